@@ -1,0 +1,43 @@
+# Two commands on a fresh machine: `make demo` and `make test`. Each does all its own set-up.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+export PIP_DISABLE_PIP_VERSION_CHECK = 1
+
+.PHONY: demo test test-slow bench lint docs lock clean
+.DEFAULT_GOAL := test
+
+$(VENV)/.ready: requirements-dev.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "deniable needs Python 3.11 or newer; say make PYTHON=python3.12")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --requirement requirements-dev.lock
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+demo: $(VENV)/.ready  ## tell the story of one town, writing to demo-output/
+	$(BIN)/deniable demo --out demo-output
+
+lint: $(VENV)/.ready  ## style, types, floors
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test: lint  ## everything that must hold, in under twenty minutes
+	$(BIN)/python -m pytest -n 2 -m "not slow"
+
+test-slow: $(VENV)/.ready  ## the long statistical and load runs
+	$(BIN)/python -m pytest -n 2 -m slow
+
+bench: $(VENV)/.ready  ## every speed claim, as a ratio against a peer or the physical floor
+	$(BIN)/python bench/run.py
+
+docs: $(VENV)/.ready  ## regenerate the reference pages
+	$(BIN)/python docs/generate.py
+
+lock: $(VENV)/.ready  ## refresh the development lock
+	$(BIN)/python -m pip install --quiet uv
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 pyproject.toml --all-extras --group dev --no-header --output-file requirements-dev.lock
+
+clean:
+	rm -rf $(VENV) .venvs demo-output build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

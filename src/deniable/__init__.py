@@ -1,0 +1,21 @@
+"""deniable: a privacy curator for tables, between the people in the data and the people who ask."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from deniable.curator import Curator as Curator
+
+__version__ = "0.1.0"
+
+_LAZY = {"Curator": "deniable.curator"}
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name when it is first asked for: `import deniable` alone stays cheap."""
+    if name in _LAZY:
+        from importlib import import_module
+
+        return getattr(import_module(_LAZY[name]), name)
+    raise AttributeError(f"module 'deniable' has no attribute '{name}'")

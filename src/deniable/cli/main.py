@@ -1,0 +1,52 @@
+"""`deniable`: the command line. Exit codes: 0 done, 2 refused by policy or bad input, 3 our bug."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from deniable import __version__
+from deniable.cli.screen import refuse
+from deniable.errors import DeniableError, InternalError
+
+EPILOG = "Exit codes: 0 done, 2 refused by policy or bad input, 3 a bug of ours."
+
+app = typer.Typer(name="deniable", no_args_is_help=True, rich_markup_mode="rich", epilog=EPILOG)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"deniable {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def deniable(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """A privacy curator for tables: it stands between the people in the data and the people who ask."""
+
+
+def main() -> None:
+    """Run one command; every refusal leaves as one paragraph (or one JSON document) and a documented exit code."""
+    as_json = "--json" in sys.argv
+    try:
+        app()
+    except DeniableError as refusal:
+        sys.exit(refuse(refusal, as_json))
+    except Exception as failure:
+        # The message of an unforeseen failure may quote data, so only its type is shown.
+        bug = InternalError(
+            f"An unforeseen {type(failure).__name__} in deniable itself",
+            remedy="Please report it, with DENIABLE_DEBUG=1 set to see where it happened (that text may quote data)",
+            charge="",
+        )
+        import os
+
+        if os.environ.get("DENIABLE_DEBUG"):
+            raise
+        sys.exit(refuse(bug, as_json))

@@ -1,0 +1,182 @@
+"""Every refusal deniable can make: typed, with an error code and plain fields.
+
+A refusal says four things: what happened, what was expected or exists, how to go on, and whether anything was
+charged. It never holds a value taken from the data: callers pass names, positions and declared values only.
+This module imports nothing of the house, so that every room may refuse.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import ClassVar
+
+NOTHING_CHARGED = "Nothing was charged."
+CHARGED = "The charge stands: the data had been touched."
+NO_BUDGET = ""  # for work that no budget belongs to, such as checking a policy file
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where in a text (a policy file, a SQL statement) a refusal points: 1-based line and column."""
+
+    source: str
+    line: int
+    column: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.source}:{self.line}:{self.column}" if self.column else f"{self.source}:{self.line}"
+
+
+class DeniableError(Exception):
+    """The root of all refusals. `code` is stable and documented; `exit_code` is what the command line returns."""
+
+    code: ClassVar[str] = "refused"
+    exit_code: ClassVar[int] = 2
+    charge: ClassVar[str] = NOTHING_CHARGED
+
+    def __init__(
+        self,
+        happened: str,
+        *,
+        expected: str = "",
+        remedy: str = "",
+        place: Place | None = None,
+        charge: str | None = None,
+        **fields: str | int | float | bool | None,
+    ) -> None:
+        self.happened = happened
+        self.expected = expected
+        self.remedy = remedy
+        self.place = place
+        self.charged = self.charge if charge is None else charge
+        self.fields = fields
+        super().__init__(self.message)
+
+    @property
+    def message(self) -> str:
+        """One paragraph: place, what happened, what was expected, how to go on, whether anything was charged."""
+        where = f"{self.place}: " if self.place else ""
+        parts = [where + self.happened, self.expected, self.remedy, self.charged]
+        return " ".join(part if part.endswith((".", "?", "!", ":")) else part + "." for part in parts if part)
+
+    def as_dict(self) -> dict[str, object]:
+        """The canonical JSON shape, shared by the command line (`--json`) and the server."""
+        shown: dict[str, object] = {
+            "error": self.code,
+            "happened": self.happened,
+            "expected": self.expected,
+            "remedy": self.remedy,
+            "charged": self.charged == CHARGED,
+        }
+        if self.place:
+            shown |= {"source": self.place.source, "line": self.place.line, "column": self.place.column}
+        return shown | dict(self.fields)
+
+
+class PolicyError(DeniableError):
+    """A policy file that cannot be taken; `mistakes` lists all of them, each a PolicyError with its own place."""
+
+    code = "policy"
+    charge = NO_BUDGET
+
+    def __init__(self, happened: str, *, mistakes: tuple[PolicyError, ...] = (), **rest: object) -> None:
+        self.mistakes = mistakes
+        super().__init__(happened, **rest)  # type: ignore[arg-type]
+
+    def as_dict(self) -> dict[str, object]:
+        """The canonical shape, with one entry for each mistake."""
+        shown = super().as_dict()
+        return shown | {"mistakes": [m.as_dict() for m in self.mistakes]} if self.mistakes else shown
+
+
+class QueryRefused(DeniableError):
+    """A question outside what can be answered privately: decided from text and policy, never from rows."""
+
+    code = "query"
+
+
+class BudgetExceeded(DeniableError):
+    """The ledger would be overspent: nothing was run."""
+
+    code = "budget"
+
+
+class AccessRefused(DeniableError):
+    """The one who asks may not ask this: purpose, grant, token or expiry."""
+
+    code = "access"
+
+
+class DataError(DeniableError):
+    """A table that cannot be read as declared: missing file or column, wrong type, bad rows (by line number only)."""
+
+    code = "data"
+
+
+class ParameterError(DeniableError):
+    """An argument outside its domain, such as a negative epsilon or k = 0."""
+
+    code = "parameter"
+    charge = NO_BUDGET
+
+
+class Infeasible(DeniableError):
+    """No release can meet what was asked (k larger than the table, bounds that exclude each other)."""
+
+    code = "infeasible"
+
+
+class KeyUnavailable(DeniableError):
+    """A masking key or vault is missing, unreadable, wrong, or readable by others."""
+
+    code = "key"
+
+
+class IntegrityError(DeniableError):
+    """Something that was written is no longer what was written: a release, a ledger, a vault."""
+
+    code = "integrity"
+    charge = NO_BUDGET
+
+
+class MissingExtra(DeniableError):
+    """An optional dependency is not installed; the remedy names the extra."""
+
+    code = "extra"
+
+
+class StorageError(DeniableError):
+    """The disk refused: full, read-only, no permission."""
+
+    code = "storage"
+
+
+class Stopped(DeniableError):
+    """The work was cancelled or ran out of its time; what it had written under temporary names is removed."""
+
+    code = "stopped"
+
+
+class ExecutionFailed(DeniableError):
+    """The one sentence shown when something fails after a charge; it says nothing else on purpose."""
+
+    code = "execution"
+    charge = CHARGED
+
+    def __init__(self) -> None:
+        super().__init__("The release could not be completed after it was charged", remedy="Tell the steward")
+
+
+class InternalError(DeniableError):
+    """Our bug: a check of our own did not hold, and nothing was run because of it."""
+
+    code = "internal"
+    exit_code = 3
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """A hint 'Did you mean ...?' for a word close to one of the known ones, else the empty string."""
+    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+    return f"Did you mean '{close[0]}'?" if close else ""

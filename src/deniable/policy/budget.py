@@ -1,0 +1,137 @@
+"""Privacy budgets as exact values: pure epsilon, (epsilon, delta), and zero-concentrated rho.
+
+Budgets are Fractions, so ten charges of 0.1 are exactly 1 and a refusal never hangs on a rounding. A float is taken
+by its shortest decimal form: 0.1 means one tenth, not the binary number nearest to it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from fractions import Fraction
+
+from deniable.errors import ParameterError
+
+Amount = int | float | str | Decimal | Fraction
+
+
+def exact(amount: Amount, name: str = "amount") -> Fraction:
+    """The rational that a written number means.
+
+    >>> exact(0.1) * 10 == 1
+    True
+    """
+    if isinstance(amount, Fraction):
+        return amount
+    try:
+        if isinstance(amount, bool):
+            raise ValueError
+        if isinstance(amount, str) and "/" in amount:
+            return Fraction(amount)
+        return Fraction(Decimal(repr(amount) if isinstance(amount, float) else amount))
+    except (ValueError, TypeError, InvalidOperation, OverflowError, ZeroDivisionError):
+        raise ParameterError(f"{name} is not a finite number", expected="A number such as 0.5") from None
+
+
+def _non_negative(amount: Fraction, name: str) -> None:
+    if amount < 0:
+        raise ParameterError(f"{name} is negative", expected=f"{name} is at least 0")
+
+
+@dataclass(frozen=True, slots=True)
+class PureDP:
+    """epsilon-differential privacy."""
+
+    epsilon: Fraction
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "epsilon", exact(self.epsilon, "epsilon"))
+        _non_negative(self.epsilon, "epsilon")
+
+    @property
+    def delta(self) -> Fraction:
+        """Pure privacy has no failure probability."""
+        return Fraction(0)
+
+
+@dataclass(frozen=True, slots=True)
+class ApproxDP:
+    """(epsilon, delta)-differential privacy."""
+
+    epsilon: Fraction
+    delta: Fraction
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "epsilon", exact(self.epsilon, "epsilon"))
+        object.__setattr__(self, "delta", exact(self.delta, "delta"))
+        _non_negative(self.epsilon, "epsilon")
+        _non_negative(self.delta, "delta")
+        if self.delta >= 1:
+            raise ParameterError("delta is 1 or more", expected="delta is a small probability such as 1e-6")
+
+
+@dataclass(frozen=True, slots=True)
+class ZCDP:
+    """rho-zero-concentrated differential privacy (Bun and Steinke 2016), with the delta of thresholds beside it."""
+
+    rho: Fraction
+    delta: Fraction = Fraction(0)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rho", exact(self.rho, "rho"))
+        object.__setattr__(self, "delta", exact(self.delta, "delta"))
+        _non_negative(self.rho, "rho")
+        _non_negative(self.delta, "delta")
+
+
+Budget = PureDP | ApproxDP | ZCDP
+
+
+def budget(epsilon: Amount | None = None, delta: Amount = 0, rho: Amount | None = None) -> Budget:
+    """The budget that a request states, in the narrowest form.
+
+    >>> budget(epsilon=0.5)
+    PureDP(epsilon=Fraction(1, 2))
+    """
+    if (epsilon is None) == (rho is None):
+        raise ParameterError("a budget needs epsilon or rho, and not both")
+    if rho is not None:
+        return ZCDP(exact(rho, "rho"), exact(delta, "delta"))
+    assert epsilon is not None
+    if exact(delta, "delta") == 0:
+        return PureDP(exact(epsilon, "epsilon"))
+    return ApproxDP(exact(epsilon, "epsilon"), exact(delta, "delta"))
+
+
+def add(left: Budget, right: Budget) -> Budget:
+    """Sequential composition of two budgets of one kind: the amounts add up exactly."""
+    match left, right:
+        case ZCDP(), ZCDP():
+            return ZCDP(left.rho + right.rho, left.delta + right.delta)
+        case ((PureDP() | ApproxDP()), (PureDP() | ApproxDP())):
+            return budget(left.epsilon + right.epsilon, left.delta + right.delta)
+        case _:
+            raise ParameterError("a zCDP budget and an epsilon budget do not add", remedy="Convert one of them first")
+
+
+def covers(allowance: Budget, cost: Budget) -> bool:
+    """Whether a cost fits inside an allowance of the same kind, in every component."""
+    match allowance, cost:
+        case ZCDP(), ZCDP():
+            return cost.rho <= allowance.rho and cost.delta <= allowance.delta
+        case ((PureDP() | ApproxDP()), (PureDP() | ApproxDP())):
+            return cost.epsilon <= allowance.epsilon and cost.delta <= allowance.delta
+        case _:
+            raise ParameterError("a zCDP budget and an epsilon budget do not compare")
+
+
+def split(whole: Budget, weights: tuple[Fraction, ...]) -> tuple[Budget, ...]:
+    """Shares of a budget in proportion to positive weights; they add up to the whole exactly."""
+    total = sum(weights, Fraction(0))
+    if not weights or min(weights) <= 0:
+        raise ParameterError("a budget is split by positive weights")
+    match whole:
+        case ZCDP(rho, delta):
+            return tuple(ZCDP(rho * w / total, delta * w / total) for w in weights)
+        case _:
+            return tuple(budget(whole.epsilon * w / total, whole.delta * w / total) for w in weights)
