@@ -1,0 +1,215 @@
+"""One self-contained HTML page from frozen sections: it opens without a network, on a phone, in the dark, on paper.
+
+Everything that is not markup of this module is escaped. The page carries a content security policy under which nothing
+can be fetched and only the scripts written here run (by their hash); plots are drawn by the vendored Vega in
+interpreted mode, and each has alt text and a table with the same numbers.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import re
+from functools import cache
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+
+from deniable.errors import InternalError, StorageError
+from deniable.reports.blocks import Block, Callout, KeyFigures, Page, Paragraph, Plot, Section, Table
+
+NOTHING_FETCHED = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
+MOST_PRINTED_ROWS = 40  # a longer twin is printed only if the reader has opened it
+MOST_TWIN_ROWS = 500  # a longer twin serves nobody; the specification in the page still holds every row
+
+
+def render(page: Page) -> str:
+    """The page as one HTML text."""
+    scripts = (
+        _scripts() if any(isinstance(block, Plot) for section in page.sections for block in section.blocks) else ()
+    )
+    named = tuple((f"section-{number}", section) for number, section in enumerate(page.sections, start=1))
+    return "\n".join(
+        (
+            "<!doctype html>",
+            f'<html lang="{escape(page.language)}">',
+            _head(page.title, tuple(script for _, script in scripts)),
+            "<body>",
+            _header(page, named),
+            "<main>",
+            *(_section(anchor, section) for anchor, section in named),
+            "</main>",
+            f"<footer><p>{_text(page.foot or 'Made by deniable.')}</p></footer>",
+            *(f"<script{kind}>{script}</script>" for kind, script in scripts),
+            "</body></html>",
+            "",
+        )
+    )
+
+
+def write(page: Page, path: Path) -> Path:
+    """Write the page under its name at once: a reader sees the old page or the whole new one."""
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        unfinished.write_text(render(page), encoding="utf-8")
+        unfinished.replace(path)
+    except OSError as refused:
+        if unfinished.exists():
+            unfinished.unlink()
+        raise StorageError(
+            f"The page could not be written to {path}: {refused.strerror}",
+            remedy="Choose another place with -o",
+            charge="",
+        ) from refused
+    return path
+
+
+def _head(title: str, scripts: tuple[str, ...]) -> str:
+    allowed = " ".join(f"'sha256-{_hash(script)}'" for script in scripts) or "'none'"
+    policy = f"{NOTHING_FETCHED}; script-src {allowed}"
+    return "\n".join(
+        (
+            "<head>",
+            '<meta charset="utf-8">',
+            f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
+            '<meta name="viewport" content="width=device-width, initial-scale=1">',
+            '<meta name="referrer" content="no-referrer">',
+            f"<title>{_text(title)}</title>",
+            f"<style>{_static('page.css')}</style>",
+            "</head>",
+        )
+    )
+
+
+def _header(page: Page, named: tuple[tuple[str, Section], ...]) -> str:
+    lead = f"<p>{_text(page.lead)}</p>" if page.lead else ""
+    links = "".join(f'<li><a href="#{anchor}">{_text(section.heading)}</a></li>' for anchor, section in named)
+    contents = f'<nav aria-label="Contents"><ul>{links}</ul></nav>' if len(named) > 1 else ""
+    return f"<header><h1>{_text(page.title)}</h1>{lead}{contents}</header>"
+
+
+def _section(anchor: str, section: Section) -> str:
+    body = "\n".join(_block(block) for block in section.blocks)
+    return f'<section aria-labelledby="{anchor}"><h2 id="{anchor}">{_text(section.heading)}</h2>\n{body}\n</section>'
+
+
+def _block(block: Block) -> str:
+    if isinstance(block, Paragraph):
+        return _paragraphs(block.text)
+    if isinstance(block, KeyFigures):
+        return _key_figures(block)
+    if isinstance(block, Table):
+        return _table(block)
+    if isinstance(block, Callout):
+        return _callout(block)
+    return _plot(block)
+
+
+def _paragraphs(text: str) -> str:
+    return "".join(f"<p>{_text(part)}</p>" for part in re.split(r"\n\s*\n", text.strip()) if part)
+
+
+def _key_figures(block: KeyFigures) -> str:
+    def one(value: str, label: str, remark: str) -> str:
+        told = f'<dd class="remark">{_text(remark)}</dd>' if remark else ""
+        return f'<div><dt>{_text(label)}</dt><dd class="value">{_text(value)}</dd>{told}</div>'
+
+    return f'<dl class="figures">{"".join(one(f.value, f.label, f.remark) for f in block.figures)}</dl>'
+
+
+def _callout(block: Callout) -> str:
+    title = block.title or block.tone.value.capitalize()
+    body = f'<p class="title">{_text(title)}</p>{_paragraphs(block.text)}'
+    return f'<aside class="callout {block.tone.value}">{body}</aside>'
+
+
+def _table(table: Table) -> str:
+    if not table.rows:
+        return f'<p class="empty">{_text(table.caption + ": no" if table.caption else "No")} rows.</p>'
+    kinds = [' class="number"' if _numeric(table, place) else "" for place in range(len(table.columns))]
+    caption = f"<caption>{_text(table.caption)}</caption>" if table.caption else ""
+    head = "".join(f'<th scope="col"{kind}>{_text(name)}</th>' for name, kind in zip(table.columns, kinds, strict=True))
+    body = "".join(
+        "<tr>" + "".join(f"<td{kind}>{_cell(cell)}</td>" for cell, kind in zip(row, kinds, strict=True)) + "</tr>"
+        for row in table.rows
+    )
+    label = escape(table.caption or "Table", quote=True)
+    return (
+        f'<div class="wide" role="region" tabindex="0" aria-label="{label}"><table>{caption}'
+        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+    )
+
+
+def _plot(plot: Plot) -> str:
+    caption = f"<figcaption>{_text(plot.caption)}</figcaption>" if plot.caption else ""
+    twin, told = plot.twin, _text(str(plot.spec["description"]))
+    if not twin.rows:
+        return f'<figure>{caption}<p class="empty">Nothing to draw: there are no rows.</p></figure>'
+    more = len(twin.rows) - MOST_TWIN_ROWS
+    cut = Table(twin.columns, twin.rows[:MOST_TWIN_ROWS], twin.caption)
+    note = f'<p class="more">{more:,} more rows are not shown.</p>' if more > 0 else ""
+    short = ' class="short"' if len(twin.rows) <= MOST_PRINTED_ROWS else ""
+    return (
+        f'<figure class="vega">{caption}<div class="plot" role="img" aria-label="{told}"></div>'
+        f"<noscript><p>{told}</p></noscript>"
+        f"<details{short}><summary>The numbers as a table</summary>{_table(cut)}{note}</details>"
+        f'<script type="application/json">{_json(plot.spec)}</script></figure>'
+    )
+
+
+def _numeric(table: Table, place: int) -> bool:
+    cells = [row[place] for row in table.rows if row[place] is not None]
+    return bool(cells) and all(isinstance(cell, int | float) and not isinstance(cell, bool) for cell in cells)
+
+
+def _cell(cell: object) -> str:
+    """A cell as people read it: thousands apart, floats to six figures, an absent value as a dash."""
+    if cell is None:
+        return '<span aria-label="no value">–</span>'  # noqa: RUF001 - a dash is meant
+    if isinstance(cell, bool):
+        return "yes" if cell else "no"
+    if isinstance(cell, int):
+        return f"{cell:,}"
+    if isinstance(cell, float):
+        return f"{cell:,.6g}" if abs(cell) < 1e6 else f"{cell:,.0f}"
+    return _text(str(cell))
+
+
+def _text(text: str) -> str:
+    return escape(text, quote=True)
+
+
+def _json(spec: object) -> str:
+    """JSON that cannot end the script element it stands in, nor hold a number that JSON does not know."""
+    text = json.dumps(spec, ensure_ascii=False, allow_nan=False, default=str)
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026").replace("\u2028", "\\u2028")
+
+
+def _hash(script: str) -> str:
+    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+
+
+@cache
+def _static(name: str) -> str:
+    return (files("deniable.reports") / "static" / name).read_text(encoding="utf-8")
+
+
+@cache
+def _scripts() -> tuple[tuple[str, str], ...]:
+    """The scripts of a page with plots, as (attributes, text): Vega, Vega-Lite, then the interpreter with our own."""
+    library = "\n".join(
+        re.sub(r"^//# sourceMappingURL=.*$", "", _static(name), flags=re.MULTILINE)
+        for name in ("vega.min.js", "vega-lite.min.js")
+    )
+    # The interpreter is published as a module importing one other: inside a page both are already at hand.
+    interpreter, changed = re.subn(
+        r"^import (\{.*\}) from 'vega-util';$", r"const \1 = vega;", _static("vega-interpreter.js"), flags=re.M
+    )
+    interpreter, named = re.subn(r"^export \{ (\w+) as (\w+) \};$", r"const \2 = \1;", interpreter, flags=re.M)
+    own = re.sub(r"^//# sourceMappingURL=.*$", "", interpreter, flags=re.M) + "\n" + _static("draw.js")
+    if changed != 1 or named != 1 or "</script" in library + own:
+        raise InternalError("The vendored drawing scripts are not those this page knows how to place")
+    return ("", library), (' type="module"', own)

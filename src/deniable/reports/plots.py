@@ -1,0 +1,293 @@
+"""Small functions from rows to Vega-Lite specifications: plain dicts, one for page, notebook and paper.
+
+Rows are lists of plain dicts that somebody else computed; a plot names which fields it shows. Every plot needs `alt`, a
+sentence that tells what the drawing shows to whoever cannot see it; it becomes the specification's `description`.
+Nothing is aggregated, binned or smoothed here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from datetime import date, datetime, time
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+from deniable.errors import ParameterError, nearest
+from deniable.reports import theme
+
+Row = Mapping[str, object]
+Spec = dict[str, Any]
+
+SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"  # names the grammar; it is never fetched
+PERSON = (
+    "M-.38-.58A.38.38 0 1 1 .38-.58A.38.38 0 1 1-.38-.58ZM-.7 1V.45Q-.7-.08-.2-.08H.2Q.7-.08.7.45V1Z"  # head, shoulders
+)
+
+
+def bars(
+    rows: Sequence[Row],
+    *,
+    category: str,
+    value: str,
+    alt: str,
+    low: str | None = None,
+    high: str | None = None,
+    series: str | None = None,
+    title: str = "",
+    horizontal: bool = True,
+) -> Spec:
+    """Bars in the order of the rows, side by side where `series` is given, with whiskers from `low` to `high`."""
+    kept = _kept(rows, category, value, low, high, series)
+    across, along = ("y", "x") if horizontal else ("x", "y")
+    encoding: Spec = {
+        across: _nominal(category, "" if horizontal else None),
+        along: _quantitative(value, title or value, zero=True),
+        "tooltip": _tooltip(category, series, value, low, high),
+    }
+    if series:
+        encoding |= {f"{across}Offset": {"field": _path(series), "sort": None}, "color": _color(series)}
+    layers: list[Spec] = [{"mark": {"type": "bar"}, "encoding": {}}]
+    if low and high:
+        layers.append(_whiskers(low, high, along))
+    steps = _distinct(rows, category) * (_distinct(rows, series) if series else 1)
+    height = {"height": max(60, 26 * steps + (14 * steps if series is None else 6 * steps))} if horizontal else {}
+    return _plot(kept, alt) | height | {"encoding": encoding, "layer": layers}
+
+
+def lines(
+    rows: Sequence[Row],
+    *,
+    x: str,
+    y: str,
+    alt: str,
+    low: str | None = None,
+    high: str | None = None,
+    series: str | None = None,
+    title: str = "",
+    log_x: bool = False,
+    log_y: bool = False,
+) -> Spec:
+    """Lines through the rows, one for each series, each with a band from `low` to `high`; dates make a time axis."""
+    kept = _kept(rows, x, y, low, high, series)
+    color = {"color": _color(series)} if series else {}
+    across = _axis(rows, x) | ({"scale": {"type": "log"}} if log_x else {})
+    along = _quantitative(y, title or y, zero=False, log=log_y)
+    layers: list[Spec] = []
+    if low and high:
+        band = along | {"field": _path(low)}
+        layers.append(
+            {"mark": {"type": "area", "opacity": 0.22}, "encoding": {"y": band, "y2": {"field": _path(high)}}}
+        )
+    mark = {"type": "line", "point": {"size": 36, "filled": True}}
+    layers.append({"mark": mark, "encoding": {"y": along, "tooltip": _tooltip(x, series, y, low, high)}})
+    return _plot(kept, alt) | {"encoding": {"x": across} | color, "layer": layers}
+
+
+def heatmap(
+    rows: Sequence[Row],
+    *,
+    x: str,
+    y: str,
+    value: str,
+    alt: str,
+    form: str = "",
+    limits: tuple[float, float] | None = None,
+) -> Spec:
+    """Cells shaded from little to much, each with its number; `form` is a d3 format such as '.0%' or ',d'."""
+    kept = _kept(rows, x, y, value)
+    numbers = [cell for row in kept if isinstance(cell := row[_safe(value)], int | float)]
+    low, high = limits or ((min(numbers), max(numbers)) if numbers else (0.0, 1.0))
+    shade = {"field": _path(value), "type": "quantitative", "scale": {"domain": [low, high], "range": list(theme.RAMP)}}
+    dark = {"condition": {"test": f"{_datum(value)} > {low + 0.5 * (high - low)!r}", "value": "white"}}
+    layers: list[Spec] = [
+        {"mark": {"type": "rect", "cornerRadius": 2}, "encoding": {"color": shade | {"legend": None}}},
+        {
+            "mark": {"type": "text"},
+            "encoding": {"text": _formatted(value, form), "color": dark | {"value": theme.INK}},
+        },
+    ]
+    encoding = {
+        "x": _nominal(x, x) | {"axis": {"orient": "top", "labelAngle": 0, "labelLimit": 90}},
+        "y": _nominal(y, y),
+        "tooltip": [_told(x), _told(y), _formatted(value, form) | {"title": _safe(value)}],
+    }
+    height = max(60, 34 * _distinct(rows, y))
+    return _plot(kept, alt) | {"height": height, "encoding": encoding, "layer": layers}
+
+
+def scatter(
+    rows: Sequence[Row], *, x: str, y: str, alt: str, series: str | None = None, diagonal: bool = False
+) -> Spec:
+    """One point a row; `diagonal` draws the line on which both axes agree, for true against released."""
+    kept = _kept(rows, x, y, series)
+    encoding: Spec = {
+        "x": _quantitative(x, x, zero=False),
+        "y": _quantitative(y, y, zero=False),
+        "tooltip": _tooltip(x, y, series),
+    }
+    encoding |= {"color": _color(series)} if series else {}
+    points: Spec = {"mark": {"type": "point", "filled": True, "opacity": 0.75, "size": 42}, "encoding": encoding}
+    if not diagonal:
+        return _plot(kept, alt) | points
+    ends = [cell for row in kept for field in (x, y) if isinstance(cell := row[_safe(field)], int | float)]
+    corners = [{_safe(x): end, _safe(y): end} for end in ((min(ends), max(ends)) if ends else ())]
+    agree: Spec = {
+        "data": {"values": corners},
+        "mark": {"type": "line", "color": theme.PALETTE[-1], "strokeDash": [5, 4], "strokeWidth": 1.3, "point": False},
+        "encoding": {axis: encoding[axis] for axis in ("x", "y")},
+    }
+    return _plot(kept, alt) | {"layer": [agree, points]}
+
+
+def histogram(
+    rows: Sequence[Row], *, bin: str, count: str, alt: str, series: str | None = None, title: str = ""
+) -> Spec:
+    """Counts by bin, already binned by the caller and in the order of the rows; series stand side by side."""
+    kept = _kept(rows, bin, count, series)
+    encoding: Spec = {
+        "x": _nominal(bin, bin),
+        "y": _quantitative(count, title or count, zero=True),
+        "tooltip": _tooltip(bin, series, count),
+    }
+    if series:
+        encoding |= {"xOffset": {"field": _path(series), "sort": None}, "color": _color(series)}
+    return _plot(kept, alt) | {"mark": {"type": "bar"}, "encoding": encoding}
+
+
+def people(marked: int, *, label: str, alt: str, of: int = 1000) -> Spec:
+    """A crowd in which `marked` of `of` people are colored: what a rate means, in persons."""
+    if not 0 <= marked <= of or not 1 <= of <= 2000:
+        happened = f"A crowd of {of} people with {marked} marked cannot be drawn"
+        raise ParameterError(happened, expected="0 <= marked <= of <= 2000, and of >= 1")
+    columns = 40 if of > 200 else 20
+    hidden = {"axis": None, "type": "quantitative", "scale": {"zero": False, "nice": False, "padding": 8}}
+    return {
+        "$schema": SCHEMA,
+        "description": _alt(alt),
+        "usermeta": {"rows": [{"people": label, "number": marked, "of": of}]},
+        "config": theme.config(),
+        "data": {"sequence": {"start": 0, "stop": of, "as": "n"}},
+        "transform": [
+            {"calculate": f"datum.n % {columns}", "as": "column"},
+            {"calculate": f"floor(datum.n / {columns})", "as": "row"},
+        ],
+        "name": "crowd",
+        "width": "container",
+        "height": 15 * math.ceil(of / columns) + 16,
+        "mark": {"type": "point", "shape": PERSON, "filled": True, "opacity": 1, "size": 120, "strokeWidth": 0},
+        "encoding": {
+            "x": {"field": "column"} | hidden,
+            "y": {"field": "row"} | hidden | {"scale": {"reverse": True, "zero": False, "nice": False, "padding": 8}},
+            "color": {
+                "condition": {"test": f"datum.n < {marked}", "value": theme.OTHER},
+                "value": theme.QUIET,
+            },
+        },
+    }
+
+
+def _plot(rows: list[dict[str, object]], alt: str) -> Spec:
+    """What every plot of rows begins with."""
+    common = {"width": "container", "height": 280, "autosize": {"type": "fit-x", "contains": "padding"}}
+    return {"$schema": SCHEMA, "description": _alt(alt), "config": theme.config(), "data": {"values": rows}} | common
+
+
+def _alt(text: str) -> str:
+    if not text.strip():
+        raise ParameterError("A plot has no alt text", expected="a sentence that tells what the drawing shows")
+    return text.strip()
+
+
+def _kept(rows: Sequence[Row], *fields: str | None) -> list[dict[str, object]]:
+    """The named fields of the rows as JSON values; a field that no row has is a mistake of the caller."""
+    wanted = [field for field in fields if field]
+    for field in wanted:
+        if rows and not any(field in row for row in rows):
+            known = sorted({name for row in rows for name in row})
+            raise ParameterError(f"No row has a field '{field}'", remedy=nearest(field, known))
+    return [{_safe(field): _plain(row.get(field)) for field in wanted} for row in rows]
+
+
+def _plain(value: object) -> object:
+    """A JSON value: whatever is not finite becomes null, and is not drawn."""
+    if isinstance(value, bool | int | str) or value is None:
+        return value
+    if isinstance(value, Decimal | Fraction | float):
+        number = float(value)
+        return number if math.isfinite(number) else None
+    if isinstance(value, datetime | date | time):
+        return value.isoformat()
+    if hasattr(value, "item"):  # a numpy scalar
+        return _plain(value.item())
+    return str(value)
+
+
+def _path(field: str) -> str:
+    """Vega-Lite reads dots and brackets in a field's name as paths, unless they are escaped."""
+    return "".join("\\" + letter if letter in ".[]" else letter for letter in _safe(field))
+
+
+def _safe(name: str) -> str:
+    """Vega-Lite builds expressions around names without quoting all they may hold: look-alikes cannot end a string."""
+    return name.translate({ord("'"): "\u2019", ord('"'): "\u201d", ord("\\"): "\u2216", ord("\n"): " ", ord("\r"): " "})
+
+
+def _distinct(rows: Sequence[Row], field: str) -> int:
+    return len({str(row.get(field)) for row in rows})
+
+
+def _datum(field: str) -> str:
+    return f"datum['{_safe(field)}']"
+
+
+def _nominal(field: str, title: str | None) -> Spec:
+    named = {"field": _path(field), "type": "nominal", "sort": None, "title": _safe(title or "") or None}
+    return named | {"axis": {"labelAngle": 0, "labelOverlap": True}}
+
+
+def _quantitative(field: str, title: str, *, zero: bool, log: bool = False) -> Spec:
+    scale: Spec = {"type": "log"} if log else {"zero": zero}
+    axis: Spec = {"grid": False} if log else {"tickCount": 5}
+    return {"field": _path(field), "type": "quantitative", "title": _safe(title), "scale": scale, "axis": axis}
+
+
+def _axis(rows: Sequence[Row], field: str) -> Spec:
+    """The across axis of lines: time for dates, numbers for numbers, and the order of the rows for words."""
+    values = [row.get(field) for row in rows if row.get(field) is not None]
+    if values and all(isinstance(value, date) for value in values):
+        return {"field": _path(field), "type": "temporal", "title": _safe(field), "axis": {"grid": False}}
+    if values and any(isinstance(value, str) for value in values):
+        return _nominal(field, field)
+    return {
+        "field": _path(field),
+        "type": "quantitative",
+        "title": _safe(field),
+        "axis": {"grid": False},
+        "scale": {"zero": False},
+    }
+
+
+def _color(series: str) -> Spec:
+    shown = {"scale": {"range": list(theme.PALETTE)}, "legend": {"symbolOpacity": 1, "symbolStrokeWidth": 0}}
+    return {"field": _path(series), "type": "nominal", "sort": None} | shown
+
+
+def _told(field: str) -> Spec:
+    return {"field": _path(field), "title": _safe(field)}
+
+
+def _tooltip(*fields: str | None) -> list[Spec]:
+    return [_told(field) for field in fields if field]
+
+
+def _formatted(field: str, form: str) -> Spec:
+    return {"field": _path(field), "type": "quantitative"} | ({"format": form} if form else {})
+
+
+def _whiskers(low: str, high: str, along: str) -> Spec:
+    """A thin line from low to high over each bar; its own scale title would repeat the bar's."""
+    ends = {along: {"field": _path(low), "type": "quantitative"}, f"{along}2": {"field": _path(high)}}
+    mark = {"type": "rule", "strokeWidth": 1.6, "color": theme.INK}
+    return {"name": "whisker", "mark": mark, "encoding": ends | {"color": {"value": theme.INK}}}

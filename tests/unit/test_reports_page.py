@@ -1,0 +1,185 @@
+"""The page: self-contained, escaped, accessible, and drawn by a real browser where one is installed."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+import shutil
+import subprocess
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from deniable.errors import ParameterError, StorageError
+from deniable.reports import plots
+from deniable.reports.blocks import (
+    Callout,
+    KeyFigure,
+    KeyFigures,
+    Page,
+    Paragraph,
+    Plot,
+    Section,
+    Table,
+    Tone,
+)
+from deniable.reports.page import MOST_TWIN_ROWS, render, write
+
+EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(1)> & \"quoted\" 'text'"
+ROWS = [{"kind": "attack", "rate": 0.8}, {"kind": "control", "rate": 0.1}]
+
+
+def one_plot(rows: list[dict[str, object]] | None = None) -> Plot:
+    return Plot(plots.bars(ROWS if rows is None else rows, category="kind", value="rate", alt="Attack beats control"))
+
+
+def page_of(*blocks: object, **rest: str) -> Page:
+    return Page("A report", (Section("Findings", blocks),), **rest)  # type: ignore[arg-type]
+
+
+class Reader(HTMLParser):
+    """Collects what a browser would act on: elements with attributes, and the text of each script."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.words: list[str] = []
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data)
+
+    def having(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.elements if name == tag]
+
+
+def test_no_element_points_outside_the_page() -> None:
+    reader = Reader(render(page_of(one_plot(), Paragraph("Text"))))
+    for _tag, attributes in reader.elements:
+        for name in ("src", "href", "srcset", "data", "action", "poster"):
+            assert (attributes.get(name) or "#").startswith("#")
+    assert not {"link", "iframe", "object", "embed", "base", "img"} & {tag for tag, _ in reader.elements}
+    assert "@import" not in render(page_of())
+    assert "url(" not in render(page_of())
+
+
+def test_the_security_policy_allows_exactly_the_scripts_of_the_page() -> None:
+    html = render(page_of(one_plot()))
+    policy = next(m["content"] for m in Reader(html).having("meta") if m.get("http-equiv"))
+    assert policy is not None
+    assert "default-src 'none'" in policy
+    assert "unsafe-eval" not in policy
+    scripts = re.findall(r'<script(?: type="module")?>(.*?)</script>', html, flags=re.DOTALL)
+    assert len(scripts) == 2
+    for script in scripts:
+        assert f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'" in policy
+
+
+def test_a_page_without_plots_carries_no_script() -> None:
+    html = render(page_of(Paragraph("Words only")))
+    assert Reader(html).having("script") == []
+    assert len(html) < 20_000
+
+
+def test_everything_a_caller_passes_is_escaped() -> None:
+    rows = [{EVIL: EVIL, "rate": 1}]
+    blocks = (
+        Paragraph(EVIL),
+        KeyFigures((KeyFigure(EVIL, EVIL, EVIL),)),
+        Callout(EVIL, Tone.DANGER, EVIL),
+        Table((EVIL,), ((EVIL,),), EVIL),
+        Plot(plots.bars(rows, category=EVIL, value="rate", alt=EVIL, title=EVIL), EVIL),
+    )
+    html = render(Page(EVIL, (Section(EVIL, blocks), Section(EVIL, ())), EVIL, EVIL, EVIL))
+    reader = Reader(html)
+    assert reader.having("img") == []
+    assert [s.get("type") for s in reader.having("script")] == ["application/json", None, "module"]
+    assert all("onerror" not in attributes for _, attributes in reader.elements)
+    assert "alert(1)</script>" not in html
+
+
+def test_every_plot_has_alt_text_and_a_table_twin() -> None:
+    html = render(page_of(one_plot()))
+    drawing = next(d for d in Reader(html).having("div") if d.get("role") == "img")
+    assert drawing["aria-label"] == "Attack beats control"
+    twin = html[html.index("<details") : html.index("</details>")]
+    assert "<td>attack</td>" in twin
+    assert '<td class="number">0.8</td>' in twin
+
+
+def test_a_plot_without_alt_text_is_refused() -> None:
+    with pytest.raises(ParameterError, match="alt text"):
+        Plot({"data": {"values": []}, "mark": "bar"})
+
+
+def test_a_long_twin_is_cut_and_says_so() -> None:
+    rows: list[dict[str, object]] = [{"kind": str(n), "rate": n} for n in range(MOST_TWIN_ROWS + 7)]
+    html = render(page_of(one_plot(rows)))
+    assert "7 more rows are not shown" in html
+    assert html.count("<tr>") == MOST_TWIN_ROWS + 1
+
+
+def test_empty_data_is_said_in_words() -> None:
+    html = render(page_of(one_plot([]), Table(("a",), ())))
+    assert "Nothing to draw: there are no rows." in html
+    assert '<p class="empty">No rows.</p>' in html
+    assert render(Page("Nothing", ())).startswith("<!doctype html>")
+
+
+def test_a_ragged_table_is_refused_with_its_row() -> None:
+    with pytest.raises(ParameterError, match="Row 2 of a table has 1 cells"):
+        Table(("a", "b"), ((1, 2), (3,)))
+
+
+def test_numbers_are_set_for_reading() -> None:
+    html = render(page_of(Table(("count", "share", "known"), ((1234567, 0.125, True), (1, None, None)))))
+    assert '<td class="number">1,234,567</td>' in html
+    assert '<td class="number">0.125</td>' in html
+    assert "<td>yes</td>" in html
+
+
+def test_writing_leaves_the_whole_page_or_the_old_one(tmp_path: Path) -> None:
+    target = write(page_of(Paragraph("Zürich")), tmp_path / "deep" / "report.html")
+    assert "Zürich" in target.read_text(encoding="utf-8")
+    assert [entry.name for entry in target.parent.iterdir()] == ["report.html"]
+
+
+def test_a_place_that_cannot_be_written_is_a_refusal(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageError, match="could not be written"):
+        write(page_of(), tmp_path / "file" / "report.html")
+
+
+def test_licenses_stand_beside_the_vendored_scripts() -> None:
+    import deniable.reports.page as page_module
+
+    static = Path(page_module.__file__).parent / "static"
+    for script in ("vega.min.js", "vega-lite.min.js", "vega-interpreter.js"):
+        assert (static / script).stat().st_size > 5_000
+        named = script.removesuffix(".js").removesuffix(".min")
+        assert "Redistribution and use" in (static / f"LICENSE-{named}.txt").read_text()
+
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
+def test_a_browser_draws_every_plot_under_the_security_policy(tmp_path: Path) -> None:
+    drawn = (
+        one_plot(),
+        Plot(plots.lines(ROWS, x="kind", y="rate", alt="A line")),
+        Plot(plots.heatmap(ROWS, x="kind", y="kind", value="rate", alt="A heat map")),
+        Plot(plots.people(3, label="singled out", alt="3 of 1,000")),
+    )
+    target = write(page_of(*drawn), tmp_path / "report.html")
+    flags = "--headless --no-sandbox --disable-gpu --no-first-run --disable-background-networking --disable-sync"
+    command = [str(CHROMIUM), *flags.split(), f"--user-data-dir={tmp_path / 'profile'}", "--virtual-time-budget=5000"]
+    run = subprocess.run([*command, "--dump-dom", target.as_uri()], capture_output=True, text=True, timeout=120)
+    assert run.stdout.count('data-drawn="yes"') == len(drawn)
+    assert run.stdout.count("<svg") == len(drawn)
