@@ -8,6 +8,8 @@ from enum import StrEnum
 from fractions import Fraction
 
 from deniable.policy.budget import Budget
+from deniable.policy.frozen import Frozen
+from deniable.policy.schema import Spec
 
 
 class Accounting(StrEnum):
@@ -62,9 +64,10 @@ class Anonymize:
     """The privacy models a k-anonymous release must meet, by column where they concern one."""
 
     k: int = 5
-    l: Mapping[str, Fraction] = field(default_factory=dict)  # noqa: E741  the field's own letter
-    t: Mapping[str, Fraction] = field(default_factory=dict)
+    l: Mapping[str, Fraction] = field(default_factory=Frozen)  # noqa: E741  the field's own letter
+    t: Mapping[str, Fraction] = field(default_factory=Frozen)
     suppress: Fraction = Fraction(0)
+    models: tuple[Spec, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +79,30 @@ class Minimize:
 
 
 @dataclass(frozen=True, slots=True)
+class AttackLimits:
+    """What the intruder is taken to know, and the share of people each attack may expose at most."""
+
+    knows: tuple[str, ...] | None = None
+    most: Mapping[str, Fraction] = field(default_factory=Frozen)
+
+
+@dataclass(frozen=True, slots=True)
 class ReleaseSettings:
-    """Defaults for releases that the command line or a request may tighten."""
+    """Defaults for releases that the command line or a request may tighten.
+
+    `truths` are public facts that synthetic rows keep: Specs of kind determines, impossible, order or sum.
+    """
 
     anonymize: Anonymize | None = None
     minimize: Minimize | None = None
+    attack: AttackLimits | None = None
+    truths: tuple[Spec, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPlace:
+    """Where a masking key is kept: `kind` is file, env or command; the key itself is never in a policy."""
+
+    name: str
+    kind: str
+    at: tuple[str, ...]

@@ -14,6 +14,8 @@ from deniable.errors import ParameterError
 
 Amount = int | float | str | Decimal | Fraction
 
+_LARGEST_EXPONENT = 1000  # 1e999999999 is a short text and a number that fills the memory
+
 
 def exact(amount: Amount, name: str = "amount") -> Fraction:
     """The rational that a written number means.
@@ -28,7 +30,10 @@ def exact(amount: Amount, name: str = "amount") -> Fraction:
             raise ValueError
         if isinstance(amount, str) and "/" in amount:
             return Fraction(amount)
-        return Fraction(Decimal(repr(amount) if isinstance(amount, float) else amount))
+        number = Decimal(repr(amount) if isinstance(amount, float) else amount)
+        if number and abs(number.adjusted()) > _LARGEST_EXPONENT:
+            raise ValueError
+        return Fraction(number)
     except (ValueError, TypeError, InvalidOperation, OverflowError, ZeroDivisionError):
         raise ParameterError(f"{name} is not a finite number", expected="A number such as 0.5") from None
 

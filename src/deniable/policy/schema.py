@@ -12,6 +12,7 @@ from datetime import date, datetime
 from enum import StrEnum
 from fractions import Fraction
 
+from deniable.policy.frozen import Frozen
 from deniable.policy.roles import Role
 from deniable.policy.unit import PrivacyUnit
 
@@ -56,7 +57,7 @@ class Spec:
     """
 
     kind: str
-    options: Mapping[str, object] = field(default_factory=dict)
+    options: Mapping[str, object] = field(default_factory=Frozen)
 
     def __hash__(self) -> int:
         return hash((self.kind, repr(sorted(self.options.items()))))

@@ -1,0 +1,344 @@
+"""A tree held against the grammar: what fits becomes values that know their place, what does not becomes a mistake.
+
+The check never stops at the first mistake. It also notes, on its way, every name that the grammar declares (tables,
+columns, purposes, keys) and every reference to one; `references.py` compares them when all names are known.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+from deniable.errors import Place, nearest
+from deniable.policy import scalars
+from deniable.policy.grammar import (
+    Amount,
+    Choice,
+    Day,
+    Either,
+    Field,
+    File,
+    Flag,
+    Kinds,
+    ListOf,
+    Named,
+    Nested,
+    Record,
+    Reference,
+    Regex,
+    Scalar,
+    Shape,
+    Text,
+    Whole,
+    Written,
+)
+from deniable.policy.mistakes import Mistakes
+from deniable.policy.reading import Entries, Items, Leaf, Tree
+from deniable.policy.wording import beyond, describe, disorder, form
+
+REFUSED = object()
+"""Stands for a value that was given but refused, so that nobody calls it missing too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A checked value and where it stands. Records and named entries hold dicts of Items, lists tuples of them."""
+
+    value: object
+    place: Place
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """A kind with its checked options."""
+
+    kind: str
+    options: dict[str, Item]
+
+
+@dataclass(frozen=True, slots=True)
+class Mention:
+    """A name that refers to something declared elsewhere, and the table inside which it stands."""
+
+    to: str
+    name: str
+    place: Place
+    table: str
+
+
+@dataclass(slots=True)
+class Checker:
+    """One pass over one file."""
+
+    mistakes: Mistakes
+    declared: dict[str, dict[str, Place]] = field(default_factory=dict)
+    columns: dict[str, dict[str, Place]] = field(default_factory=dict)
+    mentions: list[Mention] = field(default_factory=list)
+    table: str = ""
+
+    def check(self, shape: Shape, tree: Tree, what: str) -> Item | None:
+        """The value of a tree under a shape, or None if it had to be refused as a whole."""
+        match shape:
+            case Either(shapes):
+                return self._either(shapes, tree, what)
+            case Kinds():
+                return self._kinds(shape, tree, what)
+            case Record():
+                return self._record(shape, tree, what)
+            case Named():
+                return self._named(shape, tree, what)
+            case Nested():
+                return self._nested(tree, what)
+            case ListOf():
+                return self._list(shape, tree, what)
+            case _:
+                return self._single(shape, tree, what)
+
+    def _refuse(self, tree: Tree, what: str, wanted: str, remedy: str = "") -> None:
+        is_what = "is empty" if isinstance(tree, Leaf) and tree.missing else f"is {_written(tree)}"
+        self.mistakes.add(tree.place, f"{what} {is_what}", f"Expected: {wanted[:1].lower()}{wanted[1:]}", remedy)
+
+    def _either(self, shapes: tuple[Shape, ...], tree: Tree, what: str) -> Item | None:
+        for shape in shapes:
+            if form(shape) is type(tree):
+                return self.check(shape, tree, what)
+        self._refuse(tree, what, " or ".join(describe(shape) for shape in shapes))
+        return None
+
+    def _record(self, shape: Record, tree: Tree, what: str) -> Item | None:
+        if not isinstance(tree, Entries):
+            keys = ", ".join(f.name for f in shape.fields[:6])
+            self._refuse(tree, what, f"entries such as {keys}")
+            return None
+        found = self._fields(shape.fields, tree, what)
+        self._complete(shape, {key.text for key, _ in tree.entries}, tree.place, what)
+        return Item(found, tree.place)
+
+    def _fields(self, fields: tuple[Field, ...], tree: Entries, what: str) -> dict[str, Item]:
+        known = {f.name: f for f in fields}
+        found = {}
+        for key, value in tree.entries:
+            if key.text not in known:
+                expected = f"Known here: {', '.join(known)}" if known else "No options are known here"
+                self.mistakes.add(key.place, f"{what} has no '{key.text}'", expected, nearest(key.text, known))
+            else:
+                item = self.check(known[key.text].shape, value, f"'{key.text}'")
+                found[key.text] = item or Item(REFUSED, value.place)
+        return found
+
+    def _complete(self, shape: Record, given: set[str], place: Place, what: str) -> None:
+        """Required keys are there, and one alternative exactly is given."""
+        for f in shape.fields:
+            if f.required and f.name not in given:
+                self.mistakes.add(place, f"{what} lacks '{f.name}'", f"It is {f.meaning}")
+        if not shape.exactly_one:
+            return
+        sets = [" with ".join(f"'{name}'" for name in names) for names in shape.exactly_one]
+        touched = [names for names in shape.exactly_one if given & set(names)]
+        if len(touched) != 1:
+            trouble = "lacks one of its alternatives" if not touched else "gives two things of which one is enough"
+            self.mistakes.add(place, f"{what} {trouble}", f"Expected: {' or '.join(sets)}")
+        elif missing := [name for name in touched[0] if name not in given]:
+            self.mistakes.add(place, f"{what} lacks '{missing[0]}'", f"Expected: {' or '.join(sets)}")
+
+    def _named(self, shape: Named, tree: Tree, what: str) -> Item | None:
+        if not isinstance(tree, Entries):
+            self._refuse(tree, what, "entries, each under its name")
+            return None
+        if len(tree.entries) < shape.least:
+            self.mistakes.add(tree.place, f"{what} is empty", f"Expected: at least {shape.least}")
+        found = {}
+        for key, value in tree.entries:
+            if not self._name(shape, key):
+                continue
+            item = self.check(shape.item, value, f"{shape.declares} '{key.text}'".strip())
+            if shape.declares == "table":
+                self.table = ""
+            if item is not None:
+                found[key.text] = item
+        return Item(found, tree.place)
+
+    def _name(self, shape: Named, key: Leaf) -> bool:
+        """Note what a key declares or refers to."""
+        if key.missing or not key.text.strip() or not key.text.isprintable():
+            self.mistakes.add(key.place, "a name is empty or holds invisible characters", "A visible name")
+            return False
+        if shape.refers:
+            self.mentions.append(Mention(shape.refers, key.text, key.place, self.table))
+        if shape.declares == "column":
+            self._declare(self.columns.setdefault(self.table, {}), "column", key)
+        elif shape.declares:
+            self._declare(self.declared.setdefault(shape.declares, {}), shape.declares, key)
+        if shape.declares == "table":
+            self.table = key.text
+        return True
+
+    def _declare(self, names: dict[str, Place], what: str, key: Leaf) -> None:
+        # Engines take names without regard to case, so two that differ only in case are one.
+        for other in names:
+            if other.casefold() == key.text.casefold():
+                line = names[other].line
+                self.mistakes.add(key.place, f"{what} '{key.text}' differs from '{other}' (line {line}) only in case")
+        names[key.text] = key.place
+
+    def _kinds(self, shape: Kinds, tree: Tree, what: str) -> Item | None:
+        name, value = self._kind_name(shape, tree, what)
+        if name is None:
+            return None
+        kind = shape.kind(name.text)
+        if kind is None:
+            known = [k.name for k in shape.kinds]
+            expected = f"Known: {', '.join(known)}"
+            self.mistakes.add(name.place, f"'{name.text}' is no {shape.name}", expected, nearest(name.text, known))
+            return None
+        if value is None or (isinstance(value, Leaf) and value.missing):
+            if not kind.bare:
+                self.mistakes.add(name.place, f"{shape.name} '{kind.name}' needs options", f"Such as {kind.example}")
+            return Item(Chosen(kind.name, {}), name.place)
+        if kind.short and not isinstance(value, Entries):
+            item = self.check(kind.option(kind.short).shape, value, f"'{kind.short}' of {kind.name}")
+            self._complete(kind.record, {kind.short}, name.place, f"{shape.name} '{kind.name}'")
+            return Item(Chosen(kind.name, {kind.short: item} if item else {}), name.place)
+        record = self._record(kind.record, value, f"{shape.name} '{kind.name}'")
+        options = record.value if record is not None and isinstance(record.value, dict) else {}
+        return Item(Chosen(kind.name, {n: i for n, i in options.items() if i.value is not REFUSED}), name.place)
+
+    def _kind_name(self, shape: Kinds, tree: Tree, what: str) -> tuple[Leaf | None, Tree | None]:
+        """The word of a kind and what stands after it: `redact`, or the one entry of `{redact: right}`."""
+        if isinstance(tree, Leaf) and not tree.missing:
+            return tree, None
+        if isinstance(tree, Entries) and len(tree.entries) == 1:
+            return tree.entries[0]
+        example = next(kind.example for kind in shape.kinds if kind.example)
+        self._refuse(tree, what, f"one {shape.name}, such as {example}")
+        return None, None
+
+    def _list(self, shape: ListOf, tree: Tree, what: str) -> Item | None:
+        if not isinstance(tree, Items):
+            remedy = (
+                f"Write [{tree.text}]" if isinstance(tree, Leaf) and not tree.missing and len(tree.text) < 40 else ""
+            )
+            self._refuse(tree, what, describe(shape), remedy)
+            return None
+        count = len(tree.items)
+        if count < shape.least or (shape.most is not None and count > shape.most):
+            self.mistakes.add(tree.place, f"{what} has {count} entries", f"Expected: {describe(shape)}")
+            return None
+        items = [self.check(shape.item, item, f"an entry of {what}") for item in tree.items]
+        found = tuple(item for item in items if item is not None)
+        if shape.distinct:
+            self._distinct(tree, what)
+        if shape.order and (wrong := disorder([item.value for item in found], shape.order)) is not None:
+            falls = "rise" if shape.order == "up" else "fall"
+            self.mistakes.add(
+                found[wrong].place, f"the entries of {what} do not {falls}", f"Each must {falls} strictly"
+            )
+        return Item(found, tree.place)
+
+    def _distinct(self, tree: Items, what: str) -> None:
+        seen: set[str] = set()
+        for leaf in tree.items:
+            if isinstance(leaf, Leaf):
+                if leaf.text in seen:
+                    self.mistakes.add(leaf.place, f"'{leaf.text}' stands twice in {what}")
+                seen.add(leaf.text)
+
+    def _nested(self, tree: Tree, what: str) -> Item | None:
+        """Nested entries as rows, one a leaf: the leaf, its parent, and so on upwards."""
+        rows: list[tuple[str, ...]] = []
+        self._branches(tree, (), rows, what)
+        leaves = [row[0] for row in rows]
+        if len(set(leaves)) < len(leaves):
+            twice = next(leaf for i, leaf in enumerate(leaves) if leaf in leaves[:i])
+            self.mistakes.add(tree.place, f"leaf '{twice}' stands twice in {what}", "Expected: each leaf once")
+        return Item(tuple(rows), tree.place)
+
+    def _branches(self, tree: Tree, above: tuple[str, ...], rows: list[tuple[str, ...]], what: str) -> None:
+        if isinstance(tree, Entries):
+            for key, value in tree.entries:
+                self._branches(value, (key.text, *above), rows, what)
+        elif isinstance(tree, Items) and above:
+            for item in tree.items:
+                if isinstance(item, Leaf) and not item.missing:
+                    rows.append((item.text, *above))
+                else:
+                    self._refuse(item, f"a leaf of {what}", "text")
+        elif isinstance(tree, Leaf) and tree.missing and above:
+            rows.append(above)
+        else:
+            self._refuse(tree, what, "nested entries that end in lists of leaves")
+
+    def _single(self, shape: Shape, tree: Tree, what: str) -> Item | None:
+        if not isinstance(tree, Leaf):
+            self._refuse(tree, what, describe(shape))
+            return None
+        try:
+            value = self._value(shape, tree)
+        except scalars.Misread as misread:
+            wanted = describe(shape) if isinstance(shape, (Choice, Whole, Amount)) else misread.wanted
+            self._refuse(tree, what, wanted, misread.remedy)
+            return None
+        if isinstance(shape, (Whole, Amount)) and isinstance(value, (int, Fraction)) and beyond(shape, value):
+            self._refuse(tree, what, describe(shape))
+            return None
+        return Item(value, tree.place)
+
+    def _value(self, shape: Shape, leaf: Leaf) -> object:
+        match shape:
+            case Written():
+                return leaf
+            case Whole():
+                return scalars.whole(leaf)
+            case Amount():
+                return scalars.amount(leaf)
+            case Flag():
+                return scalars.flag(leaf)
+            case Day():
+                return scalars.day(leaf)
+            case Scalar():
+                return scalars.unquoted(leaf)
+            case Choice(words):
+                return _choice(words, leaf)
+            case Regex():
+                return _regex(leaf)
+            case Reference(to):
+                self.mentions.append(Mention(to, scalars.text(leaf), leaf.place, self.table))
+                return leaf.text
+            case Text() | File():
+                return _text(shape, leaf)
+        raise AssertionError(f"{type(shape).__name__} is not a shape of single values")
+
+
+def _choice(words: tuple[str, ...], leaf: Leaf) -> str:
+    if leaf.text not in words:
+        raise scalars.Misread("", nearest(leaf.text, words) or nearest(leaf.text.casefold().replace("_", "-"), words))
+    return leaf.text
+
+
+def _regex(leaf: Leaf) -> str:
+    try:
+        re.compile(leaf.text)
+    except (re.error, OverflowError, RecursionError):
+        raise scalars.Misread("A regular expression in Python's syntax", "Quote it with '...'") from None
+    return leaf.text
+
+
+def _text(shape: Text | File, leaf: Leaf) -> str:
+    if isinstance(shape, Text) and shape.empty and leaf.quoted:
+        return leaf.text
+    what = shape.what if isinstance(shape, Text) else "a path"
+    found = scalars.text(leaf)
+    if not found.strip() or "\x00" in found:
+        raise scalars.Misread(what)
+    if isinstance(shape, Text) and shape.pattern and not re.fullmatch(shape.pattern, found):
+        raise scalars.Misread(what)
+    return found
+
+
+def _written(tree: Tree) -> str:
+    """How a value is written, for a message: the policy's own text may be quoted, cut short."""
+    if isinstance(tree, Leaf):
+        shown = tree.text if len(tree.text) <= 40 else tree.text[:37] + "..."
+        return repr(shown) if tree.quoted else f"`{shown}`"
+    return "a list" if isinstance(tree, Items) else "a set of entries"
