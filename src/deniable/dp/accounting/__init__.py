@@ -1,1 +1,66 @@
-"""To be written."""
+"""Accounting: events describe what was run, accountants price them, calibration turns a budget into a scale.
+
+No number here is ever rounded in favor of the one who asks: epsilons, deltas and scales round up, allowances round
+down, and sums that decide a refusal are exact rationals. Nothing here draws randomness or sees a value of the data.
+"""
+
+from deniable.dp.accounting.accountant import ACCOUNTING, Accountant, accountant_for
+from deniable.dp.accounting.calibrate import calibrate_gaussian, calibrate_laplace, epsilon_of
+from deniable.dp.accounting.conversion import delta_of_zcdp, epsilon_of_zcdp, rho_within, zcdp_within
+from deniable.dp.accounting.events import (
+    ComposedEvent,
+    Event,
+    GaussianEvent,
+    LaplaceEvent,
+    NonPrivateEvent,
+    NoOpEvent,
+    ParallelEvent,
+    PureEvent,
+    RandomizedEvent,
+    SelectionEvent,
+    SelfComposedEvent,
+    ThresholdEvent,
+    UnsupportedEvent,
+    randomized,
+)
+from deniable.dp.accounting.pld import PLDAccountant
+from deniable.dp.accounting.pure import PureAccountant, pure_cost
+from deniable.dp.accounting.tightest import cheap_epsilon
+from deniable.dp.accounting.wire import from_dict, to_dict, to_google
+from deniable.dp.accounting.zcdp import ZCDPAccountant, zcdp_cost
+
+__all__ = [
+    "ACCOUNTING",
+    "Accountant",
+    "ComposedEvent",
+    "Event",
+    "GaussianEvent",
+    "LaplaceEvent",
+    "NoOpEvent",
+    "NonPrivateEvent",
+    "PLDAccountant",
+    "ParallelEvent",
+    "PureAccountant",
+    "PureEvent",
+    "RandomizedEvent",
+    "SelectionEvent",
+    "SelfComposedEvent",
+    "ThresholdEvent",
+    "UnsupportedEvent",
+    "ZCDPAccountant",
+    "accountant_for",
+    "calibrate_gaussian",
+    "calibrate_laplace",
+    "cheap_epsilon",
+    "delta_of_zcdp",
+    "epsilon_of",
+    "epsilon_of_zcdp",
+    "from_dict",
+    "pure_cost",
+    "randomized",
+    "rho_within",
+    "to_dict",
+    "to_google",
+    "zcdp_cost",
+    "zcdp_within",
+]

@@ -1,0 +1,134 @@
+"""The privacy curve of Gaussian noise: exact for the continuous noise, proven for the discrete noise we draw.
+
+**Continuous.** With m = sensitivity / sigma, Balle and Wang 2018 (theorem 8) show that the smallest delta is
+
+    delta(epsilon) = Phi(m/2 - epsilon/m) - e^epsilon Phi(-m/2 - epsilon/m),
+
+and independent Gaussian releases compose to one with m^2 = sum of m_i^2 (Dong, Roth and Su 2019, corollary 3.3).
+
+**Discrete.** That theorem is about continuous noise; we draw from the integers. The bridge is a randomized rounding.
+Let t^2 = 4 and add continuous noise of variance s^2 = sigma^2 - t^2 to an integer vector q, then round each entry z to
+the integer y with probability proportional to exp(-(y - z)^2 / (2 t^2)). Rounding is post-processing. By Poisson
+summation the normalizer, the sum over y of exp(-(y - z)^2 / (2 t^2)), is t sqrt(2 pi) (1 +- h) for every z, where
+h = 2 exp(-2 pi^2 t^2) + ... < 1.1e-34. So the probability of y is the density of N(q, s^2 + t^2) at y up to a factor
+1 +- h, and that is the discrete Gaussian of variance sigma^2 up to another such factor. For d entries the two
+mechanisms agree pointwise within e^(3 h d). Hence: if the continuous noise of variance sigma^2 - 4 is
+(epsilon, delta)-DP, the discrete noise of variance sigma^2 is (epsilon + 6 h d, e^(3 h d) delta)-DP, for every d and
+every shape of the sensitivity. For d < 2^63 entries both corrections stay below SLACK = 1e-14, which is charged here.
+(The smoothing of a lattice by a Gaussian is Micciancio and Regev 2007; the convolution is Peikert 2010.)
+
+For noise of variance up to 4 steps this says nothing, and zCDP, which is exact for the discrete Gaussian
+(Canonne, Kamath and Steinke 2020, theorem 14), is used alone.
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal, getcontext, localcontext
+from fractions import Fraction
+from functools import lru_cache
+
+from deniable.dp.accounting.rounding import above, decimal, precise, round_up
+
+SMOOTHING = Fraction(4)
+"""t^2: the part of the variance that pays for the noise being discrete."""
+SLACK = Fraction(1, 10**14)
+"""Added to epsilon, and to delta as a factor, for the same reason."""
+_FAR = 40
+"""Beyond so many standard deviations Phi is below 1e-349 and bounded instead of summed."""
+LARGEST_EPSILON = 500
+"""Above this a curve is no promise any more, and e^epsilon no number to compute with."""
+SMALLEST_DELTA = Fraction(1, 10**25)
+"""Below this the guard of the rounding would swallow delta; zCDP, computed in logarithms, is used instead."""
+
+
+@lru_cache(maxsize=4096)
+def delta_of_continuous(ratio: Fraction, epsilon: Fraction) -> Fraction:
+    """An upper bound within 1e-12 (relative) on Balle and Wang's delta, for ratio = variance / squared sensitivity.
+
+    >>> float(delta_of_continuous(Fraction(1), Fraction(1)))
+    0.126936737507
+    """
+    with localcontext(precise(50 + int(epsilon / 2))):
+        root, grown = decimal(ratio).sqrt(), decimal(epsilon)
+        half, shift = 1 / (2 * root), grown * root
+        delta = _phi(half - shift, high=True) - grown.exp() * _phi(-half - shift, high=False)
+        return min(above(delta), Fraction(1))
+
+
+def delta_of_gaussian(variance: Fraction, sensitivity_squared: Fraction, epsilon: Fraction) -> Fraction:
+    """A proven delta at this epsilon for discrete Gaussian noise, by smoothing; 1 where that says nothing."""
+    if sensitivity_squared == 0:
+        return Fraction(0)
+    if variance <= SMOOTHING or not SLACK <= epsilon <= LARGEST_EPSILON:
+        return Fraction(1)
+    ratio = (variance - SMOOTHING) / sensitivity_squared
+    return min(delta_of_continuous(ratio, epsilon - SLACK) * (1 + SLACK), Fraction(1))
+
+
+@lru_cache(maxsize=4096)
+def epsilon_of_gaussian(ratio: Fraction, delta: Fraction) -> Fraction | None:
+    """A proven epsilon at this delta for noise dominated by a continuous Gaussian of this ratio; None beyond reach."""
+    low, high = Fraction(0), Fraction(LARGEST_EPSILON)
+    if delta < SMALLEST_DELTA or _delta_with_slack(ratio, high) > delta:
+        return None
+    for _ in range(60):
+        middle = round_up((low + high) / 2)
+        low, high = (low, middle) if _delta_with_slack(ratio, middle) <= delta else (middle, high)
+        if high - low <= high / 10**10:
+            break
+    return high + SLACK
+
+
+@lru_cache(maxsize=4096)
+def ratio_within(epsilon: Fraction, delta: Fraction) -> Fraction | None:
+    """The smallest ratio (nine digits, rounded up) of continuous noise for discrete noise to keep (epsilon, delta)."""
+    if not SLACK < epsilon <= LARGEST_EPSILON or delta < SMALLEST_DELTA:
+        return None
+    low, high = Fraction(0), Fraction(1)
+    while _delta_with_slack(high, epsilon - SLACK) > delta:
+        low, high = high, high * 4
+    while high - low > high / 10**10:
+        middle = (low + high) / 2
+        low, high = (low, middle) if _delta_with_slack(middle, epsilon - SLACK) <= delta else (middle, high)
+    return round_up(high, 9)
+
+
+def _delta_with_slack(ratio: Fraction, epsilon: Fraction) -> Fraction:
+    return delta_of_continuous(ratio, epsilon) * (1 + SLACK)
+
+
+def _phi(x: Decimal, *, high: bool) -> Decimal:
+    """The normal distribution function, erring upwards (high) or downwards by a few of the last digits in force.
+
+    Phi(x) = 1/2 + exp(-x^2/2) / sqrt(2 pi) * (x + x^3/3 + x^5/(3*5) + ...): all terms have one sign, so nothing
+    cancels inside the series; the digits in force cover the cancellation with 1/2 and the factor e^epsilon.
+    """
+    if abs(x) > _FAR:
+        tail = (-x * x / 2).exp() / 2 if high == (x < 0) else Decimal(0)
+        return tail if x < 0 else 1 - tail
+    digits = getcontext().prec
+    term = total = x
+    place = 1
+    while abs(term) > abs(total).scaleb(-digits):
+        place += 2
+        term = term * x * x / place
+        total += term
+    margin = Decimal(1).scaleb(10 - digits)  # thousands of roundings, each in the last digit of a number below 1
+    return Decimal("0.5") + (-x * x / 2).exp() / _sqrt_two_pi(digits) * total + (margin if high else -margin)
+
+
+@lru_cache(maxsize=64)
+def _sqrt_two_pi(digits: int) -> Decimal:
+    """The square root of 2 pi to that many digits; pi by Machin's formula."""
+    with localcontext(precise(digits + 5)):
+        return (8 * (4 * _arctan_of_inverse(5) - _arctan_of_inverse(239))).sqrt()
+
+
+def _arctan_of_inverse(n: int) -> Decimal:
+    """1/n - 1/(3 n^3) + 1/(5 n^5) - ..."""
+    power = total = Decimal(1) / n
+    sign, place = 1, 1
+    while power > total.scaleb(-getcontext().prec):
+        power, sign, place = power / (n * n), -sign, place + 2
+        total += sign * power / place
+    return total

@@ -1,0 +1,120 @@
+"""What a composition boils down to for the PLD accountant: leaves with known dominating pairs.
+
+Composition is flattened: Gaussian events melt into one number, thresholds into their delta, and what remains is a bag
+of Laplace and pure leaves.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from fractions import Fraction
+
+from deniable.dp.accounting.analytic import SMOOTHING
+from deniable.dp.accounting.events import (
+    ComposedEvent,
+    Event,
+    GaussianEvent,
+    LaplaceEvent,
+    NonPrivateEvent,
+    NoOpEvent,
+    ParallelEvent,
+    PureEvent,
+    RandomizedEvent,
+    SelectionEvent,
+    SelfComposedEvent,
+    ThresholdEvent,
+)
+from deniable.dp.accounting.rounding import ln_above
+
+Leaf = LaplaceEvent | PureEvent
+
+
+@dataclass(frozen=True, slots=True)
+class Composition:
+    """A bag of leaves with counts, the sum of squared sensitivity / (variance - 4) of Gaussians, and delta beside."""
+
+    leaves: frozenset[tuple[Leaf, int]] = frozenset()
+    gaussian: Fraction = Fraction(0)
+    delta: Fraction = Fraction(0)
+    private: bool = True
+
+    def __add__(self, other: Composition) -> Composition:
+        bag = Counter(dict(self.leaves)) + Counter(dict(other.leaves))
+        return Composition(
+            frozenset(bag.items()),
+            self.gaussian + other.gaussian,
+            self.delta + other.delta,
+            self.private and other.private,
+        )
+
+    def times(self, count: int) -> Composition:
+        """So many repetitions."""
+        if count == 0:
+            return Composition()
+        leaves = frozenset((leaf, each * count) for leaf, each in self.leaves)
+        return Composition(leaves, self.gaussian * count, self.delta * count, self.private)
+
+    @property
+    def is_free(self) -> bool:
+        """Whether nothing but thresholds is in it."""
+        return not self.leaves and not self.gaussian
+
+    @property
+    def epsilon(self) -> Fraction:
+        """The sum of the leaves' epsilons."""
+        return sum((leaf.epsilon * count for leaf, count in self.leaves), Fraction(0))
+
+
+def dominating(event: Event) -> Composition | None:
+    """The composition of pairs that dominates an event, or None where no pair is known."""
+    match event:
+        case ComposedEvent(events):
+            total: Composition | None = Composition()
+            for part in events:
+                found = dominating(part)
+                total = None if found is None or total is None else total + found
+            return total
+        case SelfComposedEvent(inner, count):
+            once = dominating(inner)
+            return None if once is None else once.times(count)
+        case ParallelEvent(events):
+            return _worst([dominating(part) for part in events])
+        case _:
+            return _leaf(event)
+
+
+def _leaf(event: Event) -> Composition | None:
+    match event:
+        case NoOpEvent():
+            return Composition()
+        case NonPrivateEvent():
+            return Composition(private=False)
+        case LaplaceEvent():
+            return Composition(frozenset({(event, 1)})) if event.sensitivity else Composition()
+        case PureEvent() | SelectionEvent():
+            return Composition(frozenset({(PureEvent(event.epsilon), 1)})) if event.epsilon else Composition()
+        case RandomizedEvent(odds):
+            return _leaf(PureEvent(ln_above(odds)))
+        case ThresholdEvent(delta):
+            return Composition(delta=delta)
+        case GaussianEvent(variance, squared) if variance > SMOOTHING or squared == 0:
+            return Composition(gaussian=squared / (variance - SMOOTHING)) if squared else Composition()
+        case _:
+            return None
+
+
+def _worst(parts: list[Composition | None]) -> Composition | None:
+    """A composition that dominates each part: the common one, the widest Gaussian, or the largest epsilon."""
+    known = [part for part in parts if part is not None]
+    if len(known) < len(parts):
+        return None
+    delta = max((part.delta for part in known), default=Fraction(0))
+    private = all(part.private for part in known)
+    if not any(part.leaves for part in known):
+        return Composition(gaussian=max((p.gaussian for p in known), default=Fraction(0)), delta=delta, private=private)
+    if len({(part.leaves, part.gaussian) for part in known}) == 1:
+        return Composition(known[0].leaves, known[0].gaussian, delta, private)
+    if any(part.gaussian for part in known):
+        return None
+    return Composition(frozenset({(PureEvent(max(p.epsilon for p in known)), 1)}), delta=delta, private=private)
