@@ -1,0 +1,123 @@
+"""What an engine is: the protocol that DuckDB meets today and other databases later.
+
+An engine holds declared sources by name and gives them to the rest of the house as Arrow. It shows every column as one
+of the six types of a policy; a column of another type (a list, a time of day, a binary) is shown as text. It promises:
+rows come in the order of the source where that has one, a missing number is null and never NaN, and no message quotes
+a value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
+
+from deniable.policy.schema import ColumnType, TableSchema
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Source = Any
+"""A path, folder or glob (as text or Path), a pandas or Polars frame, a pyarrow Table or RecordBatchReader."""
+
+Parameters = Sequence[Any] | Mapping[str, Any]
+"""Values for `?` or `$1` (a sequence), or for `$name` (a mapping)."""
+
+BATCH_ROWS = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One column of an attached source: its name, its type in the words of a policy, and the engine's own word."""
+
+    name: str
+    type: ColumnType
+    native: str
+
+
+class BadRows(StrEnum):
+    """What to do with lines of a CSV file that do not fit."""
+
+    REFUSE = "refuse"
+    """Refuse the file, naming the lines (the default)."""
+    SKIP = "skip"
+    """Leave out lines with too many or too few fields, and read a value of the wrong type as null."""
+
+
+@dataclass(frozen=True, slots=True)
+class CsvDialect:
+    """How a CSV file is written; whatever is None is found out from the file.
+
+    `encoding` is any codec that Python knows. Without it a byte-order mark decides, then UTF-8 is expected; no other
+    encoding is guessed, since a wrong guess changes names silently.
+    """
+
+    delimiter: str | None = None
+    quote: str | None = None
+    header: bool | None = None
+    encoding: str | None = None
+    null: str = ""
+    bad_rows: BadRows = BadRows.REFUSE
+
+
+@runtime_checkable
+class Engine(Protocol):
+    """Reads declared sources, runs SQL of our own making, writes files."""
+
+    dialect: str
+    """The name by which the SQL renderer knows this engine's language."""
+
+    def attach(
+        self, name: str, source: Source, schema: TableSchema | None = None, *, csv: CsvDialect | None = None
+    ) -> None:
+        """Declare a source under a name; with a schema its columns are read as the policy types them."""
+
+    def describe(self, name: str) -> tuple[Field, ...]:
+        """The columns of a source, in its order."""
+
+    def count(self, name: str) -> int:
+        """How many rows a source has."""
+
+    def run(self, sql: str, parameters: Parameters | None = None, *, seconds: float | None = None) -> pa.Table:
+        """Run one reading statement of our own making; refuse with Stopped when it takes longer than `seconds`."""
+
+    def stream(
+        self, sql_or_table: str, batch_rows: int = BATCH_ROWS, parameters: Parameters | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows of a statement, or of an attached source by its name, in batches of at most `batch_rows`."""
+
+    def write(
+        self,
+        batches: Iterable[pa.RecordBatch] | pa.Table,
+        path: str | Path,
+        format: str | None = None,
+        *,
+        progress: Callable[[int], None] | None = None,
+    ) -> int:
+        """Write rows as 'csv', 'parquet' or 'arrow', whole or not at all, and say how many; progress is told rows."""
+
+    def data_version(self, name: str) -> str:
+        """A fingerprint of a source's content: equal content read alike has one version, a change has another."""
+
+    def cancel(self) -> None:
+        """Stop whatever runs, from any thread: it ends with Stopped."""
+
+    def close(self) -> None:
+        """Let go of all sources and remove all temporary files."""
+
+    def __enter__(self) -> Self:
+        """Enter a block that closes the engine at its end."""
+
+    def __exit__(self, *exc: object) -> None:
+        """Close the engine."""
+
+
+def quote(name: str) -> str:
+    """A name as a delimited SQL identifier.
+
+    >>> quote('a "b"')
+    '"a ""b\"""'
+    """
+    return '"' + name.replace('"', '""') + '"'

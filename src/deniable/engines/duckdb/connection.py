@@ -1,0 +1,116 @@
+"""Connections to DuckDB: one that may look at declared files, and a sealed one that runs everything else.
+
+The *probe* reads files that the steward declared, with SQL that holds nothing but their paths. The *sealed* connection
+is opened with the list of declared paths and then closed to the world: no other file, no writing, no attaching, no
+extensions, no environment, no Python variables, and no setting can be changed back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from deniable.engines.base import quote
+from deniable.errors import DataError, InternalError, Stopped, StorageError
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What an engine may use: memory as DuckDB writes it ('2GB'), threads, and its private folder for spilling."""
+
+    memory: str | None
+    threads: int | None
+    scratch: Path
+
+    def config(self) -> dict[str, str]:
+        """The settings with which every connection of this engine is opened."""
+        chosen = {"memory_limit": self.memory, "threads": self.threads}
+        return {name: str(value) for name, value in chosen.items() if value is not None} | {
+            "temp_directory": str(self.scratch / "spill"),
+            "autoinstall_known_extensions": "false",
+            "autoload_known_extensions": "false",
+            "allow_community_extensions": "false",
+            "allow_persistent_secrets": "false",
+            "python_enable_replacements": "false",
+        }
+
+
+def probe(limits: Limits) -> Any:
+    """A connection for finding out what declared files hold."""
+    with refusals():
+        return duckdb.connect(":memory:", config=limits.config())
+
+
+def sealed(limits: Limits, paths: Iterable[Path], databases: Mapping[str, Path]) -> Any:
+    """A connection that reaches the given files and databases (by alias, read-only), and nothing else."""
+    with refusals():
+        connection = duckdb.connect(":memory:", config=limits.config())
+        connection.execute("SET TimeZone = 'UTC'")
+        for alias, path in databases.items():
+            connection.execute(f"ATTACH {literal(path)} AS {quote(alias)} (READ_ONLY)")
+        connection.execute(f"SET allowed_paths = {literals(paths)}")
+        connection.execute("SET enable_external_access = false")
+        connection.execute("SET lock_configuration = true")
+        return connection
+
+
+def reading(connection: Any, sql: str, parameters: Any = None) -> Any:
+    """The relation of one reading statement; anything else, or more than one, is our bug and does not run."""
+    statements = connection.extract_statements(sql)
+    if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
+        raise InternalError("an engine was given something else than one reading statement; it was not run")
+    return connection.sql(sql, params=parameters)
+
+
+def batches_of(relation: Any, rows: int) -> Any:
+    """A streaming reader over a relation (the method's name differs between DuckDB 1.4 and 2.0)."""
+    reader = getattr(relation, "to_arrow_reader", None) or relation.fetch_record_batch
+    return reader(rows)
+
+
+@contextmanager
+def refusals(about: str = "a source") -> Iterator[None]:
+    """Turn DuckDB's errors into refusals of ours. Its own text may quote a value, so it is dropped.
+
+    Only the errors that are raised before any row is read keep their cause: they quote SQL, and SQL is our own.
+    """
+    try:
+        yield
+    except (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException) as failure:
+        raise InternalError("SQL of our own making was not accepted by the engine") from failure
+    except duckdb.PermissionException as failure:
+        raise InternalError("SQL of our own making reached beyond the declared sources; it was not run") from failure
+    except duckdb.Error as failure:
+        raise _told(failure, about) from None
+    except OSError as failure:  # Arrow's reader wraps DuckDB's errors while it streams
+        raise _told(failure, about) from None
+
+
+def _told(failure: Exception, about: str) -> Exception:
+    text = str(failure)
+    if isinstance(failure, duckdb.InterruptException) or "INTERRUPT" in text:
+        return Stopped("the work was stopped before it ended", remedy="Ask for less, or allow more time")
+    if isinstance(failure, duckdb.OutOfMemoryException) or "Out of Memory" in text:
+        return StorageError("the memory limit was reached", remedy="Allow the engine more memory, or free disk space")
+    if "No space left" in text or "temp_directory_size" in text:
+        return StorageError("the disk for temporary files is full", remedy="Free some space")
+    return DataError(
+        f"{about} could not be read as it was when it was attached",
+        expected="The file is there, is whole, and its values fit their types",
+        remedy="Attach it again, or repair the file",
+    )
+
+
+def literal(value: object) -> str:
+    """A text as an SQL literal."""
+    return "'" + str(value).replace("'", "''") + "'"
+
+
+def literals(values: Iterable[object]) -> str:
+    """Texts as an SQL list."""
+    return "[" + ", ".join(literal(value) for value in values) + "]"

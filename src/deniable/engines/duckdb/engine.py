@@ -1,0 +1,244 @@
+"""DuckDBEngine: files and frames in, Arrow out, on one machine and within a memory limit.
+
+Each thread has its own cursor on one sealed connection. Attaching a source opens a fresh sealed connection that knows
+the new path as well, so that at no time a connection exists that runs statements and could open an undeclared file.
+"""
+
+# ruff: noqa: S608  (statements here are made of our own words, quoted names and quoted paths; no user text)
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import pyarrow as pa
+
+from deniable.engines import fingerprint
+from deniable.engines.base import BATCH_ROWS, CsvDialect, Field, Parameters, Source, quote
+from deniable.engines.duckdb.connection import Limits, batches_of, reading, refusals, sealed
+from deniable.engines.duckdb.csv import scan_csv
+from deniable.engines.duckdb.scan import Scan, scan_arrow_files, scan_database, scan_parquet, scan_rows, spool
+from deniable.engines.frames import as_arrow, is_frame
+from deniable.engines.naming import column_names
+from deniable.engines.sources import Files, Format, resolve
+from deniable.engines.watch import stopped_after
+from deniable.engines.writing import write_rows
+from deniable.errors import DataError, ParameterError, nearest
+from deniable.policy.schema import TableSchema
+
+
+class DuckDBEngine:
+    """The embedded engine.
+
+    `memory` limits what DuckDB holds ('512MB', '2GB'; beyond it, it spills to a private folder), `threads` its cores,
+    `root` is where relative paths start (the folder of the policy).
+
+    >>> with DuckDBEngine() as engine:
+    ...     engine.attach("towns", pa.table({"zip": ["02138", "02139"]}))
+    ...     engine.run("SELECT count(*) AS n FROM towns").to_pylist()
+    [{'n': 2}]
+    """
+
+    dialect: ClassVar[str] = "duckdb"
+
+    def __init__(
+        self,
+        *,
+        memory: str | None = None,
+        threads: int | None = None,
+        root: str | Path = ".",
+        scratch: str | None = None,
+    ) -> None:
+        folder = Path(tempfile.mkdtemp(prefix="deniable-", dir=scratch))  # mkdtemp: only the owner can enter
+        self._finalizer = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        self._limits = Limits(memory, threads, folder)
+        self._root = Path(root)
+        self._scans: dict[str, Scan] = {}
+        self._sources: dict[str, Files | pa.Table] = {}
+        self._hashes: dict[fingerprint.Stamp, str] = {}
+        self._lock = threading.RLock()
+        self._local = threading.local()
+        self._running: set[Any] = set()
+        self._connection = sealed(self._limits, (), {})
+
+    def attach(
+        self, name: str, source: Source, schema: TableSchema | None = None, *, csv: CsvDialect | None = None
+    ) -> None:
+        """Declare a source under a name; a name that was used before now means the new source."""
+        if not name or name.startswith("rows of "):
+            raise ParameterError(f"'{name}' cannot be the name of a source")
+        with self._lock:
+            held, scan = self._inspect(name, source, schema, csv or CsvDialect())
+            scans = {key: value for key, value in self._scans.items() if key.casefold() != name.casefold()} | {
+                name: scan
+            }
+            paths = [path for each in scans.values() for path in each.paths]
+            databases = dict(each.database for each in scans.values() if each.database)
+            self._connection = sealed(self._limits, paths, databases)
+            self._scans, self._sources[name] = scans, held
+
+    def describe(self, name: str) -> tuple[Field, ...]:
+        """The columns of a source, in its order."""
+        return self._known(name).fields
+
+    def notes(self, name: str) -> tuple[str, ...]:
+        """What was left out or read as null when the source was attached with bad rows: skip."""
+        return self._known(name).notes
+
+    def count(self, name: str) -> int:
+        """How many rows a source has."""
+        self._known(name)
+        return int(self.run(f"SELECT count(*) AS rows FROM {quote(name)}")["rows"][0].as_py())
+
+    def run(self, sql: str, parameters: Parameters | None = None, *, seconds: float | None = None) -> pa.Table:
+        """Run one reading statement of our own making, on this thread's cursor."""
+        cursor = self._cursor()
+        with self._watched(cursor, seconds), refusals():
+            return reading(cursor, sql, parameters).to_arrow_table()
+
+    def stream(
+        self, sql_or_table: str, batch_rows: int = BATCH_ROWS, parameters: Parameters | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Batches of a statement or of a source; at least one batch, so that the columns are always known.
+
+        The stream has a cursor of its own: other statements may run while it is being read.
+        """
+        if batch_rows < 1:
+            raise ParameterError(f"batch_rows is {batch_rows}", expected="A batch has at least 1 row")
+        known = sql_or_table in self._scans
+        sql = f"SELECT * FROM {quote(sql_or_table)}" if known else sql_or_table
+        cursor = self._new_cursor()
+        with refusals():
+            reader = batches_of(reading(cursor, sql, parameters), batch_rows)
+        return self._batches(cursor, reader, batch_rows)
+
+    def write(
+        self,
+        batches: Iterable[pa.RecordBatch] | pa.Table,
+        path: str | Path,
+        format: str | None = None,
+        *,
+        progress: Callable[[int], None] | None = None,
+    ) -> int:
+        """Write rows under a name, whole or not at all, and say how many."""
+        return write_rows(batches, Path(path), format, progress)
+
+    def data_version(self, name: str) -> str:
+        """A fingerprint of the content of a source and of how it is read."""
+        scan = self._known(name)
+        held = self._sources[name]
+        content = [self._hash(path) for path in held.paths] if isinstance(held, Files) else [fingerprint.of_table(held)]
+        columns = [f"{f.name}:{f.native}:{e}" for f, e in zip(scan.fields, scan.expressions, strict=True)]
+        return fingerprint.combined([*content, *columns])
+
+    def cancel(self) -> None:
+        """Interrupt whatever runs, in every thread."""
+        with self._lock:
+            for cursor in self._running:
+                cursor.interrupt()
+
+    def close(self) -> None:
+        """Let go of all sources and remove all temporary files; closing twice is fine."""
+        self.cancel()
+        self._scans, self._sources, self._local = {}, {}, threading.local()
+        self._connection.close()
+        self._finalizer()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def _inspect(
+        self, name: str, source: Source, schema: TableSchema | None, dialect: CsvDialect
+    ) -> tuple[Files | pa.Table, Scan]:
+        registered = f"rows of {name}"
+        if is_frame(source):
+            rows = as_arrow(source)
+            if isinstance(rows, pa.Table):
+                rows = rows.rename_columns(list(column_names(rows.schema.names)))
+                return rows, scan_rows(rows, schema, self._limits, registered)
+            source = spool(rows.schema, iter(rows), self._limits.scratch)
+        if not isinstance(source, str | Path):
+            raise DataError(f"a {type(source).__name__} is no source", expected="A path or a frame")
+        files = resolve(source, self._root)
+        match files.format:
+            case Format.CSV:
+                return files, scan_csv(files, schema, dialect, self._limits)
+            case Format.PARQUET:
+                return files, scan_parquet(files, schema, self._limits)
+            case Format.ARROW:
+                return files, scan_arrow_files(files, schema, self._limits, registered)
+            case Format.DUCKDB:
+                return files, scan_database(files, schema, self._limits)
+
+    def _known(self, name: str) -> Scan:
+        if name not in self._scans:
+            raise DataError(
+                f"no source '{name}' is attached",
+                expected="Attached are " + (", ".join(f"'{known}'" for known in self._scans) or "none"),
+                remedy=nearest(name, self._scans),
+            )
+        return self._scans[name]
+
+    def _cursor(self) -> Any:
+        """This thread's cursor; a new one when sources were attached since."""
+        if getattr(self._local, "connection", None) is not self._connection:
+            self._local.connection, self._local.cursor = self._connection, self._new_cursor()
+        return self._local.cursor
+
+    def _new_cursor(self) -> Any:
+        with self._lock, refusals():
+            cursor = self._connection.cursor()
+            for name, scan in self._scans.items():
+                if scan.rows is not None:
+                    cursor.register(f"rows of {name}", scan.rows)
+                cursor.execute(scan.view(name))
+            return cursor
+
+    def _batches(self, cursor: Any, reader: Any, batch_rows: int) -> Iterator[pa.RecordBatch]:
+        empty = True
+        with self._watched(cursor, None):
+            while batch := _next(reader):
+                empty = False
+                for start in range(0, batch.num_rows, batch_rows):
+                    yield batch.slice(start, batch_rows)
+        if empty:
+            yield pa.RecordBatch.from_pylist([], schema=reader.schema)
+
+    @contextmanager
+    def _watched(self, cursor: Any, seconds: float | None) -> Iterator[None]:
+        with self._lock:
+            self._running.add(cursor)
+        try:
+            with stopped_after(seconds, cursor.interrupt):
+                yield
+        finally:
+            with self._lock:
+                self._running.discard(cursor)
+
+    def _hash(self, path: Path) -> str:
+        try:
+            key = fingerprint.stamp(path)
+        except FileNotFoundError:
+            raise DataError(
+                f"'{path.name}' is no longer there", remedy="Put the file back, or attach another"
+            ) from None
+        if key not in self._hashes:
+            self._hashes[key] = fingerprint.of_file(path)
+        return self._hashes[key]
+
+
+def _next(reader: Any) -> pa.RecordBatch | None:
+    with refusals():
+        try:
+            return reader.read_next_batch()
+        except StopIteration:
+            return None

@@ -1,0 +1,216 @@
+"""From a declared source to a view: what to read, under which names, as which types.
+
+A Scan is all a connection needs to show a source, and all the engine keeps of it: rows in memory are referred to, never
+printed.
+"""
+
+# ruff: noqa: S608  (statements here are made of our own words, quoted names and quoted paths; no user text)
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+
+from deniable.engines.base import Field, quote
+from deniable.engines.duckdb import types
+from deniable.engines.duckdb.connection import Limits, literal, literals, probe, refusals
+from deniable.engines.naming import column_names, require_columns
+from deniable.engines.sources import Files
+from deniable.errors import DataError, nearest
+from deniable.policy.schema import ColumnType, TableSchema
+from deniable.storage import storage_errors
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """One source, ready to be shown: `relation` is what stands after FROM, `rows` what is registered under its name."""
+
+    relation: str
+    fields: tuple[Field, ...]
+    expressions: tuple[str, ...]
+    paths: tuple[Path, ...] = ()
+    database: tuple[str, Path] | None = None
+    rows: Any = field(default=None, repr=False, compare=False)
+    notes: tuple[str, ...] = ()
+
+    def view(self, name: str) -> str:
+        """The statement that shows this source under its name."""
+        shown = ", ".join(f"{e} AS {quote(f.name)}" for e, f in zip(self.expressions, self.fields, strict=True))
+        source = f"{self.relation} AS source({slots(len(self.fields))})"
+        return f"CREATE OR REPLACE TEMP VIEW {quote(name)} AS SELECT {shown} FROM {source}"
+
+
+def slots(count: int) -> str:
+    """Neutral names for the columns of a relation, by position: whatever the file calls them cannot matter."""
+    return ", ".join(slot(position) for position in range(count))
+
+
+def slot(position: int) -> str:
+    """The neutral name of one column."""
+    return f"c{position}"
+
+
+def scan_parquet(files: Files, schema: TableSchema | None, limits: Limits) -> Scan:
+    """A Scan of Parquet files of one schema."""
+    raw = _one_schema(files)
+    relation = f"read_parquet({literals(files.paths)}, hive_partitioning = false, union_by_name = false)"
+    with probe(limits) as connection, refusals(files.title):
+        return typed(connection, relation, column_names(raw.names), schema, files.title, paths=files.paths)
+
+
+def scan_database(files: Files, schema: TableSchema | None, limits: Limits) -> Scan:
+    """A Scan of one table of a DuckDB file, opened read-only."""
+    path = files.paths[0]
+    alias = "file_" + hashlib.sha256(str(path).encode()).hexdigest()[:12]
+    with probe(limits) as connection, refusals(files.title):
+        connection.execute(f"ATTACH {literal(path)} AS {quote(alias)} (READ_ONLY)")
+        listed = (
+            f"SELECT schema_name, table_name FROM duckdb_tables() WHERE database_name = {literal(alias)} ORDER BY ALL"
+        )
+        chosen = _one_table(connection.execute(listed).fetchall(), files)
+        relation = ".".join(quote(part) for part in (alias, *chosen))
+        raw = [row[0] for row in connection.execute(f"DESCRIBE {relation}").fetchall()]
+        return typed(connection, relation, column_names(raw), schema, files.title, database=(alias, path))
+
+
+def scan_arrow_files(files: Files, schema: TableSchema | None, limits: Limits, registered: str) -> Scan:
+    """A Scan of Arrow files; a stream, or a file with names that must change, is copied to the private folder first."""
+    paths = tuple(_as_arrow_file(path, limits.scratch) for path in files.paths)
+    schemas = [pa.ipc.open_file(pa.memory_map(str(path))).schema for path in paths]
+    for path, found in zip(files.paths, schemas, strict=True):
+        _same(found, schemas[0], path)
+    rows = ds.dataset([str(path) for path in paths], format="ipc", schema=schemas[0])
+    return scan_rows(rows, schema, limits, registered, files.title)
+
+
+def scan_rows(rows: Any, schema: TableSchema | None, limits: Limits, registered: str, title: str = "the frame") -> Scan:
+    """A Scan of an Arrow table or dataset."""
+    with probe(limits) as connection, refusals(title):
+        connection.register(registered, rows)
+        return typed(connection, quote(registered), column_names(rows.schema.names), schema, title, rows=rows)
+
+
+def typed(
+    connection: Any, relation: str, names: tuple[str, ...], schema: TableSchema | None, title: str, **rest: Any
+) -> Scan:
+    """A Scan with every column read as declared, or as it is; declared columns must be there and fit."""
+    natives = [row[1] for row in connection.execute(f"DESCRIBE SELECT * FROM {relation}").fetchall()]
+    declared = declared_types(names, schema, title)
+    refuse_misfits(connection, relation, names, natives, declared, title)
+    expressions = tuple(types.value(slot(p), natives[p], declared.get(n)) for p, n in enumerate(names))
+    fields = tuple(_field(n, natives[p], declared.get(n)) for p, n in enumerate(names))
+    return Scan(relation, fields, expressions, **rest)
+
+
+def declared_types(names: tuple[str, ...], schema: TableSchema | None, title: str) -> dict[str, ColumnType]:
+    """The declared type of each column that the policy names."""
+    if schema is None:
+        return {}
+    require_columns(names, schema.names, title)
+    return {column.name: column.type for column in schema.columns}
+
+
+def refuse_misfits(
+    connection: Any,
+    relation: str,
+    names: tuple[str, ...],
+    natives: list[str],
+    declared: dict[str, ColumnType],
+    title: str,
+) -> None:
+    """Refuse when a declared column holds values that are not of its type; says how many, never which."""
+    doubtful = [
+        p
+        for p, n in enumerate(names)
+        if n in declared and types.value(slot(p), natives[p], declared[n]) != types.value(slot(p), natives[p], None)
+    ]
+    if not doubtful:
+        return
+    counts = ", ".join(
+        f"count(*) FILTER (WHERE {types.misfits(slot(p), natives[p], declared[names[p]])})" for p in doubtful
+    )
+    found = connection.execute(f"SELECT {counts} FROM {relation} AS source({slots(len(names))})").fetchone()
+    for position, count in zip(doubtful, found, strict=True):
+        if count:
+            name = names[position]
+            raise DataError(
+                f"{count} values of column '{name}' of {title} are not of the declared type '{declared[name]}'",
+                remedy="Correct the file, or the type in the policy",
+                column=name,
+                count=count,
+            )
+
+
+def spool(schema: pa.Schema, batches: Iterator[pa.RecordBatch], scratch: Path) -> Path:
+    """Copy batches to an Arrow file in the private folder, under names that every engine can hold."""
+    target = scratch / f"{len(list(scratch.iterdir()))}-spooled.arrow"
+    names = list(column_names(schema.names))
+    renamed = pa.schema([f.with_name(n) for f, n in zip(schema, names, strict=True)])
+    with storage_errors(target), pa.OSFile(str(target), "wb") as file, pa.ipc.new_file(file, renamed) as writer:
+        for batch in batches:
+            writer.write_batch(pa.RecordBatch.from_arrays(batch.columns, schema=renamed))
+    return target
+
+
+def _field(name: str, native: str, declared: ColumnType | None) -> Field:
+    if declared is None or (declared is types.type_of(native) and native != "VARCHAR"):
+        return Field(name, types.type_of(native), types.shown(native))
+    return Field(name, declared, types.NATIVE[declared])
+
+
+def _one_schema(files: Files) -> pa.Schema:
+    schemas = [_parquet_schema(path) for path in files.paths]
+    for path, found in zip(files.paths, schemas, strict=True):
+        _same(found, schemas[0], path)
+    return schemas[0]
+
+
+def _parquet_schema(path: Path) -> pa.Schema:
+    try:
+        return pq.read_schema(path)
+    except (pa.ArrowException, OSError):
+        raise DataError(f"'{path.name}' is not a whole Parquet file", remedy="Write it again") from None
+
+
+def _same(found: pa.Schema, first: pa.Schema, path: Path) -> None:
+    if not found.equals(first):
+        odd = next((f.name for f, g in zip(found, first, strict=False) if not f.equals(g)), "")
+        raise DataError(
+            f"'{path.name}' has other columns than the first file" + (f", from column '{odd}' on" if odd else ""),
+            expected="The files of one source have the same columns of the same types in the same order",
+        )
+
+
+def _one_table(tables: list[tuple[str, str]], files: Files) -> tuple[str, str]:
+    names = [table for _, table in tables]
+    wanted = files.table if files.table is not None else (names[0] if len(names) == 1 else None)
+    if wanted is not None and names.count(wanted) == 1:
+        return tables[names.index(wanted)]
+    raise DataError(
+        f"{files.title} has no single table" + (f" '{wanted}'" if wanted else ""),
+        expected="It has " + (", ".join(f"'{name}'" for name in names) or "no table at all"),
+        remedy=nearest(wanted or "", names) or f"Name the table after a #, as in {files.paths[0].name}#visits",
+    )
+
+
+def _as_arrow_file(path: Path, scratch: Path) -> Path:
+    try:
+        with pa.memory_map(str(path)) as file:
+            if file.read(6) != b"ARROW1":
+                file.seek(0)
+                with pa.ipc.open_stream(file) as stream:
+                    return spool(stream.schema, iter(stream), scratch)
+            reader = pa.ipc.open_file(file)
+            if column_names(reader.schema.names) == tuple(reader.schema.names):
+                return path
+            batches = (reader.get_batch(index) for index in range(reader.num_record_batches))
+            return spool(reader.schema, batches, scratch)
+    except (pa.ArrowInvalid, pa.ArrowSerializationError, EOFError, OSError):
+        raise DataError(f"'{path.name}' is not a whole Arrow file", remedy="Write it again") from None

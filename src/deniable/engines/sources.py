@@ -1,0 +1,160 @@
+"""What a declared source points at: which files, in which format. Nothing is read here but names and magic numbers.
+
+A source is a path, a folder of files of one format, a glob, or a table inside a DuckDB file (`town.duckdb#visits`).
+Remote addresses are refused: an engine opens no network connection of its own accord.
+"""
+
+from __future__ import annotations
+
+import glob
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from deniable.engines.extras import require
+from deniable.errors import DataError
+
+
+class Format(StrEnum):
+    """The file formats that can be read."""
+
+    CSV = "csv"
+    PARQUET = "parquet"
+    ARROW = "arrow"
+    DUCKDB = "duckdb"
+
+
+SUFFIXES = {
+    ".csv": Format.CSV,
+    ".tsv": Format.CSV,
+    ".txt": Format.CSV,
+    ".data": Format.CSV,
+    ".dat": Format.CSV,
+    ".csv.gz": Format.CSV,
+    ".tsv.gz": Format.CSV,
+    ".parquet": Format.PARQUET,
+    ".pq": Format.PARQUET,
+    ".arrow": Format.ARROW,
+    ".arrows": Format.ARROW,
+    ".feather": Format.ARROW,
+    ".ipc": Format.ARROW,
+    ".duckdb": Format.DUCKDB,
+    ".ddb": Format.DUCKDB,
+    ".db": Format.DUCKDB,
+}
+_ELSEWHERE = {"postgresql": "psycopg", "postgres": "psycopg", "spark": "pyspark"}
+_SCHEME = re.compile(r"^([a-z][a-z0-9+]+):(?!\\)(.*)$", re.IGNORECASE | re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """The files of one source, sorted by name, all of one format; `table` is named inside a DuckDB file."""
+
+    format: Format
+    paths: tuple[Path, ...]
+    table: str | None = None
+
+    @property
+    def title(self) -> str:
+        """How messages call the source: its file, or its folder and how many files are in it."""
+        first = self.paths[0]
+        return f"'{first.name}'" if len(self.paths) == 1 else f"'{first.parent.name}' ({len(self.paths)} files)"
+
+
+def resolve(source: str | Path, root: Path) -> Files:
+    """The files that a declared source means; relative paths start at `root`.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = (Path(folder) / "people.csv").write_text("name")
+    ...     resolve("people.csv", Path(folder)).format
+    <Format.CSV: 'csv'>
+    """
+    text, forced = _without_scheme(str(source))
+    path, table = _split_table(root / Path(text).expanduser(), forced)
+    if path.is_dir():
+        return _folder(path)
+    if path.exists():
+        return Files(forced or format_of(path), (_regular(path),), table)
+    if glob.has_magic(str(path)):
+        return _together(sorted(Path(match) for match in glob.glob(str(path))), f"the pattern '{path.name}'")
+    raise DataError(f"there is no file or folder '{path}'", remedy="Correct the source, or put the file there")
+
+
+def format_of(path: Path) -> Format:
+    """The format of a file, by its name and, where that says nothing, by its first bytes."""
+    known = _suffix(path)
+    if known:
+        return known
+    with path.open("rb") as file:
+        start = file.read(12)
+    for magic, position, format in (
+        (b"PAR1", 0, Format.PARQUET),
+        (b"ARROW1", 0, Format.ARROW),
+        (b"DUCK", 8, Format.DUCKDB),
+    ):
+        if start[position : position + len(magic)] == magic:
+            return format
+    raise DataError(
+        f"the format of '{path.name}' is not known",
+        expected=f"Names end in {', '.join(SUFFIXES)}",
+        remedy="Rename the file for what it holds",
+    )
+
+
+def _without_scheme(text: str) -> tuple[str, Format | None]:
+    match = _SCHEME.match(text)
+    if not match:
+        return text, None
+    scheme = match[1].lower()
+    if scheme in ("file", *Format):
+        return match[2].removeprefix("//"), None if scheme == "file" else Format(scheme)
+    if scheme in _ELSEWHERE:
+        require(_ELSEWHERE[scheme])
+    raise DataError(
+        f"a source '{scheme}:' cannot be opened by this engine",
+        expected="This engine reads local files, folders and frames, and opens no network connection",
+        remedy="Copy the data to a local file first",
+    )
+
+
+def _split_table(path: Path, forced: Format | None) -> tuple[Path, str | None]:
+    name, mark, table = path.name.rpartition("#")
+    inside = mark and not path.exists() and (forced is Format.DUCKDB or _suffix(Path(name)) is Format.DUCKDB)
+    return (path.with_name(name), table) if inside else (path, None)
+
+
+def _suffix(path: Path) -> Format | None:
+    double = "".join(path.suffixes[-2:]).lower()
+    return SUFFIXES.get(double) or SUFFIXES.get(path.suffix.lower())
+
+
+def _folder(folder: Path) -> Files:
+    inside = sorted(p for p in folder.iterdir() if p.is_file() and not p.name.startswith((".", "_")) and _suffix(p))
+    return _together(inside, f"the folder '{folder.name}'")
+
+
+def _together(paths: list[Path], title: str) -> Files:
+    files = tuple(_regular(path) for path in paths if not path.is_dir())
+    if not files:
+        raise DataError(f"{title} has no file that can be read", expected=f"Names end in {', '.join(SUFFIXES)}")
+    formats = sorted({format_of(path) for path in files})
+    if len(formats) > 1 or formats[0] is Format.DUCKDB:
+        raise DataError(
+            f"{title} has files of the formats {', '.join(formats)}",
+            expected="A folder is one table: CSV, Parquet or Arrow files of one format",
+            remedy="Name one kind of file, as in 'folder/*.parquet'",
+        )
+    return Files(formats[0], files)
+
+
+def _regular(path: Path) -> Path:
+    resolved = path.resolve()
+    if not resolved.is_file():
+        raise DataError(f"'{path.name}' is not an ordinary file", remedy="Copy the data to a file first")
+    try:
+        resolved.open("rb").close()
+    except PermissionError:
+        raise DataError(f"there is no permission to read '{path.name}'", remedy="Ask the owner of the file") from None
+    return resolved

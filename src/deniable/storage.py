@@ -1,0 +1,92 @@
+"""Files that are whole or not there: every file deniable writes comes into being here.
+
+A file is written under a temporary name in its own folder, flushed to the disk, and renamed at the end. A killed
+process, a full disk or a failing producer therefore leaves the old file, or none, under the final name; never half of
+one. A refusal of the disk becomes a StorageError that names the folder and the remedy, and no content.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO, NoReturn
+
+from deniable.errors import StorageError
+
+PRIVATE_FILE = 0o600
+_REASONS = {
+    errno.ENOSPC: ("the disk is full", "Free some space, or write to another disk"),
+    errno.EDQUOT: ("the quota is used up", "Free some space, or write to another disk"),
+    errno.EFBIG: ("the file would exceed the size allowed", "Raise the limit on file sizes (ulimit -f)"),
+    errno.EROFS: ("the disk is read-only", "Write to another folder"),
+    errno.EACCES: ("there is no permission", "Change the folder's permissions, or write to another folder"),
+    errno.EPERM: ("there is no permission", "Change the folder's permissions, or write to another folder"),
+    errno.ENOENT: ("the folder does not exist", "Create the folder first"),
+    errno.ENOTDIR: ("a part of the path is a file", "Write to another folder"),
+    errno.EISDIR: ("there is a folder of that name", "Choose another name"),
+    errno.EIO: ("the disk reported an error", "Check the disk"),
+}
+
+
+@contextmanager
+def whole_file(path: Path, mode: int = PRIVATE_FILE) -> Iterator[BinaryIO]:
+    """A binary file that appears under its name only when the block ends well.
+
+    The data and the folder entry are flushed before the block returns, so that a power cut afterwards loses nothing.
+    Only the owner can read it, unless `mode` says otherwise.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with whole_file(Path(folder) / "note.txt") as file:
+    ...         _ = file.write(b"whole")
+    ...     (Path(folder) / "note.txt").read_bytes()
+    b'whole'
+    """
+    temporary = path.with_name(f".{path.name[:100]}.{secrets.token_hex(6)}.part")
+    with storage_errors(path):
+        try:
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+            with open(descriptor, "wb") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+            _flush_folder(path.parent)
+        except BaseException:
+            with suppress(OSError):
+                temporary.unlink()
+            raise
+
+
+@contextmanager
+def storage_errors(path: Path) -> Iterator[None]:
+    """Turn a refusal of the disk inside the block into a StorageError about this path."""
+    try:
+        yield
+    except OSError as refusal:
+        _refuse(refusal, path)
+
+
+def write_whole(path: Path, content: bytes, mode: int = PRIVATE_FILE) -> None:
+    """Write a small file in one piece."""
+    with whole_file(path, mode) as file:
+        file.write(content)
+
+
+def _refuse(refusal: OSError, path: Path) -> NoReturn:
+    reason, remedy = _REASONS.get(refusal.errno or 0, ("the system refused", "Write to another folder"))
+    raise StorageError(f"'{path.name}' could not be written in '{path.parent}': {reason}", remedy=remedy) from None
+
+
+def _flush_folder(folder: Path) -> None:
+    # The rename itself lives in the folder; some systems cannot open folders, and there the rename is already safe.
+    with suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
