@@ -1,1 +1,31 @@
-"""To be written."""
+"""The only door of randomness: exact, integer-only noise from the operating system's entropy, vectorized.
+
+Every sampler follows its law exactly: between the entropy and the noise there are only integers, and wherever a random
+number has to be compared with an irrational one, both are revealed digit by digit until the comparison is certain.
+Parameters are integers or Fractions, answers are numpy arrays of int64 or bool, and `entropy` defaults to the operating
+system's. Nothing is kept between calls, except tables that depend on the public scale alone.
+"""
+
+from deniable.dp.samplers.bernoulli import bernoulli, bernoulli_exp, bernoulli_exp_each
+from deniable.dp.samplers.choice import exponential_choice, permute_and_flip
+from deniable.dp.samplers.entropy import SYSTEM, Entropy, SystemEntropy, salt
+from deniable.dp.samplers.gaussian import discrete_gaussian
+from deniable.dp.samplers.laplace import discrete_laplace, geometric
+from deniable.dp.samplers.uniform import permutation, uniform_below
+
+__all__ = [
+    "SYSTEM",
+    "Entropy",
+    "SystemEntropy",
+    "bernoulli",
+    "bernoulli_exp",
+    "bernoulli_exp_each",
+    "discrete_gaussian",
+    "discrete_laplace",
+    "exponential_choice",
+    "geometric",
+    "permutation",
+    "permute_and_flip",
+    "salt",
+    "uniform_below",
+]

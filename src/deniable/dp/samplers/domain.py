@@ -1,0 +1,65 @@
+"""The domains of the samplers' arguments, and the refusals for what lies outside.
+
+Parameters are integers or Fractions. A float is refused rather than rounded: 0.1 as a float is not one tenth, and the
+privacy that was calculated belongs to the number that was meant.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from operator import index
+
+from deniable.errors import ParameterError
+
+LARGEST_SCALE = 1 << 52  # noise of this scale leaves int64 with probability below exp(-1000)
+LARGEST_SIZE = 1 << 40
+
+
+def natural(value: int, name: str, largest: int = LARGEST_SIZE) -> int:
+    """An integer between 0 and `largest`; anything else is refused."""
+    try:
+        number = index(value)
+    except TypeError:
+        number = -1
+    if isinstance(value, bool) or not 0 <= number <= largest:
+        raise ParameterError(f"{name} is not a whole number between 0 and {largest}", expected=f"{name} counts draws")
+    return number
+
+
+def rational(value: Fraction | int, name: str) -> Fraction:
+    """An exact rational; floats, text and truth values are refused."""
+    if isinstance(value, bool) or not isinstance(value, int | Fraction):
+        raise ParameterError(
+            f"{name} is of type {type(value).__name__}, which is not exact",
+            expected="An integer or a Fraction",
+            remedy="Write Fraction('0.1') or Fraction(1, 10)",
+        )
+    return Fraction(value)
+
+
+def probability(value: Fraction | int, name: str = "p") -> Fraction:
+    """A rational in [0, 1]."""
+    number = rational(value, name)
+    if not 0 <= number <= 1:
+        raise ParameterError(f"{name} is outside [0, 1]", expected=f"{name} is a probability")
+    return number
+
+
+def non_negative(value: Fraction | int, name: str) -> Fraction:
+    """A rational that is at least 0."""
+    number = rational(value, name)
+    if number < 0:
+        raise ParameterError(f"{name} is negative", expected=f"{name} is at least 0")
+    return number
+
+
+def scale_of(value: Fraction | int, name: str, largest: int = LARGEST_SCALE) -> Fraction:
+    """A rational above 0 and at most `largest`."""
+    number = rational(value, name)
+    if not 0 < number <= largest:
+        raise ParameterError(
+            f"{name} is not in (0, {largest}]",
+            expected=f"{name} is positive, and small enough that noise fits in 64 bits",
+            remedy="Measure in a larger step, or ask for a larger epsilon",
+        )
+    return number

@@ -1,0 +1,81 @@
+"""Where randomness enters: the operating system's entropy, read in blocks and cut into unsigned words.
+
+No entropy outlives the call that asked for it. A buffer kept between calls would be copied by a fork, and two processes
+would then add the same noise; so every draw reads its own bytes and drops what is left over.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deniable.dp.samplers.domain import natural
+
+BLOCK = 64  # bytes that a Reader asks for at once: one system call serves several small draws
+
+
+class Entropy(Protocol):
+    """A source of independent, uniformly distributed bytes."""
+
+    def take(self, count: int) -> bytes:
+        """The next `count` bytes, never given out before."""
+        ...
+
+
+class SystemEntropy:
+    """The kernel's cryptographic generator, which is what every release uses."""
+
+    __slots__ = ()
+
+    def take(self, count: int) -> bytes:
+        """Read `count` bytes of the operating system's entropy."""
+        return os.urandom(count)
+
+
+SYSTEM = SystemEntropy()
+
+
+def salt(n: int) -> bytes:
+    """`n` fresh secret bytes, for example to salt the hash that samples a unit's groups in one query.
+
+    >>> len(salt(16))
+    16
+    """
+    return SYSTEM.take(natural(n, "n"))
+
+
+def words(entropy: Entropy, bits: int, count: int) -> NDArray[Any]:
+    """`count` independent uniform words of 8, 16, 32 or 64 bits."""
+    return np.frombuffer(entropy.take(count * bits // 8), dtype=np.dtype(f"<u{bits // 8}"))
+
+
+class Reader:
+    """Reads single integers of any width out of small blocks of entropy; lives for one call only."""
+
+    __slots__ = ("_bits", "_entropy", "_pool")
+
+    def __init__(self, entropy: Entropy) -> None:
+        self._entropy = entropy
+        self._pool = 0
+        self._bits = 0
+
+    def integer(self, bits: int) -> int:
+        """A uniform integer in [0, 2**bits)."""
+        while self._bits < bits:
+            self._pool = self._pool << 8 * BLOCK | int.from_bytes(self._entropy.take(BLOCK), "little")
+            self._bits += 8 * BLOCK
+        self._bits -= bits
+        value = self._pool >> self._bits
+        self._pool &= (1 << self._bits) - 1
+        return value
+
+    def below(self, bound: int) -> int:
+        """A uniform integer in [0, bound), by rejecting words that are too large; `bound` may have any size."""
+        bits = (bound - 1).bit_length()
+        value = self.integer(bits)
+        while value >= bound:
+            value = self.integer(bits)
+        return value
