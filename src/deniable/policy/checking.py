@@ -6,36 +6,15 @@ columns, purposes, keys) and every reference to one; `references.py` compares th
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
-from fractions import Fraction
 
 from deniable.errors import Place, nearest
-from deniable.policy import scalars
-from deniable.policy.grammar import (
-    Amount,
-    Choice,
-    Day,
-    Either,
-    Field,
-    File,
-    Flag,
-    Kinds,
-    ListOf,
-    Named,
-    Nested,
-    Record,
-    Reference,
-    Regex,
-    Scalar,
-    Shape,
-    Text,
-    Whole,
-    Written,
-)
+from deniable.policy import nesting, singles
+from deniable.policy.grammar import Either, Field, Kinds, ListOf, Named, Nested, Record, Reference, Shape
 from deniable.policy.mistakes import Mistakes
 from deniable.policy.reading import Entries, Items, Leaf, Tree
-from deniable.policy.wording import beyond, describe, disorder, form
+from deniable.policy.scalars import Misread
+from deniable.policy.wording import describe, disorder, form
 
 REFUSED = object()
 """Stands for a value that was given but refused, so that nobody calls it missing too."""
@@ -89,7 +68,7 @@ class Checker:
             case Named():
                 return self._named(shape, tree, what)
             case Nested():
-                return self._nested(tree, what)
+                return Item(nesting.rows(tree, self.mistakes), tree.place)
             case ListOf():
                 return self._list(shape, tree, what)
             case _:
@@ -244,96 +223,18 @@ class Checker:
                     self.mistakes.add(leaf.place, f"'{leaf.text}' stands twice in {what}")
                 seen.add(leaf.text)
 
-    def _nested(self, tree: Tree, what: str) -> Item | None:
-        """Nested entries as rows, one a leaf: the leaf, its parent, and so on upwards."""
-        rows: list[tuple[str, ...]] = []
-        self._branches(tree, (), rows, what)
-        leaves = [row[0] for row in rows]
-        if len(set(leaves)) < len(leaves):
-            twice = next(leaf for i, leaf in enumerate(leaves) if leaf in leaves[:i])
-            self.mistakes.add(tree.place, f"leaf '{twice}' stands twice in {what}", "Expected: each leaf once")
-        return Item(tuple(rows), tree.place)
-
-    def _branches(self, tree: Tree, above: tuple[str, ...], rows: list[tuple[str, ...]], what: str) -> None:
-        if isinstance(tree, Entries):
-            for key, value in tree.entries:
-                self._branches(value, (key.text, *above), rows, what)
-        elif isinstance(tree, Items) and above:
-            for item in tree.items:
-                if isinstance(item, Leaf) and not item.missing:
-                    rows.append((item.text, *above))
-                else:
-                    self._refuse(item, f"a leaf of {what}", "text")
-        elif isinstance(tree, Leaf) and tree.missing and above:
-            rows.append(above)
-        else:
-            self._refuse(tree, what, "nested entries that end in lists of leaves")
-
     def _single(self, shape: Shape, tree: Tree, what: str) -> Item | None:
         if not isinstance(tree, Leaf):
             self._refuse(tree, what, describe(shape))
             return None
         try:
-            value = self._value(shape, tree)
-        except scalars.Misread as misread:
-            wanted = describe(shape) if isinstance(shape, (Choice, Whole, Amount)) else misread.wanted
-            self._refuse(tree, what, wanted, misread.remedy)
+            value = singles.value(shape, tree)
+        except Misread as misread:
+            self._refuse(tree, what, misread.wanted, misread.remedy)
             return None
-        if isinstance(shape, (Whole, Amount)) and isinstance(value, (int, Fraction)) and beyond(shape, value):
-            self._refuse(tree, what, describe(shape))
-            return None
+        if isinstance(shape, Reference):
+            self.mentions.append(Mention(shape.to, tree.text, tree.place, self.table))
         return Item(value, tree.place)
-
-    def _value(self, shape: Shape, leaf: Leaf) -> object:
-        match shape:
-            case Written():
-                return leaf
-            case Whole():
-                return scalars.whole(leaf)
-            case Amount():
-                return scalars.amount(leaf)
-            case Flag():
-                return scalars.flag(leaf)
-            case Day():
-                return scalars.day(leaf)
-            case Scalar():
-                return scalars.unquoted(leaf)
-            case Choice(words):
-                return _choice(words, leaf)
-            case Regex():
-                return _regex(leaf)
-            case Reference(to):
-                self.mentions.append(Mention(to, scalars.text(leaf), leaf.place, self.table))
-                return leaf.text
-            case Text() | File():
-                return _text(shape, leaf)
-        raise AssertionError(f"{type(shape).__name__} is not a shape of single values")
-
-
-def _choice(words: tuple[str, ...], leaf: Leaf) -> str:
-    if leaf.text not in words:
-        raise scalars.Misread("", nearest(leaf.text, words) or nearest(leaf.text.casefold().replace("_", "-"), words))
-    return leaf.text
-
-
-def _regex(leaf: Leaf) -> str:
-    try:
-        re.compile(leaf.text)
-    except (re.error, OverflowError, RecursionError):
-        raise scalars.Misread("A regular expression in Python's syntax", "Quote it with '...'") from None
-    return leaf.text
-
-
-def _text(shape: Text | File, leaf: Leaf) -> str:
-    if isinstance(shape, Text) and shape.empty and leaf.quoted:
-        return leaf.text
-    what = shape.what if isinstance(shape, Text) else "a path"
-    found = scalars.text(leaf)
-    if not found.strip() or "\x00" in found:
-        raise scalars.Misread(what)
-    if isinstance(shape, Text) and shape.pattern and not re.fullmatch(shape.pattern, found):
-        raise scalars.Misread(what)
-    return found
 
 
 def _written(tree: Tree) -> str:
