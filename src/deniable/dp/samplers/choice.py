@@ -153,7 +153,8 @@ def _layers(exponents: Exponents, widths: NDArray[np.int64]) -> Layers:
     levels, first = np.unique(exponents.whole[order], return_index=True)
     starts = np.concatenate(([0], ends))[first]
     sizes = np.diff(np.append(starts, ends[-1]))
-    table = Table(LayerLaw(tuple(levels.tolist()), tuple(sizes.tolist())))
+    # Counted from the first occupied layer: a constant in all exponents cancels, and the first weight stays visible.
+    table = Table(LayerLaw(tuple((levels - levels[0]).tolist()), tuple(sizes.tolist())))
     return Layers(table, order, ends, starts, sizes)
 
 

@@ -11,7 +11,7 @@ from operator import index
 
 from deniable.errors import ParameterError
 
-LARGEST_SCALE = 1 << 52  # noise of this scale leaves int64 with probability below exp(-1000)
+LARGEST_SCALE = 1 << 52  # Laplace noise of this scale leaves 64 bits with probability exp(-2**63 / 2**52) = exp(-2048)
 LARGEST_SIZE = 1 << 40
 
 
@@ -22,7 +22,7 @@ def natural(value: int, name: str, largest: int = LARGEST_SIZE) -> int:
     except TypeError:
         number = -1
     if isinstance(value, bool) or not 0 <= number <= largest:
-        raise ParameterError(f"{name} is not a whole number between 0 and {largest}", expected=f"{name} counts draws")
+        raise ParameterError(f"{name} is not usable", expected=f"{name} is a whole number between 0 and {largest}")
     return number
 
 

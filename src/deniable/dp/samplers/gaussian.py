@@ -22,10 +22,9 @@ from deniable.dp.samplers.domain import LARGEST_SCALE, natural, scale_of
 from deniable.dp.samplers.enclosure import Enclosure, exp_minus, multiply, settle_below
 from deniable.dp.samplers.entropy import SYSTEM, Entropy, Reader, words
 from deniable.dp.samplers.exponent import ONE, SLACK, exp_fixed
-from deniable.dp.samplers.scalar import discrete_gaussian_once
+from deniable.dp.samplers.scalar import FEW, discrete_gaussian_once
 from deniable.dp.samplers.table import Table
 
-FEW = 256  # draws below which single draws are cheaper than preparing a table
 SMALL = 64  # sigma below which one table holds the law
 WIDEST = 26  # bits of the widest block: y (y + 2 B x) stays below 2**63
 FARTHEST = 1 << 10  # blocks from here on (beyond 16 sigma) are accepted or not in Python integers
@@ -82,7 +81,10 @@ class TwoSidedLaw:
     def _half(self, precision: int) -> list[Enclosure]:
         """exp(-x**2 c) for x = 0, 1, ... until it is below 2**-precision, each from the last one by a falling ratio."""
         last = isqrt(7 * precision * self.variance.numerator // (5 * self.variance.denominator)) + 2
-        ratio, fall = exp_minus(1 / (2 * self.variance), precision), exp_minus(1 / self.variance, precision)
+        ratio, fall = (
+            exp_minus(Fraction(1, 2 * self.variance), precision),
+            exp_minus(Fraction(1, self.variance), precision),
+        )
         weight = (1 << precision, 1 << precision)
         listed = []
         for _ in range(last + 1):
@@ -132,7 +134,7 @@ def _blocks(variance: Fraction) -> Blocks:
     lost = max(0, 2 * bits - 20)
     places = 2 * bits + 11 - lost
     rate = (variance.denominator << 32 + lost + places) // (2 * variance.numerator)
-    table = Table(TwoSidedLaw(variance / (1 << 2 * bits), minus_zero=True))
+    table = Table(TwoSidedLaw(Fraction(variance, 1 << 2 * bits), minus_zero=True))
     return Blocks(variance, bits, table, lost, rate, places)
 
 
@@ -169,5 +171,5 @@ def _keep(blocks: Blocks, block: NDArray[np.int64], offset: NDArray[np.int64], e
 
 def _settle(blocks: Blocks, block: int, offset: int, word: int, entropy: Entropy) -> bool:
     """The same decision in Python integers, given the 32 bits of U that are known."""
-    gamma = offset * (offset + (block << blocks.bits + 1)) / (2 * blocks.variance)
+    gamma = Fraction(offset * (offset + (block << blocks.bits + 1)), 2 * blocks.variance)
     return settle_below(word, 32, partial(exp_minus, gamma), Reader(entropy))

@@ -20,10 +20,9 @@ from deniable.dp.samplers.chunks import filled
 from deniable.dp.samplers.domain import natural, scale_of
 from deniable.dp.samplers.enclosure import Enclosure, exp_minus, multiply, powers
 from deniable.dp.samplers.entropy import SYSTEM, Entropy, Reader
-from deniable.dp.samplers.scalar import discrete_laplace_once, geometric_once
+from deniable.dp.samplers.scalar import FEW, discrete_laplace_once, geometric_once
 from deniable.dp.samplers.table import Table
 
-FEW = 256  # draws below which single draws are cheaper than preparing tables
 TOP_BITS = 4  # the highest digit is geometric with a scale below 2**TOP_BITS
 DIGIT_BITS = 10  # lower digits have at most this many bits
 
@@ -127,8 +126,8 @@ def _digits(scale: Fraction, *, signed: bool) -> Digits:
     lower = []
     for start in range(0, shift, DIGIT_BITS):
         base = 1 << min(DIGIT_BITS, shift - start)
-        lower.append((start, Table(DigitLaw((1 << start) / scale, base))))
-    top = TopLaw((1 << shift) / scale, 1 / scale if signed else None)
+        lower.append((start, Table(DigitLaw(Fraction(1 << start, scale), base))))
+    top = TopLaw(Fraction(1 << shift, scale), Fraction(1, scale) if signed else None)
     return Digits(Table(top), shift, tuple(lower))
 
 

@@ -12,6 +12,8 @@ from math import isqrt
 
 from deniable.dp.samplers.entropy import Reader
 
+FEW = 256  # draws below which single draws (10 to 20 microseconds each) are cheaper than preparing tables
+
 
 def bernoulli_exp_once(numerator: int, denominator: int, reader: Reader) -> bool:
     """True with probability exp(-numerator / denominator) (Algorithm 1)."""

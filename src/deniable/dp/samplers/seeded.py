@@ -9,7 +9,7 @@ from hashlib import shake_256
 
 
 class SeededEntropy:
-    """A stream of bytes that depends on the seed alone, however it is cut into requests of the same sizes."""
+    """Bytes that depend on the seed alone: the same requests in the same order get the same answers."""
 
     __slots__ = ("_seed", "_taken")
 
