@@ -1,0 +1,31 @@
+"""What leaves the house, what is claimed of it, and where it came from.
+
+A Release is rows (or a written file) with a Guarantee and a Provenance. Written to disk, it has a statement beside it,
+`NAME.release.json`, which names the file's digest: whoever receives both can check that neither was changed.
+"""
+
+from __future__ import annotations
+
+from deniable.release.belief import PRIORS, belief
+from deniable.release.guarantee import Guarantee, Property, Technique
+from deniable.release.provenance import Provenance
+from deniable.release.release import Release, Writer, write
+from deniable.release.statement import Statement, seal, statement_path, verify
+from deniable.release.words import in_words
+
+__all__ = [
+    "PRIORS",
+    "Guarantee",
+    "Property",
+    "Provenance",
+    "Release",
+    "Statement",
+    "Technique",
+    "Writer",
+    "belief",
+    "in_words",
+    "seal",
+    "statement_path",
+    "verify",
+    "write",
+]
