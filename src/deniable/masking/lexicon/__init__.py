@@ -1,0 +1,27 @@
+"""Word lists: common given names, surnames, cities, countries, states. Each file names its source in its first lines."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.resources import files
+
+STREET_WORDS = (
+    "street", "st", "avenue", "ave", "road", "rd", "boulevard", "blvd", "lane", "ln", "drive", "dr", "court", "ct",
+    "place", "pl", "square", "sq", "highway", "hwy", "parkway", "pkwy", "terrace", "way", "circle", "plaza", "building",
+    "bldg", "suite", "ste", "floor", "room", "apartment", "apt", "box", "house", "office", "straße", "rue", "calle", "via",
+)  # fmt: skip
+
+
+@cache
+def words(name: str) -> tuple[str, ...]:
+    """The entries of one list, in its order."""
+    text = files(__name__).joinpath(f"{name}.txt").read_text(encoding="utf-8")
+    return tuple(line for line in text.splitlines() if line and not line.startswith("#"))
+
+
+@cache
+def folded(name: str) -> frozenset[str]:
+    """The entries of one list in lower case, for looking words up."""
+    if name == "states":
+        return frozenset(part.lower() for line in words(name) for part in line.split(" ", 1))
+    return frozenset(word.lower() for word in words(name))
