@@ -93,6 +93,11 @@ def ratio_within(epsilon: Fraction, delta: Fraction) -> Fraction | None:
     return round_up(high, 9)
 
 
+def normal_above(x: Decimal) -> Decimal:
+    """The normal distribution function Phi(x), rounded up in the digits in force."""
+    return _phi(x, high=True)
+
+
 def _delta_with_slack(ratio: Fraction, epsilon: Fraction) -> Fraction:
     return delta_of_continuous(ratio, epsilon) * (1 + SLACK)
 
