@@ -74,6 +74,7 @@ class DuckDBEngine:
         if not name or name.startswith("rows of "):
             raise ParameterError(f"'{name}' cannot be the name of a source")
         with self._lock:
+            self._require_open()
             held, scan = self._inspect(name, source, schema, csv or CsvDialect())
             scans = {key: value for key, value in self._scans.items() if key.casefold() != name.casefold()} | {
                 name: scan
@@ -179,7 +180,12 @@ class DuckDBEngine:
             case Format.DUCKDB:
                 return files, scan_database(files, schema, self._limits)
 
+    def _require_open(self) -> None:
+        if not self._finalizer.alive:
+            raise ParameterError("this engine was closed", remedy="Open another one")
+
     def _known(self, name: str) -> Scan:
+        self._require_open()
         if name not in self._scans:
             raise DataError(
                 f"no source '{name}' is attached",
@@ -195,6 +201,7 @@ class DuckDBEngine:
         return self._local.cursor
 
     def _new_cursor(self) -> Any:
+        self._require_open()
         with self._lock, refusals():
             cursor = self._connection.cursor()
             for name, scan in self._scans.items():

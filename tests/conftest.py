@@ -1,0 +1,44 @@
+"""What all tests share: one engine of each kind that is installed, and the real tables where they are present."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from deniable.engines import Engine
+from deniable.engines.duckdb import DuckDBEngine
+
+ENGINES: dict[str, Callable[[Path], Engine]] = {
+    "duckdb": lambda root: DuckDBEngine(root=root, threads=2, memory="512MB"),
+}
+"""How each engine is opened for tests; later engines add a line here, and must pass the contract suite."""
+
+
+@pytest.fixture(params=sorted(ENGINES))
+def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
+    """An open engine whose relative paths start at the test's own folder."""
+    with ENGINES[request.param](tmp_path) as opened:
+        yield opened
+
+
+@pytest.fixture
+def table(engine: Engine) -> Callable[..., str]:
+    """Attach a small table given by its columns, and say its name: `table(age=[30, 41], name="people")`."""
+
+    def attach(name: str = "t", **columns: list[object]) -> str:
+        engine.attach(name, pa.table(columns))
+        return name
+
+    return attach
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """The folder of real tables beside the project; a test that needs it is skipped where it is absent."""
+    folder = Path(__file__).parents[1].parent / "shared" / "data"
+    if not folder.is_dir():
+        pytest.skip("the real tables (../shared/data) are not here")
+    return folder
