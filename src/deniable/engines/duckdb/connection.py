@@ -7,6 +7,7 @@ extensions, no environment, no Python variables, and no setting can be changed b
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,7 +17,9 @@ from typing import Any
 import duckdb
 
 from deniable.engines.base import quote
-from deniable.errors import DataError, InternalError, Stopped, StorageError
+from deniable.errors import DataError, InternalError, ParameterError, Stopped, StorageError
+
+_SIZE = re.compile(r"^[1-9][0-9]*(\.[0-9]+)? ?[KMGT]i?B$", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +29,14 @@ class Limits:
     memory: str | None
     threads: int | None
     scratch: Path
+
+    def __post_init__(self) -> None:
+        sized = self.memory is None or _SIZE.match(self.memory)
+        if not sized or (self.threads is not None and self.threads < 1):
+            raise ParameterError(
+                f"an engine cannot have {self.memory} of memory and {self.threads} threads",
+                expected="Limits are written as memory '512MB' or '2GB', and threads from 1",
+            )
 
     def config(self) -> dict[str, str]:
         """The settings with which every connection of this engine is opened."""
