@@ -80,8 +80,18 @@ class Engine(Protocol):
     def count(self, name: str) -> int:
         """How many rows a source has."""
 
-    def run(self, sql: str, parameters: Parameters | None = None, *, seconds: float | None = None) -> pa.Table:
-        """Run one reading statement of our own making; refuse with Stopped when it takes longer than `seconds`."""
+    def run(
+        self,
+        sql: str,
+        parameters: Parameters | None = None,
+        *,
+        seconds: float | None = None,
+        frames: Mapping[str, pa.Table] | None = None,
+    ) -> pa.Table:
+        """Run one reading statement of our own making; refuse with Stopped when it takes longer than `seconds`.
+
+        `frames` are rows in memory (public ones, such as noisy answers) that this statement alone can read by name.
+        """
 
     def stream(
         self, sql_or_table: str, batch_rows: int = BATCH_ROWS, parameters: Parameters | None = None

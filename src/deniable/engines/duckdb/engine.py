@@ -12,7 +12,7 @@ import shutil
 import tempfile
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -97,10 +97,17 @@ class DuckDBEngine:
         self._known(name)
         return int(self.run(f"SELECT count(*) AS rows FROM {quote(name)}")["rows"][0].as_py())
 
-    def run(self, sql: str, parameters: Parameters | None = None, *, seconds: float | None = None) -> pa.Table:
-        """Run one reading statement of our own making, on this thread's cursor."""
+    def run(
+        self,
+        sql: str,
+        parameters: Parameters | None = None,
+        *,
+        seconds: float | None = None,
+        frames: Mapping[str, pa.Table] | None = None,
+    ) -> pa.Table:
+        """Run one reading statement of our own making, on this thread's cursor; frames are seen by it alone."""
         cursor = self._cursor()
-        with self._watched(cursor, seconds), refusals():
+        with self._watched(cursor, seconds), refusals(), _registered(cursor, frames or {}):
             return reading(cursor, sql, parameters).to_arrow_table()
 
     def stream(
@@ -241,6 +248,17 @@ class DuckDBEngine:
         if key not in self._hashes:
             self._hashes[key] = fingerprint.of_file(path)
         return self._hashes[key]
+
+
+@contextmanager
+def _registered(cursor: Any, frames: Mapping[str, pa.Table]) -> Iterator[None]:
+    for name, rows in frames.items():
+        cursor.register(name, rows)
+    try:
+        yield
+    finally:
+        for name in frames:
+            cursor.unregister(name)
 
 
 def _next(reader: Any) -> pa.RecordBatch | None:
