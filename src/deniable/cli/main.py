@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from deniable import __version__
-from deniable.cli import policy, release
+from deniable.cli import policy, release, world
 from deniable.cli.screen import refuse
 from deniable.errors import DeniableError, InternalError
 
@@ -17,6 +17,7 @@ EPILOG = "Exit codes: 0 done, 2 refused by policy or bad input, 3 a bug of ours.
 app = typer.Typer(name="deniable", no_args_is_help=True, rich_markup_mode="rich", epilog=EPILOG)
 app.add_typer(policy.app, name="policy")
 app.add_typer(release.app, name="release")
+app.add_typer(world.app, name="world")
 
 
 def _version(wanted: bool) -> None:

@@ -1,1 +1,58 @@
-"""To be written."""
+"""The generated world: people who do not exist, for demos, docs and tests.
+
+Same kind, size and seed: same rows, on every machine. What is planted in a world, so that it can be found again, stands
+in the docstring of the module that makes it, and in `docs/topics/world.md`. Names are common given names and surnames
+of our own making; numbers, codes and addresses come from ranges that are given to nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from deniable.world.kinds import KINDS, Kind, check, kind
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["KINDS", "SEED", "Kind", "kind", "make", "policy", "write"]
+
+SEED = 2026
+
+
+def make(name: str, people: int | None = None, seed: int = SEED) -> dict[str, pa.Table]:
+    """A world in memory: its tables and public lists by name.
+
+    >>> make("salaries", 100)["salaries"].num_rows
+    100
+    """
+    import pyarrow as pa
+
+    chosen = kind(name)
+    size = chosen.usual if people is None else people
+    check(size, seed)
+    chunks = list(chosen.batches(size, seed))
+    return {table: pa.concat_tables([chunk[table] for chunk in chunks]) for table in chosen.tables} | chosen.lists()
+
+
+def write(
+    name: str,
+    people: int | None,
+    seed: int,
+    folder: str | Path,
+    progress: Callable[[float], None] | None = None,
+) -> dict[str, int]:
+    """A world in a folder, with its policy; the number of rows of each table is returned."""
+    from deniable.world import writing
+
+    chosen = kind(name)
+    size = chosen.usual if people is None else people
+    check(size, seed)
+    return writing.write(chosen, size, seed, Path(folder), policy(name), progress)
+
+
+def policy(name: str) -> str:
+    """The text of a policy for a world, with comments; it refers to the files that `write` makes."""
+    return (files("deniable.world") / "policies" / f"{kind(name).name}.yaml").read_text(encoding="utf-8")
