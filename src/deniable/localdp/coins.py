@@ -1,0 +1,139 @@
+"""Randomized response to one yes-or-no question, by coins and envelopes: designs a respondent can do by hand.
+
+Every design is a fair draw among a few equally likely instructions, so its probabilities are counts over a handful of
+cases and its epsilon is the logarithm of a small fraction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deniable.dp.samplers import SYSTEM, Entropy, uniform_below
+from deniable.errors import ParameterError
+from deniable.localdp.layout import Layout, Responses, Whole
+from deniable.localdp.protocol import (
+    Answers,
+    Frequencies,
+    Outcome,
+    checked_answers,
+    from_support,
+    support_variance,
+)
+
+Instruction = Callable[[int], int]
+
+
+def say_yes(_truth: int) -> int:
+    """Answer yes whatever the truth."""
+    return 1
+
+
+def say_no(_truth: int) -> int:
+    """Answer no whatever the truth."""
+    return 0
+
+
+def say_truth(truth: int) -> int:
+    """Answer truthfully."""
+    return truth
+
+
+def say_opposite(truth: int) -> int:
+    """Answer the opposite of the truth."""
+    return 1 - truth
+
+
+@dataclass(frozen=True, slots=True)
+class CoinDesign:
+    """Draw one of several equally likely instructions and follow it; the collector sees the answer, not the draw.
+
+    **Guarantee**: epsilon-local DP (replace one answer), epsilon = ln max(p/q, (1-q)/(1-p)) where p and q are the
+    shares of instructions that say yes under a true yes and a true no.
+    **Utility**: estimate (share - q) / (p - q); variance p(1-p) or q(1-q) over (p-q)^2 a respondent.
+    **Runtime**: one draw a respondent.
+
+    >>> two_coins().odds, three_envelopes().odds
+    (Fraction(3, 1), Fraction(2, 1))
+    """
+
+    name: ClassVar[str] = "coins"
+    instructions: tuple[Instruction, ...]
+    domain: ClassVar[int] = 2
+    layout: ClassVar[Layout] = (Whole("answer", 2),)
+
+    def __post_init__(self) -> None:
+        if not self.q < self.p:
+            raise ParameterError("the instructions tell nothing about the truth", expected="Some truthful instruction")
+        if self.q == 0 or self.p == 1:
+            raise ParameterError("an answer would prove the truth", expected="Both answers possible under either truth")
+
+    def _yes(self, truth: int) -> Fraction:
+        return Fraction(sum(tell(truth) for tell in self.instructions), len(self.instructions))
+
+    @property
+    def p(self) -> Fraction:
+        """Pr[yes given yes]."""
+        return self._yes(1)
+
+    @property
+    def q(self) -> Fraction:
+        """Pr[yes given no]."""
+        return self._yes(0)
+
+    @property
+    def odds(self) -> Fraction:
+        """The larger of the odds that a yes and a no give."""
+        return max(self.p / self.q, (1 - self.q) / (1 - self.p))
+
+    def respond(self, answers: Answers, draw: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Follow the drawn instructions."""
+        told = np.array([[tell(0), tell(1)] for tell in self.instructions], dtype=np.int64)
+        return told[draw, answers]
+
+    def randomize(self, answers: Answers, entropy: Entropy = SYSTEM) -> Responses:
+        """One yes (1) or no (0) for each true answer."""
+        checked = checked_answers(answers, 2)
+        return (self.respond(checked, uniform_below(len(self.instructions), len(checked), entropy=entropy)),)
+
+    def tally(self, responses: Responses) -> NDArray[np.int64]:
+        """How many said no and yes."""
+        return np.bincount(responses[0], minlength=2).astype(np.int64)
+
+    def estimate(self, tally: NDArray[np.int64], responses: int) -> Frequencies:
+        """Unbiased counts of no and yes. With two coins the share of yes is 2a - 1/2, with three envelopes 3a - 1."""
+        yes = from_support(tally[1:], responses, self.p, self.q)
+        counts = np.array([responses - yes.counts[0], yes.counts[0]])
+        return Frequencies(counts, np.repeat(yes.variances, 2), responses)
+
+    def variance(self, share: float = 0.0) -> float:
+        """Variance per respondent of the estimated count of yes."""
+        return support_variance(self.p, self.q, share)
+
+    def likelihoods(self, answer: int) -> Iterator[tuple[Outcome, Fraction]]:
+        """No and yes, each with its probability."""
+        yes = self._yes(answer)
+        yield (0,), 1 - yes
+        yield (1,), yes
+
+
+def two_coins() -> CoinDesign:
+    """Tails: tell the truth. Heads: a second coin answers. epsilon = ln 3."""
+    return CoinDesign((say_truth, say_truth, say_yes, say_no))
+
+
+def three_envelopes() -> CoinDesign:
+    """Draw one of three envelopes: "yes", "no", "tell the truth". epsilon = ln 2."""
+    return CoinDesign((say_yes, say_no, say_truth))
+
+
+def warner(truth: int = 2, lie: int = 1) -> CoinDesign:
+    """Warner 1965: tell the truth with probability truth / (truth + lie), else lie. epsilon = ln(truth / lie)."""
+    if not 0 < lie < truth <= 1000:
+        raise ParameterError(f"{truth} truths to {lie} lies", expected="More truths than lies, and some lies")
+    return CoinDesign((say_truth,) * truth + (say_opposite,) * lie)

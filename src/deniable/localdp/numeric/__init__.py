@@ -1,0 +1,1 @@
+"""Numbers: a value on a public scale of whole steps is randomized; means and distributions are recovered."""

@@ -1,0 +1,153 @@
+"""The public scale of a numeric question, the Protocol its randomizers meet, and the mean they give.
+
+Values are clamped to the declared bounds and rounded to whole steps before anything else, so every probability that
+depends on the value is a rational number and the privacy proof has no floating point in it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import ClassVar, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deniable.dp.samplers import SYSTEM, Entropy
+from deniable.errors import DataError, ParameterError
+from deniable.localdp.layout import Layout, Responses
+from deniable.localdp.protocol import Answers, Outcome, normal_quantile
+from deniable.policy.budget import Amount, exact
+
+MOST_STEPS = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """The closed interval from `lower` to `upper`, cut into `steps` equal steps: positions 0 .. steps.
+
+    >>> Scale.between(0, 10, step="0.5").position_of(np.array([-3.0, 2.6, 99.0])).tolist()
+    [0, 5, 20]
+    """
+
+    lower: Fraction
+    upper: Fraction
+    steps: int
+
+    def __post_init__(self) -> None:
+        if not self.lower < self.upper:
+            raise ParameterError("the lower bound is not below the upper bound", expected="lower < upper")
+        if not 1 <= self.steps <= MOST_STEPS:
+            raise ParameterError(f"{self.steps} steps between the bounds", expected=f"1 to {MOST_STEPS} steps")
+
+    @classmethod
+    def between(cls, lower: Amount, upper: Amount, step: Amount = 1) -> Scale:
+        """The scale of these bounds; the step must divide the range."""
+        low, high, unit = exact(lower, "lower bound"), exact(upper, "upper bound"), exact(step, "step")
+        if unit <= 0 or (high - low) % unit:
+            raise ParameterError(
+                "the step does not divide the range between the bounds",
+                expected="upper - lower is a whole number of steps",
+                remedy="Move a bound outward to the next multiple of the step",
+            )
+        return cls(low, high, int((high - low) / unit))
+
+    @property
+    def step(self) -> Fraction:
+        """The size of one step."""
+        return (self.upper - self.lower) / self.steps
+
+    def position_of(self, values: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Values clamped to the bounds and rounded to the nearest step; a missing value is refused, not guessed."""
+        array = np.asarray(values, dtype=np.float64)
+        if np.isnan(array).any():
+            raise DataError("some values are missing", remedy="Leave missing values out, or declare a value for them")
+        held = np.clip(array, float(self.lower), float(self.upper))
+        positions = np.rint((held - float(self.lower)) / float(self.step)).astype(np.int64)
+        return np.clip(positions, 0, self.steps)
+
+    def value_of(self, positions: NDArray[np.float64] | float) -> NDArray[np.float64]:
+        """The values at positions, which need not be whole or inside."""
+        return float(self.lower) + np.asarray(positions, dtype=np.float64) * float(self.step)
+
+
+@dataclass(frozen=True, slots=True)
+class Mean:
+    """An estimated mean with its standard error, in the units of the scale.
+
+    The error holds both sources: who happened to respond, and the noise they added.
+    """
+
+    value: float
+    error: float
+    responses: int
+
+    def interval(self, confidence: float = 0.95) -> tuple[float, float]:
+        """The normal confidence interval."""
+        reach = normal_quantile(confidence) * self.error
+        return self.value - reach, self.value + reach
+
+
+class NumericProtocol(Protocol):
+    """A randomizer of positions 0 .. steps and the unbiased reading of its responses."""
+
+    name: ClassVar[str]
+
+    @property
+    def scale(self) -> Scale:
+        """The public scale."""
+
+    @property
+    def epsilon(self) -> float:
+        """The privacy loss of one response."""
+
+    @property
+    def layout(self) -> Layout:
+        """The fields of one response."""
+
+    def randomize(self, positions: Answers, entropy: Entropy = SYSTEM) -> Responses:
+        """One response for each position."""
+
+    def positions(self, responses: Responses) -> NDArray[np.float64]:
+        """For each response a number whose expectation is the true position."""
+
+    def variance(self, position: int) -> float:
+        """Variance of that number, in squared steps, for a respondent at this position."""
+
+
+class Enumerable(Protocol):
+    """A numeric protocol with finitely many responses, whose probabilities can be written out."""
+
+    def likelihoods(self, position: int) -> Iterator[tuple[Outcome, Fraction]]:
+        """Every response that can leave for a position, with its exact probability."""
+
+
+def mean_of(protocol: NumericProtocol, responses: Responses) -> Mean:
+    """The unbiased mean of the respondents' values."""
+    readings = protocol.positions(responses)
+    count = len(readings)
+    if count == 0:
+        raise DataError("there are no responses", remedy="Collect responses first")
+    center = float(protocol.scale.value_of(float(readings.mean())))
+    if count == 1:
+        return Mean(center, math.inf, 1)
+    spread = float(readings.std(ddof=1)) * float(protocol.scale.step)
+    return Mean(center, spread / math.sqrt(count), count)
+
+
+def worst_variance(protocol: NumericProtocol) -> float:
+    """The largest variance over positions, in squared ranges: variances here are symmetric and convex or concave."""
+    steps = protocol.scale.steps
+    return max(protocol.variance(position) for position in (0, steps // 2, steps)) / steps**2
+
+
+def checked_positions(positions: Answers, scale: Scale) -> Answers:
+    """Positions as integers on the scale; the refusal names none of them."""
+    array = np.asarray(positions)
+    if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
+        raise DataError("the positions are not one column of whole numbers", expected=f"Steps 0 to {scale.steps}")
+    if array.size and not (int(array.min()) >= 0 and int(array.max()) <= scale.steps):
+        raise DataError("some positions lie off the scale", expected=f"Steps 0 to {scale.steps}")
+    return array.astype(np.int64, copy=False)

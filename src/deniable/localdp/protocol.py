@@ -1,0 +1,129 @@
+"""What every frequency protocol shares: the Protocol it meets, checks of answers, and the estimate with its error."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from statistics import NormalDist
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deniable.dp.samplers import SYSTEM, Entropy
+from deniable.errors import DataError, ParameterError
+from deniable.localdp.layout import Layout, Responses
+
+Answers = NDArray[np.int64]
+Outcome = tuple[Any, ...]
+"""One response as plain values, one for each field of the layout."""
+
+
+class FrequencyProtocol(Protocol):
+    """A randomizer and estimator pair over the answers 0 .. domain - 1."""
+
+    name: ClassVar[str]
+
+    @property
+    def domain(self) -> int:
+        """How many different answers there are."""
+
+    @property
+    def odds(self) -> Fraction:
+        """The most any response's probability can differ between two answers, as a ratio: e to the true epsilon."""
+
+    @property
+    def layout(self) -> Layout:
+        """The fields of one response."""
+
+    def randomize(self, answers: Answers, entropy: Entropy = SYSTEM) -> Responses:
+        """One response for each answer."""
+
+    def tally(self, responses: Responses) -> NDArray[np.int64]:
+        """The sufficient statistics of responses; tallies of two batches add up."""
+
+    def estimate(self, tally: NDArray[np.int64], responses: int) -> Frequencies:
+        """Unbiased counts of each answer, with their variances."""
+
+    def variance(self, share: float = 0.0) -> float:
+        """Variance, per respondent, of the estimated count of an answer that this share of people gave."""
+
+    def likelihoods(self, answer: int) -> Iterator[tuple[Outcome, Fraction]]:
+        """Every response that can leave for an answer, with its exact probability: for small domains."""
+
+
+@dataclass(frozen=True, slots=True)
+class Frequencies:
+    """Estimated counts of each answer. They are unbiased, so they may be negative or fail to add up: see consistency.
+
+    >>> counts = Frequencies(np.array([30.0, 70.0]), np.array([25.0, 25.0]), 100)
+    >>> [round(float(low), 1) for low in counts.interval(0.95)[0]]
+    [20.2, 60.2]
+    """
+
+    counts: NDArray[np.float64]
+    variances: NDArray[np.float64]
+    responses: int
+
+    @property
+    def shares(self) -> NDArray[np.float64]:
+        """The counts as shares of all responses."""
+        return self.counts / max(self.responses, 1)
+
+    @property
+    def errors(self) -> NDArray[np.float64]:
+        """Standard errors of the counts."""
+        return np.sqrt(self.variances)
+
+    def interval(self, confidence: float = 0.95) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Lower and upper ends of the normal confidence interval of each count.
+
+        The counts are sums of many independent bounded responses, so the normal form is accurate from some hundred
+        responses on.
+        """
+        reach = normal_quantile(confidence) * self.errors
+        return self.counts - reach, self.counts + reach
+
+
+def normal_quantile(confidence: float) -> float:
+    """How many standard errors a two-sided interval of this confidence reaches."""
+    if not 0 < confidence < 1:
+        raise ParameterError(f"confidence is {confidence:g}", expected="A confidence between 0 and 1, such as 0.95")
+    return NormalDist().inv_cdf((1 + confidence) / 2)
+
+
+def checked_domain(domain: int, largest: int = 1 << 30) -> int:
+    """The size of a domain, refused when there is nothing to hide or too much to count."""
+    if not 2 <= domain <= largest:
+        raise ParameterError(f"the domain has {domain} answers", expected=f"Between 2 and {largest} possible answers")
+    return domain
+
+
+def checked_answers(answers: Answers, domain: int) -> Answers:
+    """Answers as integers inside the domain; the refusal names no answer."""
+    array = np.asarray(answers)
+    if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
+        raise DataError("the answers are not one column of whole numbers", expected=f"Indexes 0 to {domain - 1}")
+    if array.size and not (int(array.min()) >= 0 and int(array.max()) < domain):
+        raise DataError("some answers lie outside the domain", expected=f"Indexes 0 to {domain - 1}")
+    return array.astype(np.int64, copy=False)
+
+
+def from_support(support: NDArray[np.int64], responses: int, p: Fraction, q: Fraction) -> Frequencies:
+    """Invert a pure protocol: a response supports the true answer with probability p, any other with q.
+
+    E[support] = p c + q (n - c), hence c = (support - n q) / (p - q) (Wang, Blocki, Li, Jha 2017). The variance
+    p(1-p) c + q(1-q) (n - c) is evaluated at the estimate, held within [0, n].
+    """
+    gap = float(p - q)
+    counts: NDArray[np.float64] = (support.astype(np.float64) - responses * float(q)) / gap
+    held = np.clip(counts, 0, responses)
+    variances = (held * float(p * (1 - p)) + (responses - held) * float(q * (1 - q))) / gap**2
+    return Frequencies(counts, variances, responses)
+
+
+def support_variance(p: Fraction, q: Fraction, share: float) -> float:
+    """Variance per respondent of an estimated count under a pure protocol, for an answer of this share."""
+    gap = float(p - q)
+    return (share * float(p * (1 - p)) + (1 - share) * float(q * (1 - q))) / gap**2

@@ -1,0 +1,151 @@
+"""Epsilon of every local randomizer, not claimed but counted: all responses, and all draws, are walked through."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from itertools import product
+from math import prod
+
+import numpy as np
+import pytest
+
+from deniable.localdp.coins import three_envelopes, two_coins, warner
+from deniable.localdp.direct import Direct
+from deniable.localdp.hadamard import Hadamard
+from deniable.localdp.hashing import LocalHashing
+from deniable.localdp.numeric.duchi import Duchi
+from deniable.localdp.numeric.hybrid import Hybrid
+from deniable.localdp.numeric.scale import Scale
+from deniable.localdp.numeric.window import Window
+from deniable.localdp.odds import odds_below, within
+from deniable.localdp.rappor import Rappor
+from deniable.localdp.sketch import CountMeanSketch, HadamardSketch
+from deniable.localdp.subset import Subset
+from deniable.localdp.unary import Unary
+
+SCALE = Scale.between(0, 5)
+WORDS = ("fig", "plum", "pear", "quince")
+EPSILONS = ("0.1", "1", "2.5", "6")
+
+FREQUENCY = {
+    "k-ary": lambda e: Direct.calibrated(5, e),
+    "optimized unary": lambda e: Unary.optimized(4, e),
+    "symmetric unary": lambda e: Unary.symmetric(4, e),
+    "local hashing": lambda e: LocalHashing.calibrated(6, e),
+    "hadamard": lambda e: Hadamard.calibrated(6, e),
+    "hadamard in four blocks": lambda e: Hadamard(6, 4, odds_below(e)),
+    "subset": lambda e: Subset.calibrated(6, e),
+    "subset of three": lambda e: Subset(6, 3, odds_below(e)),
+    "duchi": lambda e: Duchi.calibrated(SCALE, e),
+    "piecewise": lambda e: Window.piecewise(SCALE, e, places=12),
+    "square wave": lambda e: Window.square_wave(SCALE, e, places=12),
+    "hybrid": lambda e: Hybrid(Duchi.calibrated(SCALE, e), Window.piecewise(SCALE, e, places=9), 26000),
+}
+STRINGS = {
+    "count mean sketch": lambda e: CountMeanSketch.calibrated(e, hashes=3, width=4),
+    "hadamard sketch": lambda e: HadamardSketch.calibrated(e, hashes=5, width=8),
+    "rappor": lambda e: Rappor.calibrated(e, width=4, hashes=1, cohorts=2),
+    "rappor of two hashes": lambda e: Rappor.calibrated(e, width=4, hashes=2, cohorts=1),
+}
+
+
+def ratios(tables: list[dict[object, Fraction]]) -> Fraction:
+    """The largest ratio of one response's probability under two answers."""
+    outcomes = set().union(*tables)
+    return max(max(t.get(o, 0) for t in tables) / min(t.get(o, Fraction(0)) for t in tables) for o in outcomes)
+
+
+@pytest.mark.parametrize("epsilon", EPSILONS)
+@pytest.mark.parametrize("name", FREQUENCY)
+def test_no_response_is_more_than_e_to_the_epsilon_times_as_likely_under_one_answer_as_under_another(name, epsilon):
+    protocol = FREQUENCY[name](epsilon)
+    answers = range(getattr(protocol, "domain", SCALE.steps + 1))
+    tables = [dict(protocol.likelihoods(answer)) for answer in answers]
+    worst = ratios(tables)
+    assert within(worst, epsilon)
+    stated = protocol.odds if hasattr(protocol, "odds") else protocol.bit.odds
+    assert worst == stated
+    if name != "local hashing":  # there a sample of the 2^32 seeds is listed
+        assert all(sum(table.values()) == 1 for table in tables)
+
+
+@pytest.mark.parametrize("epsilon", EPSILONS)
+@pytest.mark.parametrize("name", STRINGS)
+def test_no_response_about_a_string_passes_its_odds(name, epsilon):
+    protocol = STRINGS[name](epsilon)
+    tables = [dict(protocol.likelihoods(word)) for word in WORDS]
+    assert all(sum(table.values()) == 1 for table in tables)
+    assert ratios(tables) <= protocol.odds
+    assert within(protocol.odds, epsilon)
+
+
+def test_one_rappor_report_is_more_private_than_a_lifetime_of_them():
+    protocol = Rappor.calibrated(2, width=4, hashes=1, cohorts=2)
+    single = ratios([dict(protocol.likelihoods(word, lifetime=False)) for word in WORDS])
+    lifetime = ratios([dict(protocol.likelihoods(word)) for word in WORDS])
+    assert single <= protocol.report_odds < lifetime <= protocol.odds
+
+
+@pytest.mark.parametrize("design", [two_coins(), three_envelopes(), warner(2, 1), warner(9, 7)])
+def test_designs_by_hand_have_the_odds_they_state(design):
+    assert ratios([dict(design.likelihoods(answer)) for answer in (0, 1)]) == design.odds
+
+
+# The code that draws is the code that is proven: with small odds every draw can be walked through.
+WALKED = {
+    "k-ary": Direct(4, Fraction(7, 2)),
+    "hadamard of one block": Hadamard(3, 1, Fraction(3)),
+    "hadamard of two blocks": Hadamard(5, 2, Fraction(5, 2)),
+    "hadamard of four blocks": Hadamard(5, 4, Fraction(4)),
+    "duchi": Duchi(SCALE, Fraction(5, 3)),
+    "piecewise": Window(SCALE, 7, 3, Fraction(5, 2)),
+    "square wave": Window(SCALE, 4, 6, Fraction(3)),
+}
+
+
+@pytest.mark.parametrize("name", WALKED)
+def test_walking_through_every_draw_gives_exactly_the_stated_probabilities(name):
+    protocol = WALKED[name]
+    every = np.array(list(product(*(range(bound) for bound in protocol.draws))), dtype=np.int64)
+    for answer in range(getattr(protocol, "domain", SCALE.steps + 1)):
+        responses = protocol.respond(np.full(len(every), answer), *every.T)
+        seen: dict[object, int] = {}
+        for outcome in zip(*(column.tolist() for column in responses), strict=True):
+            seen[outcome] = seen.get(outcome, 0) + 1
+        total = prod(protocol.draws)
+        assert {outcome: Fraction(count, total) for outcome, count in seen.items()} == dict(
+            protocol.likelihoods(answer)
+        )
+
+
+def test_walking_through_every_draw_of_local_hashing_keeps_to_its_odds_for_each_seed():
+    protocol = LocalHashing(5, 3, Fraction(5, 2))
+    draws = np.arange(protocol.draws[1])
+    for seed in range(40):
+        for answer in range(5):
+            _, buckets = protocol.respond(np.full(len(draws), answer), np.full(len(draws), seed), draws)
+            stated = {o[1]: p * 2**32 for o, p in protocol.likelihoods(answer, range(seed, seed + 1))}
+            counted = {b: Fraction(int((buckets == b).sum()), len(draws)) for b in range(3)}
+            assert counted == stated
+
+
+def test_walking_through_every_draw_of_subset_selection():
+    protocol = Subset(5, 2, Fraction(3, 2))
+    every = np.array(list(product(*(range(bound) for bound in protocol.draws))), dtype=np.int64)
+    for answer in range(5):
+        (sets,) = protocol.respond(np.full(len(every), answer), every[:, 0], every[:, 1:])
+        counted: dict[object, int] = {}
+        for chosen in map(tuple, sets.tolist()):
+            counted[(chosen,)] = counted.get((chosen,), 0) + 1
+        assert {o: Fraction(c, len(every)) for o, c in counted.items()} == dict(protocol.likelihoods(answer))
+
+
+def test_a_broken_randomizer_is_caught_by_the_same_enumeration():
+    class Leaky(Direct):
+        """Keeps the answer twice as often as it should."""
+
+        def likelihoods(self, answer):
+            for outcome, likelihood in super().likelihoods(answer):
+                yield outcome, likelihood * 2 if outcome == (answer,) else likelihood
+
+    assert not within(ratios([dict(Leaky.calibrated(4, 1).likelihoods(a)) for a in range(4)]), 1)
