@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import codecs
 import gzip
+import tempfile
 from pathlib import Path
 from typing import BinaryIO
 
@@ -30,7 +31,8 @@ def as_utf8(path: Path, declared: str | None, scratch: Path) -> Path:
     encoding = _codec(declared) if declared else _marked(path)
     if encoding in ("utf-8", "utf-8-sig") and not _packed(path):
         return path
-    copy = scratch / f"{len(list(scratch.iterdir()))}-{path.name.removesuffix('.gz')}"
+    # A folder of its own lets the copy keep its name, which is what refusals call it by.
+    copy = Path(tempfile.mkdtemp(dir=scratch)) / path.name.removesuffix(".gz")
     with _open(path) as source, storage_errors(copy), copy.open("xb") as target:
         _transcode(source, target, encoding, path.name)
     return copy

@@ -9,6 +9,7 @@ printed.
 from __future__ import annotations
 
 import hashlib
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -150,7 +151,7 @@ def refuse_misfits(
 
 def spool(schema: pa.Schema, batches: Iterator[pa.RecordBatch], scratch: Path) -> Path:
     """Copy batches to an Arrow file in the private folder, under names that every engine can hold."""
-    target = scratch / f"{len(list(scratch.iterdir()))}-spooled.arrow"
+    target = Path(tempfile.mkdtemp(dir=scratch)) / "rows.arrow"
     names = list(column_names(schema.names))
     renamed = pa.schema([f.with_name(n) for f, n in zip(schema, names, strict=True)])
     with storage_errors(target), pa.OSFile(str(target), "wb") as file, pa.ipc.new_file(file, renamed) as writer:

@@ -1,0 +1,223 @@
+"""CSV files as they come: dialects, encodings, safe types, and lines that do not fit, told by number only."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from deniable.engines import BadRows, CsvDialect
+from deniable.engines.duckdb import DuckDBEngine
+from deniable.errors import DataError
+from deniable.policy.schema import Column, ColumnType, TableSchema
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[DuckDBEngine]:
+    with DuckDBEngine(root=tmp_path, threads=2) as opened:
+        yield opened
+
+
+def attach(engine: DuckDBEngine, folder: Path, content: str | bytes, *columns: Column, **dialect: object) -> None:
+    data = content.encode() if isinstance(content, str) else content
+    (folder / "t.csv").write_bytes(data)
+    schema = TableSchema("t", "t.csv", columns) if columns else None
+    engine.attach("t", "t.csv", schema, csv=CsvDialect(**dialect))  # type: ignore[arg-type]
+
+
+def rows(engine: DuckDBEngine) -> list[list[object]]:
+    return [list(row.values()) for row in engine.run("SELECT * FROM t").to_pylist()]
+
+
+def types(engine: DuckDBEngine) -> list[str]:
+    return [field.type.value for field in engine.describe("t")]
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
+def test_the_delimiter_is_found_out(engine: DuckDBEngine, tmp_path: Path, delimiter: str) -> None:
+    lines = [["name", "age"], ["ann", "31"], ["bob", "45"]]
+    attach(engine, tmp_path, "".join(delimiter.join(line) + "\n" for line in lines))
+    assert rows(engine) == [["ann", 31], ["bob", 45]]
+
+
+def test_delimiter_quote_and_null_can_be_declared(engine: DuckDBEngine, tmp_path: Path) -> None:
+    attach(engine, tmp_path, "a:b\n'x:y':NA\nz:3\n", delimiter=":", quote="'", null="NA")
+    assert rows(engine) == [["x:y", None], ["z", 3]]
+
+
+def test_a_delimiter_may_have_several_characters(engine: DuckDBEngine, tmp_path: Path) -> None:
+    attach(engine, tmp_path, "1::a::5\n2::b::7\n", delimiter="::", header=False)
+    assert rows(engine) == [[1, "a", 5], [2, "b", 7]]
+    assert [field.name for field in engine.describe("t")] == ["column_1", "column_2", "column_3"]
+
+
+@pytest.mark.parametrize("ending", ["\n", "\r\n"])
+def test_either_line_ending_is_read(engine: DuckDBEngine, tmp_path: Path, ending: str) -> None:
+    attach(engine, tmp_path, ending.join(["a,b", "1,x", "2,y", ""]))
+    assert rows(engine) == [[1, "x"], [2, "y"]]
+
+
+def test_a_file_without_final_line_break_keeps_its_last_row(engine: DuckDBEngine, tmp_path: Path) -> None:
+    attach(engine, tmp_path, "a,b\n1,x\n2,y")
+    assert rows(engine)[-1] == [2, "y"]
+
+
+@pytest.mark.parametrize(
+    ("values", "type"),
+    [
+        (["02138", "02139"], "text"),  # ZIP codes
+        (["+4711", "12"], "text"),  # phone numbers
+        (["12345678901234567890", "1"], "text"),  # account numbers, longer than any exact number
+        (["1.7", "2"], "decimal"),
+        (["1e3", "2.5"], "decimal"),
+        (["01.5", "2"], "text"),
+        (["7", "-3", "0"], "integer"),
+        (["9223372036854775807", "1"], "integer"),
+        (["2020-02-29", "1999-12-31"], "date"),
+        (["2021-02-29", "1999-12-31"], "text"),  # no such day
+        (["03/04/2020", "05/06/2020"], "text"),  # nobody can say which is the month
+        (["2020-01-01 10:00", "2020-01-01T10:00:00.5"], "datetime"),
+        (["true", "false"], "boolean"),
+        (["1", "0"], "integer"),
+        (["yes", "no"], "text"),
+        (["", ""], "text"),
+        (["nan", "1.5"], "text"),
+    ],
+)
+def test_types_are_inferred_without_losing_anything(
+    engine: DuckDBEngine, tmp_path: Path, values: list[str], type: str
+) -> None:
+    attach(engine, tmp_path, "k,v\n" + "".join(f"a,{value}\n" for value in values))
+    assert types(engine) == ["text", type]
+
+
+def test_the_last_row_decides_as_much_as_the_first(engine: DuckDBEngine, tmp_path: Path) -> None:
+    attach(engine, tmp_path, "k,v\n" + "a,1\n" * 50_000 + "a,007\n")
+    assert types(engine) == ["text", "text"]
+    assert engine.run("SELECT v FROM t WHERE v LIKE '00%'").num_rows == 1
+
+
+def test_an_empty_text_is_not_a_null(engine: DuckDBEngine, tmp_path: Path) -> None:
+    attach(engine, tmp_path, 'a,b\n"",1\n,2\nx,3\n')
+    assert rows(engine) == [["", 1], [None, 2], ["x", 3]]
+
+
+def test_names_that_are_double_or_missing_are_numbered(engine: DuckDBEngine, tmp_path: Path) -> None:
+    attach(engine, tmp_path, "id,Id,,straße\n1,2,3,x\n")
+    assert [field.name for field in engine.describe("t")] == ["id", "Id_2", "column_3", "straße"]
+
+
+def test_a_header_alone_is_an_empty_table(engine: DuckDBEngine, tmp_path: Path) -> None:
+    attach(engine, tmp_path, "name,age\n", Column("name"), Column("age", ColumnType.INTEGER))
+    assert (engine.count("t"), types(engine)) == (0, ["text", "integer"])
+
+
+def test_an_empty_file_is_refused(engine: DuckDBEngine, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="not even a header"):
+        attach(engine, tmp_path, "")
+
+
+def test_a_first_line_that_looks_like_data_is_not_taken_for_names(engine: DuckDBEngine, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="header true or false") as refusal:
+        attach(engine, tmp_path, "4711,31\n4712,45\n")
+    assert "4711" not in str(refusal.value)
+    attach(engine, tmp_path, "4711,31\n4712,45\n", header=False)
+    assert engine.count("t") == 2
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-8-sig", "utf-32"])
+def test_a_byte_order_mark_decides_the_encoding(engine: DuckDBEngine, tmp_path: Path, encoding: str) -> None:
+    attach(engine, tmp_path, "name,age\nZoë,31\n".encode(encoding))
+    assert engine.run("SELECT name, age FROM t").to_pylist() == [{"name": "Zoë", "age": 31}]
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "cp1252", "utf-16-le", "utf-16-be", "shift_jis"])
+def test_a_declared_encoding_is_read(engine: DuckDBEngine, tmp_path: Path, encoding: str) -> None:
+    name = "山田" if encoding == "shift_jis" else "Zoë"
+    attach(engine, tmp_path, f"name,age\n{name},31\n".encode(encoding), encoding=encoding)
+    assert rows(engine) == [[name, 31]]
+
+
+def test_bytes_that_are_not_utf8_are_refused_with_their_line(engine: DuckDBEngine, tmp_path: Path) -> None:
+    content = b"name,age\n" + b"ann,31\n" * 30_000 + "Zoë,5\n".encode("latin-1")
+    with pytest.raises(DataError, match=r"line 30002 of 't.csv' is not valid UTF-8") as refusal:
+        attach(engine, tmp_path, content)
+    assert refusal.value.place is not None
+    assert refusal.value.place.line == 30_002
+    with pytest.raises(DataError, match="UTF-8"):  # skipping is for lines; a wrong encoding is about all of them
+        attach(engine, tmp_path, content, bad_rows=BadRows.SKIP)
+
+
+def test_utf16_without_a_mark_is_refused_with_the_remedy(engine: DuckDBEngine, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="utf-16-le or utf-16-be"):
+        attach(engine, tmp_path, "name,age\nann,31\n".encode("utf-16-le"))
+
+
+def test_an_unknown_or_wrong_encoding_is_refused(engine: DuckDBEngine, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no encoding 'latin-99'"):
+        attach(engine, tmp_path, "a\n1\n", encoding="latin-99")
+    with pytest.raises(DataError, match="not ascii after line"):
+        attach(engine, tmp_path, "a\nZoë\n", encoding="ascii")
+
+
+def test_a_packed_file_is_read(engine: DuckDBEngine, tmp_path: Path) -> None:
+    (tmp_path / "t.csv.gz").write_bytes(gzip.compress(b"a,b\n1,x\n"))
+    engine.attach("t", "t.csv.gz")
+    assert rows(engine) == [[1, "x"]]
+
+
+BAD = 'name,age\nann,31\n"two\nlines",40\nbob\ncarl,50,secret\ndora,secret\n'
+
+
+def test_lines_that_cannot_be_read_are_refused_by_their_numbers(engine: DuckDBEngine, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"2 lines of 't.csv' cannot be read") as refusal:
+        attach(engine, tmp_path, BAD)
+    message = str(refusal.value)
+    assert "5" in message.split("at line")[1]
+    assert "6" in message.split("at line")[1]
+    assert "secret" not in message
+    assert refusal.value.__cause__ is None
+
+
+def test_values_that_do_not_fit_are_refused_by_their_lines(engine: DuckDBEngine, tmp_path: Path) -> None:
+    content = 'name,age\n"two\nlines",40\ndora,secret\nemma,1.5\nfay,007\n'
+    with pytest.raises(DataError, match=r"2 values of column 'age' .* at line 4, 5") as refusal:
+        attach(engine, tmp_path, content, Column("name"), Column("age", ColumnType.INTEGER))
+    assert "secret" not in str(refusal.value)
+
+
+def test_what_is_skipped_is_told(engine: DuckDBEngine, tmp_path: Path) -> None:
+    attach(engine, tmp_path, BAD, Column("name"), Column("age", ColumnType.INTEGER), bad_rows=BadRows.SKIP)
+    assert rows(engine) == [["ann", 31], ["two\nlines", 40], ["dora", None]]
+    assert engine.count("t") == 3
+    assert engine.notes("t") == (
+        "2 lines of 't.csv' left out: line 5, 6",
+        "1 value of column 'age' read as null",
+    )
+
+
+def test_a_quote_that_never_closes_is_refused(engine: DuckDBEngine, tmp_path: Path) -> None:
+    with pytest.raises(DataError) as refusal:
+        attach(engine, tmp_path, 'a,b\n1,2\n3,"secret\n' + "5,6\n" * 10)
+    assert "secret" not in str(refusal.value)
+
+
+def test_a_folder_is_one_table(engine: DuckDBEngine, tmp_path: Path) -> None:
+    (tmp_path / "parts").mkdir()
+    for number in range(3):
+        (tmp_path / "parts" / f"{number}.csv").write_text(f"a,b\n{number},x\n")
+    engine.attach("t", "parts")
+    assert rows(engine) == [[0, "x"], [1, "x"], [2, "x"]]
+    (tmp_path / "parts" / "3.csv").write_text("a,c\n3,x\n")
+    with pytest.raises(DataError, match="another header"):
+        engine.attach("t", "parts/*.csv")
+
+
+def test_a_file_that_changes_after_attaching_fails_without_showing_itself(engine: DuckDBEngine, tmp_path: Path) -> None:
+    attach(engine, tmp_path, "a,b\n1,2\n")
+    (tmp_path / "t.csv").write_text("a,b\n1,2,secret\n")
+    with pytest.raises(DataError, match="attached") as refusal:
+        engine.run("SELECT * FROM t")
+    assert "secret" not in str(refusal.value)

@@ -1,0 +1,143 @@
+"""Files are whole or not there: after failures, full disks and killed processes."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from deniable.engines.writing import write_rows
+from deniable.errors import StorageError
+from deniable.storage import whole_file, write_whole
+
+
+def test_the_name_appears_only_at_the_end(tmp_path: Path) -> None:
+    path = tmp_path / "out.bin"
+    with whole_file(path) as file:
+        file.write(b"half")
+        file.flush()
+        assert not path.exists()
+    assert path.read_bytes() == b"half"
+    assert os.listdir(tmp_path) == ["out.bin"]
+
+
+def test_a_failure_leaves_what_was_there(tmp_path: Path) -> None:
+    path = tmp_path / "out.bin"
+    write_whole(path, b"old")
+    with pytest.raises(ZeroDivisionError), whole_file(path) as file:
+        file.write(b"new" * (1 // 0))
+    assert path.read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["out.bin"]
+
+
+def test_only_the_owner_can_read_a_file_unless_said_otherwise(tmp_path: Path) -> None:
+    write_whole(tmp_path / "private", b"")
+    write_whole(tmp_path / "public", b"", 0o644)
+    assert (tmp_path / "private").stat().st_mode & 0o777 == 0o600
+    assert (tmp_path / "public").stat().st_mode & 0o044 == 0o044
+
+
+@pytest.mark.parametrize(
+    ("place", "words"), [("nowhere/out", "folder does not exist"), ("file/out", "a part of the path is a file")]
+)
+def test_a_place_that_is_not_there_is_refused_with_the_remedy(tmp_path: Path, place: str, words: str) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(StorageError, match=words):
+        write_whole(tmp_path / place, b"x")
+
+
+def test_a_folder_of_that_name_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    with pytest.raises(StorageError, match="folder of that name"):
+        write_whole(tmp_path / "out", b"x")
+    assert os.listdir(tmp_path) == ["out"]
+
+
+@pytest.fixture
+def small_disk() -> Iterator[int]:
+    """A limit of one megabyte on the size of files, as a disk that fills up while a file is written."""
+    before, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, before[1]))
+    yield 1_000_000
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    signal.signal(signal.SIGXFSZ, handler)
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet", "arrow"])
+def test_a_disk_that_fills_up_is_refused_and_leaves_nothing(tmp_path: Path, small_disk: int, ending: str) -> None:
+    batch = pa.RecordBatch.from_pydict({"x": [os.urandom(16).hex() for _ in range(20_000)]})
+    with pytest.raises(StorageError, match="could not be written"):
+        write_rows([batch] * 20, tmp_path / f"out.{ending}")
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_full_disk_is_refused_in_plain_words() -> None:
+    """The device that is always full: the refusal names the disk, not the data."""
+    full = Path("/dev/full")
+    if not full.exists():
+        pytest.skip("this system has no /dev/full")
+    from deniable.storage import storage_errors
+
+    with pytest.raises(StorageError, match="the disk is full"), storage_errors(full), full.open("wb", 0) as file:
+        file.write(b"secret")
+
+
+def test_a_real_full_disk_leaves_no_file_under_the_final_name(tmp_path: Path) -> None:
+    """A disk of one megabyte in memory, mounted in a namespace of its own, which ends with the process in it."""
+    program = """
+        import os, pathlib, sys
+        import pyarrow as pa
+        from deniable.engines.writing import write_rows
+        from deniable.errors import StorageError
+
+        folder = pathlib.Path(sys.argv[1])
+        try:
+            write_rows(pa.table({"x": [os.urandom(16).hex() for _ in range(100_000)]}), folder / "out.csv")
+        except StorageError as refusal:
+            print(refusal.happened.partition(": ")[2], os.listdir(folder))
+    """
+    mounted = 'mount -t tmpfs -o size=1m tmpfs "$1" || exit 77; exec "$2" -c "$3" "$1"'
+    arguments = ["sh", "-c", mounted, "sh", str(tmp_path), sys.executable, textwrap.dedent(program)]
+    try:
+        ran = subprocess.run(
+            ["unshare", "--mount", "--map-root-user", *arguments], capture_output=True, text=True, check=False
+        )
+    except FileNotFoundError:
+        pytest.skip("this system has no unshare")
+    if "unshare" in ran.stderr or ran.returncode == 77:
+        pytest.skip("this process may not mount a small disk")
+    assert (ran.stdout, ran.returncode) == ("the disk is full []\n", 0)
+
+
+def test_a_killed_process_leaves_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "out.csv"
+    path.write_text("old")
+    program = """
+        import pathlib, sys
+        import pyarrow as pa
+        from deniable.engines.writing import write_rows
+
+        def endless():
+            while True:
+                yield pa.RecordBatch.from_pydict({"x": list(range(10_000))})
+                print("written", flush=True)
+
+        write_rows(endless(), pathlib.Path(sys.argv[1]))
+    """
+    child = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(program), str(path)], stdout=subprocess.PIPE, text=True
+    )
+    assert child.stdout is not None
+    assert child.stdout.readline() == "written\n"
+    child.kill()
+    child.wait()
+    child.stdout.close()
+    assert path.read_text() == "old"
