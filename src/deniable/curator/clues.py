@@ -61,14 +61,14 @@ _NAMES: tuple[tuple[str, Clue], ...] = (
     ),
     (
         r"e_?mail|ssn|passport|licen[sc]e|mrn|iban|(credit_?)?card|account|id|uuid|guid|(user|person|patient|customer)"
-        r"|(.+_)?(id|uuid|key|number|no|nr)",
+        r"|(.+_)?(id|uuid|key|number|no|nr|nbr)",
         Clue(Role.IDENTIFIER, _NAMED, _PSEUDONYM),
     ),
     (r"zip(_?code)?|post(al)?_?code", Clue(Role.QUASI_IDENTIFIER, _NAMED, hierarchy="{redact: right}")),
     (r"age", Clue(Role.QUASI_IDENTIFIER, _NAMED, hierarchy="{brackets: ages}")),
     (
         r"dob|birth.*|.*birth(_?(date|day|year))?|sex|gender|race|ethnicity|nationality|(native_?)?country|state|county"
-        r"|city|town|village|region|marital.*|education.*|occupation|job.*|profession|language|lat(itude)?"
+        r"|city|town|village|region|marital.*|work_?class|education.*|occupation|job.*|profession|language|lat(itude)?"
         r"|lon(gitude)?|lng",
         Clue(Role.QUASI_IDENTIFIER, _NAMED),
     ),
@@ -81,15 +81,15 @@ _NAMES: tuple[tuple[str, Clue], ...] = (
 """Names of columns, as snake case without regard to case; the first that fits counts."""
 
 UNIQUE = 0.95
+CODES = 0.01
 FEWEST_ROWS = 20
 LONG_TEXT = 40
 
 
 def clue(profile: Profile) -> Clue:
     """The role a column is suspected of; insensitive if nothing speaks against it."""
-    return (
-        _by_name(profile) or _by_shape(profile) or _by_counts(profile) or Clue(Role.INSENSITIVE, "nothing known of it")
-    )
+    found = _by_name(profile) or _by_shape(profile) or _by_counts(profile)
+    return found or Clue(Role.INSENSITIVE, "nothing, so confirm it")
 
 
 def _by_name(profile: Profile) -> Clue | None:
@@ -97,9 +97,14 @@ def _by_name(profile: Profile) -> Clue | None:
     words = re.sub(r"[^a-z0-9]+", "_", words).strip("_")
     for pattern, found in _NAMES:
         # A qualified name, such as patient_zip, counts as its last words do.
-        if re.fullmatch(rf"(.+_)?({pattern})", words):
-            return found
+        if re.fullmatch(rf"(.+_)?({pattern})(_(class|group|level|band))?", words):
+            return None if found.mask == _PSEUDONYM and _is_code(profile) else found
     return None
+
+
+def _is_code(profile: Profile) -> bool:
+    """Whether few values differ: a column such as admission_type_id names types, not persons."""
+    return profile.rows >= FEWEST_ROWS and profile.distinct_ratio < CODES
 
 
 def _by_shape(profile: Profile) -> Clue | None:

@@ -190,8 +190,9 @@ def _hierarchy(profile: Profile, found: Clue) -> str:
 
 
 def _suggested(suggestion: Suggestion) -> list[str]:
-    pairs = (("between", suggestion.between), ("step", suggestion.step), ("categories", suggestion.categories))
-    return [f"        # {name}: {text}  {MARK}" for name, text in pairs if text]
+    pairs = (("between", suggestion.between), ("categories", suggestion.categories))
+    lines = [f"        # {name}: {text}  {MARK}" for name, text in pairs if text]
+    return [*lines, f"        # step: {suggestion.step}  # values are rounded to it"] if suggestion.step else lines
 
 
 _BUDGETS = [

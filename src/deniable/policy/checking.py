@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from deniable.errors import Place, nearest
 from deniable.policy import nesting, singles
-from deniable.policy.grammar import Either, Field, Kinds, ListOf, Named, Nested, Record, Reference, Shape
+from deniable.policy.grammar import Choice, Either, Field, Kinds, ListOf, Named, Nested, Record, Reference, Shape
 from deniable.policy.mistakes import Mistakes
 from deniable.policy.reading import Entries, Items, Leaf, Tree
 from deniable.policy.scalars import Misread
@@ -80,9 +80,12 @@ class Checker:
 
     def _either(self, shapes: tuple[Shape, ...], tree: Tree, what: str) -> Item | None:
         for shape in shapes:
-            if form(shape) is type(tree):
+            unknown = isinstance(shape, Choice) and isinstance(tree, Leaf) and tree.text not in shape.words
+            if form(shape) is type(tree) and not unknown:
                 return self.check(shape, tree, what)
-        self._refuse(tree, what, " or ".join(describe(shape) for shape in shapes))
+        words = [word for shape in shapes if isinstance(shape, Choice) for word in shape.words]
+        remedy = nearest(tree.text, words) if isinstance(tree, Leaf) else ""
+        self._refuse(tree, what, " or ".join(describe(shape) for shape in shapes), remedy)
         return None
 
     def _record(self, shape: Record, tree: Tree, what: str) -> Item | None:
@@ -202,7 +205,8 @@ class Checker:
             return None
         count = len(tree.items)
         if count < shape.least or (shape.most is not None and count > shape.most):
-            self.mistakes.add(tree.place, f"{what} has {count} entries", f"Expected: {describe(shape)}")
+            trouble = f"has {count} entries" if count else "is an empty list"
+            self.mistakes.add(tree.place, f"{what} {trouble}", f"Expected: {describe(shape)}")
             return None
         items = [self.check(shape.item, item, f"an entry of {what}") for item in tree.items]
         found = tuple(item for item in items if item is not None)

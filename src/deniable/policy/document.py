@@ -67,17 +67,23 @@ def read(path: str | Path) -> Policy:
     path = Path(path)
     try:
         with path.open("rb") as file:
-            text = file.read(MOST_BYTES + 1).decode("utf-8-sig")
-    except UnicodeDecodeError as failure:
-        if failure.start < MOST_BYTES - 4:
-            place = Place(str(path), failure.object[: failure.start].count(b"\n") + 1)
-            raise PolicyError("the file is not UTF-8", remedy="Save it as UTF-8 text", place=place) from None
-        text = "#" * (MOST_BYTES + 1)
+            raw = file.read(MOST_BYTES + 1)
     except (OSError, ValueError) as failure:
         reason = failure.strerror if isinstance(failure, OSError) and failure.strerror else "not a path"
         remedy = "Draft one with: deniable policy init TABLE"
         raise PolicyError(f"the policy '{path}' cannot be read: {reason}", remedy=remedy) from None
+    text = _decoded(raw, path)
     return parse(text, source=str(path), folder=path.parent)
+
+
+def _decoded(raw: bytes, path: Path) -> str:
+    if len(raw) > MOST_BYTES:
+        return "#" * len(raw)  # refused for its size, whatever it holds
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as failure:
+        place = Place(str(path), raw.count(b"\n", 0, failure.start) + 1)
+        raise PolicyError("the file is not UTF-8", remedy="Save it as UTF-8 text", place=place) from None
 
 
 def parse(text: str, source: str = "policy", folder: str | Path = ".") -> Policy:

@@ -97,7 +97,7 @@ TABLE = Record(
             Either((Choice(("row",)), UNIT)),
             "whose presence is hidden: `row` if each row is another person, or a column; every private table states it",
         ),
-        Field("columns", Named(COLUMN_ENTRY, declares="column"), "the columns; a private table lists them"),
+        Field("columns", Named(COLUMN_ENTRY, declares="column", least=1), "the columns; a private table lists them"),
     ),
     meaning="One table.",
 )
@@ -157,7 +157,7 @@ BUDGETS = Record(
     (
         Field("dataset", DATASET_BUDGET, "the total", required=True),
         Field("purposes", Named(PURPOSE, declares="purpose"), "allowances by purpose"),
-        Field("analysts", Named(ANALYST), "allowances and grants by analyst"),
+        Field("analysts", Named(ANALYST, declares="analyst"), "allowances and grants by analyst"),
     ),
     meaning="Budgets form a tree: the dataset contains its purposes, which contain their analysts.",
 )

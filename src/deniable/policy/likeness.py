@@ -22,12 +22,12 @@ def follow(
             path.append(here)
             here = likes[here]
         if here in path:
-            circle = " -> ".join([*path[path.index(here) :], here])
-            mistakes.add(
-                places[name], f"the {what} of '{name}' refers to itself: {circle}", "One of them must state it"
-            )
+            circle = path[path.index(here) :]
+            if name == min(circle):  # a circle is one mistake, whoever leads into it
+                way = " -> ".join([*circle, here])
+                mistakes.add(places[name], f"column '{name}' takes its {what} from itself: {way}", "One states its own")
         elif here in stated and stated[here] is None:
-            mistakes.add(places[name], f"the {what} of '{name}' is like that of '{here}', which has none")
+            mistakes.add(places[name], f"column '{name}' takes its {what} from '{here}', which has none")
         elif here in stated:
             found[name] = stated[here]
     return found

@@ -35,7 +35,10 @@ class Mistakes:
         count = len(ordered)
         more = f"; the first {MOST_SHOWN} follow" if count > MOST_SHOWN else ""
         happened = f"{self.source} has {count} mistakes{more}" if count > 1 else f"{self.source} has one mistake"
-        raise PolicyError(happened + ":", mistakes=tuple(ordered[:MOST_SHOWN]), place=None)
+        refusal = PolicyError(happened + ":", mistakes=tuple(ordered[:MOST_SHOWN]))
+        for mistake in refusal.mistakes:
+            refusal.add_note(f"  {mistake.message}")  # so that a Python traceback shows them too
+        raise refusal
 
 
 def _position(mistake: PolicyError) -> tuple[int, int]:

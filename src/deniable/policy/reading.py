@@ -7,8 +7,9 @@ because a mapping would forget them.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from deniable.errors import Place, PolicyError
 from deniable.policy.mistakes import Mistakes
@@ -16,6 +17,7 @@ from deniable.policy.mistakes import Mistakes
 MOST_BYTES = 1 << 20
 MOST_VALUES = 100_000
 DEEPEST = 40
+_INVISIBLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _STANDARD = "tag:yaml.org,2002:"
 _GUESSED = frozenset(["str", "int", "float", "bool", "null", "timestamp", "merge", "map", "seq"])
 
@@ -61,6 +63,11 @@ def tree(text: str, mistakes: Mistakes) -> Tree | None:
             f"the file is larger than {MOST_BYTES // 1024} KiB",
             remedy="Move long lists of categories and trees into files of their own",
         )
+        return None
+    if found := _INVISIBLE.search(text):
+        line = text.count("\n", 0, found.start()) + 1
+        place = Place(mistakes.source, line, found.start() - text.rfind("\n", 0, found.start()))
+        mistakes.add(place, "an invisible character that no YAML file may hold", remedy="Delete it")
         return None
     try:
         root = _compose(text)
@@ -172,6 +179,8 @@ class _Planting:
         merged: list[tuple[Leaf, Tree]] = []
         for key_node, value_node in node.value:  # type: ignore[attr-defined]
             key, value = self.plant(key_node, depth + 1), self.plant(value_node, depth + 1)
+            if isinstance(value, Leaf) and not value.text:
+                value = replace(value, place=key.place)  # YAML places what is not there after the line's end
             if not isinstance(key, Leaf):
                 self.mistakes.add(key.place, "a list or entries stand where a key should", "A word as key")
             elif key.text == "<<" and not key.quoted:

@@ -44,11 +44,11 @@ def describe(shape: Shape) -> str:
         case ListOf():
             return _list(shape)
         case Named():
-            return f"entries under names, each {describe(shape.item)}"
+            return f"names, each with {describe(shape.item)}"
         case Reference(to):
             return f"a {to}'s name"
         case Record(name):
-            return f"entries of {name}"
+            return f"the keys of {name}"
         case Kinds(name):
             return f"a {name}"
         case Either(shapes):

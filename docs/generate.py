@@ -1,0 +1,196 @@
+"""Write the reference pages from the code: the policy's grammar, the command line, the errors.
+
+Run by `make docs`. A test compares the committed pages with what these functions say, so they are never out of date.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from deniable import errors
+from deniable.policy import layout, promises
+from deniable.policy.grammar import Either, Field, Kind, Kinds, ListOf, Named, Record, Shape
+from deniable.policy.hierarchies import BRACKETS, HIERARCHIES
+from deniable.policy.masks import MASKS, PRESETS
+from deniable.policy.reading import DEEPEST, MOST_BYTES, MOST_VALUES
+from deniable.policy.wording import describe
+
+REFERENCE = Path(__file__).parent / "reference"
+NOTE = "<!-- Written by docs/generate.py from the code: change the code, then run `make docs`. -->\n"
+
+
+def policy_page() -> str:
+    """Every key of a policy file: what it may be, what it means, and its default."""
+    lines = [
+        "# The policy file\n",
+        NOTE,
+        "One YAML file says what is protected, for whom, and how much. `deniable policy check FILE` reads it and lists",
+        "every mistake with its line; `deniable policy schema` prints a JSON Schema for editors. How to write one:",
+        "[write a policy](../how-to/write-a-policy.md).\n",
+        "Values are read by the type that is wanted and not by YAML's guess: where text is wanted, `NO` and `02138`",
+        "are text; where a number is wanted, `02138` is refused. Numbers are exact: `0.1` is one tenth and `1e-6` one",
+        f"millionth. A file has at most {MOST_BYTES >> 10} KiB, {MOST_VALUES} values and {DEEPEST} levels; long lists",
+        "go into files of their own. Anchors, aliases and `<<` are understood.\n",
+    ]
+    for record in _records(layout.POLICY, []):
+        lines += _section(record)
+    lines += _kinds("Masks", MASKS) + _presets() + _kinds("Hierarchies", HIERARCHIES) + _brackets()
+    lines += _kinds("Privacy models", promises.MODELS) + _kinds("Truths", promises.TRUTHS)
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _records(shape: Shape, seen: list[Record]) -> list[Record]:
+    """The records of a layout, each before those inside it; kinds have chapters of their own."""
+    match shape:
+        case Record() if shape not in seen:
+            seen.append(shape)
+            for field in shape.fields:
+                _records(field.shape, seen)
+        case Named(item) | ListOf(item):
+            _records(item, seen)
+        case Either(shapes):
+            for each in shapes:
+                _records(each, seen)
+    return seen
+
+
+def _section(record: Record) -> list[str]:
+    lines = [f"## {record.name}\n", f"{record.meaning}\n" if record.meaning else ""]
+    return [*(line for line in lines if line), *_fields(record.fields), *_alternatives(record.exactly_one)]
+
+
+def _fields(fields: tuple[Field, ...]) -> list[str]:
+    rows = [
+        f"| `{field.name}` | {_cell(describe(field.shape))} | {_cell(field.meaning)} | {_cell(_default(field))} |"
+        for field in fields
+    ]
+    return ["| key | value | meaning | if left out |", "|---|---|---|---|", *rows, ""]
+
+
+def _default(field: Field) -> str:
+    return "refused" if field.required else field.default or "none"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\t", "tab")
+
+
+def _alternatives(exactly_one: tuple[tuple[str, ...], ...]) -> list[str]:
+    sets = [" with ".join(f"`{name}`" for name in names) for names in exactly_one]
+    return [f"Exactly one is given: {', or '.join(sets)}.\n"] if sets else []
+
+
+def _kinds(title: str, kinds: Kinds) -> list[str]:
+    return [f"## {title}\n", *(line for kind in kinds.kinds for line in _kind(kind))]
+
+
+def _kind(kind: Kind) -> list[str]:
+    types = f" For columns of type {' or '.join(kind.types)}." if kind.types else ""
+    lines = [f"### {kind.name}\n", f"{kind.meaning}{types} Example: `{kind.example}`.\n"]
+    if kind.short:
+        lines.append(f"A value alone is its `{kind.short}`.\n")
+    return lines + (_fields(kind.fields) + _alternatives(kind.exactly_one) if kind.fields else [])
+
+
+def _presets() -> list[str]:
+    rows = [f"| `{p.name}` | {p.meaning} | `{p.find.replace('|', chr(92) + '|')}` | `{p.put}` |" for p in PRESETS]
+    return ["### Presets of regex\n", "| preset | meaning | find | put |", "|---|---|---|---|", *rows, ""]
+
+
+def _brackets() -> list[str]:
+    rows = [f"| `{name}` | {', '.join(map(str, edges))} |" for name, edges in BRACKETS.items()]
+    return ["### Known brackets\n", "| name | edges |", "|---|---|", *rows, ""]
+
+
+def errors_page() -> str:
+    """Every class of refusal with its code, exit code and meaning."""
+    rows = [
+        f"| `{kind.code}` | `{kind.__name__}` | {kind.exit_code} | {_cell(inspect.getdoc(kind) or '')} |"
+        for kind in _refusals(errors.DeniableError)
+    ]
+    return "\n".join(
+        [
+            "# Errors\n",
+            NOTE,
+            "A refusal says what happened, what was expected, how to go on, and whether anything was charged. It never",
+            "holds a value taken from the data. With `--json` it is one document: `error` (the code), `happened`,",
+            "`expected`, `remedy`, `charged`, and `source`, `line`, `column` where it points into a text.\n",
+            "| code | class | exit code | meaning |",
+            "|---|---|---|---|",
+            *rows,
+            "",
+        ]
+    )
+
+
+def _refusals(kind: type[errors.DeniableError]) -> Iterator[type[errors.DeniableError]]:
+    """All refusals of the errors module, in the order in which they are written there."""
+    yield from sorted(
+        (each for each in vars(errors).values() if isinstance(each, type) and issubclass(each, kind)),
+        key=lambda each: inspect.getsourcelines(each)[1],
+    )
+
+
+def cli_page() -> str:
+    """Every command with its arguments, options and examples."""
+    import typer.main
+
+    from deniable.cli.main import app
+
+    root = typer.main.get_command(app)
+    lines = ["# The command line\n", NOTE, f"{_help(root)}\n", "Exit codes: 0 done, 2 refused by policy or bad input,"]
+    lines += ["3 a bug of ours. Refusals go to standard error, results to standard output.\n"]
+    for path, command in _commands(root, "deniable"):
+        lines += [f"## {path}\n", f"{_help(command)}\n", *_parameters(command)]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _commands(command: object, path: str) -> Iterator[tuple[str, object]]:
+    inner = getattr(command, "commands", None)
+    if inner is None:
+        yield path, command
+        return
+    for name in sorted(inner):
+        if not inner[name].hidden:
+            yield from _commands(inner[name], f"{path} {name}")
+
+
+def _help(command: object) -> str:
+    return inspect.cleandoc(str(getattr(command, "help", None) or "")).replace("\b\n", "")
+
+
+def _parameters(command: object) -> list[str]:
+    """A table of arguments and options; those that every command has are left out."""
+    rows = []
+    for parameter in command.params:  # type: ignore[attr-defined]
+        if parameter.name == "help":
+            continue
+        is_argument = parameter.param_type_name == "argument"
+        opts = [*parameter.opts, *parameter.secondary_opts]
+        written = str(parameter.name).upper() if is_argument else ", ".join(opts)
+        needed = "required" if parameter.required else _shown_default(parameter)
+        rows.append(f"| `{written}` | {_cell(parameter.help or '')} | {needed} |")
+    return ["| argument or option | meaning | if left out |", "|---|---|---|", *rows, ""] if rows else []
+
+
+def _shown_default(parameter: object) -> str:
+    default = getattr(parameter, "default", None)
+    if callable(default) or default in (None, (), [], False):
+        return "off" if default is False else "none"
+    return f"`{'on' if default is True else default}`"
+
+
+PAGES: dict[str, Callable[[], str]] = {"policy.md": policy_page, "cli.md": cli_page, "errors.md": errors_page}
+
+
+def main() -> None:
+    """Write all reference pages."""
+    REFERENCE.mkdir(exist_ok=True)
+    for name, page in PAGES.items():
+        (REFERENCE / name).write_text(page(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
