@@ -1,0 +1,187 @@
+"""Models about how far a class's values may stray from the table's: t-closeness, delta-disclosure, beta-likeness."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deniable.errors import ParameterError
+from deniable.kanonymity.classes import Classes, Reference
+from deniable.kanonymity.models.base import SLACK, Measured, PrivacyModel, Verdicts, above
+from deniable.kanonymity.models.diversity import DistinctDiversity
+
+
+class Distance(StrEnum):
+    """How far two sensitive values are apart."""
+
+    EQUAL = "equal"
+    """Any two different values are as far apart as any others."""
+    ORDERED = "ordered"
+    """By their places in the order of the values."""
+    HIERARCHICAL = "hierarchical"
+    """By the height of their lowest common group in the column's hierarchy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Closeness:
+    """t-closeness: the values of every class are distributed nearly as in the whole table (Li, Li,
+    Venkatasubramanian 2007).
+
+    **Holds when** the earth mover's distance between the class's and the table's distribution is at most t.
+    **Protects against** learning much more about somebody in a class than about anybody in the table (skewness,
+    similarity), **and not** against what the table itself tells about all.
+    **Monotone under** generalization (the distance is convex), not suppression: a distant class merged in drags along.
+    """
+
+    column: str
+    t: float
+    distance: Distance = Distance.EQUAL
+    under_generalization: ClassVar[bool] = True
+    under_suppression: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.t <= 1:
+            raise ParameterError(f"t is {self.t}", expected="t is between 0 and 1")
+
+    def measure(self, classes: Classes) -> Measured:
+        """The distance of every class."""
+        from deniable.kanonymity.kernels.distances import along_order, along_tree
+
+        held, against = classes.histograms(self.column), classes.references[self.column]
+        sizes = np.maximum(classes.sizes, 1)
+        if self.distance is Distance.ORDERED:
+            return along_order(held.starts, held.values, held.counts, sizes, against.distribution)  # type: ignore[no-any-return]
+        groups, shares = self._levels(against)
+        return along_tree(held.starts, held.values, held.counts, sizes, groups, shares, len(groups))  # type: ignore[no-any-return]
+
+    def _levels(self, against: Reference) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
+        levels = against.groups[:1]
+        if self.distance is Distance.HIERARCHICAL:
+            if not against.hierarchical:
+                raise ParameterError(
+                    f"t-closeness along the hierarchy of '{self.column}' was asked, and it has none",
+                    remedy="Declare a hierarchy for the sensitive column, or ask for equal or ordered distance",
+                )
+            levels = against.groups[:-1] or levels
+        groups = np.ascontiguousarray(np.stack(levels))
+        shares = np.stack([np.bincount(level, against.distribution, against.size) for level in groups]).astype(
+            np.float64
+        )
+        return groups, shares
+
+    def meets(self, measured: Measured) -> Verdicts:
+        """At most t."""
+        return measured <= self.t + SLACK
+
+    def implied(self) -> tuple[PrivacyModel, ...]:
+        """Nothing that more rows could not undo."""
+        return ()
+
+    def __str__(self) -> str:
+        return f"{self.t:g}-closeness of {self.column} ({self.distance} distance)"
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaDisclosure:
+    """The share of every value in a class is within a factor of its share in the table (Brickell, Shmatikov 2008).
+
+    **Holds when** |log2(p / q)| < delta for every value of the class, p its share in the class and q in the table.
+    **Protects against** large gains and large losses of belief, **and not** against many small ones.
+    **Monotone under** nothing: a value absent from one class and present in the other is diluted when they merge. With
+    `absent_violates`, a class that lacks a value of the table fails, and then it is monotone under generalization;
+    ARX looks at present values only, which is the default here.
+    """
+
+    column: str
+    delta: float
+    absent_violates: bool = False
+    under_suppression: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        above("delta", self.delta, 0)
+
+    @property
+    def under_generalization(self) -> bool:
+        """Only where an absent value is a violation."""
+        return self.absent_violates
+
+    def measure(self, classes: Classes) -> Measured:
+        """The largest |log2(p / q)|."""
+        ratios = np.abs(np.log2(gains(classes, self.column)))
+        worst = _largest(classes, self.column, ratios)
+        if not self.absent_violates:
+            return worst
+        present = np.diff(classes.histograms(self.column).starts)
+        needed = np.count_nonzero(classes.references[self.column].distribution)
+        return np.where(present < needed, np.inf, worst)
+
+    def meets(self, measured: Measured) -> Verdicts:
+        """Below delta."""
+        return measured < self.delta
+
+    def implied(self) -> tuple[PrivacyModel, ...]:
+        """Nothing that more rows could not undo."""
+        return ()
+
+    def __str__(self) -> str:
+        return f"{self.delta:g}-disclosure privacy of {self.column}"
+
+
+@dataclass(frozen=True, slots=True)
+class BetaLikeness:
+    """No value is much more likely in a class than in the table (Cao, Karras 2012).
+
+    **Holds when** (p - q) / q is at most beta for every value; with `enhanced`, at most min(beta, -ln q), which also
+    limits values that are frequent in the table.
+    **Protects against** large relative gains of belief, of rare values above all, **and not** against losses.
+    **Monotone under** generalization (p of a merged class lies between those of its parts), not suppression.
+    """
+
+    column: str
+    beta: float
+    enhanced: bool = False
+    under_generalization: ClassVar[bool] = True
+    under_suppression: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        above("beta", self.beta, 0)
+
+    def measure(self, classes: Classes) -> Measured:
+        """The largest relative gain; with `enhanced`, as a multiple of what the value is allowed, times beta."""
+        gained = gains(classes, self.column) - 1
+        if self.enhanced:
+            q = classes.references[self.column].distribution[classes.histograms(self.column).values]
+            allowed = np.minimum(self.beta, -np.log(q))
+            gained = np.where(gained <= allowed + SLACK, np.minimum(gained, self.beta), self.beta * 2 + gained)
+        return _largest(classes, self.column, gained)
+
+    def meets(self, measured: Measured) -> Verdicts:
+        """At most beta."""
+        return measured <= self.beta + SLACK
+
+    def implied(self) -> tuple[PrivacyModel, ...]:
+        """Nothing that more rows could not undo."""
+        return ()
+
+    def __str__(self) -> str:
+        return f"{'enhanced' if self.enhanced else 'basic'} {self.beta:g}-likeness of {self.column}"
+
+
+def gains(classes: Classes, column: str) -> Measured:
+    """For every entry of a column's histograms, the share of the value in its class over its share in the table."""
+    held = classes.histograms(column)
+    shares = held.counts / np.maximum(classes.sizes, 1)[classes.owners(column)]
+    return shares / classes.references[column].distribution[held.values]
+
+
+def _largest(classes: Classes, column: str, entries: Measured) -> Measured:
+    out = np.full(len(classes), -np.inf)
+    np.maximum.at(out, classes.owners(column), entries)
+    return out
+
+
+__all__ = ["BetaLikeness", "Closeness", "DeltaDisclosure", "Distance", "DistinctDiversity", "gains"]

@@ -1,0 +1,121 @@
+"""Models about how many sensitive values a class holds: distinct, entropy and recursive l-diversity."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from deniable.kanonymity.classes import Classes
+from deniable.kanonymity.models.base import SLACK, Measured, PrivacyModel, Verdicts, above, at_least
+
+
+@dataclass(frozen=True, slots=True)
+class DistinctDiversity:
+    """Every class holds at least l different sensitive values (Machanavajjhala et al. 2006).
+
+    **Holds when** the number of different values in the class is at least l.
+    **Protects against** certainty about the value of a known row, **and not** against a strong guess: one value may
+    still be nearly everybody's.
+    **Monotone under** generalization and suppression: more rows never remove a value.
+    """
+
+    column: str
+    l: int  # noqa: E741  the field's own letter
+    under_generalization: ClassVar[bool] = True
+    under_suppression: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        at_least("l", self.l, 1)
+
+    def measure(self, classes: Classes) -> Measured:
+        """The number of different values."""
+        return np.diff(classes.histograms(self.column).starts).astype(np.float64)
+
+    def meets(self, measured: Measured) -> Verdicts:
+        """At least l."""
+        return measured >= self.l
+
+    def implied(self) -> tuple[PrivacyModel, ...]:
+        """Itself."""
+        return (self,)
+
+    def __str__(self) -> str:
+        return f"distinct {self.l}-diversity of {self.column}"
+
+
+@dataclass(frozen=True, slots=True)
+class EntropyDiversity:
+    """The values of every class are as uncertain as l equally likely ones.
+
+    **Holds when** 2 to the power of the entropy of the class's values is at least l.
+    **Protects against** strong guesses as well as certainty, **and not** against similar values or skewness.
+    **Monotone under** generalization (entropy is concave), not suppression: a class of one value merged in lowers it.
+    """
+
+    column: str
+    l: float  # noqa: E741
+    under_generalization: ClassVar[bool] = True
+    under_suppression: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        at_least("l", self.l, 1)
+
+    def measure(self, classes: Classes) -> Measured:
+        """The effective number of values."""
+        histograms = classes.histograms(self.column)
+        weighted = histograms.counts * np.log(histograms.counts)
+        sums = np.bincount(classes.owners(self.column), weights=weighted, minlength=len(classes))
+        sizes = np.maximum(classes.sizes, 1)
+        return np.exp(np.log(sizes) - sums / sizes)
+
+    def meets(self, measured: Measured) -> Verdicts:
+        """At least l."""
+        return measured >= self.l * (1 - SLACK)
+
+    def implied(self) -> tuple[PrivacyModel, ...]:
+        """At least so many different values, since entropy is at most the logarithm of their number."""
+        return (DistinctDiversity(self.column, math.ceil(self.l * (1 - SLACK))),)
+
+    def __str__(self) -> str:
+        return f"entropy {self.l:g}-diversity of {self.column}"
+
+
+@dataclass(frozen=True, slots=True)
+class RecursiveDiversity:
+    """The most frequent value is not too frequent: recursive (c, l)-diversity.
+
+    **Holds when** r1 < c (rl + ... + rm), where r1 >= r2 >= ... are the counts of the class's m values.
+    **Protects against** guesses by somebody who can rule out l - 2 values, **and not** against similar values.
+    **Monotone under** generalization (Machanavajjhala et al. 2006), not suppression.
+    """
+
+    column: str
+    c: float
+    l: int  # noqa: E741
+    under_generalization: ClassVar[bool] = True
+    under_suppression: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        above("c", self.c, 0)
+        at_least("l", self.l, 1)
+
+    def measure(self, classes: Classes) -> Measured:
+        """r1 / (rl + ... + rm), infinite where there are fewer than l values."""
+        from deniable.kanonymity.kernels.distances import tails
+
+        histograms = classes.histograms(self.column)
+        return tails(histograms.starts, histograms.counts, self.l)  # type: ignore[no-any-return]
+
+    def meets(self, measured: Measured) -> Verdicts:
+        """Below c."""
+        return measured < self.c
+
+    def implied(self) -> tuple[PrivacyModel, ...]:
+        """At least l different values, or the sum on the right is empty."""
+        return (DistinctDiversity(self.column, self.l),)
+
+    def __str__(self) -> str:
+        return f"recursive ({self.c:g}, {self.l})-diversity of {self.column}"

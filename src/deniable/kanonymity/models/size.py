@@ -1,0 +1,117 @@
+"""Models about how many people share a class: k-anonymity, k-map, delta-presence."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from deniable.errors import ParameterError
+from deniable.kanonymity.classes import Classes
+from deniable.kanonymity.models.base import SLACK, Measured, PrivacyModel, Verdicts, at_least
+
+
+@dataclass(frozen=True, slots=True)
+class KAnonymity:
+    """Every row looks like at least k - 1 others.
+
+    **Holds when** a class has at least k rows.
+    **Protects against** singling a row out by its quasi-identifiers, **and not** against learning what all rows of a
+    class have in common.
+    **Monotone under** generalization and suppression: more rows never make a class smaller.
+    """
+
+    k: int
+    under_generalization: ClassVar[bool] = True
+    under_suppression: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        at_least("k", self.k, 1)
+
+    def measure(self, classes: Classes) -> Measured:
+        """The size of every class."""
+        return classes.sizes.astype(np.float64)
+
+    def meets(self, measured: Measured) -> Verdicts:
+        """At least k."""
+        return measured >= self.k
+
+    def implied(self) -> tuple[PrivacyModel, ...]:
+        """Itself."""
+        return (self,)
+
+    def __str__(self) -> str:
+        return f"{self.k}-anonymity"
+
+
+@dataclass(frozen=True, slots=True)
+class KMap:
+    """Every row looks like at least k people of the population it was drawn from.
+
+    **Holds when** at least k people of the population share the class.
+    **Protects against** linking a row to a population register, **and not** against somebody who knows who is in the
+    sample.
+    **Monotone under** generalization and suppression.
+    """
+
+    k: int
+    under_generalization: ClassVar[bool] = True
+    under_suppression: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        at_least("k", self.k, 1)
+
+    def measure(self, classes: Classes) -> Measured:
+        """The people of the population in every class."""
+        return classes.people().astype(np.float64)
+
+    def meets(self, measured: Measured) -> Verdicts:
+        """At least k."""
+        return measured >= self.k
+
+    def implied(self) -> tuple[PrivacyModel, ...]:
+        """Itself."""
+        return (self,)
+
+    def __str__(self) -> str:
+        return f"{self.k}-map"
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaPresence:
+    """Whether somebody of the population is in the table stays uncertain (Nergiz, Atzori, Clifton 2007).
+
+    **Holds when** in every class the share of the population that is in the table lies between `least` and `most`.
+    **Protects against** learning that somebody is, or is not, in the table, **and not** against learning about those
+    known to be in it.
+    **Monotone under** generalization (the share of a merged class lies between those of its parts), not suppression.
+    """
+
+    least: float
+    most: float
+    under_generalization: ClassVar[bool] = True
+    under_suppression: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.least <= self.most <= 1:
+            raise ParameterError(
+                f"delta-presence between {self.least} and {self.most}", expected="0 <= least <= most <= 1"
+            )
+
+    def measure(self, classes: Classes) -> Measured:
+        """The share of each class's people who are in the table."""
+        people = classes.people()
+        shares: Measured = np.divide(classes.sizes, people, out=np.full(len(people), np.inf), where=people > 0)
+        return shares
+
+    def meets(self, measured: Measured) -> Verdicts:
+        """Between the least and the most."""
+        return (measured >= self.least - SLACK) & (measured <= self.most + SLACK)
+
+    def implied(self) -> tuple[PrivacyModel, ...]:
+        """Nothing that more rows could not undo."""
+        return ()
+
+    def __str__(self) -> str:
+        return f"({self.least:g}, {self.most:g})-presence"

@@ -1,0 +1,1 @@
+"""Searches for a release: optimal with proof, anytime with a certified gap, local recoding, microaggregation."""

@@ -1,0 +1,262 @@
+"""Checking nodes: generalize the distinct tuples, group them, ask the models, price the result.
+
+A check starts from the smallest set of tuples it can: the classes of a node already checked are the distinct tuples of
+every node above it, so a few of them are kept (roll-up).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deniable.kanonymity.classes import Classes, gather
+from deniable.kanonymity.hierarchy import Codes, Hierarchy
+from deniable.kanonymity.kernels import grouping
+from deniable.kanonymity.lattice import Levels
+from deniable.kanonymity.models import PrivacyModel, holds
+from deniable.kanonymity.quality.partitions import Partition
+from deniable.kanonymity.search.problem import Problem, Released, Verdict
+from deniable.kanonymity.tuples import Counts, Histograms, Tuples
+
+ANCHORS = 400
+"""So many sets of tuples are kept for roll-up, unless they hold too many tuples before."""
+
+ROLL_UP_BELOW = 0.7
+"""A node's classes are kept only when they are clearly fewer than the tuples it was checked from."""
+
+MEMORY = 24
+"""All kept tuples together are at most so many times the tuples of the table."""
+
+FOREVER = float("inf")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Grouped:
+    """The classes of one node: the tuples they were made from, the class of each tuple, one tuple of each class."""
+
+    source: Tuples
+    class_of: Codes
+    sample: Codes
+    sizes: Counts
+
+
+class Keys:
+    """Table entries whose sums are exact keys of generalized tuples, in as few 64-bit words as they need."""
+
+    def __init__(self, hierarchies: tuple[Hierarchy, ...]) -> None:
+        self.first = [np.cumsum([0] + [h.size] * (h.height - 1)) for h in hierarchies]
+        start = 0
+        for offsets, h in zip(self.first, hierarchies, strict=True):
+            offsets += start
+            start += h.size * h.height
+        word, stride, places = 0, 1, []
+        for h in hierarchies:
+            span = max(level.size for level in h.levels)
+            if stride * span >= 2**63:
+                word, stride = word + 1, 1
+            places.append((word, stride))
+            stride *= span
+        self.entries = np.zeros((word + 1, max(start, 1)), np.uint64)
+        for (word, stride), offsets, h in zip(places, self.first, hierarchies, strict=True):
+            for offset, level in zip(offsets, h.levels, strict=True):
+                self.entries[word, offset : offset + h.size] = level.groups.astype(np.uint64) * np.uint64(stride)
+
+    def offsets(self, levels: Levels) -> NDArray[np.int64]:
+        """Where the entries of each column begin at these levels."""
+        return np.array([self.first[q][level] for q, level in enumerate(levels)], np.int64)
+
+
+class Checker:
+    """Checks the nodes of one problem, remembering verdicts and roll-up sets; not for several threads at once."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.keys = Keys(problem.hierarchies)
+        self.verdicts: dict[Levels, Verdict] = {}
+        self._needs_values = any(getattr(model, "column", None) for model in problem.models)
+        self._group = grouping.group_one if len(self.keys.entries) == 1 else grouping.group_many
+        self._table(problem.tuples.size)
+        self._anchors: list[Tuples] = [problem.tuples]
+        self._anchor_levels = np.zeros((1, problem.tuples.width), np.int64)
+        self._held = problem.tuples.size
+        self._price()
+
+    def _table(self, tuples: int) -> None:
+        size = 64
+        while size < 2 * tuples:
+            size *= 2
+        self._slots = np.zeros(size, np.int32)
+        self._epochs = np.zeros(size, np.int32)
+        self._hashed = np.zeros((size, len(self.keys.entries)), np.uint64)
+        self._epoch = 0
+
+    def _price(self) -> None:
+        """Tables of what cells cost, or the constants of a measure of classes."""
+        problem, tuples = self.problem, self.problem.tuples
+        self.additive = hasattr(problem.measure, "costs")
+        if self.additive:
+            tables = problem.measure.costs(problem.hierarchies, tuples)  # type: ignore[union-attr]
+            marginals = [
+                np.bincount(tuples.codes[:, q], weights=tuples.counts, minlength=h.size)
+                for q, h in enumerate(problem.hierarchies)
+            ]
+            self.column_costs = [table[:-1] @ counts for table, counts in zip(tables, marginals, strict=True)]
+            self._slack = np.concatenate([(table[-1] - row) for table in tables for row in table[:-1]] or [np.zeros(0)])
+            return
+        volumes = [np.log2(h.leaf_counts(n)) for h in problem.hierarchies for n in range(h.height)]
+        self._volumes = np.concatenate(volumes or [np.zeros(0)])
+        self._whole = float(sum(np.log2(max(h.size, 1)) for h in problem.hierarchies))
+        shares = tuples.counts[tuples.counts > 0] / max(tuples.rows, 1)
+        self._detail = float((shares * np.log2(shares)).sum())
+
+    def base(self, levels: Levels) -> float:
+        """What a node costs without suppression, for measures that add up over cells."""
+        return float(sum(costs[level] for costs, level in zip(self.column_costs, levels, strict=True)))
+
+    def check(self, levels: Levels) -> Verdict:
+        """The verdict on one node."""
+        known = self.verdicts.get(levels)
+        if known is None:
+            known = self.verdicts[levels] = self._judge(levels)
+        return known
+
+    def _judge(self, levels: Levels) -> Verdict:
+        problem, grouped = self.problem, self.group(levels)
+        sizes = grouped.sizes
+        rolled = self._keep(levels, grouped)
+        classes = self._classes(grouped, rolled)
+        relaxed = self._released(classes, problem.relaxed)
+        barred = int(sizes[~relaxed].sum()) > problem.limit
+        if barred and self.additive:
+            return Verdict(levels, False, int(sizes[~relaxed].sum()), len(sizes), FOREVER, self.base(levels), True, 0.0)
+        released = relaxed if barred else self._accepted(classes, relaxed)
+        suppressed = int(sizes[~released].sum())
+        acceptable = not barred and suppressed <= problem.limit and self._covers_population(classes, released)
+        base, cost = self._costs(levels, grouped, released)
+        excess = 0.0 if barred else self._excess(levels, grouped, relaxed)
+        barred = barred or (not acceptable and problem.monotone)
+        return Verdict(
+            levels, acceptable, suppressed, int(released.sum()), cost if acceptable else FOREVER, base, barred, excess
+        )
+
+    def _covers_population(self, classes: Classes, released: Released) -> bool:
+        """People of the population without a row in the table cannot be suppressed: their classes must hold, too."""
+        return classes.population is None or bool(released[classes.sizes == 0].all())
+
+    def _accepted(self, classes: Classes, relaxed: Released) -> Released:
+        released = self._released(classes, self.problem.strict, relaxed)
+        for risk in self.problem.risks:
+            released = risk.release(classes.sizes, released)
+        return released
+
+    def _released(self, classes: Classes, models: tuple[PrivacyModel, ...], among: Released | None = None) -> Released:
+        released = np.ones(len(classes), np.bool_) if among is None else among
+        for model in models:
+            released = released & holds(model, classes)
+        if classes.population is not None and among is None:
+            released = released | (classes.sizes == 0)
+        return released
+
+    def released(self, levels: Levels) -> tuple[Grouped, Released]:
+        """The classes of a node made from the table's own tuples, and which of them are released."""
+        grouped = self.group(levels, roll_up=False)
+        classes = self._classes(grouped, None)
+        return grouped, self._accepted(classes, self._released(classes, self.problem.relaxed))
+
+    def group(self, levels: Levels, *, roll_up: bool = True) -> Grouped:
+        """The classes of a node."""
+        source = self._source(levels) if roll_up else self.problem.tuples
+        class_of, sample = np.empty(source.size, np.int32), np.empty(source.size, np.int32)
+        self._epoch += 1
+        found = self._group(
+            source.codes,
+            self.keys.offsets(levels),
+            self.keys.entries,
+            self._hashed,
+            self._slots,
+            self._epochs,
+            self._epoch,
+            class_of,
+            sample,
+        )
+        return Grouped(source, class_of, sample[:found], grouping.totals(class_of, source.counts, found))
+
+    def _source(self, levels: Levels) -> Tuples:
+        fits = np.flatnonzero((self._anchor_levels <= np.array(levels)).all(axis=1))
+        return min((self._anchors[i] for i in fits), key=lambda tuples: tuples.size)
+
+    def _keep(self, levels: Levels, grouped: Grouped) -> Tuples | None:
+        """Keep the classes of this node as tuples for nodes above it, where that pays."""
+        source, count = grouped.source, len(grouped.sizes)
+        if count >= ROLL_UP_BELOW * source.size or len(self._anchors) >= ANCHORS:
+            return None
+        if self._held + count > MEMORY * self.problem.tuples.size:
+            return None
+        people = source.population
+        rolled = Tuples(
+            np.ascontiguousarray(source.codes[grouped.sample]),
+            grouped.sizes,
+            self._histograms(grouped),
+            None if people is None else grouping.totals(grouped.class_of, people, count),
+        )
+        self._anchors.append(rolled)
+        self._anchor_levels = np.vstack([self._anchor_levels, levels])
+        self._held += count
+        return rolled
+
+    def _histograms(self, grouped: Grouped) -> tuple[Histograms, ...]:
+        if not self._needs_values:
+            return ()
+        made = []
+        for old in grouped.source.sensitive:
+            starts, values, counts = grouping.merged(
+                grouped.class_of, len(grouped.sizes), old.starts, old.values, old.counts, old.size
+            )
+            made.append(Histograms(starts, values, counts, old.size))
+        return tuple(made)
+
+    def _classes(self, grouped: Grouped, rolled: Tuples | None) -> Classes:
+        problem = self.problem
+        if rolled is not None:
+            return _as_classes(rolled, problem)
+        people = grouped.source.population
+        merged = Tuples(
+            grouped.source.codes[:0],
+            grouped.sizes,
+            self._histograms(grouped),
+            None if people is None else grouping.totals(grouped.class_of, people, len(grouped.sizes)),
+        )
+        return _as_classes(merged, problem)
+
+    def _costs(self, levels: Levels, grouped: Grouped, released: Released) -> tuple[float, float]:
+        if self.additive:
+            base = self.base(levels)
+            return base, base + self._slack_of(levels, grouped, ~released)
+        every = np.ones(len(released), np.bool_)
+        measure = self.problem.measure
+        base = measure.value(self._partition(levels, grouped, every))  # type: ignore[union-attr]
+        return base, measure.value(self._partition(levels, grouped, released))  # type: ignore[union-attr]
+
+    def _excess(self, levels: Levels, grouped: Grouped, relaxed: Released) -> float:
+        if self.additive:
+            return self._slack_of(levels, grouped, ~relaxed)
+        return self.problem.measure.excess(self._partition(levels, grouped, relaxed))  # type: ignore[union-attr]
+
+    def _slack_of(self, levels: Levels, grouped: Grouped, gone: Released) -> float:
+        """What suppressing these classes costs beyond their generalization."""
+        codes = grouped.source.codes[grouped.sample[gone]]
+        return float((self._slack[codes + self.keys.offsets(levels)].sum(axis=1) * grouped.sizes[gone]).sum())
+
+    def _partition(self, levels: Levels, grouped: Grouped, released: Released) -> Partition:
+        there = grouped.sizes > 0
+        codes = grouped.source.codes[grouped.sample[there]]
+        volumes = self._volumes[codes + self.keys.offsets(levels)].sum(axis=1)
+        rows = self.problem.tuples.rows
+        return Partition(grouped.sizes[there], volumes, released[there], rows, self._whole, self._detail)
+
+
+def _as_classes(tuples: Tuples, problem: Problem) -> Classes:
+    held = gather(tuples.sensitive, problem.sensitive) if tuples.sensitive else {}
+    return Classes(tuples.counts, held, problem.references, tuples.population)

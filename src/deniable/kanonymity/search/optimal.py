@@ -1,0 +1,193 @@
+"""Optimal full-domain recoding, with proof: every node is checked, or excluded by a reason that holds.
+
+All nodes start as candidates, in the order of a lower bound on their cost. A check removes candidates in three ways: a
+node that fails takes every node below it along, where the models allow that conclusion; what suppression adds at a node
+it adds at every node below it, which raises their bounds; and a better solution removes all whose bound is not lower.
+When no candidate is left, the best solution is the optimum. Nothing here depends on luck: the order of the checks only
+decides how many there are.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deniable.kanonymity.kernels import pruning
+from deniable.kanonymity.lattice import Lattice, Levels
+from deniable.kanonymity.search.check import Checker
+from deniable.kanonymity.search.problem import Problem, Proof, Solution, Verdict
+
+Progress = Callable[[float], None]
+
+TOLERANCE = 1e-12
+"""A node must be better by this share of the cost to count as better; sums in another order differ by less."""
+
+PIVOTS, PROBES = 64, 512
+WORTH_CLIMBING = 0.02
+"""A path upwards is followed only while it covers this much more of the candidates."""
+
+
+@dataclass(eq=False)
+class _Candidates:
+    """The nodes that may still hold a better solution, in the order of their lower bounds."""
+
+    nodes: NDArray[np.int8]
+    static: NDArray[np.float64]
+    lower: NDArray[np.float64]
+    checked: int = 0
+    failing: int = 0
+    costly: int = 0
+
+    def keep(self, kept: NDArray[np.bool_]) -> int:
+        gone = len(kept) - int(kept.sum())
+        if gone:
+            self.nodes = np.ascontiguousarray(self.nodes[kept])
+            self.static, self.lower = self.static[kept], self.lower[kept]
+        return gone
+
+
+@dataclass(eq=False)
+class OptimalSearch:
+    """One search: its candidates, the best verdict so far, and the nodes known to be acceptable."""
+
+    problem: Problem
+    checker: Checker
+    best: Verdict | None = None
+    accepted: list[Levels] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.lattice: Lattice = self.problem.lattice
+        nodes = self.lattice.all()
+        static = lower_bounds(self.checker, nodes)
+        order = np.argsort(static, kind="stable")
+        self.left = _Candidates(np.ascontiguousarray(nodes[order]), static[order], static[order].copy())
+
+    def run(self, progress: Progress | None = None, seconds: float | None = None) -> Solution | None:
+        """Search to the end, or until the time is over; None when no node is acceptable."""
+        deadline = None if seconds is None else time.monotonic() + seconds
+        self._bisect(self._cheapest_path())
+        while len(self.left.nodes) and (deadline is None or time.monotonic() < deadline):
+            self._step()
+            if progress:
+                progress(1.0 - len(self.left.nodes) / self.lattice.nodes)
+        return self._solution()
+
+    def _step(self) -> None:
+        nodes = self.left.nodes
+        probes = np.unique(np.linspace(0, len(nodes) - 1, PROBES).astype(np.int64))
+        pivots = np.unique(np.linspace(0, len(nodes) - 1, PIVOTS).astype(np.int64))
+        levels = _levels(nodes[pruning.best_pivot(nodes, pivots, probes)])
+        verdict = self.checker.check(levels)
+        if verdict.barred and len(nodes) > PIVOTS:
+            path, cover = pruning.climb(
+                np.array(levels, np.int8), np.array(self.lattice.top, np.int8), nodes, probes, self._accepted()
+            )
+            self._bisect_failing(path, cover, len(probes))
+        self._learn(verdict)
+
+    def _accepted(self) -> NDArray[np.int8]:
+        return np.array(self.accepted, np.int8).reshape(-1, len(self.lattice.heights))
+
+    def _bisect_failing(self, path: NDArray[np.int8], cover: NDArray[np.int64], probes: int) -> None:
+        """Find the highest node of a path that still fails: the higher it is, the more lies below it."""
+        low, high = 0, len(path)
+        while high - low > 1 and cover[high - 1] - cover[low] > WORTH_CLIMBING * probes:
+            middle = (low + high) // 2
+            verdict = self.checker.check(_levels(path[middle]))
+            low, high = (middle, high) if verdict.barred else (low, middle)
+            self._note(verdict)
+        if low:
+            self._learn(self.checker.check(_levels(path[low])))
+
+    def _bisect(self, path: list[Levels]) -> None:
+        low, high = -1, len(path)
+        while high - low > 1:
+            middle = (low + high) // 2
+            verdict = self.checker.check(path[middle])
+            self._learn(verdict)
+            low, high = (low, middle) if verdict.acceptable else (middle, high)
+
+    def _cheapest_path(self) -> list[Levels]:
+        """A path from bottom to top that takes the step with the lowest bound each time."""
+        path, node = [self.lattice.bottom], self.lattice.bottom
+        while node != self.lattice.top:
+            steps = self.lattice.above(node)
+            bounds = lower_bounds(self.checker, np.array(steps, np.int8))
+            node = steps[int(np.argmin(bounds))]
+            path.append(node)
+        return path
+
+    def _note(self, verdict: Verdict) -> None:
+        """Remember a solution that is better, and a node that is acceptable."""
+        if not verdict.acceptable:
+            return
+        if self.problem.monotone:
+            self.accepted.append(verdict.levels)
+        if self.best is None or verdict.cost < self.best.cost - _tolerance(self.best.cost):
+            self.best = verdict
+
+    def _learn(self, verdict: Verdict) -> None:
+        """Remove every candidate that this verdict excludes."""
+        self._note(verdict)
+        left, levels = self.left, np.array(verdict.levels, np.int8)
+        under = pruning.at_most(left.nodes, levels)
+        over = pruning.at_least(left.nodes, levels)
+        left.checked += left_checked(under, over)
+        if verdict.barred:
+            left.failing += int(under.sum()) - left_checked(under, over)
+        else:
+            left.lower[under] = np.maximum(left.lower[under], left.static[under] + verdict.excess)
+        if not self.checker.additive:
+            left.lower[over] = np.maximum(left.lower[over], verdict.base)
+        gone = under if verdict.barred else under & over
+        left.keep(~gone)
+        if self.best is not None:
+            left.costly += left.keep(left.lower < self.best.cost - _tolerance(self.best.cost))
+
+    def _solution(self) -> Solution | None:
+        left, best = self.left, self.best
+        if best is None:
+            return None
+        complete = not len(left.nodes)
+        bound = best.cost if complete else min(best.cost, float(left.lower.min()))
+        proof = Proof(
+            self.lattice.nodes,
+            len(self.checker.verdicts),
+            left.checked,
+            left.failing,
+            left.costly,
+            complete,
+            bound,
+        )
+        return Solution(best.levels, best.cost, best.suppressed, best.classes, proof)
+
+
+def left_checked(under: NDArray[np.bool_], over: NDArray[np.bool_]) -> int:
+    """1 where the node itself is still a candidate (it alone is both under and over itself), else 0."""
+    return int((under & over).sum())
+
+
+def lower_bounds(checker: Checker, nodes: NDArray[np.int8]) -> NDArray[np.float64]:
+    """For every node the least it can cost: one sum over columns for all nodes at once."""
+    if checker.additive:
+        total = np.zeros(len(nodes))
+        for q, costs in enumerate(checker.column_costs):
+            total += costs[nodes[:, q]]
+        return total
+    groups = np.ones(len(nodes))
+    for q, h in enumerate(checker.problem.hierarchies):
+        groups *= np.array([level.size for level in h.levels], np.float64)[nodes[:, q]]
+    tuples = checker.problem.tuples
+    return checker.problem.measure.bound(np.minimum(groups, max(tuples.size, 1)), tuples.rows)  # type: ignore[union-attr]
+
+
+def _levels(node: NDArray[np.int8]) -> Levels:
+    return tuple(int(level) for level in node)
+
+
+def _tolerance(cost: float) -> float:
+    return TOLERANCE * max(1.0, abs(cost))

@@ -1,0 +1,199 @@
+from __future__ import annotations
+
+from datetime import date, datetime
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from deniable.errors import DataError, ParameterError
+from deniable.kanonymity.builders.categories import Order, grouped, nested, read_tree
+from deniable.kanonymity.builders.dates import Dates
+from deniable.kanonymity.builders.draft import draft
+from deniable.kanonymity.builders.numbers import Brackets, Intervals, Quantiles, Rounding, coded
+from deniable.kanonymity.builders.places import Coordinates, Geohash, geohash
+from deniable.kanonymity.builders.specs import BUILDERS, builder, declared, fixed
+from deniable.kanonymity.builders.strings import Prefix, Redact
+from deniable.kanonymity.encode import encode
+from deniable.kanonymity.hierarchy import Hierarchy, from_rows
+from deniable.policy.hierarchies import HIERARCHIES
+from deniable.policy.schema import Column, Spec
+
+
+def labels(built: Hierarchy, leaf: str) -> tuple[str | None, ...]:
+    return next(row for row in built.rows() if row[0] == leaf)
+
+
+def test_the_age_brackets_of_health_statistics_are_there_out_of_the_box() -> None:
+    built = Brackets().hierarchy("age", pa.array([14, 15, 23, 69, 70, 101]))
+    assert labels(built, "14") == ("14", "[0, 15)", "*")
+    assert labels(built, "15") == ("15", "[15, 24)", "*")
+    assert labels(built, "69")[1] == "[55, 70)"
+    assert labels(built, "101")[1] == "[70, inf)"
+
+
+def test_equal_intervals_nest_and_start_where_they_are_told() -> None:
+    built = Intervals((5, 10), start=2).hierarchy("x", pa.array([2, 6, 7, 11, -1]))
+    assert labels(built, "6") == ("6", "[2, 7)", "[2, 12)", "*")
+    assert labels(built, "-1") == ("-1", "[-3, 2)", "[-8, 2)", "*")
+
+
+def test_widths_that_do_not_divide_each_other_are_refused_with_the_group_they_split() -> None:
+    with pytest.raises(ParameterError, match=r"level 2 splits the group '\[5, 10\)' of level 1"):
+        Intervals((5, 7)).hierarchy("x", pa.array(range(30)))
+
+
+def test_quantile_edges_give_groups_of_about_one_size_and_freeze_as_brackets() -> None:
+    values = pa.array(np.arange(100))
+    built = Quantiles((4, 2)).hierarchy("x", values)
+    assert np.bincount(built.levels[1].groups).max() <= 26
+    kept = fixed(Spec("intervals", {"quantiles": (4, 2)}), built, values)
+    again = builder(kept).hierarchy("x", pa.array([0, 99]))
+    assert kept.kind == "brackets"
+    assert again.height == built.height
+
+
+def test_rounding_keeps_numbers() -> None:
+    assert labels(Rounding((10, 100)).hierarchy("x", pa.array([17, 234])), "234") == ("234", "230", "200", "*")
+
+
+def test_redaction_pads_and_hides_from_either_side() -> None:
+    assert labels(Redact().hierarchy("zip", pa.array(["02139"])), "02139")[1:3] == ("0213*", "021**")
+    assert labels(Redact("left").hierarchy("zip", pa.array(["02139"])), "02139")[1] == "*2139"
+    assert labels(Redact(keep=3).hierarchy("zip", pa.array(["02139"])), "02139") == ("02139", "0213*", "021**", "*")
+
+
+def test_prefixes_shorten() -> None:
+    assert labels(Prefix((3, 1)).hierarchy("icd", pa.array(["E11.9"])), "E11.9") == ("E11.9", "E11", "E", "*")
+
+
+def test_dates_become_coarser_along_the_calendar_or_along_the_clock() -> None:
+    built = Dates(("month", "quarter", "year", "decade")).hierarchy("d", pa.array([date(1987, 5, 17)]))
+    assert labels(built, "1987-05-17") == ("1987-05-17", "1987-05", "1987-Q2", "1987", "1980s", "*")
+    moment = pa.array([datetime(2024, 1, 15, 8, 30)])
+    clock = next(iter(Dates(("hour", "part_of_day")).hierarchy("t", moment).rows()))
+    assert clock[1:3] == ("2024-01-15 08h", "2024-01-15 morning")
+    rhythm = next(iter(Dates(("weekday",)).hierarchy("t", moment).rows()))
+    assert rhythm[1] == "Monday"
+    assert next(iter(Dates(("month", "season")).hierarchy("t", moment).rows()))[1:3] == ("January", "winter")
+
+
+def test_weeks_do_not_nest_in_months_and_the_refusal_says_so() -> None:
+    with pytest.raises(ParameterError, match="splits the group '2024-W05'"):
+        Dates(("week", "month")).hierarchy("d", pa.array([date(2024, 1, 31), date(2024, 2, 1)]))
+
+
+def test_calendar_words_and_cycles_are_not_mixed() -> None:
+    with pytest.raises(ParameterError, match="'year' belongs to the calendar"):
+        Dates(("weekday", "year"))
+
+
+def test_trees_read_from_arx_files_yaml_nesting_and_groups(tmp_path: Path) -> None:
+    file = tmp_path / "drug.csv"
+    file.write_text("Advil 200;Advil;ibuprofen;*\nNurofen 400;Nurofen;ibuprofen;*\nTylenol;Tylenol;paracetamol;*\n")
+    built = read_tree(file).hierarchy("drug", pa.array([]))
+    assert labels(built, "Advil 200") == ("Advil 200", "Advil", "ibuprofen", "*")
+    inline = nested({"any": {"north": ["Oslo", "Bergen"], "south": ["Rome"]}}).hierarchy("city", pa.array([]))
+    assert labels(inline, "Oslo") == ("Oslo", "north", "any")
+    assert labels(grouped([["a", "b"], ["c"]]).hierarchy("x", pa.array([])), "b") == ("b", "{a, b}", "*")
+
+
+def test_groups_by_order_follow_the_declared_categories() -> None:
+    column = Column("grade", categories=("low", "mid", "high", "top"), hierarchy=Spec("order", {"sizes": (2,)}))
+    spec = declared(column, {})
+    assert spec is not None
+    assert labels(builder(spec).hierarchy("grade", pa.array(["top"])), "mid") == ("mid", "low to mid", "*")
+    assert labels(Order((2,)).hierarchy("n", pa.array([3, 1, 2])), "3") == ("3", "3", "*")
+
+
+def test_coordinates_are_cut_downwards_also_below_zero_and_despite_binary_fractions() -> None:
+    built = Coordinates((2, 1)).hierarchy("lat", pa.array([0.29, -0.291]))
+    assert labels(built, "0.29")[1:3] == ("0.29", "0.2")
+    assert labels(built, "-0.291")[1:3] == ("-0.30", "-0.3")
+
+
+def test_geohashes_are_those_of_the_published_example_and_shorten() -> None:
+    assert geohash(np.array([57.64911]), np.array([10.40744]), 11) == ["u4pruydqqvj"]
+    assert labels(Geohash((5, 3)).hierarchy("g", pa.array(["u4pruyd"])), "u4pruyd") == ("u4pruyd", "u4pru", "u4p", "*")
+
+
+def test_top_and_bottom_coding_merges_the_tails_and_drops_levels_that_would_split_them() -> None:
+    built = Intervals((10, 50)).hierarchy("age", pa.array([1, 55, 88, 93, 97]))
+    top = coded("age", built, bottom=None, top=88)
+    assert {row[0] for row in top.rows()} == {"1", "55", ">= 88"}
+    assert top.height == 3
+
+
+def test_a_file_that_is_no_tree_is_refused_with_the_rows(tmp_path: Path) -> None:
+    with pytest.raises(ParameterError, match="leaf 'a' stands in rows 1 and 3"):
+        from_rows("x", [("a", "A"), ("b", "A"), ("a", "B")])
+    with pytest.raises(ParameterError, match="level 2 splits the group 'A' of level 1"):
+        from_rows("x", [("a", "A", "1"), ("b", "A", "2")])
+    with pytest.raises(ParameterError, match="Row 2 of the hierarchy of 'x' has 1 fields"):
+        from_rows("x", [("a", "A"), ("b",)])
+    empty = tmp_path / "e.csv"
+    empty.write_text("\n")
+    with pytest.raises(DataError, match="is empty"):
+        read_tree(empty)
+    with pytest.raises(DataError, match="no hierarchy file"):
+        read_tree(tmp_path / "absent.csv")
+    (tmp_path / "latin.csv").write_bytes(b"caf\xe9;*\n")
+    with pytest.raises(DataError, match="not UTF-8"):
+        read_tree(tmp_path / "latin.csv")
+
+
+def test_values_that_are_no_leaves_are_refused_by_row_and_never_shown() -> None:
+    tree = from_rows("city", [("Oslo", "N"), ("Rome", "S")])
+    column = pa.chunked_array([["Oslo", "Secret", "Rome", "Hidden"]])
+    with pytest.raises(DataError, match=r"2 values of column 'city' are not .* others are 2, 4") as e:
+        encode("city", column, tree)
+    assert "Secret" not in str(e.value)
+
+
+def test_a_missing_value_is_a_leaf_of_its_own_until_a_level_says_nothing() -> None:
+    coded_column = encode("city", pa.chunked_array([["Oslo", None]]), from_rows("city", [("Oslo", "N"), ("Rome", "S")]))
+    built = coded_column.hierarchy
+    assert list(built.rows())[-1] == (None, None, "*")
+    assert coded_column.codes.tolist() == [0, 2]
+
+
+def test_nan_counts_as_missing() -> None:
+    assert encode("x", pa.chunked_array([[1.5, float("nan"), None]]), None).hierarchy.leaves[-1] is None
+
+
+def test_text_in_a_hierarchy_of_numbers_is_refused_without_showing_it() -> None:
+    with pytest.raises(DataError, match="not numbers") as e:
+        Intervals((5,)).hierarchy("age", pa.array(["12", "secret"]))
+    assert "secret" not in str(e.value)
+
+
+def test_drafts_follow_type_and_shape() -> None:
+    table = pa.table(
+        {
+            "zip": [f"{n:05}" for n in range(20)],
+            "age": list(range(20, 100, 4)),
+            "born": [date(1950 + n, 1, 1) for n in range(20)],
+            "sex": ["F", "M"] * 10,
+        }
+    )
+    drafted = draft(table)
+    assert [drafted[name].kind for name in table.column_names] == ["redact", "intervals", "dates", "withhold"]
+    for name, spec in drafted.items():
+        assert encode(name, table[name], spec).hierarchy.levels[-1].size == 1
+
+
+def test_every_kind_of_the_policy_grammar_has_a_builder() -> None:
+    known = {kind for kind, _ in BUILDERS}
+    assert {kind.name for kind in HIERARCHIES.kinds} - {"like"} <= known
+
+
+@pytest.mark.parametrize("values", [pa.array([], pa.int64()), pa.array([7])])
+def test_columns_without_or_with_one_value_have_hierarchies(values: pa.Array) -> None:
+    assert Intervals((5,)).hierarchy("x", values).size == len(values)
+    assert encode("x", pa.chunked_array([values]), None).codes.tolist() == [0] * len(values)
+
+
+def test_unknown_kinds_name_the_nearest() -> None:
+    with pytest.raises(ParameterError, match="Did you mean 'redact'"):
+        builder(Spec("redcat", {}))
