@@ -68,7 +68,7 @@ def _voters(draws: Draws, town: Residents, names: Named, registered: int, his: i
         address = text.where(~he, address, governor.GOVERNOR.address)
     birth = town.birth[:registered]
     adult = birth + 18 * 1461 // 4 + 1
-    since = adult + draws.below((ordinal(TODAY) - adult).clip(1), registered)
+    since = (adult + draws.below((ordinal(TODAY) - adult).clip(1), registered)).clip(max=ordinal(TODAY) - 1)
     return pa.table(
         {
             "voter_id": _voter_ids(town.number[:registered]),

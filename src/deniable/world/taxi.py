@@ -95,4 +95,4 @@ def _elsewhere(draws: Draws, lone: NDArray[np.bool_], homes: tuple[Ints, Ints]) 
 
 
 def _times(seconds: Ints) -> pa.Array:
-    return pa.array(seconds + ordinal(MONTH) * 86_400, pa.int64()).cast(pa.timestamp("s"))
+    return pa.array((seconds + ordinal(MONTH) * 86_400) * 1_000_000, pa.int64()).cast(pa.timestamp("us"))
