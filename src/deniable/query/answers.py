@@ -1,0 +1,145 @@
+"""From noisy measurements to the numbers that were asked, each with an interval for the noise.
+
+All of it is post-processing. Intervals speak of the noise alone: not of sampling, clamping or contribution bounds.
+Where an answer follows from several measurements, their intervals hold together with the stated confidence (union
+bound), and the answer's interval is the hull of what they allow.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from deniable.dp.mechanisms import QuantileMechanism
+from deniable.query.expression import ColumnRef, Facts, Kind, from_number
+from deniable.query.measure import Recipe
+from deniable.query.plan import Placed
+from deniable.query.relation import Field, Measure, Measured, PublicSelect, Relation
+
+Numbers = NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One aggregate for all groups: values, and the ends of their intervals (null where there is none)."""
+
+    values: pa.Array
+    low: pa.Array
+    high: pa.Array
+
+
+def finished(
+    recipe: Recipe, placed: tuple[Placed, ...], values: list[Numbers], confidence: float, nonnegative: bool
+) -> Answer:
+    """The answer of one recipe."""
+    alpha = (1 - confidence) / len(recipe.places)
+    noisy = [values[place] for place in recipe.places]
+    reach = [
+        0 if isinstance(placed[p].mechanism, QuantileMechanism) else placed[p].mechanism.accuracy(alpha)
+        for p in recipe.places
+    ]
+    match recipe.measure:
+        case Measure.COUNT:
+            floor = 0 if nonnegative else None
+            return _integers(noisy[0], noisy[0] - reach[0], noisy[0] + reach[0], floor)
+        case Measure.SUM if recipe.kind is Kind.INTEGER and recipe.step.denominator == 1:
+            step = int(recipe.step)
+            return _integers(noisy[0] * step, (noisy[0] - reach[0]) * step, (noisy[0] + reach[0]) * step, None)
+        case Measure.SUM:
+            step = float(recipe.step)
+            return _decimals(noisy[0] * step, (noisy[0] - reach[0]) * step, (noisy[0] + reach[0]) * step)
+        case Measure.AVG:
+            return _average(recipe, noisy, reach)
+        case Measure.VARIANCE | Measure.STDDEV:
+            return _variance(recipe, noisy, reach)
+        case _:
+            return _quantile(recipe, noisy[0])
+
+
+def _integers(values: Numbers, low: Numbers, high: Numbers, floor: int | None) -> Answer:
+    parts = [np.maximum(part, floor) if floor is not None else part for part in (values, low, high)]
+    return Answer(*(pa.array(part.astype(np.int64)) for part in parts))
+
+
+def _decimals(values: Numbers, low: Numbers, high: Numbers) -> Answer:
+    return Answer(*(pa.array(part.astype(np.float64)) for part in (values, low, high)))
+
+
+def _clipped(recipe: Recipe, values: Numbers) -> Numbers:
+    """Public bounds hold for averages and spreads of clamped values too."""
+    if recipe.lower is None or recipe.upper is None:
+        return values
+    return np.clip(values, float(recipe.lower), float(recipe.upper))
+
+
+def _average(recipe: Recipe, noisy: list[Numbers], reach: list[int]) -> Answer:
+    total, rows = noisy[0].astype(np.float64), noisy[1].astype(np.float64)
+    step, center = float(recipe.step), float(recipe.center * recipe.step)
+
+    def mean(s: Numbers, n: Numbers) -> Numbers:
+        return _clipped(recipe, center + step * s / np.maximum(n, 1.0))
+
+    corners = [mean(total + a, rows + b) for a in (-reach[0], reach[0]) for b in (-reach[1], reach[1])]
+    return _decimals(mean(total, rows), np.minimum.reduce(corners), np.maximum.reduce(corners))
+
+
+def _variance(recipe: Recipe, noisy: list[Numbers], reach: list[int]) -> Answer:
+    """n / (n - 1) (mean of squares - square of mean), of values shifted by the center, which moves no spread."""
+    total, squares, rows = (part.astype(np.float64) for part in noisy)
+    step = float(recipe.step)
+
+    def spread(s: Numbers, q: Numbers, n: Numbers) -> Numbers:
+        n = np.maximum(n, 2.0)
+        variance = np.maximum(q / n - (s / n) ** 2, 0.0) * step * step * n / (n - 1)
+        return _clipped(recipe, np.sqrt(variance) if recipe.measure is Measure.STDDEV else variance)
+
+    signs = (-1, 1)
+    corners = [
+        spread(total + a * reach[0], squares + b * reach[1], rows + c * reach[2])
+        for a in signs
+        for b in signs
+        for c in signs
+    ]
+    corners += [spread(np.where(np.abs(total) <= reach[0], 0.0, total), squares + reach[1], rows - reach[2])]
+    return _decimals(spread(total, squares, rows), np.minimum.reduce(corners), np.maximum.reduce(corners))
+
+
+def _quantile(recipe: Recipe, noisy: Numbers) -> Answer:
+    """A quantile's error is one of rank, so it has no interval of values that would not read the data again."""
+    numbers = [from_number(recipe.kind, int(value) * recipe.step) for value in noisy.tolist()]
+    plain = [float(n) if isinstance(n, Fraction) else n for n in numbers]
+    kinds = {Kind.DATE: pa.date32(), Kind.DATETIME: pa.timestamp("us"), Kind.INTEGER: pa.int64()}
+    values = pa.array(plain, kinds.get(recipe.kind, pa.float64()))
+    nothing = pa.nulls(len(plain), values.type)
+    return Answer(values, nothing, nothing)
+
+
+def widened(relation: Relation) -> Relation:
+    """The relation with `name_low` and `name_high` beside each column that is a measured aggregate as it is."""
+    if not isinstance(relation, PublicSelect) or not isinstance(relation.input, Measured) or relation.distinct:
+        return relation
+    aggregates = {
+        name
+        for name, aggregate in relation.input.aggregates
+        if aggregate.measure is not Measure.QUANTILE and aggregate.measure not in (Measure.MIN, Measure.MAX)
+    }
+    taken = {name for name, _ in relation.projections}
+    projections = []
+    for name, expression in relation.projections:
+        projections.append((name, expression))
+        if isinstance(expression, ColumnRef) and expression.name in aggregates:
+            ends = [
+                (f"{name}_{end}", ColumnRef(f"{expression.name}_{end}", expression.facts)) for end in ("low", "high")
+            ]
+            projections += [end for end in ends if end[0] not in taken]
+    extra = [
+        Field(f"{name}_{end}", Facts(Kind.DECIMAL)) for name, _ in relation.input.aggregates for end in ("low", "high")
+    ]
+    inner = replace(relation.input, fields=relation.input.fields + tuple(extra))
+    fields = tuple(Field(name, expression.facts) for name, expression in projections)
+    return replace(relation, input=inner, projections=tuple(projections), fields=fields)

@@ -1,0 +1,130 @@
+"""From a budget to mechanisms: three ways to spend it, and the one that gives the least noise is taken.
+
+*pure*      Laplace noise and exponential choices, epsilons added up. Needs no delta but for thresholds.
+*zcdp*      Everything priced in rho: Gaussian noise, or Laplace where its scale is smaller, and choices.
+*gaussian*  Gaussian noise alone, all of it priced as one Gaussian by the analytic curve, tighter than zCDP.
+
+A measurement with share w of the budget gets w epsilon, w rho, or noise for squared sensitivity / w: for Gaussians
+with variances v_i = c s_i / w_i (s_i the squared sensitivities), the whole has sum s_i / v_i = sum w_i / c = 1 / c.
+(The smoothing that the proof for discrete noise asks of each is added to its variance.)
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+
+from deniable.dp.accounting import Event, SelfComposedEvent, epsilon_of, rho_within
+from deniable.dp.accounting.analytic import SMOOTHING, ratio_within
+from deniable.dp.accounting.rounding import round_up
+from deniable.dp.mechanisms import GaussianMechanism, KeyThreshold, LaplaceMechanism, QuantileMechanism
+from deniable.errors import QueryRefused
+from deniable.policy.budget import ZCDP, ApproxDP, Budget, PureDP
+from deniable.query.measure import Measurement, Ordered
+from deniable.query.sensitivity import Sensitivity
+
+STRATEGIES = ("pure", "zcdp", "gaussian")
+
+
+@dataclass(frozen=True, slots=True)
+class Spending:
+    """A strategy with the money it has: for mechanisms, and (delta) for the thresholds of private keys."""
+
+    strategy: str
+    budget: Budget
+    threshold_delta: Fraction
+
+
+def spendings(asked: Budget, thresholds: int, ordered: bool, scaled: bool) -> tuple[Spending, ...]:
+    """The strategies that a budget allows for a question with so many thresholds."""
+    delta = asked.delta
+    if thresholds and delta == 0:
+        raise QueryRefused(
+            "the groups of this question are not public, and showing them needs a delta",
+            expected="A budget with a delta such as 1e-6",
+            remedy="State a delta, or declare the key's categories in the policy",
+        )
+    found = []
+    if not isinstance(asked, ZCDP) and not scaled:
+        found.append(Spending("pure", PureDP(asked.epsilon), delta / thresholds if thresholds else Fraction(0)))
+    rest = delta / 2 if thresholds else delta
+    each = (delta - rest) / thresholds if thresholds else Fraction(0)
+    if isinstance(asked, ZCDP):
+        found.append(Spending("zcdp", ZCDP(asked.rho), delta / thresholds if thresholds else Fraction(0)))
+    elif delta > 0:
+        if rho := rho_within(asked.epsilon, rest):
+            found.append(Spending("zcdp", ZCDP(rho), each))
+        if not ordered and ratio_within(asked.epsilon, rest) is not None:
+            found.append(Spending("gaussian", ApproxDP(asked.epsilon, rest), each))
+    if not found:
+        raise QueryRefused("scaling contributions to a norm needs Gaussian noise, and that needs a delta",
+                           remedy="State a delta such as 1e-6")  # fmt: skip
+    return tuple(found)
+
+
+def mechanism(
+    measurement: Measurement, sensitivity: Sensitivity, spending: Spending, share: Fraction, gaussian_only: bool
+) -> tuple[LaplaceMechanism | GaussianMechanism | QuantileMechanism, Event]:
+    """The mechanism that a share of the spending buys, and what it is as an event over all groups."""
+    if isinstance(measurement, Ordered):
+        return _quantile(measurement, sensitivity, spending, share)
+    noise = noise_for(sensitivity, spending, share, gaussian_only)
+    return noise, noise.event
+
+
+def noise_for(
+    sensitivity: Sensitivity, spending: Spending, share: Fraction, gaussian_only: bool = False
+) -> LaplaceMechanism | GaussianMechanism:
+    """Additive noise for a vector of this sensitivity."""
+    l1, squared = max(sensitivity.l1, 1), max(sensitivity.l2_squared, 1)
+    match spending.budget:
+        case PureDP(epsilon):
+            return LaplaceMechanism(Fraction(l1) / (epsilon * share), Fraction(l1))
+        case ZCDP(rho):
+            gaussian = GaussianMechanism(squared / (2 * rho * share), Fraction(squared))
+            if gaussian_only:
+                return gaussian
+            laplace = LaplaceMechanism(Fraction(l1) / epsilon_of(ZCDP(rho * share)), Fraction(l1))
+            return laplace if 2 * laplace.scale**2 < gaussian.variance else gaussian
+        case ApproxDP() as budget:
+            ratio = ratio_within(budget.epsilon, budget.delta)
+            assert ratio is not None
+            return GaussianMechanism(round_up(ratio * squared / share + SMOOTHING, 12), Fraction(squared))
+
+
+def _quantile(
+    measurement: Ordered, sensitivity: Sensitivity, spending: Spending, share: Fraction
+) -> tuple[QuantileMechanism, Event]:
+    """One choice in each group; a unit takes part in as many of them as it has groups (twice when it is replaced)."""
+    times = sensitivity.groups * sensitivity.factor
+    match spending.budget:
+        case PureDP(epsilon):
+            part: Budget = PureDP(epsilon * share / times)
+        case ZCDP(rho):
+            part = ZCDP(rho * share / times)
+        case _:
+            raise AssertionError("quantiles have no Gaussian form")
+    chosen = QuantileMechanism.within(
+        part, (measurement.quantile,), measurement.lower, measurement.upper, rows_per_unit=sensitivity.per_group
+    )
+    return chosen, SelfComposedEvent(chosen.event, times)
+
+
+def threshold(
+    groups: int, factor: int, spending: Spending, share: Fraction, gaussian_only: bool = False
+) -> KeyThreshold:
+    """The threshold on counts of units that keeps its share; a replaced unit is in up to twice as many groups."""
+    noise = noise_for(Sensitivity(1, groups * factor), spending, share, gaussian_only)
+    return KeyThreshold(noise, spending.threshold_delta, groups * factor)
+
+
+def deviation(mechanism: LaplaceMechanism | GaussianMechanism | QuantileMechanism) -> float:
+    """The standard deviation of the noise (for a quantile, its rank error), by which strategies are compared."""
+    match mechanism:
+        case LaplaceMechanism(scale):
+            return math.sqrt(2) * float(scale)
+        case GaussianMechanism(variance):
+            return math.sqrt(float(variance))
+        case QuantileMechanism():
+            return float(mechanism.accuracy(0.32))

@@ -1,0 +1,186 @@
+"""Explain a plan without touching data: relations and their tags, bounds, sensitivities, mechanisms, errors, costs."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+from deniable.dp.mechanisms import GaussianMechanism, LaplaceMechanism
+from deniable.policy.budget import ZCDP, Budget
+from deniable.query.keys import FromTable, Listed, PrivateKeys
+from deniable.query.measure import Distinct, Measurement, Ordered, Rows, Total, Units
+from deniable.query.plan import NodePlan, Placed, QueryPlan, Step
+from deniable.query.relation import Join, Measured, PerUnit, PublicSelect, Relation, Scan, Transform, Union, inputs, tag
+from deniable.query.sql import exact
+
+CONFIDENCE = 0.95
+
+
+def explain(plan: QueryPlan, confidence: float = CONFIDENCE) -> dict[str, Any]:
+    """Everything an analyst may know before asking, as plain values."""
+    return {
+        "cost": described(plan.cost),
+        "strategy": plan.strategy,
+        "unit": str(plan.unit) if plan.unit else "nobody: the question reads public data only",
+        "neighbors": plan.unit.neighboring.value if plan.unit else None,
+        "relations": _relations(plan.relation),
+        "aggregates": [row for node in plan.nodes for step in node.steps for row in _step(node, step, confidence)],
+        "statements": [text for node in plan.nodes for text in _statements(node)],
+        "notes": _notes(plan),
+    }
+
+
+def described(budget: Budget) -> dict[str, str]:
+    """A budget in decimal figures, rounded up in the last digit shown."""
+    if isinstance(budget, ZCDP):
+        return {"rho": _figure(budget.rho), "delta": _figure(budget.delta)}
+    return {"epsilon": _figure(budget.epsilon), "delta": _figure(budget.delta)}
+
+
+def _figure(amount: Fraction) -> str:
+    return f"{float(amount):.6g}"
+
+
+def _relations(relation: Relation) -> list[dict[str, str]]:
+    """The way from tables to the answer, from the bottom up, each step with its tag."""
+    below = [row for source in inputs(relation) for row in _relations(source)]
+    named = {Scan: "read", Transform: "filter and compute", Join: "join", Union: "union", PerUnit: "summarize each unit",
+             Measured: "measure with noise", PublicSelect: "post-process"}  # fmt: skip
+    what = named.get(type(relation), "nothing")
+    if isinstance(relation, Scan):
+        what = f"read {relation.table.name}"
+    row = {"step": what, "tag": tag(relation).value}
+    return [*below, row] if not below or below[-1] != row else below
+
+
+def _step(node: NodePlan, step: Step, confidence: float) -> list[dict[str, Any]]:
+    rows = []
+    for (_, aggregate), recipe in zip(node.node.aggregates, node.recipes, strict=True):
+        parts = [step.placed[place] for place in recipe.places] if step.placed else []
+        rows.append(
+            {
+                "aggregate": aggregate.text,
+                "keys": _keys(node, step),
+                "groups": step.keys.cells if not isinstance(step.keys, PrivateKeys) else None,
+                "measurements": [_placed(part, step, confidence) for part in parts],
+            }
+        )
+    return rows
+
+
+def _placed(placed: Placed, step: Step, confidence: float) -> dict[str, Any]:
+    sensitivity = placed.sensitivity
+    ranks = isinstance(placed.measurement, Ordered)
+    return {
+        "measures": measures(placed.measurement),
+        "stability": f"{sensitivity.groups} groups, {step.limits.rows} rows in each"
+        if not step.limits.by_row
+        else f"{step.limits.rows} rows",
+        "sensitivity": sensitivity.per_group,
+        "mechanism": mechanism_name(placed),
+        "scale": _scale(placed),
+        "error": placed.error(1 - confidence),
+        "error_in": "ranks" if ranks else "the aggregate's own unit",
+        "confidence": confidence,
+        "share": _figure(placed.share),
+    }
+
+
+def measures(measurement: Measurement) -> str:
+    """A measurement in words."""
+    match measurement:
+        case Rows():
+            return "number of rows"
+        case Units():
+            return "number of units"
+        case Distinct():
+            return "number of different values"
+        case Ordered(quantile=share):
+            return f"value at rank {float(share):g} between {_bounds(measurement)}"
+        case Total(squared=squared, center=center):
+            what = "sum of squares" if squared else "sum"
+            about = f" about {float(center * measurement.step):g}" if center else ""
+            return f"{what}{about}, values clamped to {_bounds(measurement)}"
+
+
+def _bounds(measurement: Total | Ordered) -> str:
+    low, high = measurement.lower * measurement.step, measurement.upper * measurement.step
+    return f"{float(low):g} and {float(high):g}"
+
+
+def mechanism_name(placed: Placed) -> str:
+    """The mechanism in the words of the field."""
+    match placed.mechanism:
+        case LaplaceMechanism():
+            return "discrete Laplace"
+        case GaussianMechanism():
+            return "discrete Gaussian"
+        case _:
+            return "exponential"
+
+
+def _scale(placed: Placed) -> float | None:
+    match placed.mechanism:
+        case LaplaceMechanism(scale):
+            return float(scale * getattr(placed.measurement, "step", 1))
+        case GaussianMechanism(variance):
+            return float(variance) ** 0.5 * float(getattr(placed.measurement, "step", 1))
+        case _:
+            return None
+
+
+def _keys(node: NodePlan, step: Step) -> str:
+    if not step.places:
+        return "none: one row for everybody"
+    if isinstance(step.keys, PrivateKeys):
+        assert step.threshold is not None
+        return f"private ({step.keys.reason}): shown from {step.threshold.threshold} units (with noise) on"
+    parts = [f"{len(part.values)} declared" if isinstance(part, Listed) else f"of public table {part.table.table.name}"
+             for part in step.keys.parts if isinstance(part, Listed | FromTable)]  # fmt: skip
+    return "public: all appear (" + " x ".join(parts) + ")"
+
+
+def _statements(node: NodePlan) -> list[str]:
+    """The bounded SQL that will run; the salt is drawn when it does."""
+    texts = []
+    for step in node.steps:
+        wanted = {p.column: p.measurement for p in step.placed if not isinstance(p.measurement, Ordered | Distinct)}
+        if wanted or step.threshold:
+            wanted = wanted | ({"units": Units(None)} if step.threshold else {})
+            texts.append(exact.additive(node.node, step.places, wanted, step.limits, step.keys, 0))
+        texts += [exact.valued(node.node, step.places, p.measurement, step.limits, step.keys, 0)
+                  for p in step.placed if isinstance(p.measurement, Ordered | Distinct)]  # fmt: skip
+    return texts
+
+
+def _notes(plan: QueryPlan) -> list[str]:
+    notes = []
+    steps = [step for node in plan.nodes for step in node.steps]
+    if any(step.limits.groups is not None and not step.limits.scaled for step in steps):
+        notes.append(
+            "Units in more groups than the bound are left out of some, chosen afresh at random: totals may be low."
+        )
+    if any(not step.limits.by_row and step.placed for step in steps):
+        notes.append("Units with more rows in a group than the bound count for the bound only: totals may be low.")
+    if any(isinstance(p.measurement, Total) for step in steps for p in step.placed):
+        notes.append("Values outside their bounds are clamped to them before they are summed.")
+    if any(isinstance(step.keys, PrivateKeys) for step in steps):
+        notes.append("Groups with few units may be missing.")
+    elif any(step.places for step in steps):
+        notes.append("Rows whose key is null or not declared are not counted; groups without rows show noise.")
+    return notes
+
+
+def curve(plan_at: Any, epsilons: tuple[float, ...], confidence: float = CONFIDENCE) -> list[dict[str, Any]]:
+    """Expected error against epsilon: one row for each aggregate's first measurement and each epsilon."""
+    rows = []
+    for epsilon in epsilons:
+        plan = plan_at(epsilon)
+        for node in plan.nodes:
+            for step in node.steps:
+                for (_, aggregate), recipe in zip(node.node.aggregates, node.recipes, strict=True):
+                    placed = step.placed[recipe.places[0]]
+                    rows.append(
+                        {"epsilon": epsilon, "aggregate": aggregate.text, "error": placed.error(1 - confidence)}
+                    )
+    return rows

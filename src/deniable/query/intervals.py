@@ -1,0 +1,343 @@
+"""Interval arithmetic: what follows publicly for the result of a function from what is public of its arguments.
+
+A rule takes the facts of the arguments and gives the facts of the result, or says what does not fit. Rules never see a
+value; where nothing can be promised they promise nothing, and an aggregate over the result is refused until the
+analyst clamps it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import date
+from fractions import Fraction
+from math import gcd
+
+from deniable.query.calendar import truncated_domain
+from deniable.query.expression import Facts, Kind, from_number
+
+Rule = Callable[[tuple[Facts, ...]], Facts]
+
+
+class Mismatch(Exception):
+    """Arguments that do not fit a function; the binder turns it into a refusal with its place."""
+
+
+def common_step(*steps: Fraction | None) -> Fraction | None:
+    """The largest step that divides all of them."""
+    found: Fraction | None = None
+    for step in steps:
+        if step is None or step == 0:
+            return None
+        found = (
+            step
+            if found is None
+            else Fraction(
+                gcd(found.numerator * step.denominator, step.numerator * found.denominator),
+                found.denominator * step.denominator,
+            )
+        )
+    return found
+
+
+def need(kinds: tuple[Kind, ...], *facts: Facts) -> None:
+    """Refuse arguments of another kind; NULL fits everywhere."""
+    for fact in facts:
+        if fact.kind is not Kind.NULL and fact.kind not in kinds:
+            wanted = " or ".join(kind.value for kind in kinds)
+            raise Mismatch(f"takes {wanted}, not {fact.kind.value}")
+
+
+NUMERIC = (Kind.INTEGER, Kind.DECIMAL)
+TEMPORAL = (Kind.DATE, Kind.DATETIME)
+
+
+def _number(kind: Kind, lower: Fraction | None, upper: Fraction | None, step: Fraction | None, *args: Facts) -> Facts:
+    public = all(fact.public for fact in args)
+    known = lower is not None and upper is not None
+    return Facts(kind, lower if known else None, upper if known else None, step, nullable=True, public=public)
+
+
+def _whole(*facts: Facts) -> Kind:
+    return Kind.INTEGER if all(fact.kind in (Kind.INTEGER, Kind.NULL) for fact in facts) else Kind.DECIMAL
+
+
+def _corners(
+    op: Callable[[Fraction, Fraction], Fraction], a: Facts, b: Facts
+) -> tuple[Fraction, Fraction] | tuple[None, None]:
+    if not (a.bounded and b.bounded):
+        return None, None
+    ends = [op(x, y) for x in (a.lower, a.upper) for y in (b.lower, b.upper) if x is not None and y is not None]
+    return min(ends), max(ends)
+
+
+def addition(sign: int) -> Rule:
+    def rule(facts: tuple[Facts, ...]) -> Facts:
+        a, b = facts
+        if a.kind is Kind.DATE and b.kind in (Kind.INTEGER, Kind.NULL):
+            low, high = _corners(lambda x, y: x + sign * y, a, b)
+            return _number(Kind.DATE, low, high, Fraction(1), a, b)
+        if sign < 0 and a.kind is b.kind is Kind.DATE:
+            low, high = _corners(lambda x, y: x - y, a, b)
+            return _number(Kind.INTEGER, low, high, Fraction(1), a, b)
+        need(NUMERIC, a, b)
+        low, high = _corners(lambda x, y: x + sign * y, a, b)
+        return _number(_whole(a, b), low, high, common_step(a.step, b.step), a, b)
+
+    return rule
+
+
+def multiplication(facts: tuple[Facts, ...]) -> Facts:
+    a, b = facts
+    need(NUMERIC, a, b)
+    low, high = _corners(lambda x, y: x * y, a, b)
+    step = a.step * b.step if a.step and b.step else None
+    return _number(_whole(a, b), low, high, step, a, b)
+
+
+def division(facts: tuple[Facts, ...]) -> Facts:
+    a, b = facts
+    need(NUMERIC, a, b)
+    low: Fraction | None = None
+    high: Fraction | None = None
+    if b.bounded and b.lower is not None and b.upper is not None and (b.lower > 0 or b.upper < 0):
+        low, high = _corners(lambda x, y: x / y, a, b)
+    step = a.step / abs(b.lower) if a.step and b.lower is not None and b.lower == b.upper and b.lower else None
+    return _number(Kind.DECIMAL, low, high, step, a, b)
+
+
+def modulo(facts: tuple[Facts, ...]) -> Facts:
+    a, b = facts
+    need(NUMERIC, a, b)
+    low: Fraction | None = None
+    high: Fraction | None = None
+    if b.bounded and b.lower is not None and b.upper is not None:
+        reach = max(abs(b.lower), abs(b.upper))
+        low = -reach if a.lower is None or a.lower < 0 else Fraction(0)
+        high = reach if a.upper is None or a.upper > 0 else Fraction(0)
+    return _number(_whole(a, b), low, high, common_step(a.step, b.step), a, b)
+
+
+def monotone(op: Callable[[Fraction], Fraction], kind: Kind | None, step: Fraction | None) -> Rule:
+    def rule(facts: tuple[Facts, ...]) -> Facts:
+        a = facts[0]
+        need(NUMERIC, *facts)
+        low = None if a.lower is None else op(a.lower)
+        high = None if a.upper is None else op(a.upper)
+        return _number(kind or a.kind, low, high, step or a.step, *facts)
+
+    return rule
+
+
+def negation(facts: tuple[Facts, ...]) -> Facts:
+    (a,) = facts
+    need(NUMERIC, a)
+    return _number(a.kind, None if a.upper is None else -a.upper, None if a.lower is None else -a.lower, a.step, a)
+
+
+def absolute(facts: tuple[Facts, ...]) -> Facts:
+    (a,) = facts
+    need(NUMERIC, a)
+    if a.lower is None or a.upper is None:
+        return _number(a.kind, None, None, a.step, a)
+    inside = a.lower <= 0 <= a.upper
+    low = Fraction(0) if inside else min(abs(a.lower), abs(a.upper))
+    return _number(a.kind, low, max(abs(a.lower), abs(a.upper)), a.step, a)
+
+
+def smooth(low_at: Callable[[float], float], least: float | None = None) -> Rule:
+    """A monotone real function: its interval is widened by a hair, and clamped again when it is measured."""
+
+    def rule(facts: tuple[Facts, ...]) -> Facts:
+        (a,) = facts
+        need(NUMERIC, a)
+        if a.lower is None or a.upper is None or (least is not None and a.lower < least):
+            return _number(Kind.DECIMAL, None, None, None, a)
+        try:
+            low, high = Fraction(low_at(float(a.lower))), Fraction(low_at(float(a.upper)))
+        except (OverflowError, ValueError):
+            return _number(Kind.DECIMAL, None, None, None, a)
+        return _number(Kind.DECIMAL, low, high, None, a)
+
+    return rule
+
+
+def extreme(pick: Callable[[list[Fraction]], Fraction]) -> Rule:
+    def rule(facts: tuple[Facts, ...]) -> Facts:
+        kind = _one_kind(facts)
+        lows = [fact.lower for fact in facts if fact.lower is not None]
+        highs = [fact.upper for fact in facts if fact.upper is not None]
+        whole = len(lows) == len(highs) == len(facts)
+        low, high = (pick(lows), pick(highs)) if whole else (None, None)
+        return _number(kind, low, high, common_step(*(fact.step for fact in facts)), *facts)
+
+    return rule
+
+
+def _one_kind(facts: tuple[Facts, ...]) -> Kind:
+    kinds = {fact.kind for fact in facts if fact.kind is not Kind.NULL}
+    if not kinds:
+        return Kind.NULL
+    if len(kinds) == 1:
+        return next(iter(kinds))
+    if kinds <= set(NUMERIC):
+        return Kind.DECIMAL
+    raise Mismatch("mixes " + " and ".join(sorted(kind.value for kind in kinds)))
+
+
+def union(facts: tuple[Facts, ...], nullable: bool = True) -> Facts:
+    """What is known of a value that is one of several: the hull of intervals, the union of domains."""
+    kind = _one_kind(facts)
+    real = [fact for fact in facts if fact.kind is not Kind.NULL]
+    domains = [fact.values() if fact.domain is not None or fact.kind is Kind.BOOLEAN else None for fact in real]
+    domain = None
+    if real and all(found is not None for found in domains):
+        domain = tuple(dict.fromkeys(value for found in domains if found is not None for value in found))
+    bounded = bool(real) and all(fact.bounded for fact in real)
+    low = min(fact.lower for fact in real if fact.lower is not None) if bounded else None
+    high = max(fact.upper for fact in real if fact.upper is not None) if bounded else None
+    step = common_step(*(fact.step for fact in real)) if real else None
+    return Facts(kind, low, high, step, domain, nullable, public=all(fact.public for fact in facts))
+
+
+def coalesce(facts: tuple[Facts, ...]) -> Facts:
+    return union(facts, nullable=all(fact.nullable for fact in facts))
+
+
+def branches(facts: tuple[Facts, ...]) -> Facts:
+    """Arguments are condition, value, condition, value, ..., otherwise."""
+    need((Kind.BOOLEAN,), *facts[:-1:2])
+    results = (*facts[1::2], facts[-1])
+    return union(results)
+
+
+def comparison(facts: tuple[Facts, ...]) -> Facts:
+    _one_kind(facts)
+    return truth(facts)
+
+
+def truth(facts: tuple[Facts, ...]) -> Facts:
+    return Facts(Kind.BOOLEAN, public=all(fact.public for fact in facts), nullable=any(fact.nullable for fact in facts))
+
+
+def logic(facts: tuple[Facts, ...]) -> Facts:
+    need((Kind.BOOLEAN,), *facts)
+    return truth(facts)
+
+
+def nullif(facts: tuple[Facts, ...]) -> Facts:
+    _one_kind(facts)
+    first = facts[0]
+    return Facts(first.kind, first.lower, first.upper, first.step, first.domain, True, first.public)
+
+
+def text_test(facts: tuple[Facts, ...]) -> Facts:
+    need((Kind.TEXT,), *facts)
+    return truth(facts)
+
+
+def text(count: int) -> Rule:
+    """The first `count` arguments are texts, the rest whole numbers; the result is a text."""
+
+    def rule(facts: tuple[Facts, ...]) -> Facts:
+        need((Kind.TEXT,), *facts[:count])
+        need(NUMERIC, *facts[count:])
+        return Facts(Kind.TEXT, public=all(fact.public for fact in facts))
+
+    return rule
+
+
+def length(facts: tuple[Facts, ...]) -> Facts:
+    need((Kind.TEXT,), *facts)
+    return Facts(Kind.INTEGER, step=Fraction(1), public=all(fact.public for fact in facts))
+
+
+PARTS: dict[str, tuple[int, int]] = {
+    "quarter": (1, 4), "month": (1, 12), "week": (1, 53), "day": (1, 31), "dow": (0, 6), "isodow": (1, 7),
+    "doy": (1, 366), "hour": (0, 23), "minute": (0, 59), "second": (0, 59),
+}  # fmt: skip
+TRUNCATIONS = ("year", "quarter", "month", "week", "day", "hour", "minute")
+
+
+def part(name: str) -> Rule:
+    def rule(facts: tuple[Facts, ...]) -> Facts:
+        need(TEMPORAL, *facts)
+        low, high = PARTS[name]
+        return Facts(Kind.INTEGER, Fraction(low), Fraction(high), Fraction(1), public=facts[0].public)
+
+    return rule
+
+
+def year(facts: tuple[Facts, ...]) -> Facts:
+    need(TEMPORAL, *facts)
+    (a,) = facts
+    if a.lower is None or a.upper is None:
+        return Facts(Kind.INTEGER, step=Fraction(1), public=a.public)
+    first, last = from_number(a.kind, a.lower), from_number(a.kind, a.upper)
+    assert isinstance(first, date)
+    assert isinstance(last, date)
+    return Facts(Kind.INTEGER, Fraction(first.year), Fraction(last.year), Fraction(1), public=a.public)
+
+
+def truncation(unit: str) -> Rule:
+    def rule(facts: tuple[Facts, ...]) -> Facts:
+        need(TEMPORAL, *facts)
+        (a,) = facts
+        kind = Kind.DATE if unit not in ("hour", "minute") else Kind.DATETIME
+        domain = truncated_domain(a, unit) if kind is Kind.DATE else None
+        return Facts(kind, domain=domain, public=a.public)
+
+    return rule
+
+
+def clamp(facts: tuple[Facts, ...]) -> Facts:
+    x, low, high = facts
+    kind = _one_kind(facts) if x.kind is not Kind.TEXT else x.kind
+    if kind in (Kind.TEXT, Kind.BOOLEAN):
+        raise Mismatch("takes a number or a date")
+    if low.lower is None or low.lower != low.upper or high.lower is None or high.lower != high.upper:
+        raise Mismatch("takes two literals as bounds")
+    if low.lower > high.lower:
+        raise Mismatch("has its bounds reversed")
+    inside = (low.lower, high.lower)
+    if x.lower is not None and x.upper is not None:
+        inside = (min(max(inside[0], x.lower), inside[1]), max(min(inside[1], x.upper), inside[0]))
+    step = Fraction(1) if kind is Kind.DATE or (kind is Kind.INTEGER and x.kind is Kind.INTEGER) else None
+    return Facts(x.kind, inside[0], inside[1], x.step or step, None, x.nullable, x.public)
+
+
+def cast(kind: Kind) -> Rule:
+    def rule(facts: tuple[Facts, ...]) -> Facts:
+        (a,) = facts
+        keeps = a.kind in NUMERIC and kind in NUMERIC
+        low, high = (a.lower, a.upper) if keeps and a.bounded else (None, None)
+        step = Fraction(1) if kind is Kind.INTEGER else (a.step if keeps else None)
+        if kind is Kind.INTEGER and low is not None and high is not None:
+            low, high = Fraction(low.__floor__()), Fraction(high.__ceil__())
+        domain = a.domain if a.kind is kind else None
+        return Facts(kind, low, high, step, domain, True, a.public)
+
+    return rule
+
+
+def day_difference(facts: tuple[Facts, ...]) -> Facts:
+    a, b = facts
+    need((Kind.DATE,), a, b)
+    low, high = _corners(lambda x, y: y - x, a, b)
+    return _number(Kind.INTEGER, low, high, Fraction(1), a, b)
+
+
+def rounded(facts: tuple[Facts, ...]) -> Facts:
+    need(NUMERIC, *facts)
+    a = facts[0]
+    places = 0
+    if len(facts) == 2:
+        if facts[1].lower is None or facts[1].lower != facts[1].upper or not -9 <= facts[1].lower <= 9:
+            raise Mismatch("takes a literal number of places between -9 and 9")
+        places = int(facts[1].lower)
+    step = Fraction(1, 10**places) if places >= 0 else Fraction(10**-places)
+    if a.lower is None or a.upper is None:
+        return _number(a.kind if places <= 0 else Kind.DECIMAL, None, None, step, a)
+    low, high = (a.lower // step) * step, -(-a.upper // step) * step
+    return _number(Kind.INTEGER if places <= 0 else a.kind, low, high, step, a)
+
+

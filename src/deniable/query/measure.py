@@ -1,0 +1,228 @@
+"""Measurements: what is really read from the rows for each aggregate that was asked.
+
+An aggregate becomes one or more measurements (an average is a sum and a count), and equal ones are shared between
+aggregates and paid for once. All are whole numbers: counts, or sums of values clamped to public bounds, rounded to
+steps, and shifted by a public center so that one unit moves them as little as possible.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+from deniable.errors import QueryRefused
+from deniable.query.expression import ColumnRef, Expression, Kind, columns_of
+from deniable.query.relation import Measure, Measured, NoisyAggregate
+from deniable.query.sql.clauses import place_at
+
+FINEST = 2**20
+"""A value without a natural step is cut into about a million steps between its bounds; so is one that is squared."""
+WIDEST = 2**53
+"""Bounds are at most so many steps from zero, where DOUBLE still tells whole numbers apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """How many rows (of those with a value, where there is an argument) a group has."""
+
+    argument: Expression | None
+    condition: Expression | None
+
+
+@dataclass(frozen=True, slots=True)
+class Units:
+    """How many units a group has."""
+
+    condition: Expression | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Total:
+    """The sum over a group's rows of (value in steps - center), to the first or second power."""
+
+    argument: Expression
+    condition: Expression | None
+    lower: int
+    upper: int
+    step: Fraction
+    center: int = 0
+    squared: bool = False
+    per_group: tuple[int, int] | None = None
+
+    @property
+    def reach(self) -> int:
+        """The largest magnitude one row can add."""
+        half = max(abs(self.lower - self.center), abs(self.upper - self.center))
+        return half * half if self.squared else half
+
+
+@dataclass(frozen=True, slots=True)
+class Distinct:
+    """How many different values a group has."""
+
+    argument: Expression
+    condition: Expression | None
+
+
+@dataclass(frozen=True, slots=True)
+class Ordered:
+    """The value at a rank of a group, in steps between public bounds."""
+
+    argument: Expression
+    condition: Expression | None
+    lower: int
+    upper: int
+    step: Fraction
+    quantile: Fraction
+
+
+Measurement = Rows | Units | Total | Distinct | Ordered
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """How an aggregate is computed from noisy measurements, named by their places in the list."""
+
+    measure: Measure
+    places: tuple[int, ...]
+    step: Fraction = Fraction(1)
+    center: int = 0
+    kind: Kind = Kind.DECIMAL
+    lower: Fraction | None = None
+    upper: Fraction | None = None
+
+
+def measurements(node: Measured, text: str) -> tuple[tuple[Measurement, ...], tuple[Recipe, ...]]:
+    """The shared list of measurements for a node, and one recipe for each of its aggregates."""
+    found: list[Measurement] = []
+
+    def place(measurement: Measurement) -> int:
+        if measurement not in found:
+            found.append(measurement)
+        return found.index(measurement)
+
+    recipes = tuple(_recipe(aggregate, place, text) for _, aggregate in node.aggregates)
+    return tuple(found), recipes
+
+
+def _recipe(aggregate: NoisyAggregate, place: object, text: str) -> Recipe:
+    assert callable(place)
+    argument, condition = aggregate.argument, aggregate.condition
+    match aggregate.measure:
+        case Measure.COUNT:
+            return Recipe(Measure.COUNT, (place(Rows(_unless_certain(argument), condition)),), kind=Kind.INTEGER)
+        case Measure.UNITS:
+            return Recipe(Measure.COUNT, (place(Units(condition)),), kind=Kind.INTEGER)
+        case Measure.DISTINCT:
+            assert argument is not None
+            return Recipe(Measure.COUNT, (place(Distinct(argument, condition)),), kind=Kind.INTEGER)
+        case Measure.SUM:
+            total = _total(aggregate, text, center=False)
+            return Recipe(Measure.SUM, (place(total),), total.step, kind=_kind(aggregate))
+        case Measure.AVG:
+            total = _total(aggregate, text)
+            rows = Rows(_unless_certain(argument), condition)
+            return Recipe(
+                Measure.AVG,
+                (place(total), place(rows)),
+                total.step,
+                total.center,
+                lower=total.lower * total.step,
+                upper=total.upper * total.step,
+            )
+        case Measure.VARIANCE | Measure.STDDEV:
+            total = _total(aggregate, text, coarse=True)
+            squares = Total(total.argument, condition, total.lower, total.upper, total.step, total.center, True)
+            rows = Rows(_unless_certain(argument), condition)
+            width = (total.upper - total.lower) * total.step
+            top = width * width / 4 if aggregate.measure is Measure.VARIANCE else width / 2
+            return Recipe(
+                aggregate.measure,
+                (place(total), place(squares), place(rows)),
+                total.step,
+                total.center,
+                lower=Fraction(0),
+                upper=top,
+            )
+        case _:
+            return _ordered(aggregate, place, text)
+
+
+def _ordered(aggregate: NoisyAggregate, place: object, text: str) -> Recipe:
+    assert callable(place)
+    share = {Measure.MIN: Fraction(0), Measure.MAX: Fraction(1)}.get(aggregate.measure, aggregate.quantile)
+    assert share is not None
+    assert aggregate.argument is not None
+    lower, upper, step = _grid(aggregate, text)
+    measurement = Ordered(aggregate.argument, aggregate.condition, lower, upper, step, share)
+    kind = aggregate.argument.facts.kind
+    return Recipe(Measure.QUANTILE, (place(measurement),), step, kind=kind, lower=lower * step, upper=upper * step)
+
+
+def _total(aggregate: NoisyAggregate, text: str, center: bool = True, coarse: bool = False) -> Total:
+    assert aggregate.argument is not None
+    lower, upper, step = _grid(aggregate, text, coarse)
+    per_group = None
+    if aggregate.per_group is not None and not center:
+        low, high = aggregate.per_group
+        per_group = (-(-low // step), high // step)
+    return Total(aggregate.argument, aggregate.condition, lower, upper, step, (lower + upper) // 2 if center else 0,
+                 per_group=per_group)  # fmt: skip
+
+
+def _grid(aggregate: NoisyAggregate, text: str, coarse: bool = False) -> tuple[int, int, Fraction]:
+    """Public bounds of the aggregate's argument, in whole steps."""
+    assert aggregate.argument is not None
+    facts = aggregate.argument.facts
+    lower, upper = facts.lower, facts.upper
+    if aggregate.per_group is not None and (lower is None or upper is None or aggregate.measure is not Measure.SUM):
+        low, high = aggregate.per_group
+        lower, upper = (low if lower is None else max(low, lower)), (high if upper is None else min(high, upper))
+    if lower is None or upper is None or lower > upper:
+        raise _unbounded(aggregate, text)
+    width = upper - lower
+    step = facts.step or _natural(width)
+    if coarse and width / step > FINEST:
+        step *= -(-width // (step * FINEST))
+    first, last = -(-lower // step), upper // step
+    if last < first:
+        step, first, last = (lower or Fraction(1)), int(bool(lower)), int(bool(lower))
+    if max(abs(first), abs(last)) >= WIDEST:
+        raise QueryRefused(f"{aggregate.text} has bounds too wide for its step", place=place_at(text, aggregate.place),
+                           remedy="Clamp it to a narrower interval")  # fmt: skip
+    return int(first), int(last), step
+
+
+def _natural(width: Fraction) -> Fraction:
+    """A power of ten that cuts the width into about a million steps."""
+    if width <= 0:
+        return Fraction(1)
+    step = Fraction(1)
+    while width / step > FINEST:
+        step *= 10
+    while width / step < FINEST / 10:
+        step /= 10
+    return step
+
+
+def _unless_certain(argument: Expression | None) -> Expression | None:
+    """COUNT(x) of a column that is never null is COUNT(*), so the two are shared."""
+    return None if argument is not None and not argument.facts.nullable else argument
+
+
+def _kind(aggregate: NoisyAggregate) -> Kind:
+    assert aggregate.argument is not None
+    return Kind.INTEGER if aggregate.argument.facts.kind is Kind.INTEGER else Kind.DECIMAL
+
+
+def _unbounded(aggregate: NoisyAggregate, text: str) -> QueryRefused:
+    argument = aggregate.argument
+    assert argument is not None
+    what = f"column '{argument.name.split('.', 1)[-1]}'" if isinstance(argument, ColumnRef) else "the expression"
+    shown = ", ".join(sorted(name.split(".", 1)[-1] for name in columns_of(argument))) or "x"
+    call = aggregate.text.split("(", 1)[0]
+    return QueryRefused(
+        f"{aggregate.text}: {what} has no declared bounds",
+        place=place_at(text, aggregate.place),
+        remedy=f"Declare bounds in the policy, or clamp in the query: {call}(CLAMP({shown}, 0, 100))",
+    )

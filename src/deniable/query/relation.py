@@ -1,0 +1,264 @@
+"""Relations: what stands between the tables and the numbers that are measured.
+
+A question becomes a tree of these frozen nodes. Private nodes carry a unit through every step, so that contributions
+can be bounded at the end; a `Measured` node is where noise is added, and everything above it is post-processing of
+public numbers. No node holds rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from fractions import Fraction
+
+from deniable.policy.schema import Column, ColumnType, TableSchema
+from deniable.query.expression import Expression, Facts, Kind, to_number
+
+
+class Tag(StrEnum):
+    """What a relation may be used for."""
+
+    PRIVATE = "private"
+    """Rows of people: only aggregates with noise may leave."""
+    UNIT = "unit-preserving"
+    """Private rows after a transformation that keeps each row with its unit."""
+    DP = "differentially private"
+    """Noisy numbers: everything done with them is post-processing."""
+    PUBLIC = "public"
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A column of a relation, and what is public about it."""
+
+    name: str
+    facts: Facts
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """A declared table; bounded columns are clamped as they are read. `alias` prefixes the field names."""
+
+    table: TableSchema
+    alias: str
+    fields: tuple[Field, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Transform:
+    """Keep the rows that satisfy the predicate, and compute new fields from each."""
+
+    input: Relation
+    projections: tuple[tuple[str, Expression], ...]
+    predicate: Expression | None
+    fields: tuple[Field, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """An equi-join. With a public right side each private row keeps its unit; two private sides meet on the unit."""
+
+    left: Relation
+    right: Relation
+    outer: bool
+    """LEFT JOIN instead of INNER JOIN."""
+    on: tuple[tuple[Expression, Expression], ...]
+    by_unit: bool
+    """Whether the units of both sides are equated."""
+    fields: tuple[Field, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Union:
+    """Rows of several private relations with one unit, one after the other."""
+
+    inputs: tuple[Relation, ...]
+    fields: tuple[Field, ...]
+
+
+class Summary(StrEnum):
+    """Exact aggregates: over one unit's own rows, or over public rows."""
+
+    COUNT = "count"
+    DISTINCT = "distinct"
+    SUM = "sum"
+    AVG = "avg"
+    MIN = "min"
+    MAX = "max"
+
+
+@dataclass(frozen=True, slots=True)
+class ExactAggregate:
+    """One exact aggregate; `argument` None counts rows."""
+
+    summary: Summary
+    argument: Expression | None
+    condition: Expression | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PerUnit:
+    """One row for each unit (and each value of further keys): the unit's rows summarized."""
+
+    input: Relation
+    keys: tuple[tuple[str, Expression], ...]
+    aggregates: tuple[tuple[str, ExactAggregate], ...]
+    fields: tuple[Field, ...]
+
+
+class Measure(StrEnum):
+    """The aggregates that are released with noise."""
+
+    COUNT = "count"
+    UNITS = "units"
+    DISTINCT = "distinct"
+    SUM = "sum"
+    AVG = "avg"
+    VARIANCE = "variance"
+    STDDEV = "stddev"
+    MIN = "min"
+    MAX = "max"
+    QUANTILE = "quantile"
+    HISTOGRAM = "histogram"
+
+
+@dataclass(frozen=True, slots=True)
+class NoisyAggregate:
+    """One aggregate as it was asked: of what, under which condition, with which parameters."""
+
+    measure: Measure
+    argument: Expression | None
+    condition: Expression | None = None
+    quantile: Fraction | None = None
+    bins: int | None = None
+    per_group: tuple[Fraction, Fraction] | None = None
+    """Bounds of one unit's sum in one group, where the question states them (contribution_bounds_per_group)."""
+    text: str = field(default="", compare=False)
+    place: int = field(default=0, compare=False)
+    """Where the aggregate stands in the question, for refusals."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A private relation grouped and aggregated with noise; from here on the numbers are public."""
+
+    input: Relation
+    keys: tuple[tuple[str, Expression], ...]
+    grouping_sets: tuple[tuple[int, ...], ...]
+    aggregates: tuple[tuple[str, NoisyAggregate], ...]
+    fields: tuple[Field, ...]
+    name: str = "measured"
+
+
+@dataclass(frozen=True, slots=True)
+class PublicSelect:
+    """An ordinary SELECT over public rows: post-processing, at no cost."""
+
+    input: Relation
+    projections: tuple[tuple[str, Expression], ...]
+    predicate: Expression | None
+    fields: tuple[Field, ...]
+    keys: tuple[tuple[str, Expression], ...] = ()
+    aggregates: tuple[tuple[str, ExactAggregate], ...] = ()
+    grouped: bool = False
+    order: tuple[tuple[Expression, bool], ...] = ()
+    limit: int | None = None
+    offset: int = 0
+    distinct: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Nothing:
+    """One row without columns: SELECT without FROM."""
+
+    fields: tuple[Field, ...] = ()
+
+
+Relation = Scan | Transform | Join | Union | PerUnit | Measured | PublicSelect | Nothing
+
+_KINDS = {
+    ColumnType.INTEGER: Kind.INTEGER,
+    ColumnType.DECIMAL: Kind.DECIMAL,
+    ColumnType.TEXT: Kind.TEXT,
+    ColumnType.BOOLEAN: Kind.BOOLEAN,
+    ColumnType.DATE: Kind.DATE,
+    ColumnType.DATETIME: Kind.DATETIME,
+}
+
+
+def facts_of(column: Column, public: bool = False) -> Facts:
+    """What the policy makes public about a column."""
+    kind = _KINDS[column.type]
+    lower = upper = None
+    step = Fraction(1) if kind in (Kind.INTEGER, Kind.DATE, Kind.DATETIME) else None
+    if column.bounds is not None and kind.ordered:
+        lower, upper, step = to_number(column.bounds.lower), to_number(column.bounds.upper), column.bounds.step
+    elif column.categories and kind.numeric:
+        numbers = [to_number(value) for value in column.categories]
+        lower, upper = min(numbers), max(numbers)
+    return Facts(kind, lower, upper, step, column.categories, column.nullable, public)
+
+
+def scan(table: TableSchema, alias: str) -> Scan:
+    """The relation of a declared table, its fields named `alias.column`."""
+    fields = tuple(Field(f"{alias}.{column.name}", facts_of(column, table.public)) for column in table.columns)
+    return Scan(table, alias, fields)
+
+
+def private(relation: Relation) -> bool:
+    """Whether rows of people are in it."""
+    match relation:
+        case Scan(table):
+            return not table.public
+        case Measured() | PublicSelect() | Nothing():
+            return False
+        case Join(left, right):
+            return private(left) or private(right)
+        case Union(inputs):
+            return any(private(relation) for relation in inputs)
+        case Transform(source) | PerUnit(source):
+            return private(source)
+
+
+def tag(relation: Relation) -> Tag:
+    """What the relation may be used for."""
+    match relation:
+        case Scan(table):
+            return Tag.PUBLIC if table.public else Tag.PRIVATE
+        case Measured():
+            return Tag.DP
+        case PublicSelect(source):
+            return Tag.DP if tag(source) is Tag.DP else Tag.PUBLIC
+        case Nothing():
+            return Tag.PUBLIC
+        case _:
+            return Tag.UNIT if private(relation) else Tag.PUBLIC
+
+
+def inputs(relation: Relation) -> tuple[Relation, ...]:
+    """The relations one step below."""
+    match relation:
+        case Scan() | Nothing():
+            return ()
+        case Join(left, right):
+            return (left, right)
+        case Union(below):
+            return below
+        case _:
+            return (relation.input,)
+
+
+def tables(relation: Relation) -> tuple[TableSchema, ...]:
+    """Every table read below, once each."""
+    if isinstance(relation, Scan):
+        return (relation.table,)
+    found = {table.name: table for below in inputs(relation) for table in tables(below)}
+    return tuple(found.values())
+
+
+def measured(relation: Relation) -> tuple[Measured, ...]:
+    """Every noisy aggregate in the tree, from the bottom up, once each."""
+    below = [node for source in inputs(relation) for node in measured(source)]
+    if isinstance(relation, Measured):
+        below.append(relation)
+    return tuple(dict.fromkeys(below))

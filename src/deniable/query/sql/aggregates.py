@@ -1,0 +1,143 @@
+"""From the parser's aggregates to ours: noisy ones over private rows, exact ones over one unit's rows or public rows."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from sqlglot import expressions as exp
+
+from deniable.query.expression import ColumnRef, Expression, Facts, Kind, Literal
+from deniable.query.relation import ExactAggregate, Measure, NoisyAggregate, Summary
+from deniable.query.sql.clauses import Clauses
+from deniable.query.sql.expressions import Scope, bind, offset, unknown
+
+PLAIN: dict[type[exp.Expression], Measure] = {
+    exp.Sum: Measure.SUM, exp.Avg: Measure.AVG, exp.Min: Measure.MIN, exp.Max: Measure.MAX,
+    exp.Variance: Measure.VARIANCE, exp.VariancePop: Measure.VARIANCE,
+    exp.Stddev: Measure.STDDEV, exp.StddevSamp: Measure.STDDEV, exp.StddevPop: Measure.STDDEV,
+}  # fmt: skip
+AGGREGATES = (exp.AggFunc, exp.WithinGroup, exp.Filter)
+EXACT = {Measure.COUNT, Measure.DISTINCT, Measure.SUM, Measure.AVG, Measure.MIN, Measure.MAX}
+
+
+def is_aggregate(node: exp.Expression) -> bool:
+    """Whether the node is an aggregate call, with or without FILTER or WITHIN GROUP around it."""
+    return isinstance(node, AGGREGATES) or (isinstance(node, exp.Anonymous) and node.name.upper() == "HISTOGRAM")
+
+
+def has_aggregate(node: exp.Expression) -> bool:
+    """Whether an aggregate stands anywhere in it."""
+    return any(is_aggregate(part) for part in node.walk())
+
+
+def noisy(node: exp.Expression, scope: Scope, clauses: Clauses, units: frozenset[str]) -> NoisyAggregate:
+    """One aggregate over private rows, as it was asked."""
+    condition, inner = _filter(node, scope)
+    at = offset(inner)
+    text = inner.sql(dialect="duckdb")
+    match inner:
+        case exp.Count():
+            measure, argument = _count(inner, scope, units)
+        case exp.CountIf():
+            both = bind(inner.this, scope)
+            condition, measure, argument = both, Measure.COUNT, None
+        case exp.Median():
+            return NoisyAggregate(Measure.QUANTILE, _ordered(inner, inner.this, scope), condition, Fraction(1, 2),
+                                  text=text, place=at)  # fmt: skip
+        case exp.Quantile() | exp.ApproxQuantile():
+            share = _share(inner.args["quantile"], scope)
+            return NoisyAggregate(
+                Measure.QUANTILE, _ordered(inner, inner.this, scope), condition, share, text=text, place=at
+            )
+        case exp.WithinGroup() if isinstance(inner.this, exp.PercentileCont | exp.PercentileDisc):
+            share = _share(inner.this.this, scope)
+            ordered = inner.expression.expressions[0].this
+            return NoisyAggregate(
+                Measure.QUANTILE, _ordered(inner, ordered, scope), condition, share, text=text, place=at
+            )
+        case _ if type(inner) in PLAIN:
+            measure = PLAIN[type(inner)]
+            argument = _argument(inner, measure, scope)
+        case _:
+            raise unknown(inner, scope)
+    return NoisyAggregate(measure, argument, condition, per_group=clauses.per_group.get(at), text=text, place=at)
+
+
+def exact(node: exp.Expression, scope: Scope) -> tuple[ExactAggregate, Facts]:
+    """One exact aggregate and what is public about its value."""
+    condition, inner = _filter(node, scope)
+    if isinstance(inner, exp.Count):
+        measure, argument = _count(inner, scope, frozenset())
+    elif type(inner) in PLAIN and PLAIN[type(inner)] in EXACT:
+        measure = PLAIN[type(inner)]
+        argument = _argument(inner, measure, scope)
+    else:
+        raise unknown(inner, scope)
+    return ExactAggregate(Summary(measure.value), argument, condition), _exact_facts(measure, argument)
+
+
+def _exact_facts(measure: Measure, argument: Expression | None) -> Facts:
+    """Averages, minima and maxima of bounded values keep the bounds; counts and sums have no upper bound of their own."""
+    if argument is None or measure in (Measure.COUNT, Measure.DISTINCT):
+        return Facts(Kind.INTEGER, step=Fraction(1), nullable=False)
+    facts = argument.facts
+    if measure is Measure.SUM:
+        return Facts(facts.kind, step=facts.step)
+    if measure is Measure.AVG:
+        return Facts(Kind.DECIMAL, facts.lower, facts.upper)
+    return Facts(facts.kind, facts.lower, facts.upper, facts.step, facts.domain)
+
+
+def _filter(node: exp.Expression, scope: Scope) -> tuple[Expression | None, exp.Expression]:
+    if isinstance(node, exp.Filter):
+        return bind(node.expression.this, scope), node.this
+    return None, node
+
+
+def _count(node: exp.Count, scope: Scope, units: frozenset[str]) -> tuple[Measure, Expression | None]:
+    inner = node.this
+    if isinstance(inner, exp.Star) or inner is None:
+        return Measure.COUNT, None
+    if not isinstance(inner, exp.Distinct):
+        if node.expressions:
+            raise scope.refusal(node, "COUNT takes one column")
+        return Measure.COUNT, bind(inner, scope)
+    if len(inner.expressions) != 1:
+        raise scope.refusal(node, "COUNT(DISTINCT ...) takes one column", remedy="Concatenate the columns first")
+    argument = bind(inner.expressions[0], scope)
+    if isinstance(argument, ColumnRef) and argument.name in units:
+        return Measure.UNITS, None
+    return Measure.DISTINCT, argument
+
+
+def _argument(node: exp.Expression, measure: Measure, scope: Scope) -> Expression:
+    if isinstance(node.this, exp.Distinct):
+        raise scope.refusal(
+            node, f"{measure.upper()}(DISTINCT ...) is not on the list", remedy="Only COUNT takes DISTINCT"
+        )
+    if measure in (Measure.MIN, Measure.MAX):
+        return _ordered(node, node.this, scope)
+    argument = bind(node.this, scope)
+    if argument.facts.kind is Kind.BOOLEAN:
+        from deniable.query.expression import literal
+        from deniable.query.functions import call
+
+        argument = call("case", argument, literal(1), literal(0))
+    if not argument.facts.kind.numeric:
+        raise scope.refusal(node, f"{measure.upper()} takes a number, not {argument.facts.kind.value}")
+    return argument
+
+
+def _ordered(node: exp.Expression, argument: exp.Expression, scope: Scope) -> Expression:
+    bound = bind(argument, scope)
+    if not bound.facts.kind.ordered:
+        raise scope.refusal(node, f"this aggregate takes a number or a date, not {bound.facts.kind.value}")
+    return bound
+
+
+def _share(node: exp.Expression, scope: Scope) -> Fraction:
+    bound = bind(node, scope)
+    share = bound.value if isinstance(bound, Literal) else None
+    if isinstance(share, bool) or not isinstance(share, int | Fraction) or not 0 <= share <= 1:
+        raise scope.refusal(node, "a quantile is a literal between 0 and 1")
+    return Fraction(share)

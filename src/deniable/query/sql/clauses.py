@@ -1,0 +1,209 @@
+"""The clauses that no SQL dialect parses for us: what an analyst says about budget and accuracy inside the statement.
+
+    EXPLAIN SELECT ...
+    SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS (epsilon = 1, delta = 1e-6, max_groups_contributed = 2) ...
+    SELECT AVG(q, contribution_bounds_per_group => (0, 100)) ...
+    SELECT ... WITHIN 100 CONFIDENCE 0.95          SELECT ... WITHIN 5% OF 20000
+
+Each is cut out of the text and replaced by blanks, so that positions in what remains are positions in what was typed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+import sqlglot
+from sqlglot.errors import SqlglotError
+from sqlglot.tokens import Token, TokenType
+
+from deniable.errors import ParameterError, Place, QueryRefused, nearest
+from deniable.policy.budget import exact
+
+OPTIONS = (
+    "epsilon",
+    "delta",
+    "rho",
+    "max_groups_contributed",
+    "max_rows_contributed",
+    "privacy_unit_column",
+    "group_selection_strategy",
+    "weights",
+)
+LONGEST = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Within:
+    """An accuracy asked for: absolute, or a share of a public size, with a confidence."""
+
+    error: Fraction
+    relative_to: Fraction | None = None
+    confidence: Fraction = Fraction(95, 100)
+    relative: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Clauses:
+    """What was cut out of a statement, and the statement without it."""
+
+    text: str
+    explain: bool = False
+    options: dict[str, str] = field(default_factory=dict)
+    within: Within | None = None
+    per_group: dict[int, tuple[Fraction, Fraction]] = field(default_factory=dict)
+    """By the offset at which the aggregate's name starts."""
+
+
+def place_at(text: str, offset: int) -> Place:
+    """Line and column of an offset in a statement."""
+    line = text.count("\n", 0, offset) + 1
+    return Place("query", line, offset - (text.rfind("\n", 0, offset) + 1) + 1)
+
+
+def refuse(text: str, offset: int, happened: str, **rest: str) -> QueryRefused:
+    """A refusal that points into the statement."""
+    return QueryRefused(happened, place=place_at(text, offset), **rest)  # type: ignore[arg-type]
+
+
+def tokens_of(text: str) -> list[Token]:
+    """The statement in tokens, or a refusal when it is not even that."""
+    if len(text) > LONGEST:
+        raise QueryRefused(f"the statement has more than {LONGEST} characters")
+    try:
+        return list(sqlglot.tokenize(text, read="duckdb"))
+    except (SqlglotError, RecursionError):
+        raise QueryRefused("the statement cannot be read as SQL", remedy="Check quotes and brackets") from None
+
+
+def cut(text: str) -> Clauses:
+    """Separate deniable's own clauses from the SQL around them."""
+    tokens = tokens_of(text)
+    while tokens and tokens[-1].token_type is TokenType.SEMICOLON:
+        text = _blank(text, tokens[-1].start, tokens[-1].end)
+        tokens.pop()
+    if not tokens:
+        raise QueryRefused("the statement is empty", expected="A SELECT statement")
+    explain = tokens[0].text.upper() == "EXPLAIN"
+    if explain:
+        text = _blank(text, tokens[0].start, tokens[0].end)
+        tokens = tokens[1:]
+    text, tokens, within = _within(text, tokens)
+    text, options = _options(text, tokens)
+    text, per_group = _per_group(text, tokens)
+    return Clauses(text, explain, options, within, per_group)
+
+
+def _blank(text: str, start: int, end: int) -> str:
+    kept = "".join("\n" if char == "\n" else " " for char in text[start : end + 1])
+    return text[:start] + kept + text[end + 1 :]
+
+
+def _number(text: str, token: Token, name: str) -> Fraction:
+    try:
+        return exact(token.text, name)
+    except ParameterError:
+        raise refuse(text, token.start, f"{name} is not a number") from None
+
+
+def _within(text: str, tokens: list[Token]) -> tuple[str, list[Token], Within | None]:
+    """The trailing WITHIN clause. (WITHIN GROUP belongs to SQL and is left alone.)"""
+    spots = [i for i, token in enumerate(tokens) if token.text.upper() == "WITHIN"]
+    if not spots or spots[-1] + 1 >= len(tokens) or tokens[spots[-1] + 1].text.upper() == "GROUP":
+        return text, tokens, None
+    start = spots[-1]
+    words = tokens[start + 1 :]
+    error = _number(text, words[0], "the error after WITHIN")
+    relative = len(words) > 1 and words[1].text == "%"
+    rest = words[2:] if relative else words[1:]
+    said: dict[str, Fraction] = {}
+    while rest:
+        word = rest[0].text.upper()
+        if word not in ("OF", "CONFIDENCE") or len(rest) < 2 or word in said:
+            raise refuse(text, rest[0].start, "the WITHIN clause has an unexpected word",
+                         expected="WITHIN 100, WITHIN 5% OF 20000, each with CONFIDENCE 0.95 if wanted")  # fmt: skip
+        said[word] = _number(text, rest[1], word)
+        rest = rest[2:]
+    confidence = said.get("CONFIDENCE", Fraction(95, 100))
+    if not 0 < confidence < 1 or error <= 0:
+        raise refuse(text, words[0].start, "the WITHIN clause needs a positive error and a confidence between 0 and 1")
+    text = _blank(text, tokens[start].start, words[-1].end)
+    return text, tokens[:start], Within(error, said.get("OF"), confidence, relative)
+
+
+def _closing(tokens: list[Token], opening: int) -> int:
+    depth = 0
+    for i in range(opening, len(tokens)):
+        depth += (tokens[i].token_type is TokenType.L_PAREN) - (tokens[i].token_type is TokenType.R_PAREN)
+        if depth == 0:
+            return i
+    return -1
+
+
+def _options(text: str, tokens: list[Token]) -> tuple[str, dict[str, str]]:
+    """WITH DIFFERENTIAL_PRIVACY OPTIONS (name = value, ...), as BigQuery writes it."""
+    words = [token.text.upper() for token in tokens]
+    spots = [i for i, word in enumerate(words) if word == "DIFFERENTIAL_PRIVACY" and i and words[i - 1] == "WITH"]
+    if not spots:
+        return text, {}
+    spot = spots[0]
+    if len(spots) > 1:
+        raise refuse(text, tokens[spots[1]].start, "DIFFERENTIAL_PRIVACY is stated twice", expected="It is stated once")
+    end, options = spot, {}
+    if words[spot + 1 : spot + 2] == ["OPTIONS"]:
+        end = _closing(tokens, spot + 2) if words[spot + 2 : spot + 3] == ["("] else -1
+        if end < 0:
+            raise refuse(text, tokens[spot + 1].start, "OPTIONS has no closed bracket after it")
+        options = _pairs(text, tokens[spot + 3 : end])
+    return _blank(text, tokens[spot - 1].start, tokens[end].end), options
+
+
+def _pairs(text: str, tokens: list[Token]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    i = 0
+    while i < len(tokens):
+        name = tokens[i].text.lower()
+        if name not in OPTIONS:
+            raise refuse(text, tokens[i].start, f"the option '{name}' is not known",
+                         expected="Known are " + ", ".join(OPTIONS), remedy=nearest(name, OPTIONS))  # fmt: skip
+        if name in found or i + 2 >= len(tokens) or tokens[i + 1].text != "=":
+            raise refuse(text, tokens[i].start, f"the option '{name}' is written twice or has no value")
+        value = tokens[i + 2].text
+        found[name] = value
+        i += 3
+        if i < len(tokens):
+            if tokens[i].text != ",":
+                raise refuse(text, tokens[i].start, "a comma is missing between two options")
+            i += 1
+    return found
+
+
+def _per_group(text: str, tokens: list[Token]) -> tuple[str, dict[int, tuple[Fraction, Fraction]]]:
+    """`, contribution_bounds_per_group => (low, high)` inside an aggregate's brackets."""
+    found: dict[int, tuple[Fraction, Fraction]] = {}
+    callers: list[int] = []
+    for i, token in enumerate(tokens):
+        if token.token_type is TokenType.L_PAREN:
+            callers.append(tokens[i - 1].start if i else 0)
+        elif token.token_type is TokenType.R_PAREN and callers:
+            callers.pop()
+        elif token.text.lower() == "contribution_bounds_per_group" and callers:
+            end = _closing(tokens, i + 2) if i + 2 < len(tokens) else -1
+            numbers = _bounds(text, tokens[i + 3 : end]) if end > 0 and tokens[i + 1].text == "=>" else None
+            if numbers is None or tokens[i - 1].text != ",":
+                raise refuse(text, token.start, "contribution_bounds_per_group is not written as it should be",
+                             expected="AVG(x, contribution_bounds_per_group => (0, 100))")  # fmt: skip
+            found[callers[-1]] = numbers
+            text = _blank(text, tokens[i - 1].start, tokens[end].end)
+    return text, found
+
+
+def _bounds(text: str, tokens: list[Token]) -> tuple[Fraction, Fraction] | None:
+    written = "".join(token.text for token in tokens).split(",")
+    if len(written) != 2:
+        return None
+    try:
+        low, high = exact(written[0], "bound"), exact(written[1], "bound")
+    except ParameterError:
+        return None
+    return (low, high) if low <= high else None
