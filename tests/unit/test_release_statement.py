@@ -1,0 +1,148 @@
+"""The statement beside a released file: any change of either is found, and told apart."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from deniable.engines.duckdb import DuckDBEngine
+from deniable.errors import DataError, IntegrityError, ParameterError, StorageError
+from deniable.policy.budget import budget
+from deniable.release import Guarantee, Provenance, Release, Technique, seal, statement_path, verify, write
+
+GUARANTEE = Guarantee.differential(Technique.DP_QUERY, "one row", budget("0.5", "1e-6"))
+PROVENANCE = Provenance("abc", {"visits": "v1"}, {"sql": "SELECT count(*) FROM visits", "epsilon": "0.5"})
+
+
+@pytest.fixture
+def released(tmp_path: Path) -> Path:
+    path = tmp_path / "answer.csv"
+    path.write_text("n\n42\n")
+    seal(path, GUARANTEE, PROVENANCE, {"rows": 1})
+    return path
+
+
+def test_a_release_that_was_not_changed_verifies_by_file_and_by_statement(released: Path) -> None:
+    statement = verify(released)
+    assert verify(statement_path(released)) == statement
+    assert statement.body["guarantee"]["epsilon"] == "0.5"
+    assert statement.body["provenance"]["data_versions"] == {"visits": "v1"}
+    assert any("epsilon 0.5" in line for line in statement.words)
+
+
+def test_a_changed_file_is_found(released: Path) -> None:
+    released.write_text("n\n43\n")
+    with pytest.raises(IntegrityError, match="the file of the release") as refusal:
+        verify(released)
+    assert refusal.value.fields["changed"] == "file"
+
+
+def test_a_changed_claim_is_found(released: Path) -> None:
+    beside = statement_path(released)
+    beside.write_text(beside.read_text().replace('"epsilon": "0.5"', '"epsilon": "0.1"'))
+    with pytest.raises(IntegrityError, match="the statement of the release") as refusal:
+        verify(released)
+    assert refusal.value.fields["changed"] == "statement"
+
+
+def test_both_changed_are_both_told(released: Path) -> None:
+    beside = statement_path(released)
+    beside.write_text(beside.read_text() + " ")
+    released.write_text("")
+    with pytest.raises(IntegrityError, match="the statement and the file"):
+        verify(released)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(position=st.integers(0, 10_000), bit=st.integers(0, 7), which=st.booleans())
+def test_any_flipped_bit_is_found(tmp_path: Path, released: Path, position: int, bit: int, which: bool) -> None:
+    path = released if which else statement_path(released)
+    before = path.read_bytes()
+    changed = bytearray(before)
+    changed[position % len(before)] ^= 1 << bit
+    path.write_bytes(changed)
+    with pytest.raises(IntegrityError):
+        verify(released)
+    path.write_bytes(before)
+    verify(released)
+
+
+def test_a_second_key_of_the_same_name_is_found(released: Path) -> None:
+    """JSON readers disagree on which of two equal keys counts."""
+    beside = statement_path(released)
+    beside.write_text(beside.read_text().replace('"sha256"', '"sha256": "",\n  "sha256"', 1))
+    with pytest.raises(IntegrityError):
+        verify(released)
+
+
+@pytest.mark.parametrize("content", ["", "{}", "[]", "null", '{"statement": {}, "sha256": ""}', "[" * 100_000])
+def test_what_is_no_statement_is_refused(released: Path, content: str) -> None:
+    statement_path(released).write_text(content)
+    with pytest.raises(IntegrityError, match="not a statement"):
+        verify(released)
+
+
+def test_a_missing_part_is_told(released: Path) -> None:
+    statement = statement_path(released).read_bytes()
+    statement_path(released).unlink()
+    with pytest.raises(IntegrityError, match="there is no statement"):
+        verify(released)
+    statement_path(released).write_bytes(statement)
+    released.unlink()
+    with pytest.raises(IntegrityError, match="is not there"):
+        verify(released)
+
+
+def test_a_file_that_is_not_there_cannot_be_sealed(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="could not be read"):
+        seal(tmp_path / "nothing.csv", GUARANTEE, PROVENANCE)
+
+
+def test_a_moved_pair_still_verifies(released: Path, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    for path in (released, statement_path(released)):
+        path.rename(tmp_path / "elsewhere" / path.name)
+    verify(tmp_path / "elsewhere" / released.name)
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_rows_are_written_with_their_statement(tmp_path: Path, ending: str) -> None:
+    release = Release(pa.table({"n": [42, None]}), GUARANTEE, PROVENANCE, {"error": 3.5})
+    with DuckDBEngine() as engine:
+        written = write(release, tmp_path / f"out.{ending}", engine)
+        assert verify(tmp_path / f"out.{ending}") == written
+        engine.attach("out", tmp_path / f"out.{ending}")
+        assert engine.count("out") == 2
+    assert written.body["details"] == {"error": 3.5, "rows": 2}
+
+
+def test_an_old_statement_does_not_outlive_its_file(tmp_path: Path) -> None:
+    release = Release(pa.table({"n": [1]}), GUARANTEE, PROVENANCE)
+
+    class Broken:
+        def write(self, *_: object) -> None:
+            raise StorageError("the disk is full")
+
+    with DuckDBEngine() as engine:
+        write(release, tmp_path / "out.csv", engine)
+    with pytest.raises(StorageError):
+        write(release, tmp_path / "out.csv", Broken())
+    with pytest.raises(IntegrityError, match="there is no statement"):
+        verify(tmp_path / "out.csv")
+
+
+def test_rows_that_are_a_file_already_are_sealed_instead(tmp_path: Path) -> None:
+    with DuckDBEngine() as engine, pytest.raises(ParameterError, match="Use seal"):
+        write(Release(tmp_path / "x.csv", GUARANTEE, PROVENANCE), tmp_path / "y.csv", engine)
+
+
+def test_the_same_release_has_the_same_statement(released: Path) -> None:
+    first = statement_path(released).read_bytes()
+    seal(released, GUARANTEE, PROVENANCE, {"rows": 1})
+    assert statement_path(released).read_bytes() == first
+    assert list(json.loads(first)) == sorted(json.loads(first))
