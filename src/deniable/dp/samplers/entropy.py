@@ -79,3 +79,7 @@ class Reader:
         while value >= bound:
             value = self.integer(bits)
         return value
+
+    def coin(self, numerator: int, denominator: int) -> bool:
+        """True with probability numerator / denominator."""
+        return self.below(denominator) < numerator

@@ -28,7 +28,7 @@ def _exp_of_fraction(numerator: int, denominator: int, reader: Reader) -> bool:
     """For gamma in [0, 1]: count how long Bernoulli(gamma / k) keeps succeeding; the first failure comes at an odd k
     with probability 1 - gamma + gamma**2/2! - ... = exp(-gamma)."""
     k = 1
-    while reader.below(denominator * k) < numerator:
+    while reader.coin(numerator, denominator * k):
         k += 1
     return k & 1 == 1
 
