@@ -321,7 +321,7 @@ def test_an_alias_bomb_is_refused() -> None:
     assert "once its aliases are followed" in caught.value.mistakes[0].message
 
 
-@pytest.mark.parametrize("text", ["[" * 2000, "a: " + "[" * 2000 + "]" * 2000, "{a: " * 60 + "1" + "}" * 60])
+@pytest.mark.parametrize("text", ["[" * 500, "a: " + "[" * 500 + "]" * 500, "{a: " * 60 + "1" + "}" * 60])
 def test_a_nesting_too_deep_is_refused(text: str) -> None:
     with pytest.raises(PolicyError) as caught:
         parse(text)

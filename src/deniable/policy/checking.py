@@ -85,13 +85,18 @@ class Checker:
                 return self.check(shape, tree, what)
         words = [word for shape in shapes if isinstance(shape, Choice) for word in shape.words]
         remedy = nearest(tree.text, words) if isinstance(tree, Leaf) else ""
+        if any(isinstance(shape, ListOf) for shape in shapes):
+            remedy = remedy or _bracketed(tree)
         self._refuse(tree, what, " or ".join(describe(shape) for shape in shapes), remedy)
         return None
 
     def _record(self, shape: Record, tree: Tree, what: str) -> Item | None:
         if not isinstance(tree, Entries):
             keys = ", ".join(f.name for f in shape.fields[:6])
-            self._refuse(tree, what, f"entries such as {keys}")
+            if shape.secret:
+                self.mistakes.add(tree.place, f"{what} is not a set of entries", f"Expected: entries such as {keys}")
+            else:
+                self._refuse(tree, what, f"entries such as {keys}")
             return None
         found = self._fields(shape.fields, tree, what)
         self._complete(shape, {key.text for key, _ in tree.entries}, tree.place, what)
@@ -198,10 +203,7 @@ class Checker:
 
     def _list(self, shape: ListOf, tree: Tree, what: str) -> Item | None:
         if not isinstance(tree, Items):
-            remedy = (
-                f"Write [{tree.text}]" if isinstance(tree, Leaf) and not tree.missing and len(tree.text) < 40 else ""
-            )
-            self._refuse(tree, what, describe(shape), remedy)
+            self._refuse(tree, what, describe(shape), _bracketed(tree))
             return None
         count = len(tree.items)
         if count < shape.least or (shape.most is not None and count > shape.most):
@@ -239,6 +241,11 @@ class Checker:
         if isinstance(shape, Reference):
             self.mentions.append(Mention(shape.to, tree.text, tree.place, self.table))
         return Item(value, tree.place)
+
+
+def _bracketed(tree: Tree) -> str:
+    """A hint for one value where a list is wanted."""
+    return f"Write [{tree.text}]" if isinstance(tree, Leaf) and not tree.missing and len(tree.text) < 40 else ""
 
 
 def _written(tree: Tree) -> str:

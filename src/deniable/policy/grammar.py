@@ -126,12 +126,16 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """Entries with fixed keys. Of the alternatives in `exactly_one`, one set of keys is given, and no other."""
+    """Entries with fixed keys. Of the alternatives in `exactly_one`, one set of keys is given, and no other.
+
+    What stands wrongly in the place of a `secret` record may be a secret, and is not quoted in messages.
+    """
 
     name: str
     fields: tuple[Field, ...]
     exactly_one: tuple[tuple[str, ...], ...] = ()
     meaning: str = ""
+    secret: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -171,6 +171,7 @@ KEY_ENTRY = Record(
     ),
     exactly_one=(("file",), ("env",), ("command",)),
     meaning="Where a masking key is kept. The key itself never stands in the policy.",
+    secret=True,
 )
 
 POLICY = Record(
