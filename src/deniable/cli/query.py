@@ -1,0 +1,109 @@
+"""`deniable query`: ask in SQL, get noisy numbers with their error; or only see what it would cost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from deniable.cli.screen import JsonFlag, emit
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+EXAMPLES = """[bold]Examples[/]
+
+deniable query "SELECT sex, COUNT(*) FROM visits GROUP BY sex" -p policy.yaml --epsilon 0.5
+
+deniable query "SELECT AVG(charge) FROM visits" -p policy.yaml --epsilon 1 --explain
+
+deniable query "SELECT COUNT(*) FROM visits WITHIN 100 CONFIDENCE 0.95" -p policy.yaml
+"""
+
+
+def query(
+    sql: Annotated[str, typer.Argument(help="One SELECT statement.")],
+    policy: Annotated[Path, typer.Option("--policy", "-p", help="The policy file.")] = Path("policy.yaml"),
+    epsilon: Annotated[str | None, typer.Option(help="Epsilon to spend, such as 0.5.")] = None,
+    delta: Annotated[str, typer.Option(help="Delta to spend, such as 1e-6.")] = "0",
+    rho: Annotated[str | None, typer.Option(help="Zero-concentrated budget, instead of epsilon.")] = None,
+    explain: Annotated[bool, typer.Option("--explain", help="Only explain: no data is touched.")] = False,
+    confidence: Annotated[float, typer.Option(help="Confidence of the intervals.")] = 0.95,
+    nonnegative: Annotated[bool, typer.Option("--nonnegative", help="Cut counts off at 0 (biases sums).")] = False,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Write rows and statement to a file.")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Ask a question in SQL; the answer has noise, and says how much."""
+    from deniable.curator import Curator
+    from deniable.curator.asking import written
+
+    with Curator.open(policy) as curator:
+        if explain or sql.lstrip().upper().startswith("EXPLAIN"):
+            told = curator.explain(sql, epsilon=epsilon, delta=delta, rho=rho)
+            emit(told, as_json, lambda console: _explained(console, told))
+            return
+        answer = curator.query(
+            sql, epsilon=epsilon, delta=delta, rho=rho, confidence=confidence, nonnegative=nonnegative
+        )
+        if out is not None:
+            written(curator, answer, out)
+        document = {"rows": answer.to_pylist(), **dict(answer.release.details)}
+        emit(document, as_json, lambda console: _answered(console, answer))
+
+
+def _answered(console: Console, answer: Any) -> None:
+    from rich.table import Table
+
+    names = [name for name in answer.rows.column_names if not name.endswith(("_low", "_high"))]
+    table = Table(box=None, header_style="bold")
+    for name in names:
+        table.add_column(name, justify="right" if f"{name}_low" in answer.rows.column_names else "left")
+    for row in answer.to_pylist()[:50]:
+        table.add_row(*(_shown(row, name) for name in names))
+    console.print(table)
+    if answer.rows.num_rows > 50:
+        console.print(f"... and {answer.rows.num_rows - 50:,} more rows; write them with --out")
+    details = answer.release.details
+    console.print(
+        f"Cost: {_figures(details['cost'])}"
+        + (f"; left: {_figures(details['remaining'])}" if details.get("remaining") else "")
+    )
+    for note in details["notes"]:
+        console.print(f"Note: {note}", style="dim")
+
+
+def _shown(row: dict[str, Any], name: str) -> str:
+    value = row[name]
+    text = f"{value:,.2f}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
+    low, high = row.get(f"{name}_low"), row.get(f"{name}_high")
+    if low is None or high is None:
+        return text
+    return f"{text} [dim]± {(high - low) / 2:,.4g}[/]"
+
+
+def _figures(cost: dict[str, str]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in cost.items() if value != "0")
+
+
+def _explained(console: Console, told: dict[str, Any]) -> None:
+    from rich.table import Table
+
+    console.print(
+        f"Cost: {_figures(told['cost']) or 'nothing'}  (strategy: {told['strategy']}; protects {told['unit']})"
+    )
+    if told.get("remaining"):
+        console.print(f"Left before this question: {_figures(told['remaining'])}")
+    console.print("Way: " + " -> ".join(f"{row['step']} ({row['tag']})" for row in told["relations"]))
+    table = Table(box=None, header_style="bold")
+    for name in ("aggregate", "keys", "measures", "mechanism", "scale", "error (95%)", "share"):
+        table.add_column(name)
+    for row in told["aggregates"]:
+        for part in row["measurements"]:
+            table.add_row(row["aggregate"], row["keys"], part["measures"], part["mechanism"],
+                          "" if part["scale"] is None else f"{part['scale']:,.4g}", f"{part['error']:,.4g}", part["share"])  # fmt: skip
+    console.print(table)
+    for text in told["statements"]:
+        console.print("Will run: " + text, style="dim", markup=False)
+    for note in told["notes"]:
+        console.print(f"Note: {note}", style="dim")

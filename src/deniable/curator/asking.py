@@ -1,0 +1,187 @@
+"""Asking a question: compile, charge, execute, release. A repeated question is answered from the stored answer."""
+
+from __future__ import annotations
+
+import html
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from deniable.errors import AccessRefused, DeniableError, ExecutionFailed, InternalError
+from deniable.policy.budget import ZCDP, Amount, Budget, budget
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from deniable.curator.hall import Curator
+    from deniable.query.plan import QueryPlan
+    from deniable.release import Guarantee, Release
+
+
+@dataclass(frozen=True, slots=True)
+class QueryAnswer:
+    """A release of noisy numbers, easy to look at and to carry on with."""
+
+    release: Release
+    repeated: bool = False
+    """Whether it is the stored answer of an earlier equal question, at no further cost."""
+
+    @property
+    def rows(self) -> pa.Table:
+        """The answer as an Arrow table; `name_low` and `name_high` enclose `name` but for the stated confidence."""
+        return self.release.rows
+
+    def to_pandas(self) -> Any:
+        """The answer as a pandas DataFrame."""
+        return self.rows.to_pandas()
+
+    def to_polars(self) -> Any:
+        """The answer as a Polars DataFrame."""
+        import polars
+
+        return polars.from_arrow(self.rows)
+
+    def to_pylist(self) -> list[dict[str, Any]]:
+        """The answer as a list of rows."""
+        listed: list[dict[str, Any]] = self.rows.to_pylist()
+        return listed
+
+    def _repr_html_(self) -> str:
+        """For notebooks: numbers with their error, and what they cost."""
+        shown = [name for name in self.rows.column_names if not name.endswith(("_low", "_high"))]
+        head = "".join(f"<th>{html.escape(name)}</th>" for name in shown)
+        body = "".join(f"<tr>{''.join(_cell(row, name) for name in shown)}</tr>" for row in self.to_pylist()[:200])
+        cost = html.escape(str(self.release.details.get("cost", "")))
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table><p>Cost: {cost}</p>"
+
+
+def _cell(row: dict[str, Any], name: str) -> str:
+    low, high = row.get(f"{name}_low"), row.get(f"{name}_high")
+    value = html.escape(f"{row[name]:,.6g}" if isinstance(row[name], float) else str(row[name]))
+    if low is None or high is None:
+        return f"<td>{value}</td>"
+    return f"<td>{value} <small>&plusmn; {(high - low) / 2:,.4g}</small></td>"
+
+
+def stated(epsilon: Amount | None, delta: Amount, rho: Amount | None) -> Budget | None:
+    """The budget stated beside a question, if any."""
+    return (
+        None
+        if epsilon is None and rho is None and not delta
+        else budget(epsilon or (0 if rho is None else None), delta, rho)
+    )
+
+
+def compiled(curator: Curator, sql: str, asked: Budget | None) -> QueryPlan:
+    """The plan of a question under the curator's policy."""
+    from deniable.query.compile import compile_query
+
+    _refuse_expired(curator)
+    return compile_query(sql, curator.tables.schemas(), asked)
+
+
+def explain(curator: Curator, sql: str, asked: Budget | None) -> dict[str, Any]:
+    """What a question would measure and cost, and what would be left; no row is read."""
+    from deniable.query.explain import described
+    from deniable.query.explain import explain as explained
+
+    left = curator.remaining()
+    return explained(compiled(curator, sql, asked)) | {"remaining": described(left) if left is not None else None}
+
+
+def query(
+    curator: Curator,
+    sql: str,
+    asked: Budget | None,
+    *,
+    confidence: float = 0.95,
+    intervals: bool = True,
+    nonnegative: bool = False,
+    seconds: float | None = None,
+) -> QueryAnswer:
+    """Answer a question: charged before the data is touched, and never refunded after."""
+    plan = compiled(curator, sql, asked)
+    names = tuple(table.name for node in plan.nodes for table in _tables(node.node))
+    engine = curator.tables.attach(*_all_tables(plan))
+    versions = curator.tables.version(*dict.fromkeys(names))
+    key = f"{plan.canonical}:{sorted(versions.items())}:{curator.policy.hash}:{confidence}:{intervals}:{nonnegative}"
+    if key in curator.answered:
+        return QueryAnswer(curator.answered[key].release, repeated=True)
+    if not plan.free:
+        curator.ledger.charge(plan.event)
+    from deniable.query.execute import execute
+
+    try:
+        rows = execute(
+            plan, engine, confidence=confidence, intervals=intervals, nonnegative=nonnegative, seconds=seconds
+        )
+    except InternalError:
+        raise
+    except (DeniableError, MemoryError):
+        raise ExecutionFailed from None
+    curator.answered[key] = QueryAnswer(_released(curator, plan, rows, versions, confidence))
+    return curator.answered[key]
+
+
+def written(curator: Curator, answer: QueryAnswer, path: Path) -> None:
+    """Write an answer and its statement to files."""
+    from deniable.release import write
+
+    write(answer.release, path, curator.tables.engine)
+
+
+def _released(
+    curator: Curator, plan: QueryPlan, rows: pa.Table, versions: dict[str, str], confidence: float
+) -> Release:
+    from deniable.query.explain import described
+    from deniable.query.explain import explain as explained
+    from deniable.release import Provenance, Release
+
+    told = explained(plan, confidence)
+    left = curator.remaining()
+    details = {"cost": told["cost"], "aggregates": told["aggregates"], "notes": told["notes"], "confidence": confidence,
+               "remaining": described(left) if left is not None else None}  # fmt: skip
+    provenance = Provenance(curator.policy.hash, versions, {"sql": plan.text, "strategy": plan.strategy})
+    return Release(rows, _guarantee(plan), provenance, details)
+
+
+def _guarantee(plan: QueryPlan) -> Guarantee:
+    from deniable.dp.accounting import epsilon_of_zcdp
+    from deniable.release import Guarantee, Technique
+
+    unit = plan.unit
+    if unit is None or plan.free:
+        return Guarantee.differential(Technique.DP_QUERY, str(unit or "nobody"), budget(0))
+    if isinstance(plan.cost, ZCDP):
+        delta = plan.cost.delta + exact_delta()
+        epsilon = epsilon_of_zcdp(plan.cost.rho, exact_delta())
+        return Guarantee.differential(
+            Technique.DP_QUERY, unit, plan.cost, unit.neighboring, epsilon=epsilon, delta=delta
+        )
+    return Guarantee.differential(Technique.DP_QUERY, unit, plan.cost, unit.neighboring)
+
+
+def exact_delta() -> Any:
+    """The delta at which a rho is shown as an epsilon."""
+    from deniable.policy.budget import exact
+
+    return exact("1e-9")
+
+
+def _refuse_expired(curator: Curator) -> None:
+    from datetime import UTC, datetime
+
+    if curator.policy.expired(datetime.now(UTC).date()):
+        raise AccessRefused(f"the policy expired on {curator.policy.expires}", remedy="The steward may extend it")
+
+
+def _tables(node: Any) -> Any:
+    from deniable.query.relation import tables
+
+    return [table for table in tables(node) if not table.public]
+
+
+def _all_tables(plan: QueryPlan) -> tuple[str, ...]:
+    from deniable.query.relation import tables
+
+    return tuple(table.name for table in tables(plan.relation))

@@ -1,0 +1,1 @@
+"""The record of what was spent: events are written before anything runs, and a refusal changes nothing."""
