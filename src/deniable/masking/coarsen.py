@@ -24,12 +24,8 @@ OLDEST = 89
 #   Information in Accordance with the HIPAA Privacy Rule" (2012), question on ZIP codes: 17 areas.
 # - Census 2010: the same count over the Census Bureau's 2010 ZCTA populations (summary file 1), as published by several
 #   research data warehouses (for example Stanford's OMOP de-identification scripts): 18 areas.
-RESTRICTED_2000 = frozenset(
-    "036 059 063 102 203 556 692 790 821 823 830 831 878 879 884 890 893".split()
-)
-RESTRICTED_2010 = frozenset(
-    "036 059 102 202 203 204 205 369 556 692 753 772 821 823 878 879 884 893".split()
-)
+RESTRICTED_2000 = frozenset("036 059 063 102 203 556 692 790 821 823 830 831 878 879 884 890 893".split())
+RESTRICTED_2010 = frozenset("036 059 102 202 203 204 205 369 556 692 753 772 821 823 878 879 884 893".split())
 RESTRICTED = RESTRICTED_2000 | RESTRICTED_2010
 
 
