@@ -20,7 +20,8 @@ from deniable.policy.roles import Role
 from deniable.policy.schema import ColumnType
 
 if TYPE_CHECKING:
-    from deniable.engines.base import Engine, Field
+    from deniable.engines.base import Field
+    from deniable.engines.duckdb import DuckDBEngine
 
 MARK = "# read from the data: not public"
 FEW_CATEGORIES = 20
@@ -68,13 +69,13 @@ def save(text: str, path: Path, *, replace_it: bool = False) -> None:
         file.write(text.encode())
 
 
-def _inspect(engine: Engine, field: Field, suggest: bool) -> tuple[Profile, Clue, Suggestion]:
+def _inspect(engine: DuckDBEngine, field: Field, suggest: bool) -> tuple[Profile, Clue, Suggestion]:
     profile = _profile(engine, field)
     found = clue(profile)
     return profile, found, _suggestion(engine, profile, found) if suggest else Suggestion()
 
 
-def _profile(engine: Engine, field: Field) -> Profile:
+def _profile(engine: DuckDBEngine, field: Field) -> Profile:
     """Counts over the whole column, in one statement."""
     from deniable.engines.base import quote
 
@@ -92,7 +93,7 @@ def _profile(engine: Engine, field: Field) -> Profile:
     return Profile(field.name, field.type, rows, row[1], row[2], float(row[3] or 0), shares if is_text else {})
 
 
-def _suggestion(engine: Engine, profile: Profile, found: Clue) -> Suggestion:
+def _suggestion(engine: DuckDBEngine, profile: Profile, found: Clue) -> Suggestion:
     """Bounds or categories as the data has them; nothing for identifiers, whose values are persons."""
     from deniable.engines.base import quote
 

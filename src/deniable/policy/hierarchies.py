@@ -40,6 +40,10 @@ DATE_LEVELS = (
 )
 
 _EDGES = ListOf(Amount(), least=2, order="up")
+_TAILS = (
+    Field("bottom", Amount(), "values below are one group at every level (bottom coding)"),
+    Field("top", Amount(), "values above are one group at every level (top coding)"),
+)
 
 HIERARCHIES = Kinds(
     "hierarchy",
@@ -55,6 +59,7 @@ HIERARCHIES = Kinds(
                     "number of intervals at each level; their edges are read from the data and so tell about it",
                 ),
                 Field("start", Amount(), "where an interval begins", default="0"),
+                *_TAILS,
             ),
             short="widths",
             exactly_one=(("widths",), ("quantiles",)),
@@ -67,6 +72,7 @@ HIERARCHIES = Kinds(
             (
                 Field("edges", Either((Choice(tuple(BRACKETS)), _EDGES)), "the edges, or the name of known ones"),
                 Field("levels", ListOf(_EDGES), "edges for each level, from fine to coarse"),
+                *_TAILS,
             ),
             short="edges",
             exactly_one=(("edges",), ("levels",)),
@@ -142,11 +148,12 @@ HIERARCHIES = Kinds(
         Kind(
             "rounding",
             "Numbers rounded to larger multiples at each level.",
-            (Field("to", ListOf(POSITIVE, order="up"), "the multiples", required=True),),
+            (Field("to", ListOf(POSITIVE, order="up"), "the multiples", required=True), *_TAILS),
             short="to",
             types=NUMERIC,
             example="{rounding: [10, 100]}",
         ),
+        Kind("withhold", "Keep the value, or withhold it altogether.", example="withhold"),
         Kind(
             "like",
             "The hierarchy of another column of this table.",

@@ -75,6 +75,7 @@ MASKS = Kinds(
             (
                 Field("vault", File(must_exist=False), "the vault's file", required=True),
                 _KEY,
+                _DOMAIN,
                 Field("length", Whole(4, 64), "characters of a token", default="12"),
                 Field("prefix", Text(), "text before each token", default="none"),
             ),
@@ -120,7 +121,11 @@ MASKS = Kinds(
         Kind(
             "format_preserving",
             "A keyed pseudonym of the same form: digits stay digits, letters letters, separators stay.",
-            (_KEY, _DOMAIN),
+            (
+                _KEY,
+                _DOMAIN,
+                Field("check", Choice(("luhn",)), "keep the check digit of card numbers right", default="no check"),
+            ),
             short="key",
             types=("text", "integer"),
             example="{format_preserving: {key: people}}",
