@@ -6,7 +6,7 @@ cases and its epsilon is the logarithm of a small fraction.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import ClassVar
@@ -26,27 +26,8 @@ from deniable.localdp.protocol import (
     support_variance,
 )
 
-Instruction = Callable[[int], int]
-
-
-def say_yes(_truth: int) -> int:
-    """Answer yes whatever the truth."""
-    return 1
-
-
-def say_no(_truth: int) -> int:
-    """Answer no whatever the truth."""
-    return 0
-
-
-def say_truth(truth: int) -> int:
-    """Answer truthfully."""
-    return truth
-
-
-def say_opposite(truth: int) -> int:
-    """Answer the opposite of the truth."""
-    return 1 - truth
+TELL = {"yes": (1, 1), "no": (0, 0), "truth": (0, 1), "opposite": (1, 0)}
+"""What each instruction answers under a true no and a true yes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,18 +44,21 @@ class CoinDesign:
     """
 
     name: ClassVar[str] = "coins"
-    instructions: tuple[Instruction, ...]
+    instructions: tuple[str, ...]
     domain: ClassVar[int] = 2
     layout: ClassVar[Layout] = (Whole("answer", 2),)
 
     def __post_init__(self) -> None:
+        for word in self.instructions:
+            if word not in TELL:
+                raise ParameterError("an instruction is unknown", expected=f"One of {', '.join(TELL)}")
         if not self.q < self.p:
             raise ParameterError("the instructions tell nothing about the truth", expected="Some truthful instruction")
         if self.q == 0 or self.p == 1:
             raise ParameterError("an answer would prove the truth", expected="Both answers possible under either truth")
 
     def _yes(self, truth: int) -> Fraction:
-        return Fraction(sum(tell(truth) for tell in self.instructions), len(self.instructions))
+        return Fraction(sum(TELL[word][truth] for word in self.instructions), len(self.instructions))
 
     @property
     def p(self) -> Fraction:
@@ -93,7 +77,7 @@ class CoinDesign:
 
     def respond(self, answers: Answers, draw: NDArray[np.int64]) -> NDArray[np.int64]:
         """Follow the drawn instructions."""
-        told = np.array([[tell(0), tell(1)] for tell in self.instructions], dtype=np.int64)
+        told = np.array([TELL[word] for word in self.instructions], dtype=np.int64)
         return told[draw, answers]
 
     def randomize(self, answers: Answers, entropy: Entropy = SYSTEM) -> Responses:
@@ -124,16 +108,16 @@ class CoinDesign:
 
 def two_coins() -> CoinDesign:
     """Tails: tell the truth. Heads: a second coin answers. epsilon = ln 3."""
-    return CoinDesign((say_truth, say_truth, say_yes, say_no))
+    return CoinDesign(("truth", "truth", "yes", "no"))
 
 
 def three_envelopes() -> CoinDesign:
     """Draw one of three envelopes: "yes", "no", "tell the truth". epsilon = ln 2."""
-    return CoinDesign((say_yes, say_no, say_truth))
+    return CoinDesign(("yes", "no", "truth"))
 
 
 def warner(truth: int = 2, lie: int = 1) -> CoinDesign:
     """Warner 1965: tell the truth with probability truth / (truth + lie), else lie. epsilon = ln(truth / lie)."""
     if not 0 < lie < truth <= 1000:
         raise ParameterError(f"{truth} truths to {lie} lies", expected="More truths than lies, and some lies")
-    return CoinDesign((say_truth,) * truth + (say_opposite,) * lie)
+    return CoinDesign(("truth",) * truth + ("opposite",) * lie)

@@ -1,0 +1,244 @@
+"""A survey as its steward writes it: questions, types and epsilons in one YAML file, each mistake with its line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from deniable.errors import DeniableError, PolicyError
+from deniable.localdp import wire
+from deniable.localdp.choose import choose, choose_numeric
+from deniable.localdp.coins import three_envelopes, two_coins
+from deniable.localdp.direct import Direct
+from deniable.localdp.hadamard import Hadamard
+from deniable.localdp.hashing import LocalHashing
+from deniable.localdp.numeric.laplace import BoundedLaplace
+from deniable.localdp.numeric.scale import Scale
+from deniable.localdp.numeric.window import Window
+from deniable.localdp.sketch import HadamardSketch
+from deniable.localdp.subset import Subset
+from deniable.localdp.survey.grammar import SURVEY
+from deniable.localdp.unary import Unary
+from deniable.policy.checking import Checker
+from deniable.policy.mistakes import Mistakes
+from deniable.policy.plain import Section
+from deniable.policy.reading import MOST_BYTES, tree
+
+EXPECTED_RESPONDENTS = 1000  # only for choosing among protocols; their order does not depend on it
+NEEDS = {"choice": "options", "several": "options", "number": "between"}
+BELONGS = {"options": ("choice", "several"), "between": ("number",), "words": ("word",), "step": ("number",)}
+COINS: dict[str, tuple[Callable[[], Any], Fraction]] = {
+    "two-coins": (two_coins, Fraction(3)),
+    "three-envelopes": (three_envelopes, Fraction(2)),
+}
+CATEGORICAL: dict[str, Callable[[int, Fraction], Any]] = {
+    "k-ary": Direct.calibrated,
+    "unary": Unary.optimized,
+    "hashing": LocalHashing.calibrated,
+    "hadamard": Hadamard.calibrated,
+    "subset": Subset.calibrated,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One question and the protocols, one for each part of its answer, that randomize it."""
+
+    name: str
+    ask: str
+    type: str
+    epsilon: Fraction
+    parts: tuple[Any, ...]
+    options: tuple[str, ...] = ()
+    scale: Scale | None = None
+    unit: str = ""
+    wanted: str = "mean"
+    words: tuple[str, ...] = ()
+    help: str = ""
+
+    def described(self) -> dict[str, Any]:
+        """The question as clients read it."""
+        shown: dict[str, Any] = {"name": self.name, "ask": self.ask, "type": self.type, "help": self.help}
+        shown |= {"epsilon": float(self.epsilon), "parts": [wire.recipe(part) for part in self.parts]}
+        if self.scale:
+            ends = {"lower": float(self.scale.lower), "upper": float(self.scale.upper)}
+            shown |= ends | {"steps": self.scale.steps, "step": float(self.scale.step), "unit": self.unit}
+        return shown | ({"options": list(self.options)} if self.options else {})
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """A checked survey. `identity` changes whenever anything changes that a response depends on."""
+
+    name: str
+    title: str
+    questions: tuple[Question, ...]
+    about: str = ""
+    contact: str = ""
+    invited: bool = False
+    most_answers: int = 3
+    period: str = ""
+    allowance: Fraction | None = None
+
+    @property
+    def epsilon(self) -> Fraction:
+        """What one respondent's answers tell together: epsilons of questions add up."""
+        return sum((question.epsilon for question in self.questions), Fraction(0))
+
+    @property
+    def identity(self) -> str:
+        """The name and a digest of the questions with their exact recipes."""
+        asked = [question.described() for question in self.questions]
+        digest = sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
+        return f"{self.name}-{digest[:12]}"
+
+    def described(self) -> dict[str, Any]:
+        """The survey as clients read it."""
+        return {
+            "format": wire.FORMAT,
+            "survey": self.identity,
+            "title": self.title,
+            "about": self.about,
+            "contact": self.contact,
+            "invited": self.invited,
+            "epsilon": float(self.epsilon),
+            "period": self.period,
+            "allowance": float(self.allowance if self.allowance is not None else self.epsilon),
+            "most_answers": self.most_answers,
+            "questions": [question.described() for question in self.questions],
+        }
+
+    def question(self, name: str) -> Question | None:
+        """The question of that name, or None."""
+        return next((question for question in self.questions if question.name == name), None)
+
+
+def read(path: Path) -> Survey:
+    """The survey in a file."""
+    try:
+        raw = path.read_bytes()[: MOST_BYTES + 1]
+        return parse(raw.decode("utf-8-sig"), str(path))
+    except OSError as failure:
+        raise PolicyError(f"the survey '{path}' cannot be read: {failure.strerror}") from None
+    except UnicodeDecodeError:
+        raise PolicyError(f"the survey '{path}' is not UTF-8", remedy="Save it as UTF-8 text") from None
+
+
+def parse(text: str, source: str = "survey") -> Survey:
+    """The survey in a text, or one PolicyError that lists every mistake with its line."""
+    mistakes = Mistakes(source)
+    root = tree(text, mistakes)
+    found = Checker(mistakes).check(SURVEY, root, "the survey") if root is not None else None
+    mistakes.check()
+    entry = Section(found)
+    named = entry.section("questions")
+    shares = _epsilons(entry, named, mistakes)
+    mistakes.check()
+    questions = tuple(_question(name, named.section(name), shares[name], mistakes) for name in named)
+    mistakes.check()
+    return Survey(
+        entry.get("survey", ""),
+        entry.get("title", ""),
+        tuple(question for question in questions if question is not None),
+        entry.get("about", ""),
+        entry.get("contact", ""),
+        entry.get("respondents", "anyone") == "invited",
+        entry.get("most_answers", 3),
+        entry.get("period", ""),
+        entry.get("allowance", None),
+    )
+
+
+def _epsilons(entry: Section, named: Section, mistakes: Mistakes) -> dict[str, Fraction]:
+    """Each question's own epsilon, and even parts of what is left of the survey's for the others."""
+    own = {name: named.section(name).get("epsilon", None) for name in named}
+    for name in named:
+        method = named.section(name).get("method", "")
+        if method in COINS:  # a design by hand brings its epsilon along, rounded up: ln 3 and ln 2
+            own[name] = Fraction(1099, 1000) if method == "two-coins" else Fraction(694, 1000)
+    open_ = [name for name, epsilon in own.items() if epsilon is None]
+    if not open_:
+        return {name: epsilon for name, epsilon in own.items() if epsilon is not None}
+    total = entry.get("epsilon", None)
+    left = (total or Fraction(0)) - sum((epsilon for epsilon in own.values() if epsilon is not None), Fraction(0))
+    if total is None or left <= 0:
+        trouble = "have no epsilon" if total is None else "are left without any epsilon"
+        mistakes.add(named.place, f"questions {', '.join(open_)} {trouble}", "An epsilon for each, or a larger total")
+        return {}
+    return {name: epsilon if epsilon is not None else left / len(open_) for name, epsilon in own.items()}
+
+
+def _question(name: str, entry: Section, epsilon: Fraction, mistakes: Mistakes) -> Question | None:
+    kind = entry.get("type", "")
+    if not _fitting(name, kind, entry, mistakes):
+        return None
+    try:
+        ends = entry.get("between", ())
+        scale = Scale.between(ends[0], ends[1], entry.get("step", 1)) if kind == "number" else None
+        options = ("no", "yes") if kind == "yes-no" else entry.get("options", ())
+        parts = _parts(kind, entry, options, scale, epsilon)
+    except DeniableError as refusal:
+        mistakes.add(entry.place, f"question '{name}': {refusal.happened}", refusal.expected, refusal.remedy)
+        return None
+    return Question(
+        name,
+        entry.get("ask", ""),
+        kind,
+        epsilon,
+        parts,
+        options,
+        scale,
+        entry.get("unit", ""),
+        entry.get("wanted", "mean"),
+        tuple(word.strip().lower() for word in entry.get("words", ())),
+        entry.get("help", ""),
+    )
+
+
+def _fitting(name: str, kind: str, entry: Section, mistakes: Mistakes) -> bool:
+    """Whether a question has what its type needs, and nothing that belongs to another type."""
+    before = len(mistakes.found)
+    if kind in NEEDS and NEEDS[kind] not in entry:
+        mistakes.add(entry.place, f"question '{name}' lacks '{NEEDS[kind]}'", f"A question of type {kind} needs it")
+    for key, kinds in BELONGS.items():
+        if key in entry and kind not in kinds:
+            only = f"That belongs to type {' or '.join(kinds)}"
+            mistakes.add(entry.place_of(key), f"question '{name}' of type {kind} has '{key}'", only)
+    method = entry.get("method", "best")
+    allowed = {
+        "yes-no": ("best", "k-ary", *COINS),
+        "choice": ("best", *CATEGORICAL),
+        "number": ("best", "laplace"),
+    }.get(kind, ("best",))
+    if method not in allowed:
+        known = f"Known for it: {', '.join(allowed)}"
+        mistakes.add(entry.place_of("method"), f"question '{name}' of type {kind} has method {method}", known)
+    return len(mistakes.found) == before
+
+
+def _parts(
+    kind: str, entry: Section, options: tuple[str, ...], scale: Scale | None, epsilon: Fraction
+) -> tuple[Any, ...]:
+    """The protocols of a question: one for each option where several may be chosen, else one."""
+    method = entry.get("method", "best")
+    if kind == "several":
+        return tuple(Direct.calibrated(2, epsilon / len(options)) for _ in options)
+    if kind == "word":
+        return (HadamardSketch.calibrated(epsilon),)
+    if scale is not None:
+        return (_numeric(scale, method, entry.get("wanted", "mean"), epsilon),)
+    if method in COINS:
+        return (COINS[method][0](),)
+    make = CATEGORICAL.get(method)
+    return (make(len(options), epsilon) if make else choose(len(options), epsilon, EXPECTED_RESPONDENTS).protocol,)
+
+
+def _numeric(scale: Scale, method: str, wanted: str, epsilon: Fraction) -> Any:
+    if method == "laplace":
+        return BoundedLaplace.calibrated(scale, epsilon)
+    return Window.square_wave(scale, epsilon) if wanted == "distribution" else choose_numeric(scale, epsilon)[1]

@@ -1,0 +1,187 @@
+"""What a survey found: estimates with intervals for every question, and the privacy that was kept."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from deniable.errors import DataError, ParameterError, nearest
+from deniable.localdp import wire
+from deniable.localdp.comparison import Difference, compare_means, compare_shares
+from deniable.localdp.consistency import norm_sub
+from deniable.localdp.layout import Responses
+from deniable.localdp.numeric.distribution import distribution
+from deniable.localdp.numeric.scale import Mean, mean_of
+from deniable.localdp.numeric.window import Window
+from deniable.localdp.protocol import Frequencies
+from deniable.localdp.shuffle import Amplified, amplify
+from deniable.localdp.survey.definition import Question, Survey
+
+Body = dict[str, list[Any]]
+BINS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """The estimated share of one answer: unbiased with its interval, and made consistent with the others."""
+
+    answer: str
+    share: float
+    low: float
+    high: float
+    consistent: float
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What was found on one question. A number has a mean, and a distribution where that was wanted."""
+
+    question: str
+    ask: str
+    type: str
+    epsilon: float
+    responses: int
+    shares: tuple[Share, ...] = ()
+    mean: Mean | None = None
+    unit: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """The findings of a survey, with the local epsilon and what a shuffled batch makes of it centrally."""
+
+    survey: str
+    title: str
+    responses: int
+    confidence: float
+    local_epsilon: float
+    amplified: Amplified | None
+    findings: tuple[Found, ...]
+
+
+def results(survey: Survey, bodies: Iterable[str], confidence: float = 0.95, delta: float = 1e-8) -> Results:
+    """Estimates from all stored responses."""
+    read = [json.loads(body) for body in bodies]
+    findings = tuple(found(question, read, confidence) for question in survey.questions)
+    local = float(survey.epsilon)
+    amplified = amplify(local, len(read), delta) if read else None
+    return Results(survey.identity, survey.title, len(read), confidence, local, amplified, findings)
+
+
+def found(question: Question, bodies: list[Body], confidence: float) -> Found:
+    """What the responses to one question say."""
+    told = [body[question.name] for body in bodies if question.name in body]
+    start = (question.name, question.ask, question.type, float(question.epsilon), len(told))
+    if not told:
+        return Found(*start)
+    if question.scale is not None:
+        return _number(question, told, start)
+    if question.type == "several":
+        each = [_frequencies(question, told, part) for part in range(len(question.parts))]
+        yes = Frequencies(np.array([f.counts[1] for f in each]), np.array([f.variances[1] for f in each]), len(told))
+        return Found(*start, shares=_shares(question.options, yes, confidence, exclusive=False))
+    labels = question.words if question.type == "word" else question.options
+    if not labels:
+        return Found(*start)
+    return Found(*start, shares=_shares(labels, _frequencies(question, told, 0), confidence, question.type != "word"))
+
+
+def _columns(question: Question, told: list[list[Any]], part: int) -> Responses:
+    return wire.from_json(question.parts[part].layout, [parts[part] for parts in told])
+
+
+def _frequencies(question: Question, told: list[list[Any]], part: int) -> Frequencies:
+    protocol, columns = question.parts[part], _columns(question, told, part)
+    tally = protocol.tally(columns)
+    if question.type == "word":
+        return protocol.estimate(tally, len(told), question.words)  # type: ignore[no-any-return]
+    return protocol.estimate(tally, len(told))  # type: ignore[no-any-return]
+
+
+def _shares(
+    labels: tuple[str, ...], counts: Frequencies, confidence: float, exclusive: bool = True
+) -> tuple[Share, ...]:
+    """Shares with intervals for the population that respondents stand for: noise and luck of the draw together."""
+    n = counts.responses
+    held = np.clip(counts.shares, 0, 1)
+    whole = Frequencies(counts.counts, counts.variances + n * held * (1 - held), n)
+    low, high = (end / n for end in whole.interval(confidence))
+    consistent = norm_sub(counts.shares, 1.0) if exclusive else held
+    columns = zip(labels, counts.shares, low, high, consistent, strict=True)
+    return tuple(Share(name, *(float(value) for value in row)) for name, *row in columns)
+
+
+def _number(question: Question, told: list[list[Any]], start: tuple[str, str, str, float, int]) -> Found:
+    protocol, columns = question.parts[0], _columns(question, told, 0)
+    mean, shares = mean_of(protocol, columns), tuple[Share, ...]()
+    if question.wanted == "distribution" and isinstance(protocol, Window):
+        shares = _bins(protocol, columns)
+    return Found(*start, shares=shares, mean=mean, unit=question.unit)
+
+
+def _bins(protocol: Window, columns: Responses) -> tuple[Share, ...]:
+    """The distribution in equal parts of the scale. Maximum likelihood gives no interval: the ends repeat the share."""
+    bins = min(BINS, protocol.scale.steps)
+    found_shares = distribution(protocol, columns, bins)
+    ends = protocol.scale.value_of(np.arange(bins + 1) * protocol.scale.steps / bins)
+    labels = [f"{low:g} to {high:g}" for low, high in pairwise(ends.tolist())]
+    return tuple(Share(label, *[float(share)] * 4) for label, share in zip(labels, found_shares, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Contrast:
+    """How a question's answer differs between those who *told* one thing and those who told another."""
+
+    question: str
+    answer: str
+    between: tuple[str, str]
+    difference: Difference
+
+
+def contrast(survey: Survey, bodies: Iterable[str], by: str, of: str) -> tuple[Contrast, ...]:
+    """Compare the answers to one question between the first two groups that another question forms.
+
+    Groups are formed by what respondents *told*, which is itself randomized. That dilutes differences and never
+    invents them: where the two answers are unrelated, all told groups have one distribution and the tests keep their
+    level.
+    """
+    grouping, outcome = (_known(survey, name) for name in (by, of))
+    if grouping.parts[0].name not in ("k-ary", "coins") or len(grouping.parts) > 1:
+        raise ParameterError(f"'{by}' does not form groups", expected="A yes-no or choice question randomized k-ary")
+    groups: dict[int, list[Body]] = {}
+    for body in map(json.loads, bodies):
+        if by in body and of in body:
+            groups.setdefault(body[by][0][0], []).append(body)
+    if len(groups) < 2:
+        raise DataError("there are not two groups to compare", remedy="Collect more responses")
+    (one, first), (two, second) = sorted(groups.items())[:2]
+    return _contrasts(outcome, first, second, (grouping.options[one], grouping.options[two]))
+
+
+def _contrasts(
+    outcome: Question, first: list[Body], second: list[Body], between: tuple[str, str]
+) -> tuple[Contrast, ...]:
+    told = [[body[outcome.name] for body in group] for group in (first, second)]
+    if outcome.scale is not None:
+        means = [mean_of(outcome.parts[0], _columns(outcome, group, 0)) for group in told]
+        return (Contrast(outcome.name, "mean", between, compare_means(*means)),)
+    labels = outcome.words if outcome.type == "word" else outcome.options
+    differences = compare_shares(*(_frequencies(outcome, group, 0) for group in told))
+    return tuple(Contrast(outcome.name, a, between, d) for a, d in zip(labels, differences, strict=False))
+
+
+def _known(survey: Survey, name: str) -> Question:
+    question = survey.question(name)
+    if question is None:
+        names = [question.name for question in survey.questions]
+        raise ParameterError(
+            f"the survey has no question '{name}'",
+            expected=f"It has: {', '.join(names)}",
+            remedy=nearest(name, names),
+        )
+    return question
