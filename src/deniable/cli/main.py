@@ -8,13 +8,14 @@ from typing import Annotated
 import typer
 
 from deniable import __version__
-from deniable.cli import policy, query, release, world
+from deniable.cli import demo, policy, query, release, world
 from deniable.cli.screen import refuse
 from deniable.errors import DeniableError, InternalError
 
 EPILOG = "Exit codes: 0 done, 2 refused by policy or bad input, 3 a bug of ours."
 
 app = typer.Typer(name="deniable", no_args_is_help=True, rich_markup_mode="rich", epilog=EPILOG)
+app.command(name="demo")(demo.demo)
 app.command(name="query", epilog=query.EXAMPLES)(query.query)
 app.add_typer(policy.app, name="policy")
 app.add_typer(release.app, name="release")
