@@ -54,13 +54,15 @@ class Limits:
 def probe(limits: Limits) -> Any:
     """A connection for finding out what declared files hold."""
     with refusals():
-        return duckdb.connect(":memory:", config=limits.config())
+        connection = duckdb.connect(":memory:", config=limits.config())
+        connection.execute("SET enable_progress_bar = false")  # interactive Python would print it among results
+        return connection
 
 
 def sealed(limits: Limits, paths: Iterable[Path], databases: Mapping[str, Path]) -> Any:
     """A connection that reaches the given files and databases (by alias, read-only), and nothing else."""
     with refusals():
-        connection = duckdb.connect(":memory:", config=limits.config())
+        connection = probe(limits)
         connection.execute("SET TimeZone = 'UTC'")
         for alias, path in databases.items():
             connection.execute(f"ATTACH {literal(path)} AS {quote(alias)} (READ_ONLY)")
