@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from deniable import __version__
-from deniable.cli import demo, policy, query, release, world
+from deniable.cli import demo, key, mask, policy, query, release, scan, world
 from deniable.cli.screen import refuse
 from deniable.errors import DeniableError, InternalError
 
@@ -17,6 +17,10 @@ EPILOG = "Exit codes: 0 done, 2 refused by policy or bad input, 3 a bug of ours.
 app = typer.Typer(name="deniable", no_args_is_help=True, rich_markup_mode="rich", epilog=EPILOG)
 app.command(name="demo")(demo.demo)
 app.command(name="query", epilog=query.EXAMPLES)(query.query)
+app.command(name="mask", epilog=mask.EXAMPLES)(mask.mask)
+app.command(name="scan", epilog=scan.EXAMPLES)(scan.scan)
+app.add_typer(key.app, name="key")
+app.add_typer(key.vault_app, name="vault")
 app.add_typer(policy.app, name="policy")
 app.add_typer(release.app, name="release")
 app.add_typer(world.app, name="world")

@@ -60,7 +60,13 @@ def join_classes(plans: Mapping[str, TablePlan]) -> tuple[tuple[tuple[str, str],
 
 def _class(spec: Spec) -> tuple[object, ...]:
     options = spec.options
-    return (spec.kind, options["key"], options.get("domain", options["key"]), options.get("length"), options.get("vault"))
+    return (
+        spec.kind,
+        options["key"],
+        options.get("domain", options["key"]),
+        options.get("length"),
+        options.get("vault"),
+    )
 
 
 def check_joins(engine: Engine, plans: Mapping[str, TablePlan], released: Mapping[str, str]) -> tuple[JoinCheck, ...]:

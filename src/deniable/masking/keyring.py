@@ -89,20 +89,18 @@ def store(key: Key, path: Path) -> Path:
     return path
 
 
-def rotate(name: str, directory: Path) -> tuple[Key, Key, Path]:
-    """Put a new key in the place of an old one, which is kept beside it as NAME.1.key, NAME.2.key ...
+def replace(new: Key, directory: Path) -> Path:
+    """Put a new key in the place of the one of its name, which is kept beside it as NAME.1.key, NAME.2.key ...
 
     The old key is linked to its new name before the new key takes its place, so at no moment is either lost.
     """
-    path = directory / (keys.check_name(name) + SUFFIX)
-    old = Keyring(directory=directory).open(name)
-    number = 1 + sum(1 for _ in directory.glob(f"{name}.*{SUFFIX}"))
-    kept = directory / f"{name}.{number}{SUFFIX}"
-    new = keys.generate(name)
-    fresh = store(new, directory / f".{name}.{os.getpid()}.new")
+    path = directory / (new.name + SUFFIX)
+    number = 1 + sum(1 for _ in directory.glob(f"{new.name}.*{SUFFIX}"))
+    kept = directory / f"{new.name}.{number}{SUFFIX}"
+    fresh = store(new, directory / f".{new.name}.{os.getpid()}.new")
     os.link(path, kept)
     os.replace(fresh, path)
-    return old, new, kept
+    return kept
 
 
 def _read(place: str) -> str:

@@ -125,7 +125,11 @@ def _arrow_batches(files: list[Path]) -> Iterator[pa.RecordBatch]:
 
 def _batch(table: pa.Table) -> pa.RecordBatch:
     whole = table.combine_chunks().to_batches()
-    return whole[0] if whole else pa.RecordBatch.from_arrays([pa.array([], f.type) for f in table.schema], schema=table.schema)
+    return (
+        whole[0]
+        if whole
+        else pa.RecordBatch.from_arrays([pa.array([], f.type) for f in table.schema], schema=table.schema)
+    )
 
 
 def schema_of(engine: Engine, table: str, plan: TablePlan) -> pa.Schema:

@@ -1,7 +1,7 @@
 """Masks that put something else in a value's place: redact, nullify, constant, and regular expressions.
 
 None of them needs a key. What they leave standing (a first letter, a last digit, a length) is left to everybody, so a
-value that a pattern does not fit is not passed through by the presets: it is redacted, and the journey counts it.
+value that a pattern does not fit is not passed through by the presets: it is redacted.
 """
 
 from __future__ import annotations

@@ -203,7 +203,11 @@ class Writer:
                 return self._varint(len(value)) + bytes(value)
             case 9 | 10:
                 inner, items = value
-                head = bytes([len(items) << 4 | inner]) if len(items) < 15 else bytes([0xF0 | inner]) + self._varint(len(items))
+                head = (
+                    bytes([len(items) << 4 | inner])
+                    if len(items) < 15
+                    else bytes([0xF0 | inner]) + self._varint(len(items))
+                )
                 return head + b"".join(self.value(inner, item) for item in items)
             case 11:
                 left, right, pairs = value

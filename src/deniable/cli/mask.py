@@ -1,0 +1,76 @@
+"""`deniable mask`: a pseudonymized or Safe Harbor release of one table or of all of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from deniable.cli.screen import JsonFlag, emit, progress
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+EXAMPLES = (
+    "Examples: deniable mask people.csv --policy hr.yaml -o out.parquet  |  "
+    "deniable mask --policy clinic.yaml -o released/ --mode safe-harbor"
+)
+
+
+def mask(
+    policy: Annotated[Path, typer.Option("--policy", "-p", help="The policy file.", show_default=False)],
+    out: Annotated[Path, typer.Option("--out", "-o", help="A .parquet, .csv or .arrow file; a folder for all tables.")],
+    source: Annotated[
+        str | None, typer.Argument(help="The table's file; without it, all tables of the policy.", show_default=False)
+    ] = None,
+    table: Annotated[str | None, typer.Option(help="Which table of the policy the file is.")] = None,
+    mode: Annotated[
+        str, typer.Option(help="pseudonymize, or safe-harbor (all 18 identifiers removed).")
+    ] = "pseudonymize",
+    key: Annotated[
+        list[str] | None,
+        typer.Option(help="Where a key is: NAME=file:PATH, NAME=env:VARIABLE or NAME=command:PROGRAM."),
+    ] = None,
+    columns: Annotated[str | None, typer.Option(help="Release only these columns, separated by commas.")] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Start over instead of continuing a killed run.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Mask identifiers as the policy says, keep joins working, and state plainly what remains.
+
+    Columns that the policy does not declare are not released. A run that was killed goes on where it was.
+    """
+    from deniable.curator import masking
+
+    only = None if columns is None else [name.strip() for name in columns.split(",")]
+    request = masking.request_for(policy, source, table, out, mode=mode, keys=key or (), columns=only, fresh=fresh)
+    with progress("Masking") as told:
+        report = masking.mask(request, told)
+    emit(report, as_json, lambda console: _show(console, report))
+
+
+def _show(console: Console, report: dict[str, Any]) -> None:
+    for name, table in report["tables"].items():
+        console.print(f"{name}: {table['rows']} rows written to {table['output']}", markup=False)
+        for column, described in table["masks"].items():
+            console.print(f"  {column}: {described}", markup=False)
+        if table["withheld"]:
+            console.print(f"  not released: {', '.join(table['withheld'])}", markup=False)
+        for column, probability in table["token_collision_probability"].items():
+            console.print(
+                f"  two values of {column} share a token with probability {probability:.1e} at most", markup=False
+            )
+        console.print(f"No formal guarantee: {table['guarantee']}.", markup=False)
+        for attack in table["remaining_attacks"]:
+            console.print(f"  remains: {attack}", markup=False)
+    _show_checks(console, report)
+
+
+def _show_checks(console: Console, report: dict[str, Any]) -> None:
+    for join in report["joins"]:
+        console.print(
+            f"{join['left']} and {join['right']} share {join['shared_after']} values, as before masking.", markup=False
+        )
+    for line in report["safe_harbor"]:
+        columns = ", ".join(f"{column} {how}" for column, how in line["columns"].items())
+        console.print(f"  ({line['category']}) {line['name']}: {line['status']}. {columns}", markup=False)
