@@ -41,7 +41,13 @@ def round_down(value: Fraction, digits: int = 12) -> Fraction:
 
 
 def above(value: Decimal, digits: int = 12) -> Fraction:
-    """A computed number, widened by the guard, as a rational not below the true one; never below 0."""
+    """A computed number, widened by the guard, as a rational not below the true one; never below 0.
+
+    Numbers nearer to 0 than the guard are replaced by it: the tail of a Gaussian may have millions of leading zeros,
+    which a fraction would write out.
+    """
+    if abs(value) < decimal(GUARD):
+        return 2 * GUARD
     return round_up(max(Fraction(value) * (1 + GUARD) + GUARD, Fraction(0)), digits)
 
 
