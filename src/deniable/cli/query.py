@@ -100,8 +100,9 @@ def _explained(console: Console, told: dict[str, Any]) -> None:
         table.add_column(name)
     for row in told["aggregates"]:
         for part in row["measurements"]:
-            table.add_row(row["aggregate"], row["keys"], part["measures"], part["mechanism"],
-                          "" if part["scale"] is None else f"{part['scale']:,.4g}", f"{part['error']:,.4g}", part["share"])  # fmt: skip
+            scale = "" if part["scale"] is None else f"{part['scale']:,.4g}"
+            shown = (part["measures"], part["mechanism"], scale, f"{part['error']:,.4g}", part["share"])
+            table.add_row(row["aggregate"], row["keys"], *shown)
     console.print(table)
     for text in told["statements"]:
         console.print("Will run: " + text, style="dim", markup=False)

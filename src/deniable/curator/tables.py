@@ -1,4 +1,4 @@
-"""The policy's tables at an engine: attached when they are first needed, and public ones described by their own columns."""
+"""The policy's tables at an engine: attached when first needed; public ones are described by their own columns."""
 
 from __future__ import annotations
 

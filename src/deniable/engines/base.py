@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, runtime_checkable
 
 from deniable.policy.schema import ColumnType, TableSchema
 
@@ -66,7 +66,7 @@ class CsvDialect:
 class Engine(Protocol):
     """Reads declared sources, runs SQL of our own making, writes files."""
 
-    dialect: str
+    dialect: ClassVar[str]
     """The name by which the SQL renderer knows this engine's language."""
 
     def attach(

@@ -48,8 +48,8 @@ def finished(
             floor = 0 if nonnegative else None
             return _integers(noisy[0], noisy[0] - reach[0], noisy[0] + reach[0], floor)
         case Measure.SUM if recipe.kind is Kind.INTEGER and recipe.step.denominator == 1:
-            step = int(recipe.step)
-            return _integers(noisy[0] * step, (noisy[0] - reach[0]) * step, (noisy[0] + reach[0]) * step, None)
+            whole = int(recipe.step)
+            return _integers(noisy[0] * whole, (noisy[0] - reach[0]) * whole, (noisy[0] + reach[0]) * whole, None)
         case Measure.SUM:
             step = float(recipe.step)
             return _decimals(noisy[0] * step, (noisy[0] - reach[0]) * step, (noisy[0] + reach[0]) * step)

@@ -129,12 +129,16 @@ def _bounded_unit(node: Measured, clauses: Clauses) -> PrivacyUnit:
         raise QueryRefused("the privacy unit is the policy's to choose", expected=f"The unit is {unit}")
     if unit.is_row:
         return unit
-    bounds = {}
-    for option, name in (("max_groups_contributed", "max_groups"), ("max_rows_contributed", "max_rows_per_group")):
-        asked, allowed = clauses.options.get(option), getattr(unit, name)
-        if asked is not None:
-            bounds[name] = _natural(asked, option) if allowed is None else min(_natural(asked, option), allowed)
-    return replace(unit, **bounds)
+    groups = _tightened(clauses, "max_groups_contributed", unit.max_groups)
+    rows = _tightened(clauses, "max_rows_contributed", unit.max_rows_per_group)
+    return replace(unit, max_groups=groups, max_rows_per_group=rows)
+
+
+def _tightened(clauses: Clauses, option: str, allowed: int | None) -> int | None:
+    if option not in clauses.options:
+        return allowed
+    asked = _natural(clauses.options[option], option)
+    return asked if allowed is None else min(asked, allowed)
 
 
 def _natural(text: str, name: str) -> int:
@@ -162,12 +166,12 @@ def _draft(node: Measured, places: tuple[int, ...], found: tuple[Measurement, ..
     if unit.is_row:
         limits, groups = Limits(None, multiplicity(node.input), by_row=True), 1
     else:
-        limits, groups = _limits(node, places, keys, unit, found)
+        limits, groups = _limits(places, keys, unit, found)
     return Draft(node, places, keys, limits, found, groups, factor, _reusable(keys, found, limits))
 
 
 def _limits(
-    node: Measured, places: tuple[int, ...], keys: Keys, unit: PrivacyUnit, found: tuple[Measurement, ...]
+    places: tuple[int, ...], keys: Keys, unit: PrivacyUnit, found: tuple[Measurement, ...]
 ) -> tuple[Limits, int]:
     cells = keys.cells if isinstance(keys, PublicKeys) else None
     groups = 1 if not places else unit.max_groups
@@ -296,7 +300,7 @@ def _node(node: Measured, drafts: list[Draft], recipes: dict[str, tuple[Recipe, 
 
 
 def _canonical(relation: Relation, asked: Budget | None, clauses: Clauses) -> str:
-    """A digest of the bound relation and the budget: names, spacing and order of clauses do not matter, meaning does."""
+    """A digest of the bound relation and the budget: spacing and case do not matter, meaning does."""
     options = sorted((k, v) for k, v in clauses.options.items() if k.startswith("max_"))
     return hashlib.sha256(repr((relation, asked, options)).encode()).hexdigest()
 

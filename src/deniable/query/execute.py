@@ -114,9 +114,8 @@ def _measured(
 
 
 def _integers(table: pa.Table, name: str) -> NDArray[np.int64]:
-    return (
-        table.column(name).combine_chunks().cast(pa.int64()).to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
-    )
+    column = table.column(name).combine_chunks().cast(pa.int64()).to_numpy(zero_copy_only=False)
+    return np.asarray(column, dtype=np.int64)
 
 
 def _distinct(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 from typing import Any
 
@@ -44,8 +45,14 @@ def _figure(amount: Fraction) -> str:
 def _relations(relation: Relation) -> list[dict[str, str]]:
     """The way from tables to the answer, from the bottom up, each step with its tag."""
     below = [row for source in inputs(relation) for row in _relations(source)]
-    named = {Scan: "read", Transform: "filter and compute", Join: "join", Union: "union", PerUnit: "summarize each unit",
-             Measured: "measure with noise", PublicSelect: "post-process"}  # fmt: skip
+    named = {
+        Transform: "filter and compute",
+        Join: "join",
+        Union: "union",
+        PerUnit: "summarize each unit",
+        Measured: "measure with noise",
+        PublicSelect: "post-process",
+    }
     what = named.get(type(relation), "nothing")
     if isinstance(relation, Scan):
         what = f"read {relation.table.name}"
@@ -60,7 +67,7 @@ def _step(node: NodePlan, step: Step, confidence: float) -> list[dict[str, Any]]
         rows.append(
             {
                 "aggregate": aggregate.text,
-                "keys": _keys(node, step),
+                "keys": _keys(step),
                 "groups": step.keys.cells if not isinstance(step.keys, PrivateKeys) else None,
                 "measurements": [_placed(part, step, confidence) for part in parts],
             }
@@ -120,16 +127,17 @@ def mechanism_name(placed: Placed) -> str:
 
 
 def _scale(placed: Placed) -> float | None:
+    step = float(getattr(placed.measurement, "step", 1))
     match placed.mechanism:
         case LaplaceMechanism(scale):
-            return float(scale * getattr(placed.measurement, "step", 1))
+            return float(scale) * step
         case GaussianMechanism(variance):
-            return float(variance) ** 0.5 * float(getattr(placed.measurement, "step", 1))
+            return math.sqrt(variance) * step
         case _:
             return None
 
 
-def _keys(node: NodePlan, step: Step) -> str:
+def _keys(step: Step) -> str:
     if not step.places:
         return "none: one row for everybody"
     if isinstance(step.keys, PrivateKeys):

@@ -47,7 +47,7 @@ def _table() -> dict[str, Function]:
         Function("ln", 1, 1, rule.smooth(math.log, 1e-300), "ln(NULLIF(greatest({n0}, 0), 0))"),
         Function("least", 1, 9, rule.extreme(min), "least({*})"),
         Function("greatest", 1, 9, rule.extreme(max), "greatest({*})"),
-        Function("clamp", 3, 3, rule.clamp, "(CASE WHEN {0} IS NULL THEN NULL ELSE greatest({1}, least({2}, {0})) END)"),
+        Function("clamp", 3, 3, rule.clamp, "(CASE WHEN {0} IS NOT NULL THEN greatest({1}, least({2}, {0})) END)"),
         Function("eq", 2, 2, rule.comparison, "({0} = {1})"),
         Function("ne", 2, 2, rule.comparison, "({0} <> {1})"),
         Function("lt", 2, 2, rule.comparison, "({0} < {1})"),
@@ -91,7 +91,8 @@ def _table() -> dict[str, Function]:
     listed += [Function(f"part_{part}", 1, 1, rule.part(part), f"extract({part} FROM {{0}})") for part in PARTS]
     for unit in TRUNCATIONS:
         kind = "TIMESTAMP" if unit in ("hour", "minute") else "DATE"
-        listed.append(Function(f"trunc_{unit}", 1, 1, rule.truncation(unit), f"CAST(date_trunc('{unit}', {{0}}) AS {kind})"))
+        template = f"CAST(date_trunc('{unit}', {{0}}) AS {kind})"
+        listed.append(Function(f"trunc_{unit}", 1, 1, rule.truncation(unit), template))
     return {function.name: function for function in listed}
 
 
@@ -105,5 +106,3 @@ def call(name: str, *arguments: Expression) -> Call:
         raise Mismatch(f"takes {function.least} to {function.most} arguments, not {len(arguments)}")
     facts = function.rule(tuple(argument.facts for argument in arguments))
     return Call(name, arguments, facts)
-
-

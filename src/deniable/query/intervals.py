@@ -71,6 +71,8 @@ def _corners(
 
 
 def addition(sign: int) -> Rule:
+    """Sums and differences, of numbers, and of dates with days."""
+
     def rule(facts: tuple[Facts, ...]) -> Facts:
         a, b = facts
         if a.kind is Kind.DATE and b.kind in (Kind.INTEGER, Kind.NULL):
@@ -87,6 +89,7 @@ def addition(sign: int) -> Rule:
 
 
 def multiplication(facts: tuple[Facts, ...]) -> Facts:
+    """Products: the hull of the products of the ends."""
     a, b = facts
     need(NUMERIC, a, b)
     low, high = _corners(lambda x, y: x * y, a, b)
@@ -95,6 +98,7 @@ def multiplication(facts: tuple[Facts, ...]) -> Facts:
 
 
 def division(facts: tuple[Facts, ...]) -> Facts:
+    """Quotients, bounded where the divisor keeps away from zero."""
     a, b = facts
     need(NUMERIC, a, b)
     low: Fraction | None = None
@@ -106,6 +110,7 @@ def division(facts: tuple[Facts, ...]) -> Facts:
 
 
 def modulo(facts: tuple[Facts, ...]) -> Facts:
+    """Remainders, which take the sign of the dividend."""
     a, b = facts
     need(NUMERIC, a, b)
     low: Fraction | None = None
@@ -118,6 +123,8 @@ def modulo(facts: tuple[Facts, ...]) -> Facts:
 
 
 def monotone(op: Callable[[Fraction], Fraction], kind: Kind | None, step: Fraction | None) -> Rule:
+    """A function that keeps the order, applied to both ends."""
+
     def rule(facts: tuple[Facts, ...]) -> Facts:
         a = facts[0]
         need(NUMERIC, *facts)
@@ -129,12 +136,14 @@ def monotone(op: Callable[[Fraction], Fraction], kind: Kind | None, step: Fracti
 
 
 def negation(facts: tuple[Facts, ...]) -> Facts:
+    """The interval mirrored."""
     (a,) = facts
     need(NUMERIC, a)
     return _number(a.kind, None if a.upper is None else -a.upper, None if a.lower is None else -a.lower, a.step, a)
 
 
 def absolute(facts: tuple[Facts, ...]) -> Facts:
+    """The interval folded at zero."""
     (a,) = facts
     need(NUMERIC, a)
     if a.lower is None or a.upper is None:
@@ -162,6 +171,8 @@ def smooth(low_at: Callable[[float], float], least: float | None = None) -> Rule
 
 
 def extreme(pick: Callable[[list[Fraction]], Fraction]) -> Rule:
+    """The least or the greatest of several."""
+
     def rule(facts: tuple[Facts, ...]) -> Facts:
         kind = _one_kind(facts)
         lows = [fact.lower for fact in facts if fact.lower is not None]
@@ -200,6 +211,7 @@ def union(facts: tuple[Facts, ...], nullable: bool = True) -> Facts:
 
 
 def coalesce(facts: tuple[Facts, ...]) -> Facts:
+    """The first that is not null: null only if all may be."""
     return union(facts, nullable=all(fact.nullable for fact in facts))
 
 
@@ -211,26 +223,31 @@ def branches(facts: tuple[Facts, ...]) -> Facts:
 
 
 def comparison(facts: tuple[Facts, ...]) -> Facts:
+    """A comparison of values of one kind."""
     _one_kind(facts)
     return truth(facts)
 
 
 def truth(facts: tuple[Facts, ...]) -> Facts:
+    """A condition; null only where an argument may be."""
     return Facts(Kind.BOOLEAN, public=all(fact.public for fact in facts), nullable=any(fact.nullable for fact in facts))
 
 
 def logic(facts: tuple[Facts, ...]) -> Facts:
+    """A combination of conditions."""
     need((Kind.BOOLEAN,), *facts)
     return truth(facts)
 
 
 def nullif(facts: tuple[Facts, ...]) -> Facts:
+    """The first argument, or null."""
     _one_kind(facts)
     first = facts[0]
     return Facts(first.kind, first.lower, first.upper, first.step, first.domain, True, first.public)
 
 
 def text_test(facts: tuple[Facts, ...]) -> Facts:
+    """A condition on texts."""
     need((Kind.TEXT,), *facts)
     return truth(facts)
 
@@ -247,6 +264,7 @@ def text(count: int) -> Rule:
 
 
 def length(facts: tuple[Facts, ...]) -> Facts:
+    """A length: a whole number without upper bound."""
     need((Kind.TEXT,), *facts)
     return Facts(Kind.INTEGER, step=Fraction(1), public=all(fact.public for fact in facts))
 
@@ -259,6 +277,8 @@ TRUNCATIONS = ("year", "quarter", "month", "week", "day", "hour", "minute")
 
 
 def part(name: str) -> Rule:
+    """A part of a date, such as its month: a whole number from a known range."""
+
     def rule(facts: tuple[Facts, ...]) -> Facts:
         need(TEMPORAL, *facts)
         low, high = PARTS[name]
@@ -268,6 +288,7 @@ def part(name: str) -> Rule:
 
 
 def year(facts: tuple[Facts, ...]) -> Facts:
+    """The year of a date, bounded where the date is."""
     need(TEMPORAL, *facts)
     (a,) = facts
     if a.lower is None or a.upper is None:
@@ -279,6 +300,8 @@ def year(facts: tuple[Facts, ...]) -> Facts:
 
 
 def truncation(unit: str) -> Rule:
+    """A date cut to its month, week or the like: finitely many where the date is bounded."""
+
     def rule(facts: tuple[Facts, ...]) -> Facts:
         need(TEMPORAL, *facts)
         (a,) = facts
@@ -290,6 +313,7 @@ def truncation(unit: str) -> Rule:
 
 
 def clamp(facts: tuple[Facts, ...]) -> Facts:
+    """A value forced between two literals."""
     x, low, high = facts
     kind = _one_kind(facts) if x.kind is not Kind.TEXT else x.kind
     if kind in (Kind.TEXT, Kind.BOOLEAN):
@@ -306,6 +330,8 @@ def clamp(facts: tuple[Facts, ...]) -> Facts:
 
 
 def cast(kind: Kind) -> Rule:
+    """A value read as another kind; what cannot be read so is null."""
+
     def rule(facts: tuple[Facts, ...]) -> Facts:
         (a,) = facts
         keeps = a.kind in NUMERIC and kind in NUMERIC
@@ -320,6 +346,7 @@ def cast(kind: Kind) -> Rule:
 
 
 def day_difference(facts: tuple[Facts, ...]) -> Facts:
+    """Days between two dates."""
     a, b = facts
     need((Kind.DATE,), a, b)
     low, high = _corners(lambda x, y: y - x, a, b)
@@ -327,6 +354,7 @@ def day_difference(facts: tuple[Facts, ...]) -> Facts:
 
 
 def rounded(facts: tuple[Facts, ...]) -> Facts:
+    """A number rounded to places."""
     need(NUMERIC, *facts)
     a = facts[0]
     places = 0
@@ -339,5 +367,3 @@ def rounded(facts: tuple[Facts, ...]) -> Facts:
         return _number(a.kind if places <= 0 else Kind.DECIMAL, None, None, step, a)
     low, high = (a.lower // step) * step, -(-a.upper // step) * step
     return _number(Kind.INTEGER if places <= 0 else a.kind, low, high, step, a)
-
-

@@ -1,4 +1,4 @@
-"""From the parser's aggregates to ours: noisy ones over private rows, exact ones over one unit's rows or public rows."""
+"""From the parser's aggregates to ours: noisy over private rows, exact over one unit's rows or public rows."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from fractions import Fraction
 
 from sqlglot import expressions as exp
 
-from deniable.query.expression import ColumnRef, Expression, Facts, Kind, Literal
+from deniable.query.expression import ColumnRef, Expression, Facts, Kind, Literal, literal
+from deniable.query.functions import call
 from deniable.query.relation import ExactAggregate, Measure, NoisyAggregate, Summary
 from deniable.query.sql.clauses import Clauses
 from deniable.query.sql.expressions import Scope, bind, offset, unknown
@@ -77,7 +78,7 @@ def exact(node: exp.Expression, scope: Scope) -> tuple[ExactAggregate, Facts]:
 
 
 def _exact_facts(measure: Measure, argument: Expression | None) -> Facts:
-    """Averages, minima and maxima of bounded values keep the bounds; counts and sums have no upper bound of their own."""
+    """Averages, minima and maxima of bounded values keep the bounds; counts and sums have none of their own."""
     if argument is None or measure in (Measure.COUNT, Measure.DISTINCT):
         return Facts(Kind.INTEGER, step=Fraction(1), nullable=False)
     facts = argument.facts
@@ -119,9 +120,6 @@ def _argument(node: exp.Expression, measure: Measure, scope: Scope) -> Expressio
         return _ordered(node, node.this, scope)
     argument = bind(node.this, scope)
     if argument.facts.kind is Kind.BOOLEAN:
-        from deniable.query.expression import literal
-        from deniable.query.functions import call
-
         argument = call("case", argument, literal(1), literal(0))
     if not argument.facts.kind.numeric:
         raise scope.refusal(node, f"{measure.upper()} takes a number, not {argument.facts.kind.value}")

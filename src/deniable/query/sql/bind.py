@@ -76,8 +76,11 @@ def statement(text: str, tables: tuple[TableSchema, ...]) -> tuple[Relation, Cla
         raise QueryRefused("the statement is nested too deeply") from None
     if private(relation):
         raise context.scope(()).refusal(
-            parsed[0], "this would release rows of people", expected="Aggregates such as COUNT, SUM, AVG, with GROUP BY",
-            remedy="Aggregate over people, not for each of them")  # fmt: skip
+            parsed[0],
+            "this would release rows of people",
+            expected="Aggregates such as COUNT, SUM, AVG, with GROUP BY",
+            remedy="Aggregate over people, not for each of them",
+        )
     return number(relation), clauses
 
 
@@ -247,8 +250,11 @@ def _join(left: Relation, node: exp.Join, context: Context) -> Relation:
         raise scope.refusal(node, "two tables of the join have one name", remedy="Give one of them another alias")
     if private(right) and not private(left):
         if side == "LEFT":
-            raise scope.refusal(node, "a public table cannot be LEFT JOINed with private rows",
-                                remedy="Write private JOIN public: groups of the public table appear all the same")  # fmt: skip
+            raise scope.refusal(
+                node,
+                "a public table cannot be LEFT JOINed with private rows",
+                remedy="Write private JOIN public: groups of the public table appear all the same",
+            )
         left, right = right, left
     on = _conditions(node, left, right, context)
     by_unit = private(left) and private(right)

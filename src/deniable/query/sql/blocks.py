@@ -228,8 +228,8 @@ def noisy_block(node: exp.Select, block: Grouped, clauses: Clauses) -> Relation:
     fields = tuple(Field(name, known) for name, known in facts.items())
     inner = Measured(block.source, block.keys, block.sets, tuple(found), fields)
     limit, offset = _limits(node, scope)
-    return PublicSelect(inner, items, having, tuple(Field(name, e.facts) for name, e in items), order=order, limit=limit,
-                        offset=offset, distinct=bool(node.args.get("distinct")))  # fmt: skip
+    rest = {"order": order, "limit": limit, "offset": offset, "distinct": bool(node.args.get("distinct"))}
+    return PublicSelect(inner, items, having, _fields(items), **rest)  # type: ignore[arg-type]
 
 
 def _noisy_facts(aggregate: NoisyAggregate) -> Facts:
@@ -259,11 +259,12 @@ def _histogram(node: exp.Select, block: Grouped, scope: Scope) -> tuple[Grouped,
     key = call("clamp", raw, literal(0), literal(bins - 1))
     keys = (*block.keys, (f"k{len(block.keys)}", key))
     marker = exp.Placeholder(this=f"bin:{keys[-1][0]}")
+    start = exp.Mul(this=marker, expression=_literal(width))
     ends = [
-        exp.alias_(exp.Add(this=exp.Mul(this=marker.copy(), expression=_literal(width)), expression=_literal(low)), f"{name}_from"),
-        exp.alias_(exp.Add(this=exp.Mul(this=marker.copy(), expression=_literal(width)), expression=_literal(low + width)), f"{name}_to"),
+        exp.alias_(exp.Add(this=start.copy(), expression=_literal(low)), f"{name}_from"),
+        exp.alias_(exp.Add(this=start.copy(), expression=_literal(low + width)), f"{name}_to"),
         exp.alias_(exp.Count(this=exp.Star()), name),
-    ]  # fmt: skip
+    ]
     changed = node.copy()
     changed.set("expressions", [*changed.expressions[: spots[0]], *ends, *changed.expressions[spots[0] + 1 :]])
     if changed.args.get("order") is None:
@@ -288,8 +289,11 @@ def _bins(node: exp.Expression, scope: Scope) -> tuple[Expression, int]:
     if not isinstance(count, int) or isinstance(count, bool) or not 1 <= count <= 10_000:
         raise scope.refusal(node, "HISTOGRAM takes a literal number of bins between 1 and 10,000")
     if not argument.facts.bounded or not argument.facts.kind.numeric:
-        raise scope.refusal(node, "HISTOGRAM takes a number with public bounds",
-                            remedy="Declare bounds in the policy, or write HISTOGRAM(CLAMP(x, 0, 100), 10)")  # fmt: skip
+        raise scope.refusal(
+            node,
+            "HISTOGRAM takes a number with public bounds",
+            remedy="Declare bounds in the policy, or write HISTOGRAM(CLAMP(x, 0, 100), 10)",
+        )
     return argument, count
 
 

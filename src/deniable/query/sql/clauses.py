@@ -63,7 +63,7 @@ def place_at(text: str, offset: int) -> Place:
 
 def refuse(text: str, offset: int, happened: str, **rest: str) -> QueryRefused:
     """A refusal that points into the statement."""
-    return QueryRefused(happened, place=place_at(text, offset), **rest)  # type: ignore[arg-type]
+    return QueryRefused(happened, place=place_at(text, offset), **rest)
 
 
 def tokens_of(text: str) -> list[Token]:
@@ -189,7 +189,7 @@ def _per_group(text: str, tokens: list[Token]) -> tuple[str, dict[int, tuple[Fra
             callers.pop()
         elif token.text.lower() == "contribution_bounds_per_group" and callers:
             end = _closing(tokens, i + 2) if i + 2 < len(tokens) else -1
-            numbers = _bounds(text, tokens[i + 3 : end]) if end > 0 and tokens[i + 1].text == "=>" else None
+            numbers = _bounds(tokens[i + 3 : end]) if end > 0 and tokens[i + 1].text == "=>" else None
             if numbers is None or tokens[i - 1].text != ",":
                 raise refuse(text, token.start, "contribution_bounds_per_group is not written as it should be",
                              expected="AVG(x, contribution_bounds_per_group => (0, 100))")  # fmt: skip
@@ -198,7 +198,7 @@ def _per_group(text: str, tokens: list[Token]) -> tuple[str, dict[int, tuple[Fra
     return text, found
 
 
-def _bounds(text: str, tokens: list[Token]) -> tuple[Fraction, Fraction] | None:
+def _bounds(tokens: list[Token]) -> tuple[Fraction, Fraction] | None:
     written = "".join(token.text for token in tokens).split(",")
     if len(written) != 2:
         return None

@@ -10,6 +10,7 @@ the salt alone, so adding or removing another unit changes nothing.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from deniable.query.expression import Expression, Kind
@@ -83,13 +84,14 @@ def _when(text: str, condition: Expression | None, argument: Expression | None) 
 
 
 def additive(
-    node: Measured, places: tuple[int, ...], wanted: dict[str, Measurement], limits: Limits, keys: Keys, salt: int
+    node: Measured, places: tuple[int, ...], wanted: Mapping[str, Measurement], limits: Limits, keys: Keys, salt: int
 ) -> str:
     """Counts and sums of all groups of one grouping set, one column for each measurement."""
     names = key_names(places)
     if limits.by_row:
         columns = [f"{_over_rows(m)} AS {name}" for name, m in wanted.items()]
-        inner = f"SELECT {', '.join([*_keys(node, places), *columns])} FROM ({relation(node.input)}) AS t{_known(node, places, keys)}"
+        source = f"({relation(node.input)}) AS t{_known(node, places, keys)}"
+        inner = f"SELECT {', '.join([*_keys(node, places), *columns])} FROM {source}"
         return _presented(inner + _grouping(names), names, list(wanted), keys)
     if limits.scaled:
         inner = _scaled(node, places, wanted, limits, keys)
@@ -111,7 +113,8 @@ def valued(
     if not limits.by_row:
         order = f"hash(CAST({salt} AS UBIGINT), v), v"
         rank = f"row_number() OVER (PARTITION BY {', '.join([UNIT, *names])} ORDER BY {order}) AS n"
-        chosen = f"SELECT {', '.join([*names, 'v'])} FROM (SELECT *, {rank} FROM ({chosen}) AS c WHERE v IS NOT NULL) AS d WHERE n <= {limits.rows}"
+        ranked = f"SELECT *, {rank} FROM ({chosen}) AS c WHERE v IS NOT NULL"
+        chosen = f"SELECT {', '.join([*names, 'v'])} FROM ({ranked}) AS d WHERE n <= {limits.rows}"
     grouping = ", ".join(str(i + 1) for i in range(len(names) + 1))
     if isinstance(measurement, Distinct):
         counted = f"SELECT {', '.join([*names, 'count(DISTINCT v) AS v'])} FROM ({chosen}) AS e{_grouping(names)}"
@@ -131,7 +134,7 @@ def _grouping(names: list[str]) -> str:
 def _chosen(
     node: Measured,
     places: tuple[int, ...],
-    wanted: dict[str, Measurement],
+    wanted: Mapping[str, Measurement],
     limits: Limits,
     keys: Keys,
     salt: int,
@@ -141,7 +144,8 @@ def _chosen(
     names = key_names(places)
     carried = [] if limits.by_row else [UNIT]
     columns = [*carried, *_keys(node, places), *(f"{row_value(m)} AS {name}" for name, m in wanted.items())]
-    text = f"SELECT {'DISTINCT ' if distinct and not limits.by_row else ''}{', '.join(columns)} FROM ({relation(node.input)}) AS t"
+    select = "SELECT DISTINCT" if distinct and not limits.by_row else "SELECT"
+    text = f"{select} {', '.join(columns)} FROM ({relation(node.input)}) AS t"
     text += _known(node, places, keys, [] if limits.by_row else [f"{UNIT} IS NOT NULL"])
     if limits.groups is None or not names:
         return text
@@ -193,7 +197,9 @@ def _over_units(name: str, measurement: Measurement, limits: Limits) -> str:
             return _fitting(f"sum(CASE WHEN n_{name} > {rows} THEN ({name} * {rows}) // n_{name} ELSE {name} END)")
 
 
-def _scaled(node: Measured, places: tuple[int, ...], wanted: dict[str, Measurement], limits: Limits, keys: Keys) -> str:
+def _scaled(
+    node: Measured, places: tuple[int, ...], wanted: Mapping[str, Measurement], limits: Limits, keys: Keys
+) -> str:
     """Each unit's vector over groups is scaled down to the L2 norm sqrt(groups) * rows * reach.
 
     The factor is a whole number of 2^-30, computed with a margin of 1e-9 against rounding, and products are truncated

@@ -59,7 +59,7 @@ class Scope:
 
     def refusal(self, node: exp.Expression, happened: str, **rest: str) -> QueryRefused:
         """A refusal that points to a node."""
-        return QueryRefused(happened, place=place_at(self.text, offset(node)), **rest)  # type: ignore[arg-type]
+        return QueryRefused(happened, place=place_at(self.text, offset(node)), **rest)
 
     def column(self, node: exp.Column) -> ColumnRef:
         """The field a column name means, without regard to case."""
@@ -109,7 +109,8 @@ def bind(node: exp.Expression, scope: Scope, depth: int = 0) -> Expression:
 
 def spelled(node: exp.Expression) -> str:
     """The construct's name as the analyst knows it."""
-    return node.sql_name() if isinstance(node, exp.Func) and not isinstance(node, exp.Anonymous) else node.key.upper()
+    named = isinstance(node, exp.Func) and not isinstance(node, exp.Anonymous)
+    return str(node.sql_name() if named else node.key.upper())
 
 
 def _bind(node: exp.Expression, scope: Scope, inner: Callable[[exp.Expression], Expression]) -> Expression:
@@ -166,7 +167,7 @@ def unknown(node: exp.Expression, scope: Scope) -> QueryRefused:
     reasons: tuple[tuple[tuple[type[exp.Expression], ...], str, str], ...] = (
         ((exp.Window,), "a window function over private rows would release rows",
          "Aggregate first, then use the noisy numbers"),
-        ((exp.Subquery, exp.Select, exp.Exists, exp.SubqueryPredicate), "a sub-query inside an expression is not allowed",
+        ((exp.Subquery, exp.Select, exp.Exists, exp.SubqueryPredicate), "a sub-query cannot stand in an expression",
          "Put it in FROM or WITH, and join it"),
         ((exp.Star,), "'*' would release rows", "Name aggregates such as COUNT(*)"),
         ((exp.AggFunc,), f"{spelled(node)} is not one of the aggregates that can be released with noise",
