@@ -128,3 +128,11 @@ def test_a_memory_limit_that_cannot_be_met_is_refused_without_ending_the_engine(
 def test_limits_that_make_no_sense_are_refused(memory: str, threads: int) -> None:
     with pytest.raises(ParameterError, match="Limits are written as"):
         DuckDBEngine(memory=memory, threads=threads)
+
+
+def test_the_time_zone_of_the_machine_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "America/New_York")
+    with DuckDBEngine() as engine:
+        assert engine.run("SELECT current_setting('TimeZone') AS zone").to_pylist() == [{"zone": "UTC"}]
+        moment = "SELECT CAST(TIMESTAMPTZ '2020-01-01 00:00:00+00' AS VARCHAR) AS text"
+        assert engine.run(moment).to_pylist() == [{"text": "2020-01-01 00:00:00+00"}]

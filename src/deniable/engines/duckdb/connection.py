@@ -63,7 +63,7 @@ def sealed(limits: Limits, paths: Iterable[Path], databases: Mapping[str, Path])
     """A connection that reaches the given files and databases (by alias, read-only), and nothing else."""
     with refusals():
         connection = probe(limits)
-        connection.execute("SET TimeZone = 'UTC'")
+        connection.execute("SET GLOBAL TimeZone = 'UTC'")
         for alias, path in databases.items():
             connection.execute(f"ATTACH {literal(path)} AS {quote(alias)} (READ_ONLY)")
         connection.execute(f"SET allowed_paths = {literals(paths)}")
