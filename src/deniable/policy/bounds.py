@@ -29,7 +29,7 @@ def bounds(entry: Section, mistakes: Mistakes) -> Bounds | None:
     if kind is None:
         return None
     ends = [_end(item.value, kind, mistakes) for item in entry["between"].value]  # type: ignore[attr-defined]
-    if ends[0] is None or ends[1] is None:
+    if len(ends) < 2 or ends[0] is None or ends[1] is None:
         return None
     return _checked(entry, kind, ends[0], ends[1], mistakes)
 
