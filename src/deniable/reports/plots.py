@@ -108,9 +108,10 @@ def heatmap(
             "encoding": {"text": _formatted(value, form), "color": dark | {"value": theme.INK}},
         },
     ]
+    touching = {"paddingInner": 0.02, "paddingOuter": 0}
     encoding = {
-        "x": _nominal(x, x) | {"axis": {"orient": "top", "labelAngle": 0, "labelLimit": 90}},
-        "y": _nominal(y, y),
+        "x": _nominal(x, x) | {"axis": {"orient": "top", "labelAngle": 0, "labelLimit": 90}, "scale": touching},
+        "y": _nominal(y, y) | {"scale": touching},
         "tooltip": [_told(x), _told(y), _formatted(value, form) | {"title": _safe(value)}],
     }
     height = max(60, 34 * _distinct(rows, y))

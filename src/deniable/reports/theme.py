@@ -40,7 +40,7 @@ def config() -> dict[str, Any]:
             "labelLimit": 220,
         },
         "axisX": {"labelFlush": False},
-        "scale": {"bandPaddingInner": 0.25, "rectBandPaddingInner": 0.02},
+        "scale": {"bandPaddingInner": 0.25},
         "axisBand": {"grid": False, "domain": False, "ticks": False},
         "legend": {
             "orient": "top",
