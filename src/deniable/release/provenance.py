@@ -11,11 +11,18 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
 from fractions import Fraction
+from functools import cache
+from importlib.metadata import version
 
-from deniable import __version__
 from deniable.errors import ParameterError
 
 Plain = str | int | float | bool | None | list["Plain"] | dict[str, "Plain"]
+
+
+@cache
+def _version() -> str:
+    # Read from the installed package: the root module knows the hall, which no stone may know.
+    return version("deniable")
 
 
 def _now() -> datetime:
@@ -29,7 +36,7 @@ class Provenance:
     policy_hash: str | None
     data_versions: Mapping[str, str]
     parameters: Mapping[str, object] = field(default_factory=dict)
-    code_version: str = f"deniable {__version__}"
+    code_version: str = field(default_factory=lambda: f"deniable {_version()}")
     time: datetime = field(default_factory=_now)
 
     def __post_init__(self) -> None:
