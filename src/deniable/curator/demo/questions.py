@@ -45,9 +45,10 @@ def answer(stage: Stage) -> Chapter:
         for row in answered.to_pylist()
     )
     left = answered.release.details["remaining"]
+    assert isinstance(left, dict)
     return Chapter(
         "The answer",
-        (f"What is left of the budget is said with every answer: {left}.",),
+        ("Every answer says what is left of the budget: " + ", ".join(f"{k} {v}" for k, v in left.items()) + ".",),
         rows,
         commands=(f'deniable query "{QUESTION}" -p town/policy.yaml --epsilon 0.5',),
     )
