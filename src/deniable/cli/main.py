@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from deniable import __version__
-from deniable.cli import demo, key, mask, policy, query, release, scan, world
+from deniable.cli import demo, key, mask, policy, query, release, scan, survey, world
 from deniable.cli.screen import refuse
 from deniable.errors import DeniableError, InternalError
 
@@ -23,6 +23,7 @@ app.add_typer(key.app, name="key")
 app.add_typer(key.vault_app, name="vault")
 app.add_typer(policy.app, name="policy")
 app.add_typer(release.app, name="release")
+app.add_typer(survey.app, name="survey")
 app.add_typer(world.app, name="world")
 
 

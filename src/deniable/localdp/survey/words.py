@@ -45,8 +45,9 @@ def how_deniable(question: Question) -> str:
     odds = 1.0
     for part in question.parts:
         odds *= odds_of(part)
+    each = f" ({_times(odds_of(question.parts[0]))} for any one option)" if len(question.parts) > 1 else ""
     return (
-        f"Whoever sees what was sent can change their odds about your answer by at most {_times(odds)}, "
+        f"Whoever sees what was sent can change their odds about your answer by at most {_times(odds)}{each}, "
         "whatever else they know. Any answer could have led to it."
     )
 

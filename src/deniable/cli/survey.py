@@ -1,0 +1,159 @@
+"""`deniable survey`: ask people who randomize their own answers; check, serve, invite, and read the results."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from deniable.cli.screen import JsonFlag, emit, err
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from deniable.curator.surveying import Told
+
+app = typer.Typer(no_args_is_help=True, help="Ask people whose answers are randomized on their own device.")
+
+SurveyFile = Annotated[Path, typer.Argument(help="The survey file (YAML).", show_default=False)]
+StoreOption = Annotated[
+    str | None,
+    typer.Option("--store", help="A SQLite file or a postgresql:// address.", show_default="beside the survey file"),
+]
+
+
+@app.command()
+def check(
+    file: SurveyFile,
+    respondents: Annotated[int, typer.Option("--respondents", "-n", help="How many people may answer.", min=1)] = 1000,
+    as_json: JsonFlag = False,
+) -> None:
+    """Say what each question sends, costs and finds; or list every mistake with its line.
+
+    Example: deniable survey check staff.yaml --respondents 400
+    """
+    from deniable.curator.surveying import check as checked
+
+    found = checked(file, respondents)
+    emit(found, as_json, lambda console: _checked(console, found))
+
+
+@app.command()
+def serve(
+    file: SurveyFile,
+    store: StoreOption = None,
+    host: Annotated[str, typer.Option(help="The address to listen on; 0.0.0.0 is every network.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="The port to listen on.", min=1, max=65535)] = 8765,
+) -> None:
+    """Serve the survey's page: the respondent's browser randomizes, and only that is sent.
+
+    Example: deniable survey serve staff.yaml --port 8765
+    """
+    from deniable.server.survey.serve import serve as served
+
+    err().print(f"Survey at http://{host}:{port}/  (stop with Ctrl-C). No visitor is logged.", markup=False)
+    served(file, store, host, port)
+
+
+@app.command()
+def invite(
+    file: SurveyFile,
+    count: Annotated[int, typer.Option("--count", "-n", help="How many people to invite.", min=1)],
+    address: Annotated[str, typer.Option(help="Where the survey will be served.")] = "http://127.0.0.1:8765",
+    store: StoreOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Print one link a person; each lets one response in, and nothing joins a link to a response.
+
+    Example: deniable survey invite staff.yaml --count 120 --address https://survey.clinic.example
+    """
+    from deniable.curator.surveying import invite as invited
+
+    links = invited(file, count, address, store)
+    emit(links, as_json, lambda console: console.print("\n".join(links), markup=False))
+
+
+@app.command()
+def results(
+    file: SurveyFile,
+    store: StoreOption = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Write a page.", show_default=False)] = None,
+    confidence: Annotated[float, typer.Option(help="Confidence of the intervals.")] = 0.95,
+    by: Annotated[str | None, typer.Option(help="A question that forms groups.", show_default=False)] = None,
+    of: Annotated[str | None, typer.Option(help="The question to compare between them.", show_default=False)] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Estimate what people answered, with intervals that account for the noise they added.
+
+    Example: deniable survey results staff.yaml -o results.html
+    """
+    from deniable.curator.surveying import results as told
+
+    shown = _document(told(file, store, confidence, by, of))
+    if out is not None:
+        from deniable.reports.page import write
+        from deniable.reports.survey import page
+
+        write(page(shown), out)
+    emit(shown, as_json, lambda console: _results(console, shown, out))
+
+
+def _document(told: Told) -> dict[str, Any]:
+    """The results as one JSON document."""
+    from dataclasses import asdict
+
+    shown = asdict(told.results)
+    for found, known in zip(shown["findings"], told.results.findings, strict=True):
+        if known.mean is not None:
+            found["mean"]["interval"] = list(known.mean.interval(told.results.confidence))
+    shown["contrasts"] = [
+        {
+            "question": contrast.question,
+            "answer": contrast.answer,
+            "between": list(contrast.between),
+            "difference": contrast.difference.value,
+            "low": contrast.difference.interval(told.results.confidence)[0],
+            "high": contrast.difference.interval(told.results.confidence)[1],
+            "p_value": contrast.difference.p_value,
+        }
+        for contrast in told.contrasts
+    ]
+    return shown
+
+
+def _checked(console: Console, found: dict[str, Any]) -> None:
+    from rich.table import Table
+
+    table = Table("question", "protocol", "epsilon", "bytes", f"error with {found['respondents']:,} people", box=None)
+    for row in found["questions"]:
+        number = f"{row['error']:.1%}" if row["error_of"].startswith("share") else f"{row['error']:,.3g}"
+        achieved = f"{row['epsilon']:.4g} ({row['achieved']:.9f} achieved)"
+        table.add_row(row["question"], row["protocol"], achieved, str(row["bytes"]), f"{number} ({row['error_of']})")
+    console.print(f"[bold]{found['title']}[/]  epsilon {found['epsilon']:.4g} for a whole response")
+    console.print(table)
+    for row in found["questions"]:
+        console.print(f"\n[bold]{row['question']}[/]  {row['leaves']} {row['deniable']}")
+
+
+def _results(console: Console, shown: dict[str, Any], out: Path | None) -> None:
+    amplified = shown["amplified"]
+    central = f", central {amplified['epsilon']:.3g} (delta {amplified['delta']:g}) if shuffled" if amplified else ""
+    console.print(f"[bold]{shown['title']}[/]  {shown['responses']:,} responses")
+    console.print(f"epsilon: local {shown['local_epsilon']:.3g}{central}")
+    for found in shown["findings"]:
+        console.print(f"\n[bold]{found['ask']}[/]  ({found['responses']:,} responses)")
+        if found["mean"]:
+            low, high = found["mean"]["interval"]
+            console.print(
+                f"  mean {found['mean']['value']:,.4g} {found['unit']}  [{low:,.4g}, {high:,.4g}]", markup=False
+            )
+        for share in found["shares"]:
+            line = f"  {share['share']:7.1%}  [{share['low']:.1%}, {share['high']:.1%}]  {share['answer']}"
+            console.print(line, markup=False)
+    for contrast in shown["contrasts"]:
+        ends = f"[{contrast['low']:.3g}, {contrast['high']:.3g}]"
+        line = f"{contrast['answer']}: {' less '.join(contrast['between'])} {contrast['difference']:.3g} {ends}"
+        console.print(f"  {line}  p = {contrast['p_value']:.3g}", markup=False)
+    if out is not None:
+        console.print(f"\nPage written to {out}", markup=False)

@@ -1,0 +1,114 @@
+"""The results of a survey, drawn: bars with intervals for every question, and what privacy was kept."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from deniable.reports import plots
+from deniable.reports.blocks import Block, Callout, KeyFigure, KeyFigures, Page, Paragraph, Plot, Section, Table, Tone
+
+Found = dict[str, Any]
+
+
+def page(told: dict[str, Any]) -> Page:
+    """The page of a survey's results, from the document that `survey results --json` prints."""
+    sections = (Section("At a glance", _glance(told)), *(_question(found, told) for found in told["findings"]))
+    contrasts = told.get("contrasts") or []
+    if contrasts:
+        sections += (Section("Between groups", _contrasts(contrasts)),)
+    lead = "Every answer was randomized on the respondent's own device; these totals are corrected for it."
+    return Page(told["title"], lead=lead, sections=sections, foot=f"Survey {told['survey']}, drawn by deniable.")
+
+
+def _glance(told: dict[str, Any]) -> tuple[Block, ...]:
+    amplified = told["amplified"]
+    figures = [
+        KeyFigure(f"{told['responses']:,}", "responses"),
+        KeyFigure(f"{told['local_epsilon']:.3g}", "local epsilon", "what one person's message can tell, at most"),
+    ]
+    if amplified:
+        remark = f"for the shuffled batch, with delta {amplified['delta']:g}; {amplified['method']}"
+        figures.append(KeyFigure(f"{amplified['epsilon']:.3g}", "central epsilon", remark))
+    few = told["responses"] < 500
+    warning = Callout("Fewer than 500 responses: the noise is large, read the intervals first.", Tone.WARNING)
+    return (KeyFigures(tuple(figures)), *((warning,) if few else ()))
+
+
+def _question(found: Found, told: dict[str, Any]) -> Section:
+    level = f"{told['confidence']:.0%}"
+    if not found["responses"]:
+        return Section(found["ask"], (Paragraph("Nobody answered this question."),))
+    blocks: list[Block] = []
+    if found["mean"]:
+        low, high = found["mean"]["interval"]
+        unit = f" {found['unit']}" if found["unit"] else ""
+        blocks.append(
+            KeyFigures(
+                (KeyFigure(f"{found['mean']['value']:,.4g}{unit}", "mean", f"{level}: {low:,.4g} to {high:,.4g}"),)
+            )
+        )
+    if found["shares"]:
+        blocks.append(_bars(found, level))
+    if not blocks:
+        blocks.append(Paragraph("No words to look for were listed; add `words` to the survey file."))
+    note = f"{found['responses']:,} responses at epsilon {found['epsilon']:.3g}."
+    return Section(found["ask"], (*blocks, Paragraph(note)))
+
+
+def _bars(found: Found, level: str) -> Plot:
+    rows = [
+        {"answer": share["answer"], "share": share["share"], "low": share["low"], "high": share["high"]}
+        for share in found["shares"][:40]
+    ]
+    top = max(rows, key=lambda row: row["share"])
+    alt = f"Estimated shares of {len(rows)} answers; the largest is {top['answer']} with {top['share']:.0%}."
+    spec = plots.bars(rows, category="answer", value="share", low="low", high="high", alt=alt, title="estimated share")
+    return Plot(spec, caption=f"Estimated shares with {level} intervals", table=_table(found["shares"]))
+
+
+def _table(shares: Sequence[Found]) -> Table:
+    rows = tuple(
+        (s["answer"], round(s["share"], 4), round(s["low"], 4), round(s["high"], 4), round(s["consistent"], 4))
+        for s in shares
+    )
+    return Table(("answer", "share", "low", "high", "made consistent"), rows)
+
+
+def _contrasts(contrasts: Sequence[dict[str, Any]]) -> tuple[Block, ...]:
+    rows = tuple(
+        (c["answer"], round(c["difference"], 4), round(c["low"], 4), round(c["high"], 4), f"{c['p_value']:.3g}")
+        for c in contrasts
+    )
+    first = contrasts[0]
+    text = (
+        f"'{first['question']}' among those who told {first['between'][0]}, less those who told {first['between'][1]}. "
+        "Telling is randomized too, which dilutes differences but never invents them; p-values are adjusted (Holm)."
+    )
+    return (Paragraph(text), Table(("answer", "difference", "low", "high", "p"), rows))
+
+
+def ladder(rungs: Sequence[dict[str, Any]], acceptable: float) -> Plot:
+    """The epsilon ladder: accuracy against epsilon, with the accuracy that was asked for."""
+    rows = [{"epsilon": r["epsilon"], "accuracy": r["accuracy"], "low": r["low"], "high": r["high"]} for r in rungs]
+    kept = [rung["epsilon"] for rung in rungs if rung["accuracy"] >= acceptable]
+    found = f"the smallest acceptable epsilon is {min(kept):g}" if kept else "no epsilon is acceptable"
+    alt = f"Accuracy at {len(rows)} epsilons; {found}, at accuracy {acceptable:.0%} or more."
+    spec = plots.lines(rows, x="epsilon", y="accuracy", low="low", high="high", alt=alt, log_x=True)
+    return Plot(spec, caption=f"Accuracy by epsilon; asked for {acceptable:.0%}")
+
+
+def ladder_page(told: dict[str, Any]) -> Page:
+    """The page of an epsilon ladder."""
+    chosen = told["chosen"]
+    figure = KeyFigure(
+        f"{chosen:g}" if chosen is not None else "none",
+        "smallest acceptable epsilon",
+        f"{told['acceptable']:.0%} asked; {told['baseline']:.1%} without noise, {told['majority']:.1%} by guessing",
+    )
+    blocks: tuple[Block, ...] = (KeyFigures((figure,)), ladder(told["rungs"], told["acceptable"]))
+    caution = Callout(
+        "Choosing epsilon by accuracy looks at the clean table: do it on one you may look at, then fix epsilon.",
+        Tone.WARNING,
+    )
+    return Page(f"Epsilon ladder for {told['label']}", sections=(Section("The ladder", (*blocks, caution)),))
