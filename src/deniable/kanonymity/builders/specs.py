@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -11,11 +12,24 @@ import pyarrow as pa
 from deniable.errors import ParameterError, nearest
 from deniable.kanonymity.builders.categories import Order, Tree, Withhold, grouped, nested, read_tree
 from deniable.kanonymity.builders.dates import Dates
-from deniable.kanonymity.builders.numbers import AGES, Brackets, Intervals, Quantiles, Rounding
+from deniable.kanonymity.builders.numbers import AGES, Brackets, Intervals, Quantiles, Rounding, coded
 from deniable.kanonymity.builders.places import Coordinates, Geohash
 from deniable.kanonymity.builders.strings import Prefix, Redact
 from deniable.kanonymity.hierarchy import Hierarchy
 from deniable.policy.schema import Column, Spec
+
+
+@dataclass(frozen=True, slots=True)
+class TailCoded:
+    """Another builder of numbers, with top and bottom coding."""
+
+    inner: Builder
+    bottom: float | None = None
+    top: float | None = None
+
+    def hierarchy(self, column: str, values: pa.Array) -> Hierarchy:
+        """The inner hierarchy with its tails merged."""
+        return coded(column, self.inner.hierarchy(column, values), bottom=self.bottom, top=self.top)
 
 
 class Builder(Protocol):
@@ -53,6 +67,11 @@ def _tree(options: Options) -> Builder:
     return read_tree(Path(options["file"]), options.get("separator"))
 
 
+def _redact(options: Options) -> Builder:
+    side, put = options.get("from") or "right", options.get("put") or "*"
+    return Redact(side, put, int(options.get("keep") or 0), int(options.get("width") or 0))
+
+
 def _order(options: Options) -> Builder:
     if options.get("groups"):
         return grouped(options["groups"])
@@ -62,7 +81,7 @@ def _order(options: Options) -> Builder:
 BUILDERS: tuple[tuple[str, Callable[[Options], Builder]], ...] = (
     ("intervals", _intervals),
     ("brackets", _brackets),
-    ("redact", lambda o: Redact(o.get("from") or "right", o.get("put") or "*", int(o.get("keep") or 0))),
+    ("redact", _redact),
     ("prefix", lambda o: Prefix(tuple(o["lengths"]))),
     ("dates", lambda o: Dates(tuple(o["levels"]))),
     ("order", _order),
@@ -79,7 +98,8 @@ def builder(spec: Spec) -> Builder:
     """The builder that a policy's `hierarchy:` means."""
     for kind, make in BUILDERS:
         if kind == spec.kind:
-            return make(spec.options)
+            tails = {end: float(spec.options[end]) for end in ("bottom", "top") if spec.options.get(end) is not None}  # type: ignore[arg-type]
+            return TailCoded(make(spec.options), **tails) if tails else make(spec.options)
     known = [kind for kind, _ in BUILDERS]
     raise ParameterError(
         f"'{spec.kind}' is no kind of hierarchy",
@@ -107,6 +127,8 @@ def fixed(spec: Spec, built: Hierarchy, values: pa.Array) -> Spec:
     if spec.kind == "intervals" and spec.options.get("quantiles"):
         made = Quantiles(tuple(spec.options["quantiles"])).brackets(built.column, values)  # type: ignore[arg-type]
         return Spec("brackets", {"levels": made.levels})
+    if spec.kind == "redact":
+        return Spec("redact", {**spec.options, "width": max((len(leaf or "") for leaf in built.leaves), default=0)})
     if spec.kind == "tree" or (spec.kind == "order" and not spec.options.get("categories")):
         return Spec("tree", {"rows": tuple(row for row in built.rows() if row[0] is not None)})
     return spec

@@ -15,7 +15,8 @@ from deniable.kanonymity.hierarchy import TOP, Hierarchy, hierarchy, labelled
 class Redact:
     """One more character replaced at each level, from the right or the left, down to `keep` characters.
 
-    Shorter texts are padded first, so that all have the same number of levels.
+    Shorter texts are padded first, so that all have the same number of levels; `width` is the length to reach, when it
+    was found on other rows.
 
     >>> redact = Redact()
     >>> list(redact.hierarchy("zip", pa.array(["02139", "02144"])).rows())[0]
@@ -25,6 +26,7 @@ class Redact:
     side: str = "right"
     put: str = "*"
     keep: int = 0
+    width: int = 0
 
     def __post_init__(self) -> None:
         if self.side not in ("right", "left") or len(self.put) != 1 or self.keep < 0:
@@ -35,7 +37,7 @@ class Redact:
     def hierarchy(self, column: str, values: pa.Array) -> Hierarchy:
         """The hierarchy over these distinct values."""
         leaves = text_of(sorted_leaves(values))
-        width = max(map(len, leaves), default=0)
+        width = max(self.width, max(map(len, leaves), default=0))
         hidden = range(1, max(width - max(self.keep, 0), 0) + (1 if self.keep else 0))
         levels = [labelled([self._hide(leaf, count, width) for leaf in leaves]) for count in hidden]
         return hierarchy(column, leaves, [labelled(leaves), *levels])

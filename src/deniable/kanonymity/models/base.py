@@ -7,8 +7,9 @@ Two kinds of monotonicity are declared, and the search uses no other:
 - *under suppression*: a class that meets the model still meets it when any rows are merged into it. Then rows kept at a
   node are kept at every node above it, and what is suppressed at a node is suppressed at every node below it.
 
-The second implies the first. Where a model is not monotone under suppression it may name weaker models that it implies
-and that are: the search prunes with those, and stays exact.
+The second implies the first. A model that is not monotone under suppression may name weaker models that it implies and
+that are, and may tell how many rows of a class are lost however the class is split: a kept part that is close to the
+table cannot make up for the rest. The search prunes with both, and stays exact.
 """
 
 from __future__ import annotations
@@ -48,6 +49,9 @@ class PrivacyModel(Protocol):
 
     def implied(self) -> tuple[PrivacyModel, ...]:
         """Models that follow from this one and are monotone under suppression; itself where it is."""
+
+    def lost(self, measured: Measured, classes: Classes) -> Measured:
+        """For every class, how many of its rows any split of it must suppress, at least; 0 where nothing is known."""
 
 
 def holds(model: PrivacyModel, classes: Classes) -> Verdicts:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from deniable.errors import ParameterError
 from deniable.kanonymity.classes import Classes, Reference
 from deniable.kanonymity.models.base import SLACK, Measured, PrivacyModel, Verdicts, above
-from deniable.kanonymity.models.diversity import DistinctDiversity
+from deniable.kanonymity.tuples import Histograms
 
 
 class Distance(StrEnum):
@@ -81,6 +81,21 @@ class Closeness:
         """Nothing that more rows could not undo."""
         return ()
 
+    def lost(self, measured: Measured, classes: Classes) -> Measured:
+        """Kept parts are within t and so is their mixture; the rest can be no farther than the farthest value.
+
+        With n rows at distance d, of which m are lost, convexity gives n d <= (n - m) t + m w, w the farthest.
+        """
+        farthest = self._farthest(classes.references[self.column])
+        beyond = np.maximum(measured - self.t - SLACK, 0.0)
+        return classes.sizes * beyond / max(farthest - self.t, SLACK)
+
+    def _farthest(self, against: Reference) -> float:
+        """The distance of a class that holds one value only, for the farthest value: distances are convex."""
+        one = np.arange(against.size, dtype=np.int64)
+        alone = Histograms(np.arange(against.size + 1), one.astype(np.int32), np.ones_like(one), against.size)
+        return float(self.measure(Classes(np.ones_like(one), {self.column: alone}, {self.column: against})).max())
+
     def __str__(self) -> str:
         return f"{self.t:g}-closeness of {self.column} ({self.distance} distance)"
 
@@ -127,6 +142,10 @@ class DeltaDisclosure:
         """Nothing that more rows could not undo."""
         return ()
 
+    def lost(self, _measured: Measured, classes: Classes, /) -> Measured:
+        """Rows of a value beyond 2^delta times its share in the table."""
+        return surplus(classes, self.column, np.full(classes.references[self.column].size, 2.0**self.delta))
+
     def __str__(self) -> str:
         return f"{self.delta:g}-disclosure privacy of {self.column}"
 
@@ -167,6 +186,12 @@ class BetaLikeness:
         """Nothing that more rows could not undo."""
         return ()
 
+    def lost(self, _measured: Measured, classes: Classes, /) -> Measured:
+        """Rows of a value beyond 1 + beta times its share in the table."""
+        q = classes.references[self.column].distribution
+        allowed = np.minimum(self.beta, -np.log(np.maximum(q, 1e-300))) if self.enhanced else np.full(len(q), self.beta)
+        return surplus(classes, self.column, 1.0 + allowed)
+
     def __str__(self) -> str:
         return f"{'enhanced' if self.enhanced else 'basic'} {self.beta:g}-likeness of {self.column}"
 
@@ -178,10 +203,19 @@ def gains(classes: Classes, column: str) -> Measured:
     return shares / classes.references[column].distribution[held.values]
 
 
+def surplus(classes: Classes, column: str, factors: Measured) -> Measured:
+    """How many rows must go so that no value's share exceeds its factor times its share in the table.
+
+    With n rows, a share p of them with the value, and m lost, n p <= (n - m) c + m, c being the largest share allowed.
+    """
+    held = classes.histograms(column)
+    most = np.minimum(factors * classes.references[column].distribution, 1.0)[held.values] * (1 + SLACK)
+    sizes = np.maximum(classes.sizes, 1)[classes.owners(column)]
+    over = np.maximum(held.counts - sizes * most, 0.0) / np.maximum(1.0 - most, SLACK)
+    return np.maximum(_largest(classes, column, over), 0.0)
+
+
 def _largest(classes: Classes, column: str, entries: Measured) -> Measured:
     out = np.full(len(classes), -np.inf)
     np.maximum.at(out, classes.owners(column), entries)
     return out
-
-
-__all__ = ["BetaLikeness", "Closeness", "DeltaDisclosure", "Distance", "DistinctDiversity", "gains"]

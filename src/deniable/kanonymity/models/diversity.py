@@ -42,6 +42,10 @@ class DistinctDiversity:
         """Itself."""
         return (self,)
 
+    def lost(self, measured: Measured, classes: Classes) -> Measured:
+        """All rows of a class with too few values: its parts have no more."""
+        return np.where(self.meets(measured), 0, classes.sizes)
+
     def __str__(self) -> str:
         return f"distinct {self.l}-diversity of {self.column}"
 
@@ -78,6 +82,10 @@ class EntropyDiversity:
     def implied(self) -> tuple[PrivacyModel, ...]:
         """At least so many different values, since entropy is at most the logarithm of their number."""
         return (DistinctDiversity(self.column, math.ceil(self.l * (1 - SLACK))),)
+
+    def lost(self, measured: Measured, _classes: Classes, /) -> Measured:
+        """Nothing is known."""
+        return np.zeros(len(measured))
 
     def __str__(self) -> str:
         return f"entropy {self.l:g}-diversity of {self.column}"
@@ -116,6 +124,10 @@ class RecursiveDiversity:
     def implied(self) -> tuple[PrivacyModel, ...]:
         """At least l different values, or the sum on the right is empty."""
         return (DistinctDiversity(self.column, self.l),)
+
+    def lost(self, measured: Measured, _classes: Classes, /) -> Measured:
+        """Nothing is known."""
+        return np.zeros(len(measured))
 
     def __str__(self) -> str:
         return f"recursive ({self.c:g}, {self.l})-diversity of {self.column}"

@@ -41,6 +41,10 @@ class KAnonymity:
         """Itself."""
         return (self,)
 
+    def lost(self, measured: Measured, classes: Classes) -> Measured:
+        """All rows of a class that is too small: its parts are smaller still."""
+        return np.where(self.meets(measured), 0, classes.sizes)
+
     def __str__(self) -> str:
         return f"{self.k}-anonymity"
 
@@ -73,6 +77,10 @@ class KMap:
     def implied(self) -> tuple[PrivacyModel, ...]:
         """Itself."""
         return (self,)
+
+    def lost(self, measured: Measured, classes: Classes) -> Measured:
+        """All rows of a class that is too small: its parts are smaller still."""
+        return np.where(self.meets(measured), 0, classes.sizes)
 
     def __str__(self) -> str:
         return f"{self.k}-map"
@@ -112,6 +120,11 @@ class DeltaPresence:
     def implied(self) -> tuple[PrivacyModel, ...]:
         """Nothing that more rows could not undo."""
         return ()
+
+    def lost(self, _measured: Measured, classes: Classes, /) -> Measured:
+        """Rows beyond the most that the class's people allow."""
+        surplus: Measured = classes.sizes - self.most * classes.people() - SLACK * classes.sizes
+        return np.maximum(surplus, 0.0)
 
     def __str__(self) -> str:
         return f"({self.least:g}, {self.most:g})-presence"

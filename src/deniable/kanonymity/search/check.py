@@ -15,7 +15,8 @@ from deniable.kanonymity.classes import Classes, gather
 from deniable.kanonymity.hierarchy import Codes, Hierarchy
 from deniable.kanonymity.kernels import grouping
 from deniable.kanonymity.lattice import Levels
-from deniable.kanonymity.models import PrivacyModel, holds
+from deniable.kanonymity.models import KAnonymity, PrivacyModel, holds
+from deniable.kanonymity.models.base import Measured
 from deniable.kanonymity.quality.partitions import Partition
 from deniable.kanonymity.search.problem import Problem, Released, Verdict
 from deniable.kanonymity.tuples import Counts, Histograms, Tuples
@@ -30,6 +31,8 @@ MEMORY = 24
 """All kept tuples together are at most so many times the tuples of the table."""
 
 FOREVER = float("inf")
+ROUNDING = 1e-6
+"""Lost rows are counted in fractions; their sum is compared with a whole number."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -124,32 +127,45 @@ class Checker:
 
     def _judge(self, levels: Levels) -> Verdict:
         problem, grouped = self.problem, self.group(levels)
-        sizes = grouped.sizes
         rolled = self._keep(levels, grouped)
+        relaxed = self._large_enough(grouped)
+        if self.additive and int(grouped.sizes[~relaxed].sum()) > problem.limit:
+            gone = int(grouped.sizes[~relaxed].sum())
+            return Verdict(levels, False, gone, len(relaxed), FOREVER, self.base(levels), True, 0.0)
         classes = self._classes(grouped, rolled)
-        relaxed = self._released(classes, problem.relaxed)
-        barred = int(sizes[~relaxed].sum()) > problem.limit
-        if barred and self.additive:
-            return Verdict(levels, False, int(sizes[~relaxed].sum()), len(sizes), FOREVER, self.base(levels), True, 0.0)
-        released = relaxed if barred else self._accepted(classes, relaxed)
-        suppressed = int(sizes[~released].sum())
-        acceptable = not barred and suppressed <= problem.limit and self._covers_population(classes, released)
+        relaxed = relaxed & self._released(classes, problem.relaxed)
+        released, lost = self._accepted(classes, relaxed)
+        suppressed = int(grouped.sizes[~released].sum())
+        acceptable = suppressed <= problem.limit and self._covers_population(classes, released)
+        barred = lost.sum() > problem.limit + ROUNDING or (not acceptable and problem.monotone)
         base, cost = self._costs(levels, grouped, released)
-        excess = 0.0 if barred else self._excess(levels, grouped, relaxed)
-        barred = barred or (not acceptable and problem.monotone)
-        return Verdict(
-            levels, acceptable, suppressed, int(released.sum()), cost if acceptable else FOREVER, base, barred, excess
-        )
+        excess = 0.0 if barred else self._excess(levels, grouped, relaxed, lost)
+        price = cost if acceptable else FOREVER
+        return Verdict(levels, acceptable, suppressed, int(released.sum()), price, base, bool(barred), excess)
+
+    def _large_enough(self, grouped: Grouped) -> Released:
+        """Which classes meet the models that need only sizes: they are cheap, and most failing nodes fail by them."""
+        plain = tuple(model for model in self.problem.relaxed if isinstance(model, KAnonymity))
+        classes = Classes(grouped.sizes)
+        released = np.ones(len(classes), np.bool_)
+        for model in plain:
+            released &= holds(model, classes)
+        return released if grouped.source.population is None else released | (grouped.sizes == 0)
 
     def _covers_population(self, classes: Classes, released: Released) -> bool:
         """People of the population without a row in the table cannot be suppressed: their classes must hold, too."""
         return classes.population is None or bool(released[classes.sizes == 0].all())
 
-    def _accepted(self, classes: Classes, relaxed: Released) -> Released:
-        released = self._released(classes, self.problem.strict, relaxed)
+    def _accepted(self, classes: Classes, relaxed: Released) -> tuple[Released, Measured]:
+        """Which classes are released, and how many rows of each are lost here and at every node below."""
+        released, lost = relaxed, np.where(relaxed, 0.0, classes.sizes)
+        for model in self.problem.strict:
+            measured = model.measure(classes)
+            released = released & model.meets(measured)
+            lost = np.maximum(lost, model.lost(measured, classes))
         for risk in self.problem.risks:
             released = risk.release(classes.sizes, released)
-        return released
+        return released, lost
 
     def _released(self, classes: Classes, models: tuple[PrivacyModel, ...], among: Released | None = None) -> Released:
         released = np.ones(len(classes), np.bool_) if among is None else among
@@ -162,8 +178,8 @@ class Checker:
     def released(self, levels: Levels) -> tuple[Grouped, Released]:
         """The classes of a node made from the table's own tuples, and which of them are released."""
         grouped = self.group(levels, roll_up=False)
-        classes = self._classes(grouped, None)
-        return grouped, self._accepted(classes, self._released(classes, self.problem.relaxed))
+        classes = self.classes(grouped)
+        return grouped, self._accepted(classes, self._released(classes, self.problem.relaxed))[0]
 
     def group(self, levels: Levels, *, roll_up: bool = True) -> Grouped:
         """The classes of a node."""
@@ -207,8 +223,10 @@ class Checker:
         return rolled
 
     def _histograms(self, grouped: Grouped) -> tuple[Histograms, ...]:
-        if not self._needs_values:
-            return ()
+        return self.merged(grouped) if self._needs_values else ()
+
+    def merged(self, grouped: Grouped) -> tuple[Histograms, ...]:
+        """The histograms of sensitive columns of every class."""
         made = []
         for old in grouped.source.sensitive:
             starts, values, counts = grouping.merged(
@@ -218,9 +236,12 @@ class Checker:
         return tuple(made)
 
     def _classes(self, grouped: Grouped, rolled: Tuples | None) -> Classes:
-        problem = self.problem
         if rolled is not None:
-            return _as_classes(rolled, problem)
+            return _as_classes(rolled, self.problem)
+        return self.classes(grouped)
+
+    def classes(self, grouped: Grouped) -> Classes:
+        """The classes of a node as privacy models see them."""
         people = grouped.source.population
         merged = Tuples(
             grouped.source.codes[:0],
@@ -228,26 +249,27 @@ class Checker:
             self._histograms(grouped),
             None if people is None else grouping.totals(grouped.class_of, people, len(grouped.sizes)),
         )
-        return _as_classes(merged, problem)
+        return _as_classes(merged, self.problem)
 
     def _costs(self, levels: Levels, grouped: Grouped, released: Released) -> tuple[float, float]:
         if self.additive:
             base = self.base(levels)
-            return base, base + self._slack_of(levels, grouped, ~released)
+            return base, base + self._slack_of(levels, grouped, np.where(released, 0, grouped.sizes))
         every = np.ones(len(released), np.bool_)
         measure = self.problem.measure
         base = measure.value(self._partition(levels, grouped, every))  # type: ignore[union-attr]
         return base, measure.value(self._partition(levels, grouped, released))  # type: ignore[union-attr]
 
-    def _excess(self, levels: Levels, grouped: Grouped, relaxed: Released) -> float:
+    def _excess(self, levels: Levels, grouped: Grouped, relaxed: Released, lost: Measured) -> float:
         if self.additive:
-            return self._slack_of(levels, grouped, ~relaxed)
+            return self._slack_of(levels, grouped, lost)
         return self.problem.measure.excess(self._partition(levels, grouped, relaxed))  # type: ignore[union-attr]
 
-    def _slack_of(self, levels: Levels, grouped: Grouped, gone: Released) -> float:
-        """What suppressing these classes costs beyond their generalization."""
-        codes = grouped.source.codes[grouped.sample[gone]]
-        return float((self._slack[codes + self.keys.offsets(levels)].sum(axis=1) * grouped.sizes[gone]).sum())
+    def _slack_of(self, levels: Levels, grouped: Grouped, gone: Measured) -> float:
+        """What suppressing so many rows of each class costs beyond their generalization."""
+        some = np.flatnonzero(gone)
+        codes = grouped.source.codes[grouped.sample[some]]
+        return float((self._slack[codes + self.keys.offsets(levels)].sum(axis=1) * gone[some]).sum())
 
     def _partition(self, levels: Levels, grouped: Grouped, released: Released) -> Partition:
         there = grouped.sizes > 0

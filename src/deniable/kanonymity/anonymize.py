@@ -1,0 +1,155 @@
+"""Anonymize a table: prepare, search, and say what was found as a recoding that can be applied and kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from deniable.errors import Infeasible
+from deniable.kanonymity.builders.specs import fixed
+from deniable.kanonymity.encode import Coded, Declared
+from deniable.kanonymity.lattice import ENUMERABLE, Levels
+from deniable.kanonymity.models import PrivacyModel
+from deniable.kanonymity.recode import Recoder
+from deniable.kanonymity.recoding import ColumnRecoding, Form, Recoding, ReleasedClasses, Suppressed
+from deniable.kanonymity.request import Prepared, Request, prepare
+from deniable.kanonymity.search.check import Checker
+from deniable.kanonymity.search.problem import Released, Solution, Verdict
+from deniable.kanonymity.tuples import Histograms
+from deniable.policy.schema import Spec
+
+Progress = Callable[[float], None]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Anonymized:
+    """The recoding found, what it costs with the proof, and every node that was checked on the way."""
+
+    recoding: Recoding
+    solution: Solution
+    verdicts: tuple[Verdict, ...]
+
+
+def anonymize(
+    table: pa.Table,
+    request: Request,
+    hierarchies: Mapping[str, Declared] | None = None,
+    *,
+    population: pa.Table | None = None,
+    counts: str | None = None,
+    form: Form = Form.TEXT,
+    suppressed_rows: Suppressed = Suppressed.DROP,
+    seconds: float | None = None,
+    progress: Progress | None = None,
+) -> Anonymized:
+    """The best full-domain recoding that meets the models, optimal unless time runs out or the lattice is too large."""
+    prepared = prepare(table, request, hierarchies, population=population, counts=counts)
+    checker = Checker(prepared.problem)
+    solution = solve(checker, seconds, progress)
+    recoding = describe(prepared, checker, solution, form, suppressed_rows)
+    return Anonymized(recoding, solution, tuple(checker.verdicts.values()))
+
+
+def solve(checker: Checker, seconds: float | None = None, progress: Progress | None = None) -> Solution:
+    """Search all nodes where they can be listed, best-first where they cannot; refuse what no node can meet."""
+    from deniable.kanonymity.search.anytime import AnytimeSearch
+    from deniable.kanonymity.search.optimal import OptimalSearch
+
+    large = checker.problem.lattice.nodes > ENUMERABLE
+    solution = (AnytimeSearch if large else OptimalSearch)(checker.problem, checker).run(progress, seconds)
+    if solution is None:
+        raise impossible(checker)
+    return solution
+
+
+def impossible(checker: Checker) -> Infeasible:
+    """Why no node is acceptable, and what would be: measured on the most general node and on all that were checked."""
+    problem = checker.problem
+    top = checker.check(problem.lattice.top)
+    fewest = min((v.suppressed for v in checker.verdicts.values()), default=top.suppressed)
+    rows = max(problem.tuples.rows, 1)
+    open_tops = [h.column for h in problem.hierarchies if h.levels[-1].size > 1]
+    hints = [f"Allow {np.ceil(1000 * fewest / rows) / 10:g}% of the rows to be suppressed"] if fewest < rows else []
+    if open_tops:
+        hints.append(f"let {', '.join(open_tops)} be generalized to one group")
+    hints += [_within_reach(model, checker) for model in problem.models if getattr(model, "column", None)]
+    asked = " and ".join(str(model) for model in (*problem.models, *problem.risks))
+    return Infeasible(
+        f"No generalization meets {asked} with at most {problem.limit} of {problem.tuples.rows} rows suppressed",
+        expected=f"The best node checked suppresses {fewest} rows",
+        remedy="; or ".join(hint for hint in hints if hint) or "Ask for weaker models",
+    )
+
+
+def _within_reach(model: PrivacyModel, checker: Checker) -> str:
+    """What the most general node measures: no release of the whole table does better than the table itself."""
+    grouped = checker.group(checker.problem.lattice.top, roll_up=False)
+    measured = model.measure(checker.classes(grouped))
+    if model.meets(measured).all():
+        return ""
+    return f"ask less than {model}: generalizing everything reaches {float(measured[0]):.4g}"
+
+
+def describe(
+    prepared: Prepared,
+    checker: Checker,
+    solution: Solution,
+    form: Form = Form.TEXT,
+    suppressed_rows: Suppressed = Suppressed.DROP,
+) -> Recoding:
+    """The recoding of a node: words for each column, and the classes that are released."""
+    grouped, released = checker.released(solution.levels)
+    released = released & (grouped.sizes > 0)
+    request, levels = prepared.request, prepared.absolute(solution.levels)
+    return Recoding(
+        tuple(_column(coded, level) for coded, level in zip(prepared.columns, levels, strict=True)),
+        ReleasedClasses(
+            _labels(prepared, levels, grouped.source.codes[grouped.sample[released]]),
+            tuple(grouped.sizes[released].tolist()),
+            _values(prepared, checker.merged(grouped), released),
+        ),
+        request.sensitive,
+        request.identifiers,
+        tuple(str(model) for model in request.models),
+        prepared.problem.tuples.rows,
+        solution.suppressed,
+        request.suppress,
+        form,
+        suppressed_rows,
+    )
+
+
+def _column(coded: Coded, level: int) -> ColumnRecoding:
+    built = coded.hierarchy
+    spec = coded.spec or Spec("tree", {})
+    return ColumnRecoding(built.column, fixed(spec, built, coded.values), level, built.height)
+
+
+def _labels(prepared: Prepared, levels: Levels, codes: np.ndarray) -> tuple[tuple[str | None, ...], ...]:  # type: ignore[type-arg]
+    chosen = [coded.hierarchy.levels[level] for coded, level in zip(prepared.columns, levels, strict=True)]
+    columns = [[level.labels[g] for g in level.groups[codes[:, q]]] for q, level in enumerate(chosen)]
+    return tuple(zip(*columns, strict=True))
+
+
+def _values(
+    prepared: Prepared, held: tuple[Histograms, ...], released: Released
+) -> Mapping[str, tuple[Mapping[str, int], ...]]:
+    out = {}
+    for name, coded, histograms in zip(prepared.request.sensitive, prepared.sensitive, held, strict=True):
+        leaves = coded.hierarchy.leaves
+        out[name] = tuple(
+            {
+                str(leaves[histograms.values[e]]): int(histograms.counts[e])
+                for e in range(histograms.starts[c], histograms.starts[c + 1])
+            }
+            for c in np.flatnonzero(released)
+        )
+    return out
+
+
+def recoded(table: pa.Table, recoding: Recoding) -> pa.Table:
+    """A table recoded in one piece."""
+    return Recoder(recoding).recode(table)

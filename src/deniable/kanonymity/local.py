@@ -1,0 +1,144 @@
+"""Local recoding: classes that are generalized each in its own way, and how they are priced and written.
+
+Every class spans, in each column, a run of codes in the order of the column's hierarchy. Numbers are written as the
+interval from the lowest to the highest value of the class, categories as the smallest group that holds the run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from deniable.kanonymity.builders.numbers import written
+from deniable.kanonymity.hierarchy import TOP, Codes, Hierarchy, Label
+from deniable.kanonymity.quality.cells import CellMeasure
+from deniable.kanonymity.recoding import Form
+from deniable.kanonymity.request import Prepared
+from deniable.kanonymity.tuples import Counts
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class LocalRelease:
+    """Classes of a local recoding: the class of every tuple (-1 where suppressed), and the run of each column.
+
+    `low` and `high` are places in `orders[q]`, which lists the leaves of column q so that groups are runs. `rows` is
+    set where rows, rather than tuples, were assigned to classes.
+    """
+
+    class_of: NDArray[np.int64]
+    low: Codes
+    high: Codes
+    sizes: Counts
+    orders: tuple[Codes, ...]
+    by_row: bool = False
+
+    @property
+    def classes(self) -> int:
+        """How many classes are released."""
+        return len(self.sizes)
+
+
+def tree_order(h: Hierarchy) -> Codes:
+    """The leaves in an order in which every group of every level is a run; ordered leaves keep their own order."""
+    if h.ordered:
+        return np.arange(h.size, dtype=np.int32)
+    keys = [np.arange(h.size), *(level.groups for level in h.levels)]
+    return np.lexsort(keys).astype(np.int32)
+
+
+def rising_levels(h: Hierarchy, order: Codes) -> NDArray[np.int8]:
+    """For every place in the order, the lowest level at which the leaf there and the one before are one group."""
+    out = np.zeros(h.size, np.int8)
+    for number in range(h.height - 1, -1, -1):
+        groups = h.levels[number].groups[order]
+        out[1:][groups[1:] == groups[:-1]] = number
+    apart = h.levels[-1].groups[order]
+    out[1:][apart[1:] != apart[:-1]] = h.height
+    return out
+
+
+def covering(h: Hierarchy, order: Codes, low: Codes, high: Codes) -> NDArray[np.int64]:
+    """For every run, the lowest level with one group that holds it; the number of levels where there is none."""
+    out = np.full(len(low), h.height, np.int64)
+    for number in range(h.height - 1, -1, -1):
+        groups = h.levels[number].groups[order]
+        out[groups[low] == groups[high]] = number
+    return out
+
+
+def local_cost(prepared: Prepared, release: LocalRelease, measure: CellMeasure, *, ranges: bool = False) -> float:
+    """What a local recoding costs by a measure that adds up over cells; suppressed rows cost as suppressed.
+
+    Categories and numbers are priced by the group that holds their run; with `ranges`, as the share of leaves in the
+    run itself, which is what an interval shows.
+    """
+    hierarchies, tuples = prepared.problem.hierarchies, prepared.problem.tuples
+    tables = measure.costs(hierarchies, tuples)
+    owner = release.class_of if not release.by_row else release.class_of[_first_rows(prepared)]
+    total = 0.0
+    for q, (h, table) in enumerate(zip(hierarchies, tables, strict=True)):
+        codes = tuples.codes[:, q]
+        if ranges:
+            spans = (release.high[:, q] - release.low[:, q]) / max(h.size - 1, 1) * table[-1, 0]
+            cells = spans[owner]
+        else:
+            levels = covering(h, release.orders[q], release.low[:, q], release.high[:, q])
+            cells = table[levels[owner], codes]
+        total += float((np.where(owner >= 0, cells, table[-1, codes]) * tuples.counts).sum())
+    return total
+
+
+def _first_rows(prepared: Prepared) -> NDArray[np.int64]:
+    first = np.zeros(prepared.problem.tuples.size, np.int64)
+    first[prepared.collapsed.tuple_of[::-1]] = np.arange(len(prepared.collapsed.tuple_of))[::-1]
+    return first
+
+
+def class_labels(h: Hierarchy, order: Codes, low: Codes, high: Codes, form: Form) -> list[Label]:
+    """The label of every class in one column."""
+    first = h.levels[0]
+    if h.ordered and first.ends is not None:
+        ends = first.ends[first.groups]
+        return [_interval(h, order, ends, a, b, form) for a, b in zip(low.tolist(), high.tolist(), strict=True)]
+    levels = covering(h, order, low, high)
+    return [_group(h, level, int(order[a])) for level, a in zip(levels.tolist(), low.tolist(), strict=True)]
+
+
+def _interval(h: Hierarchy, order: Codes, ends: NDArray[np.float64], a: int, b: int, form: Form) -> Label:
+    low, high = ends[order[a], 0], ends[order[b], 1]
+    if a == b:
+        return h.leaves[order[a]]
+    if not np.isfinite([low, high]).all():
+        return TOP
+    if form is Form.JSON:
+        return f'{{"low": {written(low)}, "high": {written(high)}}}'
+    return f"[{written(low)}, {written(high)}]"
+
+
+def _group(h: Hierarchy, level: int, leaf: int) -> Label:
+    return TOP if level == h.height else h.levels[level].labels[h.levels[level].groups[leaf]]
+
+
+def write_local(table: pa.Table, prepared: Prepared, release: LocalRelease, form: Form = Form.TEXT) -> pa.Table:
+    """The table as a local recoding releases it; suppressed rows and identifiers are left out."""
+    owner = release.class_of if release.by_row else release.class_of[prepared.collapsed.tuple_of]
+    kept = owner >= 0
+    arrays: dict[str, pa.Array | pa.ChunkedArray] = {}
+    places = {h.column: q for q, h in enumerate(prepared.problem.hierarchies)}
+    for name in table.column_names:
+        if name in prepared.request.identifiers:
+            continue
+        column = table[name].filter(pa.array(kept))
+        arrays[name] = column if name not in places else _relabelled(prepared, release, places[name], owner[kept], form)
+    return pa.table(arrays)
+
+
+def _relabelled(
+    prepared: Prepared, release: LocalRelease, q: int, owner: NDArray[np.int64], form: Form
+) -> pa.DictionaryArray | pa.Array:
+    h = prepared.problem.hierarchies[q]
+    labels = class_labels(h, release.orders[q], release.low[:, q], release.high[:, q], form)
+    return pa.array(labels, pa.string()).dictionary_encode().take(pa.array(owner))

@@ -1,0 +1,160 @@
+"""Mondrian multidimensional recoding (LeFevre, DeWitt, Ramakrishnan 2006), strict and relaxed, for any models.
+
+Rows are split at the median of the column in which they are widest, as long as both sides keep k rows; columns with a
+hierarchy are split along it. Then the tree of splits is walked from the top: a split is kept when all models hold on
+both sides. Classes may thus differ in every column, which costs far less than one level for all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deniable.errors import Infeasible, ParameterError
+from deniable.kanonymity.classes import Classes
+from deniable.kanonymity.hierarchy import Codes
+from deniable.kanonymity.kernels import splitting
+from deniable.kanonymity.local import LocalRelease, rising_levels, tree_order
+from deniable.kanonymity.models import DeltaPresence, KAnonymity, KMap, holds
+from deniable.kanonymity.request import Prepared
+from deniable.kanonymity.search.problem import Problem
+from deniable.kanonymity.tuples import Counts, histogram
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class _Tree:
+    """Nodes as runs of an order, children after their parents."""
+
+    order: Codes
+    begin: Counts
+    end: Counts
+    left: Counts
+    low: Codes
+    high: Codes
+
+
+def mondrian(prepared: Prepared, *, relaxed: bool = False, weights: Sequence[float] | None = None) -> LocalRelease:
+    """A local recoding in which all models hold; nothing is suppressed.
+
+    Relaxed splitting may put rows with equal values on both sides of a cut, which makes smaller classes with
+    overlapping ranges. `weights` make a column count as wider, so that it is split sooner.
+    """
+    problem = prepared.problem
+    _refuse(problem)
+    orders = tuple(tree_order(h) for h in problem.hierarchies)
+    codes, counts = _ranked(prepared, orders, relaxed)
+    tree = _Tree(*_split(problem, codes, counts, orders, relaxed, weights))
+    leaves = _kept(problem, tree, counts, prepared if relaxed else None)
+    class_of = np.empty(len(counts), np.int64)
+    for number, node in enumerate(leaves):
+        class_of[tree.order[tree.begin[node] : tree.end[node]]] = number
+    sizes = np.bincount(class_of, weights=counts, minlength=len(leaves)).astype(np.int64)
+    return LocalRelease(class_of, tree.low[leaves], tree.high[leaves], sizes, orders, by_row=relaxed)
+
+
+def _refuse(problem: Problem) -> None:
+    if any(isinstance(model, KMap | DeltaPresence) for model in problem.models) or problem.risks:
+        raise ParameterError(
+            "Mondrian does not know the population or average risks",
+            remedy="Use the optimal search for k-map, delta-presence and average risk",
+        )
+
+
+def _ranked(prepared: Prepared, orders: tuple[Codes, ...], relaxed: bool) -> tuple[Codes, Counts]:
+    """Codes as places in the orders: of every distinct tuple, or of every row where equal rows may be parted."""
+    tuples = prepared.problem.tuples
+    ranks = []
+    for q, order in enumerate(orders):
+        place = np.empty(len(order), np.int32)
+        place[order] = np.arange(len(order), dtype=np.int32)
+        ranks.append(place[tuples.codes[:, q]])
+    codes = np.ascontiguousarray(np.column_stack(ranks))
+    if not relaxed:
+        return codes, tuples.counts
+    rows = prepared.collapsed.tuple_of
+    return np.ascontiguousarray(codes[rows]), np.ones(len(rows), np.int64)
+
+
+def _split(
+    problem: Problem,
+    codes: Codes,
+    counts: Counts,
+    orders: tuple[Codes, ...],
+    relaxed: bool,
+    weights: Sequence[float] | None,
+) -> tuple[NDArray[np.int64], ...]:
+    hierarchies = problem.hierarchies
+    widest = max((h.size for h in hierarchies), default=1)
+    cuts = np.zeros((len(hierarchies), widest), np.int8)
+    for q, h in enumerate(hierarchies):
+        cuts[q, : h.size] = rising_levels(h, orders[q])
+    k = max((model.k for model in problem.models if isinstance(model, KAnonymity)), default=1)
+    given = np.ones(len(hierarchies)) if weights is None else np.asarray(weights, np.float64)
+    return splitting.split(  # type: ignore[no-any-return]
+        codes,
+        counts,
+        k,
+        np.array([h.size for h in hierarchies], np.int64),
+        cuts,
+        np.array([not h.ordered for h in hierarchies]),
+        given,
+        relaxed,
+    )
+
+
+def _kept(problem: Problem, tree: _Tree, counts: Counts, rows: Prepared | None) -> NDArray[np.int64]:
+    """The nodes that become classes: those whose split would break a model on one side."""
+    fine = _acceptable(problem, tree, counts, rows)
+    if not fine[0]:
+        raise Infeasible(
+            f"The table as a whole does not meet {' and '.join(map(str, problem.models))}",
+            remedy="Ask for weaker models; no split of a table is more diverse than the table",
+        )
+    leaves, waiting = [], [0]
+    while waiting:
+        node = waiting.pop()
+        child = int(tree.left[node])
+        if child >= 0 and fine[child] and fine[child + 1]:
+            waiting += [child, child + 1]
+        else:
+            leaves.append(node)
+    return np.array(leaves, np.int64)
+
+
+def _acceptable(problem: Problem, tree: _Tree, counts: Counts, rows: Prepared | None) -> NDArray[np.bool_]:
+    """For every node of the tree, whether all models hold on it; nodes of one depth are disjoint runs."""
+    fine = np.ones(len(tree.begin), np.bool_)
+    depth = np.zeros(len(tree.begin), np.int64)
+    for node in np.flatnonzero(tree.left >= 0):
+        depth[tree.left[node]] = depth[tree.left[node] + 1] = depth[node] + 1
+    placed = np.concatenate([[0], np.cumsum(counts[tree.order])])
+    sizes = placed[tree.end] - placed[tree.begin]
+    for level in range(int(depth.max(initial=0)) + 1):
+        nodes = np.flatnonzero(depth == level)
+        classes = _classes(problem, tree, nodes, sizes[nodes], rows)
+        for model in problem.models:
+            fine[nodes] &= holds(model, classes)
+    return fine
+
+
+def _classes(problem: Problem, tree: _Tree, nodes: NDArray[np.int64], sizes: Counts, rows: Prepared | None) -> Classes:
+    if not any(getattr(model, "column", None) for model in problem.models):
+        return Classes(sizes)
+    owner = np.full(len(tree.order), -1, np.int64)
+    for number, node in enumerate(nodes):
+        owner[tree.order[tree.begin[node] : tree.end[node]]] = number
+    held = {}
+    for s, name in enumerate(problem.sensitive):
+        size = problem.tuples.sensitive[s].size
+        if rows is not None:
+            there = owner >= 0
+            held[name] = histogram(owner[there], len(nodes), rows.sensitive[s].codes[there], size)
+            continue
+        old = problem.tuples.sensitive[s]
+        mine = owner[np.repeat(np.arange(len(old.starts) - 1), np.diff(old.starts))]
+        there = mine >= 0
+        held[name] = histogram(mine[there], len(nodes), old.values[there], size, old.counts[there])
+    return Classes(sizes, held, problem.references)
