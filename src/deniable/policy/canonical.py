@@ -2,7 +2,8 @@
 
 The form does not depend on formatting, comments, the order of keys, the machine or the folder: records become sorted
 JSON, exact numbers become text, and what equals its default is left out, so that a later version of the layout with
-further optional keys gives old policies their old hash. Lists keep their order, since it may mean something.
+further optional keys gives old policies their old hash. Other lists, such as categories, keep their order, since it
+may mean something.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from fractions import Fraction
 from pathlib import Path
 
 UNORDERED = frozenset({"tables", "columns", "purposes", "analysts", "keys"})
-"""Fields whose entries stand under names in the file, so that their order means nothing."""
+"""Fields whose order means nothing: entries that stand under names in the file, and lists that are sets of names."""
 
 
 def digest(value: object) -> str:
