@@ -8,7 +8,7 @@ The way of a file through this room:
 - `tables` (with `bounds`, `likeness`, `sidefiles`), `allowances` and `settings` make the values and compare them.
 - `document` is the door: `read` and `parse` give a `Policy`, or one refusal with all `mistakes`; `canonical` hashes it.
 - `json_schema` and `wording` derive from the same grammar what editors, messages and the reference page say.
-- `schema`, `roles`, `unit`, `budget`, `access` are the values themselves, for all other rooms; `advice` comments on them.
+- `schema`, `roles`, `unit`, `budget`, `access` are the values, for all other rooms; `advice` comments on them.
 
 No module here sees data: a policy is decided by its own text and by the public lists that it names.
 """
