@@ -12,9 +12,22 @@ from deniable.cli import demo, key, mask, policy, query, release, scan, survey, 
 from deniable.cli.screen import refuse
 from deniable.errors import DeniableError, InternalError
 
-EPILOG = "Exit codes: 0 done, 2 refused by policy or bad input, 3 a bug of ours."
+EPILOG = """\b
+Journeys:
+  deniable demo                                      the story of one town
+  deniable scan people.csv                           find identifiers, draft a policy
+  deniable policy check policy.yaml                  who is protected, and how much
+  deniable query "SELECT COUNT(*) FROM visits" -p policy.yaml --epsilon 0.5
+  deniable mask people.csv -p policy.yaml -o out.parquet
+  deniable anonymize patients.parquet -p policy.yaml --k 5 -o out.parquet
+  deniable survey serve survey.yaml                  answers randomized in the browser
 
-app = typer.Typer(name="deniable", no_args_is_help=True, rich_markup_mode="rich", epilog=EPILOG)
+\b
+Exit codes: 0 done, 2 refused by policy or bad input, 3 a bug of ours.
+Every command has --help with examples, and --json.
+"""
+
+app = typer.Typer(name="deniable", no_args_is_help=True, rich_markup_mode=None, epilog=EPILOG)
 app.command(name="demo")(demo.demo)
 app.command(name="query", epilog=query.EXAMPLES)(query.query)
 app.command(name="mask", epilog=mask.EXAMPLES)(mask.mask)

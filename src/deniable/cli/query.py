@@ -12,13 +12,11 @@ from deniable.cli.screen import JsonFlag, emit
 if TYPE_CHECKING:
     from rich.console import Console
 
-EXAMPLES = """[bold]Examples[/]
-
-deniable query "SELECT sex, COUNT(*) FROM visits GROUP BY sex" -p policy.yaml --epsilon 0.5
-
-deniable query "SELECT AVG(charge) FROM visits" -p policy.yaml --epsilon 1 --explain
-
-deniable query "SELECT COUNT(*) FROM visits WITHIN 100 CONFIDENCE 0.95" -p policy.yaml
+EXAMPLES = """\b
+Examples:
+  deniable query "SELECT sex, COUNT(*) FROM visits GROUP BY sex" --epsilon 0.5
+  deniable query "SELECT AVG(charge) FROM visits" --epsilon 1 --explain
+  deniable query "SELECT COUNT(*) FROM visits WITHIN 100 CONFIDENCE 0.95"
 """
 
 
