@@ -8,6 +8,9 @@ from pathlib import Path
 from deniable.engines.duckdb.connection import literal, literals
 from deniable.engines.duckdb.scan import slot
 
+BUFFER_BYTES = 8 << 20
+"""What DuckDB reads at a time, for each thread and file: its own 32 MB do not fit a memory limit of 100 MB."""
+
 
 @dataclass(frozen=True, slots=True)
 class Layout:
@@ -27,5 +30,6 @@ class Layout:
         return (
             f"read_csv({literals(self.paths)}, auto_detect = false, columns = {{{columns}}}, header = {self.header}, "
             f"delim = {literal(self.delimiter)}, quote = {literal(self.quote)}, escape = {literal(self.escape)}, "
-            f"nullstr = {literal(self.null)}, allow_quoted_nulls = false, hive_partitioning = false{extra})"
+            f"nullstr = {literal(self.null)}, allow_quoted_nulls = false, hive_partitioning = false, "
+            f"buffer_size = {BUFFER_BYTES}{extra})"
         )
