@@ -44,6 +44,6 @@ def test_the_mean_of_the_geometric_is_q_over_one_minus_q() -> None:
 
 
 def test_the_variance_of_the_discrete_gaussian_is_below_sigma_squared_and_close_to_it() -> None:
-    # Canonne, Kamath and Steinke (2020), Corollary 9: at sigma = 1 the variance is 1 up to 10**-6.
+    # Canonne, Kamath and Steinke (2020) bound it by sigma squared; at sigma = 1 the two agree to 10**-6.
     assert discrete_gaussian(1, DRAWS, entropy=SeededEntropy(25)).var() == pytest.approx(1, abs=0.012)
     assert discrete_gaussian(Fraction(1, 4), DRAWS, entropy=SeededEntropy(26)).var() < Fraction(1, 4)
