@@ -111,6 +111,7 @@ def _worst(parts: list[Composition | None]) -> Composition | None:
         return None
     delta = max((part.delta for part in known), default=Fraction(0))
     private = all(part.private for part in known)
+    known = [part for part in known if not part.is_free]
     if not any(part.leaves for part in known):
         return Composition(gaussian=max((p.gaussian for p in known), default=Fraction(0)), delta=delta, private=private)
     if len({(part.leaves, part.gaussian) for part in known}) == 1:

@@ -17,14 +17,21 @@ zCDP, one Gaussian) are taken where they are smaller or where dp-accounting cann
 from __future__ import annotations
 
 import math
-from collections import Counter
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
 from deniable.dp.accounting.dominating import Composition, dominating
-from deniable.dp.accounting.events import ComposedEvent, Event, LaplaceEvent, NoOpEvent, PureEvent, SelfComposedEvent
+from deniable.dp.accounting.events import (
+    ComposedEvent,
+    Event,
+    LaplaceEvent,
+    NoOpEvent,
+    PureEvent,
+    SelfComposedEvent,
+    check_count,
+)
 from deniable.dp.accounting.pure import float_above
 from deniable.dp.accounting.refusals import refuse_over, refuse_unsupported
 from deniable.dp.accounting.rounding import round_up
@@ -95,6 +102,7 @@ class PLDAccountant:
         return budget(epsilon=max(left, Fraction(0)), delta=self.limit.delta)  # type: ignore[return-value]
 
     def _after(self, event: Event, count: int) -> PLDAccountant:
+        check_count(count)
         if not self.supports(event):
             refuse_unsupported(event, "pld", "zcdp")
         added = event if count == 1 else SelfComposedEvent(event, count)
@@ -113,7 +121,7 @@ def _epsilon(composed: Composition, delta: Fraction) -> Fraction | None:
 def _distribution(composed: Composition) -> Any:
     """The privacy loss distribution of a composition."""
     library = _library()
-    parts = [_leaf(event).self_compose(count) for event, count in sorted(Counter(composed.leaves).items(), key=repr)]
+    parts = [_leaf(event).self_compose(count) for event, count in sorted(composed.leaves, key=repr)]
     if composed.gaussian:
         deviation = 1 / math.sqrt(float(composed.gaussian))
         parts.append(library.from_gaussian_mechanism(deviation, value_discretization_interval=INTERVAL))

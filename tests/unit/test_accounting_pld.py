@@ -1,0 +1,137 @@
+"""The PLD accountant: agrees with dp-accounting, never better than the truth, and does without it where it can."""
+
+import itertools
+import math
+import sys
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from deniable.dp.accounting import (
+    ComposedEvent,
+    GaussianEvent,
+    LaplaceEvent,
+    ParallelEvent,
+    PLDAccountant,
+    PureEvent,
+    SelectionEvent,
+    SelfComposedEvent,
+    ZCDPAccountant,
+    cheap_epsilon,
+    to_google,
+)
+from deniable.dp.accounting import pld as pld_module
+from deniable.errors import MissingExtra
+
+dp_event = pytest.importorskip("dp_accounting.dp_event")
+pld = pytest.importorskip("dp_accounting.pld")
+DELTA = Fraction(1, 10**6)
+
+
+def test_it_prices_discrete_laplace_as_the_oracle_does():
+    oracle = pld.PLDAccountant().compose(dp_event.DiscreteLaplaceDpEvent(0.1, 3), 50)
+    ours = PLDAccountant().compose(LaplaceEvent(10, 3), 50)
+    assert ours.epsilon(DELTA) == pytest.approx(oracle.get_epsilon(1e-6), rel=1e-6)
+
+
+def test_it_prices_gaussian_noise_between_the_analytic_and_the_zcdp_bound():
+    event = SelfComposedEvent(GaussianEvent(10_000, 100), 20)
+    tight, zcdp = PLDAccountant().compose(event).epsilon(DELTA), ZCDPAccountant().compose(event).epsilon(DELTA)
+    assert tight <= cheap_epsilon(event, DELTA) * (1 + 1e-9)
+    oracle = pld.PLDAccountant().compose(dp_event.GaussianDpEvent(10.0), 20).get_epsilon(1e-6)
+    assert oracle * 0.999 <= tight < 0.95 * zcdp
+
+
+def test_it_is_tighter_than_the_cheap_bounds_for_a_mixture():
+    event = ComposedEvent((SelfComposedEvent(LaplaceEvent(20, 1), 60), GaussianEvent(2000, 10)))
+    assert PLDAccountant().compose(event).epsilon(DELTA) < float(cheap_epsilon(event, DELTA))
+
+
+def test_it_is_never_above_the_cheap_bounds():
+    event = SelfComposedEvent(SelectionEvent("1/10", bounded_range=True), 100)
+    assert PLDAccountant().compose(event).epsilon(DELTA) <= float(cheap_epsilon(event, DELTA)) * (1 + 1e-15)
+
+
+def laplace_delta(scale: float, shift: tuple[int, ...], epsilon: float) -> float:
+    """The true delta of discrete Laplace noise under a shift of the vector, by summing over the lattice."""
+    line = np.arange(-60, 61 + max(shift))
+    left = right = np.ones(1)
+    for step in shift:
+        p, q = np.exp(-np.abs(line) / scale), np.exp(-np.abs(line - step) / scale)
+        left = np.multiply.outer(left, p / p.sum()).ravel()
+        right = np.multiply.outer(right, q / q.sum()).ravel()
+    return float(np.maximum(left - math.exp(epsilon) * right, 0).sum())
+
+
+def continuous_delta(scale: float, shift: float, epsilon: float) -> float:
+    return max(0.0, 1 - math.exp((epsilon - shift / scale) / 2)) if epsilon <= shift / scale else 0.0
+
+
+@pytest.mark.parametrize("scale", [0.7, 1.5, 3.0])
+def test_one_entry_moved_all_the_way_is_the_worst_vector(scale):
+    for epsilon in np.linspace(0, 4 / scale, 9):
+        worst = laplace_delta(scale, (4,), epsilon)
+        for shift in [(3, 1), (2, 2)]:
+            assert laplace_delta(scale, shift, epsilon) <= worst + 1e-9
+
+
+@pytest.mark.parametrize(("scale", "shift"), list(itertools.product([0.7, 1.5, 3.0], [1, 2, 5])))
+def test_the_continuous_stand_in_dominates_the_discrete_noise(scale, shift):
+    wider = shift + pld_module._overhang(scale)
+    for epsilon in np.linspace(0, shift / scale, 12):
+        assert laplace_delta(scale, (shift,), epsilon) <= continuous_delta(scale, wider, epsilon) + 1e-9
+    same = [continuous_delta(scale, shift, e) < laplace_delta(scale, (shift,), e) for e in np.linspace(0, 1, 5)]
+    assert any(same), "without the overhang the continuous noise would understate"
+
+
+def test_wide_shifts_use_the_stand_in_and_agree_with_the_discrete_noise(monkeypatch):
+    event = LaplaceEvent(9000, 900)
+    discrete = PLDAccountant().compose(event, 10).epsilon(DELTA)
+    monkeypatch.setattr(pld_module, "WIDEST_SHIFT", 1)
+    pld_module._leaf.cache_clear()
+    pld_module._distribution.cache_clear()
+    pld_module._epsilon.cache_clear()
+    assert PLDAccountant().compose(event, 10).epsilon(DELTA) == pytest.approx(discrete, rel=1e-2)
+    pld_module._leaf.cache_clear()
+    pld_module._distribution.cache_clear()
+    pld_module._epsilon.cache_clear()
+
+
+def test_parallel_parts_of_different_kinds_are_dominated_or_refused():
+    account = PLDAccountant()
+    assert account.compose(ParallelEvent((LaplaceEvent(10, 1), PureEvent("1/5")))).epsilon() == pytest.approx(0.2)
+    assert account.supports(ParallelEvent((GaussianEvent(50), GaussianEvent(90))))
+    assert not account.supports(ParallelEvent((GaussianEvent(50), PureEvent(1))))
+    assert not account.supports(GaussianEvent(3))
+
+
+def test_results_are_cached():
+    event = LaplaceEvent(17, 1)
+    PLDAccountant().compose(event, 5).epsilon(DELTA)
+    before = pld_module._distribution.cache_info().hits + pld_module._epsilon.cache_info().hits
+    PLDAccountant().compose(event, 5).epsilon(DELTA)
+    assert pld_module._distribution.cache_info().hits + pld_module._epsilon.cache_info().hits > before
+
+
+def test_without_dp_accounting_the_remedy_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "dp_accounting.pld", None)
+    pld_module._leaf.cache_clear()
+    with pytest.raises(MissingExtra, match=r"deniable\[pld\]"):
+        PLDAccountant().compose(LaplaceEvent(23, 1), 7).epsilon(DELTA)
+    assert cheap_epsilon(SelfComposedEvent(LaplaceEvent(23, 1), 7), DELTA) == Fraction(7, 23)
+
+
+def test_the_google_form_is_read_by_the_oracle_and_priced_no_better():
+    def build(form):
+        kind = getattr(dp_event, form["class_name"])
+        fields = {name: value for name, value in form.items() if name not in ("class_name", "module_name")}
+        if "events" in fields:
+            fields["events"] = [build(part) for part in fields["events"]]
+        if "event" in fields:
+            fields["event"] = build(fields["event"])
+        return kind(**fields)
+
+    event = ComposedEvent((SelfComposedEvent(LaplaceEvent(10, 1), 4), GaussianEvent(500, 1)))
+    oracle = pld.PLDAccountant().compose(build(to_google(event))).get_epsilon(1e-6)
+    assert PLDAccountant().compose(event).epsilon(DELTA) == pytest.approx(oracle, rel=1e-6)
