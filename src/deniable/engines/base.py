@@ -77,6 +77,9 @@ class Engine(Protocol):
     def describe(self, name: str) -> tuple[Field, ...]:
         """The columns of a source, in its order."""
 
+    def notes(self, name: str) -> tuple[str, ...]:
+        """What was left out or read as null when the source was attached with bad rows: skip."""
+
     def count(self, name: str) -> int:
         """How many rows a source has."""
 
