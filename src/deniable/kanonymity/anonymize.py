@@ -11,6 +11,7 @@ import pyarrow as pa
 from deniable.errors import Infeasible
 from deniable.kanonymity.builders.specs import fixed
 from deniable.kanonymity.encode import Coded, Declared
+from deniable.kanonymity.hierarchy import Codes, Label
 from deniable.kanonymity.lattice import ENUMERABLE, Levels
 from deniable.kanonymity.models import PrivacyModel
 from deniable.kanonymity.recode import Recoder
@@ -128,7 +129,7 @@ def _column(coded: Coded, level: int) -> ColumnRecoding:
     return ColumnRecoding(built.column, fixed(spec, built, coded.values), level, built.height)
 
 
-def _labels(prepared: Prepared, levels: Levels, codes: np.ndarray) -> tuple[tuple[str | None, ...], ...]:  # type: ignore[type-arg]
+def _labels(prepared: Prepared, levels: Levels, codes: Codes) -> tuple[tuple[Label, ...], ...]:
     chosen = [coded.hierarchy.levels[level] for coded, level in zip(prepared.columns, levels, strict=True)]
     columns = [[level.labels[g] for g in level.groups[codes[:, q]]] for q, level in enumerate(chosen)]
     return tuple(zip(*columns, strict=True))

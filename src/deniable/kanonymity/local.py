@@ -24,7 +24,7 @@ from deniable.kanonymity.tuples import Counts
 class LocalRelease:
     """Classes of a local recoding: the class of every tuple (-1 where suppressed), and the run of each column.
 
-    `low` and `high` are places in `orders[q]`, which lists the leaves of column q so that groups are runs. `rows` is
+    `low` and `high` are places in `orders[q]`, which lists the leaves of column q so that groups are runs. `by_row` is
     set where rows, rather than tuples, were assigned to classes.
     """
 
@@ -45,7 +45,7 @@ def tree_order(h: Hierarchy) -> Codes:
     """The leaves in an order in which every group of every level is a run; ordered leaves keep their own order."""
     if h.ordered:
         return np.arange(h.size, dtype=np.int32)
-    keys = [np.arange(h.size), *(level.groups for level in h.levels)]
+    keys = np.stack([np.arange(h.size), *(level.groups for level in h.levels)])
     return np.lexsort(keys).astype(np.int32)
 
 
@@ -77,24 +77,19 @@ def local_cost(prepared: Prepared, release: LocalRelease, measure: CellMeasure, 
     """
     hierarchies, tuples = prepared.problem.hierarchies, prepared.problem.tuples
     tables = measure.costs(hierarchies, tuples)
-    owner = release.class_of if not release.by_row else release.class_of[_first_rows(prepared)]
-    total = 0.0
+    rows = prepared.collapsed.tuple_of if release.by_row else np.arange(tuples.size)
+    counts = np.ones(len(rows), np.int64) if release.by_row else tuples.counts
+    owner, total = release.class_of, 0.0
     for q, (h, table) in enumerate(zip(hierarchies, tables, strict=True)):
-        codes = tuples.codes[:, q]
+        codes = tuples.codes[rows, q]
         if ranges:
             spans = (release.high[:, q] - release.low[:, q]) / max(h.size - 1, 1) * table[-1, 0]
             cells = spans[owner]
         else:
             levels = covering(h, release.orders[q], release.low[:, q], release.high[:, q])
             cells = table[levels[owner], codes]
-        total += float((np.where(owner >= 0, cells, table[-1, codes]) * tuples.counts).sum())
+        total += float((np.where(owner >= 0, cells, table[-1, codes]) * counts).sum())
     return total
-
-
-def _first_rows(prepared: Prepared) -> NDArray[np.int64]:
-    first = np.zeros(prepared.problem.tuples.size, np.int64)
-    first[prepared.collapsed.tuple_of[::-1]] = np.arange(len(prepared.collapsed.tuple_of))[::-1]
-    return first
 
 
 def class_labels(h: Hierarchy, order: Codes, low: Codes, high: Codes, form: Form) -> list[Label]:
@@ -110,7 +105,8 @@ def class_labels(h: Hierarchy, order: Codes, low: Codes, high: Codes, form: Form
 def _interval(h: Hierarchy, order: Codes, ends: NDArray[np.float64], a: int, b: int, form: Form) -> Label:
     low, high = ends[order[a], 0], ends[order[b], 1]
     if a == b:
-        return h.leaves[order[a]]
+        leaf: Label = h.leaves[order[a]]
+        return leaf
     if not np.isfinite([low, high]).all():
         return TOP
     if form is Form.JSON:

@@ -82,10 +82,11 @@ def split(codes, counts, k, sizes, cuts, along_tree, weights, relaxed):  # type:
                     continue
                 if under >= k and rows - under >= k and abs(2 * under - rows) < nearest:
                     nearest, cut = abs(2 * under - rows), c
-            if cut < 0 and not relaxed:
+            parted = relaxed and not along_tree[q]
+            if cut < 0 and not parted:
                 continue
             middle, top = a, 0
-            if relaxed:
+            if parted:
                 # Tuples are single rows here: sort the run by this column and cut it in the middle.
                 run = order[a:b].copy()
                 keys = np.empty(b - a, np.int32)
@@ -95,14 +96,6 @@ def split(codes, counts, k, sizes, cuts, along_tree, weights, relaxed):  # type:
                 for i in range(b - a):
                     order[a + i] = run[place[i]]
                 middle = a + (b - a) // 2
-                if cut >= 0 and not along_tree[q]:
-                    middle = a + (b - a) // 2
-                elif along_tree[q]:
-                    if cut < 0:
-                        continue
-                    middle = a
-                    while codes[order[middle], q] <= cut:
-                        middle += 1
             else:
                 for i in range(a, b):
                     if codes[order[i], q] <= cut:

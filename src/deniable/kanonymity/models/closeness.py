@@ -49,12 +49,17 @@ class Closeness:
 
     def measure(self, classes: Classes) -> Measured:
         """The distance of every class."""
-        from deniable.kanonymity.kernels.distances import along_order, along_tree
-
         held, against = classes.histograms(self.column), classes.references[self.column]
         sizes = np.maximum(classes.sizes, 1)
         if self.distance is Distance.ORDERED:
+            from deniable.kanonymity.kernels.distances import along_order
+
             return along_order(held.starts, held.values, held.counts, sizes, against.distribution)  # type: ignore[no-any-return]
+        if self.distance is Distance.EQUAL:
+            over = np.maximum(held.counts / sizes[classes.owners(self.column)] - against.distribution[held.values], 0.0)
+            return np.bincount(classes.owners(self.column), weights=over, minlength=len(classes)).astype(np.float64)
+        from deniable.kanonymity.kernels.distances import along_tree
+
         groups, shares = self._levels(against)
         return along_tree(held.starts, held.values, held.counts, sizes, groups, shares, len(groups))  # type: ignore[no-any-return]
 

@@ -46,7 +46,7 @@ def mondrian(prepared: Prepared, *, relaxed: bool = False, weights: Sequence[flo
     _refuse(problem)
     orders = tuple(tree_order(h) for h in problem.hierarchies)
     codes, counts = _ranked(prepared, orders, relaxed)
-    tree = _Tree(*_split(problem, codes, counts, orders, relaxed, weights))
+    tree = _split(problem, codes, counts, orders, relaxed, weights)
     leaves = _kept(problem, tree, counts, prepared if relaxed else None)
     class_of = np.empty(len(counts), np.int64)
     for number, node in enumerate(leaves):
@@ -85,7 +85,7 @@ def _split(
     orders: tuple[Codes, ...],
     relaxed: bool,
     weights: Sequence[float] | None,
-) -> tuple[NDArray[np.int64], ...]:
+) -> _Tree:
     hierarchies = problem.hierarchies
     widest = max((h.size for h in hierarchies), default=1)
     cuts = np.zeros((len(hierarchies), widest), np.int8)
@@ -93,7 +93,7 @@ def _split(
         cuts[q, : h.size] = rising_levels(h, orders[q])
     k = max((model.k for model in problem.models if isinstance(model, KAnonymity)), default=1)
     given = np.ones(len(hierarchies)) if weights is None else np.asarray(weights, np.float64)
-    return splitting.split(  # type: ignore[no-any-return]
+    made = splitting.split(
         codes,
         counts,
         k,
@@ -103,6 +103,7 @@ def _split(
         given,
         relaxed,
     )
+    return _Tree(*made)
 
 
 def _kept(problem: Problem, tree: _Tree, counts: Counts, rows: Prepared | None) -> NDArray[np.int64]:

@@ -1,0 +1,150 @@
+"""Local recoding in stages: what one full-domain recoding leaves out is recoded again, by itself, until nothing helps.
+
+- *Optimal then local* solves the problem, then solves it again for the rows that were suppressed, and so on. Each round
+  is optimal for its rows, and rows that conform early keep their finer levels (ARX offers the same as local recoding).
+- *Cell suppression* keeps values as they are and blanks whole columns for the rows that need it: first one column, then
+  two, the cheapest sets first. A class is made only of rows with the same cells blanked.
+
+The rows of one round form classes of their own, and the distribution that closeness is measured against stays that of
+the whole table.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deniable.errors import ParameterError
+from deniable.kanonymity.lattice import ENUMERABLE, Levels
+from deniable.kanonymity.local import LocalRelease, tree_order
+from deniable.kanonymity.models import DeltaPresence, KMap
+from deniable.kanonymity.request import Prepared
+from deniable.kanonymity.search.check import Checker
+from deniable.kanonymity.search.optimal import OptimalSearch
+from deniable.kanonymity.search.problem import Problem, Solution
+from deniable.kanonymity.tuples import Histograms, Tuples, histogram
+
+Places = NDArray[np.int64]
+
+ROUNDS = 50
+MOST_SETS = 4096
+"""So many sets of columns are tried when cells are suppressed."""
+
+
+def optimal_then_local(prepared: Prepared, first: Solution) -> LocalRelease:
+    """Start from a solution, and recode again whatever it suppresses."""
+    problem = _plain(prepared.problem)
+    made = _Assembly(prepared)
+    left: Places = np.arange(problem.tuples.size)
+    levels: Levels | None = first.levels
+    for _ in range(ROUNDS):
+        if levels is None or not len(left):
+            break
+        left = made.release(_restricted(problem, left), left, levels)
+        levels = _next_levels(problem, left)
+    return made.assembled()
+
+
+def _next_levels(problem: Problem, left: Places) -> Levels | None:
+    """The best node for the rows left: at least some of them must conform, any number may be suppressed again."""
+    rest = _restricted(problem, left)
+    if not len(left) or rest.lattice.nodes > ENUMERABLE:
+        return None
+    solution = OptimalSearch(rest, Checker(rest)).run()
+    return solution.levels if solution is not None and solution.suppressed < rest.tuples.rows else None
+
+
+def suppress_cells(prepared: Prepared) -> LocalRelease:
+    """Blank cells instead of generalizing: only the first and the last level of every column are used."""
+    problem = _plain(prepared.problem)
+    tops = problem.lattice.top
+    if any(h.levels[-1].size > 1 for h in problem.hierarchies):
+        raise ParameterError("Cells can be suppressed only where every hierarchy ends in one group")
+    made = _Assembly(prepared)
+    left: Places = np.arange(problem.tuples.size)
+    for blanked in _sets(Checker(problem), tops):
+        if not len(left):
+            break
+        left = made.release(_restricted(problem, left), left, blanked)
+    return made.assembled()
+
+
+def _sets(checker: Checker, tops: Levels) -> Iterator[Levels]:
+    """Sets of columns to blank, the cheapest first, as levels."""
+    width = len(tops)
+    every = (c for n in range(width + 1) for c in itertools.combinations(range(width), n))
+    nodes = [
+        tuple(tops[q] if q in chosen else 0 for q in range(width)) for chosen in itertools.islice(every, MOST_SETS)
+    ]
+    yield from sorted(nodes, key=checker.base) if checker.additive else nodes
+    yield tops
+
+
+def _plain(problem: Problem) -> Problem:
+    if any(isinstance(model, KMap | DeltaPresence) for model in problem.models) or problem.risks:
+        raise ParameterError(
+            "Local recoding does not know the population or average risks",
+            remedy="Use the optimal search for k-map, delta-presence and average risk",
+        )
+    return problem
+
+
+def _restricted(problem: Problem, left: Places) -> Problem:
+    """The same problem for some of the tuples, any of whose rows may be suppressed."""
+    old = problem.tuples
+    tuples = Tuples(
+        np.ascontiguousarray(old.codes[left]), old.counts[left], tuple(_chosen(h, left) for h in old.sensitive)
+    )
+    return replace(problem, tuples=tuples, limit=max(tuples.rows - 1, 0))
+
+
+def _chosen(old: Histograms, left: Places) -> Histograms:
+    place = np.full(len(old.starts) - 1, -1, np.int64)
+    place[left] = np.arange(len(left))
+    owner = place[np.repeat(np.arange(len(old.starts) - 1), np.diff(old.starts))]
+    there = owner >= 0
+    return histogram(owner[there], len(left), old.values[there], old.size, old.counts[there])
+
+
+class _Assembly:
+    """Collects the classes of all rounds."""
+
+    def __init__(self, prepared: Prepared) -> None:
+        problem = prepared.problem
+        self.orders = tuple(tree_order(h) for h in problem.hierarchies)
+        self.ranks = [np.argsort(order).astype(np.int32) for order in self.orders]
+        self.hierarchies = problem.hierarchies
+        self.class_of = np.full(problem.tuples.size, -1, np.int64)
+        self.low: list[NDArray[np.int32]] = []
+        self.high: list[NDArray[np.int32]] = []
+        self.sizes: list[int] = []
+
+    def release(self, rest: Problem, left: Places, levels: Levels) -> Places:
+        """Release the classes of a node that meet the models; returns the tuples that are left."""
+        grouped, released = Checker(rest).released(levels)
+        number = np.full(len(released), -1, np.int64)
+        number[released] = len(self.sizes) + np.arange(int(released.sum()))
+        self.class_of[left] = number[grouped.class_of]
+        codes = grouped.source.codes[grouped.sample[released]]
+        runs = [self._runs(q, levels[q], codes[:, q]) for q in range(len(levels))]
+        self.low.append(np.column_stack([low for low, _ in runs]))
+        self.high.append(np.column_stack([high for _, high in runs]))
+        self.sizes += grouped.sizes[released].tolist()
+        return left[self.class_of[left] < 0]
+
+    def _runs(self, q: int, level: int, codes: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """The first and the last place of the group of each code."""
+        groups = self.hierarchies[q].levels[level].groups
+        first = np.full(self.hierarchies[q].levels[level].size, 2**30, np.int32)
+        last = np.full(len(first), -1, np.int32)
+        np.minimum.at(first, groups, self.ranks[q])
+        np.maximum.at(last, groups, self.ranks[q])
+        return first[groups[codes]], last[groups[codes]]
+
+    def assembled(self) -> LocalRelease:
+        sizes = np.array(self.sizes, np.int64)
+        return LocalRelease(self.class_of, np.vstack(self.low), np.vstack(self.high), sizes, self.orders)

@@ -1,0 +1,182 @@
+"""Adding rows to what was released: what may be shown of them, and what must change.
+
+The recoding stays as it is. A new row goes where the old ones of its kind went. Two conditions must hold for the new
+rows of a class to be shown: the class with them meets the models, and so do the new rows by themselves, since whoever
+holds both versions sees them apart. The work is proportional to the new rows; where a model compares with the whole
+table, every released class is looked at again, but no old row is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from deniable.kanonymity.builders.leaves import text_of
+from deniable.kanonymity.classes import Classes, reference
+from deniable.kanonymity.encode import column_of, distinct
+from deniable.kanonymity.hierarchy import Label
+from deniable.kanonymity.models import PrivacyModel, holds
+from deniable.kanonymity.recode import Recoder
+from deniable.kanonymity.recoding import Recoding, ReleasedClasses
+from deniable.kanonymity.tuples import Histograms, distinct_rows, histogram
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """The verdict on new rows, and the recoding with those that are shown.
+
+    `shown` new rows can be added as they are; `waiting` ones would be too few by themselves, or break a model, and
+    wait for more of their kind. `broken` counts released classes that no longer meet a model because the whole table
+    changed: the release should be made anew.
+    """
+
+    recoding: Recoding
+    rows: int
+    shown: int
+    waiting: int
+    new_classes: int
+    grown_classes: int
+    broken: int
+
+    @property
+    def search_again(self) -> bool:
+        """Whether the recoding no longer serves: a class broke, or more rows wait than may be suppressed."""
+        waiting = self.recoding.suppressed
+        return self.broken > 0 or waiting > self.recoding.limit * max(self.recoding.rows, 1) + 1e-9
+
+
+def update(recoding: Recoding, added: pa.Table, models: Iterable[PrivacyModel]) -> Update:
+    """Judge rows that are added to a release, by its own recoding."""
+    models = tuple(models)
+    recoder = Recoder(recoding)
+    columns = [c.codes(column_of(added, c.column.name))[0] for c in recoder.columns]
+    spans = [max(len(c.labels), 1) for c in recoder.columns]
+    many, first, class_of = distinct_rows(columns, spans)
+    known = recoder.index.find([column[first] for column in columns])
+    values = {name: _texts(added, name) for name in recoding.sensitive}
+    old, both, new = _tallies(recoding, known, class_of, many, values)
+    fine = _meets(models, new) & _meets(models, both)
+    stays = _meets(models, old) if len(known) else np.zeros(0, np.bool_)
+    shown = int(np.bincount(class_of, minlength=many)[fine].sum()) if many else 0
+    labels = [tuple(c.labels[codes[i]] for c, codes in zip(recoder.columns, columns, strict=True)) for i in first]
+    grown = _grown(recoding, known, fine, labels, new, added.num_rows, shown)
+    return Update(
+        grown,
+        added.num_rows,
+        shown,
+        added.num_rows - shown,
+        int((fine & (known < 0)).sum()),
+        int((fine & (known >= 0)).sum()),
+        int((~stays).sum()),
+    )
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class _Tally:
+    classes: Classes
+    leaves: dict[str, tuple[str, ...]]
+
+
+def _texts(table: pa.Table, name: str) -> NDArray[np.object_]:
+    values, positions = distinct(column_of(table, name))
+    return np.array([*text_of(values), "None"], object)[positions]
+
+
+def _tallies(
+    recoding: Recoding,
+    known: NDArray[np.int64],
+    class_of: NDArray[np.int64],
+    many: int,
+    values: dict[str, NDArray[np.object_]],
+) -> tuple[_Tally, _Tally, _Tally]:
+    """Classes as they were, touched classes with the new rows, and the new rows by themselves."""
+    old_sizes = np.array(recoding.classes.sizes, np.int64)
+    new_sizes = np.bincount(class_of, minlength=many).astype(np.int64)
+    both_sizes = new_sizes + np.append(old_sizes, 0)[known]
+    held: list[dict[str, Histograms]] = [{}, {}, {}]
+    references, leaves = {}, {}
+    for name, texts in values.items():
+        histograms = recoding.classes.values[name]
+        domain = sorted({value for h in histograms for value in h} | set(texts.tolist()))
+        code = {value: n for n, value in enumerate(domain)}
+        owner = np.array([c for c, h in enumerate(histograms) for _ in h], np.int64)
+        coded = np.array([code[v] for h in histograms for v in h], np.int32)
+        counts = np.array([n for h in histograms for n in h.values()], np.int64)
+        fresh = np.array([code[v] for v in texts], np.int32)
+        old = histogram(owner, len(old_sizes), coded, len(domain), counts)
+        new = histogram(class_of, many, fresh, len(domain))
+        place = np.full(len(old_sizes), -1, np.int64)
+        place[known[known >= 0]] = np.flatnonzero(known >= 0)
+        touched = place[owner] >= 0
+        both = histogram(
+            np.concatenate([class_of, place[owner][touched]]),
+            many,
+            np.concatenate([fresh, coded[touched]]),
+            len(domain),
+            np.concatenate([np.ones(len(fresh), np.int64), counts[touched]]),
+        )
+        references[name], leaves[name] = reference(old.total() + new.total()), tuple(domain)
+        for slot, made in zip(held, (old, both, new), strict=True):
+            slot[name] = made
+    sizes = (old_sizes, both_sizes, new_sizes)
+    tallies = [_Tally(Classes(n, h, references), leaves) for n, h in zip(sizes, held, strict=True)]
+    return tallies[0], tallies[1], tallies[2]
+
+
+def _meets(models: tuple[PrivacyModel, ...], tally: _Tally) -> NDArray[np.bool_]:
+    fine = np.ones(len(tally.classes), np.bool_)
+    for model in models:
+        fine &= holds(model, tally.classes)
+    return fine
+
+
+def _grown(
+    recoding: Recoding,
+    known: NDArray[np.int64],
+    fine: NDArray[np.bool_],
+    labels: list[tuple[Label, ...]],
+    new: _Tally,
+    added: int,
+    shown: int,
+) -> Recoding:
+    """The recoding with the classes that the shown rows enlarge or begin."""
+    tuples, sizes = list(recoding.classes.tuples), list(recoding.classes.sizes)
+    values = {name: [dict(h) for h in held] for name, held in recoding.classes.values.items()}
+    for c in np.flatnonzero(fine):
+        at = int(known[c])
+        if at < 0:
+            at = len(tuples)
+            tuples.append(labels[c])
+            sizes.append(0)
+            for held in values.values():
+                held.append({})
+        sizes[at] += int(new.classes.sizes[c])
+        for name, held in values.items():
+            _add(held[at], new.classes.sensitive[name], int(c), new.leaves[name])
+    classes = ReleasedClasses(tuple(tuples), tuple(sizes), {name: tuple(held) for name, held in values.items()})
+    waiting = recoding.suppressed + added - shown
+    return replace(recoding, classes=classes, rows=recoding.rows + added, suppressed=waiting)
+
+
+def _add(held: dict[str, int], histograms: Histograms, c: int, leaves: tuple[str, ...]) -> None:
+    for e in range(int(histograms.starts[c]), int(histograms.starts[c + 1])):
+        leaf = leaves[int(histograms.values[e])]
+        held[leaf] = held.get(leaf, 0) + int(histograms.counts[e])
+
+
+def shown_rows(recoding: Recoding, added: pa.Table, judged: Update) -> pa.Table:
+    """The new rows that may be shown, recoded."""
+    before = set(recoding.classes.tuples)
+    sizes = dict(zip(recoding.classes.tuples, recoding.classes.sizes, strict=True))
+    after = judged.recoding.classes
+    moved = [
+        i
+        for i, (labels, size) in enumerate(zip(after.tuples, after.sizes, strict=True))
+        if labels not in before or size != sizes[labels]
+    ]
+    changed = ReleasedClasses(tuple(after.tuples[i] for i in moved), tuple(after.sizes[i] for i in moved), {})
+    return Recoder(replace(recoding, classes=changed)).recode(added)
