@@ -1,0 +1,30 @@
+"""The demo tells its story from end to end on a small town."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+
+def _demo(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", "from deniable.cli.main import main; main()", "demo", "--out", str(folder)]
+    return subprocess.run([*command, "--people", "2000", *options], capture_output=True, text=True, check=False)
+
+
+def test_the_demo_finds_the_governor_answers_with_noise_and_writes_its_page(tmp_path: Path) -> None:
+    done = _demo(tmp_path / "town", "--json")
+    assert done.returncode == 0, done.stderr
+    chapters = {chapter["title"]: chapter for chapter in json.loads(done.stdout)}
+    assert "Theodore W. Ashbourne" in " ".join(chapters["An intruder with the voter roll"]["sentences"])
+    assert chapters["He is no exception"]["people"][0] > 500
+    assert {row["sex"] for row in chapters["The answer"]["table"]} == {"F", "M"}
+    assert "the same answer" in chapters["Asking again"]["sentences"][0]
+    assert "Theodore W. Ashbourne" in (tmp_path / "town" / "story.html").read_text(encoding="utf-8")
+
+
+def test_a_town_that_is_too_small_is_refused_with_exit_code_two(tmp_path: Path) -> None:
+    done = _demo(tmp_path / "town", "--people", "3")
+    assert done.returncode == 2
+    assert not (tmp_path / "town").exists()

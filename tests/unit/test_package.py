@@ -1,0 +1,54 @@
+"""The package itself: what importing it costs, and what the repository may not say."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+HEAVY = ("numpy", "numba", "pyarrow", "duckdb", "sqlglot", "scipy", "pandas", "polars", "starlette", "cryptography")
+
+
+def _loaded_after(code: str) -> set[str]:
+    report = f"{code}\nimport sys; print(*(m for m in {HEAVY!r} if m in sys.modules))"
+    return set(
+        subprocess.run([sys.executable, "-c", report], capture_output=True, text=True, check=True).stdout.split()
+    )
+
+
+def test_importing_deniable_loads_nothing_heavy() -> None:
+    assert _loaded_after("import deniable") == set()
+
+
+def test_the_command_line_loads_nothing_heavy_before_a_command_runs() -> None:
+    assert _loaded_after("import deniable.cli.main") == set()
+
+
+def test_the_check_sees_a_heavy_import() -> None:
+    assert "numpy" in _loaded_after("import numpy")
+
+
+def test_an_unknown_public_name_is_an_attribute_error() -> None:
+    import deniable
+
+    with pytest.raises(AttributeError, match="no attribute 'Curate'"):
+        _ = deniable.Curate
+
+
+def test_every_module_has_a_docstring() -> None:
+    import ast
+
+    bare = [
+        str(path.relative_to(ROOT))
+        for path in (ROOT / "src").rglob("*.py")
+        if path.stat().st_size and not ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
+    ]
+    assert not bare
+
+
+def test_no_module_is_longer_than_four_hundred_lines() -> None:
+    lengths = {p: len(p.read_text(encoding="utf-8").splitlines()) for p in (ROOT / "src").rglob("*.py")}
+    assert not {str(p.relative_to(ROOT)): n for p, n in lengths.items() if n > 400}
