@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from deniable import __version__
-from deniable.cli import demo, key, mask, policy, query, release, scan, survey, world
+from deniable.cli import demo, key, mask, policy, query, randomize, release, scan, survey, world
 from deniable.cli.screen import refuse
 from deniable.errors import DeniableError, InternalError
 
@@ -32,6 +32,9 @@ app.command(name="demo")(demo.demo)
 app.command(name="query", epilog=query.EXAMPLES)(query.query)
 app.command(name="mask", epilog=mask.EXAMPLES)(mask.mask)
 app.command(name="scan", epilog=scan.EXAMPLES)(scan.scan)
+app.command(name="randomize")(randomize.randomize)
+app.command(name="estimate")(randomize.estimate)
+app.command(name="ladder")(randomize.ladder)
 app.add_typer(key.app, name="key")
 app.add_typer(key.vault_app, name="vault")
 app.add_typer(policy.app, name="policy")

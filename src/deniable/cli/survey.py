@@ -134,6 +134,8 @@ def _checked(console: Console, found: dict[str, Any]) -> None:
     console.print(table)
     for row in found["questions"]:
         console.print(f"\n[bold]{row['question']}[/]  {row['leaves']} {row['deniable']}")
+        if row["caution"]:
+            console.print(f"[yellow]Caution:[/] {row['caution']}.")
 
 
 def _results(console: Console, shown: dict[str, Any], out: Path | None) -> None:

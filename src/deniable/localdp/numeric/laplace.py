@@ -74,7 +74,8 @@ class BoundedLaplace:
     def variance(self, position: int) -> float:
         """Variance of the discrete Laplace noise: 1 / (2 sinh^2(1 / (2 scale)))."""
         del position  # the noise is the same for everybody
-        return 1 / (2 * math.sinh(float(1 / self.noise_scale) / 2) ** 2)
+        half = float(1 / self.noise_scale) / 2
+        return 1 / (2 * math.sinh(half) ** 2) if half < 300 else 0.0
 
     def matrix(self, bins: int) -> NDArray[np.float64]:
         """Probability of each response (rows) for a respondent in the middle of each of `bins` parts of the scale."""

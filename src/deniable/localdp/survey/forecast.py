@@ -10,6 +10,8 @@ from deniable.localdp.numeric.scale import worst_variance
 from deniable.localdp.survey.definition import Question
 from deniable.localdp.survey.words import epsilon_achieved, how_deniable, what_leaves
 
+LOOSE = 4
+
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
@@ -25,6 +27,7 @@ class Forecast:
     error_of: str
     leaves: str
     deniable: str
+    caution: str = ""
 
 
 def forecast(question: Question, respondents: int) -> Forecast:
@@ -41,7 +44,15 @@ def forecast(question: Question, respondents: int) -> Forecast:
         of,
         what_leaves(question),
         how_deniable(question),
+        _caution(question),
     )
+
+
+def _caution(question: Question) -> str:
+    """What a steward should think about before asking."""
+    if question.epsilon > LOOSE:
+        return f"epsilon {float(question.epsilon):.3g} lets a single response say a good deal; {LOOSE} or less is usual"
+    return ""
 
 
 def _error(question: Question, respondents: int) -> tuple[float, str]:

@@ -70,7 +70,7 @@ function line(question, answer, told) {
   const heading = Object.assign(document.createElement("h3"), { textContent: question.ask });
   const pair = Object.assign(document.createElement("div"), { className: "pair" });
   for (const [kind, what, text] of [
-    ["stays", "Your answer, stays here", answered(question, answer)],
+    ["stays", "Stays here", answered(question, answer)],
     ["leaves", "Would be sent", said(question, told)],
   ]) {
     const side = Object.assign(document.createElement("div"), { className: kind });
@@ -109,7 +109,7 @@ element("questions").addEventListener("submit", (event) => {
     return;
   }
   element("pairs").replaceChildren(...lines);
-  element("factor").textContent = Math.exp(epsilon).toPrecision(2).replace(/\.0$/, "");
+  element("factor").textContent = Number(Math.exp(epsilon).toPrecision(2)).toLocaleString("en");
   element("message").textContent = JSON.stringify(message(), null, 1);
   element("trouble").textContent = "";
   show("review");

@@ -17,7 +17,11 @@ export function said(question, responses) {
 export function answered(question, answer) {
   if (question.type === "number") return `${answer} ${question.unit ?? ""}`.trim();
   if (question.type === "several") return answer.length ? answer.join(", ") : "none of them";
-  return String(answer);
+  return question.type === "yes-no" ? capital(answer) : String(answer);
+}
+
+function capital(word) {
+  return word.charAt(0).toUpperCase() + word.slice(1);
 }
 
 function choice(question, recipe, response) {
@@ -25,7 +29,7 @@ function choice(question, recipe, response) {
   switch (recipe.protocol) {
     case "coins":
     case "k-ary":
-      return question.options[first];
+      return question.type === "yes-no" ? capital(question.options[first]) : question.options[first];
     case "subset":
       return `one of: ${first.map((index) => question.options[index]).join(", ")}`;
     case "unary":
@@ -55,8 +59,9 @@ function number(question, recipe, response) {
 }
 
 function cell(question, recipe, index) {
-  const share = index / (recipe.places + recipe.width - 1);
-  return `around ${Math.round(share * 100)} on a noisy scale of 0 to 100`;
+  const share = (index - (recipe.width - 1) / 2) / recipe.places; // the middle of the window that holds this cell
+  const steps = Math.round(share * question.steps);
+  return `about ${Number((question.lower + steps * question.step).toPrecision(6))} ${question.unit ?? ""}`.trim();
 }
 
 function noisy(question, recipe, response) {

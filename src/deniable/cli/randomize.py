@@ -1,0 +1,130 @@
+"""`deniable randomize`, `estimate` and `ladder`: a table made deniable record by record, and what it still says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from deniable.cli.screen import JsonFlag, emit, progress
+from deniable.errors import ParameterError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+Source = Annotated[str | None, typer.Argument(help="The table's file.", show_default="as the policy says")]
+PolicyOption = Annotated[Path, typer.Option("--policy", "-p", help="The policy file.", show_default=False)]
+TableOption = Annotated[str | None, typer.Option("--table", help="A table of the policy.", show_default=False)]
+
+
+def randomize(
+    policy: PolicyOption,
+    out: Annotated[Path, typer.Option("--out", "-o", help="A .parquet or .csv file to write.", show_default=False)],
+    epsilon: Annotated[str, typer.Option("--epsilon", "-e", help="Privacy loss of one whole record.")],
+    source: Source = None,
+    table: TableOption = None,
+    column: Annotated[
+        list[str] | None,
+        typer.Option("--column", "-c", help="NAME, or NAME=EPSILON.", show_default="all declared"),
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Randomize a table record by record: categories by k-ary response, bounded numbers by Laplace noise.
+
+    Example: deniable randomize salaries.parquet --policy salaries.yaml --epsilon 2 -c job -c salary -o told.parquet
+    """
+    from deniable.curator.randomizing import randomize as randomized
+
+    names, own = _columns(column or [])
+    done = randomized(source, policy, out, epsilon, table, names or None, own)
+    emit(done, as_json, lambda console: _randomized(console, done))
+
+
+def estimate(
+    file: Annotated[Path, typer.Argument(help="A table that `randomize` wrote.", show_default=False)],
+    mean: Annotated[str | None, typer.Option("--mean", help="A number to average.", show_default=False)] = None,
+    by: Annotated[str | None, typer.Option("--by", help="The column that forms groups.", show_default=False)] = None,
+    confidence: Annotated[float, typer.Option(help="Confidence of the intervals.")] = 0.95,
+    as_json: JsonFlag = False,
+) -> None:
+    """Recover counts and means from a randomized table, with intervals that account for the noise.
+
+    Example: deniable estimate told.parquet --mean salary --by job
+    """
+    from deniable.curator.randomizing import estimate as estimated
+
+    found = estimated(file, confidence, mean, by)
+    emit(found, as_json, lambda console: _estimated(console, found))
+
+
+def ladder(
+    policy: PolicyOption,
+    label: Annotated[str, typer.Option("--label", help="The column to predict.", show_default=False)],
+    feature: Annotated[list[str], typer.Option("--feature", "-f", help="A column to predict by.", show_default=False)],
+    acceptable: Annotated[float, typer.Option("--accuracy", help="The accuracy that is good enough, from 0 to 1.")],
+    source: Source = None,
+    table: TableOption = None,
+    epsilons: Annotated[str, typer.Option(help="Rungs, separated by commas.")] = "16,8,4,2,1,0.5,0.25",
+    repeats: Annotated[int, typer.Option(help="Randomizations at each rung.", min=1)] = 5,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Write a page.", show_default=False)] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Train on randomized records at decreasing epsilon; keep the smallest that is accurate enough.
+
+    Example: deniable ladder salaries.parquet -p salaries.yaml --label job -f salary --accuracy 0.6 -o ladder.html
+    """
+    from deniable.curator.randomizing import ladder as climbed
+
+    with progress("Going down the ladder") as told:
+        rungs = [part.strip() for part in epsilons.split(",") if part.strip()]
+        done = climbed(source, policy, label, feature, rungs, acceptable, table, repeats, told)
+    if out is not None:
+        from deniable.reports.page import write
+        from deniable.reports.survey import ladder_page
+
+        write(ladder_page(done), out)
+    emit(done, as_json, lambda console: _laddered(console, done, out))
+
+
+def _columns(written: list[str]) -> tuple[list[str], dict[str, str]]:
+    """Names, and the epsilons given with some of them."""
+    pairs = [part.partition("=") for part in written]
+    if any(not name for name, _, _ in pairs):
+        raise ParameterError("a column has no name", expected="NAME or NAME=EPSILON")
+    return [name for name, _, _ in pairs], {name: amount for name, _, amount in pairs if amount}
+
+
+def _randomized(console: Console, done: dict[str, Any]) -> None:
+    console.print(f"{done['rows']:,} records written to {done['written']}", markup=False)
+    for sentence in done["words"]:
+        console.print(f"  {sentence}", markup=False)
+
+
+def _estimated(console: Console, found: dict[str, Any]) -> None:
+    console.print(f"{found['rows']:,} records, epsilon {found['epsilon']:g} each; {found['confidence']:.0%} intervals")
+    for column in found["columns"]:
+        console.print(f"\n[bold]{column['column']}[/]")
+        if "mean" in column:
+            console.print(f"  mean {_interval(column['mean'], 'mean')}", markup=False)
+        for row in column.get("counts", ()):
+            label = "(missing)" if row["label"] is None else row["label"]
+            console.print(f"  {label}: {_interval(row, 'count')}", markup=False)
+    for row in found.get("means", ()):
+        group = "(missing)" if row["group"] is None else row["group"]
+        console.print(f"  mean of {group}: {_interval(row, 'mean')}", markup=False)
+
+
+def _interval(row: dict[str, Any], key: str) -> str:
+    return f"{row[key]:,.2f}  [{row['low']:,.2f}, {row['high']:,.2f}]"
+
+
+def _laddered(console: Console, done: dict[str, Any], out: Path | None) -> None:
+    console.print(f"accuracy without noise {done['baseline']:.1%}, by guessing {done['majority']:.1%}")
+    for rung in done["rungs"]:
+        mark = "keep" if rung["epsilon"] == done["chosen"] else ""
+        console.print(f"  epsilon {rung['epsilon']:<7g} accuracy {rung['accuracy']:.1%}  {mark}")
+    if done["chosen"] is None:
+        console.print("No rung is accurate enough.")
+    if out is not None:
+        console.print(f"Page written to {out}", markup=False)
