@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from deniable.dp.accounting.calibrate import epsilon_of
 from deniable.dp.accounting.events import PureEvent, SelfComposedEvent
 from deniable.dp.mechanisms.additive import LaplaceMechanism
-from deniable.dp.mechanisms.mechanism import Integers, added, drawable, positive, taken
+from deniable.dp.mechanisms.mechanism import Integers, added, drawable, positive, share, taken
 from deniable.dp.samplers import SYSTEM, Entropy, discrete_laplace
 from deniable.errors import ParameterError
 from deniable.policy.budget import Amount, Budget, split
@@ -74,8 +74,8 @@ class AboveThreshold:
 
     def accuracy(self, alpha: float, size: int = 1) -> int:
         """How far from the threshold an answer among `size` can be on the wrong side, but with probability alpha."""
-        noise = LaplaceMechanism(self.scale)
-        return noise.accuracy(alpha / 2, self.times) + noise.accuracy(alpha / 2, size * self.times)
+        noise, half = LaplaceMechanism(self.scale), share(alpha, 2)
+        return noise.accuracy(half, self.times) + noise.accuracy(half, size * self.times)
 
     def release(self, values: Integers, entropy: Entropy = SYSTEM) -> NDArray[np.int64]:
         """The positions of the answers found, at most `times`, in order."""

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal, localcontext
 from fractions import Fraction
+from functools import lru_cache
 from math import ceil
 from typing import Any
 
@@ -87,6 +88,7 @@ class KeyThreshold:
         return shown, noisy[shown]
 
 
+@lru_cache(maxsize=1024)
 def laplace_reach(scale: Fraction, probability: Fraction) -> int:
     """The least m >= 1 with P[X >= m] <= probability for discrete Laplace X.
 
@@ -98,6 +100,7 @@ def laplace_reach(scale: Fraction, probability: Fraction) -> int:
         return max(1, ceil(reach + decimal(GUARD) * (1 + abs(reach))))
 
 
+@lru_cache(maxsize=1024)
 def gaussian_reach(variance: Fraction, probability: Fraction) -> int:
     """An m >= 1 with P[X >= m] <= probability for discrete Gaussian X.
 

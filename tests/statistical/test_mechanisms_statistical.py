@@ -1,0 +1,153 @@
+"""Do mechanisms follow their laws? In each test the right parameters pass and ones thirty per cent off fail."""
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from scipy.stats import chisquare
+
+from deniable.dp.mechanisms import (
+    AboveThreshold,
+    ExponentialMechanism,
+    GaussianMechanism,
+    KeyThreshold,
+    LaplaceMechanism,
+    NoisyMaxMechanism,
+    QuantileMechanism,
+)
+from deniable.dp.mechanisms.threshold import gaussian_reach, laplace_reach
+from deniable.dp.samplers.seeded import SeededEntropy
+
+SCORES = np.array([0, 1, 2, 4])
+OFF = (1, 0.7, 1.3)
+
+
+def fits(counts, weights) -> bool:
+    """Whether counts could come from probabilities proportional to these weights."""
+    expected = np.asarray(weights, dtype=float) / np.sum(weights) * np.sum(counts)
+    return bool(chisquare(counts, expected).pvalue > 1e-4)
+
+
+def test_laplace_noise_has_its_scale():
+    noise = LaplaceMechanism(4).release(np.zeros(20_000, dtype=np.int64), SeededEntropy(1))
+    line = np.arange(-8, 9)
+    counts = [int((noise == x).sum()) for x in line]
+    assert [fits(counts, np.exp(-np.abs(line) / (4 * off))) for off in OFF] == [True, False, False]
+
+
+def test_gaussian_noise_has_its_variance():
+    noise = GaussianMechanism(16).release(np.zeros(20_000, dtype=np.int64), SeededEntropy(2))
+    line = np.arange(-10, 11)
+    counts = [int((noise == x).sum()) for x in line]
+    assert [fits(counts, np.exp(-(line**2) / (2 * 16 * off**2))) for off in OFF] == [True, False, False]
+
+
+def test_the_exponential_mechanism_has_its_unit():
+    mechanism, entropy = ExponentialMechanism(1), SeededEntropy(3)
+    counts = np.bincount([mechanism.release(SCORES, entropy) for _ in range(3000)], minlength=4)
+    assert [fits(counts, np.exp(0.5 * off * SCORES)) for off in OFF] == [True, False, False]
+
+
+def permute_and_flip_law(unit: float) -> list[float]:
+    """Exact probabilities over all orders of the four candidates."""
+    from itertools import permutations
+
+    coins = np.exp(unit * (SCORES - SCORES.max()))
+    law = np.zeros(4)
+    for order in permutations(range(4)):
+        missed = 1.0
+        for candidate in order:
+            law[candidate] += missed * coins[candidate] / 24
+            missed *= 1 - coins[candidate]
+    return law.tolist()
+
+
+def test_noisy_max_has_its_law():
+    mechanism, entropy = NoisyMaxMechanism(1), SeededEntropy(4)
+    counts = np.bincount([mechanism.release(SCORES, entropy) for _ in range(3000)], minlength=4)
+    assert [fits(counts, permute_and_flip_law(0.5 * off)) for off in OFF] == [True, False, False]
+
+
+def quantile_law(values: list[int], q: Fraction, lower: int, upper: int, unit: float) -> list[float]:
+    """The naive twin: the weight of every integer from the definition of its cost."""
+    n, weights = len(values), []
+    for o in range(lower, upper + 1):
+        below, above = sum(v < o for v in values), sum(v > o for v in values)
+        weights.append(math.exp(-unit * float(max(below - q * n, above - (1 - q) * n, 0))))
+    return weights
+
+
+@pytest.mark.parametrize("q", [Fraction(1, 2), Fraction(1, 4), Fraction(9, 10)])
+def test_a_quantile_has_the_law_of_its_naive_twin(q):
+    values, entropy = [3, 3, 3, 7, 8, 8, 12, 20, -4], SeededEntropy(5)
+    mechanism = QuantileMechanism((q,), 0, 14, 2)
+    counts = np.bincount([int(mechanism.release(values, entropy)[0]) for _ in range(3000)], minlength=15)
+    clamped = [min(max(v, 0), 14) for v in values]
+    unit = 2 / (2 * float(max(q, 1 - q)))
+    assert [fits(counts, quantile_law(clamped, q, 0, 14, unit * off)) for off in OFF] == [True, False, False]
+
+
+@pytest.mark.parametrize(("gaussian", "seed"), [(False, 6), (True, 7)])
+def test_a_key_of_one_unit_is_shown_with_probability_delta_at_most_and_not_much_less(gaussian, seed):
+    from deniable.policy.budget import ZCDP, PureDP
+
+    mechanism = KeyThreshold.within(ZCDP("1/5000") if gaussian else PureDP("1/5"), "0.02", 1, gaussian=gaussian)
+    runs = 200_000
+    shown = len(mechanism.release(np.ones(runs, dtype=np.int64), SeededEntropy(seed))[0])
+    spread = 5 * math.sqrt(0.02 * runs)
+    assert 0.6 * 0.02 * runs < shown <= 0.02 * runs + spread
+    lower = int(mechanism.threshold * 0.7)  # thirty per cent less would show twice as many and more
+    assert int((mechanism.noise.release(np.ones(runs, dtype=np.int64), SeededEntropy(8)) >= lower).sum()) > shown * 2
+
+
+@pytest.mark.parametrize("scale", [Fraction(1, 10), Fraction(1), Fraction(37, 3)])
+@pytest.mark.parametrize("p", [Fraction(1, 4), Fraction(1, 1000), Fraction(1, 10**12)])
+def test_the_laplace_reach_is_the_least_whole_number(scale, p):
+    q, m = math.exp(-1 / float(scale)), laplace_reach(scale, p)
+
+    def tail(k: int) -> float:
+        return q**k / (1 + q)
+
+    assert tail(m) <= float(p) * (1 + 1e-9)
+    assert m == 1 or tail(m - 1) > float(p)
+
+
+@pytest.mark.parametrize("variance", [Fraction(1, 10), Fraction(1), Fraction(100)])
+@pytest.mark.parametrize("p", [Fraction(1, 4), Fraction(1, 1000), Fraction(1, 10**10)])
+def test_the_gaussian_reach_is_safe_and_at_most_two_too_far(variance, p):
+    line = np.arange(-400, 401)
+    law = np.exp(-(line**2) / (2 * float(variance)))
+    law /= law.sum()
+    m = gaussian_reach(variance, p)
+
+    def tail(k: int) -> float:
+        return float(law[line >= k].sum())
+
+    assert tail(m) <= p
+    assert m <= 2 or tail(m - 2) > p
+
+
+def svt_law(mechanism: AboveThreshold, answers: list[int], scale: float) -> list[float]:
+    """P[first find is i], and P[none], by summing over the threshold's noise."""
+    line = np.arange(-150, 151)
+    noise = np.exp(-np.abs(line) / scale)
+    noise /= noise.sum()
+    below = np.cumsum(noise)
+    law = np.zeros(len(answers) + 1)
+    for shift, weight in zip(line, noise, strict=True):
+        missed = weight
+        for i, answer in enumerate(answers):
+            least = mechanism.threshold + shift - answer  # found if the answer's noise is at least this
+            miss = float(below[np.clip(least - 1 + 150, 0, 300)]) if least - 1 >= -150 else 0.0
+            law[i] += missed * (1 - miss)
+            missed *= miss
+        law[-1] += missed
+    return law.tolist()
+
+
+def test_the_sparse_vector_has_its_law():
+    mechanism, entropy, answers = AboveThreshold(10, 2), SeededEntropy(9), [7, 9, 8, 12]
+    finds = [mechanism.release(answers, entropy) for _ in range(3000)]
+    counts = np.bincount([int(f[0]) if f.size else 4 for f in finds], minlength=5)
+    assert [fits(counts, svt_law(mechanism, answers, 1.5 * off)) for off in OFF] == [True, False, False]
