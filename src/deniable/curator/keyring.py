@@ -36,7 +36,7 @@ def check(name: str, places: Sequence[str] = (), policy: Path | None = None) -> 
 
 
 def rotate(name: str, policy: Path | None = None, out: Path | None = None) -> dict[str, Any]:
-    """Put a new key in the place of an old one, which is kept; with a policy, write the re-token map and re-seal vaults.
+    """Put a new key in the place of an old one, which is kept; with a policy, map tokens and seal vaults anew.
 
     The map has one row for each distinct value that was masked under the key: its old and its new token. It ties both
     releases together, so it is as secret as the key.

@@ -30,13 +30,14 @@ def scan(source: str, unit: str | None = None, progress: Progress | None = None)
 
     with DuckDBEngine() as engine:
         engine.attach("table", source)
-        rows = sample(engine, "table", SCAN_ROWS)
+        rows = sample(engine, "table", rows=SCAN_ROWS)
         _told(progress, 0.4)
         findings = detect.detect(rows)
         _told(progress, 0.6)
         lines = safe_harbor.checklist({"table": findings}, {"table": dict.fromkeys(rows.schema.names)})
         report = {
             "source": source,
+            "unit": unit,
             "rows": engine.count("table"),
             "rows_looked_at": rows.num_rows,
             "columns": _columns(engine),
@@ -60,7 +61,7 @@ def draft(report: Mapping[str, Any], table: str, source: str, key: str = "people
         "tables:",
         f"  {word(table)}:",
         f"    source: {word(source)}",
-        "    unit: row  # confirm: each row is another person; else say {column: NAME}",
+        _unit(report["unit"]),
         "    columns:",
     ]
     body = [_column(name, kind, found.get(name), name in quasi, key) for name, kind in report["columns"].items()]
@@ -74,6 +75,12 @@ def save(report: Mapping[str, Any], path: Path) -> None:
     from deniable.storage import write_whole
 
     write_whole(path, (json.dumps(report, indent=2, ensure_ascii=False) + "\n").encode())
+
+
+def _unit(column: str | None) -> str:
+    if column is None:
+        return "    unit: row  # confirm: each row is another person; else say {column: NAME}"
+    return f"    unit: {{column: {word(column)}}}"
 
 
 def _columns(engine: Engine) -> dict[str, str]:

@@ -13,11 +13,12 @@ from deniable.masking.singling import Singling
 from deniable.masking.tokens import LENGTH, collision_probability
 from deniable.release import Guarantee, Technique
 
+_MATCHED = "equal values have equal tokens, so known frequencies match the most common ones; "
 FALLS_TO = {
-    "codebook": "equal values have equal tokens, so known frequencies match the most common ones; vault and key together reveal all",
-    "token": "equal values have equal tokens, so known frequencies match the most common ones; whoever has the key can test guesses",
-    "format_preserving": "equal values have equal tokens, so known frequencies match; whoever has the key can turn every token back",
-    "fake": "equal values have equal fakes, so known frequencies match; whoever has the key can test guesses",
+    "codebook": _MATCHED + "vault and key together reveal all",
+    "token": _MATCHED + "whoever has the key can test guesses",
+    "format_preserving": _MATCHED + "whoever has the key can turn every token back",
+    "fake": _MATCHED + "whoever has the key can test guesses",
     "shift_dates": "one true date of a person gives that person's offset, and with it all other dates",
     "regex": "what the expression leaves standing can be guessed from and linked",
     "redact": "",
@@ -47,7 +48,7 @@ def remaining_attacks(plan: TablePlan) -> tuple[str, ...]:
     return tuple(attacks)
 
 
-def guarantee(plan: TablePlan, mode: str, measured: Sequence[Singling], unit: str) -> Guarantee:
+def guarantee(mode: str, measured: Sequence[Singling], unit: str) -> Guarantee:
     """No formal guarantee, and why, with what was measured."""
     made = (
         "the identifiers that the Safe Harbor rule lists were removed"

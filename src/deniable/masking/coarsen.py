@@ -24,9 +24,34 @@ OLDEST = 89
 #   Information in Accordance with the HIPAA Privacy Rule" (2012), question on ZIP codes: 17 areas.
 # - Census 2010: the same count over the Census Bureau's 2010 ZCTA populations (summary file 1), as published by several
 #   research data warehouses (for example Stanford's OMOP de-identification scripts): 18 areas.
-RESTRICTED_2000 = frozenset("036 059 063 102 203 556 692 790 821 823 830 831 878 879 884 890 893".split())
-RESTRICTED_2010 = frozenset("036 059 102 202 203 204 205 369 556 692 753 772 821 823 878 879 884 893".split())
+RESTRICTED_2000 = frozenset(
+    (
+        "036",
+        "059",
+        "063",
+        "102",
+        "203",
+        "556",
+        "692",
+        "790",
+        "821",
+        "823",
+        "830",
+        "831",
+        "878",
+        "879",
+        "884",
+        "890",
+        "893",
+    )
+)
+RESTRICTED_2010 = frozenset(
+    ("036", "059", "102", "202", "203", "204", "205", "369", "556", "692", "753", "772", "821", "823", "878", "879",
+     "884", "893")
+)  # fmt: skip
 RESTRICTED = RESTRICTED_2000 | RESTRICTED_2010
+ZIP = r"^[0-9]{5}(-?[0-9]{4})?$"
+_SMALL = pa.array(sorted(RESTRICTED), pa.large_string())
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +76,12 @@ class Zip3:
 
     def apply(self, values: pa.Array, _rows: pa.RecordBatch | None = None) -> pa.Array:
         """The three digits of each ZIP code; null stays null."""
-        encoded = columns.as_text(values).dictionary_encode()
-        whole = pa.types.is_integer(values.type)
-        areas = [_area(code.zfill(5) if whole else code) for code in encoded.dictionary.to_pylist()]
-        return pa.array(areas, pa.large_string()).take(encoded.indices).cast(pa.string())
+        code = pc.utf8_trim_whitespace(columns.as_text(values))
+        if pa.types.is_integer(values.type):
+            code = pc.utf8_lpad(code, width=5, padding="0")
+        area = pc.utf8_slice_codeunits(code, 0, 3)
+        fine = pc.and_(pc.match_substring_regex(code, ZIP), pc.invert(pc.is_in(area, value_set=_SMALL)))
+        return pc.if_else(fine, area, pa.scalar("000", area.type)).cast(pa.string())
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,14 +130,6 @@ def _grouped(age: str) -> str | None:
         return age if float(age) <= OLDEST else str(OLDEST + 1)
     except ValueError:
         return None
-
-
-def _area(code: str) -> str:
-    digits = code.strip()
-    plain = digits.replace("-", "")
-    if not (plain.isascii() and plain.isdigit() and len(plain) in (5, 9)) or plain[:3] in RESTRICTED:
-        return "000"
-    return plain[:3]
 
 
 def _years(values: pa.Array) -> pa.Array:

@@ -135,7 +135,7 @@ def _by_uniqueness(p: Profile) -> list[tuple[str, Evidence]]:
 
 
 def _measures(p: Profile) -> bool:
-    """Whether whole numbers look like measurements: spread without a pattern around zero, or a running count of time."""
+    """Whether whole numbers measure something, by the column's name: salaries differ from row to row, too."""
     return p.whole and any(
         word in p.words for word in ("amount", "price", "salary", "weight", "income", "total", "count", "sum")
     )

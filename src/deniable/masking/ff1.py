@@ -7,8 +7,7 @@ the moduli of the halves to be powers of one radix: for formats such as a letter
 of the radices of their positions. Where all radices are equal this is FF1 to the bit (NIST's samples are in the
 tests); where not, the radix field of its first block is 0, which no FF1 call can have, and the format is the tweak.
 
-Below a million strings (SP 800-38G Rev. 1, section 5.2) ten rounds can be attacked by codebook size alone, so such small
-formats are not sent here: `formats.py` permutes them by a keyed sort.
+SP 800-38G Rev. 1 asks for domains of a million strings or more; `formats.py` permutes smaller ones by a keyed sort.
 """
 
 from __future__ import annotations

@@ -117,7 +117,8 @@ def luhn_digit(body: ff1.Numerals) -> NDArray[np.int64]:
     """The digit that makes each row of digits valid under ISO/IEC 7812 (doubling from the right)."""
     doubled = body.copy()
     doubled[:, ::-1][:, ::2] *= 2
-    return -(doubled // 10 + doubled % 10).sum(axis=1) % 10
+    digits: NDArray[np.int64] = -(doubled // 10 + doubled % 10).sum(axis=1) % 10
+    return digits
 
 
 def _formats(text: pa.Array, whole: bool) -> pa.Array:

@@ -75,5 +75,6 @@ KINDS = (
     Kind("photograph", "Q", ID, NULLIFY, NULLIFY),
     Kind("record id", "R", ID, _token(), REDACT),
     Kind("free text", "R", PLAIN, Spec("scrub"), REDACT),
+    Kind("demographic", "", QUASI, None, None),  # no identifier of the rule, but what people are linked by
 )
 BY_NAME = {kind.name: kind for kind in KINDS}

@@ -86,7 +86,7 @@ def _one_part(engine: Engine, plan: TablePlan, part: pa.RecordBatch, number: int
     path = journal.part(number)
     engine.write(pa.Table.from_batches([done]), path, FORMATS[path.suffix])
     journal.finish(number, done.num_rows)
-    return done.num_rows
+    return int(done.num_rows)
 
 
 def _joined(engine: Engine, files: list[Path], target: Path) -> None:

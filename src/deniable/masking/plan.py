@@ -190,9 +190,13 @@ def _shift(options: Options, schema: TableSchema, shop: Workshop) -> Mask:
 
 
 def _generalize(options: Options, _schema: TableSchema, shop: Workshop) -> Mask:
-    return {"age_over_89": coarsen.AgeOver89(), "zip3": coarsen.Zip3(), "year": coarsen.Year(shop.year)}[
-        str(options["to"])
-    ]
+    match str(options["to"]):
+        case "age_over_89":
+            return coarsen.AgeOver89()
+        case "zip3":
+            return coarsen.Zip3()
+        case _:
+            return coarsen.Year(shop.year)
 
 
 def _round(options: Options, _schema: TableSchema, _shop: Workshop) -> Mask:
@@ -294,4 +298,4 @@ def _amount(value: object) -> Fraction:
 
 def _names(options: Options, name: str) -> tuple[str, ...]:
     value = options.get(name, ())
-    return (value,) if isinstance(value, str) else tuple(map(str, value))  # type: ignore[arg-type, call-overload]
+    return (value,) if isinstance(value, str) else tuple(map(str, value))  # type: ignore[call-overload]

@@ -80,7 +80,8 @@ def matrix(secret: bytes, rows: int, dimensions: int) -> Matrix:
     halves = tokens.digests(secret, cells).view(">u8")[:, :2].astype(np.float64) / 2.0**64
     radius = np.sqrt(-2.0 * np.log(np.maximum(halves[:, 0], 2.0**-64)))
     normal = radius * np.cos(2 * np.pi * halves[:, 1])
-    return normal.reshape(rows, dimensions) / np.sqrt(dimensions)
+    entries: Matrix = normal.reshape(rows, dimensions) / np.sqrt(dimensions)
+    return entries
 
 
 def _gaussian(shape: tuple[int, ...], scale: float) -> Matrix:
@@ -89,4 +90,5 @@ def _gaussian(shape: tuple[int, ...], scale: float) -> Matrix:
     from deniable.dp import samplers
 
     steps = samplers.discrete_gaussian(Fraction(1024 * 1024), int(np.prod(shape)))
-    return (steps * (scale / 1024)).reshape(shape)
+    noise: Matrix = (steps * (scale / 1024)).reshape(shape).astype(np.float64)
+    return noise

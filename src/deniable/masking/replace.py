@@ -41,11 +41,12 @@ class Redact:
         """The redacted column; null stays null."""
         if not is_text(values.type):
             return Nullify().apply(values)
+        if not (self.keep_first or self.keep_last):
+            return columns.with_nulls_of(Constant(self.put).apply(values), values)
         return each_distinct(values, self._one)
 
     def _one(self, value: str) -> str:
-        kept = self.keep_first + self.keep_last
-        if not kept or len(value) <= kept:
+        if len(value) <= self.keep_first + self.keep_last:
             return self.put
         return value[: self.keep_first] + self.put + value[len(value) - self.keep_last :]
 
@@ -74,7 +75,7 @@ class Constant:
                 f"the constant of the policy does not fit a column of type {values.type}",
                 remedy="Write a constant of the column's own type",
             ) from None
-        return one.take(pa.array([0] * len(values), pa.int64()))
+        return pa.repeat(one[0], len(values))
 
 
 @dataclass(frozen=True, slots=True)

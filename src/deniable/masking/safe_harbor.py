@@ -121,7 +121,7 @@ def completed(found: tuple[Finding, ...], masks: Mapping[str, Spec | None]) -> d
     """The masks of one table with the rule's own mask wherever a finding has none; a weaker mask is refused."""
     complete = dict(masks)
     for finding in found:
-        if finding.column not in masks:
+        if finding.column not in masks or not finding.about.letter:
             continue
         mask = masks[finding.column]
         if mask is None:

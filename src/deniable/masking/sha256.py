@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import math
 from functools import cache
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -79,10 +80,10 @@ def _compiled_pays(rows: int) -> bool:
 
 def _one_by_one(key: bytes, data: NDArray[np.uint8], offsets: NDArray[np.int64]) -> NDArray[np.uint8]:
     inner, outer = (hashlib.sha256(pad) for pad in _pad_blocks(key))
-    raw = data.tobytes()
+    raw = data[offsets[0] : offsets[-1]].tobytes()
     digests = bytearray()
-    bounds = offsets.tolist()
-    for start, end in zip(bounds[:-1], bounds[1:], strict=True):
+    bounds = (offsets - offsets[0]).tolist()
+    for start, end in pairwise(bounds):
         first, second = inner.copy(), outer.copy()
         first.update(raw[start:end])
         second.update(first.digest())
@@ -126,4 +127,5 @@ def kernel() -> Callable[..., None]:
     """The compiled loop over a column; loaded on first use and cached on disk."""
     from deniable.masking import sha256_lanes
 
-    return sha256_lanes.hmac_rows
+    compiled: Callable[..., None] = sha256_lanes.hmac_rows
+    return compiled

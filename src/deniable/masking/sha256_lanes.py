@@ -16,12 +16,12 @@ U32 = numba.uint32
 Words = NDArray[np.uint32]
 
 
-@numba.njit(inline="always")
+@numba.njit(inline="always")  # type: ignore[untyped-decorator]
 def _rotate(x: int, n: int) -> int:  # pragma: no cover - compiled
-    return U32((x >> U32(n)) | (x << U32(32 - n)))  # type: ignore[no-any-return]
+    return U32((x >> U32(n)) | (x << U32(32 - n)))
 
 
-@numba.njit(inline="always")
+@numba.njit(inline="always")  # type: ignore[untyped-decorator]
 def _round(a, b, c, d, e, f, g, h, word):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     """One round on scalars; the new values of d and h.
 
@@ -31,7 +31,7 @@ def _round(a, b, c, d, e, f, g, h, word):  # type: ignore[no-untyped-def]  # pra
     return U32(d + one), U32(one + (_rotate(a, 2) ^ _rotate(a, 13) ^ _rotate(a, 22)) + ((a & b) | (c & (a | b))))
 
 
-@numba.njit(cache=True, boundscheck=False, nogil=True)
+@numba.njit(cache=True, boundscheck=False, nogil=True)  # type: ignore[untyped-decorator]
 def _compress(w: Words, state: Words, v: Words, k: Words) -> None:  # pragma: no cover - compiled
     """One block of every lane: w is (64, LANES) with 16 rows filled, state and scratch v are (8, LANES)."""
     for t in range(16, 64):
@@ -65,7 +65,7 @@ def _compress(w: Words, state: Words, v: Words, k: Words) -> None:  # pragma: no
             state[i, lane] += v[i, lane]
 
 
-@numba.njit(cache=True, boundscheck=False, nogil=True)
+@numba.njit(cache=True, boundscheck=False, nogil=True)  # type: ignore[untyped-decorator]
 def _fill(w: Words, lane: int, block: int, data: NDArray[np.uint8], start: int, size: int) -> None:  # pragma: no cover
     """Block number `block` of one row's padded message: its bytes, a one bit, zeros, and the length in bits.
 
@@ -97,7 +97,7 @@ def _fill(w: Words, lane: int, block: int, data: NDArray[np.uint8], start: int, 
         w[15, lane] = U32(bits & 0xFFFFFFFF)
 
 
-@numba.njit(
+@numba.njit(  # type: ignore[untyped-decorator]
     "void(Array(uint8, 1, 'C', readonly=True), Array(int64, 1, 'C'), Array(uint32, 1, 'C'),"
     " Array(uint32, 1, 'C'), Array(uint32, 1, 'C'), Array(uint32, 2, 'C'))",
     cache=True,

@@ -95,7 +95,7 @@ _SLASHED = re.compile(r"(\d{1,2})[/.](\d{1,2})[/.](\d{4}|\d{2})")
 _ADDRESS = re.compile(
     r"(?i)^\s*(p\.?\s*o\.?\s*box\s+\d+|\d+\w?(-\d+)?\s+\S.*|.+\s\d+\w?)$",
 )
-_WORD = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*")
+_WORD = re.compile(r"[^\W\d_]+(?:['\u2019-][^\W\d_]+)*")
 
 
 def date_like(value: str) -> bool:
@@ -153,38 +153,100 @@ def _name(kind: str, words: str, weight: float, fits: Callable[[Profile], bool])
 
 
 NAME_SIGNS = (
-    _name("given name", r"first ?names?|fore ?names?|given ?names?|middle ?names?|fname|vorname|prenom|nombre", 0.9, several),
-    _name("surname", r"last ?names?|sur ?names?|family ?names?|lname|maiden ?name|nachname|apellidos?|nom de famille", 0.9, several),
-    _name("name", r"(full|person|patient|customer|employee|contact|display|official|user) ?(full ?)?names?|name (full|official)", 0.8, several),
+    _name(
+        "given name",
+        r"first ?names?|fore ?names?|given ?names?|middle ?names?|fname|vorname|prenom|" r"nombre",
+        0.9,
+        several,
+    ),
+    _name(
+        "surname",
+        r"last ?names?|sur ?names?|family ?names?|lname|maiden ?name|nachname|apellidos?|" r"nom de famille",
+        0.9,
+        several,
+    ),
+    _name(
+        "name",
+        r"(full|person|patient|customer|employee|contact|display|official|user) ?(full ?)?names?|"
+        r"name (full|official)",
+        0.8,
+        several,
+    ),
     _name("name", r"names?|official full", 0.4, several),
     _name("birth date", r"birth ?(date|day)?|birthday|dob|date of birth|born|geburtsdatum", 0.9, dated),
-    _name("date", r"dates?|day|time|timestamp|(admi|discharge|death|start|end|begin|visit|hire)\w*( ?(date|on|at))?|\w* (at|on)", 0.6, dated),
+    _name(
+        "date",
+        r"dates?|day|time|timestamp|(admi|discharge|death|start|end|begin|visit|hire)\w*( ?(date|"
+        r"on|at))?|\w* (at|on)",
+        0.6,
+        dated,
+    ),
     _name("age", r"ages?|age (years?|yrs?|at \w+)", 0.8, number),
     _name("telephone", r"(tele)?phones?( (number|no|nr))?|tel|mobile|cell( ?phone)?|telefon", 0.8, text_or_whole),
     _name("fax", r"fax(es)?( (number|no))?", 0.9, text_or_whole),
     _name("e-mail", r"e ?mails?( address)?", 0.8, text),
-    _name("street address", r"(street|home|postal|mailing|work|office)? ?addr(ess)?( ?(line)? ?\d)?|street", 0.6, several),
+    _name(
+        "street address", r"(street|home|postal|mailing|work|office)? ?addr(ess)?( ?(line)? ?\d)?|street", 0.6, several
+    ),
     _name("city", r"city|town|municipality|village|place of birth|birth ?place", 0.6, text),
     _name("county or district", r"county|district|precinct|ward|parish|census (tract|block)|puma", 0.4, anything),
     _name("postal code", r"zip ?(code)?\d?|postal ?code|post ?code|plz", 0.8, text_or_whole),
     _name("coordinate", r"lat(itude)?|lon(g|gitude)?|lng|geo(location|point)?|coordinates?", 0.7, anything),
     _name("social security number", r"ssn|social security( (number|no))?", 0.8, text_or_whole),
-    _name("national id", r"national id( (number|no))?|passport( (number|no))?|tax id|nhs( (number|no))?|nino|bsn|dni|cpf|pesel|aadhaar", 0.8, text_or_whole),
-    _name("medical record number", r"mrn|(medical )?record (number|no)|patient (number|no|nbr|nr)|encounter id|chart (number|no)", 0.8, text_or_whole),
-    _name("health plan number", r"(health )?plan (id|number|no)|beneficiary( \w+)?|member (id|number|no)|insurance (id|number|no)|policy (number|no)", 0.7, text_or_whole),
+    _name(
+        "national id",
+        r"national id( (number|no))?|passport( (number|no))?|tax id|nhs( (number|no))?|"
+        r"nino|bsn|dni|cpf|pesel|aadhaar",
+        0.8,
+        text_or_whole,
+    ),
+    _name(
+        "medical record number",
+        r"mrn|(medical )?record (number|no)|patient (number|no|nbr|nr)|encounter id|" r"chart (number|no)",
+        0.8,
+        text_or_whole,
+    ),
+    _name(
+        "health plan number",
+        r"(health )?plan (id|number|no)|beneficiary( \w+)?|member (id|number|no)|insurance (id|"
+        r"number|no)|policy (number|no)",
+        0.7,
+        text_or_whole,
+    ),
     _name("account number", r"account( (number|no|id))?|acct( (no|number|id))?", 0.6, text_or_whole),
     _name("card number", r"(credit |debit )?card (number|no)|pan|cc (number|no)|credit card", 0.8, text_or_whole),
     _name("bank account", r"iban|bank account|sort code", 0.8, text),
-    _name("license number", r"(driv\w* )?licen[sc]e( (number|no|id))?|certificate (number|no)|npi|dea (number|no)", 0.7, text_or_whole),
+    _name(
+        "license number",
+        r"(driv\w* )?licen[sc]e( (number|no|id))?|certificate (number|no)|npi|dea (number|" r"no)",
+        0.7,
+        text_or_whole,
+    ),
     _name("vehicle identifier", r"vin|vehicle (id|number)|(license )?plate( (number|no))?|tail ?num(ber)?", 0.8, text),
-    _name("device identifier", r"device (id|serial|identifier)|serial (number|no)|imei|imsi|mac( address)?|udi", 0.8, text_or_whole),
+    _name(
+        "device identifier",
+        r"device (id|serial|identifier)|serial (number|no)|imei|imsi|mac( address)?|" r"udi",
+        0.8,
+        text_or_whole,
+    ),
     _name("url", r"urls?|web ?(site|page|address)|home ?page|link", 0.6, text),
     _name("ip address", r"ip( ?addr(ess)?)?", 0.6, text),
-    _name("biometric", r"finger ?prints?|voice ?prints?|retina|iris (scan|code)|face (id|template)|biometric\w*", 0.8, anything),
+    _name(
+        "biometric",
+        r"finger ?prints?|voice ?prints?|retina|iris (scan|code)|face (id|template)|" r"biometric\w*",
+        0.8,
+        anything,
+    ),
     _name("photograph", r"photo(graph)?s?|picture|portrait|head ?shot|image", 0.6, anything),
+    _name(
+        "demographic",
+        r"sex|gender|race|ethnic\w*|religion|nationality|citizenship|marital( status)?|native country|mother tongue",
+        0.6,
+        anything,
+    ),
     _name("free text", r"notes?|comments?|remarks?|narrative|free ?text|description|memo", 0.3, several),
-)  # fmt: skip
-"""What names say. Rows are long so that one kind stays one row."""
+)
+"""What names say."""
 
 VALUE_SIGNS = (
     ValueSign("e-mail", "values are e-mail addresses", email, 0.8, 0.98, text),

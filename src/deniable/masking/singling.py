@@ -74,7 +74,8 @@ def _codes(sample: pa.Table, name: str) -> Codes:
         column = column.dictionary_decode()
     encoded = column.dictionary_encode(null_encoding="encode")
     indices = encoded.indices if not isinstance(encoded, pa.ChunkedArray) else encoded.combine_chunks().indices
-    return indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    codes: Codes = indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    return codes
 
 
 def _together(parts: list[Codes]) -> Codes:

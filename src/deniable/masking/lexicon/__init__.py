@@ -1,4 +1,4 @@
-"""Word lists: common given names, surnames, cities, countries, states. Each file names its source in its first lines."""
+"""Word lists: common given names, surnames, cities, countries, states. Each file names its source at its top."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from importlib.resources import files
 STREET_WORDS = (
     "street", "st", "avenue", "ave", "road", "rd", "boulevard", "blvd", "lane", "ln", "drive", "dr", "court", "ct",
     "place", "pl", "square", "sq", "highway", "hwy", "parkway", "pkwy", "terrace", "way", "circle", "plaza", "building",
-    "bldg", "suite", "ste", "floor", "room", "apartment", "apt", "box", "house", "office", "straße", "rue", "calle", "via",
+    "bldg", "suite", "ste", "floor", "room", "apartment", "apt", "box", "house", "office", "straße", "rue", "calle",
+    "via",
 )  # fmt: skip
 
 

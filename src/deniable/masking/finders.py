@@ -1,0 +1,181 @@
+r"""Patterns of identifiers in running text, written so that the search jumps from one possible beginning to the next.
+
+Python's `re` skips quickly to the next character that a pattern can begin with, but only if the pattern begins with a
+character or a set of them, and not with a look-behind. So patterns here consume their first character and look behind
+*it* (`\d(?<![\w.].)` is a digit that does not follow a word character or a dot). Kinds whose beginning is common and
+whose middle is rare (the @ of an e-mail, the dot before `com`) are searched by the middle and then grown to the left.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from deniable.masking import checksums
+
+_MONTHS = (
+    "January", "February", "March", "April", "June", "July", "August", "September", "October", "November", "December",
+)  # fmt: skip
+MONTHS = "May|MAY|Sept|SEPT|" + "|".join(
+    f"{name[:3]}(?:{name[3:]})?|{name[:3].upper()}(?:{name[3:].upper()})?" for name in _MONTHS
+)
+WAYS = (
+    "Street|St|Avenue|Ave|Road|Rd|Boulevard|Blvd|Lane|Ln|Drive|Dr|Court|Ct|Place|Pl|Square|Sq|Highway|Hwy|Parkway|Pkwy"
+    "|Terrace|Way|Circle"
+)
+DOMAINS = (
+    "com|org|net|gov|edu|mil|int|info|biz|io|ai|app|dev|co|us|uk|de|fr|it|es|"
+    "nl|be|ch|at|eu|se|no|dk|fi|pl|cz|ru|in|cn|jp"
+    "|kr|br|mx|au|nz|ca|za|il|ie|me|tv|cc|ly|xyz|online|site|tech|store|cloud"
+)
+REST_OF_URL = r"[^\s<>\"'\0]"
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A place in a text and what was found there. The text itself is not in it."""
+
+    start: int
+    end: int
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class Finder:
+    """A kind, its pattern, what may stand to the left of the pattern, and the test that the whole must pass."""
+
+    kind: str
+    pattern: re.Pattern[str]
+    test: Callable[[str], bool] | None = None
+    left: re.Pattern[str] | None = None
+    reach: int = 64
+
+    def spans(self, text: str, taken: bytearray) -> Iterator[Span]:
+        """The free places where the pattern fits and the test agrees, without the end of the sentence."""
+        for found in self.pattern.finditer(text):
+            start, end = found.span()
+            if self.left is not None:
+                grown = self.left.search(text, max(0, start - self.reach), start)
+                if grown is None:
+                    continue
+                start = grown.start()
+            end = _trimmed(text, start, end)
+            if taken.find(1, start, end) < 0 and (self.test is None or self.test(text[start:end])):
+                yield Span(start, end, self.kind)
+
+
+def _trimmed(text: str, start: int, end: int) -> int:
+    """Where a match ends without the punctuation that ends a sentence; a bracket that was opened inside stays."""
+    while end > start + 1 and text[end - 1] in ".,;:!?) ":
+        if text[end - 1] == ")" and "(" in text[start:end]:
+            break
+        end -= 1
+    return end
+
+
+def _phone(match: str) -> bool:
+    """Seven to fifteen digits, written as numbers are dialed: with a plus, brackets or separators."""
+    digits = sum(map(str.isdigit, match))
+    if match[0] == "+":
+        return 7 <= digits <= 15
+    return 7 <= digits <= 12
+
+
+def _date(match: str) -> bool:
+    parts = [int(part) for part in re.findall(r"\d+", match)]
+    return len(parts) < 3 or (any(part <= 12 for part in parts) and sum(part > 31 for part in parts) <= 1)
+
+
+def _ipv4(match: str) -> bool:
+    return all(int(part) < 256 for part in match.split("."))
+
+
+def _ipv6_or_mac(match: str) -> bool:
+    """A MAC address, or IPv6: eight groups, or fewer around one double colon."""
+    groups = match.split(":")
+    if len(groups) == 6 and all(len(group) == 2 for group in groups):
+        return True
+    short = match.count("::") == 1 and ":::" not in match and match != "::"
+    return all(len(group) <= 4 for group in groups) and (short or (len(groups) == 8 and all(groups)))
+
+
+def _national(match: str) -> bool:
+    return checksums.us_ssn(match) or any(known.test(match) for known in checksums.NATIONAL)
+
+
+def _find(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern)
+
+
+FINDERS = (
+    Finder("url", _find(rf"://{REST_OF_URL}+"), left=_find(r"[A-Za-z]{3,8}\Z")),
+    Finder("url", _find(rf"[wW][wW][wW]\.{REST_OF_URL}+")),
+    Finder("email", _find(r"@(?:[\w-]{1,63}\.)+[A-Za-z]{2,24}\b"), left=_find(r"[\w.+%'-]+\Z")),
+    Finder(
+        "url",
+        _find(rf"\.(?:{DOMAINS}|{DOMAINS.upper()})\b(?:[/?:]{REST_OF_URL}*)?"),
+        left=_find(r"(?<![\w@.-])(?:[A-Za-z0-9-]+\.)*[A-Za-z0-9-]+\Z"),
+    ),
+    Finder("iban", _find(r"[A-Z](?<!\w.)[A-Z]\d\d ?(?:[A-Z0-9]{4} ?){2,7}[A-Z0-9]{1,4}\b"), checksums.iban),
+    Finder("card", _find(r"\d(?<![\w.-].)(?:[ -]?\d){12,18}(?![\w-])"), checksums.card),
+    Finder("ip", _find(r"\d(?<![\d.].)\d{0,2}(?:\.\d{1,3}){3}(?!\.?\d)"), _ipv4),
+    Finder("ip", _find(r":[0-9A-Fa-f]*:[0-9A-Fa-f:]*"), _ipv6_or_mac, _find(r"(?<![\w:])[0-9A-Fa-f]*\Z"), 5),
+    Finder(
+        "ip", _find(r"-[0-9A-Fa-f]{2}(?:-[0-9A-Fa-f]{2}){4}(?![\w-])"), None, _find(r"(?<![\w-])[0-9A-Fa-f]{2}\Z"), 3
+    ),
+    Finder("national_id", _find(r"\d(?<![\w-].)\d\d[- .]\d\d[- .]\d{4}(?![\w-])"), checksums.us_ssn),
+    Finder("national_id", _find(r"9(?<![\w-].)\d\d[- ]?[5-9]\d[- ]?\d{4}(?![\w-])")),
+    Finder(
+        "date",
+        _find(
+            r"\d(?<![\w/.-].)(?:\d{3}[-/.]\d\d?[-/.]\d\d?(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?Z?)?"
+            r"|\d?([-/.])\d\d?\1(?:\d{4}|\d\d))(?![\w/-]|\.\d)"
+        ),
+        _date,
+    ),
+    Finder(
+        "date",
+        _find(rf"\d(?<!\w.)\d?(?:st|nd|rd|th)?(?: of|\.)?[ -](?:{MONTHS})\b\.?(?:,?[ -](?:\d{{4}}|" rf"\d\d))?\b"),
+    ),
+    Finder("date", _find(rf"(?:{MONTHS})\.?,? (?:\d{{1,2}}(?:st|nd|rd|th)?(?:,? \d{{4}})?|\d{{4}})\b")),
+    Finder(
+        "phone",
+        _find(
+            r"\+(?<!\w.)\d{1,3}[ .-]?(?:\(0?\d{1,4}\)[ .-]?)?\d{1,5}(?:[ .-]?\(?\d{2,5}\)?){1,4}(?:,? ?(?:x|"
+            r"ext\.?) ?\d{1,5})?(?!\w)"
+        ),
+        _phone,
+    ),
+    Finder(
+        "phone", _find(r"\((?<!\w.)0?\d{2,4}\)[ .-]?\d{3,4}[ .-]?\d{3,4}(?:,? ?(?:x|ext\.?) ?\d{1,5})?(?!\w)"), _phone
+    ),
+    Finder(
+        "phone",
+        _find(r"\d(?<![\w.+(-].)\d{0,4}(?:[ .-]\(?\d{2,5}\)?){1,4}(?:,? ?(?:x|ext\.?) ?\d{1,5})?(?![\w-])"),
+        _phone,
+    ),
+    Finder("national_id", _find(r"[A-Z0-9](?<![\w-].)[A-Z]?[ -]?\d(?:[ .-]?\d){6,14}[ -]?[A-Z]?(?![\w-])"), _national),
+    Finder(
+        "national_id",
+        _find(r"[A-Z](?<!\w.)[A-Z]{5}\d\d[A-Z]\d\d[A-Z]\d{3}[A-Z]\b|[A-Z](?<!\w.)[A-Z](?: ?\d\d){3} ?[A-D]\b"),
+        _national,
+    ),
+    Finder(
+        "address",
+        _find(
+            rf"\d(?<![\w.].)\d{{0,5}}[A-Za-z]?,? (?:(?:[NSEW]\.?|[A-Z][\w.'-]*|\d{{1,3}}(?:st|"
+            rf"nd|rd|th)) ){{1,4}}(?:{WAYS})\b\.?"
+            r"(?:,? (?:Apt|Suite|Ste|Unit|Room|Floor|#)\.? ?\w+)?(?:,? [A-Z][\w ]{2,20},? [A-Z]{2} \d{5}(?:-\d{4})?)?"
+        ),
+    ),
+    Finder("address", _find(r"P(?<!\w.)\.? ?O\.? ?Box \d+")),
+    Finder(
+        "number",
+        _find(
+            r"[A-Z0-9](?<![\w.].)[A-Z]{0,3}-?\d[\dA-Z]*(?:-?\d){3,}[A-Z]?(?!\w)|[13b](?<!\w.)[a-zA-HJ-NP-Z0-9]"
+            r"{25,61}\b"
+        ),
+    ),
+)
+"""What is looked for, in the order in which it is claimed: the most certain first."""
