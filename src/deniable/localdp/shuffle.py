@@ -133,7 +133,7 @@ def _delta_with(clones: int, truth: float, epsilon: float) -> float:
     if gain <= 0:
         return 0.0
     first = math.floor(loss * (clones + 1) / (gain + loss)) + 1
-    reach = math.ceil(clones / 2 + 20 * math.sqrt(clones + 1)) + 2
+    reach = math.ceil(clones / 2 + 8 * math.sqrt(clones + 1)) + 2  # 16 standard deviations: e^-128 lies beyond
     last = min(clones + 1, max(first, reach))
     if first > clones + 1:
         return 0.0

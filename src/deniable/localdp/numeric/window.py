@@ -126,12 +126,11 @@ class Window:
 
     def matrix(self, bins: int) -> NDArray[np.float64]:
         """Probability of each cell (rows) for a respondent anywhere in each of `bins` parts of the scale (columns)."""
-        starts = np.arange(self.places + 1)
-        rows = np.stack([self._row(int(start)) for start in starts], axis=1)
-        part = np.minimum(starts * bins // max(self.places, 1), bins - 1)
-        grouped = np.zeros((self.cells, bins))
-        np.add.at(grouped.T, part, rows.T)
-        return grouped / np.bincount(part, minlength=bins)
+        columns = []
+        for part in range(bins):
+            first, last = (edge * self.places // bins for edge in (part, part + 1))
+            columns.append(np.mean([self._row(start) for start in range(first, max(last, first + 1))], axis=0))
+        return np.stack(columns, axis=1)
 
     def likelihoods(self, position: int) -> Iterator[tuple[Outcome, Fraction]]:
         """Each cell with its probability."""
