@@ -34,6 +34,9 @@ def mask(
     ] = None,
     columns: Annotated[str | None, typer.Option(help="Release only these columns, separated by commas.")] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Start over instead of continuing a killed run.")] = False,
+    presidio: Annotated[
+        bool, typer.Option("--presidio", help="Let Presidio search free text as well (names), if it is installed.")
+    ] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Mask identifiers as the policy says, keep joins working, and state plainly what remains.
@@ -43,7 +46,9 @@ def mask(
     from deniable.curator import masking
 
     only = None if columns is None else [name.strip() for name in columns.split(",")]
-    request = masking.request_for(policy, source, table, out, mode=mode, keys=key or (), columns=only, fresh=fresh)
+    request = masking.request_for(
+        policy, source, table, out, mode=mode, keys=key or (), columns=only, fresh=fresh, presidio=presidio
+    )
     with progress("Masking") as told:
         report = masking.mask(request, told)
     emit(report, as_json, lambda console: _show(console, report))

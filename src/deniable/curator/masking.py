@@ -39,6 +39,7 @@ class Request:
     keys: Sequence[str] = ()
     columns: Sequence[str] | None = None
     fresh: bool = False
+    presidio: bool = False
 
 
 def mask(request: Request, progress: Progress | None = None) -> dict[str, Any]:
@@ -127,7 +128,7 @@ def _planned(
         opened[name] = opened.get(name) or ring.open(name)
         return opened[name]
 
-    shop = plan.Workshop(open_key, policy.folder, date.today().year)
+    shop = plan.Workshop(open_key, policy.folder, date.today().year, _searcher(request))
     plans, findings = {}, {}
     for name in request.outputs:
         schema, present = policy.table(name), [column.name for column in engine.describe(name)]
@@ -138,6 +139,14 @@ def _planned(
         plans[name] = plan.plan(schema, present, masks, shop)
     lines = safe_harbor.checklist(findings, {name: made.masks for name, made in plans.items()}) if findings else ()
     return plans, opened, [line.as_dict() for line in lines]
+
+
+def _searcher(request: Request) -> Any:
+    if not request.presidio:
+        return None
+    from deniable.masking.presidio import searcher
+
+    return searcher()
 
 
 def sample(engine: Engine, name: str, columns: Sequence[str] | None = None, rows: int = SAMPLE_ROWS) -> Any:

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from deniable.errors import DataError, ParameterError, nearest
 from deniable.masking import coarsen, dates, fakes, formats, perturb, projection, replace, text, tokens, vault
+from deniable.masking.finders import Span
 from deniable.masking.keys import Key
 from deniable.policy.masks import MASKS
 from deniable.policy.roles import Role
@@ -68,11 +69,14 @@ class TablePlan:
 
 @dataclass(frozen=True, slots=True)
 class Workshop:
-    """What masks are built from: how keys are opened, where the policy's relative paths begin, the year of release."""
+    """What masks are built from: how keys are opened, where the policy's relative paths begin, the year of release,
+    and a searcher of free text beside our own, if one is wanted.
+    """
 
     open_key: OpenKey
     folder: Path
     year: int = 0
+    searcher: Callable[[Sequence[str]], list[list[Span]]] | None = None
 
 
 def specs_of(schema: TableSchema, present: Sequence[str], only: Sequence[str] | None = None) -> dict[str, Spec | None]:
@@ -160,9 +164,9 @@ def _regex(options: Options, _schema: TableSchema, _shop: Workshop) -> Mask:
     return replace.Rewrite(str(options["find"]), str(options["put"]), str(options.get("unmatched", "keep")))
 
 
-def _scrub(options: Options, _schema: TableSchema, _shop: Workshop) -> Mask:
+def _scrub(options: Options, _schema: TableSchema, shop: Workshop) -> Mask:
     put = options.get("put")
-    return text.Scrub(_names(options, "find"), None if put is None else str(put))
+    return text.Scrub(_names(options, "find"), None if put is None else str(put), shop.searcher)
 
 
 def _token(options: Options, _schema: TableSchema, shop: Workshop) -> Mask:

@@ -18,10 +18,10 @@ Words = NDArray[np.uint32]
 
 @numba.njit(inline="always")  # type: ignore[untyped-decorator]
 def _rotate(x: int, n: int) -> int:  # pragma: no cover - compiled
-    return U32((x >> U32(n)) | (x << U32(32 - n)))
+    return U32((x >> U32(n)) | (x << U32(32 - n)))  # type: ignore[no-any-return]
 
 
-@numba.njit(inline="always")  # type: ignore[untyped-decorator]
+@numba.njit(inline="always")
 def _round(a, b, c, d, e, f, g, h, word):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     """One round on scalars; the new values of d and h.
 

@@ -9,8 +9,8 @@ about, and the report says so.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
@@ -32,23 +32,41 @@ class Scrub:
 
     find: tuple[str, ...] = ()
     put: str | None = None
+    extra: Callable[[Sequence[str]], list[list[Span]]] | None = field(default=None, repr=False)
 
     def apply(self, values: pa.Array, _rows: pa.RecordBatch | None = None) -> pa.Array:
         """The scrubbed column; null stays null."""
         if not is_text(values.type):
             raise DataError(f"a column of type {values.type} cannot be scrubbed", expected="Text")
         encoded = columns.as_text(values).dictionary_encode()
-        clean = scrubbed(encoded.dictionary.to_pylist(), self.find, self.put)
+        clean = scrubbed(encoded.dictionary.to_pylist(), self.find, self.put, self.extra)
         return columns.restored(pa.array(clean, pa.large_string()).take(encoded.indices), values.type)
 
 
-def scrubbed(texts: Sequence[str], kinds: Sequence[str] = (), put: str | None = None) -> list[str]:
-    """The texts with what was found replaced.
+def scrubbed(
+    texts: Sequence[str],
+    kinds: Sequence[str] = (),
+    put: str | None = None,
+    extra: Callable[[Sequence[str]], list[list[Span]]] | None = None,
+) -> list[str]:
+    """The texts with what was found replaced; `extra` is another searcher, whose spans fill what ours left.
 
     >>> scrubbed(["Call (202) 224-3121 or write to ann@example.org"])
     ['Call [phone] or write to [email]']
     """
-    return [_replaced(text, spans, put) for text, spans in zip(texts, found_in(texts, kinds), strict=True)]
+    found = found_in(texts, kinds)
+    if extra is not None:
+        found = [_merged(ours, theirs) for ours, theirs in zip(found, extra(texts), strict=True)]
+    return [_replaced(text, spans, put) for text, spans in zip(texts, found, strict=True)]
+
+
+def _merged(ours: list[Span], theirs: list[Span]) -> list[Span]:
+    """All spans of ours, and those of another searcher that overlap none of what is there already."""
+    kept = list(ours)
+    for span in sorted(theirs, key=lambda one: one.start - one.end):
+        if all(span.end <= other.start or other.end <= span.start for other in kept):
+            kept.append(span)
+    return sorted(kept, key=lambda span: span.start)
 
 
 def found_in(texts: Sequence[str], kinds: Sequence[str] = ()) -> list[list[Span]]:
