@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from deniable.dp.samplers import SYSTEM, Entropy, uniform_below
 from deniable.localdp.layout import Layout, Responses, Whole
-from deniable.localdp.odds import odds_below
+from deniable.localdp.odds import checked_odds, odds_below
 from deniable.localdp.protocol import (
     Answers,
     Frequencies,
@@ -42,6 +42,7 @@ class Direct:
     odds: Fraction
 
     def __post_init__(self) -> None:
+        checked_odds(self.odds)
         checked_domain(self.domain)
 
     @classmethod

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from deniable.dp.samplers import SYSTEM, Entropy, uniform_below
 from deniable.errors import ParameterError
 from deniable.localdp.layout import Layout, Responses, Whole
-from deniable.localdp.odds import odds_below
+from deniable.localdp.odds import checked_odds, odds_below
 from deniable.localdp.protocol import Answers, Frequencies, Outcome, checked_answers, checked_domain
 from deniable.policy.budget import Amount
 
@@ -55,6 +55,7 @@ class Hadamard:
     odds: Fraction
 
     def __post_init__(self) -> None:
+        checked_odds(self.odds)
         checked_domain(self.domain, 1 << 26)
         if self.blocks < 1 or self.blocks & (self.blocks - 1):
             raise ParameterError(f"{self.blocks} blocks", expected="A power of two")

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from deniable.dp.samplers import SYSTEM, Entropy, uniform_below
 from deniable.localdp.direct import Direct
 from deniable.localdp.layout import Layout, Responses, Whole
-from deniable.localdp.odds import odds_below
+from deniable.localdp.odds import checked_odds, odds_below
 from deniable.localdp.protocol import (
     Answers,
     Frequencies,
@@ -88,6 +88,7 @@ class LocalHashing:
     odds: Fraction
 
     def __post_init__(self) -> None:
+        checked_odds(self.odds)
         checked_domain(self.domain)
         checked_domain(self.buckets, 1 << 20)
 

@@ -59,6 +59,13 @@ def odds_below(epsilon: Amount, grid: int = GRID) -> Fraction:
     return odds
 
 
+def checked_odds(odds: Fraction) -> Fraction:
+    """Odds as a protocol may have them: above 1, where a response says something, and finite."""
+    if odds <= 1:
+        raise ParameterError("the odds of a response are not above 1", expected="Odds such as 3 or 271/100")
+    return odds
+
+
 def epsilon_of(odds: Fraction) -> float:
     """The privacy loss of odds: their natural logarithm."""
     return math.log(odds.numerator) - math.log(odds.denominator)

@@ -23,7 +23,7 @@ from deniable.localdp import bits
 from deniable.localdp.family import checked_width, positions, positions_of
 from deniable.localdp.hadamard import odd_parity, transform
 from deniable.localdp.layout import Bits, Layout, Responses, Whole
-from deniable.localdp.odds import odds_below
+from deniable.localdp.odds import checked_odds, odds_below
 from deniable.localdp.protocol import Frequencies, Outcome
 from deniable.localdp.unary import Unary
 from deniable.policy.budget import Amount
@@ -122,6 +122,7 @@ class HadamardSketch:
 
     def __post_init__(self) -> None:
         _checked_shape(self.hashes, self.width)
+        checked_odds(self.odds)
 
     @classmethod
     def calibrated(cls, epsilon: Amount, hashes: int = HASHES, width: int = WIDTH) -> HadamardSketch:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from deniable.dp.samplers import SYSTEM, Entropy, uniform_below
 from deniable.errors import ParameterError
 from deniable.localdp.layout import Chosen, Layout, Responses
-from deniable.localdp.odds import odds_below
+from deniable.localdp.odds import checked_odds, odds_below
 from deniable.localdp.protocol import (
     Answers,
     Frequencies,
@@ -47,6 +47,7 @@ class Subset:
     odds: Fraction
 
     def __post_init__(self) -> None:
+        checked_odds(self.odds)
         checked_domain(self.domain, 1 << 20)
         if not 1 <= self.count < self.domain:
             raise ParameterError(f"sets of {self.count} of {self.domain} answers", expected="At least 1, and not all")

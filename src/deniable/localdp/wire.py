@@ -190,7 +190,7 @@ def _bytes_column(field: Field, column: NDArray[Any]) -> NDArray[np.uint8]:
         return column
     width = field.bytes if isinstance(field, Whole) else field.bytes // field.count
     wide = column.astype(">u8").reshape(*column.shape, 1).view(np.uint8)[..., 8 - width :]
-    return wide.reshape(len(column), -1)
+    return wide.reshape(len(column), field.bytes)
 
 
 def from_bytes(layout: Layout, message: bytes) -> Responses:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from deniable.dp.samplers import SYSTEM, Entropy, uniform_below
 from deniable.localdp.layout import Layout, Responses, Whole
 from deniable.localdp.numeric.scale import Scale, checked_positions
-from deniable.localdp.odds import epsilon_of, odds_below
+from deniable.localdp.odds import checked_odds, epsilon_of, odds_below
 from deniable.localdp.protocol import Answers, Outcome
 from deniable.policy.budget import Amount
 
@@ -30,6 +30,9 @@ class Duchi:
     name: ClassVar[str] = "duchi"
     scale: Scale
     odds: Fraction
+
+    def __post_init__(self) -> None:
+        checked_odds(self.odds)
 
     @classmethod
     def calibrated(cls, scale: Scale, epsilon: Amount) -> Duchi:

@@ -20,7 +20,7 @@ from deniable.dp.samplers import SYSTEM, Entropy, uniform_below
 from deniable.errors import ParameterError
 from deniable.localdp.layout import Layout, Responses, Whole
 from deniable.localdp.numeric.scale import Scale, checked_positions
-from deniable.localdp.odds import checked, epsilon_of, odds_below
+from deniable.localdp.odds import checked, checked_odds, epsilon_of, odds_below
 from deniable.localdp.protocol import Answers, Outcome
 from deniable.policy.budget import Amount
 
@@ -44,6 +44,7 @@ class Window:
     odds: Fraction
 
     def __post_init__(self) -> None:
+        checked_odds(self.odds)
         if self.places < 1 or self.width < 1:
             raise ParameterError("the window has no room", expected="At least one place and one cell")
 
