@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import html
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +15,11 @@ from deniable.policy.budget import ZCDP, Amount, Budget, budget
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from deniable.curator.answers import Stored
     from deniable.curator.hall import Curator
+    from deniable.governance.grants import Asker
+    from deniable.ledger import Receipt
+    from deniable.query.execute import Presentation
     from deniable.query.plan import QueryPlan
     from deniable.release import Guarantee, Release
 
@@ -25,6 +31,8 @@ class QueryAnswer:
     release: Release
     repeated: bool = False
     """Whether it is the stored answer of an earlier equal question, at no further cost."""
+    receipt: Receipt | None = None
+    """What the charge left behind; None where nothing was charged."""
 
     @property
     def rows(self) -> pa.Table:
@@ -72,21 +80,26 @@ def stated(epsilon: Amount | None, delta: Amount, rho: Amount | None) -> Budget 
     )
 
 
-def compiled(curator: Curator, sql: str, asked: Budget | None) -> QueryPlan:
-    """The plan of a question under the curator's policy."""
+def compiled(curator: Curator, sql: str, asked: Budget | None, who: Asker | None = None) -> QueryPlan:
+    """The plan of a question under the curator's policy, with the columns that the asker may name."""
+    from deniable.curator.scope import columns_for
     from deniable.query.compile import compile_query
 
     _refuse_expired(curator)
-    return compile_query(sql, curator.tables.schemas(), asked)
+    if who is not None:
+        curator.ledger.admit(who.purpose, who.analyst)
+    return compile_query(sql, columns_for(curator, who), asked)
 
 
-def explain(curator: Curator, sql: str, asked: Budget | None) -> dict[str, Any]:
-    """What a question would measure and cost, and what would be left; no row is read."""
+def explain(curator: Curator, sql: str, asked: Budget | None, *, who: Asker | None = None) -> dict[str, Any]:
+    """What a question would measure and cost, what would be left, and how many more like it fit; no row is read."""
     from deniable.query.explain import described
     from deniable.query.explain import explain as explained
 
-    left = curator.remaining()
-    return explained(compiled(curator, sql, asked)) | {"remaining": described(left) if left is not None else None}
+    plan, left = compiled(curator, sql, asked, who), curator.remaining(who)
+    path = (who.purpose, who.analyst) if who else ("", "")
+    more = None if plan.free else curator.ledger.fits(plan.event, *path)
+    return explained(plan) | {"remaining": described(left) if left is not None else None, "more_like_this": more}
 
 
 def query(
@@ -94,33 +107,76 @@ def query(
     sql: str,
     asked: Budget | None,
     *,
+    who: Asker | None = None,
+    request: str = "",
     confidence: float = 0.95,
     intervals: bool = True,
     nonnegative: bool = False,
     seconds: float | None = None,
 ) -> QueryAnswer:
-    """Answer a question: charged before the data is touched, and never refunded after."""
-    plan = compiled(curator, sql, asked)
-    names = tuple(table.name for node in plan.nodes for table in _tables(node.node))
-    engine = curator.tables.attach(*_all_tables(plan))
-    versions = curator.tables.version(*dict.fromkeys(names))
-    key = f"{plan.canonical}:{sorted(versions.items())}:{curator.policy.hash}:{confidence}:{intervals}:{nonnegative}"
-    if key in curator.answered:
-        return QueryAnswer(curator.answered[key].release, repeated=True)
-    if not plan.free:
-        curator.ledger.charge(plan.event)
-    from deniable.query.execute import execute
+    """Answer a question: charged before the data is touched, and never refunded after.
 
+    `request` is the asker's id of this attempt: asked again under it, the question is not charged again.
+    """
+    from deniable.curator import answers
+    from deniable.query.execute import Presentation
+
+    plan = compiled(curator, sql, asked, who)
+    names = tuple(dict.fromkeys(table.name for node in plan.nodes for table in _tables(node.node)))
+    engine = curator.tables.attach(*_all_tables(plan))
+    versions = curator.tables.version(*names)
+    key = f"{plan.canonical}:{sorted(versions.items())}:{curator.policy.hash}"
+    stored, receipt = answers.find(curator.cabinet, key), None
+    repeated = stored is not None
+    if stored is None and not plan.free:
+        receipt = _charged(curator, plan, names, who, request, key)
+        stored = answers.find(curator.cabinet, receipt.release) if receipt.repeated else None
+    if stored is None:
+        stored = answers.keep(curator.cabinet, key, _measured(plan, engine, seconds, receipt))
+    rows = _presented(plan, stored, engine, Presentation(confidence, intervals, nonnegative), seconds)
+    return QueryAnswer(_released(curator, plan, rows, stored, versions, confidence, who, receipt), repeated, receipt)
+
+
+def _charged(
+    curator: Curator, plan: QueryPlan, names: tuple[str, ...], who: Asker | None, request: str, key: str
+) -> Receipt:
+    from deniable.release import Technique
+
+    question = f"{key}:{plan.text}"
+    unit, details = str(plan.unit or ""), {"asked": plan.text}
+    return curator.record(
+        Technique.DP_QUERY, plan.event, tables=names, unit=unit, who=who, request=request, question=question, **details
+    )
+
+
+def _measured(plan: QueryPlan, engine: Any, seconds: float | None, receipt: Receipt | None) -> Stored:
+    """The noisy measurements; whatever fails now is one fixed sentence, since the data had been touched."""
+    from datetime import UTC, datetime
+    from secrets import token_hex
+
+    from deniable.curator.answers import Stored
+    from deniable.query.execute import measure
+
+    with _after_the_charge():
+        measured = measure(plan, engine, seconds=seconds)
+    return Stored(measured, receipt.release if receipt else token_hex(12), datetime.now(UTC).replace(microsecond=0))
+
+
+def _presented(plan: QueryPlan, stored: Stored, engine: Any, how: Presentation, seconds: float | None) -> pa.Table:
+    from deniable.query.execute import present
+
+    with _after_the_charge():
+        return present(plan, stored.measured, engine, how, seconds=seconds)
+
+
+@contextmanager
+def _after_the_charge() -> Iterator[None]:
     try:
-        rows = execute(
-            plan, engine, confidence=confidence, intervals=intervals, nonnegative=nonnegative, seconds=seconds
-        )
+        yield
     except InternalError:
         raise
     except (DeniableError, MemoryError):
         raise ExecutionFailed from None
-    curator.answered[key] = QueryAnswer(_released(curator, plan, rows, versions, confidence))
-    return curator.answered[key]
 
 
 def written(curator: Curator, answer: QueryAnswer, path: Path) -> None:
@@ -131,17 +187,25 @@ def written(curator: Curator, answer: QueryAnswer, path: Path) -> None:
 
 
 def _released(
-    curator: Curator, plan: QueryPlan, rows: pa.Table, versions: dict[str, str], confidence: float
+    curator: Curator,
+    plan: QueryPlan,
+    rows: pa.Table,
+    stored: Stored,
+    versions: dict[str, str],
+    confidence: float,
+    who: Asker | None,
+    receipt: Receipt | None,
 ) -> Release:
     from deniable.query.explain import described
     from deniable.query.explain import explain as explained
     from deniable.release import Provenance, Release
 
-    told = explained(plan, confidence)
-    left = curator.remaining()
+    told, left = explained(plan, confidence), curator.remaining(who)
     details = {"cost": told["cost"], "aggregates": told["aggregates"], "notes": told["notes"], "confidence": confidence,
-               "remaining": described(left) if left is not None else None}  # fmt: skip
-    provenance = Provenance(curator.policy.hash, versions, {"sql": plan.text, "strategy": plan.strategy})
+               "remaining": described(left) if left is not None else None, "release": stored.release,
+               "receipt": receipt.as_dict() if receipt else None}  # fmt: skip
+    parameters = {"sql": plan.text, "strategy": plan.strategy}
+    provenance = Provenance(curator.policy.hash, versions, parameters, time=stored.time)
     return Release(rows, _guarantee(plan), provenance, details)
 
 

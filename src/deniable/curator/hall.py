@@ -11,8 +11,10 @@ from deniable.policy.document import Policy, read
 
 if TYPE_CHECKING:
     from deniable.curator.asking import QueryAnswer
+    from deniable.dp.accounting import Event
     from deniable.engines.base import Engine
-    from deniable.ledger.session import SessionLedger
+    from deniable.governance.grants import Asker
+    from deniable.ledger import Balance, Receipt
     from deniable.policy.budget import Amount, Budget
 
 
@@ -20,6 +22,8 @@ class Curator:
     """Stands between the respondents and the analysts.
 
     `sources` replaces the policy's sources by rows at hand (pandas, Polars, Arrow) or other paths, by table name.
+    `ledger` is where charges are written: the path of a file, or a `postgresql://` address; without one they are
+    kept in memory. `who` names who asks and for what purpose; left out, it is the steward.
 
     >>> curator = Curator.open("policy.yaml")                                             # doctest: +SKIP
     >>> curator.query("SELECT sex, COUNT(*) FROM visits GROUP BY sex", epsilon=0.5)       # doctest: +SKIP
@@ -31,15 +35,15 @@ class Curator:
         *,
         sources: Mapping[str, Any] | None = None,
         engine: Engine | None = None,
-        ledger: SessionLedger | None = None,
+        ledger: str | Path | None = None,
     ) -> None:
         from deniable.curator.tables import Tables
-        from deniable.ledger.session import SessionLedger
+        from deniable.ledger.opening import open_cabinet, open_ledger
 
         self.policy = policy
         self.tables = Tables(policy, engine, dict(sources or {}))
-        self.ledger = ledger if ledger is not None else SessionLedger(policy.budgets)
-        self.answered: dict[str, QueryAnswer] = {}
+        self.ledger = open_ledger(ledger, policy)
+        self.cabinet = open_cabinet(ledger, policy.dataset)
 
     @classmethod
     def open(cls, path: str | Path, **rest: Any) -> Self:
@@ -55,20 +59,32 @@ class Curator:
         return asking.query(self, sql, asking.stated(epsilon, delta, rho), **rest)
 
     def explain(
-        self, sql: str, *, epsilon: Amount | None = None, delta: Amount = 0, rho: Amount | None = None
+        self, sql: str, *, epsilon: Amount | None = None, delta: Amount = 0, rho: Amount | None = None, **rest: Any
     ) -> dict[str, Any]:
         """What a question would measure and cost, without touching data."""
         from deniable.curator import asking
 
-        return asking.explain(self, sql, asking.stated(epsilon, delta, rho))
+        return asking.explain(self, sql, asking.stated(epsilon, delta, rho), **rest)
 
-    def remaining(self) -> Budget | None:
-        """What is left of the dataset's budget; None where the policy sets none."""
-        return self.ledger.remaining()
+    def record(self, technique: str, event: Event | None = None, **rest: Any) -> Receipt:
+        """Write a release of any technique to the ledger; see `deniable.curator.recording.record`."""
+        from deniable.curator import recording
+
+        return recording.record(self.ledger, technique, event, **rest)
+
+    def balance(self, who: Asker | None = None) -> tuple[Balance, ...]:
+        """What is spent and left, from the dataset down to the one who asks."""
+        return self.ledger.balance(*_path(who))
+
+    def remaining(self, who: Asker | None = None) -> Budget | None:
+        """The least that is left from the dataset down to the one who asks; None where the policy sets no budget."""
+        return self.ledger.remaining(*_path(who))
 
     def close(self) -> None:
-        """Let go of the tables."""
+        """Let go of the tables and the ledger."""
         self.tables.close()
+        self.ledger.close()
+        self.cabinet.close()
 
     def __enter__(self) -> Self:
         return self
@@ -77,3 +93,7 @@ class Curator:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _path(who: Asker | None) -> tuple[str, str]:
+    return ("", "") if who is None else (who.purpose, who.analyst)

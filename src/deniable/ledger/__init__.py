@@ -1,1 +1,13 @@
-"""The record of what was spent: events are written before anything runs, and a refusal changes nothing."""
+"""The record of what was spent: events are written before anything runs, and a refusal changes nothing.
+
+A ledger is a chain of entries, each holding the hash of the one before, over a store (memory, SQLite, PostgreSQL). It
+decides by the policy's budget tree and its own entries alone. It never sees data.
+"""
+
+from __future__ import annotations
+
+from deniable.ledger.entry import Act, Entry, Posting
+from deniable.ledger.ledger import Balance, Ledger, Receipt
+from deniable.ledger.opening import open_ledger
+
+__all__ = ["Act", "Balance", "Entry", "Ledger", "Posting", "Receipt", "open_ledger"]

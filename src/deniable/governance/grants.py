@@ -1,0 +1,124 @@
+"""Roles, actions and grants: the matrix that decides every request.
+
+A grant says who somebody is, in which role, for which dataset and purposes, and until when. A request names its
+action, dataset and purpose; it is allowed if the role may act so, the dataset is the grant's, the purpose is granted,
+and neither the grant nor the policy has expired. Each refusal says which of these it was.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import date, datetime
+from enum import StrEnum
+
+from deniable.errors import AccessRefused
+
+
+class Role(StrEnum):
+    """Who somebody is to the data."""
+
+    STEWARD = "steward"
+    """Writes the policy, grants, decides."""
+    ANALYST = "analyst"
+    """Asks, within a budget."""
+    AUDITOR = "auditor"
+    """Reads the record, and asks nothing."""
+    RESPONDENT = "respondent"
+    """Is in the data: may withdraw, and may know what was released."""
+
+
+class Action(StrEnum):
+    """What can be done through a curator."""
+
+    QUERY = "query"
+    EXPLAIN = "explain"
+    BALANCE = "balance"
+    REQUEST = "request"
+    DECIDE = "decide"
+    GRANT = "grant"
+    RELEASE = "release"
+    WITHDRAW = "withdraw"
+    SUBJECT_REPORT = "subject-report"
+    AUDIT = "audit"
+    REGISTER = "register"
+    PURGE = "purge"
+
+
+PUBLIC = frozenset({Action.REGISTER})
+"""What nobody needs a role for."""
+
+ALLOWED: dict[Role, frozenset[Action]] = {
+    Role.STEWARD: frozenset(Action),
+    Role.ANALYST: frozenset({Action.QUERY, Action.EXPLAIN, Action.BALANCE, Action.REQUEST}) | PUBLIC,
+    Role.AUDITOR: frozenset({Action.AUDIT, Action.BALANCE}) | PUBLIC,
+    Role.RESPONDENT: frozenset({Action.WITHDRAW, Action.SUBJECT_REPORT}) | PUBLIC,
+}
+
+FOR_A_PURPOSE = frozenset({Action.QUERY, Action.EXPLAIN, Action.REQUEST})
+"""What is done for a purpose, and therefore names one."""
+
+AFTER_EXPIRY = frozenset({Action.AUDIT, Action.REGISTER, Action.PURGE, Action.SUBJECT_REPORT, Action.BALANCE})
+"""What remains possible when the policy has expired: looking at the record, and forgetting."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What somebody may do. `purposes` None grants them all; `expires` None never ends; `id` names its token."""
+
+    name: str
+    role: Role
+    dataset: str
+    purposes: tuple[str, ...] | None = None
+    expires: datetime | None = None
+    id: str = ""
+
+    def authorize(
+        self, action: Action, dataset: str, purpose: str, now: datetime, policy_expires: date | None = None
+    ) -> None:
+        """Refuse with the reason, or return: nothing else decides who may act."""
+        if action not in ALLOWED[self.role]:
+            raise AccessRefused(f"{_article(self.role)} may not {_words(action)}", remedy="Ask the steward")
+        if dataset != self.dataset:
+            raise AccessRefused(f"the grant is for another dataset than '{dataset}'", remedy="Ask the steward")
+        if self.expires is not None and now >= self.expires:
+            raise AccessRefused(f"the grant expired on {self.expires:%Y-%m-%d}", remedy="Ask the steward for another")
+        if policy_expires is not None and now.date() > policy_expires and action not in AFTER_EXPIRY:
+            raise AccessRefused(f"the policy expired on {policy_expires}", remedy="The steward may extend it")
+        if action in FOR_A_PURPOSE and self.purposes is not None and purpose not in self.purposes:
+            happened = f"purpose '{purpose}' is outside the grant" if purpose else "no purpose was named"
+            raise AccessRefused(happened, expected=f"Granted are: {', '.join(self.purposes) or 'none'}")
+
+
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """Somebody who asks, and what for; without a name it is the steward."""
+
+    name: str = ""
+    purpose: str = ""
+    role: Role = Role.STEWARD
+
+    @property
+    def analyst(self) -> str:
+        """The name under which charges are written."""
+        return self.name or str(self.role)
+
+
+def _article(role: Role) -> str:
+    return f"an {role}" if role in (Role.ANALYST, Role.AUDITOR) else f"a {role}"
+
+
+def _words(action: Action) -> str:
+    return {
+        Action.QUERY: "query the data",
+        Action.EXPLAIN: "explain questions",
+        Action.BALANCE: "read balances",
+        Action.REQUEST: "request releases",
+        Action.DECIDE: "decide on requests",
+        Action.GRANT: "give or revoke grants",
+        Action.RELEASE: "make releases",
+        Action.WITHDRAW: "withdraw people",
+        Action.SUBJECT_REPORT: "read the report of a person",
+        Action.AUDIT: "read the audit trail",
+        Action.REGISTER: "read the register",
+        Action.PURGE: "purge what is stored",
+    }[action]

@@ -1,0 +1,140 @@
+"""Cabinets: what is kept only until it must be forgotten, beside a ledger that forgets nothing.
+
+Stored answers and the list of people who withdrew are kept here as opaque bytes, in drawers. Something put under a
+name (or an alias) that is taken is not kept: whoever comes later gets what came first. So two processes that finish
+the same question give the same answer.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Protocol
+
+from deniable.ledger.sqlite import connected, refusals, touch, undone
+
+SCHEMA = (
+    "CREATE TABLE IF NOT EXISTS kept (drawer TEXT NOT NULL, name TEXT NOT NULL, alias TEXT NOT NULL,"
+    " value BLOB NOT NULL, PRIMARY KEY (drawer, name), UNIQUE (drawer, alias)) STRICT"
+)
+
+
+class Cabinet(Protocol):
+    """Where bytes are kept under names, in drawers."""
+
+    def keep(self, drawer: str, name: str, alias: str, value: bytes) -> bytes:
+        """Keep a value, and say what is kept: what came first under the name or the alias."""
+
+    def find(self, drawer: str, name: str) -> bytes | None:
+        """What is kept under a name or an alias."""
+
+    def everything(self, drawer: str) -> dict[str, bytes]:
+        """All that a drawer holds, by name."""
+
+    def empty(self, drawer: str) -> int:
+        """Forget all that a drawer holds, and say how much that was."""
+
+    def close(self) -> None:
+        """Let go of it."""
+
+
+class MemoryCabinet:
+    """A cabinet that lives as long as its process."""
+
+    def __init__(self) -> None:
+        self._drawers: dict[str, dict[str, tuple[str, bytes]]] = {}
+        self._lock = threading.Lock()
+
+    def keep(self, drawer: str, name: str, alias: str, value: bytes) -> bytes:
+        """Keep a value unless its name or alias is taken."""
+        with self._lock:
+            taken = self._find(drawer, name) or self._find(drawer, alias)
+            if taken is None:
+                self._drawers.setdefault(drawer, {})[name] = (alias, value)
+            return taken or value
+
+    def find(self, drawer: str, name: str) -> bytes | None:
+        """What is kept under a name or an alias."""
+        with self._lock:
+            return self._find(drawer, name)
+
+    def everything(self, drawer: str) -> dict[str, bytes]:
+        """All that a drawer holds."""
+        with self._lock:
+            return {name: value for name, (_, value) in self._drawers.get(drawer, {}).items()}
+
+    def empty(self, drawer: str) -> int:
+        """Forget all that a drawer holds."""
+        with self._lock:
+            return len(self._drawers.pop(drawer, {}))
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+    def _find(self, drawer: str, name: str) -> bytes | None:
+        held = self._drawers.get(drawer, {})
+        if name in held:
+            return held[name][1]
+        return next((value for alias, value in held.values() if alias == name), None)
+
+
+class SqliteCabinet:
+    """A cabinet in a file beside the ledger; what is forgotten is overwritten."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self._lock = threading.Lock()
+        with refusals(self.path):
+            touch(self.path)
+            self._connection = connected(self.path.absolute().as_uri())
+            for pragma in ("journal_mode = WAL", "synchronous = FULL", "secure_delete = ON"):
+                self._connection.execute(f"PRAGMA {pragma}")
+            self._connection.execute(SCHEMA)
+
+    def keep(self, drawer: str, name: str, alias: str, value: bytes) -> bytes:
+        """Keep a value unless its name or alias is taken; it is on the disk when this returns."""
+        with self._transaction() as run:
+            taken = _found(run, drawer, name) or _found(run, drawer, alias)
+            if taken is None:
+                run.execute("INSERT INTO kept VALUES (?, ?, ?, ?)", (drawer, name, alias, value))
+            return taken or value
+
+    def find(self, drawer: str, name: str) -> bytes | None:
+        """What is kept under a name or an alias."""
+        with self._lock, refusals(self.path):
+            return _found(self._connection, drawer, name)
+
+    def everything(self, drawer: str) -> dict[str, bytes]:
+        """All that a drawer holds."""
+        with self._lock, refusals(self.path):
+            return dict(self._connection.execute("SELECT name, value FROM kept WHERE drawer = ?", (drawer,)))
+
+    def empty(self, drawer: str) -> int:
+        """Forget all that a drawer holds; the log, which may hold old pages, is emptied too."""
+        with self._transaction() as run:
+            count = run.execute("DELETE FROM kept WHERE drawer = ?", (drawer,)).rowcount
+        with self._lock, refusals(self.path):
+            self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        return count
+
+    def close(self) -> None:
+        """Let go of the file."""
+        with self._lock:
+            self._connection.close()
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        with self._lock, refusals(self.path):
+            self._connection.execute("BEGIN IMMEDIATE")
+            with undone(self._connection):
+                yield self._connection
+                self._connection.execute("COMMIT")
+
+
+def _found(run: sqlite3.Connection, drawer: str, name: str) -> bytes | None:
+    sql = "SELECT value FROM kept WHERE drawer = ? AND (name = ? OR alias = ?)"
+    row = run.execute(sql, (drawer, name, name)).fetchone()
+    return None if row is None else bytes(row[0])

@@ -1,0 +1,180 @@
+"""Entries: what stands in a ledger, and the hash that chains each to the one before.
+
+The hash is taken over the canonical JSON of every field but itself, with the hash of the entry before among them. Who
+knows one hash can therefore tell any change of anything written up to it. The meaning of a field never changes and
+none is removed; a new fact goes into `details`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any
+
+from deniable.dp.accounting import Event, NonPrivateEvent, NoOpEvent, from_dict, to_dict
+from deniable.errors import DeniableError, IntegrityError
+
+NOTHING: Mapping[str, object] = to_dict(NoOpEvent())
+
+
+class Act(StrEnum):
+    """What an entry records."""
+
+    CHARGE = "charge"
+    """A release under differential privacy: charged before it ran."""
+    RELEASE = "release"
+    """A release without a formal guarantee: no budget bounds it, and it is shown as what it is."""
+    TOKEN = "token"  # noqa: S105  an act's name
+    REVOKE = "revoke"
+    REQUEST = "request"
+    APPROVE = "approve"
+    DECLINE = "decline"
+    WITHDRAW = "withdraw"
+    EXPIRE = "expire"
+
+
+@dataclass(frozen=True, slots=True)
+class Posting:
+    """What is to be written: an entry before it has a place in the chain.
+
+    `request` is the asker's own name for the attempt: within one asker, the same request is written once. `question`
+    is a digest of what was asked, so that a request id cannot be used for another question.
+    """
+
+    act: Act
+    event: Event = field(default_factory=NoOpEvent)
+    technique: str = ""
+    tables: tuple[str, ...] = ()
+    unit: str = ""
+    analyst: str = ""
+    purpose: str = ""
+    release: str = ""
+    request: str = ""
+    question: str = ""
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def fingerprint(self) -> str:
+        """A digest of all that makes this posting what it is, but for the release's own id."""
+        same = [self.act, to_dict(self.event), self.technique, sorted(self.tables), self.purpose, self.question]
+        return digest(same)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One line of a ledger. `time` is in UTC and never earlier than that of the entry before."""
+
+    sequence: int
+    time: datetime
+    dataset: str
+    act: str
+    analyst: str
+    purpose: str
+    tables: tuple[str, ...]
+    technique: str
+    event: Mapping[str, Any]
+    unit: str
+    release: str
+    request: str
+    question: str
+    policy: str
+    details: Mapping[str, Any]
+    previous: str
+    hash: str = ""
+
+    @property
+    def priced(self) -> Event:
+        """The event as accountants price it."""
+        return from_dict(self.event)
+
+    @property
+    def private(self) -> bool:
+        """Whether the release, if it is one, has a formal guarantee."""
+        return self.act != Act.RELEASE and self.event.get("kind") != "non-private"
+
+    def as_dict(self) -> dict[str, Any]:
+        """The entry as plain JSON values."""
+        shown = {each.name: getattr(self, each.name) for each in fields(self)}
+        return shown | {"time": self.time.isoformat(timespec="microseconds"), "tables": list(self.tables)}
+
+
+def genesis(dataset: str) -> str:
+    """What the first entry has for the hash before it: it ties a chain to its dataset."""
+    return digest({"ledger": dataset})
+
+
+def chained(posting: Posting, before: Entry | None, time: datetime, dataset: str, policy: str) -> Entry:
+    """The entry of a posting after another one."""
+    entry = Entry(
+        sequence=before.sequence + 1 if before else 1,
+        time=time,
+        dataset=dataset,
+        act=str(posting.act),
+        analyst=posting.analyst,
+        purpose=posting.purpose,
+        tables=tuple(posting.tables),
+        technique=posting.technique,
+        event=to_dict(posting.event),
+        unit=posting.unit,
+        release=posting.release,
+        request=posting.request,
+        question=posting.fingerprint,
+        policy=policy,
+        details=dict(posting.details),
+        previous=before.hash if before else genesis(dataset),
+    )
+    return sealed(entry)
+
+
+def sealed(entry: Entry) -> Entry:
+    """The entry with the hash of its content."""
+    values = {each.name: getattr(entry, each.name) for each in fields(entry)}
+    return Entry(**values | {"hash": hash_of(entry)})
+
+
+def hash_of(entry: Entry) -> str:
+    """The hash that an entry's content gives."""
+    return digest({name: value for name, value in entry.as_dict().items() if name != "hash"})
+
+
+def written(entry: Entry) -> str:
+    """The canonical text of an entry, as it is stored."""
+    return _canonical(entry.as_dict())
+
+
+def read(text: str, sequence: int) -> Entry:
+    """The entry in a stored text; refuses one that is none."""
+    try:
+        form = json.loads(text)
+        form["time"] = datetime.fromisoformat(form["time"]).astimezone(UTC)
+        form["tables"] = tuple(form["tables"])
+        return Entry(**form)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, DeniableError):
+        raise broken(sequence, "cannot be read as an entry") from None
+
+
+def broken(sequence: int, what: str) -> IntegrityError:
+    """The refusal of a ledger whose entry of that number is not what was written."""
+    return IntegrityError(
+        f"entry {sequence} of the ledger {what}",
+        remedy="Compare with a backup or with the receipts that analysts hold; charge nothing until it is explained",
+        sequence=sequence,
+    )
+
+
+def digest(value: object) -> str:
+    """The SHA-256 of a value's canonical JSON."""
+    return hashlib.sha256(_canonical(value).encode()).hexdigest()
+
+
+def _canonical(value: object) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+
+
+def released_without_guarantee(technique: str, tables: tuple[str, ...], **rest: Any) -> Posting:
+    """The posting of a masked, k-anonymous or other release that has no formal guarantee."""
+    return Posting(Act.RELEASE, NonPrivateEvent(), technique, tables, **rest)

@@ -1,0 +1,215 @@
+"""The shared store: a PostgreSQL database, for several servers over one ledger (extra `postgres`).
+
+A writer takes an advisory lock of its dataset for the length of its transaction, before anything is read, so that two
+servers never decide on the same totals. Triggers refuse to change or delete an entry, against accidents.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, LiteralString, cast
+
+from deniable.errors import IntegrityError, MissingExtra, StorageError
+from deniable.ledger.store import Line
+
+SCHEMA: tuple[LiteralString, ...] = (
+    "CREATE TABLE IF NOT EXISTS deniable_entries (dataset text, sequence bigint, act text NOT NULL,"
+    " analyst text NOT NULL, request text NOT NULL, text text NOT NULL,"
+    " PRIMARY KEY (dataset, sequence), UNIQUE (dataset, analyst, request))",
+    "CREATE TABLE IF NOT EXISTS deniable_totals (dataset text, name text, total text NOT NULL,"
+    " PRIMARY KEY (dataset, name))",
+    "CREATE TABLE IF NOT EXISTS deniable_kept (dataset text, drawer text, name text, alias text NOT NULL,"
+    " value bytea NOT NULL, PRIMARY KEY (dataset, drawer, name), UNIQUE (dataset, drawer, alias))",
+    "CREATE OR REPLACE FUNCTION deniable_entries_are_final() RETURNS trigger LANGUAGE plpgsql AS"
+    " 'BEGIN RAISE EXCEPTION ''entries are never changed or deleted'' USING ERRCODE = ''23514''; END'",
+    "CREATE OR REPLACE TRIGGER deniable_final BEFORE UPDATE OR DELETE ON deniable_entries"
+    " FOR EACH ROW EXECUTE FUNCTION deniable_entries_are_final()",
+    "CREATE OR REPLACE TRIGGER deniable_whole BEFORE TRUNCATE ON deniable_entries"
+    " FOR EACH STATEMENT EXECUTE FUNCTION deniable_entries_are_final()",
+)
+SCHEMA_LOCK = 0x64656E6961626C65  # 'deniable': one process at a time lays the tables out
+FIND: LiteralString = (
+    "SELECT value FROM deniable_kept WHERE dataset = %s AND drawer = %s AND (name = ANY(%s) OR alias = ANY(%s))"
+)
+
+
+class Database:
+    """One connection to the database of a ledger, used by one thread at a time; opened again when it was lost."""
+
+    def __init__(self, address: str, dataset: str) -> None:
+        self._address = address
+        self._lock = threading.RLock()
+        self._connection: Any = None
+        self.dataset = dataset
+        # A 63-bit name of the dataset: two datasets that share it only wait for each other.
+        self.key = int.from_bytes(hashlib.sha256(dataset.encode()).digest()[:8], "big") >> 1
+        with self.transaction(SCHEMA_LOCK) as run:
+            for statement in SCHEMA:
+                run(statement)
+
+    @contextmanager
+    def transaction(self, lock: int | None = None) -> Iterator[Any]:
+        """A transaction, holding the lock of that number from its first moment."""
+        with self._lock, self._guarded() as connection, connection.transaction():
+            if lock is not None:
+                connection.execute("SELECT pg_advisory_xact_lock(%s)", (lock,))
+            yield connection.execute
+
+    def close(self) -> None:
+        """Let go of the database."""
+        with self._lock:
+            if self._connection is not None:
+                self._connection.close()
+
+    @contextmanager
+    def _guarded(self) -> Iterator[Any]:
+        psycopg = _driver()
+        try:
+            if self._connection is None or self._connection.closed:
+                self._connection = psycopg.connect(self._address, autocommit=True)
+                self._connection.execute("SET synchronous_commit = on")
+            yield self._connection
+        except psycopg.errors.IntegrityError:
+            raise IntegrityError("the ledger's database refused a change of what is written") from None
+        except psycopg.Error:
+            # The driver's own text may quote the address with its password.
+            raise StorageError(
+                "the ledger's PostgreSQL database could not be used",
+                remedy="Check that it runs, its address, its disk and its permissions",
+            ) from None
+
+
+class PostgresStore:
+    """A ledger in a database; any number of servers may share it."""
+
+    def __init__(self, address: str, dataset: str) -> None:
+        self._database = Database(address, dataset)
+
+    @contextmanager
+    def writing(self) -> Iterator[PostgresBook]:
+        """The one writer's transaction."""
+        with self._database.transaction(self._database.key) as run:
+            yield PostgresBook(run, self._database.dataset)
+
+    @contextmanager
+    def reading(self) -> Iterator[PostgresBook]:
+        """A consistent view; it does not hold up a writer."""
+        with self._database.transaction() as run:
+            run("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+            yield PostgresBook(run, self._database.dataset)
+
+    def lines(self, after: int = 0, acts: tuple[str, ...] = ()) -> Iterator[Line]:
+        """The entries after that number, of these acts or of all, a thousand at a time."""
+        sql = (
+            "SELECT sequence, act, analyst, request, text FROM deniable_entries WHERE dataset = %s AND sequence > %s"
+            " AND (%s OR act = ANY(%s)) ORDER BY sequence LIMIT 1000"
+        )
+        while True:
+            with self._database.transaction() as run:
+                rows = run(sql, (self._database.dataset, after, not acts, list(acts))).fetchall()
+            yield from (Line(*row) for row in rows)
+            if not rows:
+                return
+            after = rows[-1][0]
+
+    def close(self) -> None:
+        """Let go of the database."""
+        self._database.close()
+
+
+class PostgresBook:
+    """The ledger inside one transaction."""
+
+    def __init__(self, run: Any, dataset: str) -> None:
+        self._run = run
+        self._dataset = dataset
+
+    def head(self) -> str | None:
+        """The text of the last entry."""
+        return self._one("SELECT text FROM deniable_entries WHERE dataset = %s ORDER BY sequence DESC LIMIT 1")
+
+    def of_request(self, analyst: str, request: str) -> str | None:
+        """The text of the entry that a request left behind."""
+        sql: LiteralString = "SELECT text FROM deniable_entries WHERE dataset = %s AND analyst = %s AND request = %s"
+        return self._one(sql, analyst, request)
+
+    def after(self, sequence: int) -> Iterator[Line]:
+        """The entries after that number."""
+        sql = (
+            "SELECT sequence, act, analyst, request, text FROM deniable_entries"
+            " WHERE dataset = %s AND sequence > %s ORDER BY sequence"
+        )
+        return (Line(*row) for row in self._run(sql, (self._dataset, sequence)))
+
+    def append(self, line: Line) -> None:
+        """Write an entry at the end."""
+        self._run("INSERT INTO deniable_entries VALUES (%s, %s, %s, %s, %s, %s)", (self._dataset, *line))
+
+    def totals(self, names: tuple[str, ...]) -> Mapping[str, str]:
+        """The cached totals of these names."""
+        sql = "SELECT name, total FROM deniable_totals WHERE dataset = %s AND name = ANY(%s)"
+        return dict(self._run(sql, (self._dataset, list(names))).fetchall())
+
+    def put_totals(self, totals: Mapping[str, str]) -> None:
+        """Replace these cached totals."""
+        sql = (
+            "INSERT INTO deniable_totals SELECT %s, * FROM unnest(%s::text[], %s::text[])"
+            " ON CONFLICT (dataset, name) DO UPDATE SET total = excluded.total"
+        )
+        self._run(sql, (self._dataset, list(totals), list(totals.values())))
+
+    def _one(self, sql: LiteralString, *values: str) -> str | None:
+        row = self._run(sql, (self._dataset, *values)).fetchone()
+        return None if row is None else cast(str, row[0])
+
+
+class PostgresCabinet:
+    """A cabinet in the ledger's database."""
+
+    def __init__(self, address: str, dataset: str) -> None:
+        self._database = Database(address, dataset)
+
+    def keep(self, drawer: str, name: str, alias: str, value: bytes) -> bytes:
+        """Keep a value unless its name or alias is taken."""
+        sql = "INSERT INTO deniable_kept VALUES (%s, %s, %s, %s, %s) ON CONFLICT DO NOTHING"
+        with self._database.transaction() as run:
+            run(sql, (self._database.dataset, drawer, name, alias, value))
+        return self._found(drawer, [name, alias]) or value
+
+    def find(self, drawer: str, name: str) -> bytes | None:
+        """What is kept under a name or an alias."""
+        return self._found(drawer, [name])
+
+    def everything(self, drawer: str) -> dict[str, bytes]:
+        """All that a drawer holds."""
+        sql = "SELECT name, value FROM deniable_kept WHERE dataset = %s AND drawer = %s"
+        with self._database.transaction() as run:
+            return {name: bytes(value) for name, value in run(sql, (self._database.dataset, drawer))}
+
+    def empty(self, drawer: str) -> int:
+        """Forget all that a drawer holds."""
+        sql = "DELETE FROM deniable_kept WHERE dataset = %s AND drawer = %s"
+        with self._database.transaction() as run:
+            return int(run(sql, (self._database.dataset, drawer)).rowcount)
+
+    def close(self) -> None:
+        """Let go of the database."""
+        self._database.close()
+
+    def _found(self, drawer: str, names: list[str]) -> bytes | None:
+        with self._database.transaction() as run:
+            row = run(FIND, (self._database.dataset, drawer, names, names)).fetchone()
+        return None if row is None else bytes(row[0])
+
+
+def _driver() -> Any:
+    try:
+        import psycopg
+    except ImportError:
+        raise MissingExtra(
+            "a ledger in PostgreSQL needs psycopg", remedy="Install it: pip install 'deniable[postgres]'"
+        ) from None
+    return psycopg

@@ -1,0 +1,211 @@
+"""The embedded store: one SQLite file, write-ahead log, full sync, one writer at a time.
+
+`BEGIN IMMEDIATE` takes the one write lock before anything is read, so that two processes never decide on the same
+totals. `synchronous = FULL` flushes the log before a commit returns: what was charged survives a power cut. Triggers
+refuse to change or delete an entry, against accidents; against malice there is the chain.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import NoReturn
+
+from deniable.errors import DeniableError, IntegrityError, StorageError
+from deniable.ledger.store import Line
+from deniable.storage import PRIVATE_FILE, storage_errors
+
+PATIENCE = 60.0
+"""Seconds that a writer waits for its turn."""
+
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS entries (
+  sequence INTEGER PRIMARY KEY, act TEXT NOT NULL, analyst TEXT NOT NULL, request TEXT NOT NULL, text TEXT NOT NULL,
+  UNIQUE (analyst, request)) STRICT;
+CREATE INDEX IF NOT EXISTS entries_by_act ON entries (act, sequence);
+CREATE TABLE IF NOT EXISTS totals (name TEXT PRIMARY KEY, total TEXT NOT NULL) STRICT, WITHOUT ROWID;
+CREATE TRIGGER IF NOT EXISTS entries_are_final BEFORE UPDATE ON entries
+  BEGIN SELECT RAISE(ABORT, 'entries are never changed'); END;
+CREATE TRIGGER IF NOT EXISTS entries_stay BEFORE DELETE ON entries
+  BEGIN SELECT RAISE(ABORT, 'entries are never deleted'); END;
+CREATE TRIGGER IF NOT EXISTS entries_are_in_order BEFORE INSERT ON entries
+  WHEN NEW.sequence <> (SELECT coalesce(max(sequence), 0) + 1 FROM entries)
+  BEGIN SELECT RAISE(ABORT, 'entries are appended at the end'); END;
+"""
+
+COLUMNS = "sequence, act, analyst, request, text"
+
+
+class SqliteStore:
+    """A ledger in a file; any number of threads and processes may share it."""
+
+    def __init__(self, path: str | Path, *, writable: bool = True) -> None:
+        self.path = Path(path)
+        self._writable = writable
+        self._lock = threading.RLock()
+        self._owner = os.getpid()
+        self._connection = self._open()
+
+    @contextmanager
+    def writing(self) -> Iterator[SqliteBook]:
+        """The one writer's transaction."""
+        with self._lock, refusals(self.path):
+            connection = self._ours()
+            connection.execute("BEGIN IMMEDIATE")
+            with undone(connection):
+                yield SqliteBook(connection)
+                connection.execute("COMMIT")
+
+    @contextmanager
+    def reading(self) -> Iterator[SqliteBook]:
+        """A consistent view; it does not hold up a writer."""
+        with self._lock, refusals(self.path):
+            connection = self._ours()
+            connection.execute("BEGIN")
+            try:
+                yield SqliteBook(connection)
+            finally:
+                _rollback(connection)
+
+    def lines(self, after: int = 0, acts: tuple[str, ...] = ()) -> Iterator[Line]:
+        """The entries after that number, of these acts or of all, a thousand at a time."""
+        only = f" AND act IN ({', '.join('?' * len(acts))})" if acts else ""
+        sql = f"SELECT {COLUMNS} FROM entries WHERE sequence > ?{only} ORDER BY sequence LIMIT 1000"  # noqa: S608
+        while True:
+            with self._lock, refusals(self.path):
+                found = [Line(*row) for row in self._ours().execute(sql, (after, *acts))]
+            yield from found
+            if not found:
+                return
+            after = found[-1].sequence
+
+    def close(self) -> None:
+        """Let go of the file."""
+        with self._lock:
+            self._connection.close()
+
+    def _ours(self) -> sqlite3.Connection:
+        # A connection must not cross a fork: the child opens one of its own.
+        if os.getpid() != self._owner:
+            self._owner, self._connection = os.getpid(), self._open()
+        return self._connection
+
+    def _open(self) -> sqlite3.Connection:
+        with refusals(self.path):
+            if not self._writable:
+                return connected(f"{self.path.absolute().as_uri()}?mode=ro")
+            touch(self.path)
+            connection = connected(self.path.absolute().as_uri())
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = FULL")
+            connection.execute("BEGIN IMMEDIATE")
+            with undone(connection):
+                for statement in SCHEMA.split(";\n"):
+                    connection.execute(statement)
+                connection.execute("COMMIT")
+            return connection
+
+
+class SqliteBook:
+    """The ledger inside one transaction."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._run = connection.execute
+        self._many = connection.executemany
+
+    def head(self) -> str | None:
+        """The text of the last entry."""
+        row = self._run("SELECT text FROM entries ORDER BY sequence DESC LIMIT 1").fetchone()
+        return None if row is None else row[0]
+
+    def of_request(self, analyst: str, request: str) -> str | None:
+        """The text of the entry that a request left behind."""
+        sql = "SELECT text FROM entries WHERE analyst = ? AND request = ?"
+        row = self._run(sql, (analyst, request)).fetchone()
+        return None if row is None else row[0]
+
+    def after(self, sequence: int) -> Iterator[Line]:
+        """The entries after that number."""
+        sql = f"SELECT {COLUMNS} FROM entries WHERE sequence > ? ORDER BY sequence"  # noqa: S608  our own words
+        return (Line(*row) for row in self._run(sql, (sequence,)))
+
+    def append(self, line: Line) -> None:
+        """Write an entry at the end."""
+        self._run(f"INSERT INTO entries ({COLUMNS}) VALUES (?, ?, ?, ?, ?)", line)  # noqa: S608  our own words
+
+    def totals(self, names: tuple[str, ...]) -> Mapping[str, str]:
+        """The cached totals of these names."""
+        found: dict[str, str] = {}
+        for name in names:
+            row = self._run("SELECT total FROM totals WHERE name = ?", (name,)).fetchone()
+            if row is not None:
+                found[name] = row[0]
+        return found
+
+    def put_totals(self, totals: Mapping[str, str]) -> None:
+        """Replace these cached totals."""
+        sql = "INSERT INTO totals VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET total = excluded.total"
+        self._many(sql, totals.items())
+
+
+@contextmanager
+def refusals(path: Path) -> Iterator[None]:
+    """Turn what SQLite and the disk refuse into refusals of ours, saying that nothing was charged."""
+    try:
+        with storage_errors(path):
+            yield
+    except DeniableError:
+        raise
+    except sqlite3.IntegrityError as failure:
+        raise IntegrityError(f"'{path.name}' refused a change of what is written: {failure}") from None
+    except sqlite3.Error as failure:
+        _refuse(failure, path)
+
+
+def _refuse(failure: sqlite3.Error, path: Path) -> NoReturn:
+    name = getattr(failure, "sqlite_errorname", "")
+    if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
+        raise IntegrityError(f"'{path.name}' is no ledger, or was damaged", remedy="Restore it from a backup") from None
+    reasons = {
+        "SQLITE_FULL": ("the disk is full", "Free some space"),
+        "SQLITE_READONLY": ("it is read-only", "Give write permission to the file and its folder"),
+        "SQLITE_BUSY": ("another process holds it", "Try again"),
+        "SQLITE_CANTOPEN": ("it cannot be opened", "Check that the folder exists and its permissions"),
+        "SQLITE_IOERR": ("the disk refused to write", "Check the disk and its limits"),
+    }
+    known = [told for start, told in reasons.items() if name.startswith(start)]
+    reason, remedy = known[0] if known else ("the database refused", "Check the file")
+    raise StorageError(f"the ledger '{path.name}' could not be used: {reason}", remedy=remedy) from None
+
+
+def connected(uri: str) -> sqlite3.Connection:
+    """A connection that begins and ends its transactions only as it is told to."""
+    return sqlite3.connect(uri, uri=True, timeout=PATIENCE, isolation_level=None, check_same_thread=False)
+
+
+def touch(path: Path) -> None:
+    """Make the file so that only its owner can read it; its log and index inherit that."""
+    if not path.exists():
+        with suppress(FileExistsError):
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, PRIVATE_FILE))
+
+
+@contextmanager
+def undone(connection: sqlite3.Connection) -> Iterator[None]:
+    """Roll a transaction back when the block raises."""
+    try:
+        yield
+    except BaseException:
+        _rollback(connection)
+        raise
+
+
+def _rollback(connection: sqlite3.Connection) -> None:
+    # After some failures of the disk SQLite has rolled back by itself.
+    with suppress(sqlite3.Error):
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
