@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from deniable import __version__
-from deniable.cli import demo, key, mask, policy, query, randomize, release, scan, survey, world
+from deniable.cli import anonymize, demo, key, mask, policy, query, randomize, release, scan, survey, world
 from deniable.cli.screen import refuse
 from deniable.errors import DeniableError, InternalError
 
@@ -31,6 +31,8 @@ app = typer.Typer(name="deniable", no_args_is_help=True, rich_markup_mode=None, 
 app.command(name="demo")(demo.demo)
 app.command(name="query", epilog=query.EXAMPLES)(query.query)
 app.command(name="mask", epilog=mask.EXAMPLES)(mask.mask)
+app.command(name="anonymize", epilog=anonymize.EXAMPLES)(anonymize.anonymize)
+app.command(name="check", epilog=anonymize.CHECK_EXAMPLES)(anonymize.check)
 app.command(name="scan", epilog=scan.EXAMPLES)(scan.scan)
 app.command(name="randomize")(randomize.randomize)
 app.command(name="estimate")(randomize.estimate)

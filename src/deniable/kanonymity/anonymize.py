@@ -20,6 +20,7 @@ from deniable.kanonymity.request import Prepared, Request, prepare
 from deniable.kanonymity.search.check import Checker
 from deniable.kanonymity.search.problem import Released, Solution, Verdict
 from deniable.kanonymity.tuples import Histograms
+from deniable.kanonymity.words import spelled
 from deniable.policy.schema import Spec
 
 Progress = Callable[[float], None]
@@ -114,7 +115,7 @@ def describe(
         ),
         request.sensitive,
         request.identifiers,
-        tuple(str(model) for model in request.models),
+        tuple(spelled(model) for model in request.models),
         prepared.problem.tuples.rows,
         solution.suppressed,
         request.suppress,

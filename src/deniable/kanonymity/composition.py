@@ -1,7 +1,7 @@
 """Two releases of one population: what an intruder learns who holds both.
 
 Each release may be k-anonymous by itself. Together they cut the population into *atoms*: people in the same class of
-the first and in the same class of the second. Atoms are smaller than classes. What is published of classes (sums, means,
+the first and of the second. Atoms are smaller than classes. What is published of classes (sums, means,
 histograms) determines that of an atom exactly when the atom is a bridge: draw a point for every class and a line for
 every atom between its two classes; a line that lies on no circle carries a flow that both ends fix.
 """

@@ -70,7 +70,7 @@ class Recoding:
     classes: ReleasedClasses
     sensitive: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
-    models: tuple[str, ...] = ()
+    models: tuple[Spec, ...] = ()
     rows: int = 0
     suppressed: int = 0
     limit: float = 0.0
@@ -126,7 +126,7 @@ def as_document(recoding: Recoding) -> dict[str, Any]:
         ],
         "sensitive": list(recoding.sensitive),
         "removed": list(recoding.removed),
-        "models": list(recoding.models),
+        "models": [{model.kind: _plain(model.options)} for model in recoding.models],
         "rows": recoding.rows,
         "suppressed": recoding.suppressed,
         "limit": recoding.limit,
@@ -142,25 +142,30 @@ def as_document(recoding: Recoding) -> dict[str, Any]:
 
 def from_document(document: Mapping[str, Any]) -> Recoding:
     """A recoding from what `as_document` gave."""
-    columns = []
-    for column in document["columns"]:
-        ((kind, options),) = column["hierarchy"].items()
-        columns.append(ColumnRecoding(column["name"], Spec(kind, options), column["level"], column["levels"]))
+    columns = tuple(
+        ColumnRecoding(column["name"], _spec(column["hierarchy"]), column["level"], column["levels"])
+        for column in document["columns"]
+    )
     held = document["classes"]
     values = {name: tuple(dict(h) for h in histograms) for name, histograms in held["values"].items()}
     classes = ReleasedClasses(tuple(tuple(t) for t in held["tuples"]), tuple(held["sizes"]), values)
     return Recoding(
-        tuple(columns),
+        columns,
         classes,
         tuple(document["sensitive"]),
         tuple(document["removed"]),
-        tuple(document["models"]),
+        tuple(_spec(model) for model in document["models"]),
         document["rows"],
         document["suppressed"],
         document["limit"],
         Form(document["form"]),
         Suppressed(document["suppressed_rows"]),
     )
+
+
+def _spec(written: Mapping[str, Any]) -> Spec:
+    ((kind, options),) = written.items()
+    return Spec(kind, options)
 
 
 def _plain(value: object) -> Any:

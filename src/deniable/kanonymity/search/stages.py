@@ -18,34 +18,40 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from deniable.errors import ParameterError
+from deniable.errors import Infeasible, ParameterError
 from deniable.kanonymity.lattice import ENUMERABLE, Levels
 from deniable.kanonymity.local import LocalRelease, tree_order
 from deniable.kanonymity.models import DeltaPresence, KMap
 from deniable.kanonymity.request import Prepared
 from deniable.kanonymity.search.check import Checker
 from deniable.kanonymity.search.optimal import OptimalSearch
-from deniable.kanonymity.search.problem import Problem, Solution
+from deniable.kanonymity.search.problem import Problem
 from deniable.kanonymity.tuples import Histograms, Tuples, histogram
 
 Places = NDArray[np.int64]
 
 ROUNDS = 50
+DISSOLVED = 100
+"""So many classes at most are dissolved to take in the rows that are left."""
+
 MOST_SETS = 4096
 """So many sets of columns are tried when cells are suppressed."""
 
 
-def optimal_then_local(prepared: Prepared, first: Solution) -> LocalRelease:
-    """Start from a solution, and recode again whatever it suppresses."""
+def optimal_then_local(prepared: Prepared) -> LocalRelease:
+    """Solve with any number of rows suppressed, then recode again whatever was, and so on.
+
+    The limit on suppression holds for what is left at the end.
+    """
     problem = _plain(prepared.problem)
     made = _Assembly(prepared)
     left: Places = np.arange(problem.tuples.size)
-    levels: Levels | None = first.levels
     for _ in range(ROUNDS):
-        if levels is None or not len(left):
+        levels = _next_levels(problem, left)
+        if levels is None:
             break
         left = made.release(_restricted(problem, left), left, levels)
-        levels = _next_levels(problem, left)
+    made.absorb(problem, left)
     return made.assembled()
 
 
@@ -70,6 +76,7 @@ def suppress_cells(prepared: Prepared) -> LocalRelease:
         if not len(left):
             break
         left = made.release(_restricted(problem, left), left, blanked)
+    made.absorb(problem, left)
     return made.assembled()
 
 
@@ -135,6 +142,30 @@ class _Assembly:
         self.high.append(np.column_stack([high for _, high in runs]))
         self.sizes += grouped.sizes[released].tolist()
         return left[self.class_of[left] < 0]
+
+    def absorb(self, problem: Problem, left: Places) -> None:
+        """Where more rows are left than may be suppressed, dissolve small classes into one of everything with them."""
+        if int(problem.tuples.counts[left].sum()) <= problem.limit:
+            return None
+        if all(h.levels[-1].size == 1 for h in problem.hierarchies):
+            for number in np.argsort(self.sizes, kind="stable")[:DISSOLVED].tolist():
+                left = np.concatenate([left, np.flatnonzero(self.class_of == number)])
+                self.sizes[number] = 0
+                if not len(rest := self.release(_restricted(problem, left), left, problem.lattice.top)):
+                    return self._without_empty()
+                left = rest
+        raise Infeasible(
+            f"{int(problem.tuples.counts[left].sum())} rows fit into no class, and {problem.limit} may be suppressed",
+            remedy="Allow more suppression, ask for weaker models, or use the optimal search",
+        )
+
+    def _without_empty(self) -> None:
+        kept = np.flatnonzero(self.sizes)
+        number = np.full(len(self.sizes) + 1, -1, np.int64)
+        number[kept] = np.arange(len(kept))
+        self.class_of = number[self.class_of]
+        self.low, self.high = [np.vstack(self.low)[kept]], [np.vstack(self.high)[kept]]
+        self.sizes = [self.sizes[i] for i in kept]
 
     def _runs(self, q: int, level: int, codes: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """The first and the last place of the group of each code."""

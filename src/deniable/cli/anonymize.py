@@ -1,0 +1,277 @@
+"""`deniable anonymize` and `deniable check`: k-anonymous releases, and what a table at hand holds."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from deniable.cli.screen import JsonFlag, emit, progress
+from deniable.errors import ParameterError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from deniable.policy.access import Anonymize
+    from deniable.policy.schema import Spec
+
+EXAMPLES = """\b
+Examples:
+  deniable anonymize visits.parquet -p clinic.yaml -o out.parquet
+  deniable anonymize people.csv --qi zip,age,sex --sensitive diagnosis --k 5 --l diagnosis=3 --suppress 0.02 -o out.csv
+  deniable anonymize people.csv --qi zip,age --draft
+  deniable anonymize people.csv --qi zip,age,sex --method mondrian -o out.parquet
+  deniable anonymize --update out.parquet new.parquet -o more.parquet
+"""
+
+CHECK_EXAMPLES = """\b
+Examples:
+  deniable check out.csv --qi zip,age,sex --sensitive diagnosis
+  deniable check out.csv --qi zip,age,sex --k 5            (exit code 2 when k is lower)
+  deniable check people.csv --releases a.parquet.recoding.json,b.parquet.recoding.json
+"""
+
+Source = Annotated[str | None, typer.Argument(help="The table: a CSV, Parquet or Arrow file.", show_default=False)]
+Qi = Annotated[str | None, typer.Option("--qi", help="Quasi-identifiers, separated by commas.")]
+Sensitive = Annotated[str | None, typer.Option(help="Sensitive columns, separated by commas.")]
+PerColumn = Annotated[list[str] | None, typer.Option(help="COLUMN=NUMBER; may be repeated.")]
+
+
+def anonymize(
+    source: Source = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="A .parquet, .csv or .arrow file.")] = None,
+    policy: Annotated[Path | None, typer.Option("--policy", "-p", help="The policy file.")] = None,
+    table: Annotated[str | None, typer.Option(help="Which table of the policy the file is.")] = None,
+    qi: Qi = None,
+    sensitive: Sensitive = None,
+    identifier: Annotated[str | None, typer.Option(help="Columns to remove, separated by commas.")] = None,
+    k: Annotated[int | None, typer.Option(help="Rows that must look alike.")] = None,
+    l: Annotated[list[str] | None, typer.Option("--l", help="COLUMN=NUMBER of distinct values.")] = None,  # noqa: E741
+    t: Annotated[list[str] | None, typer.Option("--t", help="COLUMN=DISTANCE from the whole table.")] = None,
+    model: Annotated[list[str] | None, typer.Option(help="KIND:NAME=VALUE,... such as average_risk:most=0.05")] = None,
+    suppress: Annotated[float | None, typer.Option(help="Share of rows that may be suppressed.")] = None,
+    hierarchy: Annotated[list[str] | None, typer.Option(help="COLUMN=FILE.csv, a tree, one line a leaf.")] = None,
+    method: Annotated[str, typer.Option(help="optimal, mondrian, mondrian-relaxed, local or cells.")] = "optimal",
+    measure: Annotated[str, typer.Option(help="loss, precision, ncp, entropy, discernibility, ...")] = "loss",
+    weight: Annotated[list[str] | None, typer.Option(help="COLUMN=WEIGHT in the measure.")] = None,
+    form: Annotated[str, typer.Option(help="text, bounds (two columns of numbers) or json.")] = "text",
+    suppressed: Annotated[str, typer.Option(help="drop suppressed rows, or star them.")] = "drop",
+    population: Annotated[str | None, typer.Option(help="The population's table, for k-map and presence.")] = None,
+    seconds: Annotated[float | None, typer.Option(help="Stop searching after so long, with a certified gap.")] = None,
+    earlier: Annotated[Path | None, typer.Option(help="Recoding of an earlier release, checked with this one.")] = None,
+    refuse_composition: Annotated[bool, typer.Option(help="Refuse when both together fall below k.")] = False,
+    update: Annotated[Path | None, typer.Option(help="A release to which SOURCE adds rows.")] = None,
+    draft: Annotated[bool, typer.Option("--draft", help="Print hierarchies to begin with, and stop.")] = False,
+    report: Annotated[Path | None, typer.Option(help="Also write a page with the lattice.")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Make a k-anonymous release, optimal and with the proof, or say what must change when rows are added."""
+    if draft:
+        return _draft(source, qi, as_json)
+    if update is not None:
+        return _update(update, source, out, as_json)
+    if out is None:
+        raise ParameterError("No output is named", remedy="Say --out FILE")
+    from deniable.curator import anonymizing
+
+    order = anonymizing.Order(
+        source,
+        out,
+        policy,
+        table,
+        _listed(qi),
+        _listed(sensitive),
+        _listed(identifier),
+        _asked(k, l, t, model, suppress),
+        _hierarchies(hierarchy),
+        method,
+        measure,
+        _numbers(weight, "--weight"),
+        form,
+        suppressed,
+        population,
+        seconds,
+        earlier,
+        refuse_composition,
+    )
+    with progress("Anonymizing") as told:
+        made = anonymizing.anonymize(order, told)
+    _page(report, made, measure)
+    emit(made, as_json, lambda console: _show(console, made))
+    return None
+
+
+def check(
+    source: Annotated[str, typer.Argument(help="The table to check.")],
+    qi: Qi = None,
+    sensitive: Sensitive = None,
+    k: Annotated[int | None, typer.Option(help="Fail when k is lower.")] = None,
+    l: Annotated[list[str] | None, typer.Option("--l", help="COLUMN=NUMBER: fail when l is lower.")] = None,  # noqa: E741
+    t: Annotated[list[str] | None, typer.Option("--t", help="COLUMN=DISTANCE: fail when t is higher.")] = None,
+    fraction: Annotated[float | None, typer.Option(help="The share of the population in the table.")] = None,
+    releases: Annotated[str | None, typer.Option(help="Two recodings of this table, to check together.")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Measure k, l, t and the risks of a table as it stands, or what two releases of it tell together."""
+    from deniable.curator import checking
+
+    if releases is not None:
+        both = [Path(name) for name in _listed(releases)]
+        if len(both) != 2:
+            raise ParameterError(f"{len(both)} releases are named", expected="Two recodings, separated by a comma")
+        found = checking.check_together(source, *both)
+        return emit(found, as_json, lambda console: _show_together(console, found))
+    least, most = _numbers(l, "--l"), _numbers(t, "--t")
+    named = tuple(dict.fromkeys((*_listed(sensitive), *least, *most)))
+    found = checking.check(source, _listed(qi), named, fraction=fraction)
+    failed = checking.unmet(found, k, least, most)
+    emit(found | {"unmet": failed}, as_json, lambda console: _show_findings(console, found, failed))
+    if failed:
+        raise typer.Exit(2)
+    return None
+
+
+def _draft(source: str | None, qi: str | None, as_json: bool) -> None:
+    from deniable.curator import anonymizing
+
+    drafted = anonymizing.draft(_needed(source), _listed(qi))
+    emit(drafted, as_json, lambda console: _show_draft(console, drafted))
+
+
+def _update(release: Path, source: str | None, out: Path | None, as_json: bool) -> None:
+    from deniable.curator import checking
+
+    found = checking.update(release, _needed(source), out)
+    emit(found, as_json, lambda console: _show_update(console, found))
+
+
+def _needed(source: str | None) -> str:
+    if source is None:
+        raise ParameterError("No table is named", remedy="Name a CSV, Parquet or Arrow file")
+    return source
+
+
+def _listed(text: str | None) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip()) if text else ()
+
+
+def _numbers(pairs: list[str] | None, option: str) -> dict[str, float]:
+    try:
+        return {name: float(value) for name, value in (pair.rsplit("=", 1) for pair in pairs or ())}
+    except ValueError:
+        raise ParameterError(f"{option} was given wrongly", expected=f"{option} COLUMN=NUMBER") from None
+
+
+def _asked(
+    k: int | None,
+    l: list[str] | None,  # noqa: E741
+    t: list[str] | None,
+    models: list[str] | None,
+    suppress: float | None,
+) -> Anonymize | None:
+    """What the command line asks; None leaves it to the policy."""
+    from deniable.policy.access import Anonymize
+    from deniable.policy.budget import exact
+
+    if k is None and not l and not t and not models and suppress is None:
+        return None
+    return Anonymize(
+        5 if k is None else k,
+        {name: exact(value) for name, value in _numbers(l, "--l").items()},
+        {name: exact(value) for name, value in _numbers(t, "--t").items()},
+        Fraction(0) if suppress is None else exact(suppress),
+        tuple(_model(text) for text in models or ()),
+    )
+
+
+def _model(text: str) -> Spec:
+    from deniable.policy.schema import Spec
+
+    kind, _, rest = text.partition(":")
+    try:
+        return Spec(kind, dict(pair.split("=", 1) for pair in rest.split(",") if pair))
+    except ValueError:
+        raise ParameterError("--model was given wrongly", expected="--model KIND:NAME=VALUE,NAME=VALUE") from None
+
+
+def _hierarchies(pairs: list[str] | None) -> dict[str, Spec]:
+    from deniable.policy.schema import Spec
+
+    try:
+        return {name: Spec("tree", {"file": file}) for name, file in (pair.split("=", 1) for pair in pairs or ())}
+    except ValueError:
+        raise ParameterError("--hierarchy was given wrongly", expected="--hierarchy COLUMN=FILE.csv") from None
+
+
+def _page(path: Path | None, made: dict[str, Any], measure: str) -> None:
+    if path is not None:
+        from deniable.reports.lattice import lattice_page
+        from deniable.reports.page import write
+
+        write(lattice_page(made, measure), path)
+
+
+def _show(console: Console, made: dict[str, Any]) -> None:
+    console.print(f"{made['released']} of {made['rows']} rows written to {made['output']}", markup=False)
+    console.print(f"  {made['suppressed']} suppressed, {made['classes']} classes", markup=False)
+    for model in made["models"]:
+        console.print(f"  {model}", markup=False)
+    for name, level in made.get("levels", {}).items():
+        console.print(f"  {name}: level {level}", markup=False)
+    if proof := made.get("proof"):
+        told = "optimal" if proof["optimal"] else f"within {proof['gap']:.4g} of the optimum"
+        console.print(f"  {told}: {proof['checks']} of {proof['nodes']} nodes checked", markup=False)
+    if together := made.get("composition"):
+        _show_together(console, together)
+
+
+def _show_findings(console: Console, found: dict[str, Any], failed: list[str]) -> None:
+    console.print(f"k = {found['k']}   {found['classes']} classes of {found['rows']} rows", markup=False)
+    for column in found["sensitive"]:
+        line = (
+            f"{column['column']}: l = {column['distinct_l']} (entropy {column['entropy_l']:.2f}), t = {column['t']:.4f}"
+        )
+        ordered = "" if column["ordered_t"] is None else f" (ordered {column['ordered_t']:.4f})"
+        console.print(f"{line}{ordered}, certain for {column['certain']:.1%} of rows", markup=False)
+    risks = found["risks"]
+    console.print(
+        f"prosecutor: highest {risks['prosecutor']['highest']:.1%}, mean {risks['prosecutor']['mean']:.1%}, "
+        f"{risks['prosecutor']['at_risk']:.1%} of rows at risk   marketer: {risks['marketer']:.1%}   "
+        f"unique: {risks['sample_uniqueness']:.1%}",
+        markup=False,
+    )
+    if found["uniqueness"]:
+        zayatz, pitman = found["uniqueness"]["zayatz"], found["uniqueness"]["pitman"]
+        console.print(f"unique in the population: {zayatz:.1%} (Zayatz), {pitman:.1%} (Pitman)", markup=False)
+    for blamed in found["blame"][:3]:
+        console.print(f"without {blamed['column']}: {blamed['at_risk_without']:.1%} at risk", markup=False)
+    for sentence in failed:
+        console.print(f"not met: {sentence}", markup=False)
+
+
+def _show_together(console: Console, found: dict[str, Any]) -> None:
+    console.print(
+        f"Both releases together: groups of {found['k']} rows at least, {found['exposed']} rows in groups under "
+        f"{found['asked_k']}, {found['singled_out']} singled out with exact values",
+        markup=False,
+    )
+    for column, rows in found["certain"]:
+        console.print(f"  {column} becomes certain for {rows} rows", markup=False)
+
+
+def _show_update(console: Console, found: dict[str, Any]) -> None:
+    console.print(
+        f"{found['shown']} of {found['rows']} new rows may be shown ({found['new_classes']} new classes, "
+        f"{found['grown_classes']} grown); {found['waiting']} wait for more of their kind",
+        markup=False,
+    )
+    if found["search_again"]:
+        console.print("The recoding no longer serves: anonymize the whole table again.", markup=False)
+
+
+def _show_draft(console: Console, drafted: dict[str, Any]) -> None:
+    for name, spec in drafted["hierarchies"].items():
+        words = "(shown as it is, or withheld)" if spec is None else f"{{hierarchy: {spec}}}".replace("'", "")
+        console.print(f"{name}: {words}", markup=False)
