@@ -16,6 +16,7 @@ from deniable.query.compile import plan_for
 from deniable.query.measure import Recipe, Total
 from deniable.query.plan import NodePlan, QueryPlan, Step
 from deniable.query.relation import Measure, Relation
+from deniable.query.shares import Weights
 from deniable.query.sql.clauses import Clauses, Within
 
 LEAST, MOST = Fraction(1, 10**6), Fraction(1000)
@@ -23,7 +24,9 @@ ROUNDS = 24
 """Bisections on a logarithmic grid: epsilon is found within a factor of 1.0000013."""
 
 
-def cheapest(text: str, relation: Relation, clauses: Clauses, asked: Budget | None) -> QueryPlan:
+def cheapest(
+    text: str, relation: Relation, clauses: Clauses, asked: Budget | None, weights: Weights = None
+) -> QueryPlan:
     """The plan with the least epsilon that meets the WITHIN clause; a budget stated beside it is the most to spend."""
     within = clauses.within
     assert within is not None
@@ -34,7 +37,7 @@ def cheapest(text: str, relation: Relation, clauses: Clauses, asked: Budget | No
     delta = asked.delta if asked is not None else Fraction(clauses.options.get("delta", 0))
 
     def plan(epsilon: Fraction) -> QueryPlan:
-        return plan_for(text, relation, clauses, budget(epsilon, delta))
+        return plan_for(text, relation, clauses, budget(epsilon, delta), weights)
 
     most = asked.epsilon if asked is not None and asked.epsilon > 0 else MOST
     best = plan(most)

@@ -34,7 +34,7 @@ class Answer:
 
 
 def finished(
-    recipe: Recipe, placed: tuple[Placed, ...], values: list[Numbers], confidence: float, nonnegative: bool
+    recipe: Recipe, placed: tuple[Placed, ...], values: tuple[Numbers, ...], confidence: float, nonnegative: bool
 ) -> Answer:
     """The answer of one recipe."""
     alpha = (1 - confidence) / len(recipe.places)
@@ -70,43 +70,47 @@ def _decimals(values: Numbers, low: Numbers, high: Numbers) -> Answer:
     return Answer(*(pa.array(part.astype(np.float64)) for part in (values, low, high)))
 
 
-def _clipped(recipe: Recipe, values: Numbers) -> Numbers:
-    """Public bounds hold for averages and spreads of clamped values too."""
-    if recipe.lower is None or recipe.upper is None:
-        return values
-    return np.clip(values, float(recipe.lower), float(recipe.upper))
-
-
 def _average(recipe: Recipe, noisy: list[Numbers], reach: list[int]) -> Answer:
     total, rows = noisy[0].astype(np.float64), noisy[1].astype(np.float64)
     step, center = float(recipe.step), float(recipe.center * recipe.step)
 
-    def mean(s: Numbers, n: Numbers) -> Numbers:
-        return _clipped(recipe, center + step * s / np.maximum(n, 1.0))
+    assert recipe.lower is not None
+    assert recipe.upper is not None
+    low, high = float(recipe.lower), float(recipe.upper)
 
+    def mean(s: Numbers, n: Numbers) -> Numbers:
+        # The public bounds of the values hold for their mean.
+        return np.clip(center + step * s / np.maximum(n, 1.0), low, high)
+
+    # For a fixed sum the mean is monotone in the count and the other way round, so the extremes are at the corners.
     corners = [mean(total + a, rows + b) for a in (-reach[0], reach[0]) for b in (-reach[1], reach[1])]
     return _decimals(mean(total, rows), np.minimum.reduce(corners), np.maximum.reduce(corners))
 
 
 def _variance(recipe: Recipe, noisy: list[Numbers], reach: list[int]) -> Answer:
-    """n / (n - 1) (mean of squares - square of mean), of values shifted by the center, which moves no spread."""
+    """(Q - S^2 / n) / (n - 1) for the sum S and the sum of squares Q of n values, shifted by the center.
+
+    A shift moves no spread. Q grows it, |S| shrinks it, and n is taken at whichever end helps in each of its places:
+    so the ends enclose the spread of every S, Q, n that the noise allows.
+    """
     total, squares, rows = (part.astype(np.float64) for part in noisy)
-    step = float(recipe.step)
+    less = 0.0 if recipe.population else 1.0
+    few, many = np.maximum(rows - reach[2], 1.0 + less), np.maximum(rows + reach[2], 1.0 + less)
+    nearest, farthest = np.maximum(np.abs(total) - reach[0], 0.0), np.abs(total) + reach[0]
+    middle = np.maximum(rows, 1.0 + less)
+    value = (squares - total**2 / middle) / (middle - less)
+    low = np.maximum(squares - reach[1] - farthest**2 / few, 0.0) / (many - less)
+    high = np.maximum(squares + reach[1] - nearest**2 / many, 0.0) / (few - less)
+    return _decimals(*(_spread(recipe, part, n) for part, n in ((value, middle), (low, many), (high, few))))
 
-    def spread(s: Numbers, q: Numbers, n: Numbers) -> Numbers:
-        n = np.maximum(n, 2.0)
-        variance = np.maximum(q / n - (s / n) ** 2, 0.0) * step * step * n / (n - 1)
-        return _clipped(recipe, np.sqrt(variance) if recipe.measure is Measure.STDDEV else variance)
 
-    signs = (-1, 1)
-    corners = [
-        spread(total + a * reach[0], squares + b * reach[1], rows + c * reach[2])
-        for a in signs
-        for b in signs
-        for c in signs
-    ]
-    corners += [spread(np.where(np.abs(total) <= reach[0], 0.0, total), squares + reach[1], rows - reach[2])]
-    return _decimals(spread(total, squares, rows), np.minimum.reduce(corners), np.maximum.reduce(corners))
+def _spread(recipe: Recipe, variance: Numbers, rows: Numbers) -> Numbers:
+    """In the values' own unit, and at most what values between the bounds can have: half of them at each end."""
+    assert recipe.lower is not None
+    assert recipe.upper is not None
+    most = float(recipe.upper - recipe.lower) ** 2 / 4 * (1.0 if recipe.population else rows / (rows - 1.0))
+    inside = np.clip(variance * float(recipe.step) ** 2, 0.0, most)
+    return np.sqrt(inside) if recipe.measure is Measure.STDDEV else inside
 
 
 def _quantile(recipe: Recipe, noisy: Numbers) -> Answer:

@@ -31,19 +31,17 @@ def truncated_domain(facts: Facts, unit: str) -> tuple[date, ...] | None:
     assert isinstance(last, date)
     day, end = date(first.year, first.month, first.day), date(last.year, last.month, last.day)
     found = [truncate(day, unit)]
-    while (following := _next(found[-1], unit)) <= end:
+    while (following := _next(found[-1], unit)) is not None and following <= end:
         found.append(following)
         if len(found) > DOMAIN_LIMIT:
             return None
     return tuple(found)
 
 
-def _next(start: date, unit: str) -> date:
-    match unit:
-        case "year":
-            return date(start.year + 1, 1, 1)
-        case "quarter" | "month":
-            months = start.year * 12 + start.month - 1 + (3 if unit == "quarter" else 1)
-            return date(months // 12, months % 12 + 1, 1)
-        case _:
-            return start + timedelta(days=7 if unit == "week" else 1)
+def _next(start: date, unit: str) -> date | None:
+    """The first day of the following unit; None at the end of the calendar."""
+    days = {"year": 366, "quarter": 92, "month": 31, "week": 7}.get(unit, 1)
+    if (date.max - start).days < days:
+        return None
+    # A step that is never too short lands in the following unit, whose first day is wanted.
+    return truncate(start + timedelta(days=days), unit)

@@ -15,7 +15,7 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 
-from deniable.dp.accounting import Event, SelfComposedEvent, epsilon_of, rho_within
+from deniable.dp.accounting import epsilon_of, rho_within
 from deniable.dp.accounting.analytic import SMOOTHING, ratio_within
 from deniable.dp.accounting.rounding import round_up
 from deniable.dp.mechanisms import GaussianMechanism, KeyThreshold, LaplaceMechanism, QuantileMechanism
@@ -65,12 +65,11 @@ def spendings(asked: Budget, thresholds: int, ordered: bool, scaled: bool) -> tu
 
 def mechanism(
     measurement: Measurement, sensitivity: Sensitivity, spending: Spending, share: Fraction, gaussian_only: bool
-) -> tuple[LaplaceMechanism | GaussianMechanism | QuantileMechanism, Event]:
-    """The mechanism that a share of the spending buys, and what it is as an event over all groups."""
+) -> LaplaceMechanism | GaussianMechanism | QuantileMechanism:
+    """The mechanism that a share of the spending buys."""
     if isinstance(measurement, Ordered):
         return _quantile(measurement, sensitivity, spending, share)
-    noise = noise_for(sensitivity, spending, share, gaussian_only)
-    return noise, noise.event
+    return noise_for(sensitivity, spending, share, gaussian_only)
 
 
 def noise_for(
@@ -93,9 +92,7 @@ def noise_for(
             return GaussianMechanism(round_up(ratio * squared / share + SMOOTHING, 12), Fraction(squared))
 
 
-def _quantile(
-    measurement: Ordered, sensitivity: Sensitivity, spending: Spending, share: Fraction
-) -> tuple[QuantileMechanism, Event]:
+def _quantile(measurement: Ordered, sensitivity: Sensitivity, spending: Spending, share: Fraction) -> QuantileMechanism:
     """One choice in each group; a unit takes part in as many of them as it has groups (twice when it is replaced)."""
     times = sensitivity.groups * sensitivity.factor
     match spending.budget:
@@ -105,10 +102,9 @@ def _quantile(
             part = ZCDP(rho * share / times)
         case _:
             raise AssertionError("quantiles have no Gaussian form")
-    chosen = QuantileMechanism.within(
+    return QuantileMechanism.within(
         part, (measurement.quantile,), measurement.lower, measurement.upper, rows_per_unit=sensitivity.per_group
     )
-    return chosen, SelfComposedEvent(chosen.event, times)
 
 
 def threshold(

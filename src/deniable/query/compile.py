@@ -1,7 +1,7 @@
 """From a statement and a policy to a plan. This room sees no data and makes every refusal.
 
-The compiled measurements are priced again as events, by the accountants and not by the code that chose them, and the
-price must be the budget that was asked (double entry). A mismatch is our bug, and nothing runs.
+Each strategy that the budget allows is tried, and the one with the least noise is taken. What comes out is checked by
+double entry before anybody sees it.
 """
 
 from __future__ import annotations
@@ -11,26 +11,25 @@ import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from deniable.dp.accounting import ComposedEvent, Event, NoOpEvent, ZCDPAccountant, cheap_epsilon, pure_cost, zcdp_cost
-from deniable.errors import InternalError, ParameterError, QueryRefused
-from deniable.policy.budget import ZCDP, ApproxDP, Budget, PureDP, exact
+from deniable.dp.accounting import NoOpEvent
+from deniable.errors import ParameterError, QueryRefused
+from deniable.policy.budget import ZCDP, Budget, PureDP, exact
 from deniable.policy.budget import budget as budget_of
 from deniable.policy.schema import TableSchema
 from deniable.policy.unit import Bounding, Neighboring, PrivacyUnit
 from deniable.query import calibrate
 from deniable.query.calibrate import Spending
+from deniable.query.double_entry import check, composed, price
 from deniable.query.keys import Keys, PrivateKeys, PublicKeys, keys_of
 from deniable.query.measure import Measurement, Ordered, Recipe, Rows, Units, measurements
 from deniable.query.plan import NodePlan, Placed, QueryPlan, Step
 from deniable.query.relation import Measured, Relation, measured
 from deniable.query.sensitivity import sensitivity_of
+from deniable.query.shares import Weights, shares, weights_of
 from deniable.query.sql.bind import statement
 from deniable.query.sql.clauses import Clauses
 from deniable.query.sql.exact import Limits
 from deniable.query.stability import multiplicity, one_unit, unit_of
-
-SHORTFALL = Fraction(1, 10**6)
-"""A plan may cost this share less than asked, for roundings that always err to more noise; never more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +44,7 @@ class Draft:
     groups: int
     factor: int
     reused: int | None
+    recipes: tuple[Recipe, ...]
 
     @property
     def parts(self) -> int:
@@ -57,37 +57,39 @@ def compile_query(
     tables: tuple[TableSchema, ...],
     budget: Budget | None = None,
     *,
-    weights: tuple[Fraction, ...] | None = None,
+    weights: Weights = None,
 ) -> QueryPlan:
     """The plan of a statement under a budget stated beside it or inside it."""
     relation, clauses = statement(text, tables)
     asked = stated_budget(clauses, budget)
+    weights = weights if weights is not None else weights_of(clauses.options.get("weights"))
     if clauses.within is not None:
         from deniable.query.accuracy import cheapest
 
-        return cheapest(text, relation, clauses, asked)
+        return cheapest(text, relation, clauses, asked, weights)
     return plan_for(text, relation, clauses, asked, weights)
 
 
 def plan_for(
-    text: str, relation: Relation, clauses: Clauses, asked: Budget | None, weights: tuple[Fraction, ...] | None = None
+    text: str, relation: Relation, clauses: Clauses, asked: Budget | None, weights: Weights = None
 ) -> QueryPlan:
     """The plan of a bound statement."""
     nodes = measured(relation)
     drafts, recipes = _drafts(nodes, clauses)
     unit = _unit(nodes, clauses)
-    canonical = _canonical(relation, asked, clauses)
+    canonical = _canonical(relation, asked, clauses, weights)
     if not any(draft.parts for draft in drafts):
         empty = tuple(_node(node, drafts, recipes, []) for node in nodes)
         return QueryPlan(text, relation, empty, unit, asked, NoOpEvent(), PureDP(Fraction(0)), "free", canonical)
     if asked is None:
         raise QueryRefused("no budget was stated", expected="epsilon (and delta), or rho, or WITHIN an error")
     _positive(asked)
-    best = _best(drafts, asked, weights)
-    steps, spending = best
-    event = ComposedEvent(tuple(event for step in steps for event in _events(step)))
+    steps, spending = _best(drafts, asked, weights)
+    event = composed(tuple(steps))
     plans = tuple(_node(node, drafts, recipes, steps) for node in nodes)
-    return QueryPlan(text, relation, plans, unit, asked, event, price(event, asked), spending.strategy, canonical)
+    plan = QueryPlan(text, relation, plans, unit, asked, event, price(event, asked), spending.strategy, canonical)
+    check(plan)
+    return plan
 
 
 def stated_budget(clauses: Clauses, beside: Budget | None) -> Budget | None:
@@ -154,20 +156,28 @@ def _natural(text: str, name: str) -> int:
 def _drafts(nodes: tuple[Measured, ...], clauses: Clauses) -> tuple[list[Draft], dict[str, tuple[Recipe, ...]]]:
     drafts, recipes = [], {}
     for node in nodes:
-        found, recipes[node.name] = measurements(node, clauses.text)
         unit = _bounded_unit(node, clauses)
-        drafts += [_draft(node, places, found, unit) for places in node.grouping_sets]
+        found, recipes[node.name] = measurements(node, clauses.text, unit.is_row)
+        drafts += [_draft(node, places, found, unit, recipes[node.name]) for places in node.grouping_sets]
     return drafts, recipes
 
 
-def _draft(node: Measured, places: tuple[int, ...], found: tuple[Measurement, ...], unit: PrivacyUnit) -> Draft:
+def _draft(
+    node: Measured,
+    places: tuple[int, ...],
+    found: tuple[Measurement, ...],
+    unit: PrivacyUnit,
+    recipes: tuple[Recipe, ...],
+) -> Draft:
     keys = keys_of(node, places)
     factor = 2 if unit.neighboring is Neighboring.REPLACE else 1
     if unit.is_row:
         limits, groups = Limits(None, multiplicity(node.input), by_row=True), 1
+        if limits.rows != 1 and isinstance(keys, PrivateKeys):
+            raise _copied(keys)
     else:
         limits, groups = _limits(places, keys, unit, found)
-    return Draft(node, places, keys, limits, found, groups, factor, _reusable(keys, found, limits))
+    return Draft(node, places, keys, limits, found, groups, factor, _reusable(keys, found, limits), recipes)
 
 
 def _limits(
@@ -188,6 +198,15 @@ def _limits(
     return Limits(groups if chooses or scaled else None, rows, scaled=scaled), groups
 
 
+def _copied(keys: PrivateKeys) -> QueryRefused:
+    """A threshold counts units, and copies of one row cannot be told from rows of several people."""
+    return QueryRefused(
+        f"a row of one table appears several times in this question, and {keys.reason}",
+        expected="Public keys, or each table once in the UNION ALL",
+        remedy="Declare the key's categories in the policy, or the table's unit by an id column",
+    )
+
+
 def _missing(name: str, unit: PrivacyUnit) -> QueryRefused:
     option = {"max_groups": "max_groups_contributed", "max_rows_per_group": "max_rows_contributed"}[name]
     return QueryRefused(
@@ -206,45 +225,39 @@ def _reusable(keys: Keys, found: tuple[Measurement, ...], limits: Limits) -> int
     return next((i for i, m in enumerate(found) if m in counts), None)
 
 
-def _best(drafts: list[Draft], asked: Budget, weights: tuple[Fraction, ...] | None) -> tuple[list[Step], Spending]:
+def _best(drafts: list[Draft], asked: Budget, weights: Weights) -> tuple[list[Step], Spending]:
     thresholds = sum(isinstance(draft.keys, PrivateKeys) for draft in drafts)
     ordered = any(isinstance(m, Ordered) for draft in drafts for m in draft.measurements)
     scaled = any(draft.limits.scaled for draft in drafts)
-    shares = _shares(drafts, weights)
     tried = []
     for spending in calibrate.spendings(asked, thresholds, ordered, scaled):
-        steps = [_step(draft, part, spending) for draft, part in zip(drafts, shares, strict=True)]
+        split = shares(drafts, weights, spending.strategy)
+        steps = [_step(draft, part, spending) for draft, part in zip(drafts, split, strict=True)]
         tried.append((_noise(steps), steps, spending))
     _, steps, spending = min(tried, key=lambda trial: trial[0])
     return steps, spending
 
 
-def _shares(drafts: list[Draft], weights: tuple[Fraction, ...] | None) -> list[list[Fraction]]:
-    """Each measurement's part of the budget: equal, or by the weights of the statement's measurements in order."""
-    wanted = [
-        weights[: draft.parts] if weights and len(weights) >= draft.parts else (Fraction(1),) * draft.parts
-        for draft in drafts
-    ]
-    if weights is not None and any(w <= 0 for w in weights):
-        raise QueryRefused("weights are positive numbers")
-    total = sum((w for each in wanted for w in each), Fraction(0))
-    return [[w / total for w in each] for each in wanted]
-
-
-def _step(draft: Draft, shares: list[Fraction], spending: Spending) -> Step:
-    scaled = draft.limits.scaled
-    placed = []
-    for i, measurement in enumerate(draft.measurements):
-        sensitivity = sensitivity_of(measurement, draft.limits.rows, draft.groups, draft.factor == 2)
-        if scaled and isinstance(measurement, Ordered):
-            raise QueryRefused("quantiles cannot be scaled to a norm", remedy="Declare bounding: sample for this table")
-        made, event = calibrate.mechanism(measurement, sensitivity, spending, shares[i], scaled)
-        placed.append(Placed(f"m{i}", measurement, sensitivity, made, shares[i], event))
+def _step(draft: Draft, split: list[Fraction], spending: Spending) -> Step:
+    placed = tuple(_placed(draft, i, split[i], spending) for i in range(len(draft.measurements)))
     if isinstance(draft.keys, PublicKeys):
-        return Step(draft.places, draft.keys, draft.limits, tuple(placed))
-    share = shares[draft.reused] if draft.reused is not None else shares[-1]
-    threshold = calibrate.threshold(draft.groups, draft.factor, spending, share, scaled)
-    return Step(draft.places, draft.keys, draft.limits, tuple(placed), threshold, share, draft.reused)
+        return Step(draft.places, draft.keys, draft.limits, placed)
+    share = split[draft.reused] if draft.reused is not None else split[-1]
+    threshold = calibrate.threshold(draft.groups, draft.factor, spending, share, draft.limits.scaled)
+    if draft.reused is not None:
+        # The threshold's own noise answers this measurement, so its error is that noise's.
+        counted = replace(placed[draft.reused], mechanism=threshold.noise)
+        placed = (*placed[: draft.reused], counted, *placed[draft.reused + 1 :])
+    return Step(draft.places, draft.keys, draft.limits, placed, threshold, share, draft.reused)
+
+
+def _placed(draft: Draft, place: int, share: Fraction, spending: Spending) -> Placed:
+    measurement, scaled = draft.measurements[place], draft.limits.scaled
+    if scaled and isinstance(measurement, Ordered):
+        raise QueryRefused("quantiles cannot be scaled to a norm", remedy="Declare bounding: sample for this table")
+    sensitivity = sensitivity_of(measurement, draft.limits.rows, draft.groups, draft.factor == 2)
+    mechanism = calibrate.mechanism(measurement, sensitivity, spending, share, scaled)
+    return Placed(f"m{place}", measurement, sensitivity, mechanism, share)
 
 
 def _noise(steps: list[Step]) -> float:
@@ -252,43 +265,6 @@ def _noise(steps: list[Step]) -> float:
     found = [math.log(calibrate.deviation(p.mechanism)) for step in steps for p in step.placed]
     found += [math.log(step.threshold.threshold) for step in steps if step.threshold is not None]
     return sum(found) / max(len(found), 1)
-
-
-def _events(step: Step) -> list[Event]:
-    events = [p.event for i, p in enumerate(step.placed) if i != step.counted_by_threshold]
-    return [*events, step.threshold.event] if step.threshold is not None else events
-
-
-def price(event: Event, asked: Budget) -> Budget:
-    """The double entry: what the measurements cost by the accountants, which must be what was asked."""
-    match asked:
-        case ZCDP(rho, delta):
-            cost = zcdp_cost(event)
-            priced: Budget = ZCDP(cost.amount, cost.delta) if cost is not None and cost.private else ZCDP(rho + 1)
-            fits = (
-                isinstance(priced, ZCDP)
-                and priced.rho <= rho
-                and priced.delta <= delta
-                and priced.rho >= rho * (1 - SHORTFALL)
-            )
-        case PureDP(epsilon) | ApproxDP(epsilon):
-            priced = _priced(event, asked)
-            fits = (
-                priced.epsilon <= epsilon
-                and priced.delta <= asked.delta
-                and priced.epsilon >= epsilon * (1 - SHORTFALL)
-            )
-    if not fits:
-        raise InternalError("the compiled measurements do not cost what was asked", remedy="Nothing was run")
-    return priced
-
-
-def _priced(event: Event, asked: PureDP | ApproxDP) -> PureDP | ApproxDP:
-    pure = pure_cost(event)
-    if pure is not None and pure.private and pure.amount <= asked.epsilon and pure.delta <= asked.delta:
-        return PureDP(pure.amount) if pure.delta == 0 else ApproxDP(pure.amount, pure.delta)
-    epsilon = cheap_epsilon(event, asked.delta)
-    return ApproxDP(asked.epsilon + 1, asked.delta) if epsilon is None else ApproxDP(epsilon, asked.delta)
 
 
 def _node(node: Measured, drafts: list[Draft], recipes: dict[str, tuple[Recipe, ...]], steps: list[Step]) -> NodePlan:
@@ -299,10 +275,10 @@ def _node(node: Measured, drafts: list[Draft], recipes: dict[str, tuple[Recipe, 
     return NodePlan(node, drafts[mine[0]].measurements, recipes[node.name], made)
 
 
-def _canonical(relation: Relation, asked: Budget | None, clauses: Clauses) -> str:
+def _canonical(relation: Relation, asked: Budget | None, clauses: Clauses, weights: Weights) -> str:
     """A digest of the bound relation and the budget: spacing and case do not matter, meaning does."""
     options = sorted((k, v) for k, v in clauses.options.items() if k.startswith("max_"))
-    return hashlib.sha256(repr((relation, asked, options)).encode()).hexdigest()
+    return hashlib.sha256(repr((relation, asked, options, weights)).encode()).hexdigest()
 
 
-__all__ = ["ZCDPAccountant", "compile_query", "plan_for", "price", "stated_budget"]
+__all__ = ["compile_query", "plan_for", "price", "stated_budget"]

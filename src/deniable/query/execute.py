@@ -1,12 +1,15 @@
-"""Run a plan once: aggregate exactly inside the engine, add noise, finish as public numbers.
+"""Run a plan: aggregate exactly inside the engine, add noise, finish as public numbers.
 
 Nothing of the user's text is here, and no decision that depends on rows but those the plan has priced. The salt that
-chooses groups is fresh for each execution and is forgotten.
+chooses groups is fresh for each execution and is forgotten. `measure` is the only part that touches private rows; what
+it returns is public, and `present` may be run on it as often as one likes.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -14,14 +17,16 @@ from numpy.typing import NDArray
 
 from deniable.dp.mechanisms import QuantileMechanism
 from deniable.dp.samplers import SYSTEM, Entropy
-from deniable.query.answers import Answer, finished
-from deniable.query.measure import Distinct, Ordered, Units
+from deniable.query.answers import Answer, finished, widened
+from deniable.query.double_entry import check
+from deniable.query.keys import PublicKeys
+from deniable.query.measure import Distinct, Ordered
 from deniable.query.plan import NodePlan, Placed, QueryPlan, Step
+from deniable.query.relation import rolled
 from deniable.query.sql import exact
 from deniable.query.sql.render import relation as rendered
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+Frames = dict[str, pa.Table]
 
 
 class Runner(Protocol):
@@ -38,79 +43,122 @@ class Runner(Protocol):
         """Run one reading statement over the attached sources and the given public frames."""
 
 
+@dataclass(frozen=True, slots=True)
+class Noisy:
+    """What was measured of one grouping set: the keys that are shown, and each measurement's noisy values. Public."""
+
+    keys: pa.Table
+    values: tuple[NDArray[Any], ...]
+
+
+Measurements = dict[str, tuple[Noisy, ...]]
+"""By the name of the node, one for each of its steps."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """How rows are read and noise is drawn while one plan is measured; `frames` are the noisy results so far."""
+
+    engine: Runner
+    entropy: Entropy
+    seconds: float | None
+    frames: Frames
+
+    def run(self, sql: str) -> pa.Table:
+        """Run one statement of our own making."""
+        return self.engine.run(sql, seconds=self.seconds, frames=self.frames)
+
+
+@dataclass(frozen=True, slots=True)
+class Presentation:
+    """How public numbers are shown: all of it is post-processing and free."""
+
+    confidence: float = 0.95
+    intervals: bool = True
+    nonnegative: bool = False
+    consistent: bool = False
+
+
+PLAIN = Presentation()
+
+
 def execute(
+    plan: QueryPlan, engine: Runner, *, seconds: float | None = None, entropy: Entropy = SYSTEM, **presentation: Any
+) -> pa.Table:
+    """The public rows that a plan promises; keywords beside are those of a `Presentation`."""
+    measured = measure(plan, engine, seconds=seconds, entropy=entropy)
+    return present(plan, measured, engine, Presentation(**presentation), seconds=seconds)
+
+
+def measure(
+    plan: QueryPlan, engine: Runner, *, seconds: float | None = None, entropy: Entropy = SYSTEM
+) -> Measurements:
+    """Measure every node from the bottom up; one that is computed from another's noisy numbers reads those."""
+    check(plan)
+    found: Measurements = {}
+    reader = Reader(engine, entropy, seconds, {})
+    for node in plan.nodes:
+        found[node.node.name] = tuple(_measured(node, step, reader) for step in node.steps)
+        reader.frames[node.node.name] = _frame(node, found[node.node.name], PLAIN)
+    return found
+
+
+def present(
     plan: QueryPlan,
+    measured: Measurements,
     engine: Runner,
+    presentation: Presentation = PLAIN,
     *,
-    confidence: float = 0.95,
-    intervals: bool = True,
-    nonnegative: bool = False,
     seconds: float | None = None,
-    entropy: Entropy = SYSTEM,
 ) -> pa.Table:
-    """The public rows that a plan promises."""
-    noisy = {node.node.name: _node(node, engine, confidence, nonnegative, seconds, entropy) for node in plan.nodes}
-    return engine.run(rendered(_with_intervals(plan) if intervals else plan.relation), frames=noisy, seconds=seconds)
+    """The rows of the question from its noisy measurements; no private row is read."""
+    frames = {node.node.name: _frame(node, measured[node.node.name], presentation) for node in plan.nodes}
+    shown = widened(plan.relation) if presentation.intervals else plan.relation
+    return engine.run(rendered(shown), frames=frames, seconds=seconds)
 
 
-def _with_intervals(plan: QueryPlan) -> Any:
-    """The plan's relation with two more columns beside each aggregate that is shown as it was measured."""
-    from deniable.query.answers import widened
+def _frame(node: NodePlan, parts: tuple[Noisy, ...], presentation: Presentation) -> pa.Table:
+    """A node's noisy numbers as the table that the rest of the question is computed from."""
+    if presentation.consistent:
+        from deniable.query.consistency import adjusted
 
-    return widened(plan.relation)
-
-
-def _node(
-    node: NodePlan, engine: Runner, confidence: float, nonnegative: bool, seconds: float | None, entropy: Entropy
-) -> pa.Table:
-    parts = [_step(node, step, engine, confidence, nonnegative, seconds, entropy) for step in node.steps]
-    return pa.concat_tables(parts, promote_options="permissive") if len(parts) > 1 else parts[0]
+        parts = adjusted(node, parts)
+    tables = [_table(node, step, part, presentation) for step, part in zip(node.steps, parts, strict=True)]
+    return pa.concat_tables(tables, promote_options="permissive") if len(tables) > 1 else tables[0]
 
 
-def _step(
-    node: NodePlan,
-    step: Step,
-    engine: Runner,
-    confidence: float,
-    nonnegative: bool,
-    seconds: float | None,
-    entropy: Entropy,
-) -> pa.Table:
-    keys, values = _measured(node, step, engine, seconds, entropy)
-    answers = [finished(recipe, step.placed, values, confidence, nonnegative) for recipe in node.recipes]
-    return _table(node, step, keys, answers)
-
-
-def _measured(
-    node: NodePlan, step: Step, engine: Runner, seconds: float | None, entropy: Entropy
-) -> tuple[pa.Table, list[NDArray[Any]]]:
+def _measured(node: NodePlan, step: Step, reader: Reader) -> Noisy:
     """The keys that are shown, and each measurement's noisy values for them."""
-    salt = int.from_bytes(entropy.take(8), "little") >> 1
-    wanted = {p.column: p.measurement for p in step.placed if not isinstance(p.measurement, Ordered | Distinct)}
-    if step.threshold is not None:
-        wanted = {**wanted, "units": Units(None)}
-    exactly = engine.run(exact.additive(node.node, step.places, wanted, step.limits, step.keys, salt), seconds=seconds)
-    keys = exactly.select(exact.key_names(step.places))
-    shown = np.arange(exactly.num_rows)
+    salt = int.from_bytes(reader.entropy.take(8), "little") >> 1
+    wanted = exact.additive_parts(step.placed, threshold=step.threshold is not None)
+    if wanted:
+        exactly = reader.run(exact.additive(node.node, step.places, wanted, step.limits, step.keys, salt))
+    else:
+        exactly = _public_keys(step, reader)
+    keys, shown = exactly.select(exact.key_names(step.places)), np.arange(exactly.num_rows)
     counted: NDArray[Any] = np.empty(0, dtype=np.int64)
     if step.threshold is not None:
-        shown, counted = step.threshold.release(_integers(exactly, "units"), entropy)
+        shown, counted = step.threshold.release(_integers(exactly, "units"), reader.entropy)
         keys = keys.take(pa.array(shown))
     values = []
     for i, placed in enumerate(step.placed):
         if i == step.counted_by_threshold:
             values.append(counted)
         elif isinstance(placed.measurement, Ordered):
-            values.append(_ranks(node, step, placed, keys, engine, salt, seconds, entropy))
+            values.append(_ranks(node, step, placed, keys, reader, salt))
         else:
-            column = (
-                _distinct(node, step, placed, exactly, engine, salt, seconds)
-                if isinstance(placed.measurement, Distinct)
-                else _integers(exactly, placed.column)
-            )
+            column = _column(node, step, placed, exactly, reader, salt)
             # Noise goes to every group before any is left out, so that time and memory do not tell which were shown.
-            values.append(placed.mechanism.release(column, entropy)[shown])
-    return keys, values
+            values.append(placed.mechanism.release(column, reader.entropy)[shown])
+    return Noisy(keys, tuple(values))
+
+
+def _public_keys(step: Step, reader: Reader) -> pa.Table:
+    """Keys alone, where nothing is summed: they are public, and no private row is read for them."""
+    assert isinstance(step.keys, PublicKeys)
+    if not step.places:
+        return pa.table({"_": pa.nulls(1)}).select([])
+    return reader.run(exact.keys_alone(step.keys, step.places))
 
 
 def _integers(table: pa.Table, name: str) -> NDArray[np.int64]:
@@ -118,13 +166,13 @@ def _integers(table: pa.Table, name: str) -> NDArray[np.int64]:
     return np.asarray(column, dtype=np.int64)
 
 
-def _distinct(
-    node: NodePlan, step: Step, placed: Placed, exactly: pa.Table, engine: Runner, salt: int, seconds: float | None
+def _column(
+    node: NodePlan, step: Step, placed: Placed, exactly: pa.Table, reader: Reader, salt: int
 ) -> NDArray[np.int64]:
-    assert isinstance(placed.measurement, Distinct)
-    found = engine.run(
-        exact.valued(node.node, step.places, placed.measurement, step.limits, step.keys, salt), seconds=seconds
-    )
+    """A measurement's exact value for each group, in the order of `exactly`."""
+    if not isinstance(placed.measurement, Distinct):
+        return _integers(exactly, placed.column)
+    found = reader.run(exact.valued(node.node, step.places, placed.measurement, step.limits, step.keys, salt))
     if not step.places:
         return _integers(found, "v")
     names = exact.key_names(step.places)
@@ -132,22 +180,11 @@ def _distinct(
     return np.array([counts.get(key, 0) for key in _tuples(exactly, names)], dtype=np.int64)
 
 
-def _ranks(
-    node: NodePlan,
-    step: Step,
-    placed: Placed,
-    keys: pa.Table,
-    engine: Runner,
-    salt: int,
-    seconds: float | None,
-    entropy: Entropy,
-) -> NDArray[np.int64]:
+def _ranks(node: NodePlan, step: Step, placed: Placed, keys: pa.Table, reader: Reader, salt: int) -> NDArray[np.int64]:
     """One quantile for each shown group."""
     assert isinstance(placed.measurement, Ordered)
     assert isinstance(placed.mechanism, QuantileMechanism)
-    found = engine.run(
-        exact.valued(node.node, step.places, placed.measurement, step.limits, step.keys, salt), seconds=seconds
-    )
+    found = reader.run(exact.valued(node.node, step.places, placed.measurement, step.limits, step.keys, salt))
     names = exact.key_names(step.places)
     values, counts = _integers(found, "v"), _integers(found, "rows")
     groups: dict[tuple[object, ...], list[int]] = {}
@@ -156,7 +193,7 @@ def _ranks(
     released = []
     for key in _tuples(keys, names) if names else [()]:
         at = np.array(groups.get(key, []), dtype=np.int64)
-        released.append(int(placed.mechanism.release(np.repeat(values[at], counts[at]), entropy)[0]))
+        released.append(int(placed.mechanism.release(np.repeat(values[at], counts[at]), reader.entropy)[0]))
     return np.array(released, dtype=np.int64)
 
 
@@ -166,12 +203,18 @@ def _tuples(table: pa.Table, names: list[str]) -> list[tuple[object, ...]]:
     return list(zip(*(table.column(name).to_pylist() for name in names), strict=True))
 
 
-def _table(node: NodePlan, step: Step, keys: pa.Table, answers: list[Answer]) -> pa.Table:
+def _table(node: NodePlan, step: Step, noisy: Noisy, presentation: Presentation) -> pa.Table:
     """Keys and answers under the names of the node's fields; keys outside the grouping set are null."""
-    rows = keys.num_rows if step.places else len(answers[0].values) if answers else 1
+    answers: list[Answer] = [
+        finished(recipe, step.placed, noisy.values, presentation.confidence, presentation.nonnegative)
+        for recipe in node.recipes
+    ]
+    rows = noisy.keys.num_rows if step.places else len(answers[0].values) if answers else 1
     columns: dict[str, Any] = {}
     for place, (name, _) in enumerate(node.node.keys):
-        columns[name] = keys.column(name) if place in step.places else pa.nulls(rows)
+        kept = place in step.places
+        columns[name] = noisy.keys.column(name) if kept else pa.nulls(rows)
+        columns[rolled(name)] = pa.array(np.full(rows, 0 if kept else 1, dtype=np.int64))
     for (name, _), answer in zip(node.node.aggregates, answers, strict=True):
         columns[name] = answer.values
         columns[f"{name}_low"], columns[f"{name}_high"] = answer.low, answer.high

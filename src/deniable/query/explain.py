@@ -152,9 +152,8 @@ def _statements(node: NodePlan) -> list[str]:
     """The bounded SQL that will run; the salt is drawn when it does."""
     texts = []
     for step in node.steps:
-        wanted = {p.column: p.measurement for p in step.placed if not isinstance(p.measurement, Ordered | Distinct)}
-        if wanted or step.threshold:
-            wanted = wanted | ({"units": Units(None)} if step.threshold else {})
+        wanted = exact.additive_parts(step.placed, threshold=step.threshold is not None)
+        if wanted:
             texts.append(exact.additive(node.node, step.places, wanted, step.limits, step.keys, 0))
         texts += [exact.valued(node.node, step.places, p.measurement, step.limits, step.keys, 0)
                   for p in step.placed if isinstance(p.measurement, Ordered | Distinct)]  # fmt: skip

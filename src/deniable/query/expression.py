@@ -9,11 +9,13 @@ could be, which is why a bounded column is clamped where it is read.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime, timedelta
 from enum import StrEnum
 from fractions import Fraction
 
 EPOCH = date(1970, 1, 1)
+FIRST, LAST = date(1, 1, 1), date(9999, 12, 31)
+"""The calendar that questions know; a date outside it is read as null, so that no date can make a question fail."""
 DOMAIN_LIMIT = 100_000
 """A finite domain larger than this is not listed: its column has an interval, and its groups are private keys."""
 
@@ -75,7 +77,8 @@ class Facts:
             return self.domain
         if self.kind is Kind.BOOLEAN:
             return (False, True)
-        if not self.bounded or self.step is None or not self.kind.ordered:
+        # Moments between two seconds are no multiples of a step, so datetimes are never listed.
+        if not self.bounded or self.step is None or not self.kind.ordered or self.kind is Kind.DATETIME:
             return None
         assert self.lower is not None
         assert self.upper is not None
@@ -98,7 +101,8 @@ class Literal:
     """A value written in the question."""
 
     value: Value
-    facts: Facts = field(compare=False)
+    facts: Facts
+    """Compared too, since in Python 1 == True."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,13 +128,23 @@ def to_number(value: Value) -> Fraction:
     return Fraction(value)
 
 
+def calendar_range(kind: Kind) -> tuple[Fraction, Fraction]:
+    """The first and the last place of the calendar on the number line of dates or datetimes."""
+    if kind is Kind.DATE:
+        return to_number(FIRST), to_number(LAST)
+    return to_number(datetime(1, 1, 1)), to_number(datetime(9999, 12, 31, 23, 59, 59, 999_999))
+
+
 def from_number(kind: Kind, number: Fraction) -> Value:
-    """The value of that kind at a place on the number line; the inverse of `to_number`."""
+    """The value of that kind at a place on the number line, inside the calendar; the inverse of `to_number`."""
+    if kind in (Kind.DATE, Kind.DATETIME):
+        first, last = calendar_range(kind)
+        number = min(max(number, first), last)
     match kind:
         case Kind.DATE:
             return EPOCH + timedelta(days=int(number))
         case Kind.DATETIME:
-            return datetime.fromtimestamp(0, UTC).replace(tzinfo=None) + timedelta(seconds=float(number))
+            return datetime(1970, 1, 1) + timedelta(microseconds=int(number * 1_000_000))
         case Kind.INTEGER:
             return int(number)
         case _:

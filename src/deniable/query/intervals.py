@@ -8,14 +8,16 @@ analyst clamps it.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import date
 from fractions import Fraction
 from math import gcd
 
 from deniable.query.calendar import truncated_domain
-from deniable.query.expression import Facts, Kind, from_number
+from deniable.query.expression import Facts, Kind, calendar_range, from_number
 
 Rule = Callable[[tuple[Facts, ...]], Facts]
+MOST_DAYS = 32_767
 
 
 class Mismatch(Exception):
@@ -75,9 +77,8 @@ def addition(sign: int) -> Rule:
 
     def rule(facts: tuple[Facts, ...]) -> Facts:
         a, b = facts
-        if a.kind is Kind.DATE and b.kind in (Kind.INTEGER, Kind.NULL):
-            low, high = _corners(lambda x, y: x + sign * y, a, b)
-            return _number(Kind.DATE, low, high, Fraction(1), a, b)
+        if a.kind is Kind.DATE and b.kind is Kind.INTEGER:
+            return _moved(a, b, sign)
         if sign < 0 and a.kind is b.kind is Kind.DATE:
             low, high = _corners(lambda x, y: x - y, a, b)
             return _number(Kind.INTEGER, low, high, Fraction(1), a, b)
@@ -86,6 +87,17 @@ def addition(sign: int) -> Rule:
         return _number(_whole(a, b), low, high, common_step(a.step, b.step), a, b)
 
     return rule
+
+
+def _moved(a: Facts, b: Facts, sign: int) -> Facts:
+    """A date moved by days: few enough that no chain of moves leaves what the engine can hold."""
+    if b.lower is None or b.upper is None or max(abs(b.lower), abs(b.upper)) > MOST_DAYS:
+        raise Mismatch(f"moves a date by at most {MOST_DAYS} days, with public bounds; clamp the number of days")
+    low, high = _corners(lambda x, y: x + sign * y, a, b)
+    if low is not None and high is not None:
+        first, last = calendar_range(Kind.DATE)
+        low, high = min(max(low, first), last), max(min(high, last), first)
+    return _number(Kind.DATE, low, high, Fraction(1), a, b)
 
 
 def multiplication(facts: tuple[Facts, ...]) -> Facts:
@@ -170,18 +182,31 @@ def smooth(low_at: Callable[[float], float], least: float | None = None) -> Rule
     return rule
 
 
-def extreme(pick: Callable[[list[Fraction]], Fraction]) -> Rule:
-    """The least or the greatest of several."""
+def extreme(least: bool) -> Rule:
+    """The least or the greatest of several; nulls are passed over.
+
+    One end is that of whoever reaches farthest. The other is held only by arguments that are certainly there: the
+    least of x in [0, 10] and y in [5, 6] is at most 6, but 10 where y may be null.
+    """
+    pick, other = (min, max) if least else (max, min)
 
     def rule(facts: tuple[Facts, ...]) -> Facts:
         kind = _one_kind(facts)
-        lows = [fact.lower for fact in facts if fact.lower is not None]
-        highs = [fact.upper for fact in facts if fact.upper is not None]
-        whole = len(lows) == len(highs) == len(facts)
-        low, high = (pick(lows), pick(highs)) if whole else (None, None)
-        return _number(kind, low, high, common_step(*(fact.step for fact in facts)), *facts)
+        step = common_step(*(fact.step for fact in facts))
+        if not all(fact.bounded for fact in facts):
+            return _number(kind, None, None, step, *facts)
+        near = pick(_end(fact, low=least) for fact in facts)
+        certain = [_end(fact, low=not least) for fact in facts if not fact.nullable]
+        far = pick(certain) if certain else other(_end(fact, low=not least) for fact in facts)
+        return _number(kind, min(near, far), max(near, far), step, *facts)
 
     return rule
+
+
+def _end(fact: Facts, low: bool) -> Fraction:
+    end = fact.lower if low else fact.upper
+    assert end is not None
+    return end
 
 
 def _one_kind(facts: tuple[Facts, ...]) -> Kind:
@@ -219,7 +244,8 @@ def branches(facts: tuple[Facts, ...]) -> Facts:
     """Arguments are condition, value, condition, value, ..., otherwise."""
     need((Kind.BOOLEAN,), *facts[:-1:2])
     results = (*facts[1::2], facts[-1])
-    return union(results)
+    # Which branch is taken tells of the conditions, so the result is public only if they are too.
+    return replace(union(results), public=all(fact.public for fact in facts))
 
 
 def comparison(facts: tuple[Facts, ...]) -> Facts:

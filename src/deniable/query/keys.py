@@ -81,11 +81,12 @@ def keys_of(node: Measured, places: tuple[int, ...]) -> Keys:
 def _public(place: int, expression: Expression, base: Relation) -> Listed | FromTable | None:
     values = expression.facts.values()
     if values is not None:
-        return Listed(place, values)
+        return Listed(place, tuple(dict.fromkeys(values)))
     if not expression.facts.public:
         return None
-    sources = {source for name in columns_of(expression) if (source := _public_source(base, name)) is not None}
-    return FromTable((place,), sources.pop(), (expression,)) if len(sources) == 1 else None
+    sources = {_public_source(base, name) for name in columns_of(expression)}
+    source = sources.pop() if len(sources) == 1 else None
+    return FromTable((place,), source, (expression,)) if source is not None else None
 
 
 def _public_source(relation: Relation, name: str) -> Scan | None:

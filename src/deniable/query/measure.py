@@ -7,7 +7,8 @@ steps, and shifted by a public center so that one unit moves them as little as p
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from deniable.errors import QueryRefused
@@ -90,10 +91,14 @@ class Recipe:
     kind: Kind = Kind.DECIMAL
     lower: Fraction | None = None
     upper: Fraction | None = None
+    population: bool = False
 
 
-def measurements(node: Measured, text: str) -> tuple[tuple[Measurement, ...], tuple[Recipe, ...]]:
-    """The shared list of measurements for a node, and one recipe for each of its aggregates."""
+def measurements(node: Measured, text: str, by_row: bool = False) -> tuple[tuple[Measurement, ...], tuple[Recipe, ...]]:
+    """The shared list of measurements for a node, and one recipe for each of its aggregates.
+
+    With rows as units, bounds of one unit's sum in a group are bounds of each row.
+    """
     found: list[Measurement] = []
 
     def place(measurement: Measurement) -> int:
@@ -101,12 +106,11 @@ def measurements(node: Measured, text: str) -> tuple[tuple[Measurement, ...], tu
             found.append(measurement)
         return found.index(measurement)
 
-    recipes = tuple(_recipe(aggregate, place, text) for _, aggregate in node.aggregates)
+    recipes = tuple(_recipe(aggregate, place, text, by_row) for _, aggregate in node.aggregates)
     return tuple(found), recipes
 
 
-def _recipe(aggregate: NoisyAggregate, place: object, text: str) -> Recipe:
-    assert callable(place)
+def _recipe(aggregate: NoisyAggregate, place: Callable[[Measurement], int], text: str, by_row: bool) -> Recipe:
     argument, condition = aggregate.argument, aggregate.condition
     match aggregate.measure:
         case Measure.COUNT:
@@ -117,7 +121,7 @@ def _recipe(aggregate: NoisyAggregate, place: object, text: str) -> Recipe:
             assert argument is not None
             return Recipe(Measure.COUNT, (place(Distinct(argument, condition)),), kind=Kind.INTEGER)
         case Measure.SUM:
-            total = _total(aggregate, text, center=False)
+            total = _total(aggregate, text, center=False, by_row=by_row)
             return Recipe(Measure.SUM, (place(total),), total.step, kind=_kind(aggregate))
         case Measure.AVG:
             total = _total(aggregate, text)
@@ -132,24 +136,22 @@ def _recipe(aggregate: NoisyAggregate, place: object, text: str) -> Recipe:
             )
         case Measure.VARIANCE | Measure.STDDEV:
             total = _total(aggregate, text, coarse=True)
-            squares = Total(total.argument, condition, total.lower, total.upper, total.step, total.center, True)
+            squares = replace(total, squared=True)
             rows = Rows(_unless_certain(argument), condition)
-            width = (total.upper - total.lower) * total.step
-            top = width * width / 4 if aggregate.measure is Measure.VARIANCE else width / 2
             return Recipe(
                 aggregate.measure,
                 (place(total), place(squares), place(rows)),
                 total.step,
                 total.center,
-                lower=Fraction(0),
-                upper=top,
+                lower=total.lower * total.step,
+                upper=total.upper * total.step,
+                population=aggregate.population,
             )
         case _:
             return _ordered(aggregate, place, text)
 
 
-def _ordered(aggregate: NoisyAggregate, place: object, text: str) -> Recipe:
-    assert callable(place)
+def _ordered(aggregate: NoisyAggregate, place: Callable[[Measurement], int], text: str) -> Recipe:
     share = {Measure.MIN: Fraction(0), Measure.MAX: Fraction(1)}.get(aggregate.measure, aggregate.quantile)
     assert share is not None
     assert aggregate.argument is not None
@@ -159,23 +161,28 @@ def _ordered(aggregate: NoisyAggregate, place: object, text: str) -> Recipe:
     return Recipe(Measure.QUANTILE, (place(measurement),), step, kind=kind, lower=lower * step, upper=upper * step)
 
 
-def _total(aggregate: NoisyAggregate, text: str, center: bool = True, coarse: bool = False) -> Total:
+def _total(
+    aggregate: NoisyAggregate, text: str, center: bool = True, coarse: bool = False, by_row: bool = False
+) -> Total:
     assert aggregate.argument is not None
-    lower, upper, step = _grid(aggregate, text, coarse)
+    lower, upper, step = _grid(aggregate, text, coarse, by_row)
     per_group = None
-    if aggregate.per_group is not None and not center:
+    if aggregate.per_group is not None and not center and not by_row:
         low, high = aggregate.per_group
         per_group = (-(-low // step), high // step)
     return Total(aggregate.argument, aggregate.condition, lower, upper, step, (lower + upper) // 2 if center else 0,
                  per_group=per_group)  # fmt: skip
 
 
-def _grid(aggregate: NoisyAggregate, text: str, coarse: bool = False) -> tuple[int, int, Fraction]:
+def _grid(
+    aggregate: NoisyAggregate, text: str, coarse: bool = False, by_row: bool = False
+) -> tuple[int, int, Fraction]:
     """Public bounds of the aggregate's argument, in whole steps."""
     assert aggregate.argument is not None
     facts = aggregate.argument.facts
     lower, upper = facts.lower, facts.upper
-    if aggregate.per_group is not None and (lower is None or upper is None or aggregate.measure is not Measure.SUM):
+    each_row = by_row or lower is None or upper is None or aggregate.measure is not Measure.SUM
+    if aggregate.per_group is not None and each_row:
         low, high = aggregate.per_group
         lower, upper = (low if lower is None else max(low, lower)), (high if upper is None else min(high, upper))
     if lower is None or upper is None or lower > upper:
@@ -186,7 +193,9 @@ def _grid(aggregate: NoisyAggregate, text: str, coarse: bool = False) -> tuple[i
         step *= -(-width // (step * FINEST))
     first, last = -(-lower // step), upper // step
     if last < first:
-        step, first, last = (lower or Fraction(1)), int(bool(lower)), int(bool(lower))
+        # No multiple of the step lies inside: one value is left, so it is the step itself, up or down.
+        step = abs(lower) or Fraction(1)
+        first = last = (lower > 0) - (lower < 0)
     if max(abs(first), abs(last)) >= WIDEST:
         raise QueryRefused(f"{aggregate.text} has bounds too wide for its step", place=place_at(text, aggregate.place),
                            remedy="Clamp it to a narrower interval")  # fmt: skip

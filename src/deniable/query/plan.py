@@ -32,7 +32,6 @@ class Placed:
     mechanism: NoiseMechanism
     share: Fraction
     """The part of the question's budget it gets."""
-    event: Event
 
     def error(self, alpha: float) -> float:
         """The noise that is passed with probability alpha, in the measurement's own unit (ranks for quantiles)."""

@@ -130,7 +130,8 @@ class NoisyAggregate:
     argument: Expression | None
     condition: Expression | None = None
     quantile: Fraction | None = None
-    bins: int | None = None
+    population: bool = False
+    """Whether a spread is that of the rows themselves (VAR_POP), not of what they are a sample of."""
     per_group: tuple[Fraction, Fraction] | None = None
     """Bounds of one unit's sum in one group, where the question states them (contribution_bounds_per_group)."""
     text: str = field(default="", compare=False)
@@ -148,6 +149,11 @@ class Measured:
     aggregates: tuple[tuple[str, NoisyAggregate], ...]
     fields: tuple[Field, ...]
     name: str = "measured"
+
+
+def rolled(key: str) -> str:
+    """The field of a `Measured` node that is 1 where its key is rolled up, so that this is told apart from null."""
+    return f"{key}_rolled"
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,13 +196,18 @@ def facts_of(column: Column, public: bool = False) -> Facts:
     """What the policy makes public about a column."""
     kind = _KINDS[column.type]
     lower = upper = None
-    step = Fraction(1) if kind in (Kind.INTEGER, Kind.DATE, Kind.DATETIME) else None
+    step = Fraction(1) if kind in (Kind.INTEGER, Kind.DATE) else None
     if column.bounds is not None and kind.ordered:
-        lower, upper, step = to_number(column.bounds.lower), to_number(column.bounds.upper), column.bounds.step
+        lower, upper = to_number(column.bounds.lower), to_number(column.bounds.upper)
+        step = step if kind is Kind.DATE else column.bounds.step
     elif column.categories and kind.numeric:
         numbers = [to_number(value) for value in column.categories]
         lower, upper = min(numbers), max(numbers)
-    return Facts(kind, lower, upper, step, column.categories, column.nullable, public)
+    # What is not in the list, or not in the calendar, is read as null, whatever the policy says of nulls.
+    nullable = (
+        column.nullable or column.categories is not None or (kind in (Kind.DATE, Kind.DATETIME) and lower is None)
+    )
+    return Facts(kind, lower, upper, step, column.categories, column.nullable or cut, public)
 
 
 def scan(table: TableSchema, alias: str) -> Scan:

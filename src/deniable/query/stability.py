@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 
 from deniable.errors import InternalError
+from deniable.policy.schema import TableSchema
 from deniable.policy.unit import PrivacyUnit
 from deniable.query.expression import ColumnRef
 from deniable.query.relation import Join, PerUnit, Relation, Scan, Transform, Union, private, tables
@@ -27,8 +28,9 @@ def unit_fields(relation: Relation) -> frozenset[str]:
         case PerUnit(source, keys):
             known = unit_fields(source)
             return frozenset(n for n, e in keys if isinstance(e, ColumnRef) and e.name in known)
-        case Join(left, right):
-            return unit_fields(left) | unit_fields(right)
+        case Join(left, right, outer):
+            # The right side of a LEFT JOIN may be null where there is a unit all the same.
+            return unit_fields(left) if outer else unit_fields(left) | unit_fields(right)
         case Union(inputs, fields):
             everywhere = [
                 {i for i, field in enumerate(side.fields) if field.name in unit_fields(side)} for side in inputs
@@ -56,6 +58,13 @@ def unit_of(relation: Relation) -> PrivacyUnit:
 def one_unit(relation: Relation) -> bool:
     """Whether all private tables agree on what a unit is: rows, or ids."""
     return len({(table.unit or PrivacyUnit()).is_row for table in tables(relation) if not table.public}) <= 1
+
+
+def unit_kind(table: TableSchema) -> str:
+    """What kind of id the table's unit has: ids of different types are never the same person."""
+    unit = table.unit or PrivacyUnit()
+    column = table.column(unit.column) if unit.column else None
+    return "row" if unit.is_row else (column.type.value if column is not None else "text")
 
 
 def copies(relation: Relation) -> Counter[str]:

@@ -12,6 +12,7 @@ from deniable.query.relation import ExactAggregate, Measure, NoisyAggregate, Sum
 from deniable.query.sql.clauses import Clauses
 from deniable.query.sql.expressions import Scope, bind, offset, unknown
 
+POPULATION = (exp.VariancePop, exp.StddevPop)
 PLAIN: dict[type[exp.Expression], Measure] = {
     exp.Sum: Measure.SUM, exp.Avg: Measure.AVG, exp.Min: Measure.MIN, exp.Max: Measure.MAX,
     exp.Variance: Measure.VARIANCE, exp.VariancePop: Measure.VARIANCE,
@@ -40,13 +41,19 @@ def noisy(node: exp.Expression, scope: Scope, clauses: Clauses, units: frozenset
         case exp.Count():
             measure, argument = _count(inner, scope, units)
         case exp.CountIf():
-            both = bind(inner.this, scope)
-            condition, measure, argument = both, Measure.COUNT, None
+            counted = _condition(inner.this, scope)
+            condition = counted if condition is None else call("and", condition, counted)
+            measure, argument = Measure.COUNT, None
         case exp.Median():
             return NoisyAggregate(Measure.QUANTILE, _ordered(inner, inner.this, scope), condition, Fraction(1, 2),
                                   text=text, place=at)  # fmt: skip
         case exp.Quantile() | exp.ApproxQuantile():
             share = _share(inner.args["quantile"], scope)
+            return NoisyAggregate(
+                Measure.QUANTILE, _ordered(inner, inner.this, scope), condition, share, text=text, place=at
+            )
+        case exp.PercentileCont() | exp.PercentileDisc() if inner.args.get("expression") is not None:
+            share = _share(inner.args["expression"], scope)
             return NoisyAggregate(
                 Measure.QUANTILE, _ordered(inner, inner.this, scope), condition, share, text=text, place=at
             )
@@ -61,7 +68,8 @@ def noisy(node: exp.Expression, scope: Scope, clauses: Clauses, units: frozenset
             argument = _argument(inner, measure, scope)
         case _:
             raise unknown(inner, scope)
-    return NoisyAggregate(measure, argument, condition, per_group=clauses.per_group.get(at), text=text, place=at)
+    return NoisyAggregate(measure, argument, condition, population=isinstance(inner, POPULATION),
+                          per_group=clauses.per_group.get(at), text=text, place=at)  # fmt: skip
 
 
 def exact(node: exp.Expression, scope: Scope) -> tuple[ExactAggregate, Facts]:
@@ -91,8 +99,15 @@ def _exact_facts(measure: Measure, argument: Expression | None) -> Facts:
 
 def _filter(node: exp.Expression, scope: Scope) -> tuple[Expression | None, exp.Expression]:
     if isinstance(node, exp.Filter):
-        return bind(node.expression.this, scope), node.this
+        return _condition(node.expression.this, scope), node.this
     return None, node
+
+
+def _condition(node: exp.Expression, scope: Scope) -> Expression:
+    condition = bind(node, scope)
+    if condition.facts.kind not in (Kind.BOOLEAN, Kind.NULL):
+        raise scope.refusal(node, f"a condition is needed here, not {condition.facts.kind.value}")
+    return condition
 
 
 def _count(node: exp.Count, scope: Scope, units: frozenset[str]) -> tuple[Measure, Expression | None]:

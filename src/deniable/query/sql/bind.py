@@ -14,7 +14,7 @@ from sqlglot.errors import SqlglotError
 
 from deniable.errors import QueryRefused, nearest
 from deniable.policy.schema import TableSchema
-from deniable.query.expression import ColumnRef, Expression, literal
+from deniable.query.expression import ColumnRef, Expression
 from deniable.query.functions import call
 from deniable.query.intervals import Mismatch
 from deniable.query.relation import (
@@ -30,12 +30,15 @@ from deniable.query.relation import (
     measured,
     private,
     scan,
+    tables,
 )
 from deniable.query.sql import blocks
 from deniable.query.sql.aggregates import has_aggregate
 from deniable.query.sql.clauses import Clauses, cut
-from deniable.query.sql.expressions import Scope, bind, offset
-from deniable.query.stability import unit_fields
+from deniable.query.sql.expressions import Scope, bind
+from deniable.query.sql.grouping import grouped
+from deniable.query.sql.items import projections
+from deniable.query.stability import unit_fields, unit_kind
 
 ALLOWED_JOINS = ("", "INNER", "LEFT", "OUTER")
 IGNORED = {"kind", "hint", "operation_modifiers"}
@@ -101,12 +104,14 @@ def number(relation: Relation) -> Relation:
 
     def rename(node: Relation) -> Relation:
         match node:
-            case Measured():
-                return replace(node, name=names[node])
-            case PublicSelect(source):
+            case Measured(source):
+                return replace(node, name=names[node], input=rename(source))
+            case Transform(source) | PerUnit(source) | PublicSelect(source):
                 return replace(node, input=rename(source))
-            case Join(left, right) if not private(node):
+            case Join(left, right):
                 return replace(node, left=rename(left), right=rename(right))
+            case Union(sides):
+                return replace(node, inputs=tuple(rename(side) for side in sides))
             case _:
                 return node
 
@@ -151,12 +156,16 @@ def _union(node: exp.Union, context: Context) -> Relation:
             node, "ORDER BY and LIMIT of private rows are not allowed", remedy="Use them on the noisy numbers"
         )
     sides = (query(node.this, context), query(node.expression, context))
-    if not all(private(side) for side in sides):
-        raise scope.refusal(node, "UNION ALL joins private rows with private rows only")
+    if private(sides[0]) is not private(sides[1]):
+        raise scope.refusal(node, "UNION ALL takes private rows with private rows, or public with public",
+                            remedy="Aggregate the private side first")  # fmt: skip
     shapes = [[fact.facts.kind for fact in side.fields] for side in sides]
     if shapes[0] != shapes[1]:
         raise scope.refusal(node, "the two sides of UNION ALL differ in columns or types")
-    return blocks.union((sides[0], sides[1]))
+    union = blocks.union((sides[0], sides[1]))
+    if private(union) and len({unit_kind(table) for table in tables(union) if not table.public}) > 1:
+        raise scope.refusal(node, "the sides of UNION ALL protect different units, or ids of different types")
+    return union
 
 
 def select(node: exp.Select, context: Context) -> Relation:
@@ -171,12 +180,12 @@ def select(node: exp.Select, context: Context) -> Relation:
         if has_aggregate(where):
             raise context.scope(source.fields).refusal(where, "WHERE cannot use aggregates", remedy="Use HAVING")
         source = _filtered(source, bind(where.this, context.scope(source.fields)), where, context)
-    grouped = node.args.get("group") is not None or any(has_aggregate(item) for item in node.expressions)
+    aggregates = node.args.get("group") is not None or any(has_aggregate(item) for item in node.expressions)
     if not private(source):
-        return blocks.public_block(node, source, context.clauses, grouped)
-    if not grouped:
+        return blocks.public_block(node, source, context.clauses, aggregates)
+    if not aggregates:
         return _projected(node, source, context)
-    block = blocks.grouped(node, source, context.clauses)
+    block = grouped(node, source, context.clauses)
     if any(isinstance(key, ColumnRef) and key.name in unit_fields(source) for _, key in block.keys):
         return blocks.per_unit(node, block, context.clauses)
     return blocks.noisy_block(node, block, context.clauses)
@@ -202,9 +211,9 @@ def _projected(node: exp.Select, source: Relation, context: Context) -> Relation
         raise scope.refusal(
             node, "DISTINCT of private rows is not allowed", remedy="GROUP BY the unit and these columns"
         )
-    projections = blocks.projections(node, scope)
-    fields = tuple(Field(name, expression.facts) for name, expression in projections)
-    return Transform(source, projections, None, fields)
+    items = projections(node, scope)
+    fields = tuple(Field(name, expression.facts) for name, expression in items)
+    return Transform(source, items, None, fields)
 
 
 def _from(node: exp.Select, context: Context) -> Relation:
@@ -305,6 +314,3 @@ def _sides(node: exp.EQ, left: Scope, right: Scope) -> tuple[Expression, Express
     except Mismatch as mismatch:
         raise left.refusal(node, f"the join condition {mismatch}") from None
     return pair
-
-
-__all__ = ["Context", "PerUnit", "Union", "literal", "number", "offset", "query", "statement"]

@@ -1,17 +1,13 @@
-"""The SELECT blocks: row-wise, per unit, noisy, and public; and the small relations between them."""
+"""The SELECT blocks: per unit, noisy, and public; and the small relations between them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import replace
 from fractions import Fraction
-from itertools import combinations, product
 
 from sqlglot import expressions as exp
 
-from deniable.errors import QueryRefused
-from deniable.query.expression import ColumnRef, Expression, Facts, Kind, Literal, literal
-from deniable.query.functions import call
+from deniable.query.expression import ColumnRef, Expression, Facts, Kind
 from deniable.query.intervals import union as common_facts
 from deniable.query.relation import (
     ExactAggregate,
@@ -26,27 +22,15 @@ from deniable.query.relation import (
     Transform,
     Union,
     private,
+    rolled,
 )
-from deniable.query.sql.aggregates import exact, has_aggregate, is_aggregate, noisy
+from deniable.query.sql.aggregates import exact, noisy
 from deniable.query.sql.clauses import Clauses
-from deniable.query.sql.expressions import Scope, bind
+from deniable.query.sql.expressions import Scope
+from deniable.query.sql.grouping import Grouped, Projections, grouped
+from deniable.query.sql.histogram import expanded
+from deniable.query.sql.items import limits, ordering, over, projections
 from deniable.query.stability import unit_fields
-
-Projections = tuple[tuple[str, Expression], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Grouped:
-    """A GROUP BY over a source: its key expressions, and which of them each grouping set uses."""
-
-    source: Relation
-    keys: Projections
-    sets: tuple[tuple[int, ...], ...]
-
-
-def identity(relation: Relation) -> Projections:
-    """Every field as it is."""
-    return tuple((field.name, ColumnRef(field.name, field.facts)) for field in relation.fields)
 
 
 def renamed(relation: Relation, alias: str) -> Relation:
@@ -65,7 +49,10 @@ def join(
     left: Relation, right: Relation, outer: bool, on: tuple[tuple[Expression, Expression], ...], by_unit: bool
 ) -> Join:
     """The join of two relations, with the fields of both."""
-    return Join(left, right, outer, on, by_unit, left.fields + right.fields)
+    matched = right.fields
+    if outer:
+        matched = tuple(Field(field.name, replace(field.facts, nullable=True)) for field in right.fields)
+    return Join(left, right, outer, on, by_unit, left.fields + matched)
 
 
 def union(sides: tuple[Relation, Relation]) -> Union:
@@ -74,106 +61,6 @@ def union(sides: tuple[Relation, Relation]) -> Union:
         Field(a.name, common_facts((a.facts, b.facts))) for a, b in zip(sides[0].fields, sides[1].fields, strict=True)
     )
     return Union(sides, merged)
-
-
-def projections(node: exp.Select, scope: Scope) -> Projections:
-    """The items of a row-wise SELECT, `*` included, each under a name of its own."""
-    items: list[tuple[str, Expression]] = []
-    for item in node.expressions:
-        if isinstance(item, exp.Star) or (isinstance(item, exp.Column) and isinstance(item.this, exp.Star)):
-            items += [(field.name.split(".", 1)[-1], ColumnRef(field.name, field.facts)) for field in scope.fields]
-        else:
-            items.append((named(item), bind(item.unalias(), scope)))
-    return unique(items)
-
-
-def named(item: exp.Expression) -> str:
-    """The column name of a SELECT item: its alias, its column, or its function."""
-    inner = item.unalias()
-    found = item.alias or (inner.name if isinstance(inner, exp.Column) else "")
-    if not found and is_aggregate(inner):
-        core = inner.this if isinstance(inner, exp.Filter) else inner
-        core = core.this if isinstance(core, exp.WithinGroup) else core
-        found = core.name if isinstance(core, exp.Anonymous) else core.sql_name()
-    return (found or inner.key).lower()
-
-
-def unique(items: list[tuple[str, Expression]]) -> Projections:
-    """The same items, with a number after a name that is already taken."""
-    taken: set[str] = set()
-    result = []
-    for name, expression in items:
-        candidate, n = name, 2
-        while candidate in taken:
-            candidate, n = f"{name}_{n}", n + 1
-        taken.add(candidate)
-        result.append((candidate, expression))
-    return tuple(result)
-
-
-def grouped(node: exp.Select, source: Relation, clauses: Clauses) -> Grouped:
-    """The keys and grouping sets of a SELECT; names of SELECT items and ordinals may stand for expressions."""
-    scope = Scope(clauses.text, source.fields)
-    group = node.args.get("group")
-    if group is None:
-        return Grouped(source, (), ((),))
-    if group.args.get("all") or group.args.get("totals"):
-        raise scope.refusal(group, "GROUP BY ALL is not allowed", remedy="Name the columns")
-    keys: list[Expression] = []
-
-    def key(part: exp.Expression) -> int:
-        expression = bind(_meant(part, node, scope), scope)
-        if expression not in keys:
-            keys.append(expression)
-        return keys.index(expression)
-
-    choices = [_choices(part, key) for part in _elements(group)]
-    sets = tuple(tuple(dict.fromkeys(i for part in parts for i in part)) for parts in product(*choices))
-    if len(sets) > 64:
-        raise scope.refusal(group, "there are more than 64 grouping sets")
-    return Grouped(
-        source, tuple((f"k{i}", expression) for i, expression in enumerate(keys)), tuple(dict.fromkeys(sets))
-    )
-
-
-def _elements(group: exp.Expression) -> list[exp.Expression]:
-    extra = [part for name in ("grouping_sets", "rollup", "cube") for part in group.args.get(name) or []]
-    return [*group.expressions, *extra]
-
-
-def _choices(part: exp.Expression, key: Callable[[exp.Expression], int]) -> list[tuple[int, ...]]:
-    """The alternative sets one element of GROUP BY stands for."""
-
-    def several(node: exp.Expression) -> tuple[int, ...]:
-        if isinstance(node, exp.Tuple):
-            return tuple(key(each) for each in node.expressions)
-        if isinstance(node, exp.Paren):
-            return several(node.this)
-        return (key(node),)
-
-    if isinstance(part, exp.GroupingSets):
-        return [several(each) for each in part.expressions]
-    if isinstance(part, exp.Rollup | exp.Cube):
-        steps = [several(each) for each in part.expressions]
-        if isinstance(part, exp.Rollup):
-            return [tuple(i for step in steps[:n] for i in step) for n in range(len(steps), -1, -1)]
-        subsets = [chosen for n in range(len(steps), -1, -1) for chosen in combinations(steps, n)]
-        return [tuple(i for step in chosen for i in step) for chosen in subsets]
-    return [several(part)]
-
-
-def _meant(part: exp.Expression, node: exp.Select, scope: Scope) -> exp.Expression:
-    if isinstance(part, exp.Literal) and not part.is_string:
-        place = int(part.this) - 1 if str(part.this).isdigit() else -1
-        if not 0 <= place < len(node.expressions):
-            raise scope.refusal(part, "GROUP BY names a SELECT item that is not there")
-        return node.expressions[place].unalias()
-    if isinstance(part, exp.Column) and not part.table:
-        fields = {field.name.lower().split(".", 1)[-1] for field in scope.fields}
-        for item in node.expressions:
-            if item.alias.lower() == part.name.lower() and part.name.lower() not in fields:
-                return item.unalias()
-    return part
 
 
 def per_unit(node: exp.Select, block: Grouped, clauses: Clauses) -> Relation:
@@ -198,7 +85,7 @@ def per_unit(node: exp.Select, block: Grouped, clauses: Clauses) -> Relation:
             facts[name] = known
         return ColumnRef(name, facts[name])
 
-    items, having, _ = _over(node, block, keys, register, clauses)
+    items, having, _ = over(node, block, keys, register, clauses)
     fields = tuple(Field(name, known) for name, known in facts.items())
     inner = PerUnit(block.source, block.keys, tuple(found), fields)
     return Transform(inner, items, having, tuple(Field(name, e.facts) for name, e in items))
@@ -208,7 +95,7 @@ def noisy_block(node: exp.Select, block: Grouped, clauses: Clauses) -> Relation:
     """GROUP BY over people: noisy aggregates, and public post-processing above them."""
     scope = Scope(clauses.text, block.source.fields)
     units = unit_fields(block.source)
-    block, node = _histogram(node, block, scope)
+    block, node = expanded(node, block, scope)
     keys = {expression: name for name, expression in block.keys}
     found: list[tuple[str, NoisyAggregate]] = []
     facts: dict[str, Facts] = {
@@ -224,10 +111,11 @@ def noisy_block(node: exp.Select, block: Grouped, clauses: Clauses) -> Relation:
             facts[name] = _noisy_facts(aggregate)
         return ColumnRef(name, facts[name])
 
-    items, having, order = _over(node, block, keys, register, clauses)
+    items, having, order = over(node, block, keys, register, clauses)
+    facts |= {rolled(name): Facts(Kind.INTEGER, nullable=False, public=True) for name, _ in block.keys}
     fields = tuple(Field(name, known) for name, known in facts.items())
     inner = Measured(block.source, block.keys, block.sets, tuple(found), fields)
-    limit, offset = _limits(node, scope)
+    limit, offset = limits(node, scope)
     rest = {"order": order, "limit": limit, "offset": offset, "distinct": bool(node.args.get("distinct"))}
     return PublicSelect(inner, items, having, _fields(items), **rest)  # type: ignore[arg-type]
 
@@ -240,167 +128,14 @@ def _noisy_facts(aggregate: NoisyAggregate) -> Facts:
     return Facts(kind, public=True)
 
 
-def _histogram(node: exp.Select, block: Grouped, scope: Scope) -> tuple[Grouped, exp.Select]:
-    """HISTOGRAM(x, bins) is a group key (the bin) and a count; the bin's ends are public arithmetic."""
-    spots = [i for i, item in enumerate(node.expressions) if _is_histogram(item.unalias())]
-    if not spots:
-        return block, node
-    item = node.expressions[spots[0]]
-    inner = item.unalias()
-    if len(spots) > 1 or len(block.sets) > 1:
-        raise scope.refusal(inner, "one HISTOGRAM at a time, without grouping sets")
-    name = item.alias or "histogram"
-    argument, bins = _bins(inner, scope)
-    low, high = argument.facts.lower, argument.facts.upper
-    assert low is not None
-    assert high is not None
-    width = (high - low) / bins or Fraction(1)
-    raw = call("floor", call("divide", call("subtract", argument, literal(low)), literal(width)))
-    key = call("clamp", raw, literal(0), literal(bins - 1))
-    keys = (*block.keys, (f"k{len(block.keys)}", key))
-    marker = exp.Placeholder(this=f"bin:{keys[-1][0]}")
-    start = exp.Mul(this=marker, expression=_literal(width))
-    ends = [
-        exp.alias_(exp.Add(this=start.copy(), expression=_literal(low)), f"{name}_from"),
-        exp.alias_(exp.Add(this=start.copy(), expression=_literal(low + width)), f"{name}_to"),
-        exp.alias_(exp.Count(this=exp.Star()), name),
-    ]
-    changed = node.copy()
-    changed.set("expressions", [*changed.expressions[: spots[0]], *ends, *changed.expressions[spots[0] + 1 :]])
-    if changed.args.get("order") is None:
-        changed.set("order", exp.Order(expressions=[exp.Ordered(this=marker.copy())]))
-    return Grouped(block.source, keys, (tuple(range(len(keys))),)), changed
-
-
-def _literal(number: Fraction) -> exp.Expression:
-    return exp.Placeholder(this=f"number:{number}")
-
-
-def _is_histogram(node: exp.Expression) -> bool:
-    return isinstance(node, exp.Anonymous) and node.name.upper() == "HISTOGRAM"
-
-
-def _bins(node: exp.Expression, scope: Scope) -> tuple[Expression, int]:
-    if not 1 <= len(node.expressions) <= 2:
-        raise scope.refusal(node, "HISTOGRAM takes a column and a number of bins", expected="HISTOGRAM(age, 10)")
-    argument = bind(node.expressions[0], scope)
-    bins = bind(node.expressions[1], scope) if len(node.expressions) == 2 else literal(10)
-    count = bins.value if isinstance(bins, Literal) else None
-    if not isinstance(count, int) or isinstance(count, bool) or not 1 <= count <= 10_000:
-        raise scope.refusal(node, "HISTOGRAM takes a literal number of bins between 1 and 10,000")
-    if not argument.facts.bounded or not argument.facts.kind.numeric:
-        raise scope.refusal(
-            node,
-            "HISTOGRAM takes a number with public bounds",
-            remedy="Declare bounds in the policy, or write HISTOGRAM(CLAMP(x, 0, 100), 10)",
-        )
-    return argument, count
-
-
-def _over(
-    node: exp.Select,
-    block: Grouped,
-    keys: dict[Expression, str],
-    register: Callable[[exp.Expression], ColumnRef],
-    clauses: Clauses,
-) -> tuple[Projections, Expression | None, tuple[tuple[Expression, bool], ...]]:
-    """Bind SELECT items, HAVING and ORDER BY over keys and aggregates instead of rows."""
-    below = Scope(clauses.text, block.source.fields)
-    aliases: dict[str, Expression] = {}
-
-    def special(part: exp.Expression) -> Expression | None:
-        if isinstance(part, exp.Placeholder):
-            return _placed(str(part.this), keys)
-        if is_aggregate(part):
-            return register(part)
-        if isinstance(part, exp.Column) and not part.table and part.name.lower() in aliases:
-            return aliases[part.name.lower()]
-        if has_aggregate(part) or any(isinstance(each, exp.Placeholder) for each in part.walk()):
-            return None
-        try:
-            expression = bind(part, below)
-        except QueryRefused:
-            if isinstance(part, exp.Column):
-                raise
-            return None
-        if expression in keys:
-            return ColumnRef(keys[expression], Facts(expression.facts.kind, public=True))
-        if isinstance(part, exp.Column):
-            raise below.refusal(part, f"the column '{part.name}' is neither in GROUP BY nor inside an aggregate")
-        return None
-
-    scope = Scope(clauses.text, (), special)
-    items = unique([(named(item), bind(item.unalias(), scope)) for item in _expanded(node)])
-    aliases.update({name: expression for name, expression in items if name not in _source_names(block)})
-    having = node.args.get("having")
-    condition = bind(having.this, scope) if having is not None else None
-    return items, condition, _order(node, scope, items)
-
-
-def _placed(mark: str, keys: dict[Expression, str]) -> Expression:
-    kind, text = mark.split(":", 1)
-    if kind == "number":
-        return literal(Fraction(text))
-    expression = next(e for e, name in keys.items() if name == text)
-    return ColumnRef(text, expression.facts)
-
-
-def _source_names(block: Grouped) -> set[str]:
-    return {field.name.lower().split(".", 1)[-1] for field in block.source.fields}
-
-
-def _expanded(node: exp.Select) -> list[exp.Expression]:
-    """SELECT items, with QUANTILE(x, [0.1, 0.5]) written out as one item for each share."""
-    items: list[exp.Expression] = []
-    for item in node.expressions:
-        inner = item.unalias()
-        shares = inner.args.get("quantile") if isinstance(inner, exp.Quantile) else None
-        if not isinstance(shares, exp.Array):
-            items.append(item)
-            continue
-        for share in shares.expressions:
-            one = inner.copy()
-            one.set("quantile", share.copy())
-            items.append(exp.alias_(one, f"{item.alias or 'quantile'}_{share.name.replace('.', '_')}"))
-    return items
-
-
-def _order(node: exp.Select, scope: Scope, items: Projections) -> tuple[tuple[Expression, bool], ...]:
-    order = node.args.get("order")
-    found = []
-    for part in order.expressions if order is not None else []:
-        inner = part.this
-        if isinstance(inner, exp.Literal) and str(inner.this).isdigit() and 1 <= int(inner.this) <= len(items):
-            expression = items[int(inner.this) - 1][1]
-        elif isinstance(inner, exp.Column) and not inner.table and inner.name.lower() in dict(items):
-            expression = dict(items)[inner.name.lower()]
-        else:
-            expression = bind(inner, scope)
-        found.append((expression, bool(part.args.get("desc"))))
-    return tuple(found)
-
-
-def _limits(node: exp.Select, scope: Scope) -> tuple[int | None, int]:
-    def count(name: str) -> int | None:
-        clause = node.args.get(name)
-        if clause is None:
-            return None
-        bound = bind(clause.expression, Scope(scope.text, ()))
-        if not isinstance(bound, Literal) or not isinstance(bound.value, int) or bound.value < 0:
-            raise scope.refusal(clause, f"{name.upper()} takes a whole number")
-        return bound.value
-
-    return count("limit"), count("offset") or 0
-
-
 def public_block(node: exp.Select, source: Relation, clauses: Clauses, is_grouped: bool) -> PublicSelect:
     """An ordinary SELECT over public rows."""
     scope = Scope(clauses.text, source.fields)
-    limit, offset = _limits(node, scope)
+    limit, offset = limits(node, scope)
     rest = {"limit": limit, "offset": offset, "distinct": bool(node.args.get("distinct"))}
     if not is_grouped:
         items = projections(node, scope)
-        order = _order(node, scope, items)
+        order = ordering(node, scope, items)
         return PublicSelect(source, items, None, _fields(items), order=order, **rest)  # type: ignore[arg-type]
     block = grouped(node, source, clauses)
     if len(block.sets) > 1:
@@ -415,13 +150,9 @@ def public_block(node: exp.Select, source: Relation, clauses: Clauses, is_groupe
             found.append((name, aggregate))
         return ColumnRef(name, known)
 
-    items, having, order = _over(node, block, keys, register, clauses)
+    items, having, order = over(node, block, keys, register, clauses)
     return PublicSelect(source, items, having, _fields(items), block.keys, tuple(found), True, order, **rest)  # type: ignore[arg-type]
 
 
 def _fields(items: Projections) -> tuple[Field, ...]:
     return tuple(Field(name, expression.facts) for name, expression in items)
-
-
-__all__ = ["Grouped", "grouped", "identity", "join", "named", "noisy_block", "per_unit", "projections",
-           "public_block", "renamed", "union", "unique"]  # fmt: skip

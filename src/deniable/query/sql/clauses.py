@@ -168,14 +168,21 @@ def _pairs(text: str, tokens: list[Token]) -> dict[str, str]:
                          expected="Known are " + ", ".join(OPTIONS), remedy=nearest(name, OPTIONS))  # fmt: skip
         if name in found or i + 2 >= len(tokens) or tokens[i + 1].text != "=":
             raise refuse(text, tokens[i].start, f"the option '{name}' is written twice or has no value")
-        value = tokens[i + 2].text
-        found[name] = value
-        i += 3
+        found[name], i = _value(tokens, i + 2)
         if i < len(tokens):
             if tokens[i].text != ",":
                 raise refuse(text, tokens[i].start, "a comma is missing between two options")
             i += 1
     return found
+
+
+def _value(tokens: list[Token], start: int) -> tuple[str, int]:
+    """One word, a signed number, or a bracketed list with its brackets taken off; and where it ends."""
+    if tokens[start].token_type is TokenType.L_PAREN and (end := _closing(tokens, start)) > 0:
+        return "".join(token.text for token in tokens[start + 1 : end]), end + 1
+    if tokens[start].text == "-" and start + 1 < len(tokens):
+        return "-" + tokens[start + 1].text, start + 2
+    return tokens[start].text, start + 1
 
 
 def _per_group(text: str, tokens: list[Token]) -> tuple[str, dict[int, tuple[Fraction, Fraction]]]:

@@ -10,14 +10,18 @@ the salt alone, so adding or removing another unit changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from deniable.query.expression import Expression, Kind
+from deniable.query.expression import ColumnRef, Expression, Kind
 from deniable.query.keys import FromTable, Keys, Listed, PrivateKeys, PublicKeys
 from deniable.query.measure import Distinct, Measurement, Ordered, Rows, Total, Units
-from deniable.query.relation import Measured
-from deniable.query.sql.render import UNIT, expression, quoted, relation, value
+from deniable.query.relation import Join, Measured, Relation, Scan, Transform
+from deniable.query.sql.render import UNIT, expression, key, quoted, relation, value
+
+if TYPE_CHECKING:
+    from deniable.query.plan import Placed
 
 LARGEST = 2**62
 """Sums are clamped here, which moves no two of them further apart, so that they fit 64 bits."""
@@ -41,10 +45,14 @@ def key_names(places: tuple[int, ...]) -> list[str]:
     return [f"k{place}" for place in places]
 
 
-def whole(measurement: Total | Ordered) -> str:
-    """A row's value in whole steps, inside its bounds; null stays null. Nothing in it can fail."""
-    text = expression(measurement.argument)
-    facts = measurement.argument.facts
+def whole(measurement: Total | Ordered, source: Relation) -> str:
+    """A row's value in whole steps, inside its bounds; null stays null, NaN is null. Nothing in it can fail.
+
+    Public facts are promises about exact arithmetic, and the engine's runs in DOUBLE: so what is measured is clamped
+    here once more, unless it is a column just as it was clamped where it is read.
+    """
+    argument = measurement.argument
+    text, facts = expression(argument), argument.facts
     if facts.kind is Kind.DATE:
         text = f"date_diff('day', DATE '1970-01-01', {text})"
     elif facts.kind is Kind.DATETIME:
@@ -52,15 +60,31 @@ def whole(measurement: Total | Ordered) -> str:
     inside = facts.lower is not None and facts.upper is not None and (
         measurement.lower * measurement.step <= facts.lower and facts.upper <= measurement.upper * measurement.step
     )  # fmt: skip
-    if measurement.step == 1 and facts.kind in (Kind.INTEGER, Kind.DATE) and inside:
+    if measurement.step == 1 and facts.kind in (Kind.INTEGER, Kind.DATE) and inside and as_read(argument, source):
         return f"CAST({text} AS BIGINT)"
-    steps = text if measurement.step == 1 else f"round(CAST({text} AS DOUBLE) / {float(measurement.step)!r})"
+    number = f"NULLIF(CAST({text} AS DOUBLE), CAST('NaN' AS DOUBLE))"
+    steps = number if measurement.step == 1 else f"round({number} / {float(measurement.step)!r})"
     low, high = f"CAST({measurement.lower} AS DOUBLE)", f"CAST({measurement.upper} AS DOUBLE)"
-    clamp = f"CAST(greatest({low}, least({high}, {steps})) AS BIGINT)"
-    return f"(CASE WHEN ({text}) IS NULL OR isnan(CAST({text} AS DOUBLE)) THEN NULL ELSE {clamp} END)"
+    return f"(CASE WHEN {number} IS NOT NULL THEN CAST(greatest({low}, least({high}, {steps})) AS BIGINT) END)"
 
 
-def row_value(measurement: Measurement) -> str:
+def as_read(argument: Expression, source: Relation) -> bool:
+    """Whether an expression is a column of a table, unchanged on its way since it was clamped."""
+    if not isinstance(argument, ColumnRef):
+        return False
+    match source:
+        case Scan():
+            return True
+        case Transform(below, projections):
+            return as_read(dict(projections)[argument.name], below)
+        case Join(left, right):
+            found = next((side for side in (left, right) if argument.name in {f.name for f in side.fields}), left)
+            return as_read(argument, found)
+        case _:
+            return False
+
+
+def row_value(measurement: Measurement, source: Relation) -> str:
     """What one row gives to a measurement: a whole number, or null when it gives nothing."""
     match measurement:
         case Rows(argument, condition):
@@ -68,13 +92,13 @@ def row_value(measurement: Measurement) -> str:
         case Units(condition):
             return _when("1", condition, None)
         case Total(center=center, squared=squared, condition=condition):
-            text = whole(measurement)
+            text = whole(measurement, source)
             shifted = f"({text} - {center})" if center else text
             return _when(f"({shifted} * {shifted})" if squared else shifted, condition, None)
         case Distinct(argument, condition):
             return _when(expression(argument), condition, argument)
         case Ordered(condition=condition):
-            return _when(whole(measurement), condition, None)
+            return _when(whole(measurement, source), condition, None)
 
 
 def _when(text: str, condition: Expression | None, argument: Expression | None) -> str:
@@ -89,7 +113,7 @@ def additive(
     """Counts and sums of all groups of one grouping set, one column for each measurement."""
     names = key_names(places)
     if limits.by_row:
-        columns = [f"{_over_rows(m)} AS {name}" for name, m in wanted.items()]
+        columns = [f"{_over_rows(m, node.input)} AS {name}" for name, m in wanted.items()]
         source = f"({relation(node.input)}) AS t{_known(node, places, keys)}"
         inner = f"SELECT {', '.join([*_keys(node, places), *columns])} FROM {source}"
         return _presented(inner + _grouping(names), names, list(wanted), keys)
@@ -102,6 +126,14 @@ def additive(
     totals = [f"{_over_units(name, m, limits)} AS {name}" for name, m in wanted.items()]
     inner = f"SELECT {', '.join([*names, *totals])} FROM ({units}) AS u{_grouping(names)}"
     return _presented(inner, names, list(wanted), keys)
+
+
+def additive_parts(placed: Iterable[Placed], threshold: bool) -> dict[str, Measurement]:
+    """The measurements of a step that are counts and sums, by column; with a threshold the units are counted too."""
+    wanted: dict[str, Measurement] = {
+        p.column: p.measurement for p in placed if not isinstance(p.measurement, Ordered | Distinct)
+    }
+    return {**wanted, "units": Units(None)} if threshold else wanted
 
 
 def valued(
@@ -124,7 +156,7 @@ def valued(
 
 
 def _keys(node: Measured, places: tuple[int, ...]) -> list[str]:
-    return [f"{expression(node.keys[place][1])} AS k{place}" for place in places]
+    return [f"{key(node.keys[place][1])} AS k{place}" for place in places]
 
 
 def _grouping(names: list[str]) -> str:
@@ -143,7 +175,7 @@ def _chosen(
     """The bounded rows: unit, keys, and each measurement's value, of the groups that the unit keeps."""
     names = key_names(places)
     carried = [] if limits.by_row else [UNIT]
-    columns = [*carried, *_keys(node, places), *(f"{row_value(m)} AS {name}" for name, m in wanted.items())]
+    columns = [*carried, *_keys(node, places), *(f"{row_value(m, node.input)} AS {name}" for name, m in wanted.items())]
     select = "SELECT DISTINCT" if distinct and not limits.by_row else "SELECT"
     text = f"{select} {', '.join(columns)} FROM ({relation(node.input)}) AS t"
     text += _known(node, places, keys, [] if limits.by_row else [f"{UNIT} IS NOT NULL"])
@@ -159,16 +191,16 @@ def _known(node: Measured, places: tuple[int, ...], keys: Keys, tests: list[str]
     """Rows whose public key is missing belong to no group, and must not use up a unit's groups."""
     found = list(tests or [])
     if isinstance(keys, PublicKeys):
-        found += [f"({expression(node.keys[place][1])}) IS NOT NULL" for place in places]
+        found += [f"({key(node.keys[place][1])}) IS NOT NULL" for place in places]
     return f" WHERE {' AND '.join(found)}" if found else ""
 
 
-def _over_rows(measurement: Measurement) -> str:
+def _over_rows(measurement: Measurement, source: Relation) -> str:
     match measurement:
         case Rows() | Units():
-            return f"count({row_value(measurement)})"
+            return f"count({row_value(measurement, source)})"
         case _:
-            return _fitting(f"sum({row_value(measurement)})")
+            return _fitting(f"sum({row_value(measurement, source)})")
 
 
 def _fitting(total: str) -> str:
@@ -246,6 +278,12 @@ def _presented(inner: str, names: list[str], columns: list[str], keys: Keys) -> 
     return f"SELECT {shown}{listed} FROM ({every_key(keys)}) AS k LEFT JOIN ({inner}) AS a ON {on} ORDER BY {shown}"
 
 
+def keys_alone(keys: PublicKeys, places: tuple[int, ...]) -> str:
+    """All public keys in the order in which `additive` gives them, without a look at private rows."""
+    shown = ", ".join(key_names(places))
+    return f"SELECT {shown} FROM ({every_key(keys)}) AS k ORDER BY {shown}"
+
+
 def every_key(keys: PublicKeys) -> str:
     """All public keys as a relation with columns k0, k1, ..."""
     parts = []
@@ -255,11 +293,12 @@ def every_key(keys: PublicKeys) -> str:
                 listed = ", ".join(value(v) for v in values)
                 parts.append(f"(SELECT unnest([{listed}]) AS k{place}) AS p{i}")
             case FromTable(places, table, expressions):
-                columns = ", ".join(f"{expression(e)} AS k{p}" for p, e in zip(places, expressions, strict=True))
-                present = " AND ".join(f"({expression(e)}) IS NOT NULL" for e in expressions)
+                columns = ", ".join(f"{key(e)} AS k{p}" for p, e in zip(places, expressions, strict=True))
+                present = " AND ".join(f"({key(e)}) IS NOT NULL" for e in expressions)
                 parts.append(f"(SELECT DISTINCT {columns} FROM ({relation(table)}) AS t WHERE {present}) AS p{i}")
     where = f" WHERE {' AND '.join(expression(test) for test in keys.restriction)}" if keys.restriction else ""
-    return f"SELECT * FROM {' CROSS JOIN '.join(parts)}{where}"
+    # Two listed values may be one in the engine's type; a key that appeared twice would be paid for once only.
+    return f"SELECT DISTINCT * FROM {' CROSS JOIN '.join(parts)}{where}"
 
 
 __all__ = ["Limits", "additive", "every_key", "key_names", "quoted", "row_value", "valued"]

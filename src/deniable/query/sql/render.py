@@ -13,7 +13,17 @@ from datetime import date, datetime
 from fractions import Fraction
 
 from deniable.errors import InternalError
-from deniable.query.expression import Call, ColumnRef, Expression, Facts, Kind, Literal, Value, from_number
+from deniable.query.expression import (
+    Call,
+    ColumnRef,
+    Expression,
+    Facts,
+    Kind,
+    Literal,
+    Value,
+    calendar_range,
+    from_number,
+)
 from deniable.query.functions import FUNCTIONS
 from deniable.query.relation import (
     ExactAggregate,
@@ -70,19 +80,22 @@ def value(value: Value) -> str:
             raise InternalError(f"a {type(value).__name__} cannot be written as SQL")
 
 
-def expression(tree: Expression) -> str:
-    """One expression over the fields of the relation below it."""
+def expression(tree: Expression, side: str = "") -> str:
+    """One expression over the fields of the relation below it; `side` names that relation where there are two."""
     match tree:
         case ColumnRef(name):
-            return quoted(name)
+            return side + quoted(name)
         case Literal(held):
             return value(held)
         case Call("case", arguments):
-            return _case([expression(argument) for argument in arguments])
+            return _case([expression(argument, side) for argument in arguments])
         case Call(name, arguments):
-            if name in ("add", "subtract") and Kind.DATE in (arguments[0].facts.kind, tree.facts.kind):
-                return _dates(name, arguments)
-            written = [expression(argument) for argument in arguments]
+            written = [expression(argument, side) for argument in arguments]
+            if name in ("add", "subtract") and arguments[0].facts.kind is Kind.DATE:
+                return _dates(name, arguments, written)
+            if name == "cast_text" and arguments[0].facts.kind is Kind.INTEGER:
+                # Arithmetic ran in DOUBLE, where 5 would be written 5.0.
+                written = [f"TRY_CAST({written[0]} AS BIGINT)"]
             return _SLOT.sub(lambda match: _fill(match, written), FUNCTIONS[name].template)
 
 
@@ -104,20 +117,46 @@ def _case(parts: list[str]) -> str:
     return f"(CASE {branches} ELSE {parts[-1]} END)"
 
 
-def _dates(name: str, arguments: tuple[Expression, ...]) -> str:
-    left, right = (expression(argument) for argument in arguments)
+def _dates(name: str, arguments: tuple[Expression, ...], written: list[str]) -> str:
+    left, right = written
     if arguments[1].facts.kind is Kind.DATE:
         return f"date_diff('day', {right}, {left})"
-    sign = "+" if name == "add" else "-"
-    return f"({left} {sign} TRY_CAST({right} AS INTEGER))"
+    # A small number of days cannot lead out of what DATE and TIMESTAMP hold, however many moves follow each other.
+    return f"({left} {'+' if name == 'add' else '-'} TRY_CAST({right} AS SMALLINT))"
+
+
+def key(tree: Expression) -> str:
+    """A group key in one type and one spelling for equal values, so that it meets the listed public keys."""
+    text, facts = expression(tree), tree.facts
+    match facts.kind:
+        case Kind.INTEGER | Kind.DECIMAL if facts.domain is None and facts.step not in (None, 1) and facts.bounded:
+            assert facts.step is not None
+            whole, parts = facts.step.numerator, facts.step.denominator
+            exactly = f"(round(CAST({text} AS DOUBLE) * {parts}.0 / {whole}) * {whole} / {parts}.0)"
+            return f"TRY_CAST({exactly} AS {TYPES[facts.kind]})"
+        case Kind.INTEGER:
+            return f"TRY_CAST({text} AS BIGINT)"
+        case Kind.DECIMAL:
+            return f"NULLIF(CAST({text} AS DOUBLE), CAST('NaN' AS DOUBLE))"
+        case Kind.DATE | Kind.DATETIME if not isinstance(tree, ColumnRef):
+            return _in_calendar(text, facts.kind)
+        case _:
+            return text
+
+
+def _in_calendar(text: str, kind: Kind) -> str:
+    first, last = (value(from_number(kind, end)) for end in calendar_range(kind))
+    return f"(CASE WHEN {text} BETWEEN {first} AND {last} THEN {text} END)"
 
 
 def clamped(text: str, facts: Facts) -> str:
     """A column as its declaration promises it: inside its bounds, or one of its categories, or null."""
+    if facts.kind is Kind.DATETIME:
+        text = f"TRY_CAST({text} AS TIMESTAMP)"
     if facts.domain is not None:
         return f"(CASE WHEN {text} IN ({', '.join(value(v) for v in facts.domain)}) THEN {text} END)"
     if facts.lower is None or facts.upper is None:
-        return text
+        return _in_calendar(text, facts.kind) if facts.kind in (Kind.DATE, Kind.DATETIME) else text
     low, high = value(from_number(facts.kind, facts.lower)), value(from_number(facts.kind, facts.upper))
     return f"(CASE WHEN {text} IS NULL THEN NULL ELSE greatest({low}, least({high}, {text})) END)"
 
@@ -179,7 +218,7 @@ def _join(tree: Join) -> str:
     columns = [f"l.{quoted(field.name)}" for field in tree.left.fields]
     columns += [f"r.{quoted(field.name)}" for field in tree.right.fields]
     columns += [f"l.{unit}" for unit in _carried(tree.left)]
-    pairs = [f"({qualified(a, 'l')} = {qualified(b, 'r')})" for a, b in tree.on]
+    pairs = [f"({expression(a, 'l.')} = {expression(b, 'r.')})" for a, b in tree.on]
     if tree.by_unit:
         pairs.append(f"(l.{UNIT} = r.{UNIT})")
     right = relation(tree.right)
@@ -192,19 +231,6 @@ def _join(tree: Join) -> str:
     return (
         f"SELECT {', '.join(columns)} FROM ({relation(tree.left)}) AS l {kind} ({right}) AS r ON {' AND '.join(pairs)}"
     )
-
-
-def qualified(tree: Expression, alias: str) -> str:
-    """An expression whose fields are read from one side of a join."""
-    if isinstance(tree, ColumnRef):
-        return f"{alias}.{quoted(tree.name)}"
-    if isinstance(tree, Literal):
-        return value(tree.value)
-    inner = tuple(ColumnRef(f"\0{i}", argument.facts) for i, argument in enumerate(tree.arguments))
-    text = expression(Call(tree.name, inner, tree.facts))
-    for i, argument in enumerate(tree.arguments):
-        text = text.replace(quoted(f"\0{i}"), qualified(argument, alias))
-    return text
 
 
 def exact(aggregate: ExactAggregate) -> str:

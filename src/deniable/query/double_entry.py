@@ -1,0 +1,116 @@
+"""Double entry: what a plan would do is derived and priced a second time, apart from the code that chose it.
+
+The events are priced by the accountants and must cost what was asked, no more and hardly less. Each mechanism must be
+made for the sensitivity that follows from its measurement and from the contribution bounds that the rendered SQL
+enforces. A mismatch is our bug: nothing runs, and nothing is charged.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from deniable.dp.accounting import ComposedEvent, Event, SelfComposedEvent, cheap_epsilon, pure_cost, zcdp_cost
+from deniable.dp.mechanisms import GaussianMechanism, LaplaceMechanism, QuantileMechanism
+from deniable.errors import InternalError
+from deniable.policy.budget import ZCDP, ApproxDP, Budget, PureDP
+from deniable.policy.unit import Neighboring
+from deniable.query.keys import PrivateKeys
+from deniable.query.plan import NodePlan, Placed, QueryPlan, Step
+from deniable.query.sensitivity import reach_of
+
+SHORTFALL = Fraction(1, 10**6)
+"""A plan may cost this share less than asked, for roundings that always err to more noise; never more."""
+
+
+def check(plan: QueryPlan) -> None:
+    """Raise InternalError unless the plan is what it says it is."""
+    factor = 2 if plan.unit is not None and plan.unit.neighboring is Neighboring.REPLACE else 1
+    for node in plan.nodes:
+        for step in node.steps:
+            _require(_covered(node, step, factor), "a mechanism is not made for what it measures")
+    event = composed(tuple(step for node in plan.nodes for step in node.steps))
+    if plan.free:
+        return
+    _require(event == plan.event, "the plan's event is not that of its mechanisms")
+    assert plan.asked is not None
+    _require(price(event, plan.asked) == plan.cost, "the plan's cost is not that of its mechanisms")
+
+
+def composed(steps: tuple[Step, ...]) -> ComposedEvent:
+    """All that the steps of a plan release, as one event."""
+    return ComposedEvent(tuple(event for step in steps for event in _events(step)))
+
+
+def _events(step: Step) -> list[Event]:
+    events = [event_of(p) for i, p in enumerate(step.placed) if i != step.counted_by_threshold]
+    return [*events, step.threshold.event] if step.threshold is not None else events
+
+
+def event_of(placed: Placed) -> Event:
+    """What a placed mechanism releases over all groups; a choice is made anew in each group that a unit is in."""
+    if isinstance(placed.mechanism, QuantileMechanism):
+        return SelfComposedEvent(placed.mechanism.event, placed.sensitivity.groups * placed.sensitivity.factor)
+    return placed.mechanism.event
+
+
+def _covered(node: NodePlan, step: Step, factor: int) -> bool:
+    groups = enforced_groups(step)
+    if groups is None or len(step.placed) != (len(node.measurements) if step.placed else 0):
+        return False
+    if step.threshold is not None and step.threshold.max_groups < groups * factor:
+        return False
+    if isinstance(step.keys, PrivateKeys) is not (step.threshold is not None):
+        return False
+    return all(_enough(p, step, groups, factor) for p in step.placed)
+
+
+def enforced_groups(step: Step) -> int | None:
+    """In how many groups of a step one unit can be, by what the rendered SQL enforces; None when in any number."""
+    if not step.places or step.limits.by_row:
+        return 1
+    if step.limits.groups is not None:
+        return step.limits.groups
+    return None if isinstance(step.keys, PrivateKeys) else step.keys.cells
+
+
+def _enough(placed: Placed, step: Step, groups: int, factor: int) -> bool:
+    sensitivity = placed.sensitivity
+    if sensitivity.groups < groups or sensitivity.factor < factor:
+        return False
+    if sensitivity.per_group < reach_of(placed.measurement, step.limits.rows):
+        return False
+    match placed.mechanism:
+        case LaplaceMechanism() as noise:
+            return not step.limits.scaled and noise.sensitivity >= sensitivity.l1
+        case GaussianMechanism() as noise:
+            return noise.sensitivity_squared >= sensitivity.l2_squared
+        case QuantileMechanism() as choice:
+            return choice.rows_per_unit >= sensitivity.per_group
+
+
+def price(event: Event, asked: Budget) -> Budget:
+    """What the measurements cost by the accountants, which must be what was asked."""
+    match asked:
+        case ZCDP(rho, delta):
+            cost = zcdp_cost(event)
+            priced: Budget = ZCDP(cost.amount, cost.delta) if cost is not None and cost.private else ZCDP(rho + 1)
+            assert isinstance(priced, ZCDP)
+            fits = rho * (1 - SHORTFALL) <= priced.rho <= rho and priced.delta <= delta
+        case PureDP(epsilon) | ApproxDP(epsilon):
+            priced = _priced(event, asked)
+            fits = epsilon * (1 - SHORTFALL) <= priced.epsilon <= epsilon and priced.delta <= asked.delta
+    _require(fits, "the compiled measurements do not cost what was asked")
+    return priced
+
+
+def _priced(event: Event, asked: PureDP | ApproxDP) -> PureDP | ApproxDP:
+    pure = pure_cost(event)
+    if pure is not None and pure.private and pure.amount <= asked.epsilon and pure.delta <= asked.delta:
+        return PureDP(pure.amount) if pure.delta == 0 else ApproxDP(pure.amount, pure.delta)
+    epsilon = cheap_epsilon(event, asked.delta)
+    return ApproxDP(asked.epsilon + 1, asked.delta) if epsilon is None else ApproxDP(epsilon, asked.delta)
+
+
+def _require(holds: bool, otherwise: str) -> None:
+    if not holds:
+        raise InternalError(otherwise, remedy="Nothing was run; please report it")
