@@ -18,6 +18,7 @@ from deniable.query.expression import ColumnRef, Expression, Kind
 from deniable.query.keys import FromTable, Keys, Listed, PrivateKeys, PublicKeys
 from deniable.query.measure import Distinct, Measurement, Ordered, Rows, Total, Units
 from deniable.query.relation import Join, Measured, Relation, Scan, Transform
+from deniable.query.sql import coding
 from deniable.query.sql.render import UNIT, expression, key, quoted, relation, value
 
 if TYPE_CHECKING:
@@ -114,18 +115,19 @@ def additive(
     names = key_names(places)
     if limits.by_row:
         columns = [f"{_over_rows(m, node.input)} AS {name}" for name, m in wanted.items()]
-        source = f"({relation(node.input)}) AS t{_known(node, places, keys)}"
+        source = f"({relation(coding.unchecked(node, places, keys))}) AS t{_known(node, places, keys)}"
         inner = f"SELECT {', '.join([*_keys(node, places), *columns])} FROM {source}"
         return _presented(inner + _grouping(names), names, list(wanted), keys)
     if limits.scaled:
         inner = _scaled(node, places, wanted, limits, keys)
         return _presented(inner, names, list(wanted), keys)
-    chosen = _chosen(node, places, wanted, limits, keys, salt)
+    codes = coding.codable(node, places, keys)
+    chosen = _chosen(node, places, wanted, limits, keys, salt, codes=codes)
     per_unit = [f"{_per_unit(name, m)}" for name, m in wanted.items()]
     units = f"SELECT {', '.join([UNIT, *names, *per_unit])} FROM ({chosen}) AS c GROUP BY {', '.join([UNIT, *names])}"
     totals = [f"{_over_units(name, m, limits)} AS {name}" for name, m in wanted.items()]
     inner = f"SELECT {', '.join([*names, *totals])} FROM ({units}) AS u{_grouping(names)}"
-    return _presented(inner, names, list(wanted), keys)
+    return _presented(inner, names, list(wanted), keys, codes)
 
 
 def additive_parts(placed: Iterable[Placed], threshold: bool) -> dict[str, Measurement]:
@@ -155,8 +157,9 @@ def valued(
             f"GROUP BY {grouping} ORDER BY {grouping}")  # fmt: skip
 
 
-def _keys(node: Measured, places: tuple[int, ...]) -> list[str]:
-    return [f"{key(node.keys[place][1])} AS k{place}" for place in places]
+def _keys(node: Measured, places: tuple[int, ...], codes: Mapping[int, Listed] | None = None) -> list[str]:
+    coded = codes or {}
+    return [f"{coding.code(place) if place in coded else key(node.keys[place][1])} AS k{place}" for place in places]
 
 
 def _grouping(names: list[str]) -> str:
@@ -171,13 +174,16 @@ def _chosen(
     keys: Keys,
     salt: int,
     distinct: bool = False,
+    codes: dict[int, Listed] | None = None,
 ) -> str:
-    """The bounded rows: unit, keys, and each measurement's value, of the groups that the unit keeps."""
+    """The bounded rows: unit, keys (or their codes), and each measurement's value, of the groups that a unit keeps."""
     names = key_names(places)
     carried = [] if limits.by_row else [UNIT]
-    columns = [*carried, *_keys(node, places), *(f"{row_value(m, node.input)} AS {name}" for name, m in wanted.items())]
+    values = [f"{row_value(m, node.input)} AS {name}" for name, m in wanted.items()]
+    columns = [*carried, *_keys(node, places, codes), *values]
     select = "SELECT DISTINCT" if distinct and not limits.by_row else "SELECT"
-    text = f"{select} {', '.join(columns)} FROM ({relation(node.input)}) AS t"
+    source = relation(coding.unchecked(node, places, keys) if codes else node.input)
+    text = f"{select} {', '.join(columns)} FROM ({source}) AS t{coding.joined(node, codes or {})}"
     text += _known(node, places, keys, [] if limits.by_row else [f"{UNIT} IS NOT NULL"])
     if limits.groups is None or not names:
         return text
@@ -265,7 +271,9 @@ def _shrunk(name: str, measurement: Measurement, limits: Limits) -> str:
     return f"(sign({product}) * (abs({product}) // {2**SCALE_BITS}))"
 
 
-def _presented(inner: str, names: list[str], columns: list[str], keys: Keys) -> str:
+def _presented(
+    inner: str, names: list[str], columns: list[str], keys: Keys, codes: Mapping[int, Listed] | None = None
+) -> str:
     """Public keys: every one of them, in a fixed order, zero where there is nobody. Private keys: as found, sorted."""
     if not names:
         return inner
@@ -273,9 +281,12 @@ def _presented(inner: str, names: list[str], columns: list[str], keys: Keys) -> 
         return f"SELECT * FROM ({inner}) AS a ORDER BY {', '.join(names)}"
     zeros = ", ".join(f"COALESCE(a.{column}, 0) AS {column}" for column in columns)
     shown = ", ".join(f"k.{name}" for name in names)
-    on = " AND ".join(f"k.{name} = a.{name}" for name in names)
+    coded = {f"k{place}": coding.code(place) for place in codes or {}}
+    on = " AND ".join(f"k.{coded.get(name, name)} = a.{name}" for name in names)
     listed = f", {zeros}" if zeros else ""
-    return f"SELECT {shown}{listed} FROM ({every_key(keys)}) AS k LEFT JOIN ({inner}) AS a ON {on} ORDER BY {shown}"
+    return (
+        f"SELECT {shown}{listed} FROM ({every_key(keys, codes)}) AS k LEFT JOIN ({inner}) AS a ON {on} ORDER BY {shown}"
+    )
 
 
 def keys_alone(keys: PublicKeys, places: tuple[int, ...]) -> str:
@@ -284,11 +295,13 @@ def keys_alone(keys: PublicKeys, places: tuple[int, ...]) -> str:
     return f"SELECT {shown} FROM ({every_key(keys)}) AS k ORDER BY {shown}"
 
 
-def every_key(keys: PublicKeys) -> str:
-    """All public keys as a relation with columns k0, k1, ..."""
+def every_key(keys: PublicKeys, codes: Mapping[int, Listed] | None = None) -> str:
+    """All public keys as a relation with columns k0, k1, ..., and the codes of those that have one."""
     parts = []
     for i, part in enumerate(keys.parts):
         match part:
+            case Listed(place) if codes and place in codes:
+                parts.append(f"({coding.listing(part, f'k{place}')}) AS p{i}")
             case Listed(place, values):
                 listed = ", ".join(value(v) for v in values)
                 parts.append(f"(SELECT unnest([{listed}]) AS k{place}) AS p{i}")
