@@ -123,8 +123,9 @@ def query(
 
     plan = compiled(curator, sql, asked, who)
     names = tuple(dict.fromkeys(table.name for node in plan.nodes for table in _tables(node.node)))
-    engine = curator.tables.attach(*_all_tables(plan))
-    versions = curator.tables.version(*names)
+    curator.scopes.refresh(curator.governor.withdrawals())
+    tables = curator.scopes.tables(who)
+    engine, versions = tables.attach(*_all_tables(plan)), tables.version(*names)
     key = f"{plan.canonical}:{sorted(versions.items())}:{curator.policy.hash}"
     stored, receipt = answers.find(curator.cabinet, key), None
     repeated = stored is not None

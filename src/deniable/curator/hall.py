@@ -11,6 +11,7 @@ from deniable.policy.document import Policy, read
 
 if TYPE_CHECKING:
     from deniable.curator.asking import QueryAnswer
+    from deniable.curator.tables import Tables
     from deniable.dp.accounting import Event
     from deniable.engines.base import Engine
     from deniable.governance.grants import Asker
@@ -37,13 +38,20 @@ class Curator:
         engine: Engine | None = None,
         ledger: str | Path | None = None,
     ) -> None:
-        from deniable.curator.tables import Tables
+        from deniable.curator.governing import Governor
+        from deniable.curator.scope import Scopes
         from deniable.ledger.opening import open_cabinet, open_ledger
 
         self.policy = policy
-        self.tables = Tables(policy, engine, dict(sources or {}))
         self.ledger = open_ledger(ledger, policy)
         self.cabinet = open_cabinet(ledger, policy.dataset)
+        self.scopes = Scopes(policy, self.cabinet, engine, dict(sources or {}))
+        self.governor = Governor(self.ledger)
+
+    @property
+    def tables(self) -> Tables:
+        """The policy's tables, without the people who withdrew."""
+        return self.scopes.tables()
 
     @classmethod
     def open(cls, path: str | Path, **rest: Any) -> Self:
@@ -82,7 +90,7 @@ class Curator:
 
     def close(self) -> None:
         """Let go of the tables and the ledger."""
-        self.tables.close()
+        self.scopes.close()
         self.ledger.close()
         self.cabinet.close()
 

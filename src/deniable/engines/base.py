@@ -14,6 +14,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, runtime_checkable
 
+from deniable.engines.restriction import Restriction
 from deniable.policy.schema import ColumnType, TableSchema
 
 if TYPE_CHECKING:
@@ -73,6 +74,9 @@ class Engine(Protocol):
         self, name: str, source: Source, schema: TableSchema | None = None, *, csv: CsvDialect | None = None
     ) -> None:
         """Declare a source under a name; with a schema its columns are read as the policy types them."""
+
+    def restrict(self, name: str, *restrictions: Restriction) -> None:
+        """Show only some rows of a source from now on; another call replaces the restrictions before."""
 
     def describe(self, name: str) -> tuple[Field, ...]:
         """The columns of a source, in its order."""

@@ -33,6 +33,7 @@ class Act(StrEnum):
     REQUEST = "request"
     APPROVE = "approve"
     DECLINE = "decline"
+    FULFILL = "fulfill"
     WITHDRAW = "withdraw"
     EXPIRE = "expire"
 

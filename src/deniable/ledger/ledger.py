@@ -16,7 +16,7 @@ from deniable.dp.accounting import Accountant, Event, PureAccountant, ZCDPAccoun
 from deniable.errors import AccessRefused, InternalError
 from deniable.ledger import tree
 from deniable.ledger.entry import Act, Entry, Posting, chained, digest, read, written
-from deniable.ledger.store import Book, MemoryStore, Store, line_of
+from deniable.ledger.store import Book, Line, MemoryStore, Store, line_of
 from deniable.ledger.totals import account
 from deniable.policy.access import Budgets
 from deniable.policy.budget import ZCDP, Budget, budget
@@ -153,6 +153,10 @@ class Ledger:
         with self.store.reading() as book:
             return _head(book)
 
+    def cached_totals(self, book: Book, keys: tuple[str, ...]) -> tuple[int, dict[str, str]]:
+        """The cached totals of these nodes, and the number of the last entry in them."""
+        return int(self._cached(book, ("upto",)).get("upto", 0)), self._cached(book, keys)
+
     def close(self) -> None:
         """Let go of the store."""
         self.store.close()
@@ -184,7 +188,7 @@ class Ledger:
     def _totals(self, book: Book, nodes: tuple[tree.Node, ...], head: Entry | None) -> dict[str, str]:
         """The totals of these nodes up to the head, and of all others that the cache had not caught up with."""
         upto = int(self._cached(book, ("upto",)).get("upto", 0))
-        missed = [read(line.text, line.sequence) for line in book.after(upto)] if head and head.sequence > upto else []
+        missed = [_entry(line) for line in book.after(upto)] if head and head.sequence > upto else []
         touched = {node.key for entry in missed for node in tree.written_path(self.budgets, entry)}
         known = self._cached(book, tuple(touched | {node.key for node in nodes}))
         return tree.replayed(self.budgets, known, missed)
@@ -214,6 +218,10 @@ def _named(posting: Posting) -> Posting:
     """The posting with a request id and a release id of its own where it has none."""
     request = posting.request or secrets.token_hex(12)
     return replace(posting, request=request, release=posting.release or secrets.token_hex(12))
+
+
+def _entry(line: Line) -> Entry:
+    return read(line.text, line.sequence)
 
 
 def _head(book: Book) -> Entry | None:

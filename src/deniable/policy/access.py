@@ -41,12 +41,16 @@ class Purpose:
 
 @dataclass(frozen=True, slots=True)
 class Analyst:
-    """Somebody who asks: the purposes granted, the allowance inside each, and the columns that may be named."""
+    """Somebody who asks: the purposes granted, the allowance inside each, and what may be seen.
+
+    `columns` may be named; of tables that have a column of `rows`, only rows with one of its values are counted.
+    """
 
     name: str
     purposes: tuple[str, ...]
     allowance: Budget
     columns: tuple[str, ...] | None = None
+    rows: Mapping[str, tuple[str, ...]] = field(default_factory=Frozen)
 
 
 @dataclass(frozen=True, slots=True)

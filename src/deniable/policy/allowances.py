@@ -10,6 +10,7 @@ from fractions import Fraction
 
 from deniable.policy.access import Accounting, Analyst, Budgets, Period, Purpose
 from deniable.policy.budget import ZCDP, Budget, PureDP, budget
+from deniable.policy.frozen import Frozen
 from deniable.policy.mistakes import Mistakes
 from deniable.policy.plain import Section
 from deniable.policy.wording import plain_number
@@ -75,7 +76,7 @@ def _analyst(name: str, entry: Section, dataset: Budget, purposes: dict[str, Pur
             _inside(f"analyst '{name}'", allowance, entry, f"purpose '{purpose.name}'", purpose.allowance, mistakes)
     if "epsilon" in entry and "rho" in entry:
         mistakes.add(entry.place_of("rho"), f"analyst '{name}' has epsilon and rho", "Expected: one of the two")
-    return Analyst(name, granted, allowance, entry.get("columns", None))
+    return Analyst(name, granted, allowance, entry.get("columns", None), entry.get("rows", Frozen()))
 
 
 def _inside(what: str, part: Budget, entry: Section, container: str, whole: Budget, mistakes: Mistakes) -> None:

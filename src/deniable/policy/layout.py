@@ -148,6 +148,12 @@ ANALYST = Record(
             "the columns that may be named, as COLUMN or TABLE.COLUMN",
             default="all",
         ),
+        Field(
+            "rows",
+            Named(ListOf(Written(), least=1, distinct=True), refers="column"),
+            "the rows that count, by column: only those with one of the values listed",
+            default="all",
+        ),
     ),
     meaning="Somebody who asks.",
 )

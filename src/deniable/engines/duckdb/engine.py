@@ -14,18 +14,20 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import pyarrow as pa
 
-from deniable.engines import fingerprint
+from deniable.engines import fingerprint, restriction
 from deniable.engines.base import BATCH_ROWS, CsvDialect, Field, Parameters, Source, quote
 from deniable.engines.duckdb.connection import Limits, batches_of, reading, refusals, sealed
 from deniable.engines.duckdb.csv import scan_csv
 from deniable.engines.duckdb.scan import Scan, scan_arrow_files, scan_database, scan_parquet, scan_rows, spool
 from deniable.engines.frames import as_arrow, is_frame
 from deniable.engines.naming import column_names
+from deniable.engines.restriction import Restriction
 from deniable.engines.sources import Files, Format, resolve
 from deniable.engines.watch import stopped_after
 from deniable.engines.writing import write_rows
@@ -71,7 +73,7 @@ class DuckDBEngine:
         self, name: str, source: Source, schema: TableSchema | None = None, *, csv: CsvDialect | None = None
     ) -> None:
         """Declare a source under a name; a name that was used before now means the new source."""
-        if not name or name.startswith("rows of "):
+        if not name or name.startswith(("rows of ", "values ")):
             raise ParameterError(f"'{name}' cannot be the name of a source")
         with self._lock:
             self._require_open()
@@ -79,10 +81,18 @@ class DuckDBEngine:
             scans = {key: value for key, value in self._scans.items() if key.casefold() != name.casefold()} | {
                 name: scan
             }
-            paths = [path for each in scans.values() for path in each.paths]
-            databases = dict(each.database for each in scans.values() if each.database)
-            self._connection = sealed(self._limits, paths, databases)
-            self._scans, self._sources[name] = scans, held
+            self._reseal(scans)
+            self._sources[name] = held
+
+    def restrict(self, name: str, *restrictions: Restriction) -> None:
+        """Show only some rows of a source from now on, instead of whatever restricted it before."""
+        with self._lock:
+            scan = self._known(name)
+            known = [shown.name for shown in scan.fields]
+            for column in (each.column for each in restrictions if each.column is not None):
+                if column not in known:
+                    raise DataError(f"source '{name}' has no column '{column}'", remedy=nearest(column, known))
+            self._reseal(self._scans | {name: replace(scan, restrictions=restrictions)})
 
     def describe(self, name: str) -> tuple[Field, ...]:
         """The columns of a source, in its order."""
@@ -143,7 +153,7 @@ class DuckDBEngine:
         held = self._sources[name]
         content = [self._hash(path) for path in held.paths] if isinstance(held, Files) else [fingerprint.of_table(held)]
         columns = [f"{f.name}:{f.native}:{e}" for f, e in zip(scan.fields, scan.expressions, strict=True)]
-        return fingerprint.combined([*content, *columns])
+        return fingerprint.combined([*content, *columns, *restriction.fingerprint(scan.restrictions)])
 
     def cancel(self) -> None:
         """Interrupt whatever runs, in every thread."""
@@ -187,6 +197,12 @@ class DuckDBEngine:
             case Format.DUCKDB:
                 return files, scan_database(files, schema, self._limits)
 
+    def _reseal(self, scans: dict[str, Scan]) -> None:
+        """Open a connection that knows these sources; every thread's next cursor is on it."""
+        paths = [path for each in scans.values() for path in each.paths]
+        databases = dict(each.database for each in scans.values() if each.database)
+        self._connection, self._scans = sealed(self._limits, paths, databases), scans
+
     def _require_open(self) -> None:
         if not self._finalizer.alive:
             raise ParameterError("this engine was closed", remedy="Open another one")
@@ -214,6 +230,9 @@ class DuckDBEngine:
             for name, scan in self._scans.items():
                 if scan.rows is not None:
                     cursor.register(f"rows of {name}", scan.rows)
+                for place, listed in scan.listed():
+                    values = pa.table({"value": pa.array(listed.values, pa.string())})
+                    cursor.register(f"values {place} of {name}", values)
                 cursor.execute(scan.view(name))
             return cursor
 

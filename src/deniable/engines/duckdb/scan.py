@@ -23,6 +23,7 @@ from deniable.engines.base import Field, quote
 from deniable.engines.duckdb import types
 from deniable.engines.duckdb.connection import Limits, literal, literals, probe, refusals
 from deniable.engines.naming import column_names, require_columns
+from deniable.engines.restriction import Listed, Restriction, Sampled
 from deniable.engines.sources import Files
 from deniable.errors import DataError, nearest
 from deniable.policy.schema import ColumnType, TableSchema
@@ -40,12 +41,33 @@ class Scan:
     database: tuple[str, Path] | None = None
     rows: Any = field(default=None, repr=False, compare=False)
     notes: tuple[str, ...] = ()
+    restrictions: tuple[Restriction, ...] = ()
 
     def view(self, name: str) -> str:
-        """The statement that shows this source under its name."""
+        """The statement that shows this source, as far as it may be shown, under its name."""
         shown = ", ".join(f"{e} AS {quote(f.name)}" for e, f in zip(self.expressions, self.fields, strict=True))
         source = f"{self.relation} AS source({slots(len(self.fields))})"
-        return f"CREATE OR REPLACE TEMP VIEW {quote(name)} AS SELECT {shown} FROM {source}"
+        rows = f"SELECT {shown} FROM {source}"
+        for place, each in enumerate(self.restrictions):
+            rows = f"SELECT * FROM ({rows}) AS rows {self._condition(name, place, each)}"
+        return f"CREATE OR REPLACE TEMP VIEW {quote(name)} AS {rows}"
+
+    def listed(self) -> list[tuple[int, Listed]]:
+        """The restrictions that need a list of values, by their place."""
+        return [(place, each) for place, each in enumerate(self.restrictions) if isinstance(each, Listed)]
+
+    def _condition(self, name: str, place: int, restriction: Restriction) -> str:
+        if isinstance(restriction, Sampled):
+            # One in a million is fine enough for a share; the salted hash spreads units evenly.
+            key = quote(restriction.column) if restriction.column is not None else "row_number() OVER ()"
+            below = int(restriction.share * 1_000_000)
+            clause = "WHERE" if restriction.column is not None else "QUALIFY"
+            return f"{clause} hash({key}, {restriction.salt}::UBIGINT) % 1000000 < {below}"
+        native = next(f.native for f in self.fields if f.name == restriction.column)
+        listed = quote(f"values {place} of {name}")
+        values = f"SELECT TRY_CAST(value AS {native}) AS value FROM {listed}"
+        found = f"{quote(restriction.column)} IN (SELECT value FROM ({values}) AS v WHERE value IS NOT NULL)"
+        return f"WHERE {'' if restriction.keep else 'NOT '}coalesce({found}, false)"
 
 
 def slots(count: int) -> str:

@@ -1,0 +1,48 @@
+"""What a requested release would cost and risk: the page that a steward decides by."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from deniable.errors import ParameterError, nearest
+from deniable.policy.roles import Role
+
+if TYPE_CHECKING:
+    from deniable.curator.hall import Curator
+
+TECHNIQUES = ("mask", "anonymize", "synthesize")
+
+
+def cost_and_risk(
+    curator: Curator, technique: str, tables: tuple[str, ...], parameters: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The price in budget, and how many rows the quasi-identifiers of each table single out as it is now."""
+    if technique not in TECHNIQUES:
+        expected, remedy = f"One of {', '.join(TECHNIQUES)}", nearest(technique, TECHNIQUES)
+        raise ParameterError(f"there is no release by '{technique}'", expected=expected, remedy=remedy)
+    risk = {name: _singled_out(curator, name) for name in tables}
+    return _cost(technique, parameters), risk
+
+
+def _cost(technique: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    from deniable.policy.budget import budget
+    from deniable.query.explain import described
+
+    if technique != "synthesize":
+        return {"guarantee": "none: it is recorded as non-private, and no budget bounds it"}
+    if "epsilon" not in parameters and "rho" not in parameters:
+        raise ParameterError("a synthetic release needs a budget", remedy="State epsilon, and delta if wanted")
+    stated = budget(parameters.get("epsilon"), parameters.get("delta", 0), parameters.get("rho"))
+    return dict(described(stated))
+
+
+def _singled_out(curator: Curator, name: str) -> dict[str, Any]:
+    from deniable.assess.uniqueness import uniqueness
+
+    table = curator.policy.table(name)
+    quasi = tuple(column.name for column in table.with_role(Role.QUASI_IDENTIFIER))
+    if table.public or not quasi:
+        return {"columns": [], "per_thousand": 0}
+    found = uniqueness(curator.tables.attach(name), name, quasi)
+    return {"columns": list(quasi), "rows": found.rows, "alone": found.alone, "per_thousand": found.per_thousand}

@@ -1,0 +1,105 @@
+"""Requests for releases: an analyst asks for masked, k-anonymous or synthetic rows, the steward decides.
+
+A request carries what the steward needs to decide: what is asked, for which purpose, what it costs, and the risk that
+was measured. It is decided once, with a reason, and fulfilled at most once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from deniable.errors import AccessRefused, ParameterError
+from deniable.governance.acts import Act
+
+ACTS = ("request", "approve", "decline", "fulfill")
+
+
+class Status(StrEnum):
+    """Where a request stands."""
+
+    PENDING = "pending"
+    APPROVED = "approved"
+    DECLINED = "declined"
+    RELEASED = "released"
+
+
+DECISIONS = {"approve": Status.APPROVED, "decline": Status.DECLINED}
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request, with its decision."""
+
+    id: str
+    analyst: str
+    purpose: str
+    technique: str
+    tables: tuple[str, ...]
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    cost: Mapping[str, Any] = field(default_factory=dict)
+    risk: Mapping[str, Any] = field(default_factory=dict)
+    asked: datetime | None = None
+    status: Status = Status.PENDING
+    reason: str = ""
+    decided: datetime | None = None
+    release: str = ""
+
+    def facts(self) -> dict[str, Any]:
+        """What is written down when it is asked."""
+        told = {"id": self.id, "technique": self.technique, "tables": list(self.tables)}
+        return told | {"parameters": dict(self.parameters), "cost": dict(self.cost), "risk": dict(self.risk)}
+
+    def as_dict(self) -> dict[str, Any]:
+        """The request as plain values."""
+        times = {"asked": self.asked, "decided": self.decided}
+        shown = {name: at.isoformat(timespec="seconds") if at else None for name, at in times.items()}
+        who = {"analyst": self.analyst, "purpose": self.purpose, "status": str(self.status), "reason": self.reason}
+        return self.facts() | who | shown | {"release": self.release}
+
+
+def folded(acts: Iterable[Act], known: Mapping[str, Request] | None = None) -> dict[str, Request]:
+    """The requests by their id, after further acts."""
+    requests = dict(known or {})
+    for act in acts:
+        facts = act.details
+        if act.act == "request":
+            requests[facts["id"]] = _request(act)
+        elif act.act in DECISIONS and facts["id"] in requests:
+            status, reason = DECISIONS[act.act], facts["reason"]
+            requests[facts["id"]] = replace(requests[facts["id"]], status=status, reason=reason, decided=act.time)
+        elif act.act == "fulfill" and facts["id"] in requests:
+            requests[facts["id"]] = replace(requests[facts["id"]], status=Status.RELEASED, release=facts["release"])
+    return requests
+
+
+def named(identity: str, requests: Mapping[str, Request]) -> Request:
+    """The request of that id."""
+    if identity not in requests:
+        raise ParameterError(f"there is no request '{identity}'", remedy="List them with: deniable requests")
+    return requests[identity]
+
+
+def decidable(request: Request, reason: str) -> None:
+    """Refuse a second decision, and one without a reason."""
+    if request.status is not Status.PENDING:
+        raise ParameterError(f"request '{request.id}' is {request.status} already")
+    if not reason.strip():
+        raise ParameterError("a decision needs a reason", remedy="Say why, so that the record can tell")
+
+
+def fulfillable(request: Request) -> None:
+    """Refuse to release what was not approved, or was released already."""
+    if request.status is Status.RELEASED:
+        raise AccessRefused(f"request '{request.id}' was fulfilled already by release {request.release}")
+    if request.status is not Status.APPROVED:
+        raise AccessRefused(f"request '{request.id}' is {request.status}", expected="The steward approves it first")
+
+
+def _request(act: Act) -> Request:
+    facts = act.details
+    asked = (facts["parameters"], facts["cost"], facts["risk"], act.time)
+    return Request(facts["id"], act.analyst, act.purpose, facts["technique"], tuple(facts["tables"]), *asked)

@@ -1,0 +1,99 @@
+"""Tokens: random, shown once, stored as a hash, scoped to a dataset and purposes, expiring, revocable.
+
+A token is 32 random bytes; what is written down is its SHA-256, which needs no salt because nobody can guess the
+bytes. Finding a hash in a table takes the same time whether the token was once valid, is valid, or never was.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from deniable.errors import AccessRefused, ParameterError
+from deniable.governance.acts import Act
+from deniable.governance.grants import Grant, Role
+
+PREFIX = "deniable_"
+ACTS = ("token", "revoke")
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A token that was given out: its grant, its hash, and whether it still counts."""
+
+    grant: Grant
+    digest: str
+    issued: datetime
+    revoked: datetime | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """What may be listed: everything but the hash."""
+        grant = self.grant
+        return {
+            "id": grant.id,
+            "name": grant.name,
+            "role": str(grant.role),
+            "purposes": None if grant.purposes is None else list(grant.purposes),
+            "issued": self.issued.isoformat(timespec="seconds"),
+            "expires": grant.expires.isoformat(timespec="seconds") if grant.expires else None,
+            "revoked": self.revoked.isoformat(timespec="seconds") if self.revoked else None,
+        }
+
+
+def fresh(grant: Grant) -> tuple[str, dict[str, Any]]:
+    """A new token for a grant, and the facts about it that may be written down."""
+    if not grant.name:
+        raise ParameterError("a token needs a name", expected="The name of the one who will use it")
+    if grant.role is Role.ANALYST and not grant.purposes:
+        raise ParameterError("an analyst's token names its purposes", remedy="Say --purpose")
+    text = PREFIX + secrets.token_urlsafe(32)
+    digest = digest_of(text)
+    facts: dict[str, Any] = {"id": digest[:12], "hash": digest, "name": grant.name, "role": str(grant.role)}
+    facts |= {"dataset": grant.dataset, "purposes": None if grant.purposes is None else list(grant.purposes)}
+    return text, facts | {"expires": grant.expires.isoformat() if grant.expires else None}
+
+
+def digest_of(token: str) -> str:
+    """What is stored of a token."""
+    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def folded(acts: Iterable[Act], known: Mapping[str, Token] | None = None) -> dict[str, Token]:
+    """The tokens by their hash, after further acts."""
+    tokens = dict(known or {})
+    for act in acts:
+        if act.act == "token":
+            token = _token(act)
+            tokens[token.digest] = token
+        elif act.act == "revoke":
+            named = [key for key, token in tokens.items() if token.grant.id == act.details["id"]]
+            tokens |= {key: replace(tokens[key], revoked=act.time) for key in named}
+    return tokens
+
+
+def grant_of(token: str, tokens: Mapping[str, Token]) -> Grant:
+    """The grant of a token; one sentence refuses an unknown and a revoked one alike."""
+    found = tokens.get(digest_of(token))
+    if found is None or found.revoked is not None:
+        raise AccessRefused("the token is not valid", remedy="Ask the steward for another")
+    return found.grant
+
+
+def named(identity: str, tokens: Mapping[str, Token]) -> Token:
+    """The token of that id."""
+    found = [token for token in tokens.values() if token.grant.id == identity]
+    if not found:
+        raise ParameterError(f"there is no token '{identity}'", remedy="List them with: deniable token list")
+    return found[0]
+
+
+def _token(act: Act) -> Token:
+    facts = act.details
+    purposes = None if facts["purposes"] is None else tuple(facts["purposes"])
+    expires = datetime.fromisoformat(facts["expires"]) if facts["expires"] else None
+    grant = Grant(facts["name"], Role(facts["role"]), facts["dataset"], purposes, expires, facts["id"])
+    return Token(grant, facts["hash"], act.time)
