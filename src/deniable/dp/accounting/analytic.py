@@ -23,10 +23,12 @@ For noise of variance up to 4 steps this says nothing, and zCDP, which is exact 
 
 from __future__ import annotations
 
+import math
 from decimal import Decimal, getcontext, localcontext
 from fractions import Fraction
 from functools import lru_cache
 
+from deniable.dp.accounting.bracket import float_root, least, log_delta
 from deniable.dp.accounting.rounding import above, decimal, precise, round_up
 
 SMOOTHING = Fraction(4)
@@ -68,15 +70,13 @@ def delta_of_gaussian(variance: Fraction, sensitivity_squared: Fraction, epsilon
 @lru_cache(maxsize=4096)
 def epsilon_of_gaussian(ratio: Fraction, delta: Fraction) -> Fraction | None:
     """A proven epsilon at this delta for noise dominated by a continuous Gaussian of this ratio; None beyond reach."""
-    low, high = Fraction(0), Fraction(LARGEST_EPSILON)
-    if delta < SMALLEST_DELTA or _delta_with_slack(ratio, high) > delta:
+    if delta < SMALLEST_DELTA or _delta_with_slack(ratio, Fraction(LARGEST_EPSILON)) > delta:
         return None
-    for _ in range(60):
-        middle = round_up((low + high) / 2)
-        low, high = (low, middle) if _delta_with_slack(ratio, middle) <= delta else (middle, high)
-        if high - low <= high / 10**10:
-            break
-    return high + SLACK
+    if _delta_with_slack(ratio, SLACK) <= delta:
+        return 2 * SLACK
+    wanted, known = math.log(delta), float(ratio)
+    guess = float_root(lambda epsilon: log_delta(known, epsilon) - wanted, float(SLACK), float(LARGEST_EPSILON))
+    return least(lambda epsilon: _delta_with_slack(ratio, epsilon) <= delta, guess) + SLACK
 
 
 @lru_cache(maxsize=4096)
@@ -84,13 +84,9 @@ def ratio_within(epsilon: Fraction, delta: Fraction) -> Fraction | None:
     """The smallest ratio (nine digits, rounded up) of continuous noise for discrete noise to keep (epsilon, delta)."""
     if not SLACK < epsilon <= LARGEST_EPSILON or delta < SMALLEST_DELTA:
         return None
-    low, high = Fraction(0), Fraction(1)
-    while _delta_with_slack(high, epsilon - SLACK) > delta:
-        low, high = high, high * 4
-    while high - low > high / 10**10:
-        middle = (low + high) / 2
-        low, high = (low, middle) if _delta_with_slack(middle, epsilon - SLACK) <= delta else (middle, high)
-    return round_up(high, 9)
+    wanted, known = math.log(delta), float(epsilon)
+    guess = float_root(lambda ratio: log_delta(ratio, known) - wanted, 1e-9, 1e60)
+    return round_up(least(lambda ratio: _delta_with_slack(ratio, epsilon - SLACK) <= delta, guess), 9)
 
 
 def normal_above(x: Decimal) -> Decimal:

@@ -61,21 +61,23 @@ def delta_of_zcdp(rho: Fraction, epsilon: Fraction) -> Fraction:
 
 @lru_cache(maxsize=4096)
 def rho_within(epsilon: Fraction, delta: Fraction) -> Fraction:
-    """The largest rho whose conversion stays within (epsilon, delta), rounded down by bisection."""
+    """A rho whose conversion stays within (epsilon, delta), to eleven digits the largest; rounded down.
+
+    For each order a the bound on epsilon is linear in rho, so the largest rho that the order allows is known outright;
+    the best order is searched, and the rho it allows is lowered by hairs until its own conversion agrees.
+    """
     if epsilon <= 0 or delta <= 0:
         return Fraction(0)
-    # Bun and Steinke's simple conversion, rho + 2 sqrt(rho ln(1/delta)) = epsilon, is a first rho that surely fits.
-    root = math.sqrt(float(epsilon) - _log(delta)) - math.sqrt(-_log(delta))
-    low = round_down(Fraction(root * root) * Fraction(99, 100))
-    high = low * 2
-    while epsilon_of_zcdp(high, delta) <= epsilon:
-        low, high = high, high * 2
-    if epsilon_of_zcdp(low, delta) > epsilon:
-        low = Fraction(0)
-    for _ in range(40):
-        middle = round_down((low + high) / 2)
-        low, high = (middle, high) if epsilon_of_zcdp(middle, delta) <= epsilon else (low, middle)
-    return low
+    wanted, ln_delta = float(epsilon), _log(delta)
+    order = _best_order(lambda a: -_rho_at(a, wanted, ln_delta), max(-2 * ln_delta / wanted, 1e-3))
+    with localcontext(precise()):
+        a = decimal(order)
+        exactly = (decimal(epsilon) - (1 - 1 / a).ln() + (decimal(delta).ln() + a.ln()) / (a - 1)) / a
+    rho, lowered = round_down(max(Fraction(exactly), Fraction(0))), Fraction(1, 10**12)
+    while rho and epsilon_of_zcdp(rho, delta) > epsilon:
+        rho, lowered = round_down(rho * (1 - lowered)), lowered * 4
+        rho = rho if lowered < 1 else Fraction(0)
+    return rho
 
 
 def zcdp_within(limit: ApproxDP, threshold_share: Amount = Fraction(1, 2)) -> ZCDP:
@@ -93,6 +95,10 @@ def zcdp_within(limit: ApproxDP, threshold_share: Amount = Fraction(1, 2)) -> ZC
 
 def _epsilon_at(a: float, rho: float, ln_delta: float) -> float:
     return a * rho + math.log1p(-1 / a) - (ln_delta + math.log(a)) / (a - 1)
+
+
+def _rho_at(a: float, epsilon: float, ln_delta: float) -> float:
+    return (epsilon - math.log1p(-1 / a) + (ln_delta + math.log(a)) / (a - 1)) / a
 
 
 def _log_delta_at(a: float, rho: float, epsilon: float) -> float:
