@@ -33,7 +33,7 @@ def test_a_good_guess_needs_two_tests_or_three() -> None:
 
 @pytest.mark.parametrize("guess", [math.nan, math.inf, -1.0, 0.0])
 def test_a_guess_that_is_no_number_still_ends(guess: float) -> None:
-    assert least(lambda x: x >= 3, guess) == 3
+    assert 3 <= least(lambda x: x >= 3, guess) <= 3 + 3 * WIDTH
 
 
 @settings(max_examples=100, deadline=None)
