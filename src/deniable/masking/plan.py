@@ -266,11 +266,10 @@ def _check_options(spec: Spec, column: str) -> None:
     """Options outside the grammar are refused, for plans that do not come from a policy file."""
     kind = MASKS.kind(spec.kind)
     known = [option.name for option in kind.fields] if kind else []
-    extra = {"format_preserving": ["check"], "codebook": ["domain"]}.get(spec.kind, [])
     for name in spec.options:
-        if name not in known + extra:
+        if name not in known:
             raise ParameterError(
-                f"the mask '{spec.kind}' on '{column}' has no option '{name}'", remedy=nearest(name, known + extra)
+                f"the mask '{spec.kind}' on '{column}' has no option '{name}'", remedy=nearest(name, known)
             )
     for option in kind.fields if kind else ():
         if option.required and option.name not in spec.options:

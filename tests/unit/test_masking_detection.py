@@ -1,0 +1,232 @@
+"""Detection: check digits, names, shapes and uniqueness; real officials; the eighteen categories; singling out."""
+
+from __future__ import annotations
+
+import importlib.util
+import random
+from itertools import combinations
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.csv as csv
+import pyarrow.parquet as pq
+import pytest
+
+from deniable.errors import ParameterError
+from deniable.masking import checksums, detect, kinds, safe_harbor, signs, singling
+from deniable.policy.roles import Role
+from deniable.policy.schema import Spec
+
+VALID = [
+    (checksums.card, "4111 1111 1111 1111"),
+    (checksums.iban, "GB82 WEST 1234 5698 7654 32"),
+    (checksums.us_ssn, "123-45-6789"),
+    (checksums.us_npi, "1234567893"),
+    (checksums.uk_nhs, "943 476 5919"),
+    (checksums.uk_nino, "AB 12 34 56 C"),
+    (checksums.ca_sin, "130 692 544"),
+    (checksums.es_dni, "12345678Z"),
+    (checksums.nl_bsn, "111222333"),
+    (checksums.fr_nir, "2 55 08 14 168 025 38"),
+    (checksums.de_tax, "86095742719"),
+    (checksums.it_fiscal, "RSSMRA85T10A562S"),
+    (checksums.pl_pesel, "44051401359"),
+    (checksums.se_personal, "811218-9876"),
+    (checksums.br_cpf, "111.444.777-35"),
+    (checksums.in_aadhaar, "2341 2341 2346"),
+    (checksums.vin, "1M8GDM9AXKP042788"),
+]
+
+
+@pytest.mark.parametrize(("test", "value"), VALID)
+def test_published_examples_pass_their_check_and_wrong_ones_do_not(test: signs.Test, value: str) -> None:
+    assert test(value)
+    for wrong in ("", "0", "abc", value + "1", value[:-1], "9" * 40, "日本"):
+        assert not test(wrong)
+
+
+WITH_CHECK = [known for known in checksums.NATIONAL if known.chance < 0.5]  # the British one has no check digit
+
+
+@pytest.mark.parametrize("known", WITH_CHECK, ids=lambda known: known.name)
+def test_changing_one_digit_nearly_always_fails_the_check(known: checksums.Checksum) -> None:
+    value = next(example for test, example in VALID if test is known.test)
+    places = [i for i, sign in enumerate(value) if sign.isdigit()]
+    changed = [value[:i] + d + value[i + 1 :] for i in places for d in "0123456789" if d != value[i]]
+    passing = sum(map(known.test, changed)) / len(changed)
+    assert passing <= known.chance + 0.05
+
+
+def _people(count: int = 300) -> pa.Table:
+    rng = random.Random(5)
+    given, last = ["Mary", "John", "Linda", "James"], ["Smith", "Jones", "Brown", "Garcia", "Miller"]
+    return pa.table(
+        {
+            "record": [f"R{i:06d}" for i in range(count)],
+            "who": [f"{rng.choice(given)} {chr(65 + i % 26)}. {rng.choice(last)}" for i in range(count)],
+            "contact": [f"{rng.choice(given).lower()}{i}@example.org" for i in range(count)],
+            "line": [f"202-{rng.randint(200, 999)}-{rng.randint(1000, 9999)}" for _ in range(count)],
+            "home": [f"{rng.randint(1, 999)} Oak Street" for _ in range(count)],
+            "dob": [f"19{rng.randint(10, 99)}-0{rng.randint(1, 9)}-1{rng.randint(0, 9)}" for _ in range(count)],
+            "sex": [rng.choice("FM") for _ in range(count)],
+            "color": [rng.choice(["red", "green", "blue"]) for _ in range(count)],
+            "score": [rng.random() for _ in range(count)],
+            "income": [rng.randint(10_000, 10_000_000) for _ in range(count)],
+        }
+    )
+
+
+def test_identifying_columns_are_found_by_their_values_when_names_say_nothing() -> None:
+    found = {finding.column: finding.kind for finding in detect.detect(_people())}
+    assert found == {
+        "record": "record id",
+        "who": "name",
+        "contact": "e-mail",
+        "line": "telephone",
+        "home": "street address",
+        "dob": "birth date",
+        "sex": "demographic",
+    }
+
+
+def test_evidence_is_given_and_holds_no_value() -> None:
+    table = _people()
+    values = {str(value) for column in table.columns for value in column.to_pylist()}
+    for finding in detect.detect(table):
+        assert finding.evidence
+        assert 0.5 <= finding.confidence < 1
+        shown = str(finding.as_dict())
+        assert not any(value in shown for value in values if len(value) > 5)
+
+
+def test_two_witnesses_are_surer_than_one() -> None:
+    unnamed = pa.table({"x": _people()["contact"]})
+    named = pa.table({"email": _people()["contact"]})
+    assert detect.detect(named)[0].confidence > detect.detect(unnamed)[0].confidence
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        pa.table({"a": pa.array([], pa.string())}),
+        pa.table({"name": pa.array([None, None], pa.string())}),
+        pa.table({"name": ["Ann"]}),
+        pa.table({"x": pa.array([1.5, float("nan"), None])}),
+        pa.table({"x": pa.array([True, None])}),
+        pa.table({"x": pa.array([b"1", None]).cast(pa.string())}),
+    ],
+)
+def test_empty_tiny_and_odd_tables_are_no_trouble(table: pa.Table) -> None:
+    detect.detect(table)
+
+
+def _bench() -> object:
+    path = Path(__file__).parents[2] / "bench" / "masking.py"
+    spec = importlib.util.spec_from_file_location("bench_masking", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_officials_names_births_telephones_addresses_and_ids_are_found_without_false_alarm(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    bench = _bench()
+    if not bench.OFFICIALS.exists():  # type: ignore[attr-defined]
+        pytest.skip("the officials tables are not beside the project")
+    bench.compare_detection()  # type: ignore[attr-defined]
+    said = capsys.readouterr().out
+    assert "41 of 43 columns found, 0 false alarms" in said
+    assert "missed ['legislators.district', 'offices.building']" in said
+
+
+def test_tables_without_identifiers_raise_no_alarm(shared_data: Path) -> None:
+    adult = csv.read_csv(shared_data / "adult" / "adult.csv", parse_options=csv.ParseOptions(delimiter=";"))
+    expected = {"age": "age", "sex": "demographic", "race": "demographic"}
+    expected |= {"marital-status": "demographic", "native-country": "demographic"}
+    assert {f.column: f.kind for f in detect.detect(adult)} == expected
+    military = pq.read_table(shared_data / "military" / "openintro_military.parquet").slice(0, 50_000)
+    found = {f.column: f.kind for f in detect.detect(military)}
+    assert found.pop("rownames") == "record id"  # a running number, one for each row
+    assert set(found.values()) <= {"demographic"}
+
+
+def test_every_category_is_reported_one_by_one_found_handled_or_not_found() -> None:
+    findings = {"people": detect.detect(_people())}
+    masks: dict[str, Spec | None] = {
+        "record": Spec("codebook", {"vault": "v", "key": "people"}),
+        "who": Spec("redact"),
+        "contact": Spec("token", {"key": "people"}),
+        "dob": Spec("generalize", {"to": "year"}),
+        "home": None,
+    }
+    lines = {line.category.letter: line for line in safe_harbor.checklist(findings, {"people": masks})}
+    assert list(lines) == list("ABCDEFGHIJKLMNOPQR")
+    assert lines["A"].handled == {"people.who": "removed (redact)"}
+    assert lines["B"].status == "open"
+    assert lines["C"].handled == {"people.dob": "coarsened (year)"}
+    assert lines["D"].handled == {"people.line": "not released"}
+    assert lines["F"].status == "open"  # a keyed token is derived from the person's data
+    assert lines["Q"].status == "not found"
+    assert lines["R"].handled == {"people.record": "removed (codebook)"}
+
+
+def test_safe_harbor_completes_missing_masks_and_refuses_weaker_ones() -> None:
+    found = detect.detect(_people())
+    complete = safe_harbor.completed(found, dict.fromkeys(_people().schema.names))
+    assert complete["dob"] == Spec("generalize", {"to": "year"})
+    assert complete["who"] == complete["line"] == Spec("redact")
+    assert complete["color"] is None
+    assert complete["sex"] is None
+    for weak in (Spec("token", {"key": "k"}), Spec("redact", {"keep_last": 4}), Spec("shift_dates", {"key": "k"})):
+        with pytest.raises(ParameterError, match="Safe Harbor does not allow"):
+            safe_harbor.completed(found, {"dob": weak})
+
+
+def test_every_kind_has_a_category_or_is_no_identifier_and_its_safe_mask_suffices() -> None:
+    letters = {category.letter for category in safe_harbor.CATEGORIES}
+    assert len(safe_harbor.CATEGORIES) == 18
+    assert letters == {kind.letter for kind in kinds.KINDS if kind.letter}
+    for kind in kinds.KINDS:
+        if kind.letter:
+            assert safe_harbor.sufficient(kind.name, kind.safe), kind
+        else:
+            assert kind.role is not Role.IDENTIFIER
+
+
+def _naive_share(rows: list[tuple[object, ...]], people: list[object]) -> float:
+    owners: dict[tuple[object, ...], set[object]] = {}
+    for row, person in zip(rows, people, strict=True):
+        owners.setdefault(row, set()).add(person)
+    alone = {next(iter(who)) for who in owners.values() if len(who) == 1}
+    return len(alone) / len(set(people))
+
+
+@pytest.mark.parametrize("unit", [None, "person"])
+def test_singling_out_is_counted_as_brute_force_counts_it(unit: str | None) -> None:
+    rng = random.Random(9)
+    names = ["a", "b", "c", "d"]
+    columns = {name: [rng.choice([None, 1, 2, 3, 4]) for _ in range(80)] for name in names}
+    table = pa.table(columns | {"person": [i // 2 for i in range(80)]})
+    people = table["person"].to_pylist() if unit else list(range(80))
+    shares = {}
+    for size in (1, 2, 3, 4):
+        for chosen in combinations(names, size):
+            rows = list(zip(*(columns[name] for name in chosen), strict=True))
+            shares[chosen] = _naive_share(rows, people)
+            assert singling.share_singled_out(table, chosen, unit) == pytest.approx(shares[chosen])
+    found = singling.smallest_sets(table, tuple(names), unit)
+    enough = {chosen: share for chosen, share in shares.items() if share >= 0.5}
+    least = min(map(len, enough))
+    expected = {frozenset(chosen) for chosen in enough if len(chosen) == least}
+    assert {frozenset(one.columns) for one in found} <= expected
+    assert found[0].share == pytest.approx(max(share for chosen, share in enough.items() if len(chosen) == least))
+
+
+def test_nobody_is_singled_out_of_nothing() -> None:
+    empty = pa.table({"a": pa.array([], pa.int64())})
+    assert singling.share_singled_out(empty, ("a",)) == 0
+    assert singling.smallest_sets(empty, ("a",)) == ()
+    assert singling.smallest_sets(pa.table({"a": [1, 1], "b": [2, 2]}), ("a", "b")) == ()

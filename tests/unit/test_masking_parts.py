@@ -1,0 +1,186 @@
+"""Long files: parts regrouped, Parquet stitched byte for byte, the journal that a killed job goes on from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as csv
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from deniable.engines import Engine
+from deniable.errors import InternalError, KeyUnavailable, ParameterError, StorageError
+from deniable.masking import journal, parts, stitch
+from deniable.masking.journal import Job
+from deniable.masking.plan import ColumnPlan, TablePlan
+from deniable.masking.replace import Redact
+from deniable.policy.schema import Spec
+
+
+def _rows(start: int, count: int) -> pa.Table:
+    ids = range(start, start + count)
+    return pa.table(
+        {
+            "id": pa.array(ids, pa.int64()),
+            "text": pa.array([f"x{i % 7}" for i in ids], pa.string()),
+            "long": pa.array([None if i % 5 == 0 else f"token {i}" for i in ids], pa.string()),
+            "share": pa.array([i / 3 for i in ids], pa.float64()),
+            "day": pa.array([i % 9000 for i in ids], pa.int32()).cast(pa.date32()),
+            "nothing": pa.nulls(count, pa.string()),
+            "yes": pa.array([i % 2 == 0 for i in ids], pa.bool_()),
+        }
+    )
+
+
+@pytest.mark.parametrize("compression", ["zstd", "snappy", "none"])
+@pytest.mark.parametrize("counts", [(1,), (10, 0, 5), tuple(range(1, 40))])
+def test_stitched_parquet_reads_as_the_parts_did_in_two_readers(
+    tmp_path: Path, counts: tuple[int, ...], compression: str
+) -> None:
+    tables, files = [], []
+    for number, count in enumerate(counts):
+        tables.append(_rows(1000 * number, count))
+        files.append(tmp_path / f"{number}.parquet")
+        pq.write_table(tables[-1], files[-1], compression=compression)
+    whole = pa.concat_tables(tables)
+    target = tmp_path / "whole.parquet"
+    assert stitch.stitch(files, target) == whole.num_rows
+    assert pq.read_table(target).equals(whole)
+    found = duckdb.sql(f"SELECT count(*), sum(id), count(long), max(day) FROM '{target}'").fetchall()[0]
+    assert found[:3] == (whole.num_rows, sum(whole["id"].to_pylist()), whole.num_rows - whole["long"].null_count)
+    for group in range(pq.ParquetFile(target).num_row_groups):
+        assert pq.ParquetFile(target).read_row_group(group).num_rows >= 0
+
+
+def test_a_footer_is_written_back_byte_for_byte(tmp_path: Path) -> None:
+    pq.write_table(_rows(0, 500), tmp_path / "a.parquet", row_group_size=100, compression="zstd")
+    raw = (tmp_path / "a.parquet").read_bytes()
+    footer, end = stitch.read_footer(tmp_path / "a.parquet")
+    assert stitch.Writer().struct(footer) == raw[end:-8]
+
+
+def test_what_is_no_parquet_file_is_not_stitched(tmp_path: Path) -> None:
+    (tmp_path / "a.parquet").write_bytes(b"PAR1 something else entirely")
+    with pytest.raises(InternalError):
+        stitch.stitch([tmp_path / "a.parquet"], tmp_path / "b.parquet")
+    assert not (tmp_path / "b.parquet").exists()
+
+
+@given(st.lists(st.integers(0, 37), min_size=1, max_size=20), st.integers(1, 25))
+@settings(max_examples=80, deadline=None)
+def test_parts_hold_all_rows_in_order_and_none_is_short_but_a_short_whole(sizes: list[int], size: int) -> None:
+    ends = np.cumsum(sizes)
+    batches = [
+        pa.record_batch({"i": pa.array(range(end - n, end), pa.int64())}) for n, end in zip(sizes, ends, strict=True)
+    ]
+    made = list(parts.parts(iter(batches), size))
+    assert [i for part in made for i in part.column("i").to_pylist()] == list(range(ends[-1]))
+    assert all(part.num_rows == size for part in made[:-1])
+    if len(made) > 1:
+        assert size / 2 <= made[-1].num_rows <= 1.5 * size
+
+
+JOB = Job("people", "policy", "data", {"name": "redact"}, {"people": "aa"}, "parquet", 10, "1")
+PLAN = TablePlan("t", (ColumnPlan("id", None), ColumnPlan("text", Spec("redact"), Redact())), ("long",))
+
+
+def _mask(engine: Engine, target: Path, job: Job = JOB, plan: TablePlan = PLAN) -> int:
+    with journal.opened(target, job, target.suffix) as work:
+        return parts.write_masked(engine, "t", plan, target, work)
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".csv", ".arrow"])
+def test_a_table_in_many_parts_comes_out_as_one_file(
+    engine: Engine, tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parts, "PART_ROWS", 100)
+    engine.attach("t", _rows(0, 1234))
+    target = tmp_path / f"out{suffix}"
+    assert _mask(engine, target) == 1234
+    read = {".parquet": pq.read_table, ".csv": csv.read_csv, ".arrow": lambda p: pa.ipc.open_file(p).read_all()}[suffix]
+    whole = read(target)
+    assert whole["id"].to_pylist() == list(range(1234))
+    assert set(whole["text"].to_pylist()) == {"***"}
+    assert whole.schema.names == ["id", "text"]
+    assert not journal.folder_for(target).exists()
+
+
+def test_an_empty_table_keeps_its_columns(engine: Engine, tmp_path: Path) -> None:
+    engine.attach("t", _rows(0, 0))
+    assert _mask(engine, tmp_path / "out.parquet") == 0
+    assert pq.read_table(tmp_path / "out.parquet").schema.names == ["id", "text"]
+
+
+class _Breaks:
+    """A mask that fails at a certain row, as a killed process would."""
+
+    def apply(self, values: pa.Array, rows: pa.RecordBatch) -> pa.Array:
+        if 700 in rows.column("id").to_pylist():
+            raise KeyboardInterrupt
+        return values
+
+
+def test_a_job_that_broke_goes_on_with_the_parts_it_has(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parts, "PART_ROWS", 100)
+    engine.attach("t", _rows(0, 1000))
+    target = tmp_path / "out.parquet"
+    broken = TablePlan("t", (ColumnPlan("id", None), ColumnPlan("text", Spec("redact"), _Breaks())))
+    with pytest.raises(KeyboardInterrupt):
+        _mask(engine, target, plan=broken)
+    assert not target.exists()
+    done = sorted(path.name for path in journal.folder_for(target).glob("*.parquet"))
+    assert 5 <= len(done) < 10
+    before = {name: (journal.folder_for(target) / name).stat().st_mtime_ns for name in done}
+    masked: list[int] = []
+    real = parts._one_part
+    monkeypatch.setattr(parts, "_one_part", lambda *a: masked.append(a[3]) or real(*a))
+    assert _mask(engine, target) == 1000
+    assert len(masked) == 10 - len(before)
+    assert pq.read_table(target)["id"].to_pylist() == list(range(1000))
+
+
+def test_a_journal_of_another_job_is_not_continued_and_of_another_key_is_refused(tmp_path: Path) -> None:
+    target = tmp_path / "out.parquet"
+
+    def begin(job: Job, fresh: bool = False) -> int | None:
+        with journal.opened(target, job, ".parquet", fresh=fresh) as work:
+            known = work.done(0)
+            work.finish(0, 5)
+            raise InterruptedError(str(known))  # leave the journal as a killed process would
+        return None
+
+    def known(job: Job, fresh: bool = False) -> str:
+        with pytest.raises(InterruptedError) as left:
+            begin(job, fresh)
+        return str(left.value)
+
+    assert known(JOB) == "None"
+    assert known(JOB) == "5"
+    other_key = Job(**{**JOB.as_dict(), "keys": {"people": "bb"}})  # type: ignore[arg-type]
+    with pytest.raises(KeyUnavailable, match="wrong key 'people'"):
+        begin(other_key)
+    assert known(other_key, fresh=True) == "None"
+    other_data = Job(**{**other_key.as_dict(), "data_version": "changed"})  # type: ignore[arg-type]
+    assert known(other_data) == "None"
+
+
+def test_two_processes_cannot_write_one_output(tmp_path: Path) -> None:
+    target = tmp_path / "out.parquet"
+    with (
+        journal.opened(target, JOB, ".parquet"),
+        pytest.raises(StorageError, match="another process"),
+        journal.opened(target, JOB, ".parquet"),
+    ):
+        pass
+
+
+def test_a_name_without_a_format_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ParameterError, match=r"\.parquet"):
+        parts.format_of(tmp_path / "out.parqet")
