@@ -88,7 +88,8 @@ def compiled(curator: Curator, sql: str, asked: Budget | None, who: Asker | None
     _refuse_expired(curator)
     if who is not None:
         curator.ledger.admit(who.purpose, who.analyst)
-    return compile_query(sql, columns_for(curator, who), asked)
+    name = who.name if who else ""
+    return curator.plans.get((sql, asked, name), lambda: compile_query(sql, columns_for(curator, who), asked))
 
 
 def explain(curator: Curator, sql: str, asked: Budget | None, *, who: Asker | None = None) -> dict[str, Any]:
@@ -121,12 +122,15 @@ def query(
     from deniable.curator import answers
     from deniable.query.execute import Presentation
 
-    plan = compiled(curator, sql, asked, who)
+    plan, how = compiled(curator, sql, asked, who), Presentation(confidence, intervals, nonnegative)
     names = tuple(dict.fromkeys(table.name for node in plan.nodes for table in _tables(node.node)))
     curator.scopes.refresh(curator.governor.withdrawals())
     tables = curator.scopes.tables(who)
     engine, versions = tables.attach(*_all_tables(plan)), tables.version(*names)
-    key = f"{plan.canonical}:{sorted(versions.items())}:{curator.policy.hash}"
+    key = f"{plan.canonical}:{sorted(versions.items())}:{curator.ledger.policy}"
+    known = curator.shown.find((key, plan.text, how, curator.remaining(who)))
+    if known is not None:
+        return QueryAnswer(known, repeated=True)
     stored, receipt = answers.find(curator.cabinet, key), None
     repeated = stored is not None
     if stored is None and not plan.free:
@@ -134,8 +138,11 @@ def query(
         stored = answers.find(curator.cabinet, receipt.release) if receipt.repeated else None
     if stored is None:
         stored = answers.keep(curator.cabinet, key, _measured(plan, engine, seconds, receipt))
-    rows = _presented(plan, stored, engine, Presentation(confidence, intervals, nonnegative), seconds)
-    return QueryAnswer(_released(curator, plan, rows, stored, versions, confidence, who, receipt), repeated, receipt)
+    rows, left = _presented(plan, stored, engine, how, seconds), curator.remaining(who)
+    release = _released(curator, plan, rows, stored, versions, confidence, left, receipt)
+    if repeated:
+        curator.shown.get((key, plan.text, how, left), lambda: release)
+    return QueryAnswer(release, repeated, receipt)
 
 
 def _charged(
@@ -194,19 +201,19 @@ def _released(
     stored: Stored,
     versions: dict[str, str],
     confidence: float,
-    who: Asker | None,
+    left: Budget | None,
     receipt: Receipt | None,
 ) -> Release:
     from deniable.query.explain import described
     from deniable.query.explain import explain as explained
     from deniable.release import Provenance, Release
 
-    told, left = explained(plan, confidence), curator.remaining(who)
+    told = explained(plan, confidence)
     details = {"cost": told["cost"], "aggregates": told["aggregates"], "notes": told["notes"], "confidence": confidence,
                "remaining": described(left) if left is not None else None, "release": stored.release,
                "receipt": receipt.as_dict() if receipt else None}  # fmt: skip
     parameters = {"sql": plan.text, "strategy": plan.strategy}
-    provenance = Provenance(curator.policy.hash, versions, parameters, time=stored.time)
+    provenance = Provenance(curator.ledger.policy, versions, parameters, time=stored.time)
     return Release(rows, _guarantee(plan), provenance, details)
 
 

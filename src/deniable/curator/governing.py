@@ -149,6 +149,7 @@ def expire(curator: Curator, by: str = "steward") -> int:
 
     if not curator.policy.expired(datetime.now(UTC).date()):
         return 0
+    curator.shown.clear()
     count = curator.cabinet.empty(DRAWER)
     if count:
         _act(curator, "expire", by, {"answers": count})

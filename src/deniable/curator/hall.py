@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from deniable.governance.grants import Asker
     from deniable.ledger import Balance, Receipt
     from deniable.policy.budget import Amount, Budget
+    from deniable.query.plan import QueryPlan
+    from deniable.release import Release
 
 
 class Curator:
@@ -39,6 +41,7 @@ class Curator:
         ledger: str | Path | None = None,
     ) -> None:
         from deniable.curator.governing import Governor
+        from deniable.curator.memo import Memo
         from deniable.curator.scope import Scopes
         from deniable.ledger.opening import open_cabinet, open_ledger
 
@@ -47,6 +50,8 @@ class Curator:
         self.cabinet = open_cabinet(ledger, policy.dataset)
         self.scopes = Scopes(policy, self.cabinet, engine, dict(sources or {}))
         self.governor = Governor(self.ledger)
+        self.plans: Memo[QueryPlan] = Memo()
+        self.shown: Memo[Release] = Memo()
 
     @property
     def tables(self) -> Tables:

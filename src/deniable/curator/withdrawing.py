@@ -29,10 +29,7 @@ def withdraw(curator: Curator, column: str, value: str, by: str = "steward") -> 
     commitment = withdrawal.commitment(_key(curator.cabinet))
     curator.cabinet.keep(DRAWER, commitment, commitment, withdrawal.written())
     details = {"column": column, "commitment": commitment}
-    receipt = curator.ledger.record(
-        Posting(Act.WITHDRAW, analyst=by, request=f"withdraw {commitment}", details=details)
-    )
-    return receipt
+    return curator.ledger.record(Posting(Act.WITHDRAW, analyst=by, request=f"withdraw {commitment}", details=details))
 
 
 def left_out(policy: Policy, cabinet: Cabinet, table: str) -> tuple[Listed, ...]:

@@ -59,6 +59,16 @@ class Balance:
     period: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """The accountants of a path as they were after the entry of that number."""
+
+    number: int
+    nodes: tuple[tree.Node, ...]
+    accounts: list[tuple[tree.Node, Accountant]]
+    least: Budget | None
+
+
 class Ledger:
     """The chain of entries of one dataset, under a policy's budgets.
 
@@ -86,6 +96,8 @@ class Ledger:
         self.store = store if store is not None else MemoryStore()
         self._clock = clock
         self._accounting = tree.accounting_of(budgets)
+        self._latest = datetime.min.replace(tzinfo=UTC)
+        self._seen: dict[tuple[str, str], _Seen] = {}
         # Totals are cached under what decides their meaning, so that a changed policy adds the past up anew.
         shape = [] if budgets is None else [[p.name, str(p.every)] for p in budgets.purposes]
         listed = [] if budgets is None else sorted(a.name for a in budgets.analysts)
@@ -135,7 +147,8 @@ class Ledger:
 
     def remaining(self, purpose: str = "", analyst: str = "") -> Budget | None:
         """The least that is left on the path to an asker; None without a limit."""
-        return _least({node.key: accountant for node, accountant in self._accounts(purpose, analyst)})
+        self._accounts(purpose, analyst)
+        return self._seen[purpose, analyst].least
 
     def fits(self, event: Event, purpose: str = "", analyst: str = "") -> int | None:
         """How many more charges like this one fit: "about 40 more counts like this"; None without a limit."""
@@ -202,11 +215,20 @@ class Ledger:
         book.put_totals(named | {f"{self._cache} upto": str(upto)})
 
     def _accounts(self, purpose: str, analyst: str) -> list[tuple[tree.Node, Accountant]]:
+        """The accountants on a path; remembered as long as no entry is added and no period ends."""
+        before, number = self._seen.get((purpose, analyst)), self.store.last()
+        nodes = self._path(purpose, analyst, max(self._clock().astimezone(UTC), self._latest))
+        if before is not None and before.number == number and before.nodes == nodes:
+            return before.accounts
         with self.store.reading() as book:
             head = _head(book)
             nodes = self._path(purpose, analyst, self._time(head))
             totals = self._totals(book, nodes, head)
-        return [(node, account(self._accounting, node.limit, totals.get(node.key))) for node in nodes]
+        found = [(node, account(self._accounting, node.limit, totals.get(node.key))) for node in nodes]
+        self._latest = max(self._latest, head.time) if head else self._latest
+        least = _least({node.key: accountant for node, accountant in found})
+        self._seen[purpose, analyst] = _Seen(head.sequence if head else 0, nodes, found, least)
+        return found
 
     def _path(self, purpose: str, analyst: str, time: datetime) -> tuple[tree.Node, ...]:
         if self.budgets is not None and not purpose and not analyst:

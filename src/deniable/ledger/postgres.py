@@ -101,6 +101,12 @@ class PostgresStore:
             run("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
             yield PostgresBook(run, self._database.dataset)
 
+    def last(self) -> int:
+        """The number of the last entry."""
+        sql = "SELECT coalesce(max(sequence), 0) FROM deniable_entries WHERE dataset = %s"
+        with self._database.transaction() as run:
+            return int(run(sql, (self._database.dataset,)).fetchone()[0])
+
     def lines(self, after: int = 0, acts: tuple[str, ...] = ()) -> Iterator[Line]:
         """The entries after that number, of these acts or of all, a thousand at a time."""
         sql = (

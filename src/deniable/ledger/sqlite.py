@@ -71,6 +71,11 @@ class SqliteStore:
             finally:
                 _rollback(connection)
 
+    def last(self) -> int:
+        """The number of the last entry."""
+        with self._lock, refusals(self.path):
+            return int(self._ours().execute("SELECT coalesce(max(sequence), 0) FROM entries").fetchone()[0])
+
     def lines(self, after: int = 0, acts: tuple[str, ...] = ()) -> Iterator[Line]:
         """The entries after that number, of these acts or of all, a thousand at a time."""
         only = f" AND act IN ({', '.join('?' * len(acts))})" if acts else ""

@@ -55,6 +55,9 @@ class Store(Protocol):
     def reading(self) -> AbstractContextManager[Book]:
         """A consistent view for reading."""
 
+    def last(self) -> int:
+        """The number of the last entry; 0 where there is none."""
+
     def lines(self, after: int = 0, acts: tuple[str, ...] = ()) -> Iterator[Line]:
         """The entries after that number, of these acts or of all."""
 
@@ -122,6 +125,10 @@ class MemoryStore:
     def put_totals(self, totals: Mapping[str, str]) -> None:
         """Replace these cached totals."""
         self._totals.update(totals)
+
+    def last(self) -> int:
+        """The number of the last entry."""
+        return len(self._lines)
 
     def lines(self, after: int = 0, acts: tuple[str, ...] = ()) -> Iterator[Line]:
         """The entries after that number, of these acts or of all."""
