@@ -1,0 +1,147 @@
+"""The desk: where every door (HTTP, PostgreSQL) brings a token and a question, and gets what the hall decides.
+
+It decides nothing itself. Tokens, grants, purposes, charges and answers are the hall's; the desk keeps rates, runs
+the hall in threads, and pads times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from deniable.curator import governing, serving
+from deniable.errors import AccessRefused, ParameterError
+from deniable.governance.grants import Action, Asker, Grant
+from deniable.server.limits import Limits, Rate
+from deniable.server.messages import NotHere, TokenRefused
+from deniable.server.workshop import Workshop
+
+if TYPE_CHECKING:
+    from deniable.curator.asking import QueryAnswer
+    from deniable.curator.hall import Curator
+    from deniable.curator.serving import AnswerColumn
+
+Result = TypeVar("Result")
+LONGEST_REQUEST = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question as a door brought it: budgets are texts, since they are exact decimals."""
+
+    sql: str
+    epsilon: str | None = None
+    delta: str = "0"
+    rho: str | None = None
+    purpose: str = ""
+    request: str = ""
+    confidence: float = 0.95
+    intervals: bool = True
+    nonnegative: bool = False
+    parameters: tuple[Any, ...] = ()
+
+    def __post_init__(self) -> None:
+        if len(self.request) > LONGEST_REQUEST or not self.request.isprintable():
+            raise ParameterError("a request id is a printable text", expected=f"At most {LONGEST_REQUEST} characters")
+
+    @property
+    def budget(self) -> dict[str, Any]:
+        """The budget as the hall takes it."""
+        return {"epsilon": self.epsilon, "delta": self.delta, "rho": self.rho}
+
+
+class Desk:
+    """One curator, and those who may come to it."""
+
+    def __init__(self, curator: Curator, limits: Limits | None = None) -> None:
+        self.curator = curator
+        self.limits = limits or Limits()
+        self.workshop = Workshop(self.limits)
+        self._rate = Rate(self.limits.rate, self.limits.burst)
+        # One wrong token costs a drop; a bucket refills in a minute.
+        self._guesses = Rate(self.limits.guesses / 60, self.limits.guesses)
+
+    @property
+    def dataset(self) -> str:
+        """The dataset that is served."""
+        return self.curator.policy.dataset
+
+    def admit(self, token: str, address: str) -> Grant:
+        """The grant of a token; who guesses is slowed down by address, and who asks by token."""
+        if self._guesses.left(address) < 1:
+            self._guesses.take(address)
+        try:
+            grant = governing.authenticate(self.curator, token)
+        except AccessRefused as refusal:
+            self._guesses.take(address)
+            raise TokenRefused(refusal.happened, remedy=refusal.remedy) from None
+        self._rate.take(grant.id or grant.name)
+        return grant
+
+    def asker(self, grant: Grant, action: Action, purpose: str = "") -> Asker:
+        """Who asks, and what for: a grant with one purpose need not name it."""
+        if not purpose and grant.purposes is not None and len(grant.purposes) == 1:
+            purpose = grant.purposes[0]
+        return governing.authorize(self.curator, grant, action, purpose)
+
+    async def hall(self, grant: Grant, work: Callable[[], Result], name: str = "") -> Result:
+        """Let the hall do something in a thread."""
+        return await self.workshop.run(grant.name, work, name)
+
+    async def answer(self, grant: Grant, question: Question, work_name: str = "") -> QueryAnswer:
+        """The answer to a question, charged to the grant's name and purpose; by the work's name it can be cancelled."""
+        who = self.asker(grant, Action.QUERY, question.purpose)
+        asked = _filled(question)
+
+        def work() -> QueryAnswer:
+            return self.curator.query(
+                asked.sql,
+                **asked.budget,
+                who=who,
+                request=asked.request,
+                confidence=asked.confidence,
+                intervals=asked.intervals,
+                nonnegative=asked.nonnegative,
+                seconds=self.limits.seconds,
+            )
+
+        return await self.hall(grant, work, asked.request or work_name)
+
+    async def explain(self, grant: Grant, question: Question) -> dict[str, Any]:
+        """What a question would measure and cost, for this asker."""
+        who = self.asker(grant, Action.EXPLAIN, question.purpose)
+        asked = _filled(question)
+        return await self.hall(grant, lambda: self.curator.explain(asked.sql, **asked.budget, who=who))
+
+    async def columns(self, grant: Grant, question: Question) -> tuple[AnswerColumn, ...]:
+        """The columns that an answer will have."""
+        from deniable.curator.asking import stated
+
+        who = self.asker(grant, Action.EXPLAIN, question.purpose)
+        asked = _filled(question)
+        budget = stated(asked.epsilon, asked.delta, asked.rho)
+        return await self.hall(
+            grant, lambda: serving.columns(self.curator, asked.sql, budget, who=who, intervals=asked.intervals)
+        )
+
+    def cancel(self, grant: Grant, request: str) -> bool:
+        """Take back a question that was not begun."""
+        return self.workshop.cancel(grant.name, request)
+
+    def close(self) -> None:
+        """Finish the work that was begun, and let go of the curator."""
+        self.workshop.close()
+        self.curator.close()
+
+
+def _filled(question: Question) -> Question:
+    """The question with its parameters inside its text."""
+    if not question.parameters:
+        return question
+    return replace(question, sql=serving.filled(question.sql, question.parameters), parameters=())
+
+
+def missing(what: str) -> NotHere:
+    """The refusal for an id that nobody knows, or that is somebody else's: the two are not told apart."""
+    return NotHere(f"there is no such {what}")

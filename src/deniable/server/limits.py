@@ -1,0 +1,85 @@
+"""Limits of a server: bytes, seconds, questions a second, guesses of tokens; and a time that refusals have in common.
+
+Nothing here depends on data. Rates are token buckets: a bucket holds `burst` drops, refills at `rate` a second, and
+each request takes one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from deniable.errors import ParameterError
+from deniable.server.messages import TooOften
+
+MOST_BUCKETS = 10_000
+"""Beyond so many askers the longest unheard is forgotten, so that memory stays flat; it had time to refill."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one server allows."""
+
+    seconds: float = 30.0
+    """The longest a question may take."""
+    body: int = 65_536
+    """The most bytes of a request."""
+    rate: float = 50.0
+    """Requests a second for one token."""
+    burst: float = 200.0
+    guesses: float = 10.0
+    """Wrong tokens from one address before it must wait."""
+    at_once: int = 8
+    """Questions of one asker that are worked on or wait."""
+    waiting: int = 256
+    """Questions of everybody that wait."""
+    workers: int = 4
+    connections: int = 200
+    quantum: float = 0.02
+    """Answers that were charged, and refusals, leave at whole multiples of so many seconds after the request."""
+
+    def __post_init__(self) -> None:
+        positive = (self.seconds, self.body, self.rate, self.burst, self.guesses, self.at_once, self.waiting)
+        if min(positive) <= 0 or self.workers < 1 or self.connections < 1 or self.quantum < 0:
+            raise ParameterError("a limit of the server is not positive", expected="Limits above 0")
+
+
+class Rate:
+    """A bucket for each asker."""
+
+    def __init__(self, rate: float, burst: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._rate, self._burst, self._clock = rate, burst, clock
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def take(self, who: str, drops: float = 1.0) -> None:
+        """Take drops, or refuse and say when to come back."""
+        left = self.left(who)
+        if left < drops:
+            wait = (drops - left) / self._rate
+            raise TooOften("too many requests", remedy=f"Wait {wait:.1f} seconds", wait=round(wait, 3))
+        self._put(who, left - drops)
+
+    def left(self, who: str) -> float:
+        """What is in the bucket now."""
+        level, seen = self._buckets.get(who, (self._burst, self._clock()))
+        return min(self._burst, level + (self._clock() - seen) * self._rate)
+
+    def _put(self, who: str, level: float) -> None:
+        self._buckets[who] = (level, self._clock())
+        self._buckets.move_to_end(who)
+        if len(self._buckets) > MOST_BUCKETS:
+            self._buckets.popitem(last=False)
+
+
+async def even(since: float, quantum: float) -> None:
+    """Wait until a whole number of quanta has passed since the request came.
+
+    What a refusal or a charged answer took is then known only to a quantum: work whose duration differs by less than
+    that, as with one person more or less in a table, ends at the same tick.
+    """
+    if quantum > 0:
+        passed = time.monotonic() - since
+        await asyncio.sleep(quantum - passed % quantum)

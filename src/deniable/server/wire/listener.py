@@ -1,0 +1,224 @@
+"""Listening: TLS, the start of a session, the token as password, cancel requests, and a bound on connections.
+
+The password is the token. It is asked for in clear text, so it is asked for only inside TLS or on a loopback address
+or a Unix socket: elsewhere a client without TLS is refused before it can send one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+import ssl
+import time
+from ipaddress import ip_address
+
+from deniable.governance.grants import Action, Grant
+from deniable.server.desk import Desk
+from deniable.server.limits import even
+from deniable.server.messages import Busy, told
+from deniable.server.wire import codec
+from deniable.server.wire.answering import Answering
+from deniable.server.wire.codec import Fields, ProtocolViolation
+from deniable.server.wire.refusals import WireRefusal, fields
+from deniable.server.wire.session import Session
+from deniable.server.wire.settings import Settings
+
+START_SECONDS = 15.0
+BUFFER = 2 * codec.MOST_BYTES
+
+
+class Listener:
+    """A PostgreSQL door to a desk."""
+
+    def __init__(self, desk: Desk, tls: ssl.SSLContext | None = None) -> None:
+        self._desk = desk
+        self._tls = tls
+        self._sessions: dict[tuple[int, int], Session] = {}
+        self._connections = 0
+        self._process = 1000
+        self._server: asyncio.Server | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def start(self, host: str, port: int) -> int:
+        """Listen; the port comes back, which the system chose if it was 0."""
+        self._server = await asyncio.start_server(self._connected, host, port, limit=BUFFER)
+        return int(self._server.sockets[0].getsockname()[1])
+
+    async def stop(self) -> None:
+        """Close every connection."""
+        if self._server is not None:
+            self._server.close()
+        for task in tuple(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    @property
+    def connections(self) -> int:
+        """How many clients are connected."""
+        return self._connections
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        self._connections += 1
+        try:
+            await self._conversation(reader, writer)
+        except (ProtocolViolation, WireRefusal) as violation:
+            refusal = violation if isinstance(violation, WireRefusal) else WireRefusal("08P01", str(violation))
+            writer.write(codec.report(fields(refusal, severity="FATAL")))
+        except (ConnectionError, asyncio.IncompleteReadError, TimeoutError, ssl.SSLError, asyncio.CancelledError):
+            pass  # the client is gone, was silent for too long, or the server stops
+        except Exception as failure:
+            writer.write(codec.report(fields(told(failure), severity="FATAL")))
+        finally:
+            self._connections -= 1
+            self._tasks.discard(task)
+            await _closed(writer)
+
+    async def _conversation(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._connections > self._desk.limits.connections:
+            raise WireRefusal("53300", "too many connections", "Try again later")
+        start = await asyncio.wait_for(self._start(reader, writer), START_SECONDS)
+        if start is None:
+            return
+        since = time.monotonic()
+        try:
+            token = await asyncio.wait_for(_password(reader, writer), START_SECONDS)
+            grant = self._desk.admit(token, _address(writer))
+            purpose = _purpose(grant)
+            self._desk.asker(grant, Action.EXPLAIN, purpose)
+        except (ProtocolViolation, WireRefusal, ConnectionError, asyncio.IncompleteReadError, TimeoutError):
+            raise
+        except Exception as failure:
+            await even(since, self._desk.limits.quantum)
+            shown = fields(told(failure), severity="FATAL")
+            writer.write(codec.report(shown | {"C": "53300" if isinstance(failure, Busy) else "28P01"}))
+            return
+        await self._talk(reader, writer, grant, purpose, start)
+
+    async def _start(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> dict[str, str] | None:
+        """The options of the startup message, after TLS if the client wants it; None after a cancel request."""
+        for _ in range(3):
+            first = await codec.read_startup(reader)
+            version = first.int32()
+            if version == codec.SSL:
+                await self._secure(reader, writer)
+            elif version == codec.GSS:
+                writer.write(b"N")
+                await writer.drain()
+            elif version == codec.CANCEL:
+                self._cancel(first)
+                return None
+            else:
+                return self._options(version, first, writer)
+        raise ProtocolViolation("the session does not start")
+
+    async def _secure(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._tls is None:
+            writer.write(b"N")
+            await writer.drain()
+            return
+        # What arrived before the handshake was not protected by it, and must not be taken for what is.
+        if getattr(reader, "_buffer", b""):
+            raise ProtocolViolation("unencrypted bytes came before the TLS handshake")
+        writer.write(b"S")
+        await writer.drain()
+        await writer.start_tls(self._tls, ssl_handshake_timeout=START_SECONDS)
+
+    def _options(self, version: int, first: Fields, writer: asyncio.StreamWriter) -> dict[str, str]:
+        if version >> 16 != 3:
+            raise ProtocolViolation("only version 3 of the protocol is spoken")
+        if writer.get_extra_info("ssl_object") is None and not _local(_address(writer)):
+            raise WireRefusal("28000", "a token may not travel unencrypted", "Connect with sslmode=require")
+        options: dict[str, str] = {}
+        while (name := first.text()) != "":
+            options[name] = first.text()
+        first.end()
+        unknown = [name for name in options if name.startswith("_pq_.")]
+        if unknown or version & 0xFFFF:
+            writer.write(codec.negotiate_version(unknown))
+        asked = options.get("database") or options.get("user", "")
+        if asked != self._desk.dataset:
+            raise WireRefusal("3D000", f'database "{asked}" does not exist', f"It is called {self._desk.dataset}")
+        return options
+
+    def _cancel(self, first: Fields) -> None:
+        process, secret = first.int32(), first.int32() & 0xFFFFFFFF
+        session = self._sessions.get((process, secret))
+        if session is not None:
+            session.cancel()
+
+    async def _talk(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        grant: Grant,
+        purpose: str,
+        options: dict[str, str],
+    ) -> None:
+        self._process = self._process % 1_000_000_000 + 1
+        key = (self._process, secrets.randbits(32))
+        settings = Settings(grant.name, purpose)
+        _preset(settings, options)
+        answering = Answering(self._desk, grant, settings, key[0])
+        session = Session(reader, writer, answering, self._desk.limits.quantum)
+        self._sessions[key] = session
+        writer.write(codec.AUTHENTICATION_OK)
+        for name, value in settings.reported():
+            writer.write(codec.parameter_status(name, value))
+        writer.write(codec.backend_key(*key))
+        try:
+            await session.talk()
+        finally:
+            del self._sessions[key]
+            answering.close()
+
+
+async def _password(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> str:
+    writer.write(codec.CLEARTEXT_PASSWORD)
+    await writer.drain()
+    letter, content = await codec.read_message(reader)
+    if letter != "p":
+        raise ProtocolViolation("a password was expected")
+    token = content.text()
+    content.end()
+    return token
+
+
+def _purpose(grant: Grant) -> str:
+    return grant.purposes[0] if grant.purposes else ""
+
+
+def _preset(settings: Settings, options: dict[str, str]) -> None:
+    """Settings of the startup message: those sent by name, and those after -c in `options`."""
+    named = {
+        name: value for name, value in options.items() if name not in ("user", "database", "options", "replication")
+    }
+    words = options.get("options", "").replace("--", "-c ").split()
+    for word in words:
+        if "=" in word:
+            name, _, value = word.removeprefix("-c").partition("=")
+            named[name] = value
+    for name, value in named.items():
+        if not name.startswith("_pq_."):
+            with contextlib.suppress(WireRefusal):
+                settings.put(name, value)
+
+
+def _address(writer: asyncio.StreamWriter) -> str:
+    peer = writer.get_extra_info("peername")
+    return str(peer[0]) if isinstance(peer, tuple) and peer else "local"
+
+
+def _local(address: str) -> bool:
+    return address == "local" or ip_address(address.split("%")[0]).is_loopback
+
+
+async def _closed(writer: asyncio.StreamWriter) -> None:
+    with contextlib.suppress(Exception):
+        await asyncio.wait_for(writer.drain(), 1)
+    writer.close()
+    with contextlib.suppress(Exception):
+        await asyncio.wait_for(writer.wait_closed(), 1)

@@ -1,0 +1,309 @@
+"""One session after its start: the simple and the extended query protocol, errors, and cancelling.
+
+After an error of the extended protocol everything up to the next Sync is skipped, as the protocol says. A portal runs
+once, when it is first executed, and hands out its rows in as many pieces as the client asks for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from deniable.server.limits import even
+from deniable.server.messages import TakingLong, told
+from deniable.server.wire import codec, values
+from deniable.server.wire.answering import Answering, Outcome
+from deniable.server.wire.codec import Fields, ProtocolViolation, ResultColumn
+from deniable.server.wire.lexing import Kind, Statement, statements
+from deniable.server.wire.refusals import WireRefusal, fields
+
+IDLE_SECONDS = 3600.0
+MOST_PREPARED = 1000
+CHARGES_STAY = {
+    "S": "NOTICE",
+    "V": "NOTICE",
+    "C": "00000",
+    "M": "answers cannot be unseen: what was charged stays charged",
+}
+_SAMPLES: dict[int, Any] = {values.BOOL: True, values.FLOAT4: 1, values.FLOAT8: 1, values.NUMERIC: 1}
+
+
+@dataclass(slots=True)
+class Prepared:
+    """A statement that was parsed; None is the empty one. `oids` are the types of its parameters."""
+
+    statement: Statement | None
+    oids: tuple[int, ...]
+
+
+@dataclass(slots=True)
+class Portal:
+    """A statement with its values, and what is left of its rows once it ran."""
+
+    prepared: Prepared
+    values: tuple[Any, ...]
+    formats: tuple[int, ...]
+    outcome: Outcome | None = None
+    given: int = field(default=0)
+
+
+class Session:
+    """One client's conversation."""
+
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, answering: Answering, quantum: float
+    ) -> None:
+        self._reader, self._writer = reader, writer
+        self._answering = answering
+        self._quantum = quantum
+        self._prepared: dict[str, Prepared] = {}
+        self._portals: dict[str, Portal] = {}
+        self._status = "I"
+        self._skipping = False
+        self._charged = False
+        self._place: Statement | None = None
+        """What a refusal's position points into; values that were filled in move positions, so there is none then."""
+        self._running: asyncio.Task[Outcome] | None = None
+
+    async def talk(self) -> None:
+        """Answer messages until the client leaves."""
+        self._send(codec.ready(self._status))
+        while True:
+            await self._writer.drain()
+            letter, content = await asyncio.wait_for(codec.read_message(self._reader), IDLE_SECONDS)
+            if letter == "X":
+                return
+            await self._message(letter, content)
+
+    def cancel(self) -> None:
+        """Stop waiting for what runs; what was not begun is not charged."""
+        self._answering.cancel()
+        if self._running is not None:
+            self._running.cancel()
+
+    async def _message(self, letter: str, content: Fields) -> None:
+        if letter == "S":
+            self._skipping = False
+            self._send(codec.ready(self._status))
+        elif letter == "Q":
+            self._skipping = False
+            await self._simple(content)
+        elif letter in "PBDECHF" and not self._skipping:
+            await self._extended(letter, content)
+        elif letter not in "PBDECHFdcfp":
+            raise ProtocolViolation("a message has an unknown letter")
+
+    async def _simple(self, content: Fields) -> None:
+        sql = content.text()
+        content.end()
+        since, self._place = time.monotonic(), None
+        try:
+            found = statements(sql)
+            if not found:
+                self._send(codec.EMPTY_QUERY)
+            for statement in found:
+                outcome = await self._run(statement, ())
+                if outcome.columns is not None:
+                    self._send(codec.row_description(outcome.columns, [0] * len(outcome.columns)))
+                self._rows(outcome, outcome.rows, [0] * len(outcome.columns or ()))
+                await self._finish(outcome, since)
+        except Exception as failure:
+            await self._refuse(failure, since)
+        self._send(codec.ready(self._status))
+
+    async def _extended(self, letter: str, content: Fields) -> None:
+        since, self._place = time.monotonic(), None
+        try:
+            match letter:
+                case "P":
+                    self._parse(content)
+                case "B":
+                    self._bind(content)
+                case "D":
+                    await self._describe(content)
+                case "E":
+                    await self._execute(content, since)
+                case "C":
+                    self._close(content)
+                case "F":
+                    raise WireRefusal("0A000", "function calls are not supported", "Ask with SELECT")
+                case _:
+                    content.end()  # Flush: everything is sent at once anyway
+        except ProtocolViolation:
+            raise
+        except Exception as failure:
+            self._skipping = True
+            await self._refuse(failure, since)
+
+    def _parse(self, content: Fields) -> None:
+        name, sql = content.text(), content.text()
+        oids = tuple(content.int32() for _ in range(content.int16()))
+        content.end()
+        found = statements(sql)
+        if len(found) > 1:
+            raise WireRefusal("42601", "cannot insert multiple commands into a prepared statement")
+        if name and name in self._prepared:
+            raise WireRefusal("42P05", "a prepared statement of that name exists already")
+        if len(self._prepared) >= MOST_PREPARED:
+            raise WireRefusal("53400", f"more than {MOST_PREPARED} prepared statements", "DEALLOCATE some")
+        statement = found[0] if found else None
+        self._prepared[name] = Prepared(statement, _completed(statement, oids))
+        self._send(codec.PARSE_COMPLETE)
+
+    def _bind(self, content: Fields) -> None:
+        portal, name = content.text(), content.text()
+        prepared = self._known(name)
+        formats = [content.int16() for _ in range(content.int16())]
+        raw = [_raw(content) for _ in range(content.int16())]
+        shown = tuple(content.int16() for _ in range(content.int16()))
+        content.end()
+        if len(raw) != len(prepared.oids):
+            raise WireRefusal("08P01", f"{len(raw)} values were bound, and the statement has {len(prepared.oids)}")
+        if len(formats) not in (0, 1, len(raw)) or any(each not in (0, 1) for each in (*formats, *shown)):
+            raise WireRefusal("08P01", "the formats of the values do not fit")
+        spread = _spread(formats, len(raw))
+        bound = tuple(
+            values.bound(value, oid, binary == 1, i + 1)
+            for i, (value, oid, binary) in enumerate(zip(raw, prepared.oids, spread, strict=True))
+        )
+        if portal and portal in self._portals:
+            raise WireRefusal("42P03", "a portal of that name exists already")
+        if len(self._portals) >= MOST_PREPARED:
+            raise WireRefusal("53400", f"more than {MOST_PREPARED} portals")
+        self._portals[portal] = Portal(prepared, bound, shown)
+        self._send(codec.BIND_COMPLETE)
+
+    async def _describe(self, content: Fields) -> None:
+        kind, name = content.take(1), content.text()
+        content.end()
+        if kind == b"S":
+            prepared = self._known(name)
+            self._send(codec.parameter_description(prepared.oids))
+            samples = tuple(_SAMPLES.get(oid, _sample(oid)) for oid in prepared.oids)
+            columns = await self._columns(prepared, samples)
+            self._send(codec.NO_DATA if columns is None else codec.row_description(columns, [0] * len(columns)))
+            return
+        portal = self._portal(name)
+        columns = await self._columns(portal.prepared, portal.values)
+        spread = [] if columns is None else _spread(portal.formats, len(columns))
+        self._send(codec.NO_DATA if columns is None else codec.row_description(columns, spread))
+
+    async def _columns(self, prepared: Prepared, bound: Sequence[Any]) -> tuple[ResultColumn, ...] | None:
+        self._place = None if bound else prepared.statement
+        return None if prepared.statement is None else await self._answering.columns(prepared.statement, bound)
+
+    async def _execute(self, content: Fields, since: float) -> None:
+        portal, most = self._portal(content.text()), content.int32()
+        content.end()
+        if portal.prepared.statement is None:
+            self._send(codec.EMPTY_QUERY)
+            return
+        if portal.outcome is None:
+            portal.outcome = await self._run(portal.prepared.statement, portal.values)
+        outcome = portal.outcome
+        rows = outcome.rows[portal.given : portal.given + most] if most > 0 else outcome.rows[portal.given :]
+        portal.given += len(rows)
+        self._rows(outcome, rows, _spread(portal.formats, len(outcome.columns or ())))
+        if portal.given < len(outcome.rows):
+            self._send(codec.PORTAL_SUSPENDED)
+            return
+        await self._finish(outcome, since)
+
+    def _close(self, content: Fields) -> None:
+        kind, name = content.take(1), content.text()
+        content.end()
+        (self._prepared if kind == b"S" else self._portals).pop(name, None)
+        self._send(codec.CLOSE_COMPLETE)
+
+    async def _run(self, statement: Statement, bound: Sequence[Any]) -> Outcome:
+        self._place = None if bound else statement
+        self._running = asyncio.ensure_future(self._answering.run(statement, bound))
+        try:
+            outcome = await self._running
+        except asyncio.CancelledError:
+            if self._running.cancelled():
+                raise TakingLong from None
+            raise
+        finally:
+            self._running = None
+        self._turn(statement)
+        return outcome
+
+    def _turn(self, statement: Statement) -> None:
+        """Inside or outside a transaction; what was charged inside stays charged, and a notice says so."""
+        word = statement.words[0]
+        if word in ("begin", "start"):
+            self._status, self._charged = "T", False
+        elif word in ("commit", "end", "rollback", "abort") and not statement.starts("rollback", "to"):
+            if word in ("rollback", "abort") and self._charged:
+                self._send(codec.report(CHARGES_STAY, "N"))
+            self._status, self._charged = "I", False
+            self._portals.clear()
+        elif word == "deallocate" or word == "discard":
+            self._prepared.clear()
+
+    def _rows(self, outcome: Outcome, rows: Sequence[Sequence[Any]], formats: Sequence[int]) -> None:
+        if outcome.columns is None:
+            return
+        write = [values.encoder(c.oid, form == 1) for c, form in zip(outcome.columns, formats, strict=True)]
+        for row in rows:
+            self._send(codec.data_row([each(value) for each, value in zip(write, row, strict=True)]))
+
+    async def _finish(self, outcome: Outcome, since: float) -> None:
+        if outcome.charged:
+            self._charged = True
+            await even(since, self._quantum)
+        for name, value in outcome.statuses:
+            self._send(codec.parameter_status(name, value))
+        self._send(codec.command_complete(outcome.tag))
+
+    async def _refuse(self, failure: Exception, since: float) -> None:
+        shown = failure if isinstance(failure, WireRefusal) else told(failure)
+        text, start = (self._place.text, self._place.start) if self._place else ("", 0)
+        await even(since, self._quantum)
+        self._send(codec.report(fields(shown, text, offset=start)))
+
+    def _known(self, name: str) -> Prepared:
+        if name not in self._prepared:
+            raise WireRefusal("26000", f'prepared statement "{name}" does not exist')
+        return self._prepared[name]
+
+    def _portal(self, name: str) -> Portal:
+        if name not in self._portals:
+            raise WireRefusal("34000", f'portal "{name}" does not exist')
+        return self._portals[name]
+
+    def _send(self, message: bytes) -> None:
+        self._writer.write(message)
+
+
+def _raw(content: Fields) -> bytes | None:
+    length = content.int32()
+    return None if length == -1 else content.take(length)
+
+
+def _spread(formats: Sequence[int], count: int) -> list[int]:
+    """One format for all, or one for each; none at all is text."""
+    if len(formats) <= 1:
+        return [formats[0] if formats else 0] * count
+    if len(formats) != count:
+        raise WireRefusal("08P01", "the formats of the columns do not fit")
+    return list(formats)
+
+
+def _completed(statement: Statement | None, oids: tuple[int, ...]) -> tuple[int, ...]:
+    """A type for each parameter of the statement; one that the client left open is a text."""
+    named = [token for token in (statement.tokens if statement else ()) if token.kind is Kind.PARAMETER]
+    count = max((int(token.text[1:]) for token in named if len(token.text) < 6), default=0)
+    return oids + (values.TEXT,) * (count - len(oids))
+
+
+def _sample(oid: int) -> Any:
+    """A value of a type, to learn which columns a statement gives before its values are known."""
+    import datetime
+
+    moments = {values.DATE: datetime.date(2000, 1, 1), values.TIMESTAMP: datetime.datetime(2000, 1, 1)}
+    return moments.get(oid, 1 if oid in values.INTEGERS else "a")
