@@ -263,8 +263,7 @@ def _composed(engine: Engine, order: Order, recoding: Recoding) -> dict[str, Any
 
 def _locally(engine: Engine, policy: Policy | None, order: Order, roles: Roles, request: Request) -> dict[str, Any]:
     """Each class in its own way: the rows are read, split or staged, and written."""
-    from deniable.kanonymity.local import local_cost, write_local
-    from deniable.kanonymity.quality import Loss
+    from deniable.kanonymity.local import local_loss, write_local
     from deniable.kanonymity.recoding import Form
     from deniable.kanonymity.request import prepare
 
@@ -278,7 +277,7 @@ def _locally(engine: Engine, policy: Policy | None, order: Order, roles: Roles, 
         "suppressed": table.num_rows - written,
         "classes": release.classes,
         "models": [str(model) for model in request.models],
-        "loss": local_cost(prepared, release, Loss()),
+        "loss": local_loss(prepared, release),
     }
     return _sealed(engine, policy, order, request, details) | {"lattice": []}
 

@@ -90,19 +90,19 @@ class Hierarchy:
         return Hierarchy(self.column, self.leaves, self.levels[lowest : highest + 1], self.ordered)
 
     def with_missing(self) -> Hierarchy:
-        """The same hierarchy with a leaf for missing values, merged with others only where one group covers all."""
+        """The same hierarchy with a leaf for missing values, merged with others only by a last level of one group."""
         if None in self.code_of:
             return self
-        levels = tuple(_with_missing(level) for level in self.levels)
+        last = self.levels[-1]
+        levels = tuple(_with_missing(level, merged=level is last and level.size == 1) for level in self.levels)
         return Hierarchy(self.column, (*self.leaves, None), levels, self.ordered)
 
 
-def _with_missing(level: Level) -> Level:
-    alone = level.size != 1 or level.groups.size == 0
-    code = np.int32(level.size if alone else 0)
-    labels = (*level.labels, None) if alone else level.labels
+def _with_missing(level: Level, *, merged: bool) -> Level:
+    code = np.int32(0 if merged else level.size)
+    labels = level.labels if merged else (*level.labels, None)
     ends = level.ends
-    if ends is not None and alone:
+    if ends is not None and not merged:
         ends = np.vstack([ends, [[np.nan, np.nan]]])
     return Level(np.append(level.groups, code).astype(np.int32), labels, ends)
 

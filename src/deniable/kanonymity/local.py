@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from deniable.kanonymity.builders.numbers import written
 from deniable.kanonymity.hierarchy import TOP, Codes, Hierarchy, Label
-from deniable.kanonymity.quality.cells import CellMeasure
 from deniable.kanonymity.recoding import Form
 from deniable.kanonymity.request import Prepared
 from deniable.kanonymity.tuples import Counts
@@ -69,44 +68,62 @@ def covering(h: Hierarchy, order: Codes, low: Codes, high: Codes) -> NDArray[np.
     return out
 
 
-def local_cost(prepared: Prepared, release: LocalRelease, measure: CellMeasure, *, ranges: bool = False) -> float:
-    """What a local recoding costs by a measure that adds up over cells; suppressed rows cost as suppressed.
+def local_loss(prepared: Prepared, release: LocalRelease, *, ranges: bool = False) -> float:
+    """The Loss of a local recoding: the mean share of the domain that a cell leaves open; 1 where suppressed.
 
-    Categories and numbers are priced by the group that holds their run; with `ranges`, as the share of leaves in the
-    run itself, which is what an interval shows.
+    Numbers are priced by the values in their interval and categories by the leaves of their group, as they are written.
+    With `ranges`, categories too are priced by the leaves in their run, which is what a set of them would show.
     """
     hierarchies, tuples = prepared.problem.hierarchies, prepared.problem.tuples
-    tables = measure.costs(hierarchies, tuples)
     rows = prepared.collapsed.tuple_of if release.by_row else np.arange(tuples.size)
     counts = np.ones(len(rows), np.int64) if release.by_row else tuples.counts
     owner, total = release.class_of, 0.0
-    for q, (h, table) in enumerate(zip(hierarchies, tables, strict=True)):
-        codes = tuples.codes[rows, q]
-        if ranges:
-            spans = (release.high[:, q] - release.low[:, q]) / max(h.size - 1, 1) * table[-1, 0]
-            cells = spans[owner]
-        else:
-            levels = covering(h, release.orders[q], release.low[:, q], release.high[:, q])
-            cells = table[levels[owner], codes]
-        total += float((np.where(owner >= 0, cells, table[-1, codes]) * counts).sum())
-    return total
+    for q, h in enumerate(hierarchies):
+        open_ = (release.high[:, q] - release.low[:, q]) / max(h.size - 1, 1)
+        if not ranges and not _numeric(h):
+            open_ = _group_loss(h, release.orders[q], release.low[:, q], release.high[:, q])
+        cells = np.append(open_, 1.0)[owner]  # -1, a suppressed row, finds the last place
+        total += float((cells * counts).sum())
+    return total / max(tuples.rows * len(hierarchies), 1)
+
+
+def _group_loss(h: Hierarchy, order: Codes, low: Codes, high: Codes) -> NDArray[np.float64]:
+    levels = covering(h, order, low, high)
+    tables = np.vstack([*(h.leaf_counts(number) for number in range(h.height)), np.full(h.size, h.size)])
+    return np.asarray((tables[levels, order[low]] - 1) / max(h.size - 1, 1), np.float64)
+
+
+def _numeric(h: Hierarchy) -> bool:
+    return h.ordered and h.levels[0].ends is not None
 
 
 def class_labels(h: Hierarchy, order: Codes, low: Codes, high: Codes, form: Form) -> list[Label]:
-    """The label of every class in one column."""
-    first = h.levels[0]
-    if h.ordered and first.ends is not None:
-        ends = first.ends[first.groups]
-        return [_interval(h, order, ends, a, b, form) for a, b in zip(low.tolist(), high.tolist(), strict=True)]
+    """The label of every class in one column: that of a group where the run is one, else an interval."""
     levels = covering(h, order, low, high)
-    return [_group(h, level, int(order[a])) for level, a in zip(levels.tolist(), low.tolist(), strict=True)]
+    if not _numeric(h):
+        return [_group(h, level, int(order[a])) for level, a in zip(levels.tolist(), low.tolist(), strict=True)]
+    exact = _exact_levels(h, order, low, high)
+    first = h.levels[0]
+    ends = first.ends[first.groups] if first.ends is not None else np.zeros((h.size, 2))
+    return [
+        _group(h, level, int(order[a])) if level >= 0 else _interval(order, ends, a, b, form)
+        for level, a, b in zip(exact.tolist(), low.tolist(), high.tolist(), strict=True)
+    ]
 
 
-def _interval(h: Hierarchy, order: Codes, ends: NDArray[np.float64], a: int, b: int, form: Form) -> Label:
+def _exact_levels(h: Hierarchy, order: Codes, low: Codes, high: Codes) -> NDArray[np.int64]:
+    """For every run, the lowest level at which it is exactly one group; -1 where it is none."""
+    out = np.full(len(low), -1, np.int64)
+    for number in range(h.height - 1, -1, -1):
+        groups = h.levels[number].groups[order]
+        begins = np.append(True, groups[1:] != groups[:-1])
+        ends = np.append(groups[1:] != groups[:-1], True)
+        out[(groups[low] == groups[high]) & begins[low] & ends[high]] = number
+    return out
+
+
+def _interval(order: Codes, ends: NDArray[np.float64], a: int, b: int, form: Form) -> Label:
     low, high = ends[order[a], 0], ends[order[b], 1]
-    if a == b:
-        leaf: Label = h.leaves[order[a]]
-        return leaf
     if not np.isfinite([low, high]).all():
         return TOP
     if form is Form.JSON:

@@ -81,9 +81,10 @@ class ColumnRecoder:
 
     def _missing_label(self) -> int:
         if self._missing < 0:
-            # Missing values stay missing below the level that says nothing.
-            top = self.column.level == self.column.height - 1
-            self._missing = self.number(TOP if top else None)
+            # A missing value stays missing below the level that says nothing, as the hierarchy itself has it.
+            built = self._builder.hierarchy(self.column.name, pa.array([], pa.string())).with_missing()
+            level = built.levels[self.column.level]
+            self._missing = self.number(level.labels[level.groups[built.code_of[None]]])
         return self._missing
 
 

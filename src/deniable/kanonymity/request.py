@@ -135,7 +135,7 @@ def _one_domain(
 def _refuse_too_few(rows: int, request: Request) -> None:
     """k larger than the table can be met by no generalization; say what could."""
     for model in request.models:
-        if isinstance(model, KAnonymity) and model.k > rows and int(request.suppress * rows) < rows:
+        if isinstance(model, KAnonymity) and model.k > rows and (rows == 0 or request.suppress < 1):
             raise Infeasible(
                 f"k is {model.k}, and the table has {rows} rows",
                 expected=f"k is at most {rows}" if rows else "A table with rows",

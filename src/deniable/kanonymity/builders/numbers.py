@@ -187,7 +187,7 @@ def coded(column: str, built: Hierarchy, *, bottom: float | None, top: float | N
     spans = {label: (low, high) for label, (low, high) in zip(labels, ends.tolist(), strict=True)}
     seen: dict[Label, int] = {}
     groups = np.fromiter((seen.setdefault(label, len(seen)) for label in labels), np.int32, len(labels))
-    level = Level(groups, tuple(seen), np.array([spans[label] for label in seen], np.float64))
+    level = Level(groups, tuple(seen), np.array([spans[label] for label in seen], np.float64).reshape(-1, 2))
     kept = [lv for lv in built.levels[1:] if _nests(level, lv)]
     return replace(built, levels=(level, *kept))
 

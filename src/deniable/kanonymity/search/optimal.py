@@ -148,10 +148,21 @@ class OptimalSearch:
         if self.best is not None:
             left.costly += left.keep(left.lower < self.best.cost - _tolerance(self.best.cost))
 
+    def _settled(self, best: Verdict) -> Verdict:
+        """The least general of the nodes that cost the same: what costs nothing to show is shown."""
+        tolerance = _tolerance(best.cost)
+        for node in self.lattice.below(best.levels):
+            if not self.checker.additive or self.checker.base(node) >= best.cost - tolerance - best.excess:
+                verdict = self.checker.check(node)
+                if verdict.acceptable and verdict.cost <= best.cost + tolerance:
+                    return self._settled(verdict)
+        return best
+
     def _solution(self) -> Solution | None:
-        left, best = self.left, self.best
-        if best is None:
+        left = self.left
+        if self.best is None:
             return None
+        best = self._settled(self.best)
         complete = not len(left.nodes)
         bound = best.cost if complete else min(best.cost, float(left.lower.min()))
         proof = Proof(

@@ -1,0 +1,233 @@
+"""`deniable anonymize` and `deniable check`, end to end, from files to files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as csv
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+from deniable.cli.main import app
+from deniable.errors import DeniableError
+from deniable.release import verify
+
+ROWS = 1200
+
+
+@pytest.fixture
+def clinic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    chance = np.random.default_rng(11)
+    table = pa.table(
+        {
+            "name": [f"person {n}" for n in range(ROWS)],
+            "zip": [f"021{n:02}" for n in chance.integers(30, 45, ROWS)],
+            "age": chance.integers(18, 90, ROWS),
+            "sex": chance.choice(["F", "M"], ROWS).tolist(),
+            "diagnosis": chance.choice(["flu", "cold", "gout", "rash"], ROWS).tolist(),
+            "charge": np.round(chance.gamma(2, 100, ROWS), 2),
+        }
+    )
+    pq.write_table(table, tmp_path / "visits.parquet")
+    csv.write_csv(table, tmp_path / "visits.csv")
+    (tmp_path / "clinic.yaml").write_text(POLICY)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+POLICY = """
+version: 1
+dataset: clinic
+tables:
+  visits:
+    source: visits.parquet
+    unit: row
+    columns:
+      name:      {role: identifier}
+      zip:       {role: quasi-identifier, hierarchy: {redact: right}}
+      age:       {role: quasi-identifier, type: integer, between: [0, 120], hierarchy: {brackets: ages}}
+      sex:       {role: quasi-identifier, categories: [F, M]}
+      diagnosis: {role: sensitive, categories: [flu, cold, gout, rash]}
+release:
+  anonymize: {k: 5, l: {diagnosis: 2}, suppress: 0.02}
+"""
+
+QI = "zip,age,sex"
+
+
+def run(*words: str, code: int = 0) -> Any:
+    result = CliRunner().invoke(app, [*words, "--json"])
+    if isinstance(result.exception, DeniableError):
+        raise result.exception
+    assert result.exit_code == code, result.output
+    return json.loads(result.stdout)
+
+
+def test_a_policy_decides_roles_hierarchies_and_models(clinic: Path) -> None:
+    made = run("anonymize", "visits.parquet", "-p", "clinic.yaml", "-o", "out.parquet")
+    out = pq.read_table("out.parquet")
+    assert out.column_names == ["zip", "age", "sex", "diagnosis"]  # no identifier, nothing undeclared
+    found = run("check", "out.parquet", "--qi", QI, "--sensitive", "diagnosis", "--k", "5", "--l", "diagnosis=2")
+    assert found["k"] >= 5
+    assert found["unmet"] == []
+    assert made["proof"]["optimal"]
+    proof = made["proof"]
+    assert proof["checked"] + proof["excluded_as_failing"] + proof["excluded_as_costlier"] == proof["nodes"]
+    assert made["released"] == out.num_rows == ROWS - made["suppressed"]
+
+
+def test_the_release_has_a_statement_that_verifies_and_claims_its_properties(clinic: Path) -> None:
+    run("anonymize", "-p", "clinic.yaml", "-o", "out.csv")
+    statement = verify("out.csv")
+    assert "k-anonymity" in json.dumps(statement.body["guarantee"])
+    assert any("k-anonymity" in sentence for sentence in statement.words)
+    assert "person 1" not in json.dumps(dict(statement.body))
+
+
+def test_columns_can_be_named_without_a_policy(clinic: Path) -> None:
+    made = run(
+        "anonymize",
+        "visits.csv",
+        "--qi",
+        QI,
+        "--identifier",
+        "name",
+        "--k",
+        "4",
+        "--suppress",
+        "0.05",
+        "-o",
+        "o.parquet",
+    )
+    assert made["models"] == ["4-anonymity"]
+    assert run("check", "o.parquet", "--qi", QI)["k"] >= 4
+
+
+@pytest.mark.parametrize("method", ["mondrian", "mondrian-relaxed", "local", "cells"])
+def test_every_local_method_writes_a_release_that_holds(clinic: Path, method: str) -> None:
+    words = ("--qi", QI, "--l", "diagnosis=2", "--k", "4", "--suppress", "0.01", "--method", method, "-o", "o.parquet")
+    made = run("anonymize", "visits.parquet", *words)
+    found = run("check", "o.parquet", "--qi", QI, "--sensitive", "diagnosis")
+    assert found["k"] >= 4
+    assert found["sensitive"][0]["distinct_l"] >= 2
+    assert made["suppressed"] <= 12
+
+
+def test_closeness_of_numbers_is_measured_along_their_order(clinic: Path) -> None:
+    words = ("--qi", "zip,sex", "--k", "5", "--t", "charge=0.15", "--suppress", "0.05", "-o", "o.parquet")
+    made = run("anonymize", "visits.parquet", *words)
+    assert made["models"][1] == "0.15-closeness of charge (ordered distance)"
+    run("check", "o.parquet", "--qi", "zip,sex", "--t", "charge=0.2")
+
+
+def test_further_models_and_measures_by_name(clinic: Path) -> None:
+    words = ("--qi", QI, "--sensitive", "diagnosis", "--model", "entropy_diversity:column=diagnosis,l=2.5")
+    more = ("--model", "average_risk:most=0.1", "--measure", "discernibility", "--suppress", "0.1", "-o", "o.parquet")
+    made = run("anonymize", "visits.parquet", *words, *more)
+    assert made["models"] == ["5-anonymity", "entropy 2.5-diversity of diagnosis", "average risk at most 0.1"]
+    found = run("check", "o.parquet", "--qi", QI, "--sensitive", "diagnosis")
+    assert found["sensitive"][0]["entropy_l"] >= 2.5 - 1e-9
+    assert found["risks"]["marketer"] <= 0.1
+
+
+def test_rows_to_come_are_added_and_the_rest_waits(clinic: Path) -> None:
+    run("anonymize", "visits.parquet", "-p", "clinic.yaml", "-o", "out.parquet")
+    pq.write_table(pq.read_table("visits.parquet").slice(0, 300), "new.parquet")
+    found = run("anonymize", "--update", "out.parquet", "new.parquet", "-o", "more.parquet")
+    assert found["rows"] == 300
+    assert found["shown"] + found["waiting"] == 300
+    assert pq.read_table("more.parquet").num_rows == found["shown"] > 0
+    assert run("check", "more.parquet", "--qi", QI)["k"] >= 5
+    again = run("anonymize", "--update", "more.parquet.recoding.json", "new.parquet")
+    assert again["rows"] == 300
+
+
+def test_two_releases_are_checked_together_and_refused_on_demand(clinic: Path) -> None:
+    run("anonymize", "visits.parquet", "--qi", "zip,age", "--k", "5", "--suppress", "0.05", "-o", "a.parquet")
+    b = ("anonymize", "visits.parquet", "--qi", "age,sex", "--k", "5", "--measure", "ncp", "--suppress", "0.05")
+    warned = run(*b, "-o", "b.parquet", "--earlier", "a.parquet.recoding.json")
+    assert warned["composition"]["exposed"] > 0
+    found = run("check", "visits.parquet", "--releases", "a.parquet.recoding.json,b.parquet.recoding.json")
+    assert found == warned["composition"]
+    with pytest.raises(DeniableError, match="With the earlier release"):
+        run(*b, "-o", "c.parquet", "--earlier", "a.parquet.recoding.json", "--refuse-composition")
+    assert not Path("c.parquet").exists()
+
+
+def test_a_page_shows_the_lattice(clinic: Path) -> None:
+    made = run("anonymize", "-p", "clinic.yaml", "-o", "out.parquet", "--report", "page.html")
+    page = Path("page.html").read_text()
+    assert "vega" in page
+    chosen = [point for point in made["lattice"] if point["chosen"]]
+    assert len(chosen) == 1
+    assert chosen[0]["levels"] == made["levels"]
+    assert chosen[0]["cost"] == min(p["cost"] for p in made["lattice"] if p["acceptable"])
+
+
+def test_drafts_can_be_pasted_into_a_policy(clinic: Path) -> None:
+    drafted = run("anonymize", "visits.parquet", "--draft", "--qi", QI)["hierarchies"]
+    assert list(drafted) == ["zip", "age", "sex"]
+    assert drafted["zip"] == {"redact": {"from": "right"}}
+    assert drafted["sex"] is None
+
+
+def test_check_fails_with_exit_code_2_when_a_threshold_is_not_met(clinic: Path) -> None:
+    found = run("check", "visits.csv", "--qi", QI, "--k", "5", "--l", "diagnosis=2", "--t", "charge=0.1", code=2)
+    assert len(found["unmet"]) == 3
+
+
+def test_a_population_makes_k_map_possible(clinic: Path) -> None:
+    pq.write_table(pq.read_table("visits.parquet").slice(0, 200), "sample.parquet")
+    words = ("--qi", QI, "--k", "1", "--model", "k_map:k=5", "--suppress", "0.1", "-o", "o.parquet")
+    made = run("anonymize", "sample.parquet", *words, "--population", "visits.parquet")
+    assert made["models"] == ["1-anonymity", "5-map"]
+    with pytest.raises(DeniableError, match="--population"):
+        run("anonymize", "sample.parquet", *words)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("visits.csv", "--qi", "zip,agee", "-o", "o.csv"), "Did you mean 'age'"),
+        (("visits.csv", "--qi", "zip", "--k", "5000", "-o", "o.csv"), "k is at most 1200"),
+        (("visits.csv", "--qi", "zip", "--method", "mondrain", "-o", "o.csv"), "Did you mean 'mondrian'"),
+        (("visits.csv", "--qi", "zip", "--measure", "los", "-o", "o.csv"), "Did you mean 'loss'"),
+        (("visits.csv", "--qi", "zip"), "--out"),
+        (("visits.csv", "-o", "o.csv"), "No quasi-identifier"),
+        (("--qi", "zip", "-o", "o.csv"), "No table is named"),
+        (("visits.csv", "--qi", "zip", "--l", "diagnosis", "-o", "o.csv"), "COLUMN=NUMBER"),
+        (("visits.csv", "--qi", "zip", "--l", "diagnosis=40", "-o", "o.csv"), "generalizing everything reaches 4"),
+        (("absent.csv", "--qi", "zip", "-o", "o.csv"), "absent.csv"),
+        (("visits.csv", "--qi", "zip", "--hierarchy", "zip=none.csv", "-o", "o.csv"), "none.csv"),
+        (("visits.csv", "--qi", "zip", "--suppress", "7", "-o", "o.csv"), "between 0 and 1"),
+        (("visits.csv", "--update", "none.parquet"), "no recoding"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_with_what_would_work(
+    clinic: Path, words: tuple[str, ...], message: str
+) -> None:
+    with pytest.raises(DeniableError, match=message) as refusal:
+        run("anonymize", *words)
+    assert "person" not in str(refusal.value)
+    assert not Path("o.csv").exists()
+
+
+def test_a_hierarchy_missing_a_value_is_refused_by_row(clinic: Path) -> None:
+    Path("sex.csv").write_text("F;*\n")
+    with pytest.raises(DeniableError, match="1 values of column 'sex' are not among the 1 leaves"):
+        run("anonymize", "visits.csv", "--qi", "sex", "--hierarchy", "sex=sex.csv", "-o", "o.csv")
+
+
+def test_people_read_a_short_account(clinic: Path) -> None:
+    shown = CliRunner().invoke(app, ["anonymize", "-p", "clinic.yaml", "-o", "out.parquet"])
+    assert "optimal:" in shown.stdout
+    shown = CliRunner().invoke(
+        app, ["check", "out.parquet", "--qi", QI, "--sensitive", "diagnosis", "--fraction", "0.1"]
+    )
+    assert shown.stdout.startswith("k = ")
+    assert "prosecutor" in shown.stdout
