@@ -1,0 +1,92 @@
+"""Values as integers, shared by several tables: equal combinations of columns get equal numbers, missing ones -1."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from deniable.errors import DataError, ParameterError, nearest
+
+Codes = NDArray[np.int64]
+_FULL = 1 << 62
+
+
+def column(table: pa.Table, name: str) -> pa.ChunkedArray:
+    """A column by name, or a refusal that names the nearest one."""
+    if name not in table.column_names:
+        raise DataError(
+            f"The table has no column '{name}'",
+            expected=f"It has {', '.join(table.column_names)}",
+            remedy=nearest(name, table.column_names),
+            charge="",
+        )
+    return table[name]
+
+
+def named(columns: Sequence[str]) -> tuple[str, ...]:
+    """The columns an intruder knows, each once; none is a mistake."""
+    if not columns:
+        raise ParameterError("No column was named", expected="One or more columns that an intruder may know")
+    return tuple(dict.fromkeys(columns))
+
+
+def together(tables: Sequence[pa.Table], columns: Sequence[str], *, missing: bool = False) -> list[Codes]:
+    """For each table the number of every row's combination; the same combination has one number in all tables.
+
+    A combination with a missing value is -1, since it can be joined to nothing; with `missing`, missing is a value.
+    """
+    parts = [one([column(table, name) for table in tables], missing=missing) for name in named(columns)]
+    combined = parts[0]
+    for part in parts[1:]:
+        combined = _combined(combined, part)
+    ends = np.cumsum([table.num_rows for table in tables])[:-1]
+    return np.split(combined, ends)
+
+
+def one(columns: Sequence[pa.ChunkedArray], *, missing: bool = False) -> Codes:
+    """The numbers of one column over several tables, end to end."""
+    columns = [_decoded(values) for values in columns]
+    if len({values.type for values in columns}) > 1:  # a ZIP code read as a number here and as text there
+        columns = [values.cast(pa.string()) for values in columns]
+    chunks = [chunk for values in columns for chunk in values.chunks]
+    whole = pa.chunked_array(chunks, type=columns[0].type)
+    if len(whole) == 0:
+        return np.zeros(0, np.int64)
+    encoded = whole.combine_chunks().dictionary_encode()
+    codes: Codes = pc.fill_null(encoded.indices, -1).to_numpy(zero_copy_only=False).astype(np.int64)
+    return codes + 1 if missing else codes
+
+
+def _decoded(values: pa.ChunkedArray) -> pa.ChunkedArray:
+    return values.cast(values.type.value_type) if pa.types.is_dictionary(values.type) else values
+
+
+def _combined(left: Codes, right: Codes) -> Codes:
+    """Pairs of numbers as one number; packed densely again before the product outgrows 62 bits."""
+    width = int(right.max(initial=0)) + 1
+    if (int(left.max(initial=0)) + 1) * width >= _FULL:
+        left, right = dense(left), dense(right)
+        width = int(right.max(initial=0)) + 1
+    return np.where((left < 0) | (right < 0), -1, left * width + right)
+
+
+def dense(codes: Codes) -> Codes:
+    """The same numbers renamed 0, 1, 2 ...; -1 stays."""
+    if not len(codes):
+        return codes
+    values, inverse = np.unique(codes, return_inverse=True)
+    return inverse.astype(np.int64) - int(values[0] == -1)
+
+
+def sizes(codes: Codes) -> NDArray[np.int64]:
+    """For every row how many rows share its number, itself included; 0 where it is -1."""
+    packed = dense(codes)
+    if not len(packed):
+        return packed
+    counts = np.bincount(packed + 1)
+    counts[0] = 0 if packed.min() < 0 else counts[0]
+    return np.asarray(counts[packed + 1], dtype=np.int64)

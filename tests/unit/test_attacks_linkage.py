@@ -1,0 +1,185 @@
+"""Linkage by hand on four rows, against a brute-force twin, and on generalized cells."""
+
+import itertools
+from datetime import date
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from deniable.attacks.fuzzy import Field, Like, fuzzy_linkage, score_pairs
+from deniable.attacks.generalized import fits
+from deniable.attacks.linkage import find_links, linkage
+from deniable.attacks.uniqueness import blame, identifying_sets, uniqueness, weakest
+from deniable.errors import DataError, ParameterError
+
+REGISTER = pa.table({"name": ["Ann", "Bob", "Cas", "Dee"], "zip": ["1", "1", "2", "2"], "sex": ["F", "M", "M", "M"]})
+RELEASE = pa.table({"zip": ["1", "2", "1", None], "sex": ["M", "M", "F", "F"], "ill": ["flu", "cold", "gout", "flu"]})
+
+
+def test_four_rows_by_hand():
+    links = find_links(RELEASE, REGISTER, ["zip", "sex"])
+    assert links.row.tolist() == [1, -1, 0, -1]
+    assert links.candidates.tolist() == [1, 2, 1, 0]
+
+
+def test_precision_is_measured_with_the_truth_and_estimated_without():
+    truth = np.array([1, 2, 3, -1])
+    outcome = linkage(RELEASE, REGISTER, ["zip", "sex"], truth=truth)
+    assert (outcome.attack.successes, outcome.attack.trials) == (1, 4)
+    assert (outcome.precision.successes, outcome.precision.trials) == (1, 2)
+    assert "estimated" in linkage(RELEASE, REGISTER, ["zip", "sex"]).trusted[0]
+
+
+def test_several_rows_of_a_person_count_once():
+    release = pa.table({"id": [7, 7, 8], "zip": ["1", "1", "1"], "sex": ["F", "F", "M"]})
+    outcome = linkage(release, REGISTER, ["zip", "sex"], truth=np.array([0, 0, 1]), unit="id")
+    assert (outcome.attack.successes, outcome.attack.trials) == (2, 2)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 2**32 - 1))
+def test_the_join_is_that_of_brute_force(seed):
+    rng = np.random.default_rng(seed)
+    tables = [
+        pa.table({"a": rng.integers(0, 4, n), "b": [["x", "y", None][k] for k in rng.integers(0, 3, n)]})
+        for n in (17, 23)
+    ]
+    links = find_links(*tables, ["a", "b"])
+    ours, theirs = (t.to_pylist() for t in tables)
+    for row, mine in enumerate(ours):
+        fit = [j for j, other in enumerate(theirs) if mine["b"] is not None and mine == other]
+        assert links.candidates[row] == len(fit)
+        assert links.row[row] == (fit[0] if len(fit) == 1 else -1)
+
+
+@pytest.mark.parametrize(
+    ("cell", "inside", "outside"),
+    [
+        ("*", "anything", None),
+        ("[30, 40)", "30", "40"),
+        ("(-inf, 10)", "-3", "10"),
+        ("[30, 40]", "40", "41"),
+        ("30-39", "39", "40"),
+        (">= 90", "90", "89"),
+        ("1980s", "1989-12-31", "1990-01-01"),
+        ("1980", "1980-06-01", "1981-06-01"),
+        ("1980-06", "1980-06-30", "1980-07-01"),
+        ("1980-Q2", "1980-06-30", "1980-07-01"),
+        ("2025-W01", "2024-12-30", "2024-12-29"),
+        ("695**", "69501", "69401"),
+        ("{a, b}", "b", "c"),
+    ],
+)
+def test_generalized_cells_are_read_as_an_intruder_reads_them(cell, inside, outside):
+    assert fits(cell)(inside)
+    assert outside is None or not fits(cell)(outside)
+
+
+def test_a_plain_value_is_not_generalized():
+    assert fits("flu") is None
+
+
+def test_a_generalized_release_is_linked_by_containment():
+    register = pa.table({"born": [date(1981, 1, 1), date(1985, 5, 5), date(1990, 1, 1)], "zip": [69501, 69502, 69501]})
+    release = pa.table({"born": ["1980s", "1980s", "1990s", "*"], "zip": ["6950*", "69502", "69501", "*"]})
+    links = find_links(release, register, ["born", "zip"])
+    assert links.row.tolist() == [-1, 1, 2, -1]
+    assert links.candidates.tolist() == [2, 1, 1, 3]
+
+
+def test_uniqueness_by_hand():
+    outcome = uniqueness(REGISTER, ["zip", "sex"])
+    assert (outcome.attack.successes, outcome.attack.trials) == (2, 4)
+    assert outcome.figures["expected_right_guesses"] == 3.0  # 1 + 1 + two halves
+    assert dict(blame(REGISTER, ["zip", "sex"])) == {"zip": 0.25, "sex": 0.0}
+    assert weakest(REGISTER, ["zip", "sex"], 2) == ((1, 1), (2, 1))
+
+
+def test_a_person_with_two_rows_is_alone_by_either():
+    table = pa.table({"id": [1, 1, 2, 3], "zip": ["a", "b", "a", "c"]})
+    assert uniqueness(table, ["zip"], unit="id").attack.successes == 2
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.sampled_from([0.2, 0.5, 0.9]))
+def test_the_smallest_identifying_sets_are_those_of_brute_force(seed, share):
+    rng = np.random.default_rng(seed)
+    table = pa.table({name: rng.integers(0, size, 30) for name, size in zip("abcd", (2, 3, 6, 12), strict=True)})
+    enough = [
+        set(s)
+        for n in (1, 2, 3, 4)
+        for s in itertools.combinations("abcd", n)
+        if uniqueness(table, s).attack.share >= share
+    ]
+    smallest = [s for s in enough if not any(other < s for other in enough)]
+    found = identifying_sets(table, share=share)
+    assert sorted(map(sorted, smallest)) == sorted(sorted(one.columns) for one in found)
+
+
+@pytest.mark.parametrize("rows", [0, 1])
+def test_empty_and_one_row_tables_are_taken(rows):
+    small = REGISTER.slice(0, rows)
+    assert linkage(small, REGISTER, ["zip", "sex"]).attack.trials == rows
+    assert linkage(RELEASE, small, ["zip", "sex"]).attack.trials == 4
+    assert uniqueness(small, ["zip"]).attack.trials == rows
+
+
+def test_a_misspelled_column_is_refused_with_the_nearest():
+    with pytest.raises(DataError, match="Did you mean 'zip'"):
+        linkage(RELEASE, REGISTER, ["zipp"])
+    with pytest.raises(ParameterError, match="No column"):
+        uniqueness(REGISTER, [])
+
+
+PEOPLE = pa.table(
+    {
+        "name": ["jonathan smith", "maria gonzalez", "peter jansen", "wilhelmina schmidt"],
+        "born": ["1961-10-09", "1975-03-12", "1980-01-31", "1990-07-04"],
+        "sex": ["M", "F", "M", "F"],
+    }
+)
+
+
+def test_typos_and_swapped_dates_do_not_save_anybody():
+    mistyped = pa.table(
+        {
+            "name": ["jonathon smith", "maria gonzales", "peter jansen", "wilhelmina schmitt"],
+            "born": ["1961-09-10", "1975-03-12", "1980-01-30", "1990-07-04"],
+            "sex": ["M", "F", "M", "F"],
+        }
+    )
+    fields = [Field("name", Like.NAME), Field("born", Like.DATE), Field("sex")]
+    pairs = score_pairs(mistyped, PEOPLE, fields)
+    best = {a: max((w, b) for x, b, w in zip(pairs.release, pairs.register, pairs.weight, strict=True) if x == a)[1]
+            for a in pairs.release.tolist()}  # fmt: skip
+    assert all(best[row] == row for row in best)
+
+
+def test_fuzzy_linkage_finds_a_mistyped_copy_and_not_strangers():
+    rng = np.random.default_rng(3)
+    letters = np.array(list("abcdefghijklmnopqrstuvwxyz"))
+    names = ["".join(rng.choice(letters, 12)) for _ in range(400)]
+    born = [f"{rng.integers(1930, 2005)}-{rng.integers(1, 13):02}-{rng.integers(1, 29):02}" for _ in range(400)]
+    town = rng.integers(0, 20, 400)
+    register = pa.table({"name": names, "born": born, "town": town})
+    typed = [name[:5] + "x" + name[6:] for name in names]
+    release = pa.table({"name": typed, "born": born, "town": town})
+    fields = [Field("name", Like.NAME), Field("born", Like.DATE), Field("town")]
+    found = fuzzy_linkage(release, register, fields, truth=np.arange(400))
+    assert found.attack.share > 0.97
+    assert found.precision.share > 0.99
+    strangers = pa.table({"name": ["".join(rng.choice(letters, 12)) for _ in range(400)],
+                          "born": born[200:] + born[:200], "town": rng.permutation(town)})  # fmt: skip
+    assert fuzzy_linkage(strangers, register, fields, truth=np.arange(400)).attack.share < 0.02
+
+
+def test_ages_are_compared_with_birth_dates_in_their_year():
+    register = pa.table({"name": ["ann", "bob"], "born": pa.array([date(1950, 1, 1), date(1990, 1, 1)])})
+    release = pa.table({"name": ["ann", "bob"], "age": [75, 35]})
+    pairs = score_pairs(release, register, [Field("name", Like.NAME), Field("age", Like.AGE, "born")], year=2025)
+    assert set(zip(pairs.release.tolist(), pairs.register.tolist(), strict=True)) == {(0, 0), (1, 1)}
+    with pytest.raises(ParameterError, match="year"):
+        score_pairs(release, register, [Field("age", Like.AGE, "born")])
