@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import takewhile
 from math import sqrt
 
 import numpy as np
@@ -57,8 +58,8 @@ def ladder(
 ) -> Ladder:
     """Train at decreasing epsilon and keep the smallest that is still accurate enough on records held out.
 
-    Every third record is held out, clean, to measure accuracy; it never trains. Going down the ladder stops at the
-    first rung that is not acceptable: accuracy below it could only pass by luck.
+    Every third record is held out, clean, to measure accuracy; it never trains. A rung below one that is not
+    acceptable does not count: it could only have passed by luck.
     """
     if table.num_rows < 30 or repeats < 1:
         raise DataError("the table is too small to train on", expected="At least 30 rows")
@@ -76,9 +77,7 @@ def ladder(
         rungs.append(_rung(made, training, test, labels, label, float(epsilon), repeats, entropy))
         if progress:
             progress((place + 1) / len(epsilons))
-        if rungs[-1].accuracy < acceptable:
-            break
-    kept = [rung.epsilon for rung in rungs if rung.accuracy >= acceptable]
+    kept = [rung.epsilon for rung in takewhile(lambda rung: rung.accuracy >= acceptable, rungs)]
     guess = float(np.bincount(labels).max() / len(labels))
     clean = _clean(truth, training, test, labels, label)
     return Ladder(label, acceptable, clean, guess, tuple(rungs), min(kept, default=None))

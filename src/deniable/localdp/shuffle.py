@@ -39,7 +39,7 @@ def amplify(local_epsilon: float, respondents: int, delta: float) -> Amplified:
     """
     _check(local_epsilon, respondents, delta)
     bounds = [
-        (local_epsilon, "none: too few respondents to hide among"),
+        (local_epsilon, "none: too few respondents for this epsilon"),
         (closed_form(local_epsilon, respondents, delta), "closed form"),
         (numeric(local_epsilon, respondents, delta), "numeric"),
     ]

@@ -88,11 +88,10 @@ def _contrasts(contrasts: Sequence[dict[str, Any]]) -> tuple[Block, ...]:
     return (Paragraph(text), Table(("answer", "difference", "low", "high", "p"), rows))
 
 
-def ladder(rungs: Sequence[dict[str, Any]], acceptable: float) -> Plot:
+def ladder(rungs: Sequence[dict[str, Any]], acceptable: float, chosen: float | None) -> Plot:
     """The epsilon ladder: accuracy against epsilon, with the accuracy that was asked for."""
     rows = [{"epsilon": r["epsilon"], "accuracy": r["accuracy"], "low": r["low"], "high": r["high"]} for r in rungs]
-    kept = [rung["epsilon"] for rung in rungs if rung["accuracy"] >= acceptable]
-    found = f"the smallest acceptable epsilon is {min(kept):g}" if kept else "no epsilon is acceptable"
+    found = f"the smallest acceptable epsilon is {chosen:g}" if chosen is not None else "no epsilon is acceptable"
     alt = f"Accuracy at {len(rows)} epsilons; {found}, at accuracy {acceptable:.0%} or more."
     spec = plots.lines(rows, x="epsilon", y="accuracy", low="low", high="high", alt=alt, log_x=True)
     return Plot(spec, caption=f"Accuracy by epsilon; asked for {acceptable:.0%}")
@@ -106,7 +105,7 @@ def ladder_page(told: dict[str, Any]) -> Page:
         "smallest acceptable epsilon",
         f"{told['acceptable']:.0%} asked; {told['baseline']:.1%} without noise, {told['majority']:.1%} by guessing",
     )
-    blocks: tuple[Block, ...] = (KeyFigures((figure,)), ladder(told["rungs"], told["acceptable"]))
+    blocks: tuple[Block, ...] = (KeyFigures((figure,)), ladder(told["rungs"], told["acceptable"], chosen))
     caution = Callout(
         "Choosing epsilon by accuracy looks at the clean table: do it on one you may look at, then fix epsilon.",
         Tone.WARNING,

@@ -15,7 +15,7 @@ from deniable.localdp import wire
 from deniable.localdp.comparison import Difference, compare_means, compare_shares
 from deniable.localdp.consistency import norm_sub
 from deniable.localdp.layout import Responses
-from deniable.localdp.numeric.distribution import distribution
+from deniable.localdp.numeric.distribution import with_intervals
 from deniable.localdp.numeric.scale import Mean, mean_of
 from deniable.localdp.numeric.window import Window
 from deniable.localdp.protocol import Frequencies
@@ -23,7 +23,7 @@ from deniable.localdp.shuffle import Amplified, amplify
 from deniable.localdp.survey.definition import Question, Survey
 
 Body = dict[str, list[Any]]
-BINS = 20
+MOST_BINS, FEW_BINS = 20, 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ def found(question: Question, bodies: list[Body], confidence: float) -> Found:
     if not told:
         return Found(*start)
     if question.scale is not None:
-        return _number(question, told, start)
+        return _number(question, told, start, confidence)
     if question.type == "several":
         each = [_frequencies(question, told, part) for part in range(len(question.parts))]
         yes = Frequencies(np.array([f.counts[1] for f in each]), np.array([f.variances[1] for f in each]), len(told))
@@ -116,21 +116,26 @@ def _shares(
     return tuple(Share(name, *(float(value) for value in row)) for name, *row in columns)
 
 
-def _number(question: Question, told: list[list[Any]], start: tuple[str, str, str, float, int]) -> Found:
+def _number(
+    question: Question, told: list[list[Any]], start: tuple[str, str, str, float, int], confidence: float
+) -> Found:
     protocol, columns = question.parts[0], _columns(question, told, 0)
     mean, shares = mean_of(protocol, columns), tuple[Share, ...]()
     if question.wanted == "distribution" and isinstance(protocol, Window):
-        shares = _bins(protocol, columns)
+        shares = _bins(protocol, columns, confidence)
     return Found(*start, shares=shares, mean=mean, unit=question.unit)
 
 
-def _bins(protocol: Window, columns: Responses) -> tuple[Share, ...]:
-    """The distribution in equal parts of the scale. Maximum likelihood gives no interval: the ends repeat the share."""
-    bins = min(BINS, protocol.scale.steps)
-    found_shares = distribution(protocol, columns, bins)
-    ends = protocol.scale.value_of(np.arange(bins + 1) * protocol.scale.steps / bins)
-    labels = [f"{low:g} to {high:g}" for low, high in pairwise(ends.tolist())]
-    return tuple(Share(label, *[float(share)] * 4) for label, share in zip(labels, found_shares, strict=True))
+def _bins(protocol: Window, columns: Responses, confidence: float) -> tuple[Share, ...]:
+    """The distribution in equal parts of the scale, with bootstrap intervals."""
+    steps = protocol.scale.steps
+    bins = max((count for count in range(2, MOST_BINS + 1) if steps % count == 0), default=min(MOST_BINS, steps))
+    bins = bins if bins >= FEW_BINS or steps < FEW_BINS else min(MOST_BINS, steps)
+    shares, low, high = with_intervals(protocol, columns, bins, confidence)
+    ends = protocol.scale.value_of(np.arange(bins + 1) * steps / bins)
+    labels = [f"{start:g} to {end:g}" for start, end in pairwise(ends.tolist())]
+    rows = zip(labels, shares.tolist(), low.tolist(), high.tolist(), strict=True)
+    return tuple(Share(label, share, lower, upper, share) for label, share, lower, upper in rows)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,295 @@
+"""Local randomizers beside pure-LDP and multi-freq-ldpy; a count mean sketch over a million strings; the survey server.
+
+    python bench/localdp.py [--quick]
+
+The peers are installed into `.venvs/localdp` on the first run. They loop over respondents, so they are run on fewer and
+scaled up in proportion (their cost is linear; the number is printed). All times are CPU seconds unless wall is said.
+Errors are given as mean squared error over the theory's; 1.00 is exactly the theory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+import venv
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from deniable.dp.samplers import SYSTEM, Entropy
+from deniable.localdp.direct import Direct
+from deniable.localdp.hadamard import Hadamard
+from deniable.localdp.hashing import LocalHashing
+from deniable.localdp.sketch import CountMeanSketch, HadamardSketch, heaviest
+from deniable.localdp.unary import Unary
+
+ROOT = Path(__file__).resolve().parent.parent
+DOMAIN, EPSILON = 1024, 1
+BARS = {"k-ary": 0.1, "hadamard": 0.1, "unary": 3.0, "hashing": 8.0}
+MAKERS: dict[str, Callable[[], Any]] = {
+    "k-ary": lambda: Direct.calibrated(DOMAIN, EPSILON),
+    "hadamard": lambda: Hadamard.calibrated(DOMAIN, EPSILON),
+    "unary": lambda: Unary.optimized(DOMAIN, EPSILON),
+    "hashing": lambda: LocalHashing.calibrated(DOMAIN, EPSILON),
+}
+PEERS = """
+import json, sys, time, warnings
+import numpy as np
+warnings.simplefilter("ignore")
+d, eps = 1024, 1.0
+rng = np.random.default_rng(0)
+weights = 1 / np.arange(1, d + 1) ** 1.1
+def run(name, n, work):
+    values = rng.choice(d, size=n, p=weights / weights.sum())
+    start = time.process_time()
+    work(values)
+    print(json.dumps([name, n, time.process_time() - start]), flush=True)
+def pure(client, server):
+    def work(values):
+        for value in values:
+            server.aggregate(client.privatise(int(value) + 1))
+        server.estimate_all(range(1, d + 1), suppress_warnings=True)
+    return work
+from pure_ldp.frequency_oracles.direct_encoding import DEClient, DEServer
+from pure_ldp.frequency_oracles.unary_encoding import UEClient, UEServer
+from pure_ldp.frequency_oracles.hadamard_response import HadamardResponseClient, HadamardResponseServer
+from pure_ldp.frequency_oracles.local_hashing import LHClient, LHServer
+run("k-ary pure-LDP", 50000, pure(DEClient(epsilon=eps, d=d), DEServer(epsilon=eps, d=d)))
+run("unary pure-LDP", 10000, pure(UEClient(epsilon=eps, d=d, use_oue=True), UEServer(epsilon=eps, d=d, use_oue=True)))
+server = HadamardResponseServer(eps, d)
+run("hadamard pure-LDP", 50000, pure(HadamardResponseClient(eps, d, server.get_hash_funcs()), server))
+run("hashing pure-LDP", 2000, pure(LHClient(epsilon=eps, d=d, use_olh=True), LHServer(epsilon=eps, d=d, use_olh=True)))
+from multi_freq_ldpy.pure_frequency_oracles.GRR import GRR_Client, GRR_Aggregator_MI
+from multi_freq_ldpy.pure_frequency_oracles.UE import UE_Client, UE_Aggregator_MI
+from multi_freq_ldpy.pure_frequency_oracles.LH import LH_Client, LH_Aggregator_MI
+GRR_Client(1, d, eps), UE_Client(1, d, eps, True)
+run("k-ary multi-freq-ldpy", 10000, lambda x: GRR_Aggregator_MI([GRR_Client(v, d, eps) for v in x], d, eps))
+run("unary multi-freq-ldpy", 10000, lambda x: UE_Aggregator_MI([UE_Client(v, d, eps, True) for v in x], eps, True))
+run("hashing multi-freq-ldpy", 2000, lambda x: LH_Aggregator_MI([LH_Client(v, d, eps, True) for v in x], d, eps, True))
+"""
+SURVEY = "{survey: load, title: Load, questions: {ward: {ask: Ward?, type: choice, options: [A, B, C], epsilon: 1}}}"
+
+
+class PlainGenerator:
+    """Fast and predictable: what the operating system's entropy is compared with. Never for people's answers."""
+
+    def __init__(self, seed: int) -> None:
+        self._generator = np.random.Generator(np.random.SFC64(seed))
+
+    def take(self, count: int) -> bytes:
+        """The next bytes."""
+        return self._generator.bytes(count)
+
+
+def population(people: int) -> np.ndarray:
+    """Answers of a long-tailed population."""
+    weights = 1 / np.arange(1, DOMAIN + 1) ** 1.1
+    return np.random.default_rng(0).choice(DOMAIN, size=people, p=weights / weights.sum())
+
+
+def measured(protocol: Any, answers: np.ndarray, entropy: Entropy) -> tuple[float, float]:
+    """CPU seconds to randomize and estimate, and the error over the theory's."""
+    start = time.process_time()
+    found = protocol.estimate(protocol.tally(protocol.randomize(answers, entropy)), len(answers))
+    taken = time.process_time() - start
+    truth = np.bincount(answers, minlength=DOMAIN)
+    theory = np.mean([protocol.variance(share) for share in truth / len(answers)]) * len(answers)
+    return taken, float(((found.counts - truth) ** 2).mean() / theory)
+
+
+def protocols(people: int) -> dict[str, float]:
+    """Our protocols, from system entropy and from a plain generator."""
+    answers, seconds = population(people), {}
+    print(f"{people:,} respondents, domain {DOMAIN}, epsilon {EPSILON}: randomize and estimate")
+    for name, make in MAKERS.items():
+        protocol = make()
+        measured(protocol, answers[:1000], SYSTEM)  # compile
+        runs = [measured(protocol, answers, SYSTEM) for _ in range(3)]
+        plain = min(measured(protocol, answers, PlainGenerator(seed))[0] for seed in range(3))
+        seconds[name], error = min(run[0] for run in runs), float(np.mean([run[1] for run in runs]))
+        bar = f"bar {BARS[name]}: {'met' if seconds[name] <= BARS[name] and abs(error - 1) < 0.1 else 'MISSED'}"
+        cost = f"plain generator {plain:.3f}, so system entropy costs x{seconds[name] / plain:.2f}"
+        print(f"  {name:9} {seconds[name]:7.3f} s  error x{error:.3f} of theory  {bar}; {cost}", flush=True)
+    return seconds
+
+
+def peer_python() -> Path | None:
+    """The peers' own environment, made on the first run; None where they cannot be had."""
+    home = ROOT / ".venvs" / "localdp"
+    python = home / "bin" / "python"
+    check = [python, "-c", "import pure_ldp.frequency_oracles, multi_freq_ldpy"]
+    if python.exists() and subprocess.run(check, capture_output=True).returncode == 0:
+        return python
+    venv.create(home, with_pip=True)
+    wanted = ["pure-ldp", "multi-freq-ldpy", "xxhash<3.6", "scikit-learn", "statsmodels"]  # newer xxhash breaks both
+    done = subprocess.run([python, "-m", "pip", "install", "--quiet", *wanted], capture_output=True)
+    return python if done.returncode == 0 else None
+
+
+def peers(people: int, ours: dict[str, float]) -> None:
+    """The peers on fewer respondents, scaled up."""
+    python = peer_python()
+    if python is None:
+        print("  peers skipped: pure-ldp and multi-freq-ldpy cannot be installed here")
+        return
+    done = subprocess.run([python, "-c", PEERS], capture_output=True, text=True)
+    for line in done.stdout.splitlines():
+        name, count, seconds = json.loads(line)
+        kind, _, peer = name.partition(" ")
+        scaled = seconds * people / count
+        print(f"  {kind:9} {scaled:9.2f} s  {peer} (from {count:,})  x{scaled / ours[kind]:,.0f} of ours")
+    if done.returncode:
+        print("  a peer failed:", done.stderr.strip().splitlines()[-1])
+
+
+def sketch(kind: str, people: int, strings: int) -> None:
+    """Collect and decode one sketch in this process; print what the bar asks for."""
+    protocol = {"count-mean": CountMeanSketch, "hadamard": HadamardSketch}[kind].calibrated(4)
+    words = [f"https://site-{i}.example/" for i in range(strings)]
+    weights = 1 / np.arange(1, strings + 1) ** 1.1
+    rng, edges = np.random.default_rng(1), np.cumsum(weights / weights.sum())
+    tally, truth, told, absorbed = 0, np.zeros(strings, dtype=np.int64), 0.0, 0.0
+    for start in range(0, people, 250_000):
+        who = np.minimum(np.searchsorted(edges, rng.random(min(250_000, people - start))), strings - 1)
+        truth += np.bincount(who, minlength=strings)
+        clock = time.process_time()
+        responses = protocol.randomize([words[i] for i in who.tolist()])
+        told, clock = told + time.process_time() - clock, time.process_time()
+        tally = tally + protocol.tally(responses)
+        absorbed += time.process_time() - clock
+    clock = time.process_time()
+    found = protocol.estimate(tally, people, words)
+    top = heaviest(found, words, 1000)
+    decoded = absorbed + time.process_time() - clock
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    ratio = float(((found.counts - truth) ** 2 / found.variances).mean())
+    hits = len({word for word, _, _ in top[:100]} & {words[i] for i in np.argsort(-truth)[:100]})
+    met = "met" if decoded < 60 and peak < 1024 else "MISSED"
+    print(
+        f"  {kind:10} absorb {absorbed:.1f} + decode {decoded - absorbed:.1f} = {decoded:.1f} s, peak {peak:.0f} MB"
+        f"  bar 60 s and 1,024 MB: {met}; error x{ratio:.2f} of stated; {hits} of the true top 100 found;"
+        f" respondents' side {told:.1f} s",
+        flush=True,
+    )
+
+
+def sketches(people: int, strings: int) -> None:
+    """Each sketch in a process of its own, so that its peak memory is its own."""
+    print(f"{people:,} responses over {strings:,} strings, epsilon 4, decoded for the top 1,000")
+    for kind in ("count-mean", "hadamard"):
+        subprocess.run([sys.executable, __file__, "--sketch", kind, str(people), str(strings)], check=True)
+
+
+async def flood(port: int, messages: list[bytes], statuses: list[int]) -> None:
+    """Send messages over 64 connections, noting every answer."""
+
+    async def connection() -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        try:
+            while messages:
+                body = messages.pop()
+                writer.write(b"POST /responses HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+                status = int((await reader.readline()).split()[1])
+                length = 0
+                while (line := await reader.readline()) != b"\r\n":
+                    length = int(line.split(b":")[1]) if line.lower().startswith(b"content-length") else length
+                await reader.readexactly(length)
+                statuses.append(status)
+        finally:
+            writer.close()
+
+    await asyncio.gather(*(connection() for _ in range(64)), return_exceptions=True)
+
+
+def server(count: int) -> None:
+    """Responses a second of one server process, and what a kill in the middle loses."""
+    from deniable.curator.surveying import open_desk
+
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "load.yaml"
+        file.write_text(SURVEY)
+        desk = open_desk(file)
+        body = {"format": 1, "survey": desk.survey.identity, "responses": {"ward": [[1]]}}
+        messages = [json.dumps(body | {"ticket": ticket}).encode() for ticket in desk.invitations(2 * count)]
+        desk.store.close()
+        process, port = started(file)
+        statuses: list[int] = []
+        before, wall = cpu_of(process.pid), time.perf_counter()
+        asyncio.run(flood(port, messages[:count], statuses))
+        taken, wall = cpu_of(process.pid) - before, time.perf_counter() - wall
+        rate = len(statuses) / taken
+        met = "met" if rate >= 1000 else "MISSED"
+        print(f"survey server: {rate:,.0f} responses a CPU second, {len(statuses) / wall:,.0f} a wall second", end="")
+        print(f"  bar 1,000 on one core: {met}", flush=True)
+        kill = asyncio.run(cut_short(port, messages[count:], process.pid))
+        process.wait()
+        desk = open_desk(file)
+        thanked, kept = statuses.count(201) + kill, desk.store.count()
+        print(f"  killed in the middle: {thanked:,} acknowledged, {kept:,} stored, {max(0, thanked - kept)} lost")
+        desk.store.close()
+
+
+async def cut_short(port: int, messages: list[bytes], pid: int) -> int:
+    """Kill the server after a while under load; how many responses it had acknowledged by then."""
+    statuses: list[int] = []
+    task = asyncio.create_task(flood(port, messages, statuses))
+    while len(statuses) < 500 and not task.done():
+        await asyncio.sleep(0.01)
+    os.kill(pid, signal.SIGKILL)
+    await task
+    return statuses.count(201)
+
+
+def started(file: Path) -> tuple[subprocess.Popen[bytes], int]:
+    """A server process and its port, once it answers."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    start = "from deniable.cli.main import main; main()"
+    command = [sys.executable, "-c", start, "survey", "serve", str(file), "--port", str(port)]
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    for _ in range(300):
+        try:
+            urllib.request.urlopen(f"http://127.0.0.1:{port}/survey.json", timeout=5).close()
+            break
+        except OSError:
+            time.sleep(0.1)
+    return process, port
+
+
+def cpu_of(pid: int) -> float:
+    """CPU seconds a process has used."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def main() -> None:
+    """Everything, or a tenth of it."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="a tenth of everything")
+    parser.add_argument("--sketch", nargs=3, metavar=("KIND", "RESPONSES", "STRINGS"), help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    if asked.sketch:
+        sketch(asked.sketch[0], int(asked.sketch[1]), int(asked.sketch[2]))
+        return
+    tenth = 10 if asked.quick else 1
+    ours = protocols(1_000_000 // tenth)
+    peers(1_000_000 // tenth, ours)
+    sketches(10_000_000 // tenth, 1_000_000 // tenth)
+    server(10_000 // tenth)
+
+
+if __name__ == "__main__":
+    main()
