@@ -8,7 +8,22 @@ from typing import Annotated
 import typer
 
 from deniable import __version__
-from deniable.cli import anonymize, demo, key, mask, policy, query, randomize, release, scan, survey, world
+from deniable.cli import (
+    anonymize,
+    demo,
+    govern,
+    key,
+    ledger,
+    mask,
+    policy,
+    query,
+    randomize,
+    release,
+    scan,
+    survey,
+    token,
+    world,
+)
 from deniable.cli.screen import refuse
 from deniable.errors import DeniableError, InternalError
 
@@ -37,7 +52,10 @@ app.command(name="scan", epilog=scan.EXAMPLES)(scan.scan)
 app.command(name="randomize")(randomize.randomize)
 app.command(name="estimate")(randomize.estimate)
 app.command(name="ladder")(randomize.ladder)
+govern.add_to(app)
 app.add_typer(key.app, name="key")
+app.add_typer(ledger.app, name="ledger")
+app.add_typer(token.app, name="token")
 app.add_typer(key.vault_app, name="vault")
 app.add_typer(policy.app, name="policy")
 app.add_typer(release.app, name="release")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from deniable.cli.office import LedgerPlace
 from deniable.cli.screen import JsonFlag, emit
 
 if TYPE_CHECKING:
@@ -30,19 +31,24 @@ def query(
     confidence: Annotated[float, typer.Option(help="Confidence of the intervals.")] = 0.95,
     nonnegative: Annotated[bool, typer.Option("--nonnegative", help="Cut counts off at 0 (biases sums).")] = False,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Write rows and statement to a file.")] = None,
+    ledger: LedgerPlace = None,
+    analyst: Annotated[str, typer.Option(help="Who asks. [default: the steward]", show_default=False)] = "",
+    purpose: Annotated[str, typer.Option(help="What for, as the policy names purposes.", show_default=False)] = "",
     as_json: JsonFlag = False,
 ) -> None:
     """Ask a question in SQL; the answer has noise, and says how much."""
     from deniable.curator import Curator
     from deniable.curator.asking import written
+    from deniable.curator.offices import asker, existing_ledger
 
-    with Curator.open(policy) as curator:
+    who = asker(analyst, purpose)
+    with Curator.open(policy, ledger=existing_ledger(policy, ledger)) as curator:
         if explain or sql.lstrip().upper().startswith("EXPLAIN"):
-            told = curator.explain(sql, epsilon=epsilon, delta=delta, rho=rho)
+            told = curator.explain(sql, epsilon=epsilon, delta=delta, rho=rho, who=who)
             emit(told, as_json, lambda console: _explained(console, told))
             return
         answer = curator.query(
-            sql, epsilon=epsilon, delta=delta, rho=rho, confidence=confidence, nonnegative=nonnegative
+            sql, epsilon=epsilon, delta=delta, rho=rho, confidence=confidence, nonnegative=nonnegative, who=who
         )
         if out is not None:
             written(curator, answer, out)

@@ -14,15 +14,17 @@ if TYPE_CHECKING:
 TECHNIQUES = ("mask", "anonymize", "synthesize")
 
 
-def cost_and_risk(
-    curator: Curator, technique: str, tables: tuple[str, ...], parameters: Mapping[str, Any]
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The price in budget, and how many rows the quasi-identifiers of each table single out as it is now."""
+def cost(technique: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """The price of a release in budget, before it is decided."""
     if technique not in TECHNIQUES:
         expected, remedy = f"One of {', '.join(TECHNIQUES)}", nearest(technique, TECHNIQUES)
         raise ParameterError(f"there is no release by '{technique}'", expected=expected, remedy=remedy)
-    risk = {name: _singled_out(curator, name) for name in tables}
-    return _cost(technique, parameters), risk
+    return _cost(technique, parameters)
+
+
+def risk(curator: Curator, tables: tuple[str, ...]) -> dict[str, Any]:
+    """How many rows the quasi-identifiers of each table single out as it is now. For the steward's eyes only."""
+    return {name: _singled_out(curator, name) for name in tables}
 
 
 def _cost(technique: str, parameters: Mapping[str, Any]) -> dict[str, Any]:

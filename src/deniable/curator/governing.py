@@ -88,6 +88,11 @@ def revoke(curator: Curator, identity: str, by: str = "steward") -> Token:
     return tokens.named(identity, curator.governor.tokens())
 
 
+def listed(curator: Curator) -> dict[str, dict[str, Any]]:
+    """All tokens that were given out, by their id, without their hashes."""
+    return {token.grant.id: token.as_dict() for token in curator.governor.tokens().values()}
+
+
 def authenticate(curator: Curator, token: str) -> Grant:
     """The grant that a token speaks for."""
     return tokens.grant_of(token, curator.governor.tokens())
@@ -107,16 +112,14 @@ def ask(
     tables: Sequence[str],
     parameters: Mapping[str, Any] | None = None,
 ) -> Request:
-    """File a request for a release, with its cost and risk for the steward to see."""
-    from deniable.curator import costing
+    """File a request for a release; the steward decides, seeing its cost and (`costing.risk`) its risk."""
+    from deniable.curator.costing import cost
 
     _refuse_expired(curator)
     curator.ledger.admit(who.purpose, who.analyst)
     names = tuple(curator.policy.table(name).name for name in tables)
-    cost, risk = costing.cost_and_risk(curator, technique, names, parameters or {})
-    request = Request(
-        secrets.token_hex(6), who.analyst, who.purpose, technique, names, dict(parameters or {}), cost, risk
-    )
+    asked = dict(parameters or {})
+    request = Request(secrets.token_hex(6), who.analyst, who.purpose, technique, names, asked, cost(technique, asked))
     _act(curator, "request", who.analyst, request.facts(), who.purpose)
     return requests.named(request.id, curator.governor.requests())
 

@@ -1,7 +1,8 @@
 """Requests for releases: an analyst asks for masked, k-anonymous or synthetic rows, the steward decides.
 
-A request carries what the steward needs to decide: what is asked, for which purpose, what it costs, and the risk that
-was measured. It is decided once, with a reason, and fulfilled at most once.
+A request says what is asked, for which purpose, and what it costs. The risk is measured when the steward looks and is
+not written down: it is read off the data, which neither the analyst nor the record may see. A request is decided once,
+with a reason, and fulfilled at most once.
 """
 
 from __future__ import annotations
@@ -41,7 +42,6 @@ class Request:
     tables: tuple[str, ...]
     parameters: Mapping[str, Any] = field(default_factory=dict)
     cost: Mapping[str, Any] = field(default_factory=dict)
-    risk: Mapping[str, Any] = field(default_factory=dict)
     asked: datetime | None = None
     status: Status = Status.PENDING
     reason: str = ""
@@ -51,7 +51,7 @@ class Request:
     def facts(self) -> dict[str, Any]:
         """What is written down when it is asked."""
         told = {"id": self.id, "technique": self.technique, "tables": list(self.tables)}
-        return told | {"parameters": dict(self.parameters), "cost": dict(self.cost), "risk": dict(self.risk)}
+        return told | {"parameters": dict(self.parameters), "cost": dict(self.cost)}
 
     def as_dict(self) -> dict[str, Any]:
         """The request as plain values."""
@@ -101,5 +101,5 @@ def fulfillable(request: Request) -> None:
 
 def _request(act: Act) -> Request:
     facts = act.details
-    asked = (facts["parameters"], facts["cost"], facts["risk"], act.time)
+    asked = (facts["parameters"], facts["cost"], act.time)
     return Request(facts["id"], act.analyst, act.purpose, facts["technique"], tuple(facts["tables"]), *asked)

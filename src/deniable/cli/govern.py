@@ -1,0 +1,169 @@
+"""`deniable request`, `requests`, `approve`, `decline`, `withdraw`, `subject`, `register`: governing a dataset."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from deniable.cli.office import DEFAULT_POLICY, LedgerPlace, PolicyFile
+from deniable.cli.screen import JsonFlag, emit
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+RequestId = Annotated[str, typer.Argument(metavar="ID", help="The request's id.", show_default=False)]
+Reason = Annotated[str, typer.Option("--reason", help="Why; it is recorded.", show_default=False)]
+UnitColumn = Annotated[str, typer.Option("--column", help="The column that tells people apart.", show_default=False)]
+Person = Annotated[str, typer.Argument(metavar="VALUE", help="The person's value of that column.", show_default=False)]
+
+
+def request(
+    technique: Annotated[str, typer.Argument(help="mask, anonymize or synthesize.", show_default=False)],
+    tables: Annotated[list[str], typer.Argument(help="The tables wanted.", show_default=False)],
+    analyst: Annotated[str, typer.Option(help="Who asks.", show_default=False)],
+    purpose: Annotated[str, typer.Option(help="What for.", show_default=False)],
+    policy: PolicyFile = DEFAULT_POLICY,
+    ledger: LedgerPlace = None,
+    epsilon: Annotated[str | None, typer.Option(help="The budget of a synthetic release.")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Ask for a release of rows; the steward sees its cost and its risk, and decides."""
+    from deniable.curator.offices import request as journey
+
+    parameters = {} if epsilon is None else {"epsilon": epsilon}
+    done = journey(policy, ledger, analyst, purpose, technique, tables, parameters)
+    emit(done, as_json, lambda console: _request(console, done))
+
+
+def requests(
+    policy: PolicyFile = DEFAULT_POLICY,
+    ledger: LedgerPlace = None,
+    pending: Annotated[bool, typer.Option("--pending", help="Only those that wait for a decision.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """List the requests for releases, with their cost, risk and decision."""
+    from deniable.curator.offices import requests as journey
+
+    found = journey(policy, ledger, pending)
+    emit(found, as_json, lambda console: _requests(console, found))
+
+
+def approve(
+    identity: RequestId, reason: Reason, policy: PolicyFile = DEFAULT_POLICY, ledger: LedgerPlace = None,
+    as_json: JsonFlag = False,
+) -> None:  # fmt: skip
+    """Approve a request, with a reason."""
+    _decided(policy, ledger, identity, True, reason, as_json)
+
+
+def decline(
+    identity: RequestId, reason: Reason, policy: PolicyFile = DEFAULT_POLICY, ledger: LedgerPlace = None,
+    as_json: JsonFlag = False,
+) -> None:  # fmt: skip
+    """Decline a request, with a reason."""
+    _decided(policy, ledger, identity, False, reason, as_json)
+
+
+def withdraw(
+    value: Person, column: UnitColumn, policy: PolicyFile = DEFAULT_POLICY, ledger: LedgerPlace = None,
+    as_json: JsonFlag = False,
+) -> None:  # fmt: skip
+    """Leave a person out of everything from now on. Says nothing on whether the person was there."""
+    from deniable.curator.offices import withdraw as journey
+
+    done = journey(policy, ledger, column, value)
+    text = f"Left out from now on; recorded as entry {done['number']}. What was released before stays released."
+    emit(done, as_json, lambda console: console.print(text, markup=False))
+
+
+def subject(
+    value: Person, column: UnitColumn, policy: PolicyFile = DEFAULT_POLICY, ledger: LedgerPlace = None,
+    as_json: JsonFlag = False,
+) -> None:  # fmt: skip
+    """Tell which releases and purposes a person's rows may have been part of. For that person's eyes."""
+    from deniable.curator.offices import subject as journey
+
+    found = journey(policy, ledger, column, value)
+    emit(found, as_json, lambda console: _subject(console, found))
+
+
+def register(
+    policy: PolicyFile = DEFAULT_POLICY,
+    ledger: LedgerPlace = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Write a page (.html).")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """The public register: every release with its technique, epsilon, delta, unit and date."""
+    from deniable.curator.offices import register as journey
+
+    found = journey(policy, ledger)
+    if out is not None:
+        from deniable.reports.page import write
+        from deniable.reports.register import page
+
+        write(page(found), out)
+    emit(found, as_json, lambda console: _register(console, found))
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the governing commands."""
+    for command, example in (
+        (request, "deniable request mask visits --analyst ana --purpose research"),
+        (requests, "deniable requests --pending"),
+        (approve, "deniable approve 5f0c1a --reason 'a sample, for teaching'"),
+        (decline, "deniable decline 5f0c1a --reason 'a query answers this'"),
+        (withdraw, "deniable withdraw 1042 --column patient_id"),
+        (subject, "deniable subject 1042 --column patient_id"),
+        (register, "deniable register -p policy.yaml -o register.html"),
+    ):
+        app.command(name=command.__name__, epilog=f"Example: {example}")(command)
+
+
+def _decided(policy: Path, ledger: str | None, identity: str, approved: bool, reason: str, as_json: bool) -> None:
+    from deniable.curator.offices import decide
+
+    done = decide(policy, ledger, identity, approved, reason)
+    emit(done, as_json, lambda console: _request(console, done))
+
+
+def _request(console: Console, told: dict[str, Any]) -> None:
+    what = f"{told['technique']} {', '.join(told['tables'])} by {told['analyst']} for {told['purpose']}"
+    console.print(f"{told['id']}  {told['status']}: {what}", markup=False)
+    console.print("  cost: " + ", ".join(f"{name} {value}" for name, value in told["cost"].items()), markup=False)
+    for table, risk in told.get("risk", {}).items():
+        if risk["columns"]:
+            known = ", ".join(risk["columns"])
+            console.print(f"  risk: {known} single out {risk['per_thousand']} of 1,000 rows of {table}", markup=False)
+    if told["reason"]:
+        console.print(f"  reason: {told['reason']}", markup=False)
+
+
+def _requests(console: Console, found: list[dict[str, Any]]) -> None:
+    for told in found:
+        _request(console, told)
+    if not found:
+        console.print("No request.")
+
+
+def _subject(console: Console, found: dict[str, Any]) -> None:
+    console.print(f"tables     {', '.join(found['tables']) or 'none'}", markup=False)
+    console.print(f"withdrawn  {found['withdrawn'] or 'no'}", markup=False)
+    console.print(f"purposes   {', '.join(found['purposes']) or 'none'}", markup=False)
+    for release in found["releases"]:
+        console.print(_line(release), markup=False)
+
+
+def _register(console: Console, found: dict[str, Any]) -> None:
+    for release in found["releases"]:
+        console.print(_line(release), markup=False)
+    standing = found["standing"]
+    text = f"{standing['charged']} releases under differential privacy, {standing['without_guarantee']} without."
+    console.print(text, markup=False)
+
+
+def _line(release: dict[str, Any]) -> str:
+    dp = release["epsilon"] is not None
+    price = f"epsilon {release['epsilon']:g}, delta {release['delta']:g}" if dp else "no formal guarantee"
+    return f"{release['date']}  {release['technique']}: {price}; {release['unit']}; {', '.join(release['tables'])}"

@@ -1,0 +1,79 @@
+"""`deniable ledger`: read the record, prove that it was not changed, take it elsewhere."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from deniable.cli.office import DEFAULT_POLICY, LedgerPlace, PolicyFile
+from deniable.cli.screen import JsonFlag, emit
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+app = typer.Typer(no_args_is_help=True, help="Read the record of what was spent, verify it, export it.")
+
+
+@app.command(epilog="Example: deniable ledger show -p policy.yaml --last 20")
+def show(
+    policy: PolicyFile = DEFAULT_POLICY,
+    ledger: LedgerPlace = None,
+    last: Annotated[int, typer.Option(min=0, help="How many entries to show.")] = 10,
+    as_json: JsonFlag = False,
+) -> None:
+    """Show what is spent and left, and the last entries."""
+    from deniable.curator.offices import show as journey
+
+    found = journey(policy, ledger, last)
+    emit(found, as_json, lambda console: _shown(console, found))
+
+
+@app.command(epilog="Example: deniable ledger verify -p policy.yaml --head 6dfb28d7... --number 12")
+def verify(
+    policy: PolicyFile = DEFAULT_POLICY,
+    ledger: LedgerPlace = None,
+    head: Annotated[str | None, typer.Option(help="The head in a receipt: shows that nothing was cut off.")] = None,
+    number: Annotated[int | None, typer.Option(help="The number in the same receipt.")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Recompute the whole chain (exit code 2 when anything was changed, removed, reordered or cut off)."""
+    from deniable.curator.offices import verify as journey
+
+    found = journey(policy, ledger, head, number)
+    text = f"The ledger is what was written: {found['entries']} entries.\nhead {found['head']}"
+    emit(found, as_json, lambda console: console.print(text, markup=False))
+
+
+@app.command(epilog="Example: deniable ledger export -p policy.yaml --form csv -o ledger.csv")
+def export(
+    policy: PolicyFile = DEFAULT_POLICY,
+    ledger: LedgerPlace = None,
+    form: Annotated[str, typer.Option(help="csv, jsonl, or google (events of Google's dp-accounting).")] = "csv",
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="A file; else standard output.")] = None,
+) -> None:
+    """Write the ledger as CSV, as JSON lines, or as one event of Google's dp-accounting."""
+    from deniable.curator.offices import export as journey
+
+    for piece in journey(policy, ledger, form, out):
+        sys.stdout.write(piece)
+
+
+def _shown(console: Console, found: dict[str, Any]) -> None:
+    standing = found["standing"]
+    for word in ("limit", "spent", "remaining"):
+        console.print(f"{word:<10} {_amount(standing[word])}", markup=False)
+    told = f"{standing['charged']} charged, {standing['without_guarantee']} without a formal guarantee"
+    console.print(f"releases   {told}", markup=False)
+    for entry in found["entries"]:
+        about = " ".join(filter(None, (entry["analyst"], entry["purpose"], entry["technique"], *entry["tables"])))
+        line = f"{entry['sequence']:>6}  {entry['time'][:19]}  {entry['act']:<8} {about}  {entry['hash'][:12]}"
+        console.print(line, markup=False)
+
+
+def _amount(budget: dict[str, str] | None) -> str:
+    if budget is None:
+        return "no limit"
+    return ", ".join(f"{name} {value}" for name, value in budget.items() if value != "0") or "0"
