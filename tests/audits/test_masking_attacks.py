@@ -1,7 +1,7 @@
 """What falls and what holds: dictionary and frequency attacks against every consistent mask, in plain code.
 
 The intruder holds the released column. In the *dictionary* attack also a list of guesses that contains every true
-value, and all public algorithms; in the *frequency* attack the true frequencies of values (a census of first names, say).
+value, and all public algorithms; in the *frequency* attack the true frequencies of values (a census of names, say).
 Success is the share of rows whose value is named. A broken twin, an unsalted hash, shows that the attacks work.
 """
 

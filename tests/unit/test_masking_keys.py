@@ -83,12 +83,11 @@ def test_every_single_changed_character_of_a_key_file_is_noticed(tmp_path: Path)
     text = keys.encode(keys.generate("people"))
     for at, sign in enumerate(text):
         changed = text[:at] + ("A" if sign != "A" else "B") + text[at + 1 :]
-        try:
-            key = keys.decode(changed, "a place")
-        except DeniableError as refusal:
-            assert text.split("secret ")[1].strip() not in refusal.message
-        else:  # only the end of the file may differ without meaning
-            assert key.secret == keys.decode(text, "a place").secret
+        if at == len(text) - 1:  # only the end of the file may differ without meaning
+            continue
+        with pytest.raises(DeniableError) as refusal:
+            keys.decode(changed, "a place")
+        assert text.split("secret ")[1].strip() not in refusal.value.message
 
 
 def test_keys_come_from_the_environment_and_from_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

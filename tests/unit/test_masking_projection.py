@@ -34,7 +34,7 @@ def test_distances_are_kept_on_average_and_spread_as_the_lemma_says() -> None:
         for run in range(20):
             made = projection.projection(keys.Key("people", bytes([run]) * 32), COLUMNS, BOUNDS, dimensions)
             done = np.column_stack([column.to_numpy() for column in made.project(batch)])
-            ratios.append((((done[:, None] - done[None]) ** 2).sum(axis=2)[pairs] / true))
+            ratios.append(((done[:, None] - done[None]) ** 2).sum(axis=2)[pairs] / true)
         assert np.mean(ratios) == pytest.approx(1, abs=0.05)
         assert np.std(ratios) == pytest.approx(np.sqrt(2 / dimensions), rel=0.15)
 

@@ -53,7 +53,7 @@ def test_round_constants_are_those_of_the_standard() -> None:
 
 def test_a_token_spells_the_first_bits_of_the_digest(way: str) -> None:
     alphabet = "abcdefghijkmnpqrstuvwxyz23456789"
-    digest = hmac.digest(KEY.derive("token", "people"), "Ann".encode(), "sha256")
+    digest = hmac.digest(KEY.derive("token", "people"), b"Ann", "sha256")
     number = int.from_bytes(digest, "big")
     for length in (4, 16, 17, 51):
         expected = "".join(alphabet[(number >> (256 - 5 * (i + 1))) & 31] for i in range(length))

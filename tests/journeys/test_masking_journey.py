@@ -1,0 +1,371 @@
+"""Masking end to end by the command line: scan, draft, key, mask, join, kill and resume, rotate, reveal."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv as csv
+import pyarrow.parquet as pq
+import pytest
+
+from deniable import world
+from deniable.cli.main import main
+from deniable.masking import keyring, keys, parts
+from deniable.release import verify
+
+POLICY = """
+version: 1
+dataset: clinic
+tables:
+  patients:
+    source: patients.csv
+    unit: {column: id}
+    columns:
+      id: {role: identifier, mask: {token: {key: people}}}
+      name: {role: identifier, mask: {codebook: {vault: names.vault, key: people}}}
+      phone: {role: identifier, mask: {format_preserving: {key: people}}}
+      born: {type: date, role: quasi-identifier, mask: {generalize: year}}
+  visits:
+    source: visits.parquet
+    unit: {column: patient}
+    columns:
+      patient: {role: identifier, mask: {token: {key: people}}}
+      day: {type: date, role: quasi-identifier, mask: {shift_dates: {key: people}}}
+      note: {role: sensitive, mask: scrub}
+"""
+PEOPLE = 500
+
+
+@pytest.fixture
+def clinic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Two tables that join, a policy, and a key in a folder of its own."""
+    monkeypatch.setenv("DENIABLE_KEYS", str(tmp_path / "keys"))
+    ids = range(PEOPLE)
+    patients = pa.table(
+        {
+            "id": pa.array(ids),
+            "name": [f"Person {i % 100}" for i in ids],
+            "phone": [f"202-555-{i:04d}" for i in ids],
+            "born": pa.array([1000 + i for i in ids], pa.int32()).cast(pa.date32()),
+            "undeclared": ["do not release" for _ in ids],
+        }
+    )
+    csv.write_csv(patients, tmp_path / "patients.csv")
+    visits = pa.table(
+        {
+            "patient": [str(i % (PEOPLE + 50)) for i in range(2000)],  # some visits belong to nobody in patients
+            "day": pa.array([18000 + i for i in range(2000)], pa.int32()).cast(pa.date32()),
+            "note": [f"call 202-224-{i:04d}" for i in range(2000)],
+        }
+    )
+    pq.write_table(visits, tmp_path / "visits.parquet")
+    (tmp_path / "clinic.yaml").write_text(POLICY)
+    keyring.store(keys.generate("people"), tmp_path / "keys" / "people.key")
+    return tmp_path
+
+
+@dataclass
+class Done:
+    """What a run of the program left: its exit code and what it said."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def run(*words: str | Path, stdin: str = "") -> Done:
+    """The program as the command line starts it, in this process (starting a new one costs seconds)."""
+    said, complained = io.StringIO(), io.StringIO()
+    before = sys.argv, sys.stdin
+    sys.argv, sys.stdin = ["deniable", *map(str, words)], io.StringIO(stdin)
+    try:
+        with redirect_stdout(said), redirect_stderr(complained):
+            main()
+        code = 0
+    except SystemExit as end:
+        code = int(end.code or 0)
+    finally:
+        sys.argv, sys.stdin = before
+    return Done(code, said.getvalue(), complained.getvalue())
+
+
+def masked(folder: Path, *more: str) -> dict[str, Any]:
+    done = run("mask", "--policy", folder / "clinic.yaml", "-o", folder / "out", "--json", *more)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return json.loads(done.stdout)
+
+
+def test_all_tables_of_a_policy_are_masked_join_as_before_and_say_what_remains(clinic: Path) -> None:
+    (clinic / "out").mkdir()
+    report = masked(clinic)
+    patients = pq.read_table(clinic / "out" / "patients.parquet")
+    visits = pq.read_table(clinic / "out" / "visits.parquet")
+    assert patients.schema.names == ["id", "name", "phone", "born"]
+    assert report["tables"]["patients"]["withheld"] == ["undeclared"]
+    assert len(set(patients["id"].to_pylist())) == PEOPLE
+    assert len(set(patients["name"].to_pylist())) == 100
+    assert all(phone[3] == phone[7] == "-" for phone in patients["phone"].to_pylist())
+    assert set(visits["note"].to_pylist()) == {"call [phone]"}
+    known = set(patients["id"].to_pylist())
+    assert sum(one in known for one in visits["patient"].to_pylist()) == sum(i % 550 < 500 for i in range(2000))
+    (join,) = report["joins"]
+    assert join["shared_before"] == join["shared_after"] == PEOPLE
+    statement = verify(clinic / "out" / "patients.parquet")
+    assert statement.words[0].startswith("No formal guarantee")
+    assert "single out" in statement.words[0]
+    assert any("linking" in attack or "token" in attack for attack in statement.body["details"]["remaining_attacks"])
+    assert not list((clinic / "out").glob(".*"))
+
+
+def test_masking_again_gives_the_same_tokens_and_another_key_is_refused_before_any_output(clinic: Path) -> None:
+    (clinic / "out").mkdir()
+    masked(clinic)
+    first = pq.read_table(clinic / "out" / "patients.parquet")
+    masked(clinic)
+    assert pq.read_table(clinic / "out" / "patients.parquet").equals(first)
+    (clinic / "keys" / "people.key").unlink()
+    keyring.store(keys.generate("people"), clinic / "keys" / "people.key")
+    before = (clinic / "out" / "patients.parquet").stat().st_mtime_ns
+    refused = run("mask", "--policy", clinic / "clinic.yaml", "-o", clinic / "out")
+    assert refused.returncode == 2
+    assert "wrong key 'people'" in refused.stderr
+    assert (clinic / "out" / "patients.parquet").stat().st_mtime_ns == before
+    other = run("mask", clinic / "visits.parquet", "--policy", clinic / "clinic.yaml", "-o", clinic / "new.parquet")
+    assert other.returncode == 2
+    assert not (clinic / "new.parquet").exists()
+
+
+def test_a_lost_key_is_explained_and_nothing_is_written(clinic: Path) -> None:
+    (clinic / "keys" / "people.key").unlink()
+    (clinic / "out").mkdir()
+    refused = run("mask", "--policy", clinic / "clinic.yaml", "-o", clinic / "out", "--json")
+    assert refused.returncode == 2
+    said = json.loads(refused.stdout)
+    assert said["error"] == "key"
+    assert "cannot be recovered" in said["remedy"]
+    assert not list((clinic / "out").iterdir())
+
+
+def test_no_secret_is_in_any_output_statement_or_journal(clinic: Path) -> None:
+    (clinic / "out").mkdir()
+    secret = keyring.Keyring(directory=clinic / "keys").open("people").secret
+    text = (clinic / "keys" / "people.key").read_text().split("secret ")[1].strip()
+    done = run("mask", "--policy", clinic / "clinic.yaml", "-o", clinic / "out")
+    checked = run("key", "check", "people", "--policy", clinic / "clinic.yaml")
+    said = done.stdout + done.stderr + checked.stdout + checked.stderr
+    written = b"".join(path.read_bytes() for path in clinic.rglob("*") if path.is_file() and "keys/" not in str(path))
+    for form in (text, secret.hex()):
+        assert form not in said
+        assert form.encode() not in written
+    assert secret not in written
+    assert "the one used with this policy before" in checked.stdout
+
+
+SLOW = """
+import sys, time
+from deniable.masking import parts
+parts.PART_ROWS = 100
+real = parts._one_part
+def slow(*args):
+    time.sleep(0.15)
+    return real(*args)
+parts._one_part = slow
+from deniable.cli.main import main
+main()
+"""
+
+
+def _killed(clinic: Path, target: Path) -> list[str]:
+    """Start masking, kill the process without warning in the middle, and say which parts it left."""
+    words = ["mask", str(clinic / "visits.parquet"), "--policy", str(clinic / "clinic.yaml"), "-o", str(target)]
+    process = subprocess.Popen(
+        [sys.executable, "-c", SLOW, *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    work = target.with_name(f".{target.name}.work")
+    deadline = time.monotonic() + 120
+    while len(list(work.glob("0*.json"))) < 4 and time.monotonic() < deadline:
+        assert process.poll() is None, "it ended before it could be killed"
+        time.sleep(0.02)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    return sorted(path.name for path in work.glob("0*.json"))
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".csv"])
+def test_a_killed_run_leaves_nothing_under_the_final_name_and_goes_on_where_it_was(
+    clinic: Path, suffix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = clinic / f"out{suffix}"
+    left = _killed(clinic, target)
+    assert 4 <= len(left) < 20
+    assert not target.exists()
+    assert not target.with_name(target.name + ".release.json").exists()
+    work = target.with_name(f".{target.name}.work")
+    first = (work / f"000000{suffix}").stat().st_mtime_ns, (work / f"000000{suffix}").read_bytes()
+    again: list[int] = []
+    real = parts._one_part
+    monkeypatch.setattr(parts, "PART_ROWS", 100)
+    monkeypatch.setattr(parts, "_one_part", lambda *args: again.append(args[3]) or real(*args))
+    done = run("mask", clinic / "visits.parquet", "--policy", clinic / "clinic.yaml", "-o", target)
+    assert done.returncode == 0, done.stderr
+    assert len(again) == 20 - len(left)
+    assert 0 not in again
+    assert first[1][4:200] in target.read_bytes()
+    assert not work.exists()
+    run("mask", clinic / "visits.parquet", "--policy", clinic / "clinic.yaml", "-o", clinic / f"whole{suffix}")
+    read = pq.read_table if suffix == ".parquet" else csv.read_csv
+    assert read(target).equals(read(clinic / f"whole{suffix}"))
+    verify(target)
+
+
+def test_resuming_with_another_key_is_refused_and_fresh_starts_over(
+    clinic: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = clinic / "out.parquet"
+    _killed(clinic, target)
+    (clinic / "keys" / "people.key").unlink()
+    keyring.store(keys.generate("people"), clinic / "keys" / "people.key")
+    (clinic / "clinic.keys.json").unlink()
+    monkeypatch.setattr(parts, "PART_ROWS", 100)
+    words = ["mask", clinic / "visits.parquet", "--policy", clinic / "clinic.yaml", "-o", target]
+    refused = run(*words)
+    assert refused.returncode == 2
+    assert "begun with another one" in refused.stderr
+    assert not target.exists()
+    fresh = run(*words, "--fresh")
+    assert fresh.returncode == 0, fresh.stderr
+    assert pq.read_table(target).num_rows == 2000
+
+
+def test_rotating_a_key_maps_old_tokens_to_new_ones_and_seals_the_vault_anew(clinic: Path) -> None:
+    (clinic / "out").mkdir()
+    masked(clinic)
+    old = pq.read_table(clinic / "out" / "patients.parquet")
+    done = run("key", "rotate", "people", "--policy", clinic / "clinic.yaml", "--map", clinic / "map.parquet", "--json")
+    assert done.returncode == 0, done.stdout
+    report = json.loads(done.stdout)
+    assert report["check"] != report["old_check"]
+    assert (clinic / "map.parquet").stat().st_mode & 0o077 == 0
+    masked(clinic)
+    new = pq.read_table(clinic / "out" / "patients.parquet")
+    rows = pq.read_table(clinic / "map.parquet").to_pylist()
+    mapped = {(row["table"], row["column"], row["old_token"]): row["new_token"] for row in rows}
+    for before, after in zip(old.to_pylist(), new.to_pylist(), strict=True):
+        assert mapped["patients", "id", before["id"]] == after["id"]
+        assert mapped["patients", "phone", before["phone"]] == after["phone"]
+        assert before["name"] == after["name"]  # codebook tokens do not depend on the key
+    assert not set(old["id"].to_pylist()) & set(new["id"].to_pylist())
+
+
+def test_a_vault_reveals_its_tokens_to_whoever_has_the_key_alone(clinic: Path) -> None:
+    (clinic / "out").mkdir()
+    masked(clinic)
+    tokens = pq.read_table(clinic / "out" / "patients.parquet")["name"].to_pylist()[:3]
+    shown = run("vault", "reveal", clinic / "names.vault", "--name", "people", stdin="\n".join(tokens))
+    assert shown.stdout.splitlines() == ["Person 0", "Person 1", "Person 2"]
+    counted = run("vault", "show", clinic / "names.vault", "--name", "people", "--json")
+    assert json.loads(counted.stdout)["values"] == {"people": 100}
+    run("key", "new", "thief", "-o", clinic / "thief.key")
+    wrong = run("vault", "reveal", clinic / "names.vault", "--name", "thief", "--key", f"thief=file:{clinic}/thief.key")
+    assert wrong.returncode == 2
+    assert "wrong key" in wrong.stderr
+
+
+def test_scan_finds_drafts_and_its_draft_can_be_masked_with(clinic: Path) -> None:
+    done = run(
+        "scan", clinic / "patients.csv", "--draft", clinic / "draft.yaml", "--save", clinic / "scan.json", "--json"
+    )
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert json.loads((clinic / "scan.json").read_text()) == report
+    kinds = {one["column"]: one["kind"] for one in report["findings"]}
+    assert kinds["phone"] == "telephone"
+    assert kinds["born"] == "birth date"
+    assert kinds["id"] == "record id"
+    assert [line["category"] for line in report["safe_harbor"]] == list("ABCDEFGHIJKLMNOPQR")
+    assert "202-555" not in done.stdout
+    released = run("mask", clinic / "patients.csv", "--policy", clinic / "draft.yaml", "-o", clinic / "out.csv")
+    assert released.returncode == 0, released.stderr
+    out = csv.read_csv(clinic / "out.csv")
+    assert not set(out["phone"].to_pylist()) & {f"202-555-{i:04d}" for i in range(PEOPLE)}
+
+
+HOSPITAL = """
+version: 1
+dataset: hospital
+tables:
+  visits:
+    source: visits.parquet
+    unit: {column: patient_id}
+    columns:
+      patient_id: {role: identifier, mask: {codebook: {vault: patients.vault, key: people}}}
+      medical_record_number: {role: insensitive}
+      phone: {role: insensitive}
+      email: {role: insensitive}
+      ssn: {role: insensitive}
+      zip: {role: quasi-identifier}
+      birth_date: {type: date, role: quasi-identifier}
+      sex: {role: quasi-identifier}
+      admission: {type: date, role: quasi-identifier}
+      discharge: {type: date, role: quasi-identifier}
+      diagnosis: {role: sensitive}
+      note: {role: sensitive}
+"""
+
+
+def test_safe_harbor_handles_every_category_found_in_a_generated_hospital(clinic: Path) -> None:
+    folder = clinic / "hospital"
+    world.write("hospital", 2000, 3, folder)
+    (folder / "safe.yaml").write_text(HOSPITAL)
+    words = ["--policy", folder / "safe.yaml", "--mode", "safe-harbor", "-o", folder / "out.parquet", "--json"]
+    done = run("mask", folder / "visits.parquet", *words)
+    assert done.returncode == 0, done.stdout
+    lines = {line["category"]: line for line in json.loads(done.stdout)["safe_harbor"]}
+    assert len(lines) == 18
+    assert {line["status"] for line in lines.values()} == {"handled", "not found"}
+    assert {letter for letter, line in lines.items() if line["status"] == "handled"} == set("BCDFGHR")
+    before = pq.read_table(folder / "visits.parquet")
+    after = pq.read_table(folder / "out.parquet")
+    for name in ("phone", "email", "ssn", "medical_record_number", "note"):
+        assert set(after[name].drop_null().to_pylist()) <= {"***"}
+    assert {len(area) for area in after["zip"].drop_null().to_pylist()} == {3}
+    assert after["birth_date"].type == after["admission"].type == pa.int32()
+    released = {value for name in ("patient_id", "zip") for value in after[name].to_pylist()}
+    assert not released & {value for name in ("patient_id", "zip") for value in before[name].to_pylist()}
+    assert "Safe Harbor" in verify(folder / "out.parquet").words[0]
+
+
+def test_safe_harbor_refuses_tokens_that_are_derived_from_the_persons_data(clinic: Path) -> None:
+    refused = run(
+        "mask",
+        clinic / "patients.csv",
+        "--policy",
+        clinic / "clinic.yaml",
+        "--mode",
+        "safe-harbor",
+        "-o",
+        clinic / "o.csv",
+    )
+    assert refused.returncode == 2
+    assert "Safe Harbor does not allow the mask 'token'" in refused.stderr
+    assert not (clinic / "o.csv").exists()
+
+
+def test_an_expired_policy_releases_nothing(clinic: Path) -> None:
+    (clinic / "clinic.yaml").write_text(POLICY + "expires: 2020-01-01\n")
+    (clinic / "out").mkdir()
+    refused = run("mask", "--policy", clinic / "clinic.yaml", "-o", clinic / "out")
+    assert refused.returncode == 2
+    assert "expired" in refused.stderr
+    assert not list((clinic / "out").iterdir())
