@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,6 +12,9 @@ import pytest
 
 from deniable.engines import Engine
 from deniable.engines.duckdb import DuckDBEngine
+
+sys.path.append(str(Path(__file__).parent))
+"""Modules that tests share stand beside this one, such as clinic.py."""
 
 ENGINES: dict[str, Callable[[Path], Engine]] = {
     "duckdb": lambda root: DuckDBEngine(root=root, threads=2, memory="512MB"),
@@ -42,3 +47,16 @@ def shared_data() -> Path:
     if not folder.is_dir():
         pytest.skip("the real tables (../shared/data) are not here")
     return folder
+
+
+@pytest.fixture(scope="session")
+def postgres_address() -> Iterator[str]:
+    """The address of a private PostgreSQL; a test that needs it is skipped where none can be started."""
+    from postgres_cluster import cluster
+
+    with ExitStack() as stack:
+        try:
+            address = stack.enter_context(cluster())
+        except RuntimeError as reason:
+            pytest.skip(str(reason))
+        yield address

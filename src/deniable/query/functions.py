@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from deniable.query import intervals as rule
-from deniable.query.expression import Call, Expression, Kind
+from deniable.query.expression import Call, Expression, Kind, literal
 from deniable.query.intervals import PARTS, TRUNCATIONS, Mismatch, Rule
 
 
@@ -98,10 +98,17 @@ def _table() -> dict[str, Function]:
 FUNCTIONS: dict[str, Function] = _table()
 
 
-def call(name: str, *arguments: Expression) -> Call:
+STRICT = ("year", "part_", "trunc_", "date_diff", "lower", "upper", "trim", "substring", "left", "right", "replace",
+          "length", "like", "ilike", "starts_with", "ends_with", "contains")  # fmt: skip
+"""Functions of texts and dates that are null where an argument is; a bare NULL has no type the engine could go by."""
+
+
+def call(name: str, *arguments: Expression) -> Expression:
     """Apply an allow-listed function; Mismatch says what does not fit."""
     function = FUNCTIONS[name]
     if not function.least <= len(arguments) <= function.most:
         raise Mismatch(f"takes {function.least} to {function.most} arguments, not {len(arguments)}")
     facts = function.rule(tuple(argument.facts for argument in arguments))
+    if name.startswith(STRICT) and any(argument.facts.kind is Kind.NULL for argument in arguments):
+        return literal(None)
     return Call(name, arguments, facts)

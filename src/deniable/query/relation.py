@@ -204,9 +204,7 @@ def facts_of(column: Column, public: bool = False) -> Facts:
         numbers = [to_number(value) for value in column.categories]
         lower, upper = min(numbers), max(numbers)
     # What is not in the list, or not in the calendar, is read as null, whatever the policy says of nulls.
-    nullable = (
-        column.nullable or column.categories is not None or (kind in (Kind.DATE, Kind.DATETIME) and lower is None)
-    )
+    cut = column.categories is not None or (kind in (Kind.DATE, Kind.DATETIME) and lower is None)
     return Facts(kind, lower, upper, step, column.categories, column.nullable or cut, public)
 
 

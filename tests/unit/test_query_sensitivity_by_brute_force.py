@@ -1,0 +1,273 @@
+"""Sensitivity by brute force: take each unit away, and no exact bounded number moves by more than was derived.
+
+Tables and questions are generated. The statements that run are those of a plan, with a fixed salt, so what is compared
+is exactly what noise would be added to.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from datetime import date, datetime
+from fractions import Fraction
+from typing import Any
+
+import clinic
+import duckdb
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from deniable.errors import QueryRefused
+from deniable.policy.budget import ApproxDP
+from deniable.policy.schema import TableSchema
+from deniable.policy.unit import Bounding, Neighboring
+from deniable.query.compile import compile_query
+from deniable.query.measure import Distinct, Ordered
+from deniable.query.plan import NodePlan, QueryPlan, Step
+from deniable.query.sql import exact
+
+BUDGET = ApproxDP(Fraction(1), Fraction(1, 10**6))
+SALT = 20_260_511
+Vector = dict[tuple[Any, ...], int]
+
+AGGREGATES = [
+    "COUNT(*)", "COUNT(age)", "COUNT(DISTINCT age)", "COUNT(DISTINCT city)", "SUM(age)", "SUM(delta)", "AVG(age)",
+    "AVG(charge)", "VARIANCE(age)", "STDDEV(delta)", "MEDIAN(age)", "QUANTILE(charge, 0.9)", "MIN(delta)",
+    "MAX(day)", "SUM(age * delta)", "SUM(LEAST(age, delta))", "SUM(GREATEST(delta, -3))",
+    "SUM(age, contribution_bounds_per_group => (0, 7))", "SUM(delta, contribution_bounds_per_group => (-4, 2))",
+    "AVG(age, contribution_bounds_per_group => (10, 20))", "COUNT(*) FILTER (WHERE insured)", "COUNT_IF(age > 50)",
+    "SUM(CASE WHEN insured THEN age ELSE delta END)", "SUM(COALESCE(age, 50))", "SUM(CLAMP(score, -5, 9))",
+    "SUM(CLAMP(ratio, -1, 1))", "SUM(FLOOR(EXP(score)) % 5)", "SUM(age / NULLIF(delta, 0) * 0)",
+    "SUM(CLAMP(score * score / delta, 0, 8))", "SUM(ROUND(charge))", "SUM(ABS(delta))", "SUM(insured)",
+    "SUM(MONTH(day))", "SUM(DATE_DIFF('day', DATE '2020-01-01', day))", "SUM(age % 7)", "AVG(-delta)",
+    "SUM(CAST(charge AS INTEGER))", "SUM(SQRT(age))", "SUM(age - age)",
+]  # fmt: skip
+KEYS = ["", "sex", "city", "insured", "city, sex", "age % 3", "DATE_TRUNC('quarter', day)", "CASE WHEN age > 50 THEN 1 "
+        "ELSE 0 END", "charge", "ROLLUP(sex, city)", "CUBE(sex, insured)", "COALESCE(city, 'none')", "true", "ratio",
+        "seen", "delta + 1"]  # fmt: skip
+WHERES = ["", "WHERE age > 20", "WHERE sex = 'F' OR city LIKE 'A%'", "WHERE delta IS NOT NULL", "WHERE note IS NULL"]
+ID_SOURCES = [
+    "visits",
+    "visits JOIN regions r ON visits.city = r.city",
+    "visits LEFT JOIN (SELECT city AS c, region FROM regions) AS r ON visits.city = r.c",
+    "(SELECT * FROM visits UNION ALL SELECT * FROM stays) AS u",
+    "(SELECT pid, age, delta, charge, day, seen, insured, city, sex, score, ratio, note FROM visits WHERE age > 3) AS s",
+    "(SELECT v.* FROM visits v JOIN stays s ON v.pid = s.pid) AS j",
+    "(SELECT pid, sex, city, MAX(insured = TRUE AND age > 1) AS insured, MIN(age) AS age, MAX(delta) AS delta, "
+    "AVG(charge) AS charge, MAX(day) AS day, MAX(seen) AS seen, SUM(score) AS score, AVG(ratio) AS ratio, "
+    "MIN(LENGTH(note)) AS note FROM visits GROUP BY pid, sex, city) AS p",
+]
+ROW_SOURCES = [
+    "answers",
+    "answers JOIN regions r ON answers.city = r.city",
+    "(SELECT * FROM answers UNION ALL SELECT * FROM answers) AS u",
+    "(SELECT * FROM answers UNION ALL SELECT pid, sex, delta, age, charge, day, seen, insured, city, score, ratio, note "
+    "FROM answers) AS u",
+]
+
+records = st.fixed_dictionaries(
+    {"pid": st.one_of(st.none(), st.integers(0, 2))},
+    optional={
+        "sex": st.sampled_from(["F", "M", "X"]),
+        "age": st.sampled_from([-7, 0, 1, 33, 60, 100, 2**62, -(2**63)]),
+        "delta": st.sampled_from([-99, -20, -1, 0, 10, 11]),
+        "charge": st.sampled_from([-1.0, 0.0, 0.25, 249.9, 1e300, float("inf"), float("-inf"), float("nan")]),
+        "day": st.sampled_from([date(2020, 2, 29), date(2020, 12, 31), date(1, 1, 1), date(9999, 12, 31)]),
+        "seen": st.sampled_from([datetime(2020, 1, 1, 23, 59), datetime(1999, 1, 1)]),
+        "insured": st.booleans(),
+        "city": st.sampled_from(["Ada", "Brin", "Cole", ""]),
+        "score": st.sampled_from([0, 1, 800, -(2**63), 2**63 - 1]),
+        "ratio": st.sampled_from([0.5, -1e308, float("inf"), float("nan")]),
+        "note": st.sampled_from(["ok", ""]),
+    },
+)
+tables_of = st.lists(records, max_size=10)
+
+
+@st.composite
+def questions(draw: st.DrawFn, sources: list[str]) -> str:
+    chosen = draw(st.lists(st.sampled_from(AGGREGATES), min_size=1, max_size=3, unique=True))
+    key, where, source = draw(st.sampled_from(KEYS)), draw(st.sampled_from(WHERES)), draw(st.sampled_from(sources))
+    grouping = f" GROUP BY {key}" if key else ""
+    return f"SELECT {', '.join(chosen)} FROM {source} {where}{grouping}"
+
+
+def compiled(question: str, tables: tuple[TableSchema, ...]) -> QueryPlan | None:
+    """The plan, or None where the question is refused (a joined column may be ambiguous, a type may not fit)."""
+    try:
+        return compile_query(question, tables, BUDGET)
+    except QueryRefused:
+        return None
+
+
+CONNECTION = duckdb.connect(config={"threads": 1})
+CONNECTION.register("regions", clinic.REGION_ROWS)
+Rows = dict[str, list[dict[str, Any]]]
+
+
+def vectors(plan: QueryPlan, rows: Rows) -> Iterator[tuple[NodePlan, Step, str, Any]]:
+    """For each step of a plan and each of its measurements, the exact numbers by group."""
+    for name in ("visits", "stays", "answers"):
+        CONNECTION.register(name, clinic.rows_of(rows.get(name, [])))
+    for node in plan.nodes:
+        for step in node.steps:
+            wanted = exact.additive_parts(step.placed, threshold=step.threshold is not None)
+            if wanted:
+                sql = exact.additive(node.node, step.places, wanted, step.limits, step.keys, SALT)
+                found = CONNECTION.sql(sql).to_arrow_table()
+                for column in wanted:
+                    yield node, step, column, by_key(found, step, column)
+            for placed in step.placed:
+                if isinstance(placed.measurement, Ordered | Distinct):
+                    sql = exact.valued(node.node, step.places, placed.measurement, step.limits, step.keys, SALT)
+                    found = CONNECTION.sql(sql).to_arrow_table()
+                    values = "rows" if isinstance(placed.measurement, Ordered) else "v"
+                    extra = ("v",) if isinstance(placed.measurement, Ordered) else ()
+                    yield node, step, placed.column, by_key(found, step, values, extra)
+
+
+def by_key(table: pa.Table, step: Step, column: str, extra: tuple[str, ...] = ()) -> Vector:
+    names = [*exact.key_names(step.places), *extra]
+    keys = zip(*(table.column(name).to_pylist() for name in names), strict=True) if names else [()] * table.num_rows
+    found: Vector = {}
+    for key, value in zip(keys, table.column(column).to_pylist(), strict=True):
+        assert key not in found, "a group must appear once"
+        found[key] = int(value)
+    return found
+
+
+def differences(one: Vector, other: Vector) -> dict[tuple[Any, ...], int]:
+    return {k: d for k in one.keys() | other.keys() if (d := abs(one.get(k, 0) - other.get(k, 0)))}
+
+
+def check(plan: QueryPlan, one: Rows, *others: Rows) -> None:
+    """The exact numbers of neighbors are as close as the plan's sensitivities say."""
+    left = list(vectors(plan, one))
+    for other in others:
+        _compare(left, list(vectors(plan, other)))
+
+
+def _compare(one: list[Any], other: list[Any]) -> None:
+    for (_, step, column, left), (_, _, _, right) in zip(one, other, strict=True):
+        moved = differences(left, right)
+        if column == "units":
+            assert step.threshold is not None
+            assert all(change <= 1 for change in moved.values())
+            assert len(moved) <= step.threshold.max_groups
+            continue
+        placed = next(p for p in step.placed if p.column == column)
+        sensitivity = placed.sensitivity
+        if isinstance(placed.measurement, Ordered):
+            groups: Counter[Any] = Counter()
+            for key, change in moved.items():
+                groups[key[:-1]] += change
+            assert len(groups) <= sensitivity.groups * sensitivity.factor * (step.limits.rows if step.limits.by_row else 1)
+            assert sum(groups.values()) <= sensitivity.l1
+            assert all(change <= sensitivity.factor * sensitivity.per_group for change in groups.values())
+            continue
+        if not step.limits.scaled:
+            assert sum(moved.values()) <= sensitivity.l1, (column, moved, sensitivity)
+        assert sum(change**2 for change in moved.values()) <= sensitivity.l2_squared, (column, moved, sensitivity)
+
+
+def without(records: list[dict[str, Any]], pid: int) -> list[dict[str, Any]]:
+    return [record for record in records if record["pid"] != pid]
+
+
+SETTINGS = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+MANY = settings(max_examples=600, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+def remove_each_unit(question: str, tables: tuple[TableSchema, ...], visits: list[Any], stays: list[Any]) -> None:
+    plan = compiled(question, tables)
+    if plan is None or plan.free:
+        return
+    pids = {record["pid"] for record in visits + stays if record["pid"] is not None}
+    neighbors = [{"visits": without(visits, pid), "stays": without(stays, pid)} for pid in pids]
+    check(plan, {"visits": visits, "stays": stays}, *neighbors)
+
+
+bounds = st.fixed_dictionaries({"max_groups": st.integers(1, 3), "max_rows_per_group": st.integers(1, 3)})
+
+
+@SETTINGS
+@given(questions(ID_SOURCES), bounds, tables_of, tables_of)
+def test_taking_a_unit_away_moves_no_number_further_than_its_sensitivity(
+    question: str, limits: dict[str, int], visits: list[Any], stays: list[Any]
+) -> None:
+    remove_each_unit(question, clinic.with_unit(**limits), visits, stays)
+
+
+@SETTINGS
+@given(questions(ID_SOURCES), bounds, tables_of, tables_of)
+def test_scaled_contributions_keep_their_norm(
+    question: str, limits: dict[str, int], visits: list[Any], stays: list[Any]
+) -> None:
+    remove_each_unit(question, clinic.with_unit(bounding=Bounding.SCALE, **limits), visits, stays)
+
+
+@SETTINGS
+@given(questions(ID_SOURCES), bounds, st.sampled_from(list(Bounding)), tables_of, tables_of)
+def test_replacing_a_unit_moves_no_number_further_than_its_sensitivity(
+    question: str, limits: dict[str, int], bounding: Bounding, visits: list[Any], others: list[Any]
+) -> None:
+    tables = clinic.with_unit(neighboring=Neighboring.REPLACE, bounding=bounding, **limits)
+    plan = compiled(question, tables)
+    if plan is None or plan.free:
+        return
+    pids = {record["pid"] for record in visits if record["pid"] is not None}
+    neighbors = [{"visits": without(visits, pid) + [other | {"pid": pid} for other in others]} for pid in pids]
+    check(plan, {"visits": visits}, *neighbors)
+
+
+@SETTINGS
+@given(questions(ROW_SOURCES), tables_of)
+def test_taking_a_row_away_moves_no_number_further_than_its_sensitivity(question: str, answers: list[Any]) -> None:
+    plan = compiled(question, clinic.TABLES)
+    if plan is None or plan.free:
+        return
+    check(plan, {"answers": answers}, *({"answers": answers[:i] + answers[i + 1 :]} for i in range(min(len(answers), 5))))
+
+
+@SETTINGS
+@given(questions(ROW_SOURCES), tables_of, records)
+def test_replacing_a_row_moves_no_number_further_than_its_sensitivity(
+    question: str, answers: list[Any], other: dict[str, Any]
+) -> None:
+    plan = compiled(question, clinic.with_unit(neighboring=Neighboring.REPLACE))
+    if plan is None or plan.free or not answers:
+        return
+    check(plan, {"answers": answers}, {"answers": [other, *answers[1:]]})
+
+
+@pytest.mark.slow
+@MANY
+@given(questions(ID_SOURCES), bounds, st.sampled_from(list(Bounding)), tables_of, tables_of)
+def test_thousands_of_questions_keep_their_sensitivity(
+    question: str, limits: dict[str, int], bounding: Bounding, visits: list[Any], stays: list[Any]
+) -> None:
+    remove_each_unit(question, clinic.with_unit(bounding=bounding, **limits), visits, stays)
+
+
+def test_most_of_the_generated_questions_are_answered() -> None:
+    """The check above would be empty if questions were refused."""
+    asked = [f"SELECT {a} FROM {s} {w}{f' GROUP BY {k}' if k else ''}"
+             for a in AGGREGATES for s in ("visits", "answers") for k in KEYS[:4] for w in WHERES[:1]]  # fmt: skip
+    answered = sum(compiled(question, clinic.TABLES) is not None for question in asked)
+    assert answered > 0.9 * len(asked)
+
+
+def test_the_check_catches_a_bound_that_is_not_enforced() -> None:
+    """The broken twin: a plan that promises one row a group and keeps three."""
+    from dataclasses import replace
+
+    plan = compile_query("SELECT SUM(age) FROM visits", clinic.with_unit(max_rows_per_group=1), BUDGET)
+    step = plan.nodes[0].steps[0]
+    loose = replace(step, limits=replace(step.limits, rows=3))
+    broken = replace(plan, nodes=(replace(plan.nodes[0], steps=(loose,)),))
+    visits = [{"pid": 1, "age": 60}] * 3
+    check(plan, {"visits": visits}, {})
+    with pytest.raises(AssertionError):
+        check(broken, {"visits": visits}, {})
