@@ -51,10 +51,10 @@ class MemoryCabinet:
     def keep(self, drawer: str, name: str, alias: str, value: bytes) -> bytes:
         """Keep a value unless its name or alias is taken."""
         with self._lock:
-            taken = self._find(drawer, name) or self._find(drawer, alias)
+            taken = next((t for t in (self._find(drawer, n) for n in (name, alias)) if t is not None), None)
             if taken is None:
                 self._drawers.setdefault(drawer, {})[name] = (alias, value)
-            return taken or value
+            return value if taken is None else taken
 
     def find(self, drawer: str, name: str) -> bytes | None:
         """What is kept under a name or an alias."""
@@ -97,15 +97,15 @@ class SqliteCabinet:
     def keep(self, drawer: str, name: str, alias: str, value: bytes) -> bytes:
         """Keep a value unless its name or alias is taken; it is on the disk when this returns."""
         with self._transaction() as run:
-            taken = _found(run, drawer, name) or _found(run, drawer, alias)
+            taken = _found(run, drawer, name, alias)
             if taken is None:
                 run.execute("INSERT INTO kept VALUES (?, ?, ?, ?)", (drawer, name, alias, value))
-            return taken or value
+            return value if taken is None else taken
 
     def find(self, drawer: str, name: str) -> bytes | None:
         """What is kept under a name or an alias."""
         with self._lock, refusals(self.path):
-            return _found(self._connection, drawer, name)
+            return _found(self._connection, drawer, name, name)
 
     def everything(self, drawer: str) -> dict[str, bytes]:
         """All that a drawer holds."""
@@ -134,7 +134,7 @@ class SqliteCabinet:
                 self._connection.execute("COMMIT")
 
 
-def _found(run: sqlite3.Connection, drawer: str, name: str) -> bytes | None:
-    sql = "SELECT value FROM kept WHERE drawer = ? AND (name = ? OR alias = ?)"
-    row = run.execute(sql, (drawer, name, name)).fetchone()
+def _found(run: sqlite3.Connection, drawer: str, name: str, alias: str) -> bytes | None:
+    sql = "SELECT value FROM kept WHERE drawer = ? AND (name IN (?, ?) OR alias IN (?, ?))"
+    row = run.execute(sql, (drawer, name, alias, name, alias)).fetchone()
     return None if row is None else bytes(row[0])

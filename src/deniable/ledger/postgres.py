@@ -183,7 +183,8 @@ class PostgresCabinet:
         sql = "INSERT INTO deniable_kept VALUES (%s, %s, %s, %s, %s) ON CONFLICT DO NOTHING"
         with self._database.transaction() as run:
             run(sql, (self._database.dataset, drawer, name, alias, value))
-        return self._found(drawer, [name, alias]) or value
+        kept = self._found(drawer, [name, alias])
+        return value if kept is None else kept
 
     def find(self, drawer: str, name: str) -> bytes | None:
         """What is kept under a name or an alias."""

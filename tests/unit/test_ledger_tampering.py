@@ -1,0 +1,194 @@
+"""Whoever can write the ledger's file can change it, and cannot hide it: every field, every cut, every swap."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from deniable.errors import DeniableError, IntegrityError
+from deniable.ledger import Act, Entry, Ledger, Posting, Receipt
+from deniable.ledger.sqlite import SqliteStore
+from deniable.ledger.verify import verify
+from ledgers import Clock, charge, tree
+
+FIELDS = [field.name for field in fields(Entry)]
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Iterator[tuple[Ledger, Path, Receipt]]:
+    path = tmp_path / "ledger.sqlite"
+    ledger = Ledger("clinic", tree(), SqliteStore(path), policy="sha256:p", clock=Clock(2026, 11, 15))
+    for number in range(5):
+        charge(ledger, "1/10", request=f"r{number}")
+    ledger.record(Posting(Act.TOKEN, analyst="steward", details={"id": "x", "role": "analyst"}))
+    receipt = charge(ledger, "1/10", analyst="ben")
+    yield ledger, path, receipt
+    ledger.close()
+
+
+def tamper(path: Path, *statements: tuple[str, tuple[object, ...]]) -> None:
+    """Change the file behind the ledger's back, triggers and all."""
+    with sqlite3.connect(path) as connection:
+        for name in ("entries_are_final", "entries_stay", "entries_are_in_order"):
+            connection.execute(f"DROP TRIGGER {name}")
+        for sql, values in statements:
+            connection.execute(sql, values)
+    connection.close()
+
+
+def text_of(path: Path, number: int) -> dict[str, object]:
+    with sqlite3.connect(path) as connection:
+        text = connection.execute("SELECT text FROM entries WHERE sequence = ?", (number,)).fetchone()[0]
+    connection.close()
+    found: dict[str, object] = json.loads(text)
+    return found
+
+
+def canonical(form: dict[str, object]) -> str:
+    return json.dumps(form, sort_keys=True, separators=(",", ":"))
+
+
+def other(value: object) -> object:
+    """Something else of the same kind."""
+    match value:
+        case str() if value.startswith("2026"):
+            return value.replace("2026", "2025")
+        case str():
+            return value + "x"
+        case int():
+            return value + 1
+        case list():
+            return [*value, "x"]
+        case _:
+            return {"kind": "pure", "epsilon": "1/1000"}
+
+
+def test_an_untouched_ledger_verifies_up_to_every_receipt(written: tuple[Ledger, Path, Receipt]) -> None:
+    ledger, _, receipt = written
+    assert verify(ledger, receipt.head, receipt.number).entries == 7
+    for entry in ledger.entries():
+        assert verify(ledger, entry.hash, entry.sequence).head == receipt.head
+
+
+@pytest.mark.parametrize("number", [1, 4, 7])
+@pytest.mark.parametrize("name", FIELDS)
+def test_a_change_of_any_field_is_found(written: tuple[Ledger, Path, Receipt], name: str, number: int) -> None:
+    ledger, path, _ = written
+    form = text_of(path, number)
+    form[name] = other(form[name])
+    tamper(path, ("UPDATE entries SET text = ? WHERE sequence = ?", (canonical(form), number)))
+    with pytest.raises(IntegrityError, match=f"entry {number}"):
+        verify(ledger)
+
+
+@pytest.mark.parametrize("name", [name for name in FIELDS if name not in ("hash", "sequence", "previous", "time")])
+def test_a_change_with_a_new_hash_is_found_by_the_next_entry(written: tuple[Ledger, Path, Receipt], name: str) -> None:
+    from deniable.ledger.entry import read, sealed
+    from deniable.ledger.entry import written as as_text
+
+    ledger, path, _ = written
+    form = text_of(path, 3)
+    form[name] = other(form[name])
+    forged = sealed(read(canonical(form), 3))
+    columns = (as_text(forged), forged.act, forged.analyst, forged.request)
+    tamper(path, ("UPDATE entries SET text = ?, act = ?, analyst = ?, request = ? WHERE sequence = 3", columns))
+    with pytest.raises(IntegrityError, match="entry [34]"):
+        verify(ledger)
+
+
+@pytest.mark.parametrize("column", ["act", "analyst", "request"])
+def test_a_change_of_what_entries_are_found_by_is_found(written: tuple[Ledger, Path, Receipt], column: str) -> None:
+    ledger, path, _ = written
+    tamper(path, (f"UPDATE entries SET {column} = 'x' WHERE sequence = 2", ()))
+    with pytest.raises(IntegrityError, match="entry 2"):
+        verify(ledger)
+
+
+def test_a_deleted_entry_is_found(written: tuple[Ledger, Path, Receipt]) -> None:
+    ledger, path, _ = written
+    tamper(path, ("DELETE FROM entries WHERE sequence = 4", ()))
+    with pytest.raises(IntegrityError, match="entry 4 of the ledger is missing"):
+        verify(ledger)
+
+
+def test_a_deleted_entry_is_found_when_the_rest_is_renumbered(written: tuple[Ledger, Path, Receipt]) -> None:
+    ledger, path, _ = written
+    renumber = [(f"UPDATE entries SET sequence = {n - 1} WHERE sequence = {n}", ()) for n in (5, 6, 7)]
+    tamper(path, ("DELETE FROM entries WHERE sequence = 4", ()), *renumber)
+    with pytest.raises(IntegrityError, match="entry 4"):
+        verify(ledger)
+
+
+def test_swapped_entries_are_found(written: tuple[Ledger, Path, Receipt]) -> None:
+    ledger, path, _ = written
+    swap = [(f"UPDATE entries SET sequence = {to} WHERE sequence = {at}", ()) for at, to in ((2, 99), (3, 2), (99, 3))]
+    tamper(path, *swap)
+    with pytest.raises(IntegrityError, match="entry 2"):
+        verify(ledger)
+
+
+def test_a_cut_end_is_found_by_a_receipt_even_if_the_totals_are_cut_too(
+    written: tuple[Ledger, Path, Receipt],
+) -> None:
+    ledger, path, receipt = written
+    tamper(path, ("DELETE FROM entries WHERE sequence > 5", ()), ("DELETE FROM totals", ()))
+    assert verify(ledger).entries == 5
+    with pytest.raises(IntegrityError, match="cut off"):
+        verify(ledger, receipt.head, receipt.number)
+    with pytest.raises(IntegrityError, match="cut off"):
+        verify(ledger, receipt.head)
+
+
+def test_a_cut_end_is_found_by_the_totals_alone(written: tuple[Ledger, Path, Receipt]) -> None:
+    ledger, path, _ = written
+    tamper(path, ("DELETE FROM entries WHERE sequence > 5", ()))
+    with pytest.raises(IntegrityError, match="cut off"):
+        verify(ledger)
+
+
+def test_changed_totals_are_found(written: tuple[Ledger, Path, Receipt]) -> None:
+    ledger, path, _ = written
+    tamper(path, ("UPDATE totals SET total = replace(total, '3/5', '1/5')", ()))
+    with pytest.raises(IntegrityError, match="running total"):
+        verify(ledger)
+
+
+def test_deleted_totals_are_added_up_again(written: tuple[Ledger, Path, Receipt]) -> None:
+    ledger, path, _ = written
+    before = ledger.balance("research", "ana")
+    tamper(path, ("DELETE FROM totals", ()))
+    fresh = Ledger("clinic", tree(), SqliteStore(path))
+    assert fresh.balance("research", "ana") == before
+    fresh.close()
+
+
+def test_the_database_itself_refuses_to_change_or_delete_an_entry(written: tuple[Ledger, Path, Receipt]) -> None:
+    _, path, _ = written
+    for sql in (
+        "UPDATE entries SET text = 'x' WHERE sequence = 1",
+        "DELETE FROM entries",
+        "INSERT INTO entries VALUES (99, 'charge', 'eve', 'r', 'x')",
+        "REPLACE INTO entries VALUES (1, 'charge', 'eve', 'r', 'x')",
+    ):
+        with sqlite3.connect(path) as connection, pytest.raises(sqlite3.IntegrityError):
+            connection.execute(sql)
+        connection.close()
+
+
+def test_a_file_that_is_no_ledger_is_refused_in_words(tmp_path: Path) -> None:
+    (tmp_path / "x.sqlite").write_bytes(b"not a database" * 100)
+    with pytest.raises(IntegrityError, match="no ledger"):
+        SqliteStore(tmp_path / "x.sqlite")
+
+
+def test_garbage_in_place_of_an_entry_is_refused_in_words(written: tuple[Ledger, Path, Receipt]) -> None:
+    ledger, path, _ = written
+    tamper(path, ("UPDATE entries SET text = '{\"time\": 1}' WHERE sequence = 7", ()))
+    for look in (lambda: verify(ledger), lambda: charge(ledger), lambda: list(ledger.entries())):
+        with pytest.raises(DeniableError):
+            look()
