@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 
 from deniable.dp.samplers import SYSTEM, Entropy, uniform_below
@@ -76,8 +77,9 @@ class Direct:
         The first `numerator` draws keep the answer; the others fall in runs of `denominator`, one run for each of
         the other answers, which are the domain with a gap at the answer.
         """
-        other = (draw - self.odds.numerator) // self.odds.denominator
-        return (np.where(draw < self.odds.numerator, answers, other + (other >= answers)),)
+        given = np.empty(len(answers), dtype=np.int64)
+        _keep_or_deal(answers, draw, self.odds.numerator, self.odds.denominator, given)
+        return (given,)
 
     def randomize(self, answers: Answers, entropy: Entropy = SYSTEM) -> Responses:
         """One response for each answer."""
@@ -100,3 +102,10 @@ class Direct:
         """Each answer with its probability."""
         for given in range(self.domain):
             yield (given,), self.p if given == answer else self.q
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator]
+def _keep_or_deal(answers: Any, draw: Any, numerator: Any, denominator: Any, given: Any) -> None:
+    for i in range(answers.size):
+        other = (draw[i] - numerator) // denominator
+        given[i] = answers[i] if draw[i] < numerator else other + (other >= answers[i])

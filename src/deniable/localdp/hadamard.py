@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 
 from deniable.dp.samplers import SYSTEM, Entropy, uniform_below
@@ -112,14 +113,9 @@ class Hadamard:
         the choice stays uniform. Outside lie 2 blocks - 1 halves: the minus half of the own block (draw 0) and the
         other blocks (two draws each), of which any column will do.
         """
-        block, row = self._place(answers)
-        inside = weight < self.odds.numerator
-        away = ~inside & (elsewhere > 0)
-        sign_wrong = odd_parity(column, row) != ~inside
-        settled = np.where(sign_wrong & ~away, column ^ (row & -row), column)
-        other = (elsewhere - 1) // 2
-        moved = other + (other >= block)
-        return (np.where(away, moved, block) * self.order + settled,)
+        columns = np.empty(len(answers), dtype=np.int64)
+        _settle(answers, weight, column, elsewhere, self.odds.numerator, self.rows, self.order, columns)
+        return (columns,)
 
     def randomize(self, answers: Answers, entropy: Entropy = SYSTEM) -> Responses:
         """One column for each answer."""
@@ -160,3 +156,19 @@ class Hadamard:
         for given in range(self.order * self.blocks):
             owned = given // self.order == block and ((given % self.order) & (row + 1)).bit_count() % 2 == 0
             yield (given,), (self.odds if owned else Fraction(1)) / total
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator]
+def _settle(answers: Any, weight: Any, column: Any, elsewhere: Any, keep: Any, rows: Any, order: Any, out: Any) -> None:
+    for i in range(answers.size):
+        block, row = answers[i] // rows, answers[i] % rows + 1
+        inside = weight[i] < keep
+        if not inside and elsewhere[i] > 0:
+            other = (elsewhere[i] - 1) // 2
+            out[i] = (other + (other >= block)) * order + column[i]
+            continue
+        shared = column[i] & row
+        for shift in (32, 16, 8, 4, 2, 1):
+            shared ^= shared >> shift  # folds the parity of all bits into the lowest
+        minus = (shared & 1) == 1
+        out[i] = block * order + (column[i] ^ (row & -row) if minus == inside else column[i])

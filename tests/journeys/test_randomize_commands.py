@@ -1,0 +1,225 @@
+"""The salary and job-code example from the command line: randomize, estimate, and the epsilon ladder."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from deniable.curator.randomizing import estimate, ladder, randomize
+from deniable.errors import DataError, IntegrityError, ParameterError
+
+POLICY = """\
+version: 1
+dataset: university
+tables:
+  salaries:
+    source: salaries.parquet
+    unit: row
+    columns:
+      name:   {role: identifier}
+      job:    {role: sensitive, categories: [administration, athletics, faculty, staff], nullable: false}
+      sex:    {role: quasi-identifier, categories: [F, M]}
+      salary: {role: sensitive, type: integer, between: [0, 200000], step: 1000, nullable: false}
+      bonus:  {role: sensitive, type: integer, between: [0, 10000], step: 100}
+"""
+JOBS = {"administration": 367, "athletics": 97, "faculty": 2920, "staff": 2085}
+PAY = {"administration": 120_000, "athletics": 60_000, "faculty": 140_000, "staff": 70_000}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("university")
+    jobs = [job for job, count in JOBS.items() for _ in range(count)]
+    table = pa.table(
+        {
+            "name": [f"person {i}" for i in range(len(jobs))],
+            "job": jobs,
+            "sex": ["F" if i % 2 else "M" for i in range(len(jobs))],
+            "salary": [PAY[job] + 1000 * (i % 11 - 5) for i, job in enumerate(jobs)],
+            "bonus": [None if i % 4 == 0 else 4000 for i in range(len(jobs))],
+        }
+    )
+    pq.write_table(table, folder / "salaries.parquet")
+    (folder / "policy.yaml").write_text(POLICY)
+    return folder
+
+
+def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", "from deniable.cli.main import main; main()", *arguments]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
+
+
+def test_job_codes_and_salaries_come_back_from_a_randomized_table(folder):
+    done = run(
+        folder,
+        *[
+            "randomize",
+            "salaries.parquet",
+            "-p",
+            "policy.yaml",
+            "-e",
+            "4",
+            "-c",
+            "job=1",
+            "-c",
+            "salary",
+            "-o",
+            "told.parquet",
+            "--json",
+        ],
+    )
+    assert done.returncode == 0, done.stderr
+    told = pq.read_table(folder / "told.parquet")
+    assert told.column_names == ["job", "salary"]
+    assert told.num_rows == 5469
+    done = run(
+        folder, *["estimate", "told.parquet", "--mean", "salary", "--by", "job", "--confidence", "0.9999", "--json"]
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    counts = {row["label"]: row for row in found["columns"][0]["counts"]}
+    for job, count in JOBS.items():
+        assert counts[job]["low"] <= count <= counts[job]["high"]
+    mean = found["columns"][1]["mean"]
+    truth = sum(JOBS[job] * PAY[job] for job in JOBS) / 5469
+    assert mean["low"] <= truth <= mean["high"]
+    faculty = next(row for row in found["means"] if row["group"] == "faculty")
+    assert faculty["low"] <= PAY["faculty"] <= faculty["high"]
+    assert faculty["high"] - faculty["low"] < 60_000
+
+
+def test_the_statement_says_local_epsilon_and_a_changed_table_is_refused(folder):
+    randomize(None, folder / "policy.yaml", folder / "changed.parquet", 2, columns=["job"])
+    statement = json.loads((folder / "changed.parquet.release.json").read_text())
+    assert '"local_epsilon": "2"' in json.dumps(statement)
+    pq.write_table(pa.table({"job": ["staff"] * 10}), folder / "changed.parquet")
+    with pytest.raises(IntegrityError):
+        estimate(folder / "changed.parquet")
+
+
+def test_no_randomized_record_is_bound_to_its_true_one(folder):
+    randomize(None, folder / "policy.yaml", folder / "two.parquet", 1, columns=["job"])
+    told = pq.read_table(folder / "two.parquet").column("job").to_pylist()
+    jobs = pq.read_table(folder / "salaries.parquet").column("job").to_pylist()
+    kept = sum(a == b for a, b in zip(told, jobs, strict=True)) / len(jobs)
+    assert 0.44 < kept < 0.51  # alpha = 0.4754
+
+
+def test_missing_values_are_an_answer_of_their_own(folder):
+    randomize(None, folder / "policy.yaml", folder / "bonus.parquet", 6, columns=["bonus", "sex"])
+    told = pq.read_table(folder / "bonus.parquet")
+    assert told.column_names == ["bonus", "bonus_given", "sex"]
+    found = {one["column"]: one for one in estimate(folder / "bonus.parquet", 0.9999)["columns"]}
+    assert found["bonus"]["mean"]["low"] <= 4000 <= found["bonus"]["mean"]["high"]
+    assert [row["label"] for row in found["sex"]["counts"]] == ["F", "M", None]
+
+
+def test_csv_travels_as_well(folder):
+    randomize(None, folder / "policy.yaml", folder / "told.csv", 4, columns=["job", "salary"])
+    found = estimate(folder / "told.csv", 0.9999)
+    assert found["rows"] == 5469
+    assert found["columns"][0]["counts"][2]["low"] <= 2920 <= found["columns"][0]["counts"][2]["high"]
+
+
+def test_the_ladder_keeps_the_smallest_acceptable_epsilon_and_draws_itself(folder):
+    done = run(
+        folder,
+        *[
+            "ladder",
+            "salaries.parquet",
+            "-p",
+            "policy.yaml",
+            "--label",
+            "job",
+            "-f",
+            "salary",
+            "--accuracy",
+            "0.8",
+            "--repeats",
+            "2",
+        ],
+        *["--epsilons", "16,8,0.1", "-o", "ladder.html", "--json"],
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["baseline"] > 0.9
+    assert [rung["epsilon"] for rung in found["rungs"]] == [16, 8, 0.1]
+    assert found["rungs"][0]["accuracy"] > 0.85
+    assert found["rungs"][2]["accuracy"] < 0.8
+    assert found["chosen"] in (16, 8)
+    page = (folder / "ladder.html").read_text()
+    assert "Epsilon ladder for job" in page
+
+
+def test_training_on_randomized_records_as_if_they_were_true_is_worse(folder):
+    from fractions import Fraction
+
+    import numpy as np
+
+    from deniable.localdp import records, recover
+    from deniable.localdp.records import CategoryPlan
+    from deniable.localdp.training import train
+    from deniable.policy.document import read
+
+    schema = read(folder / "policy.yaml").table("salaries")
+    clean = pq.read_table(folder / "salaries.parquet")
+    made = records.plan(schema, Fraction(6), ["job", "sex"], {"sex": Fraction(1)})
+    told = records.randomize(made, clean)
+    joint = recover.joint_counts(made, told, "job", "sex")
+    seen = np.histogram2d(
+        recover.told(made.column("job"), told), recover.told(made.column("sex"), told), bins=joint.shape
+    )[0]
+    truth = np.array([[count / 2, count / 2, 0] for count in JOBS.values()])
+    assert np.abs(joint - truth).sum() < np.abs(seen - truth).sum()
+    assert isinstance(train(made, told, "job").label, CategoryPlan)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "words"),
+    [
+        ({"columns": ["jop"]}, ParameterError, "Did you mean 'job'"),
+        ({"columns": ["name"]}, ParameterError, "neither categories"),
+        ({"epsilon": 0}, ParameterError, "epsilon"),
+        ({"epsilon": "much"}, ParameterError, "number"),
+        ({"own": {"job": 9}, "columns": ["job", "sex"]}, ParameterError, "use up"),
+        ({"table": "salarys"}, ParameterError, "Did you mean 'salaries'"),
+    ],
+)
+def test_what_a_newcomer_gets_wrong_is_told(folder, change, error, words):
+    arguments = {"source": None, "policy_file": folder / "policy.yaml", "out": folder / "x.parquet", "epsilon": 2}
+    with pytest.raises(error, match=words):
+        randomize(**(arguments | change))
+    assert not (folder / "x.parquet").exists()
+
+
+def test_values_outside_the_categories_are_refused_without_being_named(folder, tmp_path):
+    table = pq.read_table(folder / "salaries.parquet")
+    spy = table.set_column(1, "job", pa.array(["spy"] * table.num_rows))
+    pq.write_table(spy, tmp_path / "salaries.parquet")
+    with pytest.raises(DataError) as refusal:
+        randomize(
+            str(tmp_path / "salaries.parquet"), folder / "policy.yaml", tmp_path / "o.parquet", 2, columns=["job"]
+        )
+    assert "spy" not in str(refusal.value)
+
+
+def test_estimating_what_was_never_randomized_is_refused(folder):
+    with pytest.raises(IntegrityError, match="no statement"):
+        estimate(folder / "salaries.parquet")
+    with pytest.raises(ParameterError, match="two columns"):
+        estimate(folder / "told.parquet", number="salary")
+    with pytest.raises(ParameterError):
+        ladder(None, folder / "policy.yaml", "salary", ["job"], [1], 0.5)
+
+
+def test_an_empty_table_is_randomized_to_an_empty_one_and_cannot_be_estimated(folder, tmp_path):
+    pq.write_table(pq.read_table(folder / "salaries.parquet").slice(0, 0), tmp_path / "salaries.parquet")
+    randomize(str(tmp_path / "salaries.parquet"), folder / "policy.yaml", tmp_path / "o.parquet", 2, columns=["job"])
+    with pytest.raises(DataError, match="no rows"):
+        estimate(tmp_path / "o.parquet")
