@@ -20,6 +20,7 @@ from deniable.cli import (
     randomize,
     release,
     scan,
+    serve,
     survey,
     token,
     world,
@@ -35,6 +36,7 @@ Journeys:
   deniable query "SELECT COUNT(*) FROM visits" -p policy.yaml --epsilon 0.5
   deniable mask people.csv -p policy.yaml -o out.parquet
   deniable anonymize patients.parquet -p policy.yaml --k 5 -o out.parquet
+  deniable serve policy.yaml                         analysts ask over HTTP and with psql
   deniable survey serve survey.yaml                  answers randomized in the browser
 
 \b
@@ -52,6 +54,7 @@ app.command(name="scan", epilog=scan.EXAMPLES)(scan.scan)
 app.command(name="randomize")(randomize.randomize)
 app.command(name="estimate")(randomize.estimate)
 app.command(name="ladder")(randomize.ladder)
+app.command(name="serve", epilog=serve.EXAMPLES)(serve.serve)
 govern.add_to(app)
 app.add_typer(key.app, name="key")
 app.add_typer(ledger.app, name="ledger")

@@ -6,7 +6,7 @@ tables that the policy declares public.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from deniable.curator.hall import Curator
     from deniable.engines.base import Engine
     from deniable.governance.grants import Asker
+    from deniable.ledger import Balance
     from deniable.policy.budget import Budget
     from deniable.policy.schema import Column, TableSchema
     from deniable.query.sql.parameters import Value
@@ -103,11 +104,75 @@ def dummies(curator: Curator, table: str, rows: int, who: Asker | None = None) -
     return invented(next(each for each in columns_for(curator, who) if each.name == table), rows)
 
 
-def engine_of(frames: Mapping[str, pa.Table], memory: str = "128MB") -> Engine:
-    """An engine of its own that holds these public rows and can reach nothing else."""
+def bare_engine(memory: str = "128MB") -> Engine:
+    """An engine of its own that holds no source, for public rows that are given with each statement."""
     from deniable.engines.duckdb import DuckDBEngine
 
-    engine = DuckDBEngine(memory=memory, threads=1)
-    for name, rows in frames.items():
-        engine.attach(name, rows)
-    return engine
+    return DuckDBEngine(memory=memory, threads=1)
+
+
+def balance(curator: Curator, who: Asker | None) -> list[dict[str, Any]]:
+    """What is spent and left, from the dataset down to the one who asks, as plain values."""
+    return [_balance(each) for each in curator.balance(who)]
+
+
+def _balance(each: Balance) -> dict[str, Any]:
+    from deniable.query.explain import described
+
+    amounts = {"limit": each.limit, "spent": each.spent, "remaining": each.remaining}
+    shown = {name: None if amount is None else described(amount) for name, amount in amounts.items()}
+    return {"node": each.node, "period": each.period} | shown
+
+
+def budgets(curator: Curator) -> dict[str, Any]:
+    """The budget tree as the steward sees it: the dataset, and each analyst under each granted purpose."""
+    from deniable.curator import telling
+    from deniable.governance.grants import Asker
+
+    tree = curator.policy.budgets
+    paths = [(analyst.name, purpose) for analyst in (tree.analysts if tree else ()) for purpose in analyst.purposes]
+    analysts = [{"analyst": name, "purpose": purpose, "balance": balance(curator, Asker(name, purpose))}
+                for name, purpose in paths]  # fmt: skip
+    return {"standing": telling.standing(curator.ledger), "dataset": balance(curator, None), "analysts": analysts}
+
+
+def releases(curator: Curator, analyst: str) -> list[dict[str, Any]]:
+    """An asker's own releases, the newest first."""
+    from deniable.curator import telling
+
+    found = [_release(entry) for entry in telling.trail(curator.ledger) if _is_release(entry, analyst)]
+    return found[::-1]
+
+
+def _is_release(entry: dict[str, Any], analyst: str) -> bool:
+    return bool(entry["act"] in ("charge", "release") and entry["analyst"] == analyst)
+
+
+def _release(entry: dict[str, Any]) -> dict[str, Any]:
+    names = ("release", "time", "technique", "tables", "purpose", "request")
+    return {name: entry[name] for name in names} | {"asked": entry["details"].get("asked")}
+
+
+def receipt(curator: Curator, analyst: str, release: str) -> dict[str, Any] | None:
+    """The receipt of an asker's own release, or None."""
+    from deniable.curator import telling
+
+    for entry in telling.trail(curator.ledger):
+        if _is_release(entry, analyst) and entry["release"] == release:
+            return _release(entry) | {"number": entry["sequence"], "head": entry["hash"], "event": entry["event"]}
+    return None
+
+
+def requests(curator: Curator, analyst: str | None = None) -> list[dict[str, Any]]:
+    """All requests for releases, or those of one analyst, the newest first."""
+    found = [each.as_dict() for each in curator.governor.requests().values()]
+    return [each for each in found if analyst is None or each["analyst"] == analyst][::-1]
+
+
+def register(curator: Curator) -> dict[str, Any]:
+    """The public register with the head of the ledger's chain, so that nobody needs to take our word."""
+    from deniable.curator import telling
+
+    head = curator.ledger.head()
+    about = {"dataset": curator.policy.dataset, "head": head.hash if head else None}
+    return about | {"standing": telling.standing(curator.ledger), "releases": telling.register(curator.ledger)}

@@ -12,27 +12,24 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from deniable.curator import serving
-from deniable.errors import DeniableError
 from deniable.governance.grants import Action, Grant
 from deniable.server.desk import Desk, Question
-from deniable.server.logging import to_stderr
 from deniable.server.wire import values as v
-from deniable.server.wire.catalog import PublicColumn, PublicTable, frames
-from deniable.server.wire.catalog_sql import Surroundings, about_catalog, rewritten
+from deniable.server.wire.catalog_sql import about_catalog
+from deniable.server.wire.catalogs import Catalogs
 from deniable.server.wire.codec import ResultColumn
 from deniable.server.wire.explaining import plan_lines
-from deniable.server.wire.lexing import Statement
+from deniable.server.wire.lexing import Statement, statements
 from deniable.server.wire.refusals import WireRefusal
 from deniable.server.wire.settings import Settings, assignment
 
 if TYPE_CHECKING:
-    from deniable.engines.base import Engine
+    import pyarrow as pa
 
-CATALOG_SECONDS = 5.0
-CATALOG_ROWS = 100_000
 _TAGS = {
     "begin": "BEGIN", "start": "START TRANSACTION", "commit": "COMMIT", "end": "COMMIT", "rollback": "ROLLBACK",
     "abort": "ROLLBACK", "savepoint": "SAVEPOINT", "release": "RELEASE", "discard": "DISCARD ALL",
@@ -55,12 +52,11 @@ class Outcome:
 class Answering:
     """The statements of one session."""
 
-    def __init__(self, desk: Desk, grant: Grant, settings: Settings, process: int) -> None:
+    def __init__(self, desk: Desk, catalogs: Catalogs, grant: Grant, settings: Settings, process: int) -> None:
         self._desk = desk
+        self._catalogs = catalogs
         self._grant = grant
         self._process = process
-        self._engine: Engine | None = None
-        self._tables: tuple[PublicTable, ...] = ()
         self._asked = 0
         self.settings = settings
 
@@ -98,11 +94,6 @@ class Answering:
         """Take back the question that waits, if it was not begun."""
         self._desk.cancel(self._grant, self._work_name())
 
-    def close(self) -> None:
-        """Let go of the catalog's engine."""
-        if self._engine is not None:
-            self._engine.close()
-
     def _question(self, statement: Statement, values: Sequence[Any], sql: str | None = None) -> Question:
         get = self.settings.get
         # A statement that states its own budget is not refused for the session's, which is only the default.
@@ -121,14 +112,11 @@ class Answering:
         )
 
     async def _answered(self, statement: Statement, values: Sequence[Any]) -> Outcome:
-        question = self._question(statement, values)
         self._asked += 1
-        described = await self._desk.columns(self._grant, question)
-        answer = await self._desk.answer(self._grant, question, self._work_name())
+        answer = await self._desk.answer(self._grant, self._question(statement, values), self._work_name())
         self.settings.reset("deniable.request")
-        columns = tuple(_column(column.name, column.kind) for column in described)
-        listed = list(zip(*(column.to_pylist() for column in answer.rows.columns), strict=True))
-        return Outcome(f"SELECT {len(listed)}", columns, listed, charged=answer.receipt is not None)
+        rows, charged = arrow_rows(answer.rows), answer.receipt is not None
+        return Outcome(f"SELECT {len(rows)}", arrow_columns(answer.rows), rows, charged=charged)
 
     async def _explained(self, statement: Statement, values: Sequence[Any]) -> Outcome:
         place = 1
@@ -162,38 +150,14 @@ class Answering:
         return (ResultColumn(name, v.TEXT),), [(self.settings.get(name),)]
 
     async def _catalog(self, statement: Statement, values: Sequence[Any], rows: bool = True) -> Outcome:
-        engine = await self._desk.hall(self._grant, self._opened)
-        names = tuple(table.name for table in self._tables)
-        around = Surroundings(self._desk.dataset, self._grant.name, _version(), self._process, names)
-        sql = rewritten(statement, around)
-        limited = f"SELECT * FROM ({sql}) AS asked LIMIT {CATALOG_ROWS if rows else 0}"  # noqa: S608  gated, sealed
-
-        def work() -> Any:
-            return engine.run(limited, list(values) or None, seconds=CATALOG_SECONDS)
-
-        try:
-            found = await self._desk.hall(self._grant, work)
-        except DeniableError as refusal:
-            raise _uncatalogued(refusal) from None
-        columns = tuple(_arrow_column(each.name, str(each.type)) for each in found.schema)
-        listed = list(zip(*(column.to_pylist() for column in found.columns), strict=True))
-        return Outcome(f"SELECT {len(listed)}", columns, listed)
-
-    def _opened(self) -> Engine:
-        if self._engine is None:
-            who = self._desk.asker(self._grant, Action.EXPLAIN, self.settings.get("deniable.purpose"))
-            self._tables = tuple(_public(table) for table in serving.schema(self._desk.curator, who))
-            self._engine = serving.engine_of(frames(self._desk.dataset, self._grant.name, self._tables))
-        return self._engine
+        purpose = self.settings.get("deniable.purpose")
+        who = self._desk.asker(self._grant, Action.EXPLAIN, purpose)
+        work = partial(self._catalogs.ask, _with_values(statement, values), self._grant.name, self._process, who, rows)
+        found = await self._desk.hall(self._grant, work)
+        return Outcome(f"SELECT {found.num_rows}", arrow_columns(found), arrow_rows(found))
 
     def _work_name(self) -> str:
         return f"session {self._process} question {self._asked}"
-
-
-def _version() -> str:
-    from deniable import __version__
-
-    return f"PostgreSQL 15.0 (deniable {__version__}: answers have noise)"
 
 
 def _confidence(text: str) -> float:
@@ -214,31 +178,21 @@ def _column(name: str, kind: str) -> ResultColumn:
     return ResultColumn(name, oid, v.SIZES.get(oid, -1))
 
 
-def _arrow_column(name: str, kind: str) -> ResultColumn:
-    """The type of a catalog's column: numbers and truths as such, everything else as text."""
-    oid = v.BOOL if kind == "bool" else v.INT8 if kind.startswith(("int", "uint")) else v.TEXT
-    if kind in ("double", "float"):
-        oid = v.FLOAT8
-    return ResultColumn(name, oid, v.SIZES.get(oid, -1))
+def _with_values(statement: Statement, values: Sequence[Any]) -> Statement:
+    """The statement with its parameters filled in."""
+    return statements(serving.filled(statement.text, values))[0] if values else statement
 
 
-def _uncatalogued(refusal: DeniableError) -> WireRefusal:
-    if refusal.code == "stopped":
-        return WireRefusal("57014", "the question about the catalog took too long")
-    to_stderr("a question about the catalog was not understood")
-    return WireRefusal("0A000", "this question about the catalog is not supported", "Tables and columns: \\d")
+def arrow_columns(table: pa.Table) -> tuple[ResultColumn, ...]:
+    """The columns of a table: numbers, truths and days as such, everything else as text."""
+    return tuple(_column(field.name, _ARROW.get(str(field.type).split("[")[0], "text")) for field in table.schema)
 
 
-def _public(table: dict[str, Any]) -> PublicTable:
-    columns = [PublicColumn(each["column"], each["type"], each["nullable"], _told(each)) for each in table["columns"]]
-    told = "public: rows may be read as they are" if table["public"] else f"protects {table['unit']}"
-    return PublicTable(table["table"], tuple(columns), told)
+_ARROW = {"bool": "boolean", "double": "decimal", "float": "decimal", "date32": "date", "timestamp": "datetime"} | {
+    f"{sign}int{size}": "integer" for sign in ("", "u") for size in (8, 16, 32, 64)
+}
 
 
-def _told(column: dict[str, Any]) -> str:
-    parts = [column["role"]]
-    if column["between"]:
-        parts.append(f"between {column['between'][0]} and {column['between'][1]}")
-    if column["categories"]:
-        parts.append(f"{len(column['categories'])} categories")
-    return ", ".join(parts)
+def arrow_rows(table: pa.Table) -> list[tuple[Any, ...]]:
+    """The rows of a table."""
+    return list(zip(*(column.to_pylist() for column in table.columns), strict=True))

@@ -46,7 +46,7 @@ class PublicTable:
     told: str
 
 
-def frames(dataset: str, analyst: str, tables: Iterable[PublicTable]) -> dict[str, pa.Table]:
+def frames(dataset: str, tables: Iterable[PublicTable]) -> dict[str, pa.Table]:
     """Every catalog as rows, by the name under which statements are rewritten to ask for it."""
     listed = tuple(tables)
     filled: dict[str, list[dict[str, Any]]] = {
@@ -56,8 +56,8 @@ def frames(dataset: str, analyst: str, tables: Iterable[PublicTable]) -> dict[st
         "pg_description": [row for i, table in enumerate(listed) for row in _descriptions(FIRST_TABLE + i, table)],
         "pg_type": [_type(oid, name) for oid, name in v.TYPE_NAMES.items()],
         "pg_database": [_database(dataset)],
-        "pg_roles": [_role(analyst)],
-        "pg_user": [{"usename": analyst, "usesysid": OWNER, "usesuper": False, "usecreatedb": False}],
+        "pg_roles": [_role("analyst")],
+        "pg_user": [{"usename": "analyst", "usesysid": OWNER, "usesuper": False, "usecreatedb": False}],
         "pg_tables": [_table(table) for table in listed],
         "pg_am": [{"oid": 2, "amname": "heap", "amhandler": "heap_tableam_handler", "amtype": "t"}],
         "information_schema_schemata": [_schema(dataset, name) for _, name in _SCHEMAS],
@@ -126,9 +126,9 @@ def _database(dataset: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _role(analyst: str) -> dict[str, Any]:
+def _role(name: str) -> dict[str, Any]:
     return {
-        "oid": OWNER, "rolname": analyst, "rolsuper": False, "rolinherit": True, "rolcreaterole": False,
+        "oid": OWNER, "rolname": name, "rolsuper": False, "rolinherit": True, "rolcreaterole": False,
         "rolcreatedb": False, "rolcanlogin": True, "rolreplication": False, "rolbypassrls": False, "rolconnlimit": -1,
         "rolvaliduntil": None,
     }  # fmt: skip
@@ -202,7 +202,7 @@ EMPTY: Mapping[str, str] = {
     "pg_shdescription": "objoid classoid description",
     "pg_auth_members": "roleid member grantor admin_option",
     "pg_language": "oid lanname",
-    "pg_opclass": "oid opcname opcmethod opcnamespace",
+    "pg_opclass": "oid opcname opcmethod opcnamespace opcdefault",
     "pg_event_trigger": "oid evtname",
     "pg_stat_activity": "datid datname pid usename state query backend_start",
     "pg_locks": "locktype database relation pid mode granted",
@@ -226,8 +226,7 @@ def _frame(rows: list[dict[str, Any]], shape: str | None) -> pa.Table:
     if rows:
         table = pa.Table.from_pylist(rows)
         # A column that is null in every row would have no type, and could not be compared with text.
-        untyped = {name for name in table.column_names if pa.types.is_null(table.schema.field(name).type)}
-        kinds = [pa.field(f.name, pa.string() if f.name in untyped else f.type) for f in table.schema]
+        kinds = [pa.field(f.name, _empty_type(f.name) if pa.types.is_null(f.type) else f.type) for f in table.schema]
         return table.cast(pa.schema(kinds))
     names = (shape or "nothing").split()
     return pa.table({name: pa.array([], _empty_type(name)) for name in names})
@@ -238,8 +237,17 @@ def _empty_type(name: str) -> Any:
 
     numbers = ("oid", "relid", "id", "num", "relnamespace", "namespace", "classid", "position")
     flags = ("indis", "is_instead", "condefer", "convalid", "conislocal", "tgisinternal", "polpermissive", "pubins")
-    if name.startswith(flags) or name in ("puballtables", "inhdetachpending", "prosecdef", "proretset", "granted"):
+    if name.startswith(flags) or name in (
+        "puballtables",
+        "inhdetachpending",
+        "prosecdef",
+        "proretset",
+        "granted",
+        "opcdefault",
+    ):
         return pa.bool_()
-    if name in ("indkey", "conkey", "confkey", "polroles", "proargtypes", "prattrs", "indclass", "indoption"):
+    if name in ("indkey", "conkey", "confkey", "proargtypes", "prattrs", "indclass", "indoption", "indcollation"):
         return pa.list_(pa.int64())
+    if name in ("reloptions", "relacl", "nspacl", "attacl", "attoptions", "attfdwoptions", "datacl", "stxkind"):
+        return pa.list_(pa.string())
     return pa.int64() if name.endswith(numbers) else pa.string()

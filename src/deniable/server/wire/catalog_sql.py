@@ -86,6 +86,9 @@ CALLS: Mapping[str, str] = {
     "txid_current": "1",
     "generate_series": "(SELECT 1 AS s WHERE false)",
     "array_upper": "0",
+    "generate_subscripts": "0",
+    "json_build_object": "NULL",
+    "pg_sequence_parameters": "NULL",
 }
 """Functions of PostgreSQL that answer with a constant here, or with a look into the catalog; {0} is an argument."""
 
@@ -102,6 +105,7 @@ TYPES: Mapping[str, str] = {
     "oid": "BIGINT", "name": "VARCHAR", "char": "VARCHAR", "int2vector": "BIGINT[]", "oidvector": "BIGINT[]",
     "information_schema": "VARCHAR", "cstring": "VARCHAR", "xid": "BIGINT", "sql_identifier": "VARCHAR",
 }  # fmt: skip
+_CATALOG_OIDS = {"pg_class": 1259, "pg_type": 1247, "pg_namespace": 2615, "pg_constraint": 2606}
 _REFUSED = ("duckdb_", "pragma_", "sqlite_")
 _SIGNS = {"~*": "~", "!~*": "!~", "~~": "LIKE", "!~~": "NOT LIKE", "~~*": "ILIKE", "!~~*": "NOT ILIKE"}
 
@@ -237,7 +241,9 @@ class _Rewriting:
         if token.value == "any" and self._peek() == "(" and self._names_a_column():
             self._arguments()
             return "any([NULL])"  # columns that hold lists exist in catalogs without rows only
-        before = self._tokens[self._at - 2].text if self._at > 1 else ""
+        before = self._tokens[self._at - 2].value if self._at > 1 else ""
+        if before == "as" and self._peek() == ")" and token.value in TYPES:
+            return TYPES[token.value]
         if token.kind is Kind.WORD and token.value in BARE and before != ".":
             return self._filled(BARE[token.value], []) + self._name(token)
         return token.text
@@ -263,10 +269,10 @@ class _Rewriting:
     def _string(self, token: Token) -> str:
         """A text; cast to regclass it is the number of a table."""
         following = [t.value for t in self._tokens[self._at : self._at + 4]]
-        if following[:1] == ["::"] and "regclass" in following[1:4:2]:
+        if following[:1] in (["::"], ["as"]) and "regclass" in following[1:4:2]:
             name = token.value.split(".")[-1].strip('"')
             tables = self._around.tables
-            return str(FIRST_TABLE + tables.index(name)) if name in tables else "0"
+            return str(FIRST_TABLE + tables.index(name)) if name in tables else str(_CATALOG_OIDS.get(name, 0))
         return _literal(token.value)
 
     def _arguments(self) -> list[str]:

@@ -19,6 +19,7 @@ from deniable.server.limits import even
 from deniable.server.messages import Busy, told
 from deniable.server.wire import codec
 from deniable.server.wire.answering import Answering
+from deniable.server.wire.catalogs import Catalogs
 from deniable.server.wire.codec import Fields, ProtocolViolation
 from deniable.server.wire.refusals import WireRefusal, fields
 from deniable.server.wire.session import Session
@@ -34,6 +35,7 @@ class Listener:
     def __init__(self, desk: Desk, tls: ssl.SSLContext | None = None) -> None:
         self._desk = desk
         self._tls = tls
+        self._catalogs = Catalogs(desk.curator)
         self._sessions: dict[tuple[int, int], Session] = {}
         self._connections = 0
         self._process = 1000
@@ -52,6 +54,7 @@ class Listener:
         for task in tuple(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._catalogs.close()
 
     @property
     def connections(self) -> int:
@@ -162,7 +165,7 @@ class Listener:
         key = (self._process, secrets.randbits(32))
         settings = Settings(grant.name, purpose)
         _preset(settings, options)
-        answering = Answering(self._desk, grant, settings, key[0])
+        answering = Answering(self._desk, self._catalogs, grant, settings, key[0])
         session = Session(reader, writer, answering, self._desk.limits.quantum)
         self._sessions[key] = session
         writer.write(codec.AUTHENTICATION_OK)
@@ -173,7 +176,6 @@ class Listener:
             await session.talk()
         finally:
             del self._sessions[key]
-            answering.close()
 
 
 async def _password(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> str:

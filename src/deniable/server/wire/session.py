@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from deniable.server.limits import even
@@ -46,6 +46,8 @@ class Portal:
     prepared: Prepared
     values: tuple[Any, ...]
     formats: tuple[int, ...]
+    columns: tuple[ResultColumn, ...] | None = None
+    """The columns as they were described: what is sent then has their types."""
     outcome: Outcome | None = None
     given: int = field(default=0)
 
@@ -187,7 +189,7 @@ class Session:
             self._send(codec.NO_DATA if columns is None else codec.row_description(columns, [0] * len(columns)))
             return
         portal = self._portal(name)
-        columns = await self._columns(portal.prepared, portal.values)
+        columns = portal.columns = await self._columns(portal.prepared, portal.values)
         spread = [] if columns is None else _spread(portal.formats, len(columns))
         self._send(codec.NO_DATA if columns is None else codec.row_description(columns, spread))
 
@@ -206,6 +208,8 @@ class Session:
         outcome = portal.outcome
         rows = outcome.rows[portal.given : portal.given + most] if most > 0 else outcome.rows[portal.given :]
         portal.given += len(rows)
+        if portal.columns is not None and len(portal.columns) == len(outcome.columns or ()):
+            outcome = replace(outcome, columns=portal.columns)
         self._rows(outcome, rows, _spread(portal.formats, len(outcome.columns or ())))
         if portal.given < len(outcome.rows):
             self._send(codec.PORTAL_SUSPENDED)

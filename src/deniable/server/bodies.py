@@ -1,0 +1,162 @@
+"""Bodies of requests: frozen dataclasses are their one description, which reads them and documents them.
+
+`read` turns JSON into a dataclass and refuses unknown names, wrong types and values outside their limits, each with
+the name of the field. `schema` is the same rules as a JSON Schema, for the OpenAPI document.
+"""
+
+# ruff: noqa: RUF009  (described() makes a dataclass field, as field() does)
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from dataclasses import dataclass, field
+from typing import Any, TypeVar, get_type_hints
+
+from deniable.errors import ParameterError, nearest
+from deniable.server.messages import WrongMedia
+
+Body = TypeVar("Body")
+Amount = str | int | float
+"""A privacy parameter: a decimal text is exact, a number is taken by its decimal form."""
+
+
+def described(text: str, default: Any = dataclasses.MISSING, **rules: Any) -> Any:
+    """A field with its description and its limits in the words of JSON Schema."""
+    metadata = {"description": text, **rules}
+    if isinstance(default, dict | list):
+        return field(default_factory=lambda: type(default)(default), metadata=metadata)
+    return field(metadata=metadata) if default is dataclasses.MISSING else field(default=default, metadata=metadata)
+
+
+_PRIVACY = {"maxLength": 60, "examples": ["0.5"]}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuestionBody:
+    """A question in SQL, with its budget."""
+
+    sql: str = described("One SELECT statement.", minLength=1, maxLength=100_000)
+    epsilon: Amount | None = described("Epsilon to spend.", None, **_PRIVACY)
+    delta: Amount = described("Delta to spend.", "0", **_PRIVACY)
+    rho: Amount | None = described("Zero-concentrated budget, instead of epsilon.", None, **_PRIVACY)
+    purpose: str = described("The purpose it is charged to; left out where the token has one only.", "", maxLength=200)
+    parameters: list[Any] = described("Values of $1, $2, ...", [], maxItems=1000)
+    confidence: float = described("Confidence of the intervals.", 0.95, exclusiveMinimum=0, exclusiveMaximum=1)
+    intervals: bool = described("Whether name_low and name_high stand beside each number.", True)
+    nonnegative: bool = described("Whether counts are cut off at 0.", False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestBody:
+    """A request for a release that the steward decides."""
+
+    technique: str = described("mask, anonymize or synthesize.", minLength=1, maxLength=100)
+    tables: list[Any] = described("The names of the tables.", maxItems=100, minItems=1)
+    purpose: str = described("The purpose.", "", maxLength=200)
+    parameters: dict[str, Any] = described("What the technique needs to know.", {}, maxProperties=100)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecisionBody:
+    """Why a request is approved or declined."""
+
+    reason: str = described("The reason, which the record keeps.", minLength=1, maxLength=2000)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenBody:
+    """Whom a token is for."""
+
+    name: str = described("The name of the one who will use it.", minLength=1, maxLength=200)
+    role: str = described("steward, analyst, auditor or respondent.", "analyst", maxLength=40)
+    purposes: list[Any] | None = described("The purposes it grants; all of them if left out.", None, maxItems=100)
+    days: float = described("How many days it is good for.", 90.0, exclusiveMinimum=0, maximum=3650)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WithdrawalBody:
+    """The person who withdraws consent."""
+
+    column: str = described("The column that tells people apart.", minLength=1, maxLength=200)
+    value: str = described("The person's value in it.", minLength=1, maxLength=1000)
+
+
+def read(kind: type[Body], raw: bytes) -> Body:
+    """The body in some bytes of JSON."""
+    try:
+        document = json.loads(raw.decode("utf-8"), parse_constant=_no_constant)
+    except (ValueError, RecursionError):
+        raise WrongMedia("the body is not JSON", expected="A JSON object in UTF-8") from None
+    if not isinstance(document, dict):
+        raise ParameterError("the body is not a JSON object", expected="An object such as {...}")
+    return from_fields(kind, document)
+
+
+def from_fields(kind: type[Body], document: dict[str, Any]) -> Body:
+    """The body in the fields of a JSON object or of a form."""
+    fields = {each.name: each for each in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    for name in document:
+        if name not in fields:
+            raise ParameterError("the body has an unknown field", expected=f"Known are {', '.join(fields)}",
+                                 remedy=nearest(name[:100], fields))  # fmt: skip
+    for name, each in fields.items():
+        required = each.default is dataclasses.MISSING and each.default_factory is dataclasses.MISSING
+        if required and name not in document:
+            raise ParameterError(f"the field '{name}' is missing")
+    rules = schema(kind)["properties"]
+    for name, value in document.items():
+        _check(name, value, rules[name])
+    return kind(**document)
+
+
+def schema(kind: type[Any]) -> dict[str, Any]:
+    """The JSON Schema of a body."""
+    hints = get_type_hints(kind)
+    properties, required = {}, []
+    for each in dataclasses.fields(kind):
+        rules = dict(each.metadata) | {"type": _types(str(hints[each.name]))}
+        if each.default is not dataclasses.MISSING:
+            rules["default"] = each.default
+        elif each.default_factory is dataclasses.MISSING:
+            required.append(each.name)
+        properties[each.name] = rules
+    title = (kind.__doc__ or "").strip()
+    made = {"type": "object", "description": title, "properties": properties, "additionalProperties": False}
+    return made | {"required": required} if required else made
+
+
+_JSON_TYPES = {"str": "string", "float": "number", "bool": "boolean", "list": "array", "dict": "object",
+               "None": "null", "int": "number"}  # fmt: skip
+
+
+def _types(hint: str) -> list[str]:
+    """The JSON types of a type hint, such as `str | int | None`."""
+    words = hint.replace("<class '", "").replace("'>", "").split(" | ")
+    return sorted({_JSON_TYPES[word.split("[")[0].replace("NoneType", "None")] for word in words})
+
+
+def _check(name: str, value: Any, rules: dict[str, Any]) -> None:
+    kinds: dict[str, Any] = {"string": str, "number": int | float, "boolean": bool, "array": list, "object": dict,
+                             "null": type(None)}  # fmt: skip
+    allowed = rules["type"]
+    fits = any(isinstance(value, kinds[kind]) for kind in allowed)
+    if not fits or (isinstance(value, bool) and "boolean" not in allowed):
+        raise ParameterError(f"the field '{name}' has the wrong type", expected=f"It is {' or '.join(allowed)}")
+    size = len(value) if isinstance(value, str | list | dict) else 0
+    longest = rules.get("maxLength", rules.get("maxItems", rules.get("maxProperties", math.inf)))
+    if isinstance(value, str | list | dict) and not rules.get("minLength", rules.get("minItems", 0)) <= size <= longest:
+        raise ParameterError(f"the field '{name}' is too long or too short", expected=f"At most {longest}")
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        _check_number(name, value, rules)
+
+
+def _check_number(name: str, value: float, rules: dict[str, Any]) -> None:
+    low, high = rules.get("exclusiveMinimum", -math.inf), rules.get("exclusiveMaximum", math.inf)
+    if not low < value < high or value > rules.get("maximum", math.inf) or not -1e300 < value < 1e300:
+        raise ParameterError(f"the field '{name}' is out of range")
+
+
+def _no_constant(_word: str) -> float:
+    raise ValueError  # NaN and Infinity are not JSON

@@ -1,0 +1,218 @@
+"""Serve a policy: analysts' HTTP, the steward's HTTP, and PostgreSQL, in one process and with one ledger.
+
+Everything listens on a loopback address unless told otherwise. The first start of a policy has no steward's token yet:
+it prints a link that makes the one who opens it the steward, once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import ssl
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
+
+from deniable.curator import governing
+from deniable.curator.hall import Curator
+from deniable.curator.offices import ledger_of
+from deniable.errors import MissingExtra, ParameterError, StorageError
+from deniable.server.desk import Desk
+from deniable.server.limits import Limits
+from deniable.server.logging import Log, to_stderr
+
+EXPIRY_SECONDS = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where a server listens; port 0 lets the system choose, and None leaves PostgreSQL out."""
+
+    host: str = "127.0.0.1"
+    port: int = 8400
+    steward: str = "127.0.0.1:8401"
+    """An address with a port, or the path of a Unix socket."""
+    postgres: int | None = 5433
+    certificate: Path | None = None
+    key: Path | None = None
+    hosts: tuple[str, ...] = ()
+    """Names under which clients reach the server, beside loopback."""
+
+
+@dataclass(slots=True)
+class Running:
+    """A server that listens: its real ports, and the one-time link if this is a first start."""
+
+    http: int
+    steward: str
+    postgres: int | None
+    link: str | None
+    stopping: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+def serve(policy: Path, ledger: str | None, places: Places, limits: Limits, log: Log = to_stderr) -> None:
+    """Serve until told to stop with Ctrl-C or SIGTERM."""
+    with Curator.open(policy, ledger=ledger_of(policy, ledger)) as curator:
+        asyncio.run(_until_stopped(curator, places, limits, log))
+
+
+async def _until_stopped(curator: Curator, places: Places, limits: Limits, log: Log) -> None:
+    async with contextlib.AsyncExitStack() as stack:
+        running = await start(stack, curator, places, limits, log)
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, running.stopping.set)
+        announce(running, curator, places, log)
+        await running.stopping.wait()
+        log("stopping: what was begun is finished first")
+
+
+def announce(running: Running, curator: Curator, places: Places, log: Log) -> None:
+    """Say where the doors are."""
+    scheme = "https" if places.certificate else "http"
+    log(f"serving dataset '{curator.policy.dataset}'; stop with Ctrl-C")
+    log(f"analysts   {scheme}://{places.host}:{running.http}/")
+    log(f"steward    {running.steward}")
+    if running.postgres is not None:
+        log(f"PostgreSQL psql -h {places.host} -p {running.postgres} {curator.policy.dataset}   (password: a token)")
+    if running.link:
+        log(f"first start: open this link once to become the steward: {running.link}")
+
+
+async def start(
+    stack: contextlib.AsyncExitStack, curator: Curator, places: Places, limits: Limits, log: Log = to_stderr
+) -> Running:
+    """Open all doors; the stack closes them."""
+    with _extra():
+        from deniable.server.app import LOOPBACK, analyst_application, steward_application
+        from deniable.server.metrics import Metrics
+        from deniable.server.steward_pages import FirstKey
+    from deniable.server.wire.listener import Listener
+
+    _allowed(places)
+    tls = _tls(places)
+    desk, metrics = Desk(curator, limits), Metrics()
+    stack.callback(desk.workshop.close)
+    first, text = FirstKey.new() if not _has_steward(curator) else (FirstKey(), "")
+    hosts = LOOPBACK | set(places.hosts) | {places.host} if _loopback(places.host) or places.hosts else None
+    scheme = "https" if tls else "http"
+    http = await _listen(stack, analyst_application(desk, metrics, hosts=hosts, tls=bool(tls)), places, places.port)
+    steward = steward_application(desk, metrics, first=first, tls=bool(tls))
+    where = await _listen_steward(stack, steward, places, scheme)
+    postgres = None
+    if places.postgres is not None:
+        listener = Listener(desk, tls)
+        with _taken(places.host, places.postgres):
+            postgres = await listener.start(places.host, places.postgres)
+        stack.push_async_callback(listener.stop)
+        metrics.gauge("deniable_postgres_connections", "PostgreSQL clients connected.", lambda: listener.connections)
+    metrics.gauge("deniable_waiting", "Questions that are worked on or wait.", lambda: desk.workshop.waiting)
+    task = asyncio.create_task(_keep_terms(desk, log))
+    stack.callback(task.cancel)
+    return Running(http, where, postgres, f"{where.rstrip('/')}/first/{text}" if text else None)
+
+
+async def _keep_terms(desk: Desk, log: Log) -> None:
+    """Forget stored answers once the policy's term is over, now and every hour."""
+    while True:
+        forgotten = await desk.workshop.run("terms", lambda: governing.expire(desk.curator))
+        if forgotten:
+            log(f"the policy has expired: {forgotten} stored answers were forgotten; the ledger stays")
+        await asyncio.sleep(EXPIRY_SECONDS)
+
+
+async def _listen(stack: contextlib.AsyncExitStack, application: Any, places: Places, port: int, **where: Any) -> int:
+    """Start one HTTP server, and say its port (0 for a Unix socket)."""
+    import uvicorn
+
+    config = uvicorn.Config(
+        application, host=places.host, port=port, **where,
+        log_config=None, access_log=False, server_header=False, date_header=False, proxy_headers=False,
+        lifespan="off", timeout_keep_alive=30, limit_concurrency=1000, h11_max_incomplete_event_size=16_384,
+        ssl_certfile=places.certificate, ssl_keyfile=places.key, timeout_graceful_shutdown=5,
+    )  # fmt: skip
+    config.load()
+    server = uvicorn.Server(config)
+    server.lifespan = config.lifespan_class(config)
+    with _taken(places.host, port):
+        await server.startup()
+    task = asyncio.create_task(server.main_loop())
+
+    async def stop() -> None:
+        server.should_exit = True
+        await task
+        await server.shutdown()
+
+    stack.push_async_callback(stop)
+    names = [socket.getsockname() for each in server.servers for socket in each.sockets]
+    return int(names[0][1]) if names and isinstance(names[0], tuple) else 0
+
+
+async def _listen_steward(stack: contextlib.AsyncExitStack, application: Any, places: Places, scheme: str) -> str:
+    host, colon, port = places.steward.rpartition(":")
+    if not colon or not port.isdigit():
+        await _listen(stack, application, places, 0, uds=places.steward)
+        Path(places.steward).chmod(0o600)
+        return f"unix:{places.steward}"
+    bound = await _listen(stack, application, _at(places, host), int(port))
+    return f"{scheme}://{host}:{bound}/"
+
+
+def _at(places: Places, host: str) -> Places:
+    from dataclasses import replace
+
+    return replace(places, host=host)
+
+
+def _has_steward(curator: Curator) -> bool:
+    return any(each["role"] == "steward" and not each["revoked"] for each in governing.listed(curator).values())
+
+
+def _tls(places: Places) -> ssl.SSLContext | None:
+    if places.certificate is None:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        context.load_cert_chain(places.certificate, places.key)
+    except (OSError, ssl.SSLError):
+        raise ParameterError("the certificate and its key cannot be read",
+                             expected="Two files in PEM form that belong together") from None  # fmt: skip
+    return context
+
+
+def _allowed(places: Places) -> None:
+    if not _loopback(places.host) and places.certificate is None:
+        raise ParameterError(
+            f"'{places.host}' can be reached from other machines, and tokens may not travel unencrypted",
+            remedy="Give --certificate and --key, or listen on 127.0.0.1 behind a proxy that has them",
+        )
+
+
+def _loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+@contextlib.contextmanager
+def _taken(host: str, port: int) -> Iterator[None]:
+    """A port that cannot be used is a refusal with a remedy."""
+    try:
+        yield
+    except (OSError, SystemExit):
+        raise StorageError(f"port {port} of {host} cannot be used", remedy="Choose another port", charge="") from None
+
+
+@contextlib.contextmanager
+def _extra() -> Iterator[None]:
+    try:
+        yield
+    except ImportError:
+        raise MissingExtra(
+            "serving needs the server extra", remedy="Install it with: pip install 'deniable[server]'"
+        ) from None
