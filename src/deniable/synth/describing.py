@@ -1,0 +1,70 @@
+"""Describe a table: encode it by the policy, measure it within a budget, and keep what was learned as a model.
+
+This is the last sight of the data: everything after works on the model alone. Domains, bounds and categories come from
+the policy; the number of records is measured; no seed reaches the noise.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from deniable.dp.accounting import cheap_epsilon, zcdp_cost
+from deniable.dp.samplers import SYSTEM, Entropy
+from deniable.errors import InternalError, ParameterError, nearest
+from deniable.policy.budget import ZCDP, ApproxDP, Budget
+from deniable.policy.schema import TableSchema
+from deniable.synth.attributes import Attribute, Bins, Made, attributes, encode
+from deniable.synth.domain import Domain
+from deniable.synth.methods import METHODS, Method, describe
+from deniable.synth.model import SynthModel
+from deniable.synth.spending import spending
+
+
+def method_named(name: str) -> Method:
+    """A method by its name."""
+    if name not in METHODS:
+        raise ParameterError(
+            f"there is no method '{name}'", expected=f"One of {', '.join(METHODS)}", remedy=nearest(name, METHODS)
+        )
+    return METHODS[name]
+
+
+def domain_of(chosen: tuple[Attribute, ...]) -> Domain:
+    """The domain of the attributes that are coded; null, the last code of a column, is no neighbor of the last value."""
+    coded = [attribute for attribute in chosen if not isinstance(attribute, Made)]
+    if not coded:
+        raise ParameterError("no column can be synthesized", expected="Columns with declared categories or bounds")
+    ordered = frozenset(i for i, attribute in enumerate(coded) if isinstance(attribute, Bins))
+    return Domain(tuple(a.name for a in coded), tuple(a.size for a in coded), ordered)
+
+
+def model_of(
+    rows: pa.Table, table: TableSchema, budget: Budget, method: str = "auto", *, most_rows: int = 1,
+    columns: tuple[str, ...] | None = None, entropy: Entropy = SYSTEM,
+) -> SynthModel:  # fmt: skip
+    """The model of a table whose units have at most `most_rows` rows each (the caller has bounded them)."""
+    chosen = attributes(table, columns)
+    domain = domain_of(chosen)
+    coded = [attribute for attribute in chosen if not isinstance(attribute, Made)]
+    codes = np.stack([encode(attribute, rows.column(attribute.name)) for attribute in coded])
+    description = describe(codes, domain, method_named(method), spending(budget, most_rows), entropy)
+    _double_entry(description.event, budget)
+    return SynthModel(table.name, chosen, description)
+
+
+def _double_entry(event: object, budget: Budget) -> None:
+    """What was measured is priced again, by the accountants; more than the budget is our bug."""
+    match budget:
+        case ZCDP(rho):
+            cost = zcdp_cost(event)  # type: ignore[arg-type]
+            held = cost is not None and cost.private and cost.amount <= rho
+        case ApproxDP(epsilon, delta):
+            spent = cheap_epsilon(event, delta)  # type: ignore[arg-type]
+            held = spent is not None and spent <= epsilon
+        case _:
+            held = False
+    if not held:
+        raise InternalError(
+            "the measurements of a description cost more than its budget", remedy="Nothing was released"
+        )

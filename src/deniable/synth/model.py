@@ -1,0 +1,167 @@
+"""SynthModel: all that is needed to draw rows, and all that was learned, in one JSON file that holds no row.
+
+A model file is data, never code: numbers, texts and lists, checked when they are read.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from deniable.dp.accounting import GaussianEvent, from_dict, to_dict
+from deniable.errors import IntegrityError
+from deniable.policy.schema import ColumnType
+from deniable.storage import write_whole
+from deniable.synth.attributes import Attribute, Bins, Labels, Made
+from deniable.synth.collapse import Collapsed
+from deniable.synth.domain import Domain
+from deniable.synth.estimate import Estimates
+from deniable.synth.marginal import Marginal
+from deniable.synth.methods import Description
+
+FORM = "deniable synthetic model, version 1"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SynthModel:
+    """Attributes of the table, and the description of the coded ones."""
+
+    table: str
+    attributes: tuple[Attribute, ...]
+    description: Description
+
+
+def save(model: SynthModel, path: Path) -> None:
+    """Write a model file, whole or not at all."""
+    write_whole(path, json.dumps(to_plain(model), separators=(",", ":")).encode())
+
+
+def load(path: Path) -> SynthModel:
+    """Read a model file; anything that is not one is refused."""
+    try:
+        held = json.loads(path.read_text(encoding="utf-8"))
+        if held["form"] != FORM:
+            raise ValueError
+        return from_plain(held)
+    except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError):
+        raise IntegrityError(
+            f"'{path.name}' is not a model of ours, or was changed", remedy="Describe the table again"
+        ) from None
+
+
+def to_plain(model: SynthModel) -> dict[str, Any]:
+    """A model as plain values."""
+    d = model.description
+    return {
+        "form": FORM,
+        "table": model.table,
+        "attributes": [_attribute(attribute) for attribute in model.attributes],
+        "method": d.method,
+        "columns": [_measured(marginal) for marginal in d.one_way],
+        "collapsed": [mapping.tolist() for mapping in d.collapsed.maps],
+        "ordered": sorted(d.domain.ordered),
+        "pairs": [
+            {"clique": list(m.clique), "shape": list(m.counts.shape), **_measured(m)} for m in d.pairs
+        ],
+        "estimates": {
+            "total": d.estimates.total,
+            "noise": d.estimates.noise,
+            "columns": [_rounded(column) for column in d.estimates.columns],
+            "pairs": [_rounded(d.estimates.pairs[m.clique]) for m in d.pairs],
+        },
+        "event": to_dict(d.event),
+    }  # fmt: skip
+
+
+def _measured(marginal: Marginal) -> dict[str, Any]:
+    counts = _rounded(marginal.counts)
+    return {"counts": counts, "variance": marginal.variance, "event": to_dict(marginal.event)}
+
+
+def from_plain(held: dict[str, Any]) -> SynthModel:
+    """The model that plain values stand for."""
+    attributes = tuple(_from_attribute(entry) for entry in held["attributes"])
+    coded = [attribute for attribute in attributes if not isinstance(attribute, Made)]
+    domain = Domain(tuple(a.name for a in coded), tuple(a.size for a in coded), frozenset(held["ordered"]))
+    one_way = tuple(
+        Marginal((place,), np.array(c["counts"], dtype=np.float64), float(c["variance"]), _gaussian(c["event"]))
+        for place, c in enumerate(held["columns"])
+    )
+    maps = tuple(np.array(mapping, dtype=np.int32) for mapping in held["collapsed"])
+    if len(one_way) != len(domain) or any(m.size != s for m, s in zip(maps, domain.sizes, strict=True)):
+        raise ValueError
+    collapsed = Collapsed(Domain(domain.names, tuple(int(m.max()) + 1 for m in maps), domain.ordered), maps)
+    pairs = tuple(
+        Marginal(
+            tuple(p["clique"]),
+            np.array(p["counts"], dtype=np.float64).reshape(p["shape"]),
+            float(p["variance"]),
+            _gaussian(p["event"]),
+        )
+        for p in held["pairs"]
+    )
+    told = held["estimates"]
+    tables = {
+        m.clique: np.array(v, dtype=np.float64).reshape(m.counts.shape)
+        for m, v in zip(pairs, told["pairs"], strict=True)
+    }
+    columns = tuple(np.array(column, dtype=np.float64) for column in told["columns"])
+    estimates = Estimates(float(told["total"]), columns, tables, float(told["noise"]))
+    description = Description(held["method"], domain, collapsed, one_way, pairs, estimates, from_dict(held["event"]))
+    return SynthModel(held["table"], attributes, description)
+
+
+def _gaussian(entry: dict[str, Any]) -> GaussianEvent:
+    event = from_dict(entry)
+    if not isinstance(event, GaussianEvent):
+        raise ValueError
+    return event
+
+
+def _rounded(values: Any) -> list[float]:
+    return [round(float(value), 3) for value in np.asarray(values).ravel()]
+
+
+def _attribute(attribute: Attribute) -> dict[str, Any]:
+    match attribute:
+        case Labels(name, kind, labels, nullable):
+            return {"kind": "labels", "name": name, "type": kind.value, "labels": list(labels), "nullable": nullable}
+        case Bins(name, kind, lower, step, steps, bins, nullable):
+            return {
+                "kind": "bins",
+                "name": name,
+                "type": kind.value,
+                "lower": str(lower),
+                "step": str(step),
+                "steps": steps,
+                "bins": bins,
+                "nullable": nullable,
+            }
+        case Made(name, kind, prefix):
+            return {"kind": "made", "name": name, "type": kind.value, "prefix": prefix}
+
+
+def _from_attribute(entry: dict[str, Any]) -> Attribute:
+    kind = ColumnType(entry["type"])
+    match entry["kind"]:
+        case "labels":
+            return Labels(entry["name"], kind, tuple(entry["labels"]), bool(entry["nullable"]))
+        case "bins":
+            return Bins(
+                entry["name"],
+                kind,
+                Fraction(entry["lower"]),
+                Fraction(entry["step"]),
+                int(entry["steps"]),
+                int(entry["bins"]),
+                bool(entry["nullable"]),
+            )
+        case "made":
+            return Made(entry["name"], kind, entry["prefix"])
+        case _:
+            raise ValueError
