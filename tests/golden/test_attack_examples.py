@@ -1,14 +1,19 @@
 """The worked examples of attacks, by name."""
 
+import re
+
 import numpy as np
 import pyarrow as pa
 import pytest
+from scipy.io import loadmat
 
 from deniable import world
+from deniable.attacks.cells import two_way_bounds
 from deniable.attacks.combining import combine_means
 from deniable.attacks.differencing import Published, difference, isolate
 from deniable.attacks.disclosure import class_disclosure
 from deniable.attacks.linkage import find_links
+from deniable.attacks.reconstruction import reconstruct
 from deniable.attacks.uniqueness import uniqueness
 from deniable.world.governor import GOVERNOR
 
@@ -61,3 +66,40 @@ def test_the_governor_is_found_by_zip_birth_date_and_sex():
 def test_most_of_a_town_is_singled_out_by_zip_birth_date_and_sex():
     voters = world.make("hospital", 54_000)["voters"]
     assert uniqueness(voters, ["zip", "birth_date", "sex"]).attack.share > 0.8
+
+
+def test_hair_and_eyes_are_bounded_by_their_margins():
+    bounds = two_way_bounds([12, 18], [14, 16])
+    assert bounds.high.reshape(-1).tolist() == [12, 12, 14, 16]
+    assert bounds.low.reshape(-1).tolist() == [0, 0, 2, 4]
+    truth = np.array([[2, 10], [12, 6]])
+    assert ((bounds.low <= truth) & (truth <= bounds.high)).all()
+
+
+DIFFIX = re.compile(r"floor\((\d+) \* pow\(\(client_id \* (\d+)\),([\d.]+)\).*?answer => (\d+)", re.DOTALL)
+
+
+@pytest.mark.parametrize("area", ["2000_3000", "3000_5000"])
+def test_the_answers_of_a_production_system_give_everybody_away(shared_data, area):
+    def column(name):
+        found = loadmat(shared_data / "diffix" / f"{name}_{area}_ordered.mat")
+        return next(value for key, value in found.items() if not key.startswith("_")).reshape(-1)
+
+    people, secret = column("client_id").astype(float), column("true_status_client_id").astype(bool)
+    log = DIFFIX.findall((shared_data / "diffix" / f"aircloak_output_cleaned_{area}.txt").read_text())
+    spread = np.array([float(o) * (people * float(m)) ** float(p) for o, m, p, _ in log])
+    groups = np.floor(spread + 0.5) == np.floor(spread)
+    outcome = reconstruct(groups, np.array([float(answer) for *_, answer in log]), secret)
+    assert outcome.attack.share == 1
+    assert outcome.baseline_share < 0.7
+
+
+def test_every_subset_count_within_e_errs_in_at_most_four_e_positions():
+    rng = np.random.default_rng(1)
+    secret = rng.random(10) < 0.5
+    groups = (np.arange(1, 1024)[:, None] >> np.arange(10) & 1).astype(bool)
+    answers = groups @ secret.astype(float) + rng.integers(-1, 2, len(groups))  # within E = 1
+    worlds = (np.arange(1024)[:, None] >> np.arange(10) & 1).astype(bool)
+    fits = (np.abs(worlds.astype(float) @ groups.T - answers) <= 1).all(axis=1)
+    assert fits.any()
+    assert all((world != secret).sum() <= 4 for world in worlds[fits])

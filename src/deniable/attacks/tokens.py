@@ -1,0 +1,138 @@
+"""Tokens: unsalted hashes fall to a dictionary, deterministic ones to counting; salted and keyed ones hold."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from deniable.attacks import solvers
+from deniable.attacks.base import Deadline, Outcome, Progress, Rate, tell
+from deniable.attacks.codes import Codes, one
+from deniable.errors import ParameterError
+
+HASHES: Mapping[str, Callable[[bytes], str]] = {
+    name: (lambda data, name=name: hashlib.new(name, data, usedforsecurity=False).hexdigest())  # type: ignore[misc]
+    for name in ("md5", "sha1", "sha224", "sha256", "sha384", "sha512", "sha3_256", "blake2b", "blake2s")
+}
+SPELLINGS: tuple[Callable[[str], str], ...] = (str, str.lower, str.upper, str.strip)
+SHORTEST = 8
+MOST_ASSIGNED = 2_000
+
+
+def dictionary(
+    tokens: Sequence[str | None],
+    guesses: Iterable[str],
+    *,
+    truth: Sequence[str | None] | None = None,
+    seconds: float | None = None,
+    progress: Progress | None = None,
+) -> Outcome:
+    """Hash every value that could be there, and look the tokens up.
+
+    **Scenario.** A column was replaced by hashes without a salt or key; the intruder lists what could be in it (all
+    telephone numbers, all names) and wants the values back.
+    **Method.** Common hashes of every guess in a few spellings, compared with whole or shortened tokens.
+    **Outcome.** Tokens inverted (rightly, with `truth`), and by which hash. Nothing found proves nothing about a weak
+    key or salt that leaked.
+    """
+    wanted = {token.lower() for token in tokens if token and len(token) >= SHORTEST}
+    lengths = sorted({len(token) for token in wanted})
+    found: dict[str, tuple[str, str]] = {}
+    deadline, listed = Deadline(seconds), list(dict.fromkeys(guesses))
+    for number, guess in enumerate(listed):
+        if number % 1024 == 0:
+            deadline.check()
+            tell(progress, number / len(listed))
+        for token, how in _hashed(guess, lengths):
+            if token in wanted:
+                found.setdefault(token, (guess, how))
+    return _dictionary_outcome(tokens, found, truth, len(listed))
+
+
+def _hashed(guess: str, lengths: Sequence[int]) -> Iterable[tuple[str, str]]:
+    for spelled in dict.fromkeys(spelling(guess) for spelling in SPELLINGS):
+        data = spelled.encode()
+        for name, digest in HASHES.items():
+            whole = digest(data)
+            for length in lengths:
+                if length <= len(whole):
+                    yield whole[:length], name
+
+
+def _dictionary_outcome(
+    tokens: Sequence[str | None],
+    found: Mapping[str, tuple[str, str]],
+    truth: Sequence[str | None] | None,
+    guesses: int,
+) -> Outcome:
+    present = [(place, token) for place, token in enumerate(tokens) if token]
+    hits = [(place, found[token.lower()][0]) for place, token in present if token.lower() in found]
+    right = len(hits) if truth is None else sum(truth[place] == guess for place, guess in hits)
+    ways = sorted({how for _, how in found.values()})
+    return Outcome(
+        "tokens", "Hashing every possible value", Rate(right, len(present)), 1 / guesses if guesses else 0.0,
+        precision=Rate(right, len(hits)), figures={"guesses": guesses, "hashes": ways},
+        warnings=() if ways else ("no token is an unsalted hash of a guess; a leaked key or salt would change that",),
+    )  # fmt: skip
+
+
+def frequency_guesses(tokens: Codes, known: Codes) -> NDArray[np.int64]:
+    """For each token the value of the same rank: the likeliest assignment when only counts are known."""
+    ours, theirs = np.bincount(tokens), np.bincount(known)
+    ranked, values = np.argsort(-ours, kind="stable"), np.argsort(-theirs, kind="stable")
+    guess = np.full(len(ours), -1, np.int64)
+    count = min(len(ranked), len(values))
+    guess[ranked[:count]] = values[:count]
+    return guess
+
+
+def cooccurrence_guesses(tokens: Codes, beside: Codes, known: Codes, known_beside: Codes) -> NDArray[np.int64]:
+    """For each token a value, all different, such that what stands beside them is likeliest (an assignment problem)."""
+    kinds, values = int(tokens.max(initial=-1)) + 1, int(known.max(initial=-1)) + 1
+    if max(kinds, values) > MOST_ASSIGNED:
+        raise ParameterError(f"{max(kinds, values)} different values", expected=f"At most {MOST_ASSIGNED:,}")
+    width = int(max(beside.max(initial=0), known_beside.max(initial=0))) + 1
+    ours, theirs = np.zeros((kinds, width)), np.full((values, width), 0.1)  # a tenth of a person keeps logs finite
+    np.add.at(ours, (tokens, beside), 1)
+    np.add.at(theirs, (known, known_beside), 1)
+    likelihood = ours @ np.log(theirs / theirs.sum()).T
+    rows, columns = solvers.scipy_optimize().linear_sum_assignment(likelihood, maximize=True)
+    guess = np.full(kinds, -1, np.int64)
+    guess[rows] = columns
+    return guess
+
+
+def matching(
+    tokens: pa.ChunkedArray,
+    known: pa.ChunkedArray,
+    truth: pa.ChunkedArray,
+    *,
+    beside: tuple[Codes, Codes] | None = None,
+) -> Outcome:
+    """Match deterministic tokens to values by how often they occur, and beside what.
+
+    **Scenario.** Equal values have equal tokens (a codebook, a keyed hash). The intruder has another table of the same
+    kind of people in clear text and wants the value behind every token.
+    **Method.** Ranks of counts; with `beside`, a column that both tables show, the likeliest assignment of all tokens.
+    **Outcome.** Rows whose value is found; the baseline calls everybody by the commonest value. Tokens drawn afresh
+    for every row hold.
+    """
+    hidden = one([tokens])
+    both = one([known, truth])
+    plain, true = np.split(both, [len(known)])
+    if len(hidden) != len(true):
+        raise ParameterError("The truth is not one value for each token")
+    guess = (
+        frequency_guesses(hidden, plain)
+        if beside is None
+        else cooccurrence_guesses(hidden, beside[0], plain, beside[1])
+    )
+    rows = len(hidden)
+    right = int((guess[hidden] == true).sum()) if rows else 0
+    base = Rate(int((true == np.bincount(plain).argmax()).sum()), rows) if rows and len(plain) else 0.0
+    how = "Counting tokens" if beside is None else "Counting tokens and what stands beside them"
+    return Outcome("tokens", how, Rate(right, rows), base, figures={"tokens": len(guess)})

@@ -1,0 +1,140 @@
+"""The ratings scoreboard and attacks on tokens: small cases by hand, real ones where they are at hand."""
+
+import hashlib
+import hmac
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from deniable import world
+from deniable.attacks.ratings import Facts, Knowledge, Records, curve, draw_facts, ratings, scoreboard
+from deniable.attacks.tokens import dictionary, frequency_guesses, matching
+from deniable.errors import ParameterError, Stopped
+
+
+def records(people=300, each=20, films=2000, seed=1):
+    rng = np.random.default_rng(seed)
+    person = np.repeat(np.arange(people), each)
+    film = np.concatenate([rng.choice(films, each, replace=False) for _ in range(people)])
+    film = np.unique(film, return_inverse=True)[1]
+    return Records.of(person, film, rng.integers(1, 6, len(film)).astype(float), rng.integers(0, 1000, len(film)))
+
+
+def test_a_scoreboard_of_three_records_by_hand():
+    person, film = np.array([0, 0, 1, 1, 2]), np.array([0, 1, 0, 1, 1])
+    board = Records.of(person, film, np.array([5.0, 3, 5, 1, 3]), np.array([10, 20, 300, 20, 21]))
+    facts = Facts(np.array([0]), np.array([[0, 1]]), np.array([[5, 3]], np.float32), np.array([[11, 20]]))
+    found = scoreboard(board, facts, needed=2, days=14)
+    assert found.best.tolist() == [0]
+    assert found.absent_lead.tolist() == [0]  # nobody else agrees with both facts
+    loose = scoreboard(board, facts, needed=1, days=14)
+    assert loose.best.tolist() == [0]
+    assert loose.absent_lead[0] > 0  # person 2 agrees with the second
+
+
+def test_eight_facts_of_which_two_are_wrong_name_nearly_everybody_and_nobody_falsely():
+    outcome = ratings(records(), Knowledge(8, 2, 14), targets=200)
+    assert outcome.attack.share > 0.98
+    assert outcome.precision.share == 1
+    assert outcome.control.share < 0.02
+
+
+def test_random_records_do_not_match_facts_from_elsewhere():
+    facts = draw_facts(records(seed=2), Knowledge(8, 2, 14), 200)
+    strangers = records(seed=9)
+    kept = facts.item < strangers.items
+    facts = Facts(np.full(len(facts.target), -1), np.where(kept, facts.item, -1), facts.rating, facts.day)
+    board = scoreboard(strangers, facts, needed=6, days=14)
+    assert (board.best >= 0).mean() < 0.02
+
+
+def test_more_facts_identify_more():
+    made = world.make("ratings", 500)["ratings"]
+    day = made["day"].cast(pa.int32()).to_numpy().astype(np.int64)
+    person = np.unique(made["viewer_id"].to_numpy(), return_inverse=True)[1]
+    film = np.unique(made["film_id"].to_numpy(), return_inverse=True)[1]
+    board = Records.of(person, film, made["rating"].to_numpy().astype(float), day)
+    shares = [outcome.attack.share for outcome in curve(board, [1, 2, 8], targets=150)]
+    assert shares[0] < shares[1] <= shares[2]
+    assert shares[2] > 0.95
+
+
+def test_movietweetings_is_identified_by_eight_ratings_with_two_wrong(shared_data):
+    raw = np.array(
+        [line.split("::") for line in (shared_data / "movietweetings" / "ratings_100K.dat").read_text().split()],
+        dtype=np.int64,
+    )
+    person, film = (np.unique(raw[:, place], return_inverse=True)[1] for place in (0, 1))
+    board = Records.of(person, film, raw[:, 2].astype(float), raw[:, 3] // 86_400)
+    assert board.people == 16_554
+    outcome = ratings(board, Knowledge(8, 2, 14), targets=1000)
+    assert outcome.attack.share >= 0.98
+    assert outcome.precision.share == 1
+
+
+def test_what_cannot_be_known_is_refused():
+    with pytest.raises(ParameterError):
+        Knowledge(2, 3)
+    with pytest.raises(ParameterError):
+        Records.of(np.zeros(2, int), np.zeros(1, int), np.zeros(2), np.zeros(2, int))
+    with pytest.raises(Stopped):
+        ratings(records(), targets=300, seconds=1e-9)
+
+
+def test_an_empty_table_of_ratings_has_no_targets():
+    empty = Records.of(*(np.zeros(0, int) for _ in range(4)))
+    assert ratings(empty).attack.trials == 0
+
+
+PHONES = [f"555-{number:04}" for number in range(2000)]
+
+
+@pytest.mark.parametrize(("name", "length"), [("md5", 32), ("sha256", 64), ("sha256", 16), ("blake2b", 40)])
+def test_unsalted_hashes_fall_to_a_dictionary_whole_or_shortened(name, length):
+    tokens = [hashlib.new(name, phone.encode()).hexdigest()[:length] for phone in PHONES[500:600]]
+    outcome = dictionary(tokens, PHONES, truth=PHONES[500:600])
+    assert outcome.attack.share == 1
+    assert outcome.figures["hashes"] == [name]
+
+
+def test_salted_and_keyed_tokens_hold_against_a_dictionary():
+    salted = [hashlib.sha256(b"salt" + phone.encode()).hexdigest() for phone in PHONES[:100]]
+    keyed = [hmac.new(b"key", phone.encode(), "sha256").hexdigest() for phone in PHONES[:100]]
+    for tokens in (salted, keyed):
+        outcome = dictionary([*tokens, None], PHONES)
+        assert outcome.attack.successes == 0
+        assert "leaked key" in outcome.trusted[0]
+
+
+def test_frequencies_by_hand():
+    assert frequency_guesses(np.array([0, 1, 1, 2, 2, 2]), np.array([5, 5, 5, 6, 7, 7]))[[2, 1, 0]].tolist() == [
+        5,
+        7,
+        6,
+    ]
+
+
+def skewed(rng, size):
+    return rng.choice(20, size, p=np.arange(20, 0, -1) ** 2 / (np.arange(20, 0, -1) ** 2).sum())
+
+
+def test_a_codebook_falls_to_counting_and_fresh_tokens_hold():
+    rng = np.random.default_rng(1)
+    secret, known = skewed(rng, 20_000), skewed(rng, 20_000)
+    codebook = rng.permutation(20)
+    clear, public = pa.chunked_array([secret]), pa.chunked_array([known])
+    outcome = matching(pa.chunked_array([codebook[secret]]), public, clear)
+    assert outcome.attack.share > 0.9
+    fresh = matching(pa.chunked_array([rng.permutation(20_000)]), public, clear)
+    assert fresh.attack.share < 0.1
+
+
+def test_what_stands_beside_a_token_tells_equally_frequent_values_apart():
+    rng = np.random.default_rng(2)
+    secret, known = rng.integers(0, 12, 3000), rng.integers(0, 12, 3000)
+    beside, public = (value * 2 + (rng.random(3000) < 0.3) for value in (secret, known))
+    tokens = pa.chunked_array([rng.permutation(12)[secret]])
+    clear, plain = pa.chunked_array([secret]), pa.chunked_array([known])
+    assert matching(tokens, plain, clear).attack.share < 0.5
+    assert matching(tokens, plain, clear, beside=(beside, public)).attack.share == 1
