@@ -70,12 +70,14 @@ def delta_of_gaussian(variance: Fraction, sensitivity_squared: Fraction, epsilon
 @lru_cache(maxsize=4096)
 def epsilon_of_gaussian(ratio: Fraction, delta: Fraction) -> Fraction | None:
     """A proven epsilon at this delta for noise dominated by a continuous Gaussian of this ratio; None beyond reach."""
-    if delta < SMALLEST_DELTA or _delta_with_slack(ratio, Fraction(LARGEST_EPSILON)) > delta:
+    if delta < SMALLEST_DELTA:
         return None
-    if _delta_with_slack(ratio, SLACK) <= delta:
-        return 2 * SLACK
     wanted, known = math.log(delta), float(ratio)
     guess = float_root(lambda epsilon: log_delta(known, epsilon) - wanted, float(SLACK), float(LARGEST_EPSILON))
+    if guess > LARGEST_EPSILON * (1 - 1e-6):
+        return None
+    if guess < 2 * SLACK and _delta_with_slack(ratio, SLACK) <= delta:
+        return 2 * SLACK
     return least(lambda epsilon: _delta_with_slack(ratio, epsilon) <= delta, guess) + SLACK
 
 
