@@ -156,7 +156,8 @@ def peers(people: int, ours: dict[str, float]) -> None:
 
 def sketch(kind: str, people: int, strings: int) -> None:
     """Collect and decode one sketch in this process; print what the bar asks for."""
-    protocol = {"count-mean": CountMeanSketch, "hadamard": HadamardSketch}[kind].calibrated(4)
+    # One bit of a wide row costs a respondent nothing, so the Hadamard sketch is wide and its strings collide less.
+    protocol = CountMeanSketch.calibrated(4) if kind == "count-mean" else HadamardSketch.calibrated(4, width=1 << 14)
     words = [f"https://site-{i}.example/" for i in range(strings)]
     weights = 1 / np.arange(1, strings + 1) ** 1.1
     rng, edges = np.random.default_rng(1), np.cumsum(weights / weights.sum())

@@ -198,14 +198,15 @@ def _without_collisions(
 ) -> Frequencies:
     """Take out the share 1/m of other strings that lands on a candidate's places by chance, and price what is left.
 
-    Strings that collide do so for all who hold them: that adds (sum of squared counts) / (hashes x width), with the
-    sum of squares itself estimated from the candidates, less what noise alone puts into it.
+    Strings that collide do so for all who hold them: that adds s = (sum of squared counts) / (hashes x width) to the
+    variance of every candidate. Squared estimates add up to the true sum of squares and D (noise + s) for D
+    candidates, which is solved for s.
     """
     hashes, width = shape
     counts = (raw - responses / width) * (width / (width - 1))
     noise = responses * variance
-    squares = max(float((counts**2).sum()) - len(counts) * noise, 0.0)
-    return Frequencies(counts, np.full(len(counts), noise + squares / (hashes * width)), responses)
+    excess = max(float((counts**2).sum()) - len(counts) * noise, 0.0)
+    return Frequencies(counts, np.full(len(counts), noise + excess / (hashes * width + len(counts))), responses)
 
 
 def heaviest(frequencies: Frequencies, candidates: Sequence[str], count: int) -> list[tuple[str, float, float]]:
