@@ -26,7 +26,7 @@ TABLES = {
 BUDGETS: tuple[Budget, ...] = (
     PureDP(Fraction(1)), ApproxDP(Fraction(1), Fraction(1, 10**6)), ZCDP(Fraction(1, 2)),
     ApproxDP(Fraction(1, 10**6), Fraction(1, 10**9)), PureDP(Fraction(9999)), ZCDP(Fraction(1, 100), Fraction(1, 10**8)),
-    ApproxDP(Fraction(30), Fraction(1, 2)),
+    ApproxDP(Fraction(30), Fraction(1, 2)), ApproxDP(Fraction(30), Fraction(1, 100)),
 )  # fmt: skip
 
 

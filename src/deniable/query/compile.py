@@ -32,6 +32,9 @@ from deniable.query.sql.exact import Limits
 from deniable.query.stability import multiplicity, one_unit, unit_of
 
 
+LARGEST_DELTA = Fraction(1, 100)
+
+
 @dataclass(frozen=True, slots=True)
 class Draft:
     """A grouping set before its mechanisms are chosen."""
@@ -111,6 +114,10 @@ def _positive(asked: Budget) -> None:
         raise QueryRefused("the budget is 0", expected="A budget above 0")
     if amount > 10_000:
         raise QueryRefused("the budget is above 10,000, which protects nobody", expected="epsilon around 1")
+    if asked.delta > LARGEST_DELTA:
+        raise QueryRefused(
+            "delta is above 0.01: with that probability anything may be shown", expected="delta such as 1e-6"
+        )
 
 
 def _unit(nodes: tuple[Measured, ...], clauses: Clauses) -> PrivacyUnit | None:
@@ -229,11 +236,18 @@ def _best(drafts: list[Draft], asked: Budget, weights: Weights) -> tuple[list[St
     thresholds = sum(isinstance(draft.keys, PrivateKeys) for draft in drafts)
     ordered = any(isinstance(m, Ordered) for draft in drafts for m in draft.measurements)
     scaled = any(draft.limits.scaled for draft in drafts)
-    tried = []
+    tried, hindered = [], None
     for spending in calibrate.spendings(asked, thresholds, ordered, scaled):
         split = shares(drafts, weights, spending.strategy)
-        steps = [_step(draft, part, spending) for draft, part in zip(drafts, split, strict=True)]
+        try:
+            steps = [_step(draft, part, spending) for draft, part in zip(drafts, split, strict=True)]
+        except ParameterError as mistake:  # noise too large to be drawn, a choice too sharp
+            hindered = mistake
+            continue
         tried.append((_noise(steps), steps, spending))
+    if not tried:
+        assert hindered is not None
+        raise QueryRefused(hindered.happened, expected=hindered.expected, remedy=hindered.remedy)
     _, steps, spending = min(tried, key=lambda trial: trial[0])
     return steps, spending
 

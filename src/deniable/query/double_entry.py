@@ -9,7 +9,15 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from deniable.dp.accounting import ComposedEvent, Event, SelfComposedEvent, cheap_epsilon, pure_cost, zcdp_cost
+from deniable.dp.accounting import (
+    ComposedEvent,
+    Event,
+    SelfComposedEvent,
+    cheap_epsilon,
+    epsilon_of_zcdp,
+    pure_cost,
+    zcdp_cost,
+)
 from deniable.dp.mechanisms import GaussianMechanism, LaplaceMechanism, QuantileMechanism
 from deniable.errors import InternalError
 from deniable.policy.budget import ZCDP, ApproxDP, Budget, PureDP
@@ -107,11 +115,14 @@ def price(event: Event, asked: Budget) -> Budget:
 
 def _prices(event: Event, asked: PureDP | ApproxDP) -> list[PureDP | ApproxDP]:
     found: list[PureDP | ApproxDP] = []
-    pure, epsilon = pure_cost(event), cheap_epsilon(event, asked.delta) if asked.delta > 0 else None
+    pure, concentrated = pure_cost(event), zcdp_cost(event)
     if pure is not None and pure.private:
         found.append(PureDP(pure.amount) if pure.delta == 0 else ApproxDP(pure.amount, pure.delta))
-    if epsilon is not None:
+    if concentrated is not None and concentrated.private and concentrated.delta < asked.delta:
+        epsilon = epsilon_of_zcdp(concentrated.amount, asked.delta - concentrated.delta)
         found.append(ApproxDP(epsilon, asked.delta))
+    if asked.delta > 0 and (least := cheap_epsilon(event, asked.delta)) is not None:
+        found.append(ApproxDP(least, asked.delta))
     return found
 
 
