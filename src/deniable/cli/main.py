@@ -22,6 +22,7 @@ from deniable.cli import (
     scan,
     serve,
     survey,
+    synthesize,
     token,
     world,
 )
@@ -36,6 +37,7 @@ Journeys:
   deniable query "SELECT COUNT(*) FROM visits" -p policy.yaml --epsilon 0.5
   deniable mask people.csv -p policy.yaml -o out.parquet
   deniable anonymize patients.parquet -p policy.yaml --k 5 -o out.parquet
+  deniable synthesize visits -p policy.yaml --epsilon 1 --delta 1e-6 -o synthetic.parquet
   deniable serve policy.yaml                         analysts ask over HTTP and with psql
   deniable survey serve survey.yaml                  answers randomized in the browser
 
@@ -50,6 +52,9 @@ app.command(name="query", epilog=query.EXAMPLES)(query.query)
 app.command(name="mask", epilog=mask.EXAMPLES)(mask.mask)
 app.command(name="anonymize", epilog=anonymize.EXAMPLES)(anonymize.anonymize)
 app.command(name="check", epilog=anonymize.CHECK_EXAMPLES)(anonymize.check)
+app.command(name="synthesize", epilog=synthesize.EXAMPLES)(synthesize.synthesize)
+app.command(name="describe", epilog=synthesize.EXAMPLES)(synthesize.describe)
+app.command(name="generate", epilog=synthesize.EXAMPLES)(synthesize.generate)
 app.command(name="scan", epilog=scan.EXAMPLES)(scan.scan)
 app.command(name="randomize")(randomize.randomize)
 app.command(name="estimate")(randomize.estimate)

@@ -17,7 +17,7 @@ from deniable.policy.schema import TableSchema
 from deniable.synth.attributes import Attribute, Bins, Made, attributes, encode
 from deniable.synth.domain import Domain
 from deniable.synth.methods import METHODS, Method, describe
-from deniable.synth.model import SynthModel
+from deniable.synth.model import SynthModel, from_plain, to_plain
 from deniable.synth.spending import spending
 
 
@@ -31,7 +31,7 @@ def method_named(name: str) -> Method:
 
 
 def domain_of(chosen: tuple[Attribute, ...]) -> Domain:
-    """The domain of the attributes that are coded; null, the last code of a column, is no neighbor of the last value."""
+    """The domain of the attributes that are coded."""
     coded = [attribute for attribute in chosen if not isinstance(attribute, Made)]
     if not coded:
         raise ParameterError("no column can be synthesized", expected="Columns with declared categories or bounds")
@@ -50,7 +50,8 @@ def model_of(
     codes = np.stack([encode(attribute, rows.column(attribute.name)) for attribute in coded])
     description = describe(codes, domain, method_named(method), spending(budget, most_rows), entropy)
     _double_entry(description.event, budget)
-    return SynthModel(table.name, chosen, description)
+    # The model is what its file says, to the last digit written.
+    return from_plain(to_plain(SynthModel(table.name, chosen, description)))
 
 
 def _double_entry(event: object, budget: Budget) -> None:

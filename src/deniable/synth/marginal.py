@@ -30,7 +30,7 @@ class Marginal:
 
 def keys(codes: Codes, domain: Domain, clique: Clique) -> NDArray[np.int64]:
     """Each record's combination of a clique's values as one number."""
-    found = codes[clique[0]].astype(np.int64)
+    found: NDArray[np.int64] = codes[clique[0]].astype(np.int64)
     for place in clique[1:]:
         found = found * domain.sizes[place] + codes[place]
     return found
@@ -38,8 +38,9 @@ def keys(codes: Codes, domain: Domain, clique: Clique) -> NDArray[np.int64]:
 
 def count(codes: Codes, domain: Domain, clique: Clique) -> NDArray[np.int64]:
     """Exact counts, in the shape of the clique. They are private: only `measure` may let them out."""
-    flat: NDArray[np.int64] = np.bincount(keys(codes, domain, clique), minlength=domain.cells(clique))
-    return flat.astype(np.int64).reshape(domain.shape(clique))
+    counts: NDArray[np.int64] = np.zeros(domain.shape(clique), dtype=np.int64)
+    counts.ravel()[:] = np.bincount(keys(codes, domain, clique), minlength=domain.cells(clique))
+    return counts
 
 
 def measure(

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 
-from deniable.dp.accounting import rho_within
+from deniable.dp.accounting import GaussianEvent, rho_within
 from deniable.dp.accounting.analytic import SMOOTHING, ratio_within
 from deniable.dp.accounting.rounding import round_up
 from deniable.errors import ParameterError
@@ -25,6 +25,12 @@ class Spending:
     rows: int
     smoothed: bool
     """Whether each variance carries the smoothing that the analytic curve asks of discrete noise."""
+
+    @property
+    def event(self) -> GaussianEvent:
+        """All that may be measured, as one Gaussian: what is charged before any of it is."""
+        smoothing = SMOOTHING if self.smoothed else Fraction(0)
+        return GaussianEvent(self.rows**2 / self.amount + smoothing, Fraction(self.rows**2))
 
     def variance(self, share: float, squared: int | None = None) -> Fraction:
         """The variance that a share of the amount buys for a squared sensitivity (that of one marginal, if not given).

@@ -1,0 +1,116 @@
+"""`deniable synthesize`, `describe`, `generate`: synthetic rows in place of people's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from deniable.cli.screen import JsonFlag, emit, progress
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+EXAMPLES = """\\b
+Examples:
+  deniable synthesize visits -p town/policy.yaml --epsilon 1 --delta 1e-6 -o synthetic.parquet
+  deniable synthesize visits -p town/policy.yaml --epsilon 1 --delta 1e-6 --method mst --rows 1000 -o few.csv
+  deniable describe visits -p town/policy.yaml --epsilon 1 --delta 1e-6 -o visits.model.json
+  deniable generate visits.model.json --rows 5000 --seed 7 -o more.parquet
+"""
+
+TableName = Annotated[str, typer.Argument(help="The table's name in the policy.")]
+PolicyFile = Annotated[Path, typer.Option("--policy", "-p", help="The policy file.")]
+Epsilon = Annotated[str | None, typer.Option(help="Epsilon to spend, such as 1.")]
+Delta = Annotated[str, typer.Option(help="Delta to spend, such as 1e-6.")]
+Rho = Annotated[str | None, typer.Option(help="Zero-concentrated budget, instead of epsilon.")]
+MethodName = Annotated[str, typer.Option(help="auto, mst or independent.")]
+Columns = Annotated[str | None, typer.Option(help="Only these columns, separated by commas.")]
+Rows = Annotated[int | None, typer.Option(min=0, help="How many rows; as many as estimated, if not said.")]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of the drawing (never of the noise).")]
+LedgerAt = Annotated[str | None, typer.Option("--ledger", help="Where charges are written.")]
+Out = Annotated[Path, typer.Option("--out", "-o", help="Where to write.")]
+
+
+def synthesize(
+    table: TableName,
+    out: Out,
+    policy: PolicyFile = Path("policy.yaml"),
+    epsilon: Epsilon = None,
+    delta: Delta = "0",
+    rho: Rho = None,
+    method: MethodName = "auto",
+    columns: Columns = None,
+    rows: Rows = None,
+    seed: Seed = 0,
+    ledger: LedgerAt = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Write a synthetic twin of a table: differentially private, with its model and its statement."""
+    from deniable.curator import Curator, synthesizing
+
+    with Curator.open(policy, ledger=ledger) as curator, progress("Drawing rows") as tick:
+        order = _order(table, epsilon, delta, rho, method, columns)
+        release = synthesizing.synthesize(curator, order, out, rows=rows, seed=seed, progress=tick)
+    details = dict(release.details)
+    emit({"file": str(out), **details}, as_json, lambda console: _told(console, out, details))
+
+
+def describe(
+    table: TableName,
+    out: Out,
+    policy: PolicyFile = Path("policy.yaml"),
+    epsilon: Epsilon = None,
+    delta: Delta = "0",
+    rho: Rho = None,
+    method: MethodName = "auto",
+    columns: Columns = None,
+    ledger: LedgerAt = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Learn a table's model within a budget; the file holds no row and may be shared."""
+    from deniable.curator import Curator, synthesizing
+
+    with Curator.open(policy, ledger=ledger) as curator:
+        order = _order(table, epsilon, delta, rho, method, columns)
+        details = synthesizing.described(curator, order, out)
+    emit({"file": str(out), **details}, as_json, lambda console: _told(console, out, details))
+
+
+def generate(
+    model: Annotated[Path, typer.Argument(help="A model file.")],
+    out: Out,
+    rows: Rows = None,
+    seed: Seed = 0,
+    as_json: JsonFlag = False,
+) -> None:
+    """Draw rows from a model: no data is touched, nothing is charged."""
+    from deniable.curator import synthesizing
+
+    with progress("Drawing rows") as tick:
+        made = synthesizing.generate(model, out, rows=rows, seed=seed, progress=tick)
+    emit({"file": str(out), "rows": made}, as_json, lambda console: console.print(f"Wrote {made:,} rows to {out}"))
+
+
+def _order(table: str, epsilon: str | None, delta: str, rho: str | None, method: str, columns: str | None) -> Any:
+    from deniable.curator.synthesizing import Order
+    from deniable.policy.budget import budget
+
+    chosen = tuple(name.strip() for name in columns.split(",")) if columns else None
+    return Order(table, budget(epsilon, delta, rho), method, chosen)
+
+
+def _told(console: Console, out: Path, details: dict[str, Any]) -> None:
+    if "rows" in details:
+        console.print(f"Wrote {details['rows']:,} synthetic rows to {out}")
+    console.print(
+        f"Method {details['method']}: {len(details['columns'])} columns, {len(details['pairs'])} pairs measured"
+    )
+    for pair in details["pairs"][:12]:
+        console.print(f"  {pair}", markup=False)
+    if len(details["pairs"]) > 12:
+        console.print(f"  ... and {len(details['pairs']) - 12} more")
+    if details["made_anew"]:
+        console.print("Made anew, with nothing learned: " + ", ".join(details["made_anew"]), markup=False)
+    console.print(f"Noise alone moves a pair by about {details['noise_in_a_pair']:.1%} of the rows.")

@@ -1,0 +1,165 @@
+"""Synthesizing: charge, describe (the last sight of the data), generate, release; each also by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from deniable.errors import DeniableError, ExecutionFailed, InternalError, ParameterError
+from deniable.policy.budget import ZCDP, Budget
+from deniable.policy.unit import Neighboring
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from deniable.curator.hall import Curator
+    from deniable.policy.schema import TableSchema
+    from deniable.policy.unit import PrivacyUnit
+    from deniable.release import Guarantee, Release
+    from deniable.synth.model import SynthModel
+
+Progress = Callable[[float], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What is wanted: of which table, by which method, within which budget."""
+
+    table: str
+    budget: Budget
+    method: str = "auto"
+    columns: tuple[str, ...] | None = None
+
+
+def describe(curator: Curator, order: Order) -> SynthModel:
+    """The model of a table: charged before the data is touched."""
+    from deniable.synth.attributes import attributes
+    from deniable.synth.describing import domain_of, method_named, model_of
+    from deniable.synth.spending import spending
+
+    table, unit = _private(curator, order.table)
+    method_named(order.method)
+    domain_of(attributes(table, order.columns))
+    most = _most_rows(unit) * (2 if unit.neighboring is Neighboring.REPLACE else 1)
+    tables = curator.scopes.tables()
+    engine = tables.attach(table.name)
+    event = spending(order.budget, most).event
+    curator.record(
+        "differentially private synthesis", event, tables=(table.name,), unit=str(unit), question=repr(order)
+    )
+    try:
+        rows = _bounded(engine, table, unit, order.columns)
+        return model_of(rows, table, order.budget, order.method, most_rows=most, columns=order.columns)
+    except InternalError:
+        raise
+    except (DeniableError, MemoryError):
+        raise ExecutionFailed from None
+
+
+def synthesize(
+    curator: Curator,
+    order: Order,
+    out: Path,
+    *,
+    rows: int | None = None,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Release:
+    """Describe a table and write synthetic rows, the model and the statement."""
+    model = describe(curator, order)
+    return written(curator, order, model, out, rows=rows, seed=seed, progress=progress)
+
+
+def written(
+    curator: Curator, order: Order, model: SynthModel, out: Path, *, rows: int | None = None, seed: int = 0,
+    progress: Progress | None = None,
+) -> Release:  # fmt: skip
+    """Write rows of a model as a release, with the model beside them."""
+    from deniable.release import Provenance, Release, seal
+    from deniable.synth.generate import batches
+    from deniable.synth.model import save
+
+    made = curator.scopes.tables().engine.write(batches(model, rows, seed, progress), out)
+    save(model, model_path(out))
+    versions = curator.scopes.tables().version(order.table)
+    parameters = {"method": order.method, "seed": seed, "table": order.table}
+    provenance = Provenance(curator.policy.hash, versions, parameters)
+    details = {"rows": made, **told(model)}
+    guarantee = _guarantee(curator, order)
+    seal(out, guarantee, provenance, details)
+    return Release(out, guarantee, provenance, details)
+
+
+def described(curator: Curator, order: Order, out: Path) -> dict[str, Any]:
+    """Describe a table and keep the model in a file."""
+    from deniable.synth.model import save
+
+    model = describe(curator, order)
+    save(model, out)
+    return told(model)
+
+
+def generate(path: Path, out: Path, *, rows: int | None = None, seed: int = 0, progress: Progress | None = None) -> int:
+    """Rows from a model file alone: no data, no budget."""
+    from deniable.engines.duckdb import DuckDBEngine
+    from deniable.synth.generate import batches
+    from deniable.synth.model import load
+
+    model = load(path)
+    with DuckDBEngine() as engine:
+        return engine.write(batches(model, rows, seed, progress), out)
+
+
+def model_path(out: Path) -> Path:
+    """Where the model of a synthetic file stands."""
+    return out.with_name(out.name + ".model.json")
+
+
+def told(model: SynthModel) -> dict[str, Any]:
+    """What a model says of itself: public."""
+    description = model.description
+    names = description.domain.names
+    pairs = [f"{names[a]} x {names[b]}" for a, b in (marginal.clique for marginal in description.pairs)]
+    made = [a.name for a in model.attributes if a.name not in names]
+    return {
+        "method": description.method,
+        "estimated_rows": round(description.estimates.total),
+        "columns": list(names),
+        "made_anew": made,
+        "pairs": pairs,
+        "noise_in_a_pair": round(description.estimates.noise, 4),
+    }
+
+
+def _private(curator: Curator, name: str) -> tuple[TableSchema, PrivacyUnit]:
+    table = curator.policy.table(name)
+    if table.public or table.unit is None:
+        raise ParameterError(f"the table '{name}' is public", remedy="A public table needs no synthetic twin")
+    return table, table.unit
+
+
+def _most_rows(unit: PrivacyUnit) -> int:
+    return 1 if unit.is_row else unit.max_rows_per_group or 1
+
+
+def _bounded(engine: Any, table: TableSchema, unit: PrivacyUnit, columns: tuple[str, ...] | None) -> pa.Table:
+    """The rows, at most so many of each unit, chosen by a fresh secret salt."""
+    from deniable.synth.bounding import statement
+
+    return engine.run(statement(table, unit, _most_rows(unit), columns))
+
+
+def _guarantee(curator: Curator, order: Order) -> Guarantee:
+    from deniable.dp.accounting import epsilon_of_zcdp
+    from deniable.policy.budget import exact
+    from deniable.release import Guarantee, Technique
+
+    _, unit = _private(curator, order.table)
+    if isinstance(order.budget, ZCDP):
+        delta = exact("1e-9")
+        epsilon = epsilon_of_zcdp(order.budget.rho, delta)
+        stated = {"epsilon": epsilon, "delta": delta}
+        return Guarantee.differential(Technique.DP_SYNTHETIC, unit, order.budget, unit.neighboring, **stated)
+    return Guarantee.differential(Technique.DP_SYNTHETIC, unit, order.budget, unit.neighboring)
