@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from deniable.client import connect as connect
     from deniable.curator import Curator as Curator
 
 __version__ = "0.1.0"
 
-_LAZY = {"Curator": "deniable.curator"}
+_LAZY = {"Curator": "deniable.curator", "connect": "deniable.client"}
 
 
 def __getattr__(name: str) -> Any:

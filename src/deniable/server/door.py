@@ -33,7 +33,7 @@ BODY_SECONDS = 10.0
 HEADERS = (
     ("content-security-policy", "default-src 'none'; style-src 'self'; img-src 'self' data:; form-action 'self';"
      " base-uri 'none'; frame-ancestors 'none'"),
-    ("referrer-policy", "no-referrer"),
+    ("referrer-policy", "same-origin"),
     ("x-content-type-options", "nosniff"),
     ("x-frame-options", "DENY"),
     ("cache-control", "no-store"),

@@ -9,7 +9,9 @@ from deniable.curator.surveying import open_desk
 from deniable.errors import MissingExtra, StorageError
 
 
-def serve(file: Path, store: str | None, host: str, port: int) -> None:
+def serve(
+    file: Path, store: str | None, host: str, port: int, certificate: Path | None = None, key: Path | None = None
+) -> None:
     """Listen on a port. No access log is written: who answered when is nobody's business."""
     try:
         import uvicorn
@@ -20,6 +22,8 @@ def serve(file: Path, store: str | None, host: str, port: int) -> None:
             "serving a survey needs the server extra", remedy="Install it with: pip install 'deniable[server]'"
         ) from None
     options: dict[str, Any] = {"access_log": False, "server_header": False, "log_level": "warning"}
+    if certificate is not None:
+        options |= {"ssl_certfile": str(certificate), "ssl_keyfile": str(key) if key else None}
     config = uvicorn.Config(application(open_desk(file, store)), host=host, port=port, **options)
     try:
         uvicorn.Server(config).run()

@@ -1,0 +1,97 @@
+"""An answer from a server: rows with their errors, what they cost, and the receipt. Looks well in notebooks."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+MOST_SHOWN = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The noisy rows of a question. `name_low` and `name_high` enclose `name` with the stated confidence."""
+
+    rows: tuple[Mapping[str, Any], ...]
+    columns: tuple[str, ...]
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def repeated(self) -> bool:
+        """Whether it is the stored answer of an equal question, at no further cost."""
+        return bool(self.details.get("repeated"))
+
+    @property
+    def cost(self) -> Mapping[str, str]:
+        """What the question cost."""
+        return dict(self.details.get("cost") or {})
+
+    @property
+    def remaining(self) -> Mapping[str, str] | None:
+        """What was left after it."""
+        left = self.details.get("remaining")
+        return None if left is None else dict(left)
+
+    @property
+    def receipt(self) -> Mapping[str, Any] | None:
+        """The place of the charge in the ledger; keep it to prove later that nothing was changed."""
+        return self.details.get("receipt")
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __iter__(self) -> Iterator[Mapping[str, Any]]:
+        return iter(self.rows)
+
+    def scalar(self) -> Any:
+        """The first number of the first row."""
+        return self.rows[0][self.columns[0]] if self.rows else None
+
+    def to_pandas(self) -> Any:
+        """A pandas DataFrame."""
+        import pandas
+
+        return pandas.DataFrame([dict(row) for row in self.rows], columns=list(self.columns))
+
+    def to_polars(self) -> Any:
+        """A Polars DataFrame."""
+        import polars
+
+        return polars.DataFrame([dict(row) for row in self.rows], schema=list(self.columns))
+
+    def to_arrow(self) -> Any:
+        """An Arrow table."""
+        import pyarrow
+
+        return pyarrow.table({name: [row[name] for row in self.rows] for name in self.columns})
+
+    def _repr_html_(self) -> str:
+        """For notebooks: numbers with their error, and what they cost."""
+        shown = _shown(self.columns)
+        head = "".join(f"<th>{html.escape(name)}</th>" for name in shown)
+        rows = self.rows[:MOST_SHOWN]
+        body = "".join(f"<tr>{''.join(f'<td>{_cell(row, name)}</td>' for name in shown)}</tr>" for row in rows)
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table><p>{html.escape(self._told())}</p>"
+
+    def _told(self) -> str:
+        if self.repeated:
+            return "A stored answer: nothing was charged."
+        cost = ", ".join(f"{name} {value}" for name, value in self.cost.items() if value != "0")
+        return f"Cost: {cost or 'nothing'}."
+
+    def __repr__(self) -> str:
+        return f"<Answer: {len(self.rows)} rows of {', '.join(_shown(self.columns))}. {self._told()}>"
+
+
+def _shown(columns: tuple[str, ...]) -> list[str]:
+    """The columns without the ends of intervals."""
+    ends = {f"{name}_{end}" for name in columns for end in ("low", "high")}
+    return [name for name in columns if name not in ends]
+
+
+def _cell(row: Mapping[str, Any], name: str) -> str:
+    value, low, high = row[name], row.get(f"{name}_low"), row.get(f"{name}_high")
+    text = html.escape(f"{value:,.6g}" if isinstance(value, float) else str(value))
+    return text if low is None or high is None else f"{text} <small>&plusmn; {(high - low) / 2:,.4g}</small>"

@@ -1,0 +1,195 @@
+"""A connection to a server: questions that are safe to send again.
+
+Every question has a request id. When the network fails or the server is busy, it is sent again under the same id, and
+the server charges an id once. Refusals come back as the same exceptions that a curator raises in this process.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import ssl
+import time
+import urllib.error
+import urllib.request
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import quote, urlencode, urlsplit
+
+from deniable import errors
+from deniable.client.answer import Answer
+from deniable.errors import AccessRefused, DeniableError, ParameterError, Stopped
+
+ATTEMPTS = 5
+AGAIN = (429, 502, 503, 504)
+"""Statuses after which the same request may be sent again."""
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+
+
+def connect(
+    url: str, token: str | None = None, *, purpose: str = "", timeout: float = 60.0, tls: ssl.SSLContext | None = None
+) -> Connection:
+    """A connection to a server; the token may also stand in the variable DENIABLE_TOKEN.
+
+    >>> server = connect("http://127.0.0.1:8400", "deniable_...")                          # doctest: +SKIP
+    >>> server.query("SELECT sex, COUNT(*) AS n FROM visits GROUP BY sex", epsilon=0.5)    # doctest: +SKIP
+    """
+    given = token if token is not None else os.environ.get("DENIABLE_TOKEN", "")
+    if not given:
+        raise AccessRefused("there is no token", remedy="Give one, or set DENIABLE_TOKEN", charge="")
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ParameterError("this is no address of a server", expected="Something like https://data.clinic.example")
+    if parts.scheme == "http" and parts.hostname not in LOOPBACK:
+        raise ParameterError("a token may not travel unencrypted to another machine", remedy="Use https://")
+    return Connection(url.rstrip("/"), given, purpose, timeout, tls)
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """A server and a token."""
+
+    url: str
+    token: str = field(repr=False)
+    purpose: str = ""
+    timeout: float = 60.0
+    tls: ssl.SSLContext | None = field(default=None, repr=False)
+
+    def query(
+        self,
+        sql: str,
+        parameters: Sequence[Any] = (),
+        *,
+        epsilon: str | float | None = None,
+        delta: str | float = 0,
+        rho: str | float | None = None,
+        request: str | None = None,
+        **rest: Any,
+    ) -> Answer:
+        """Ask a question; under one request id it is charged once, however often it is sent."""
+        body = self._question(sql, parameters, epsilon, delta, rho) | rest
+        found = self.post("/v1/query", body, {"X-Request-Id": request or uuid.uuid4().hex})
+        details = {name: value for name, value in found.items() if name not in ("rows", "columns")}
+        return Answer(tuple(found["rows"]), tuple(found["columns"]), details)
+
+    def explain(self, sql: str, parameters: Sequence[Any] = (), **budget: Any) -> dict[str, Any]:
+        """The privacy plan of a question; nothing is charged."""
+        return self.post("/v1/explain", self._question(sql, parameters, **budget))
+
+    def cost(self, sql: str, parameters: Sequence[Any] = (), **budget: Any) -> dict[str, Any]:
+        """What a question costs, and how many more like it fit."""
+        return self.post("/v1/cost", self._question(sql, parameters, **budget))
+
+    def remaining(self) -> list[dict[str, Any]]:
+        """What is left from the dataset down to you."""
+        return list(self.get("/v1/remaining", purpose=self.purpose)["balance"])
+
+    def schema(self) -> list[dict[str, Any]]:
+        """The tables and columns that you may name."""
+        return list(self.get("/v1/schema", purpose=self.purpose)["tables"])
+
+    def dummies(self, table: str, rows: int = 100) -> Answer:
+        """Invented rows of a table's shape, for trying code; no data is behind them."""
+        found = self.get(f"/v1/schema/{quote(table, safe='')}/dummies", rows=rows, purpose=self.purpose)
+        return Answer(tuple(found["rows"]), tuple(found["columns"]), {"invented": True})
+
+    def releases(self) -> list[dict[str, Any]]:
+        """Your own releases, the newest first."""
+        return list(self.get("/v1/releases")["releases"])
+
+    def receipt(self, release: str) -> dict[str, Any]:
+        """The receipt of one of them."""
+        return self.get(f"/v1/receipts/{quote(release, safe='')}")
+
+    def register(self) -> dict[str, Any]:
+        """The public register of all releases."""
+        return self.get("/v1/register")
+
+    def request(self, technique: str, tables: Sequence[str], **parameters: Any) -> dict[str, Any]:
+        """Ask the steward for a masked, anonymized or synthetic release."""
+        body = {"technique": technique, "tables": list(tables), "parameters": parameters, "purpose": self.purpose}
+        return self.post("/v1/requests", body)
+
+    def requests(self) -> list[dict[str, Any]]:
+        """Your requests and their decisions."""
+        return list(self.get("/v1/requests")["requests"])
+
+    def cancel(self, request: str) -> bool:
+        """Take back a question that was not begun."""
+        return bool(self._send("DELETE", f"/v1/queries/{quote(request, safe='')}")["cancelled"])
+
+    def get(self, path: str, **query: Any) -> dict[str, Any]:
+        """A document of the API."""
+        given = {name: value for name, value in query.items() if value != ""}
+        return self._send("GET", f"{path}?{urlencode(given)}" if given else path)
+
+    def post(self, path: str, body: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> dict[str, Any]:
+        """Send a document to the API, and get one."""
+        return self._send("POST", path, json.dumps(body, default=str).encode(), headers or {})
+
+    def _question(
+        self,
+        sql: str,
+        parameters: Sequence[Any] = (),
+        epsilon: str | float | None = None,
+        delta: str | float = 0,
+        rho: str | float | None = None,
+    ) -> dict[str, Any]:
+        amounts = {"epsilon": _exact(epsilon), "delta": _exact(delta) or "0", "rho": _exact(rho)}
+        return {"sql": sql, "parameters": list(parameters), "purpose": self.purpose} | amounts
+
+    def _send(
+        self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
+    ) -> dict[str, Any]:
+        asked = urllib.request.Request(self.url + path, body, dict(headers or {}), method=method)  # noqa: S310  checked
+        asked.add_header("Authorization", f"Bearer {self.token}")
+        asked.add_header("Accept", "application/json")
+        if body is not None:
+            asked.add_header("Content-Type", "application/json")
+        # Only what the server can recognize as the same request is sent twice.
+        safe = method != "POST" or "X-Request-Id" in (headers or {})
+        for attempt in range(ATTEMPTS):
+            last = attempt + 1 == ATTEMPTS or not safe
+            try:
+                with urllib.request.urlopen(asked, timeout=self.timeout, context=self.tls) as response:  # noqa: S310
+                    found: dict[str, Any] = json.load(response)
+                    return found
+            except urllib.error.HTTPError as failure:
+                refusal = _refusal(failure)
+                if last or failure.code not in AGAIN:
+                    raise refusal from None
+            except (urllib.error.URLError, ConnectionError, TimeoutError, json.JSONDecodeError):
+                if last:
+                    raise _unreachable(self.url) from None
+            time.sleep(0.1 * 2**attempt)
+        raise _unreachable(self.url)
+
+
+def _exact(amount: str | float | None) -> str | None:
+    return None if amount is None else str(amount)
+
+
+_KINDS: dict[str, type[DeniableError]] = {
+    kind.code: kind
+    for kind in vars(errors).values()
+    if isinstance(kind, type) and issubclass(kind, DeniableError) and kind is not errors.ExecutionFailed
+} | {"token": AccessRefused}
+
+
+def _refusal(failure: urllib.error.HTTPError) -> DeniableError:
+    """The refusal in a response, as the exception that it was on the server."""
+    try:
+        told = json.loads(failure.read(1 << 20))
+        kind = _KINDS.get(told["error"], DeniableError)
+        charge = errors.CHARGED if told["charged"] else errors.NOTHING_CHARGED
+        place = errors.Place("query", told["line"], told.get("column", 0)) if "line" in told else None
+        return kind(told["happened"], expected=told["expected"], remedy=told["remedy"], charge=charge, place=place)
+    except (ValueError, KeyError, TypeError):
+        return Stopped(f"the server answered with status {failure.code}", remedy="Try again later", charge="")
+
+
+def _unreachable(url: str) -> Stopped:
+    remedy = "Ask again under the same request id: it is never charged twice"
+    return Stopped(f"the server at {url} cannot be reached, or did not answer in time", remedy=remedy, charge="")
