@@ -79,9 +79,15 @@ def test_dates_become_coarser_along_the_calendar_or_along_the_clock() -> None:
     assert next(iter(Dates(("month", "season")).hierarchy("t", moment).rows()))[1:3] == ("January", "winter")
 
 
-def test_weeks_do_not_nest_in_months_and_the_refusal_says_so() -> None:
-    with pytest.raises(ParameterError, match="splits the group '2024-W05'"):
-        Dates(("week", "month")).hierarchy("d", pa.array([date(2024, 1, 31), date(2024, 2, 1)]))
+def test_weeks_that_reach_into_two_months_are_cut_so_that_they_nest() -> None:
+    built = Dates(("week", "month")).hierarchy("d", pa.array([date(2024, 1, 31), date(2024, 2, 1)]))
+    assert [row[1] for row in built.rows()] == ["2024-W05 in 2024-01", "2024-W05 in 2024-02"]
+    assert Dates(("week",)).hierarchy("d", pa.array([date(2024, 1, 31)])).levels[1].labels == ("2024-W05",)
+
+
+def test_parts_of_a_date_in_the_wrong_order_are_refused_with_the_group_they_split() -> None:
+    with pytest.raises(ParameterError, match="level 2 splits the group '2024' of level 1"):
+        Dates(("year", "month")).hierarchy("d", pa.array([date(2024, 1, 31), date(2024, 2, 1)]))
 
 
 def test_calendar_words_and_cycles_are_not_mixed() -> None:

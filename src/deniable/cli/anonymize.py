@@ -223,6 +223,8 @@ def _show(console: Console, made: dict[str, Any]) -> None:
     if proof := made.get("proof"):
         told = "optimal" if proof["optimal"] else f"within {proof['gap']:.4g} of the optimum"
         console.print(f"  {told}: {proof['checks']} of {proof['nodes']} nodes checked", markup=False)
+    if made.get("warning"):
+        console.print(f"  {made['warning']}", markup=False)
     if together := made.get("composition"):
         _show_together(console, together)
 

@@ -117,7 +117,7 @@ def _roles(engine: Engine, policy: Policy | None, order: Order) -> Roles:
     source = order.source if order.source is not None else (schema.source if schema else None)
     if source is None:
         raise ParameterError("No table is named", remedy="Name a file, or a policy with --policy")
-    engine.attach(TABLE, source, schema)
+    engine.attach(TABLE, _absolute(source, order), schema)
     if schema is None:
         _known(engine, (*order.quasi_identifiers, *order.sensitive, *order.identifiers))
         return Roles(None, order.quasi_identifiers, order.sensitive, order.identifiers, order.hierarchies)
@@ -129,6 +129,13 @@ def _roles(engine: Engine, policy: Policy | None, order: Order) -> Roles:
     sensitive = order.sensitive or _names(schema, Role.SENSITIVE)
     identifiers = tuple(dict.fromkeys((*_names(schema, Role.IDENTIFIER), *order.identifiers)))
     return Roles(schema, _known(engine, quasi), sensitive, identifiers, {**specs, **order.hierarchies})
+
+
+def _absolute(source: Any, order: Order) -> Any:
+    """A file named on the command line is found from where the command is given, not from the policy's folder."""
+    if isinstance(source, str | Path) and source == order.source and Path(source).exists():
+        return Path(source).absolute()
+    return source
 
 
 def _schema(policy: Policy | None, order: Order) -> TableSchema | None:
@@ -197,7 +204,7 @@ def _population(engine: Engine, order: Order, request: Request) -> pa.Table | No
         if needs_population(request.models):
             raise ParameterError("A privacy model compares with the population", remedy="Name its table: --population")
         return None
-    engine.attach("population", order.population)
+    engine.attach("population", Path(order.population).absolute())
     return engine.run(_sql("SELECT {} FROM {}", request.quasi_identifiers, "population"))
 
 
@@ -228,7 +235,7 @@ def _globally(
         seconds=order.seconds,
         progress=None if progress is None else lambda share: progress(0.5 * share),
     )
-    composed = _composed(engine, order, found.recoding)
+    composed = _composed(engine, order, found.recoding) | _warned(roles)
     written = engine.write(Recoder(found.recoding).stream(engine.stream(_rows(roles))), order.out)
     _keep(found.recoding, order.out)
     details = _details(found, request, written) | composed
@@ -242,6 +249,14 @@ def _rows(roles: Roles) -> str:
         if roles.schema is None
         else _sql("SELECT {} FROM {}", roles.schema.names, TABLE)
     )
+
+
+def _warned(roles: Roles) -> dict[str, Any]:
+    """Where a person has several rows, a class of k rows may be fewer than k people."""
+    unit = roles.schema.unit if roles.schema else None
+    if unit is None or unit.is_row:
+        return {}
+    return {"warning": f"k counts rows; the policy protects {unit}, who may have several rows in one class"}
 
 
 def _composed(engine: Engine, order: Order, recoding: Recoding) -> dict[str, Any]:

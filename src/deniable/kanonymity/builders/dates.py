@@ -63,7 +63,8 @@ class Dates:
     """Coarser and coarser parts of a date or time.
 
     With `weekday` or `season` among the levels the calendar is forgotten from the first level on: an hour is then an
-    hour of any day, a month a month of any year. Levels must nest: a week lies in two months, a weekday in no month.
+    hour of any day, a month a month of any year. Levels must nest. A week may lie in two months: with a coarser level
+    above it, it is cut at the month's (or quarter's, or year's) end, and says in which part it lies.
 
     >>> from datetime import date
     >>> list(Dates(("month", "year", "decade")).hierarchy("born", pa.array([date(1987, 5, 17)])).rows())
@@ -93,9 +94,15 @@ class Dates:
         values = sorted_leaves(values)
         moments = _moments(column, values)
         parts = CYCLES if CYCLIC & set(self.levels) else PARTS
-        levels = [labelled([parts[level](moment) for moment in moments]) for level in self.levels]
+        levels = [labelled([self._part(n, moment, parts) for moment in moments]) for n in range(len(self.levels))]
         leaves = text_of(values)
         return hierarchy(column, leaves, [labelled(leaves), *levels], ordered=parts is PARTS)
+
+    def _part(self, number: int, moment: Moment, parts: dict[str, Callable[[Moment], str]]) -> str:
+        part = parts[self.levels[number]](moment)
+        if self.levels[number] == "week" and number + 1 < len(self.levels):
+            return f"{part} in {parts[self.levels[number + 1]](moment)}"
+        return part
 
 
 def _moments(column: str, values: pa.Array) -> list[Moment]:

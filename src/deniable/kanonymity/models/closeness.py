@@ -221,6 +221,9 @@ def surplus(classes: Classes, column: str, factors: Measured) -> Measured:
 
 
 def _largest(classes: Classes, column: str, entries: Measured) -> Measured:
+    starts = classes.histograms(column).starts
     out = np.full(len(classes), -np.inf)
-    np.maximum.at(out, classes.owners(column), entries)
+    some = np.flatnonzero(np.diff(starts))  # a class of the population alone has no entries
+    if some.size:
+        out[some] = np.maximum.reduceat(entries, starts[some])
     return out
