@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from deniable.cli.office import LedgerPlace
 from deniable.cli.screen import JsonFlag, emit, progress
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ def mask(
     presidio: Annotated[
         bool, typer.Option("--presidio", help="Let Presidio search free text as well (names), if it is installed.")
     ] = False,
+    ledger: LedgerPlace = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Mask identifiers as the policy says, keep joins working, and state plainly what remains.
@@ -44,10 +46,20 @@ def mask(
     Columns that the policy does not declare are not released. A run that was killed goes on where it was.
     """
     from deniable.curator import masking
+    from deniable.curator.offices import existing_ledger
 
     only = None if columns is None else [name.strip() for name in columns.split(",")]
     request = masking.request_for(
-        policy, source, table, out, mode=mode, keys=key or (), columns=only, fresh=fresh, presidio=presidio
+        policy,
+        source,
+        table,
+        out,
+        mode=mode,
+        keys=key or (),
+        columns=only,
+        fresh=fresh,
+        presidio=presidio,
+        ledger=existing_ledger(policy, ledger),
     )
     with progress("Masking") as told:
         report = masking.mask(request, told)

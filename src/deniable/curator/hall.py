@@ -79,6 +79,18 @@ class Curator:
 
         return asking.explain(self, sql, asking.stated(epsilon, delta, rho), **rest)
 
+    def error_curve(self, sql: str, **rest: Any) -> list[dict[str, Any]]:
+        """The expected error of a question against epsilon; see `deniable.curator.asking.error_curve`."""
+        from deniable.curator import asking
+
+        return asking.error_curve(self, sql, **rest)
+
+    def mask(self, table: str, **rest: Any) -> Release:
+        """Mask one table as the policy says, in memory; see `deniable.curator.masking.mask_rows`."""
+        from deniable.curator import masking
+
+        return masking.mask_rows(self, table, **rest)
+
     def record(self, technique: str, event: Event | None = None, **rest: Any) -> Receipt:
         """Write a release of any technique to the ledger; see `deniable.curator.recording.record`."""
         from deniable.curator import recording

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,24 @@ from deniable.errors import ParameterError
 from deniable.policy.document import Policy, read
 
 if TYPE_CHECKING:
+    from deniable.masking.keyring import Keyring
     from deniable.masking.keys import Key
+
+
+def keyring_for(policy: Policy, places: Sequence[str]) -> Keyring:
+    """Where the keys of a policy are: as the command line says, else as the policy says, else the key folder."""
+    from deniable.masking.keyring import Keyring, parse_places
+
+    declared = {}
+    for place in policy.keys:
+        at = shlex.join(place.at) if place.kind == "command" else place.at[0]
+        declared[place.name] = f"{place.kind}:{policy.path(at) if place.kind == 'file' else at}"
+    return Keyring(declared | parse_places(places))
+
+
+def checks_path(policy: Path) -> Path:
+    """Where the check values of a policy's keys are remembered."""
+    return policy.with_suffix(".keys.json")
 
 
 def new(name: str, out: Path | None = None) -> dict[str, Any]:
@@ -24,7 +42,6 @@ def new(name: str, out: Path | None = None) -> dict[str, Any]:
 
 def check(name: str, places: Sequence[str] = (), policy: Path | None = None) -> dict[str, Any]:
     """Open a key, and compare it with what is remembered beside a policy."""
-    from deniable.curator.masking import checks_path, keyring_for
     from deniable.masking import keyring, keys
 
     ring = keyring_for(read(policy), places) if policy else keyring.Keyring(keyring.parse_places(places))
@@ -56,7 +73,6 @@ def rotate(name: str, policy: Path | None = None, out: Path | None = None) -> di
 
 def _moved_on(path: Path, old: Key, fresh: Key) -> list[str]:
     """Seal the policy's vaults with the new key, and remember its check value; says which vaults."""
-    from deniable.curator.masking import checks_path
     from deniable.masking import keyring
 
     sealed = _reseal(read(path), old, fresh)

@@ -6,7 +6,6 @@ or not at all; a killed run goes on where it was when it is started again.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
@@ -17,13 +16,16 @@ from deniable.errors import AccessRefused, IntegrityError, ParameterError, neare
 from deniable.policy.document import Policy, read
 
 if TYPE_CHECKING:
+    from deniable.curator.hall import Curator
     from deniable.engines.base import Engine
-    from deniable.masking.keyring import Keyring
     from deniable.masking.keys import Key
     from deniable.masking.plan import TablePlan
+    from deniable.policy.schema import TableSchema
+    from deniable.release import Guarantee, Provenance, Release
 
 MODES = ("pseudonymize", "safe-harbor")
 SAMPLE_ROWS = 100_000
+MEMORY = "600MB"  # what the engine may hold; parts and masks come to it, and stay below 1 GB together
 
 Progress = Callable[[float], None]
 
@@ -40,24 +42,53 @@ class Request:
     columns: Sequence[str] | None = None
     fresh: bool = False
     presidio: bool = False
+    ledger: str | Path | None = None
 
 
 def mask(request: Request, progress: Progress | None = None) -> dict[str, Any]:
-    """Mask the tables of a request; the report is plain values."""
+    """Mask the tables of a request; the report is plain values. People who withdrew are not in the outputs."""
+    from deniable.curator.hall import Curator
     from deniable.engines.duckdb import DuckDBEngine
 
     policy = _policy(request)
-    with DuckDBEngine(root=policy.folder, memory="600MB") as engine:
-        for name in request.outputs:
-            _attach(engine, policy, name, request)
+    engine = DuckDBEngine(root=policy.folder, memory=MEMORY)
+    with Curator(policy, sources=request.sources, engine=engine, ledger=request.ledger) as curator:
+        curator.tables.attach(*request.outputs)
         plans, opened, checklist = _planned(engine, policy, request)
         _confirm(request, opened)
+        _recorded(curator, request)
         tables = {
             name: _one_table(engine, policy, plans[name], request, opened, _share(progress, i, len(plans)))
             for i, name in enumerate(plans)
         }
         joins = _joins(engine, plans)
     return {"mode": request.mode, "tables": tables, "joins": joins, "safe_harbor": checklist}
+
+
+def mask_rows(
+    curator: Curator,
+    table: str,
+    *,
+    mode: str = "pseudonymize",
+    keys: Sequence[str] = (),
+    columns: Sequence[str] | None = None,
+) -> Release:
+    """Mask one table of a curator in memory: for frames, and for tables that fit."""
+    import pyarrow as pa
+
+    from deniable.masking import parts
+    from deniable.masking.mask import mask as deed
+    from deniable.release import Release
+
+    policy = _in_force(curator.policy, mode)
+    engine = curator.tables.attach(table)
+    request = Request(policy.folder, {table: Path()}, mode=mode, keys=keys, columns=columns)
+    plans, opened, checklist = _planned(engine, policy, request)
+    _recorded(curator, request)
+    batches = parts.parts(engine.stream(table, parts.PART_ROWS), parts.PART_ROWS)
+    rows = pa.Table.from_batches([deed(plans[table], batch) for batch in batches])
+    claim, origin, details = _stated(engine, policy, plans[table], rows, rows.num_rows, mode, opened)
+    return Release(rows, claim, origin, details | {"safe_harbor": checklist})
 
 
 def request_for(policy: Path, source: str | None, table: str | None, out: Path, **rest: Any) -> Request:
@@ -70,24 +101,17 @@ def request_for(policy: Path, source: str | None, table: str | None, out: Path, 
     return Request(policy, {name: out}, {name: str(Path(source).absolute())} if source else {}, **rest)
 
 
-def keyring_for(policy: Policy, places: Sequence[str]) -> Keyring:
-    """Where the keys of a policy are: as the command line says, else as the policy says, else the key folder."""
-    from deniable.masking.keyring import Keyring, parse_places
-
-    declared = {}
-    for place in policy.keys:
-        at = shlex.join(place.at) if place.kind == "command" else place.at[0]
-        declared[place.name] = f"{place.kind}:{policy.path(at) if place.kind == 'file' else at}"
-    return Keyring(declared | parse_places(places))
-
-
 def _policy(request: Request) -> Policy:
-    policy = read(request.policy)
-    if request.mode not in MODES:
+    return _in_force(read(request.policy), request.mode)
+
+
+def _in_force(policy: Policy, mode: str) -> Policy:
+    """The policy, unless it has expired; a mode that does not exist is refused on the way."""
+    if mode not in MODES:
         raise ParameterError(
-            f"there is no mode '{request.mode}'",
+            f"there is no mode '{mode}'",
             expected=f"One of {', '.join(MODES)}",
-            remedy=nearest(request.mode, MODES),
+            remedy=nearest(mode, MODES),
         )
     if policy.expired(date.today()):
         raise AccessRefused(
@@ -107,17 +131,16 @@ def _table_of(policy: Policy, source: str | None) -> str:
     raise ParameterError("it is not clear which table of the policy this file is", remedy=f"Say --table: {known}")
 
 
-def _attach(engine: Engine, policy: Policy, name: str, request: Request) -> None:
-    schema = policy.table(name)
-    if schema.public:
-        raise ParameterError(f"table '{name}' is public and needs no mask", remedy="Copy it as it is")
-    engine.attach(name, request.sources.get(name, schema.source), schema)
+def _recorded(curator: Curator, request: Request) -> None:
+    """Write to the ledger, before any row is masked, that tables leave without a formal guarantee."""
+    curator.record("masking", tables=request.outputs, mode=request.mode)
 
 
 def _planned(
     engine: Engine, policy: Policy, request: Request
 ) -> tuple[dict[str, TablePlan], dict[str, Key], list[dict[str, object]]]:
     """The plan of every table, the keys they need, and in safe-harbor mode the checklist."""
+    from deniable.curator.keyring import keyring_for
     from deniable.masking import plan, safe_harbor
     from deniable.masking.detect import detect
 
@@ -131,7 +154,7 @@ def _planned(
     shop = plan.Workshop(open_key, policy.folder, date.today().year, _searcher(request))
     plans, findings = {}, {}
     for name in request.outputs:
-        schema, present = policy.table(name), [column.name for column in engine.describe(name)]
+        schema, present = _private(policy, name), [column.name for column in engine.describe(name)]
         masks = plan.specs_of(schema, present, request.columns)
         if request.mode == "safe-harbor":
             findings[name] = detect(sample(engine, name))
@@ -139,6 +162,13 @@ def _planned(
         plans[name] = plan.plan(schema, present, masks, shop)
     lines = safe_harbor.checklist(findings, {name: made.masks for name, made in plans.items()}) if findings else ()
     return plans, opened, [line.as_dict() for line in lines]
+
+
+def _private(policy: Policy, name: str) -> TableSchema:
+    schema = policy.table(name)
+    if schema.public:
+        raise ParameterError(f"table '{name}' is public and needs no mask", remedy="Copy it as it is")
+    return schema
 
 
 def _searcher(request: Request) -> Any:
@@ -160,14 +190,10 @@ def sample(engine: Engine, name: str, columns: Sequence[str] | None = None, rows
 
 
 def _confirm(request: Request, opened: Mapping[str, Key]) -> None:
+    from deniable.curator.keyring import checks_path
     from deniable.masking.keyring import confirm
 
     confirm(opened.values(), checks_path(request.policy))
-
-
-def checks_path(policy: Path) -> Path:
-    """Where the check values of a policy's keys are remembered."""
-    return policy.with_suffix(".keys.json")
 
 
 def _one_table(
@@ -178,30 +204,41 @@ def _one_table(
     opened: Mapping[str, Key],
     progress: Progress | None,
 ) -> dict[str, Any]:
-    from deniable.masking import claims, journal, parts
-    from deniable.release import Provenance, seal
+    from deniable.masking import journal, parts
+    from deniable.release import seal
     from deniable.release.statement import withdraw
 
     target = request.outputs[made.table]
-    masks = {column.name: column.described for column in made.columns}
     job = _job(engine, policy, made, request, opened)
     with journal.opened(target, job, f".{job.format}", fresh=request.fresh) as work:
         withdraw(target)
         rows = parts.write_masked(engine, made.table, made, target, work, progress)
-    measured = _measured(engine, policy, made, target)
-    unit = str(policy.table(made.table).unit or "one row")
+    claim, origin, details = _stated(engine, policy, made, target.absolute(), rows, request.mode, opened)
+    seal(target, claim, origin, details)
+    return {"output": str(target), "masks": made.described, "guarantee": claim.reason} | details
+
+
+def _stated(
+    engine: Engine, policy: Policy, made: TablePlan, released: Any, rows: int, mode: str, opened: Mapping[str, Key]
+) -> tuple[Guarantee, Provenance, dict[str, Any]]:
+    """What is claimed of a masked table, where it came from, and what was measured on it."""
+    from deniable.masking import claims
+    from deniable.release import Provenance
+
+    measured = _measured(engine, policy, made, released)
     details = {
         "rows": rows,
-        "mode": request.mode,
-        "remaining_attacks": claims.remaining_attacks(made),
+        "mode": mode,
+        "remaining_attacks": list(claims.remaining_attacks(made)),
         "singling_out": [one.as_dict() for one in measured],
-        "token_collision_probability": claims.collisions(made, rows),
+        "token_collision_probability": dict(claims.collisions(made, rows)),
         "withheld": list(made.withheld),
     }
-    provenance = Provenance(policy.hash, {made.table: job.data_version}, {"masks": masks, "keys": dict(job.keys)})
-    claim = claims.guarantee(request.mode, measured, unit)
-    seal(target, claim, provenance, details)
-    return {"output": str(target), "masks": masks, "guarantee": claim.reason} | details
+    checks = {name: key.check for name, key in opened.items()}
+    parameters = {"masks": made.described, "keys": checks}
+    origin = Provenance(policy.hash, {made.table: engine.data_version(made.table)}, parameters)
+    unit = str(policy.table(made.table).unit or "one row")
+    return claims.guarantee(mode, measured, unit), origin, details
 
 
 def _job(engine: Engine, policy: Policy, made: TablePlan, request: Request, opened: Mapping[str, Key]) -> Any:
@@ -211,8 +248,8 @@ def _job(engine: Engine, policy: Policy, made: TablePlan, request: Request, open
     return journal.Job(
         made.table,
         policy.hash,
-        engine.data_version(made.table),
-        {column.name: column.described for column in made.columns},
+        f"{engine.data_version(made.table)} {engine.count(made.table)}",
+        made.described,
         {name: key.check for name, key in opened.items()},
         parts.format_of(request.outputs[made.table]),
         parts.PART_ROWS,
@@ -220,13 +257,13 @@ def _job(engine: Engine, policy: Policy, made: TablePlan, request: Request, open
     )
 
 
-def _measured(engine: Engine, policy: Policy, made: TablePlan, target: Path) -> tuple[Any, ...]:
+def _measured(engine: Engine, policy: Policy, made: TablePlan, source: Any) -> tuple[Any, ...]:
     """How many people the released columns single out: the quasi-identifiers together, then the smallest sets."""
     from deniable.masking import singling
     from deniable.policy.roles import Role
 
     released = f"released {made.table}"
-    engine.attach(released, target.absolute())
+    engine.attach(released, source)
     schema = policy.table(made.table)
     quasi = {column.name for column in schema.with_role(Role.QUASI_IDENTIFIER)}
     gone = {

@@ -62,6 +62,11 @@ class TablePlan:
     unit: str | None = None
 
     @property
+    def described(self) -> dict[str, str]:
+        """The mask of each released column in words."""
+        return {column.name: column.described for column in self.columns}
+
+    @property
     def masks(self) -> dict[str, Spec | None]:
         """The mask of each released column."""
         return {column.name: column.spec for column in self.columns}

@@ -1,0 +1,125 @@
+"""Masking through the curator: frames in memory, people who withdrew, the ledger, and the shape of what is claimed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.csv as csv
+import pytest
+
+from deniable.curator.hall import Curator
+from deniable.curator.masking import Request, mask
+from deniable.errors import DeniableError, IntegrityError, ParameterError
+from deniable.masking import joins, keyring, keys
+from deniable.masking.plan import Workshop, plan, specs_of
+from deniable.policy.document import parse
+from deniable.release import Technique
+
+POLICY = """
+version: 1
+dataset: clinic
+tables:
+  people:
+    source: people.csv
+    unit: {column: id}
+    columns:
+      id: {role: identifier, mask: {token: {key: people}}}
+      city: {role: quasi-identifier}
+      age: {type: integer, role: quasi-identifier, mask: {generalize: age_over_89}}
+  lists: {source: lists.csv, public: true}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("DENIABLE_KEYS", str(tmp_path / "keys"))
+    keyring.store(keys.generate("people"), tmp_path / "keys" / "people.key")
+    return tmp_path
+
+
+def _frame() -> pd.DataFrame:
+    return pd.DataFrame({"id": ["a", "b", "c", "d"], "city": ["X", "X", "Y", "Z"], "age": [30, 95, 40, 50]})
+
+
+def test_a_frame_is_masked_in_memory_and_the_claim_is_measured(folder: Path) -> None:
+    with Curator(parse(POLICY, folder=folder), sources={"people": _frame()}) as curator:
+        release = curator.mask("people")
+    assert release.rows["age"].to_pylist() == [30, 90, 40, 50]
+    assert not set(release.rows["id"].to_pylist()) & {"a", "b", "c", "d"}
+    assert release.guarantee.technique is Technique.MASKING
+    assert not release.guarantee.formal
+    assert "single out 100.0% of the people (city, age)" in release.guarantee.reason
+    assert release.details["singling_out"][0] == {"columns": ["city", "age"], "singled_out": 1.0}
+    assert "***" not in str(release)
+
+
+def test_a_masked_release_is_written_to_the_ledger_without_price(folder: Path) -> None:
+    with Curator(
+        parse(POLICY, folder=folder), sources={"people": _frame()}, ledger=folder / "ledger.sqlite"
+    ) as curator:
+        curator.mask("people")
+        (entry,) = [entry for entry in curator.ledger.entries() if entry.technique == "masking"]
+        assert entry.tables == ("people",)
+
+
+def test_what_cannot_be_masked_is_refused_and_nothing_is_recorded(folder: Path) -> None:
+    with Curator(parse(POLICY, folder=folder), sources={"people": _frame(), "lists": _frame()}) as curator:
+        for table, options in (("lists", {}), ("peple", {}), ("people", {"mode": "safeharbor"})):
+            with pytest.raises(ParameterError):
+                curator.mask(table, **options)
+        assert not [entry for entry in curator.ledger.entries() if entry.technique == "masking"]
+
+
+@pytest.mark.parametrize("rows", [0, 1])
+def test_an_empty_table_and_one_row_are_masked(folder: Path, rows: int) -> None:
+    frame = pa.Table.from_pandas(_frame()).slice(0, rows)
+    with Curator(parse(POLICY, folder=folder), sources={"people": frame}) as curator:
+        release = curator.mask("people")
+    assert release.rows.num_rows == rows
+    assert release.rows.schema.names == ["id", "city", "age"]
+
+
+def test_tables_that_no_longer_join_are_caught(folder: Path) -> None:
+    """Tokens cut to four characters merge people; the count of distinct values shows it."""
+    text = POLICY.replace("key: people}}", "key: people, length: 4}}") + (
+        "  visits:\n    source: visits.csv\n    unit: {column: id}\n    columns:\n"
+        "      id: {role: identifier, mask: {token: {key: people, length: 4}}}\n"
+    )
+    (folder / "policy.yaml").write_text(text)
+    many = pa.table({"id": [f"p{i}" for i in range(6000)], "city": ["X"] * 6000, "age": [30] * 6000})
+    csv.write_csv(many, folder / "people.csv")
+    csv.write_csv(many.select(["id"]), folder / "visits.csv")
+    outputs = {"people": folder / "p.parquet", "visits": folder / "v.parquet"}
+    with pytest.raises(IntegrityError, match=r"people\.id and visits\.id"):
+        mask(Request(folder / "policy.yaml", outputs))
+
+
+def test_columns_join_where_key_and_domain_agree_and_nowhere_else(folder: Path) -> None:
+    text = """
+version: 1
+dataset: d
+tables:
+  a: {source: a.csv, unit: row, columns: {x: {mask: {token: {key: people}}}, y: {mask: {token: {key: other}}}}}
+  b:
+    source: b.csv
+    unit: row
+    columns: {x: {mask: {token: {key: people}}}, z: {mask: {token: {key: people, domain: z}}}}
+"""
+    policy = parse(text, folder=folder)
+    shop = Workshop(keys.generate, folder)
+    plans = {}
+    for name in "ab":
+        schema = policy.table(name)
+        plans[name] = plan(schema, schema.names, specs_of(schema, schema.names), shop)
+    assert joins.join_classes(plans) == ((("a", "x"), ("b", "x")),)
+
+
+@pytest.mark.parametrize("mask_of_age", ["{generalize: age_over_89}", "{round: 5}", "{noise: 3}"])
+def test_no_refusal_of_masking_quotes_a_value(folder: Path, mask_of_age: str) -> None:
+    odd = pa.table({"id": ["Wilhelmina"], "city": ["X"], "age": ["Wilhelmina"]})
+    policy = parse(POLICY.replace("{generalize: age_over_89}", mask_of_age), folder=folder)
+    with Curator(policy, sources={"people": odd}) as curator, pytest.raises(DeniableError) as refusal:
+        curator.mask("people")
+    assert "Wilhelmina" not in str(refusal.value.as_dict())
