@@ -11,6 +11,7 @@ noise has variance proportional to g / share, for which shares proportional to g
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Protocol
 
@@ -18,7 +19,15 @@ from deniable.errors import ParameterError, QueryRefused
 from deniable.policy.budget import exact
 from deniable.query.measure import Recipe
 
-Weights = tuple[Fraction, ...] | str | None
+
+@dataclass(frozen=True, slots=True)
+class BySet:
+    """One weight for each grouping set, in their order; the measurements of a set share it evenly."""
+
+    weights: tuple[Fraction, ...]
+
+
+Weights = tuple[Fraction, ...] | str | BySet | None
 OPTIMAL = "optimal"
 FINENESS = 1000
 
@@ -53,6 +62,8 @@ def shares(drafts: Sequence[Sharing], weights: Weights, strategy: str) -> list[l
     """Each measurement's part of the budget, and the threshold's after them; all of them add up to 1."""
     if weights is None:
         wanted = [[Fraction(1)] * draft.parts for draft in drafts]
+    elif isinstance(weights, BySet):
+        wanted = _by_set(drafts, weights.weights)
     elif isinstance(weights, str):
         power = 2 / 3 if strategy == "pure" else 1 / 2
         wanted = [[_rounded(draft.groups**power)] * draft.parts for draft in drafts]
@@ -60,6 +71,15 @@ def shares(drafts: Sequence[Sharing], weights: Weights, strategy: str) -> list[l
         wanted = _weighted(drafts, weights)
     total = sum((weight for each in wanted for weight in each), Fraction(0))
     return [[weight / total for weight in each] for each in wanted]
+
+
+def _by_set(drafts: Sequence[Sharing], weights: tuple[Fraction, ...]) -> list[list[Fraction]]:
+    if len(weights) != len(drafts) or any(weight <= 0 for weight in weights):
+        raise QueryRefused(
+            f"there are {len(weights)} weights for {len(drafts)} grouping sets, or one of them is not positive",
+            expected="One positive weight for each grouping set",
+        )
+    return [[weight / max(draft.parts, 1)] * draft.parts for draft, weight in zip(drafts, weights, strict=True)]
 
 
 def _rounded(weight: float) -> Fraction:
