@@ -30,6 +30,12 @@ def query(
     explain: Annotated[bool, typer.Option("--explain", help="Only explain: no data is touched.")] = False,
     confidence: Annotated[float, typer.Option(help="Confidence of the intervals.")] = 0.95,
     nonnegative: Annotated[bool, typer.Option("--nonnegative", help="Cut counts off at 0 (biases sums).")] = False,
+    consistent: Annotated[
+        bool, typer.Option("--consistent", help="Let the levels of ROLLUP add up, at no cost.")
+    ] = False,
+    curve: Annotated[
+        Path | None, typer.Option("--curve", help="Only write a page of expected error against epsilon.")
+    ] = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Write rows and statement to a file.")] = None,
     ledger: LedgerPlace = None,
     analyst: Annotated[str, typer.Option(help="Who asks. [default: the steward]", show_default=False)] = "",
@@ -43,17 +49,31 @@ def query(
 
     who = asker(analyst, purpose)
     with Curator.open(policy, ledger=existing_ledger(policy, ledger)) as curator:
+        if curve is not None:
+            rows = curator.error_curve(sql, delta=delta, confidence=confidence, who=who)
+            emit({"curve": rows}, as_json, lambda console: _curved(console, _page(sql, rows, curve)))
+            return
         if explain or sql.lstrip().upper().startswith("EXPLAIN"):
             told = curator.explain(sql, epsilon=epsilon, delta=delta, rho=rho, who=who)
             emit(told, as_json, lambda console: _explained(console, told))
             return
-        answer = curator.query(
-            sql, epsilon=epsilon, delta=delta, rho=rho, confidence=confidence, nonnegative=nonnegative, who=who
-        )
+        shown: dict[str, Any] = {"confidence": confidence, "nonnegative": nonnegative, "consistent": consistent}
+        answer = curator.query(sql, epsilon=epsilon, delta=delta, rho=rho, who=who, **shown)
         if out is not None:
             written(curator, answer, out)
         document = {"rows": answer.to_pylist(), **dict(answer.release.details)}
         emit(document, as_json, lambda console: _answered(console, answer))
+
+
+def _page(sql: str, rows: list[dict[str, Any]], path: Path) -> Path:
+    from deniable.reports.errors_by_epsilon import page
+    from deniable.reports.page import write
+
+    return write(page(sql, rows), path)
+
+
+def _curved(console: Console, path: Path) -> None:
+    console.print(f"Wrote {path}: the expected error of each number against epsilon. No data was touched.")
 
 
 def _answered(console: Console, answer: Any) -> None:

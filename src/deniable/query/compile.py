@@ -31,7 +31,6 @@ from deniable.query.sql.clauses import Clauses
 from deniable.query.sql.exact import Limits
 from deniable.query.stability import multiplicity, one_unit, unit_of
 
-
 LARGEST_DELTA = Fraction(1, 100)
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from fractions import Fraction
 from typing import Any
 
 from deniable.dp.mechanisms import GaussianMechanism, LaplaceMechanism
-from deniable.policy.budget import ZCDP, Budget
+from deniable.policy.budget import ZCDP, Amount, Budget
+from deniable.policy.budget import exact as exact_amount
 from deniable.query.keys import FromTable, Listed, PrivateKeys
 from deniable.query.measure import Distinct, Measurement, Ordered, Rows, Total, Units
 from deniable.query.plan import NodePlan, Placed, QueryPlan, Step
@@ -178,16 +180,16 @@ def _notes(plan: QueryPlan) -> list[str]:
     return notes
 
 
-def curve(plan_at: Any, epsilons: tuple[float, ...], confidence: float = CONFIDENCE) -> list[dict[str, Any]]:
-    """Expected error against epsilon: one row for each aggregate's first measurement and each epsilon."""
-    rows = []
-    for epsilon in epsilons:
-        plan = plan_at(epsilon)
-        for node in plan.nodes:
-            for step in node.steps:
-                for (_, aggregate), recipe in zip(node.node.aggregates, node.recipes, strict=True):
-                    placed = step.placed[recipe.places[0]]
-                    rows.append(
-                        {"epsilon": epsilon, "aggregate": aggregate.text, "error": placed.error(1 - confidence)}
-                    )
-    return rows
+def curve(plans: Iterable[tuple[Amount, QueryPlan]], confidence: float = CONFIDENCE) -> list[dict[str, Any]]:
+    """Expected error against epsilon: one row for each epsilon and each measurement of each aggregate."""
+    return [
+        {
+            "epsilon": float(exact_amount(epsilon, "epsilon")),
+            "measurement": f"{row['aggregate']}: {part['measures']}",
+            "error": part["error"],
+            "error_in": part["error_in"],
+        }
+        for epsilon, plan in plans
+        for row in explain(plan, confidence)["aggregates"]
+        for part in row["measurements"]
+    ]

@@ -48,6 +48,8 @@ def noisy(node: exp.Expression, scope: Scope, clauses: Clauses, units: frozenset
             return NoisyAggregate(Measure.QUANTILE, _ordered(inner, inner.this, scope), condition, Fraction(1, 2),
                                   text=text, place=at)  # fmt: skip
         case exp.Quantile() | exp.ApproxQuantile():
+            if inner.args.get("quantile") is None:
+                raise scope.refusal(inner, "QUANTILE takes a column and a share", expected="QUANTILE(age, 0.9)")
             share = _share(inner.args["quantile"], scope)
             return NoisyAggregate(
                 Measure.QUANTILE, _ordered(inner, inner.this, scope), condition, share, text=text, place=at
