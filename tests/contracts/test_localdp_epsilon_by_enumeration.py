@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal, localcontext
 from fractions import Fraction
 from itertools import product
 from math import prod
@@ -9,17 +10,21 @@ from math import prod
 import numpy as np
 import pytest
 
+from deniable.localdp.attributes import Attributes
 from deniable.localdp.coins import three_envelopes, two_coins, warner
 from deniable.localdp.direct import Direct
 from deniable.localdp.hadamard import Hadamard
 from deniable.localdp.hashing import LocalHashing
 from deniable.localdp.numeric.duchi import Duchi
 from deniable.localdp.numeric.hybrid import Hybrid
+from deniable.localdp.numeric.laplace import BoundedLaplace
 from deniable.localdp.numeric.scale import Scale
 from deniable.localdp.numeric.window import Window
 from deniable.localdp.odds import odds_below, within
+from deniable.localdp.ranges import Hierarchy
 from deniable.localdp.rappor import Rappor
 from deniable.localdp.sketch import CountMeanSketch, HadamardSketch
+from deniable.localdp.strings import PrefixTree
 from deniable.localdp.subset import Subset
 from deniable.localdp.unary import Unary
 
@@ -138,6 +143,74 @@ def test_walking_through_every_draw_of_subset_selection():
         for chosen in map(tuple, sets.tolist()):
             counted[(chosen,)] = counted.get((chosen,), 0) + 1
         assert {o: Fraction(c, len(every)) for o, c in counted.items()} == dict(protocol.likelihoods(answer))
+
+
+@pytest.mark.parametrize("clamped", [False, True])
+@pytest.mark.parametrize("epsilon", ["0.3", "1", "4"])
+def test_laplace_responses_keep_to_epsilon_at_every_position_and_where_they_are_cut(epsilon, clamped):
+    protocol = BoundedLaplace.calibrated(SCALE, epsilon, clamped)
+    with localcontext() as context:
+        context.prec = 60
+        ratio = (-(Decimal(epsilon) / SCALE.steps)).exp()  # e^(-1/scale)
+        whole, tail = (1 - ratio) / (1 + ratio), 1 / (1 + ratio)
+
+        def likelihood(position: int, cell: int) -> Decimal:
+            distance = abs(cell - protocol.reach - position)
+            at_end = cell in (0, SCALE.steps + 2 * protocol.reach)
+            return (tail if at_end else whole) * ratio**distance  # an end holds all that lies beyond it
+
+        cells = range(SCALE.steps + 2 * protocol.reach + 1)
+        rows = [[likelihood(position, cell) for cell in cells] for position in range(SCALE.steps + 1)]
+        assert all(abs(sum(row) - 1) < Decimal("1e-50") for row in rows)
+        worst = max(max(column) / min(column) for column in zip(*rows, strict=True))
+        assert worst <= Decimal(epsilon).exp() * (1 + Decimal("1e-50"))
+        assert worst >= Decimal(epsilon).exp() * (1 - Decimal("1e-50"))
+
+
+def test_the_hierarchy_and_the_prefix_tree_tell_one_level_at_full_odds_and_no_more():
+    plan = Hierarchy.calibrated(16, 1, 1000)
+    tables = []
+    for position in range(16):
+        table: dict[object, Fraction] = {}
+        for level, protocol in enumerate(plan.protocols):
+            node = position * protocol.domain // plan.leaves
+            table |= {(level, o): p / len(plan.protocols) for o, p in protocol.likelihoods(node)}
+        tables.append(table)
+    assert ratios(tables) == plan.odds
+    assert within(plan.odds, 1)
+    tree = PrefixTree("ab", 2, 1, HadamardSketch.calibrated(1, hashes=2, width=4))
+    tables = [
+        {
+            (level, o): p / tree.levels
+            for level in range(tree.levels)
+            for o, p in tree.sketch.likelihoods(tree.padded(word)[: level + 1])
+        }
+        for word in ("", "a", "b", "ab", "bb")
+    ]
+    assert all(sum(table.values()) == 1 for table in tables)
+    assert ratios(tables) <= tree.odds
+
+
+def test_several_attributes_keep_to_epsilon_as_a_whole():
+    answers = list(product(range(2), range(3)))
+    sampled = Attributes.calibrated([2, 3], 1, 100)
+    tables = [
+        {(i, o): p / 2 for i, protocol in enumerate(sampled.protocols) for o, p in protocol.likelihoods(answer[i])}
+        for answer in answers
+    ]
+    assert ratios(tables) == sampled.odds
+    assert within(sampled.odds, 1)
+    split = Attributes.calibrated([2, 3], 1, 100, sampled=False)
+    tables = [
+        {
+            (a, b): p * q
+            for a, p in split.protocols[0].likelihoods(answer[0])
+            for b, q in split.protocols[1].likelihoods(answer[1])
+        }
+        for answer in answers
+    ]
+    assert ratios(tables) == split.odds
+    assert within(split.odds, 1)
 
 
 def test_a_broken_randomizer_is_caught_by_the_same_enumeration():

@@ -138,6 +138,14 @@ def test_a_store_that_cannot_be_used_is_refused_in_words(tmp_path):
         SqliteStore(tmp_path / "notes.txt")
 
 
+def test_a_store_of_another_version_of_the_survey_is_refused(desk, tmp_path):
+    desk.store.add([desk.check(message(desk))])
+    desk.store.close()
+    edited = parse("{survey: ward, title: Ward, questions: {smoker: {ask: Smoker?, type: yes-no, epsilon: 1}}}")
+    with pytest.raises(IntegrityError, match="another version"):
+        open_desk(edited, tmp_path / "store.sqlite")
+
+
 def test_a_full_disk_refuses_the_batch_and_keeps_what_was_filed(tmp_path):
     store = SqliteStore(tmp_path / "s.sqlite")
     assert store.add([Arrival(b"a", "{}")]) == [True]

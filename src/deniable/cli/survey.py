@@ -45,6 +45,12 @@ def serve(
     store: StoreOption = None,
     host: Annotated[str, typer.Option(help="The address to listen on; 0.0.0.0 is every network.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="The port to listen on.", min=1, max=65535)] = 8765,
+    certificate: Annotated[
+        Path | None, typer.Option(help="A PEM certificate, to serve https.", exists=True, show_default=False)
+    ] = None,
+    key: Annotated[
+        Path | None, typer.Option(help="The certificate's key.", exists=True, show_default="in the certificate")
+    ] = None,
 ) -> None:
     """Serve the survey's page: the respondent's browser randomizes, and only that is sent.
 
@@ -52,8 +58,9 @@ def serve(
     """
     from deniable.server.survey.serve import serve as served
 
-    err().print(f"Survey at http://{host}:{port}/  (stop with Ctrl-C). No visitor is logged.", markup=False)
-    served(file, store, host, port)
+    scheme = "https" if certificate else "http"
+    err().print(f"Survey at {scheme}://{host}:{port}/  (stop with Ctrl-C). No visitor is logged.", markup=False)
+    served(file, store, host, port, certificate, key)
 
 
 @app.command()

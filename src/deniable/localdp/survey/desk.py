@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from deniable.errors import NO_BUDGET, AccessRefused, DataError
+from deniable.errors import NO_BUDGET, AccessRefused, DataError, IntegrityError
 from deniable.localdp import wire
 from deniable.localdp.survey import tickets
 from deniable.localdp.survey.definition import Survey
@@ -81,7 +81,15 @@ def open_store(address: str | Path, survey: Survey, writable: bool = True) -> St
         from deniable.localdp.survey.postgres import PostgresStore
 
         return PostgresStore(str(address), survey.identity)
-    return SqliteStore(Path(address), writable)
+    store = SqliteStore(Path(address), writable)
+    if store.fact("survey", survey.identity.encode()) != survey.identity.encode():
+        store.close()
+        raise IntegrityError(
+            f"the store '{address}' holds responses to another version of this survey",
+            expected="Responses fit only the questions they were asked with",
+            remedy="Name a new file with --store, or bring the old survey file back",
+        )
+    return store
 
 
 def open_desk(survey: Survey, address: str | Path) -> Desk:

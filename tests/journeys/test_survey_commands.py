@@ -1,0 +1,113 @@
+"""`deniable survey` from the command line: check, invite, results, and what a newcomer gets wrong."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from deniable.curator.surveying import open_desk
+from deniable.localdp import client
+
+SURVEY = """\
+survey: ward
+title: Ward survey
+questions:
+  smoker: {ask: Do you smoke?, type: yes-no, method: two-coins}
+  hours: {ask: Hours slept?, type: number, between: [0, 12], unit: hours, wanted: distribution, epsilon: 2}
+  drug: {ask: Which drug?, type: word, words: [aspirin, ibuprofen], epsilon: 2}
+"""
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A survey that 1,500 people have answered."""
+    path = tmp_path_factory.mktemp("survey") / "ward.yaml"
+    path.write_text(SURVEY)
+    desk = open_desk(path)
+    survey, batch = client.Survey(desk.survey.described()), []
+    for person in range(1500):
+        answers = {"smoker": "yes" if person % 5 == 0 else "no", "hours": 5 + person % 4, "drug": "aspirin"}
+        told = survey.responses(answers, client.Memory())
+        body = {"format": 1, "survey": desk.survey.identity, "ticket": desk.ticket(), "responses": told}
+        batch.append(desk.check(json.dumps(body).encode()))
+    assert all(desk.store.add(batch))
+    desk.store.close()
+    return path
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", "from deniable.cli.main import main; main()", "survey", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300)
+
+
+def test_check_tells_costs_and_words(file):
+    done = run("check", str(file), "--respondents", "400", "--json")
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert [row["question"] for row in told["questions"]] == ["smoker", "hours", "drug"]
+    assert all(row["achieved"] <= row["epsilon"] for row in told["questions"])
+    assert "two" not in told["questions"][0]["protocol"]
+    assert "tells the truth in 2 of 4 cases" in run("check", str(file)).stdout.replace("\n", " ")
+
+
+def test_results_are_estimated_printed_and_drawn(file, tmp_path):
+    page = tmp_path / "results.html"
+    done = run("results", str(file), "-o", str(page), "--confidence", "0.9999", "--json")
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert told["responses"] == 1500
+    found = {one["question"]: one for one in told["findings"]}
+    yes = next(share for share in found["smoker"]["shares"] if share["answer"] == "yes")
+    assert yes["low"] <= 0.2 <= yes["high"]
+    assert found["hours"]["mean"]["interval"][0] <= 6.5 <= found["hours"]["mean"]["interval"][1]
+    aspirin = next(share for share in found["drug"]["shares"] if share["answer"] == "aspirin")
+    assert aspirin["low"] <= 1 <= aspirin["high"]
+    assert told["amplified"]["epsilon"] <= told["local_epsilon"]
+    text = page.read_text()
+    assert "Ward survey" in text
+    assert "Do you smoke?" in text
+
+
+def test_groups_are_compared(file):
+    done = run("results", str(file), "--by", "smoker", "--of", "hours", "--json")
+    assert done.returncode == 0, done.stderr
+    (contrast,) = json.loads(done.stdout)["contrasts"]
+    assert contrast["between"] == ["no", "yes"]
+    assert contrast["low"] < contrast["high"]
+
+
+def test_invitations_are_links_that_each_let_one_response_in(file):
+    done = run("invite", str(file), "--count", "5", "--address", "https://survey.example", "--json")
+    links = json.loads(done.stdout)
+    assert len(set(links)) == 5
+    assert all(link.startswith("https://survey.example/#") for link in links)
+    desk = open_desk(file)
+    body = {
+        "format": 1,
+        "survey": desk.survey.identity,
+        "ticket": links[0].split("#")[1],
+        "responses": {"smoker": [[1]]},
+    }
+    assert desk.check(json.dumps(body).encode())
+    desk.store.close()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("check", "absent.yaml"), "cannot be read"),
+        (("results", "{file}", "--store", "absent.sqlite"), "no store"),
+        (("results", "{file}", "--by", "smoker"), "Both --by and --of"),
+        (("results", "{file}", "--by", "smokes", "--of", "hours"), "Did you mean 'smoker'"),
+        (("results", "{file}", "--by", "hours", "--of", "smoker"), "does not form groups"),
+        (("results", "{file}", "--confidence", "2"), "confidence"),
+    ],
+)
+def test_what_a_newcomer_gets_wrong_is_told_with_exit_code_2(file, arguments, words):
+    done = run(*(str(file) if part == "{file}" else part for part in arguments))
+    assert done.returncode == 2
+    assert words in done.stderr.replace("\n", " ")
