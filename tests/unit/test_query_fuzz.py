@@ -6,10 +6,10 @@ import random
 from datetime import date, datetime
 from fractions import Fraction
 
-import clinic
 import pyarrow as pa
 import pytest
 
+import clinic
 from deniable.engines.duckdb import DuckDBEngine
 from deniable.errors import QueryRefused
 from deniable.policy.budget import ZCDP, ApproxDP, Budget, PureDP
@@ -24,23 +24,40 @@ TABLES = {
     "replaced": clinic.with_unit(neighboring=Neighboring.REPLACE, max_groups=1),
 }
 BUDGETS: tuple[Budget, ...] = (
-    PureDP(Fraction(1)), ApproxDP(Fraction(1), Fraction(1, 10**6)), ZCDP(Fraction(1, 2)),
-    ApproxDP(Fraction(1, 10**6), Fraction(1, 10**9)), PureDP(Fraction(9999)), ZCDP(Fraction(1, 100), Fraction(1, 10**8)),
-    ApproxDP(Fraction(30), Fraction(1, 2)), ApproxDP(Fraction(30), Fraction(1, 100)),
-)  # fmt: skip
+    PureDP(Fraction(1)),
+    ApproxDP(Fraction(1), Fraction(1, 10**6)),
+    ZCDP(Fraction(1, 2)),
+    ApproxDP(Fraction(1, 10**6), Fraction(1, 10**9)),
+    PureDP(Fraction(9999)),
+    ZCDP(Fraction(1, 100), Fraction(1, 10**8)),
+    ApproxDP(Fraction(30), Fraction(1, 2)),
+    ApproxDP(Fraction(30), Fraction(1, 100)),
+)
 
 
 def canary_rows() -> pa.Table:
     """Rows whose every value would be noticed in a message, among values that break careless arithmetic."""
     odd = [
-        {"pid": 739155, "sex": "CANARY", "age": 739155, "delta": -739155, "charge": 73.9155, "city": "CANARY-CITY",
-         "day": date(2020, 7, 13), "seen": datetime(2020, 7, 13, 1, 2, 3), "insured": True, "score": 739155,
-         "ratio": 73.9155, "note": "CANARY's \"note\"; %_\\"},
+        {
+            "pid": 739155,
+            "sex": "CANARY",
+            "age": 739155,
+            "delta": -739155,
+            "charge": 73.9155,
+            "city": "CANARY-CITY",
+            "day": date(2020, 7, 13),
+            "seen": datetime(2020, 7, 13, 1, 2, 3),
+            "insured": True,
+            "score": 739155,
+            "ratio": 73.9155,
+            "note": 'CANARY\'s "note"; %_\\',
+        },
         {"pid": 1, "score": 2**63 - 1, "ratio": float("inf"), "charge": 1e308, "note": "", "city": ""},
         {"pid": 2, "score": -(2**63), "ratio": float("-inf"), "charge": -1e308, "note": "\x00\t\n", "day": date.max},
         {"pid": None, "score": 0, "ratio": 0.0, "day": date.min, "seen": datetime(1, 1, 1)},
-        {"pid": 3}, {"pid": 3, "ratio": float("nan"), "age": 0, "delta": 0, "charge": -0.0},
-    ]  # fmt: skip
+        {"pid": 3},
+        {"pid": 3, "ratio": float("nan"), "age": 0, "delta": 0, "charge": -0.0},
+    ]
     return clinic.rows_of(odd * 3)
 
 
@@ -64,42 +81,85 @@ class Grammar:
         x, y, text, day = self.number(depth - 1), self.number(depth - 1), self.text(depth - 1), self.day(depth - 1)
         op = self.one("+", "-", "*", "/", "%")
         return self.one(
-            f"({x} {op} {y})", f"({x} {op} {y})", f"ABS({x})", f"-{x}", f"FLOOR({x})", f"CEIL({x})", f"ROUND({x})",
-            f"ROUND({x}, 1)", f"SQRT({x})", f"EXP({x})", f"LN({x})", f"LEAST({x}, {y})", f"GREATEST({x}, {y})",
-            f"CLAMP({x}, -5, 50)", f"COALESCE({x}, {y})", f"NULLIF({x}, {y})", f"LENGTH({text})", f"YEAR({day})",
+            f"({x} {op} {y})",
+            f"({x} {op} {y})",
+            f"ABS({x})",
+            f"-{x}",
+            f"FLOOR({x})",
+            f"CEIL({x})",
+            f"ROUND({x})",
+            f"ROUND({x}, 1)",
+            f"SQRT({x})",
+            f"EXP({x})",
+            f"LN({x})",
+            f"LEAST({x}, {y})",
+            f"GREATEST({x}, {y})",
+            f"CLAMP({x}, -5, 50)",
+            f"COALESCE({x}, {y})",
+            f"NULLIF({x}, {y})",
+            f"LENGTH({text})",
+            f"YEAR({day})",
             f"EXTRACT({self.one('month', 'dow', 'week', 'doy', 'hour', 'second')} FROM {day})",
-            f"DATE_DIFF('day', {day}, day)", f"CAST({self.any(depth - 1)} AS {self.one('INTEGER', 'DOUBLE', 'BIGINT')})",
-            f"CASE WHEN {self.condition(depth - 1)} THEN {x} ELSE {y} END", f"(day - {day})",
-        )  # fmt: skip
+            f"DATE_DIFF('day', {day}, day)",
+            f"CAST({self.any(depth - 1)} AS {self.one('INTEGER', 'DOUBLE', 'BIGINT')})",
+            f"CASE WHEN {self.condition(depth - 1)} THEN {x} ELSE {y} END",
+            f"(day - {day})",
+        )
 
     def text(self, depth: int) -> str:
         if depth <= 0 or self.draw.random() < 0.4:
             return self.one("sex", "city", "note", "'F'", "'it''s'", "''", "NULL")
         x, n = self.text(depth - 1), self.number(depth - 1)
         return self.one(
-            f"LOWER({x})", f"UPPER({x})", f"TRIM({x})", f"SUBSTRING({x}, {n}, 2)", f"LEFT({x}, {n})", f"RIGHT({x}, 1)",
-            f"REPLACE({x}, 'A', {x})", f"CONCAT({x}, '-', city)", f"{x} || note", f"CAST({self.any(depth - 1)} AS TEXT)",
-            f"COALESCE({x}, 'none')", f"CASE sex WHEN 'F' THEN {x} END",
-        )  # fmt: skip
+            f"LOWER({x})",
+            f"UPPER({x})",
+            f"TRIM({x})",
+            f"SUBSTRING({x}, {n}, 2)",
+            f"LEFT({x}, {n})",
+            f"RIGHT({x}, 1)",
+            f"REPLACE({x}, 'A', {x})",
+            f"CONCAT({x}, '-', city)",
+            f"{x} || note",
+            f"CAST({self.any(depth - 1)} AS TEXT)",
+            f"COALESCE({x}, 'none')",
+            f"CASE sex WHEN 'F' THEN {x} END",
+        )
 
     def day(self, depth: int) -> str:
         if depth <= 0 or self.draw.random() < 0.5:
             return self.one("day", "day", "seen", "DATE '2020-02-29'", "NULL", "CAST(seen AS DATE)")
         x = self.day(depth - 1)
         unit = self.one("year", "quarter", "month", "week", "day", "hour", "minute")
-        return self.one(f"DATE_TRUNC('{unit}', {x})", f"({x} + 30)", f"({x} - delta)", f"CAST({x} AS TIMESTAMP)",
-                        f"CAST({self.text(depth - 1)} AS DATE)", f"COALESCE({x}, day)")  # fmt: skip
+        return self.one(
+            f"DATE_TRUNC('{unit}', {x})",
+            f"({x} + 30)",
+            f"({x} - delta)",
+            f"CAST({x} AS TIMESTAMP)",
+            f"CAST({self.text(depth - 1)} AS DATE)",
+            f"COALESCE({x}, day)",
+        )
 
     def condition(self, depth: int) -> str:
         if depth <= 0 or self.draw.random() < 0.2:
             return self.one("insured", "age > 30", "sex = 'F'", "TRUE", "note IS NULL", "city LIKE 'C%'")
         x, c, t = self.number(depth - 1), self.condition(depth - 1), self.text(depth - 1)
         return self.one(
-            f"{x} {self.one('<', '<=', '=', '<>', '>')} {self.number(depth - 1)}", f"NOT {c}", f"({c} OR insured)",
-            f"({c} AND {self.condition(depth - 1)})", f"{x} IN (1, 2, {x})", f"{x} BETWEEN 0 AND {x}", f"{t} LIKE '%a_'",
-            f"{t} ILIKE {t}", f"{t} IS NOT NULL", f"STARTS_WITH({t}, 'C')", f"CONTAINS({t}, {t})", f"({c}) IS TRUE",
-            f"{self.day(depth - 1)} > DATE '2020-03-01'", f"day >= '2020-01-01'", f"{t} = {t}",
-        )  # fmt: skip
+            f"{x} {self.one('<', '<=', '=', '<>', '>')} {self.number(depth - 1)}",
+            f"NOT {c}",
+            f"({c} OR insured)",
+            f"({c} AND {self.condition(depth - 1)})",
+            f"{x} IN (1, 2, {x})",
+            f"{x} BETWEEN 0 AND {x}",
+            f"{t} LIKE '%a_'",
+            f"{t} ILIKE {t}",
+            f"{t} IS NOT NULL",
+            f"STARTS_WITH({t}, 'C')",
+            f"CONTAINS({t}, {t})",
+            f"({c}) IS TRUE",
+            f"{self.day(depth - 1)} > DATE '2020-03-01'",
+            "day >= '2020-01-01'",
+            f"{t} = {t}",
+        )
 
     def any(self, depth: int) -> str:
         return self.draw.choice([self.number, self.text, self.day, self.condition])(depth)
@@ -109,23 +169,50 @@ class Grammar:
         if self.draw.random() < 0.15:
             filtered = f" FILTER (WHERE {self.condition(1)})"
         clamped = f"CLAMP({x}, 0, 100)"
-        return filtered.join((self.one(
-            "COUNT(*)", "COUNT(*)", f"COUNT({y})", f"COUNT(DISTINCT {y})", "COUNT(DISTINCT pid)", f"SUM({clamped})",
-            f"SUM({x})", f"AVG({clamped})", f"VARIANCE({clamped})", f"STDDEV({x})", f"VAR_POP({clamped})",
-            f"MIN({clamped})", f"MAX({self.day(1)})", f"MEDIAN({clamped})", f"QUANTILE({clamped}, 0.25)",
-            f"QUANTILE({clamped}, [0.1, 0.9])", "PERCENTILE_CONT(0.5) WITHIN GROUP (ORDER BY age)", f"SUM({self.condition(1)})",
-            f"COUNT_IF({self.condition(1)})", f"SUM({x}, contribution_bounds_per_group => (0, 10))",
-        ), ""))  # fmt: skip
+        return filtered.join(
+            (
+                self.one(
+                    "COUNT(*)",
+                    "COUNT(*)",
+                    f"COUNT({y})",
+                    f"COUNT(DISTINCT {y})",
+                    "COUNT(DISTINCT pid)",
+                    f"SUM({clamped})",
+                    f"SUM({x})",
+                    f"AVG({clamped})",
+                    f"VARIANCE({clamped})",
+                    f"STDDEV({x})",
+                    f"VAR_POP({clamped})",
+                    f"MIN({clamped})",
+                    f"MAX({self.day(1)})",
+                    f"MEDIAN({clamped})",
+                    f"QUANTILE({clamped}, 0.25)",
+                    f"QUANTILE({clamped}, [0.1, 0.9])",
+                    "PERCENTILE_CONT(0.5) WITHIN GROUP (ORDER BY age)",
+                    f"SUM({self.condition(1)})",
+                    f"COUNT_IF({self.condition(1)})",
+                    f"SUM({x}, contribution_bounds_per_group => (0, 10))",
+                ),
+                "",
+            )
+        )
 
     def source(self) -> str:
         return self.one(
-            "visits", "visits", "visits", "answers", "visits v", "(SELECT * FROM visits WHERE age > 1) s",
-            "visits JOIN regions ON visits.city = regions.city", "visits v LEFT JOIN stays s ON v.pid = s.pid",
+            "visits",
+            "visits",
+            "visits",
+            "answers",
+            "visits v",
+            "(SELECT * FROM visits WHERE age > 1) s",
+            "visits JOIN regions ON visits.city = regions.city",
+            "visits v LEFT JOIN stays s ON v.pid = s.pid",
             "(SELECT pid, sex, city, day, seen, note, insured, COUNT(*) AS age, SUM(delta) AS delta, AVG(charge) AS charge, "
             "MAX(score) AS score, MIN(ratio) AS ratio FROM visits GROUP BY pid, sex, city, day, seen, note, insured) p",
-            "(SELECT * FROM visits UNION ALL SELECT * FROM stays) u", "regions",
+            "(SELECT * FROM visits UNION ALL SELECT * FROM stays) u",
+            "regions",
             f"(SELECT *, {self.number(1)} AS extra FROM answers) e",
-        )  # fmt: skip
+        )
 
     def statement(self) -> str:
         items = [self.aggregate() for _ in range(self.draw.randint(1, 3))]
@@ -155,8 +242,27 @@ class Grammar:
                 case 2:
                     words[at] = self.draw.choice(words)
                 case 3:
-                    words[at] = self.one("SELECT", "*", ")", "(", "NULL", "OVER ()", "random()", "'", "read_csv('x')", ";",
-                                         "DISTINCT", "JOIN", "--", "1e400", "\u00e9", "LIMIT -1", "now()", "x.y.z", "?")  # fmt: skip
+                    words[at] = self.one(
+                        "SELECT",
+                        "*",
+                        ")",
+                        "(",
+                        "NULL",
+                        "OVER ()",
+                        "random()",
+                        "'",
+                        "read_csv('x')",
+                        ";",
+                        "DISTINCT",
+                        "JOIN",
+                        "--",
+                        "1e400",
+                        "\u00e9",
+                        "LIMIT -1",
+                        "now()",
+                        "x.y.z",
+                        "?",
+                    )
                 case _:
                     words[at] = words[at][:-1] or ","
             words = words or ["SELECT"]
@@ -168,8 +274,7 @@ def ask(text: str, which: str, budget: Budget, engine: DuckDBEngine, run: bool) 
     try:
         plan = compile_query(text, TABLES[which], budget)
     except QueryRefused as refusal:
-        assert not any(canary in refusal.message for canary in CANARIES), refusal.message
-        return "refused"
+        return "told" if any(canary in refusal.message for canary in CANARIES) else "refused"
     if run:
         execute(plan, engine)
     return "answered" if run else "compiled"
@@ -205,11 +310,20 @@ def test_twenty_thousand_statements_are_answered_or_refused(canaries: DuckDBEngi
 def test_bytes_that_are_no_sql_are_refused(canaries: DuckDBEngine) -> None:
     draw = random.Random(3)
     for _ in range(200):
-        text = "".join(chr(draw.choice([*range(32, 127), 0, 10, 233, 0x1F600, 0xFFFF])) for _ in range(draw.randint(0, 60)))
+        text = "".join(
+            chr(draw.choice([*range(32, 127), 0, 10, 233, 0x1F600, 0xFFFF])) for _ in range(draw.randint(0, 60))
+        )
         assert ask(text, "plain", BUDGETS[0], canaries, run=True) in ("refused", "answered")
 
 
-@pytest.mark.parametrize("text", ["(" * 5_000 + "1" + ")" * 5_000, "SELECT " + "-" * 3_000 + "1", "SELECT COUNT(*) FROM visits "
-                                  "WHERE " + " AND ".join(["age > 1"] * 2_000), "SELECT " + "ABS(" * 400 + "1" + ")" * 400])  # fmt: skip
+@pytest.mark.parametrize(
+    "text",
+    [
+        "(" * 5_000 + "1" + ")" * 5_000,
+        "SELECT " + "-" * 3_000 + "1",
+        "SELECT COUNT(*) FROM visits WHERE " + " AND ".join(["age > 1"] * 2_000),
+        "SELECT " + "ABS(" * 400 + "1" + ")" * 400,
+    ],
+)
 def test_depth_and_length_are_refused_not_survived(text: str, canaries: DuckDBEngine) -> None:
     assert ask(text, "plain", BUDGETS[0], canaries, run=True) in ("refused", "answered")

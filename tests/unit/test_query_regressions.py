@@ -8,10 +8,10 @@ from datetime import date, datetime
 from fractions import Fraction
 from typing import Any
 
-import clinic
 import pyarrow as pa
 import pytest
 
+import clinic
 from deniable.dp.accounting import pure_cost
 from deniable.dp.mechanisms import GaussianMechanism, LaplaceMechanism
 from deniable.dp.mechanisms.threshold import gaussian_reach, laplace_reach
@@ -35,7 +35,9 @@ def plan_of(sql: str, budget: Any = TINY, tables: tuple[TableSchema, ...] = clin
     return compile_query(sql, tables, budget)
 
 
-def asked(sql: str, budget: Any = SURE, tables: tuple[TableSchema, ...] = clinic.TABLES, **rows: Any) -> list[dict[str, Any]]:
+def asked(
+    sql: str, budget: Any = SURE, tables: tuple[TableSchema, ...] = clinic.TABLES, **rows: Any
+) -> list[dict[str, Any]]:
     records = {name: clinic.rows_of(given) for name, given in rows.items()}
     with clinic.engine(tables, **records) as engine:
         return execute(plan_of(sql, budget, tables), engine, intervals=False).to_pylist()
@@ -59,15 +61,20 @@ def test_an_average_pays_for_its_sum_and_for_its_count() -> None:
     assert pure_cost(plan.event).amount == 1
 
 
-@pytest.mark.parametrize("aggregate", ["COUNT(*)", "SUM(age)", "AVG(age)", "VARIANCE(age)", "MEDIAN(age)", "COUNT(DISTINCT city)"])
+@pytest.mark.parametrize(
+    "aggregate", ["COUNT(*)", "SUM(age)", "AVG(age)", "VARIANCE(age)", "MEDIAN(age)", "COUNT(DISTINCT city)"]
+)
 @pytest.mark.parametrize("key", ["", " GROUP BY sex", " GROUP BY city", " GROUP BY ROLLUP(sex, insured)"])
 def test_every_plan_costs_what_was_asked(aggregate: str, key: str) -> None:
     """An option that skipped the odometer, a hard-coded epsilon outside of it: all that is released is in the event."""
     plan = plan_of(f"SELECT {aggregate} FROM visits{key}")
     assert plan.cost.epsilon <= 1
     assert plan.cost.epsilon > Fraction(999_999, 10**6)
-    released = sum(len(step.placed) - (step.counted_by_threshold is not None) + (step.threshold is not None)
-                   for node in plan.nodes for step in node.steps)  # fmt: skip
+    released = sum(
+        len(step.placed) - (step.counted_by_threshold is not None) + (step.threshold is not None)
+        for node in plan.nodes
+        for step in node.steps
+    )
     assert len(plan.event.events) == released
 
 
@@ -85,9 +92,11 @@ def test_a_gaussian_threshold_follows_the_gaussian_tail() -> None:
 def test_nulls_are_left_out_before_values_are_clamped() -> None:
     """In DuckDB greatest(lo, least(hi, NULL)) is hi: a null would count as the maximum."""
     rows = [{"pid": i, "age": 40 if i % 2 else None} for i in range(10)]
-    assert asked("SELECT SUM(age) AS s, COUNT(age) AS n, AVG(age) AS a, SUM(CLAMP(age, 0, 90)) AS c, "
-                 "SUM(CLAMP(age + 1, 0, 90)) AS d FROM visits", visits=rows) == [
-                     {"s": 200, "n": 5, "a": 40.0, "c": 200, "d": 205}]  # fmt: skip
+    assert asked(
+        "SELECT SUM(age) AS s, COUNT(age) AS n, AVG(age) AS a, SUM(CLAMP(age, 0, 90)) AS c, "
+        "SUM(CLAMP(age + 1, 0, 90)) AS d FROM visits",
+        visits=rows,
+    ) == [{"s": 200, "n": 5, "a": 40.0, "c": 200, "d": 205}]
 
 
 def test_numbers_that_are_none_count_as_missing() -> None:
@@ -99,15 +108,18 @@ def test_numbers_that_are_none_count_as_missing() -> None:
 
 def test_no_sum_runs_over_floating_point_numbers() -> None:
     """Casacuberta et al. 2022: sums of floats depend on their order and understate sensitivity."""
-    for sql in ("SELECT SUM(charge), AVG(ratio * 0 + charge), VARIANCE(charge) FROM visits", "SELECT SUM(CLAMP(ratio, 0, 1)) "
-                "FROM visits GROUP BY sex", "SELECT SUM(charge) FROM answers"):  # fmt: skip
+    for sql in (
+        "SELECT SUM(charge), AVG(ratio * 0 + charge), VARIANCE(charge) FROM visits",
+        "SELECT SUM(CLAMP(ratio, 0, 1)) FROM visits GROUP BY sex",
+        "SELECT SUM(charge) FROM answers",
+    ):
         if "ratio * 0" in sql:
             sql = sql.replace("ratio * 0 + charge", "CLAMP(ratio * 0 + charge, 0, 9)")
         for text in statements(plan_of(sql)):
             inner = text.split("sum(")[1:]
             assert inner
             assert all(part.startswith(("m", "CASE", "least", "(CASE", "CAST")) for part in inner), text
-            assert "sum(CAST(\"" not in text
+            assert 'sum(CAST("' not in text
     rows = [{"pid": i, "charge": c} for i, c in enumerate([1e16, 1.0, -1e16] * 5)]
     assert asked("SELECT SUM(charge) AS s FROM visits", visits=rows) == [{"s": 250.0 * 5 + 5.0}]
 
@@ -116,9 +128,13 @@ def test_the_salt_is_fresh_for_each_execution() -> None:
     """An unsalted hash keeps the same groups of a unit for ever."""
     rows = [{"pid": 1, "city": city} for city in ("Ada", "Brin", "Cole", "Dorn", "Egg", "Fen")]
     tables = clinic.with_unit(max_groups=1)
-    domain = replace(tables[0], columns=tuple(
-        replace(c, categories=("Ada", "Brin", "Cole", "Dorn", "Egg", "Fen")) if c.name == "city" else c for c in clinic.COLUMNS
-    ))  # fmt: skip
+    domain = replace(
+        tables[0],
+        columns=tuple(
+            replace(c, categories=("Ada", "Brin", "Cole", "Dorn", "Egg", "Fen")) if c.name == "city" else c
+            for c in clinic.COLUMNS
+        ),
+    )
     tables = (domain, *tables[1:])
     kept: Counter[str] = Counter()
     with clinic.engine(tables, visits=clinic.rows_of(rows)) as engine:
@@ -137,7 +153,10 @@ def test_a_unit_keeps_as_many_groups_as_are_paid_for(bound: int) -> None:
     rows = [{"pid": 1, "age": age} for age in range(6) for _ in range(5)]
     shown = asked("SELECT age % 6 AS k, COUNT(*) AS n FROM visits GROUP BY age % 6", tables=tables, visits=rows)
     assert sorted(r["n"] for r in shown if r["n"]) == [2] * bound
-    assert plan_of("SELECT COUNT(*) FROM visits GROUP BY age % 6", ONE, tables).nodes[0].steps[0].placed[0].sensitivity.l1 == 2 * bound
+    assert (
+        plan_of("SELECT COUNT(*) FROM visits GROUP BY age % 6", ONE, tables).nodes[0].steps[0].placed[0].sensitivity.l1
+        == 2 * bound
+    )
 
 
 def test_bounds_do_not_survive_the_redefinition_of_a_column() -> None:
@@ -148,7 +167,9 @@ def test_bounds_do_not_survive_the_redefinition_of_a_column() -> None:
     plan = plan_of("SELECT SUM(age) FROM (SELECT pid, age * 2 AS age FROM visits) t")
     placed = plan.nodes[0].steps[0].placed[0]
     assert placed.sensitivity.per_group * placed.measurement.step == 3 * 200
-    assert asked("SELECT SUM(age) AS s FROM (SELECT pid, CLAMP(score, 0, 7) AS age FROM visits) t", visits=rows) == [{"s": 21}]
+    assert asked("SELECT SUM(age) AS s FROM (SELECT pid, CLAMP(score, 0, 7) AS age FROM visits) t", visits=rows) == [
+        {"s": 21}
+    ]
     assert "GROUP BY" in statements(plan_of("SELECT COUNT(*) FROM (SELECT pid, pid + 1 AS pid2 FROM visits) t"))[0]
 
 
@@ -160,7 +181,9 @@ def test_renaming_another_column_to_the_unit_does_not_make_it_the_unit() -> None
     assert asked("SELECT COUNT(DISTINCT pid) AS n FROM (SELECT score AS pid FROM visits) t", visits=rows) == [{"n": 3}]
 
 
-@pytest.mark.parametrize(("bounds", "reach"), [((0, 100), 100), ((-5, 5), 5), ((0, 0), 0), ((-100, 0), 100), ((50, 60), 60)])
+@pytest.mark.parametrize(
+    ("bounds", "reach"), [((0, 100), 100), ((-5, 5), 5), ((0, 0), 0), ((-100, 0), 100), ((50, 60), 60)]
+)
 def test_the_sensitivity_of_a_sum_is_the_larger_bound(bounds: tuple[int, int], reach: int) -> None:
     """diffprivlib#105 had sensitivity 0 for bounds (0, 100); and noise is never left out."""
     plan = plan_of(f"SELECT SUM(CLAMP(score, {bounds[0]}, {bounds[1]})) FROM answers", ONE)
@@ -179,13 +202,17 @@ def test_bounds_never_come_from_the_data() -> None:
 def test_all_public_keys_appear_even_for_an_empty_table() -> None:
     shown = asked("SELECT sex, insured, COUNT(*) AS n FROM visits GROUP BY sex, insured", visits=[])
     assert [(r["sex"], r["insured"]) for r in shown] == [("F", False), ("F", True), ("M", False), ("M", True)]
-    joined = asked("SELECT r.region, COUNT(*) AS n FROM visits v JOIN regions r ON v.city = r.city GROUP BY r.region", visits=[])
+    joined = asked(
+        "SELECT r.region, COUNT(*) AS n FROM visits v JOIN regions r ON v.city = r.city GROUP BY r.region", visits=[]
+    )
     assert {r["region"] for r in joined} == {"north", "east", "south", "nowhere"}
 
 
 def test_a_key_that_is_only_in_the_data_is_not_shown_without_a_threshold() -> None:
     rows = [{"pid": i, "city": "Ada"} for i in range(400)] + [{"pid": 999, "city": "secret lair"}]
-    assert [r["city"] for r in asked("SELECT city, COUNT(*) AS n FROM visits GROUP BY city", TINY, visits=rows)] == ["Ada"]
+    assert [r["city"] for r in asked("SELECT city, COUNT(*) AS n FROM visits GROUP BY city", TINY, visits=rows)] == [
+        "Ada"
+    ]
     with pytest.raises(QueryRefused, match="needs a delta"):
         plan_of("SELECT city, COUNT(*) FROM visits GROUP BY city", ONE)
     undeclared = asked("SELECT sex, COUNT(*) AS n FROM visits GROUP BY sex", visits=[{"pid": 1, "sex": "secret"}])
@@ -193,8 +220,10 @@ def test_a_key_that_is_only_in_the_data_is_not_shown_without_a_threshold() -> No
 
 
 def test_a_key_whose_branches_are_public_and_whose_condition_is_not_is_private() -> None:
-    plan = plan_of("SELECT COUNT(*) FROM visits v JOIN regions r ON v.city = r.city "
-                   "GROUP BY CASE WHEN v.insured THEN r.region ELSE 'other' END")  # fmt: skip
+    plan = plan_of(
+        "SELECT COUNT(*) FROM visits v JOIN regions r ON v.city = r.city "
+        "GROUP BY CASE WHEN v.insured THEN r.region ELSE 'other' END"
+    )
     assert plan.nodes[0].steps[0].threshold is not None
 
 
@@ -203,36 +232,87 @@ def test_listed_keys_that_are_one_number_in_the_engine_appear_once() -> None:
     table = TableSchema("visits", "-", (Column("pid", ColumnType.INTEGER), fine), clinic.UNIT)
     with DuckDBEngine(threads=1) as engine:
         engine.attach("visits", pa.table({"pid": [1], "x": [1e15]}), table)
-        shown = execute(plan_of("SELECT x, COUNT(*) FROM visits GROUP BY x", ONE, (table,)), engine).column("x").to_pylist()
+        shown = (
+            execute(plan_of("SELECT x, COUNT(*) FROM visits GROUP BY x", ONE, (table,)), engine).column("x").to_pylist()
+        )
     assert len(shown) == len(set(shown)) < 101
 
 
 BREAKING: list[dict[str, Any]] = [
     {"pid": 1, "score": 2**63 - 1, "age": 2**63 - 1, "delta": -(2**63), "ratio": 1e308, "charge": float("inf")},
     {"pid": 2, "score": -(2**63), "age": -(2**63), "delta": 0, "ratio": -1e308, "charge": float("-inf")},
-    {"pid": 3, "score": 0, "age": 0, "delta": 0, "ratio": 0.0, "charge": float("nan"), "note": "not a number", "city": ""},
-    {"pid": 4, "day": date.min, "seen": datetime.min}, {"pid": 5, "day": date.max, "seen": datetime.max}, {}, {"pid": 6},
-]  # fmt: skip
+    {
+        "pid": 3,
+        "score": 0,
+        "age": 0,
+        "delta": 0,
+        "ratio": 0.0,
+        "charge": float("nan"),
+        "note": "not a number",
+        "city": "",
+    },
+    {"pid": 4, "day": date.min, "seen": datetime.min},
+    {"pid": 5, "day": date.max, "seen": datetime.max},
+    {},
+    {"pid": 6},
+]
 RISKY = [
-    "SUM(CLAMP(score * score * score, 0, 9))", "SUM(CLAMP(score / delta, 0, 9))", "SUM(CLAMP(score % delta, 0, 9))",
-    "SUM(CLAMP(-score, 0, 9))", "SUM(CLAMP(ABS(score), 0, 9))", "SUM(CLAMP(EXP(score), 0, 9))", "SUM(CLAMP(SQRT(ratio), 0, 9))",
-    "SUM(CLAMP(LN(ratio), 0, 9))", "SUM(FLOOR(EXP(score)) % 5)", "SUM(CLAMP(CAST(note AS INTEGER), 0, 9))",
-    "SUM(CLAMP(CAST(ratio AS INTEGER), 0, 9))", "COUNT(CAST(note AS DATE))", "COUNT(CAST(score AS BOOLEAN))", "SUM(age * age)",
-    "COUNT(day + 32767)", "COUNT(day - 32767)", "MAX(day)", "COUNT(DATE_TRUNC('week', seen))", "SUM(CLAMP(YEAR(day), 0, 9))",
-    "SUM(CLAMP(DATE_DIFF('day', day, CAST(seen AS DATE)), 0, 9))", "COUNT(SUBSTRING(note, score, score))", "COUNT(LEFT(note, score))",
-    "COUNT(RIGHT(note, -score))", "SUM(CLAMP(ROUND(ratio, 9), 0, 9))", "VARIANCE(age)", "STDDEV(charge)", "AVG(age * age)",
-    "COUNT(note LIKE city)", "COUNT(REPLACE(note, '', 'x'))", "MEDIAN(charge)", "COUNT(DISTINCT ratio)", "SUM(CLAMP(ratio * ratio, 0, 9))",
-]  # fmt: skip
+    "SUM(CLAMP(score * score * score, 0, 9))",
+    "SUM(CLAMP(score / delta, 0, 9))",
+    "SUM(CLAMP(score % delta, 0, 9))",
+    "SUM(CLAMP(-score, 0, 9))",
+    "SUM(CLAMP(ABS(score), 0, 9))",
+    "SUM(CLAMP(EXP(score), 0, 9))",
+    "SUM(CLAMP(SQRT(ratio), 0, 9))",
+    "SUM(CLAMP(LN(ratio), 0, 9))",
+    "SUM(FLOOR(EXP(score)) % 5)",
+    "SUM(CLAMP(CAST(note AS INTEGER), 0, 9))",
+    "SUM(CLAMP(CAST(ratio AS INTEGER), 0, 9))",
+    "COUNT(CAST(note AS DATE))",
+    "COUNT(CAST(score AS BOOLEAN))",
+    "SUM(age * age)",
+    "COUNT(day + 32767)",
+    "COUNT(day - 32767)",
+    "MAX(day)",
+    "COUNT(DATE_TRUNC('week', seen))",
+    "SUM(CLAMP(YEAR(day), 0, 9))",
+    "SUM(CLAMP(DATE_DIFF('day', day, CAST(seen AS DATE)), 0, 9))",
+    "COUNT(SUBSTRING(note, score, score))",
+    "COUNT(LEFT(note, score))",
+    "COUNT(RIGHT(note, -score))",
+    "SUM(CLAMP(ROUND(ratio, 9), 0, 9))",
+    "VARIANCE(age)",
+    "STDDEV(charge)",
+    "AVG(age * age)",
+    "COUNT(note LIKE city)",
+    "COUNT(REPLACE(note, '', 'x'))",
+    "MEDIAN(charge)",
+    "COUNT(DISTINCT ratio)",
+    "SUM(CLAMP(ratio * ratio, 0, 9))",
+]
 
 
-@pytest.mark.parametrize("rows", [BREAKING, [], [{}], [{"pid": 1}] * 5], ids=["extremes", "empty", "one null row", "all null"])
+@pytest.mark.parametrize(
+    "rows", [BREAKING, [], [{}], [{"pid": 1}] * 5], ids=["extremes", "empty", "one null row", "all null"]
+)
 def test_no_value_of_a_row_can_make_a_question_fail(rows: list[dict[str, Any]]) -> None:
     """Huge integers, overflow, division by zero, bad casts, weird dates, nulls everywhere, no rows at all."""
     with clinic.engine(visits=clinic.rows_of(rows), answers=clinic.rows_of(rows)) as engine:
         for table in ("visits", "answers"):
             execute(plan_of(f"SELECT {', '.join(RISKY)} FROM {table}"), engine)
-        for key in ("day", "seen", "ratio", "score", "DATE_TRUNC('quarter', day + 32767)", "charge", "note", "day - delta",
-                    "CAST(score AS TEXT)", "score + ratio", "YEAR(seen)"):  # fmt: skip
+        for key in (
+            "day",
+            "seen",
+            "ratio",
+            "score",
+            "DATE_TRUNC('quarter', day + 32767)",
+            "charge",
+            "note",
+            "day - delta",
+            "CAST(score AS TEXT)",
+            "score + ratio",
+            "YEAR(seen)",
+        ):
             execute(plan_of(f"SELECT COUNT(*), COUNT(DISTINCT ratio), MEDIAN(age) FROM visits GROUP BY {key}"), engine)
 
 
@@ -242,17 +322,30 @@ def test_dates_beyond_the_calendar_are_missing() -> None:
     table = TableSchema("visits", "-", (Column("pid", ColumnType.INTEGER), Column("d", ColumnType.DATE)), clinic.UNIT)
     with DuckDBEngine(threads=1) as engine:
         engine.attach("visits", pa.table({"pid": [1, 2, 3, 4], "d": days}), table)
-        found = execute(plan_of("SELECT COUNT(d) AS n, COUNT(*) AS m FROM visits", SURE, (table,)), engine, intervals=False)
+        found = execute(
+            plan_of("SELECT COUNT(d) AS n, COUNT(*) AS m FROM visits", SURE, (table,)), engine, intervals=False
+        )
         assert found.to_pylist() == [{"n": 1, "m": 4}]
-        execute(plan_of("SELECT d, COUNT(*), MAX(CLAMP(d, DATE '2000-01-01', DATE '2001-01-01')) FROM visits GROUP BY d",
-                        SURE, (table,)), engine)  # fmt: skip
+        execute(
+            plan_of(
+                "SELECT d, COUNT(*), MAX(CLAMP(d, DATE '2000-01-01', DATE '2001-01-01')) FROM visits GROUP BY d",
+                SURE,
+                (table,),
+            ),
+            engine,
+        )
 
 
 def test_months_are_listed_up_to_the_end_of_the_calendar() -> None:
     late = Column("d", ColumnType.DATE, bounds=Bounds(date(9999, 1, 1), date(9999, 12, 31)))
     table = TableSchema("visits", "-", (late,))
     for unit, count in (("year", 1), ("quarter", 4), ("month", 12), ("week", 53)):
-        keys = plan_of(f"SELECT COUNT(*) FROM visits GROUP BY DATE_TRUNC('{unit}', d)", ONE, (table,)).nodes[0].steps[0].keys
+        keys = (
+            plan_of(f"SELECT COUNT(*) FROM visits GROUP BY DATE_TRUNC('{unit}', d)", ONE, (table,))
+            .nodes[0]
+            .steps[0]
+            .keys
+        )
         assert keys.cells == count
 
 
@@ -287,7 +380,7 @@ def tampered(plan: QueryPlan, **changes: Any) -> QueryPlan:
 
 
 def test_a_plan_that_is_not_what_it_says_does_not_run() -> None:
-    """Double entry, and its broken twins: half the noise, a smaller sensitivity, loose limits, no threshold, no price."""
+    """Double entry and its broken twins: half the noise, a smaller sensitivity, loose limits, no threshold, no price."""
     plan = plan_of("SELECT city, SUM(age) FROM visits GROUP BY city")
     step = plan.nodes[0].steps[0]
     check(plan)
@@ -311,9 +404,12 @@ def test_a_plan_that_is_not_what_it_says_does_not_run() -> None:
 
 
 def test_two_noisy_tables_in_one_statement_share_the_budget() -> None:
-    plan = plan_of("WITH a AS (SELECT COUNT(*) AS n FROM visits), b AS (SELECT SUM(age) AS s FROM visits), "
-                   "c AS (SELECT COUNT(*) AS n FROM visits) "
-                   "SELECT a.n AS n, b.s AS s, c.n AS m FROM a JOIN b ON 1 = 1 JOIN c ON 1 = 1", ONE)  # fmt: skip
+    plan = plan_of(
+        "WITH a AS (SELECT COUNT(*) AS n FROM visits), b AS (SELECT SUM(age) AS s FROM visits), "
+        "c AS (SELECT COUNT(*) AS n FROM visits) "
+        "SELECT a.n AS n, b.s AS s, c.n AS m FROM a JOIN b ON 1 = 1 JOIN c ON 1 = 1",
+        ONE,
+    )
     assert len(plan.nodes) == 2, "the same noisy table asked twice is measured once"
     assert plan.cost.epsilon == 1
     with clinic.engine() as engine:
@@ -323,29 +419,47 @@ def test_two_noisy_tables_in_one_statement_share_the_budget() -> None:
 
 def test_rows_of_a_rolled_up_key_are_told_from_rows_of_a_null_key() -> None:
     rows = [{"pid": i, "city": None if i % 2 else "Ada"} for i in range(200)]
-    shown = asked("SELECT city, GROUPING(city) AS total, COUNT(*) AS n FROM visits GROUP BY ROLLUP(city)", SURE, visits=rows)
-    assert sorted((str(r["city"]), r["total"], r["n"]) for r in shown) == [("Ada", 0, 100), ("None", 0, 100), ("None", 1, 200)]
+    shown = asked(
+        "SELECT city, GROUPING(city) AS total, COUNT(*) AS n FROM visits GROUP BY ROLLUP(city)", SURE, visits=rows
+    )
+    assert sorted((str(r["city"]), r["total"], r["n"]) for r in shown) == [
+        ("Ada", 0, 100),
+        ("None", 0, 100),
+        ("None", 1, 200),
+    ]
 
 
 def test_distinct_values_and_medians_of_a_null_key_are_found() -> None:
     rows = [{"pid": i, "city": None if i % 2 else "Ada", "age": i % 5} for i in range(200)]
-    shown = asked("SELECT city, COUNT(DISTINCT age) AS d, MEDIAN(age) AS m FROM visits GROUP BY city", SURE, visits=rows)
+    shown = asked(
+        "SELECT city, COUNT(DISTINCT age) AS d, MEDIAN(age) AS m FROM visits GROUP BY city", SURE, visits=rows
+    )
     assert {(r["city"], r["d"]) for r in shown} == {(None, 5), ("Ada", 5)}
 
 
 def test_the_policy_has_the_last_word() -> None:
-    loose = "SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS (max_groups_contributed = 50, max_rows_contributed = 70) COUNT(*) FROM visits GROUP BY city"
+    options = "OPTIONS (max_groups_contributed = 50, max_rows_contributed = 70)"
+    loose = f"SELECT WITH DIFFERENTIAL_PRIVACY {options} COUNT(*) FROM visits GROUP BY city"
     assert plan_of(loose).nodes[0].steps[0].limits.groups == 2
     assert plan_of(loose).nodes[0].steps[0].limits.rows == 3
     with pytest.raises(QueryRefused, match="policy's to choose"):
         plan_of("SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS (privacy_unit_column = city) COUNT(*) FROM visits")
-    assert plan_of("SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS (privacy_unit_column = pid) COUNT(*) FROM visits").unit.column == "pid"
+    assert (
+        plan_of("SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS (privacy_unit_column = pid) COUNT(*) FROM visits").unit.column
+        == "pid"
+    )
 
 
 def test_ids_of_different_types_are_never_the_same_person() -> None:
-    text = TableSchema("notes", "-", (Column("who"), Column("age", ColumnType.INTEGER, bounds=Bounds(0, 9))), PrivacyUnit("who", 1, 1))
+    text = TableSchema(
+        "notes", "-", (Column("who"), Column("age", ColumnType.INTEGER, bounds=Bounds(0, 9))), PrivacyUnit("who", 1, 1)
+    )
     with pytest.raises(QueryRefused, match="different units"):
-        plan_of("SELECT COUNT(*) FROM (SELECT age FROM visits UNION ALL SELECT age FROM notes) u", ONE, (*clinic.TABLES, text))
+        plan_of(
+            "SELECT COUNT(*) FROM (SELECT age FROM visits UNION ALL SELECT age FROM notes) u",
+            ONE,
+            (*clinic.TABLES, text),
+        )
     with pytest.raises(QueryRefused):
         plan_of("SELECT COUNT(*) FROM visits JOIN notes ON visits.pid = notes.who", ONE, (*clinic.TABLES, text))
     with pytest.raises(QueryRefused, match="different units"):

@@ -12,13 +12,13 @@ from datetime import date, datetime
 from fractions import Fraction
 from typing import Any
 
-import clinic
 import duckdb
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import clinic
 from deniable.errors import QueryRefused
 from deniable.policy.budget import ApproxDP
 from deniable.policy.schema import TableSchema
@@ -33,27 +33,71 @@ SALT = 20_260_511
 Vector = dict[tuple[Any, ...], int]
 
 AGGREGATES = [
-    "COUNT(*)", "COUNT(age)", "COUNT(DISTINCT age)", "COUNT(DISTINCT city)", "SUM(age)", "SUM(delta)", "AVG(age)",
-    "AVG(charge)", "VARIANCE(age)", "STDDEV(delta)", "MEDIAN(age)", "QUANTILE(charge, 0.9)", "MIN(delta)",
-    "MAX(day)", "SUM(age * delta)", "SUM(LEAST(age, delta))", "SUM(GREATEST(delta, -3))",
-    "SUM(age, contribution_bounds_per_group => (0, 7))", "SUM(delta, contribution_bounds_per_group => (-4, 2))",
-    "AVG(age, contribution_bounds_per_group => (10, 20))", "COUNT(*) FILTER (WHERE insured)", "COUNT_IF(age > 50)",
-    "SUM(CASE WHEN insured THEN age ELSE delta END)", "SUM(COALESCE(age, 50))", "SUM(CLAMP(score, -5, 9))",
-    "SUM(CLAMP(ratio, -1, 1))", "SUM(FLOOR(EXP(score)) % 5)", "SUM(age / NULLIF(delta, 0) * 0)",
-    "SUM(CLAMP(score * score / delta, 0, 8))", "SUM(ROUND(charge))", "SUM(ABS(delta))", "SUM(insured)",
-    "SUM(MONTH(day))", "SUM(DATE_DIFF('day', DATE '2020-01-01', day))", "SUM(age % 7)", "AVG(-delta)",
-    "SUM(CAST(charge AS INTEGER))", "SUM(SQRT(age))", "SUM(age - age)",
-]  # fmt: skip
-KEYS = ["", "sex", "city", "insured", "city, sex", "age % 3", "DATE_TRUNC('quarter', day)", "CASE WHEN age > 50 THEN 1 "
-        "ELSE 0 END", "charge", "ROLLUP(sex, city)", "CUBE(sex, insured)", "COALESCE(city, 'none')", "true", "ratio",
-        "seen", "delta + 1"]  # fmt: skip
+    "COUNT(*)",
+    "COUNT(age)",
+    "COUNT(DISTINCT age)",
+    "COUNT(DISTINCT city)",
+    "SUM(age)",
+    "SUM(delta)",
+    "AVG(age)",
+    "AVG(charge)",
+    "VARIANCE(age)",
+    "STDDEV(delta)",
+    "MEDIAN(age)",
+    "QUANTILE(charge, 0.9)",
+    "MIN(delta)",
+    "MAX(day)",
+    "SUM(age * delta)",
+    "SUM(LEAST(age, delta))",
+    "SUM(GREATEST(delta, -3))",
+    "SUM(age, contribution_bounds_per_group => (0, 7))",
+    "SUM(delta, contribution_bounds_per_group => (-4, 2))",
+    "AVG(age, contribution_bounds_per_group => (10, 20))",
+    "COUNT(*) FILTER (WHERE insured)",
+    "COUNT_IF(age > 50)",
+    "SUM(CASE WHEN insured THEN age ELSE delta END)",
+    "SUM(COALESCE(age, 50))",
+    "SUM(CLAMP(score, -5, 9))",
+    "SUM(CLAMP(ratio, -1, 1))",
+    "SUM(FLOOR(EXP(score)) % 5)",
+    "SUM(age / NULLIF(delta, 0) * 0)",
+    "SUM(CLAMP(score * score / delta, 0, 8))",
+    "SUM(ROUND(charge))",
+    "SUM(ABS(delta))",
+    "SUM(insured)",
+    "SUM(MONTH(day))",
+    "SUM(DATE_DIFF('day', DATE '2020-01-01', day))",
+    "SUM(age % 7)",
+    "AVG(-delta)",
+    "SUM(CAST(charge AS INTEGER))",
+    "SUM(SQRT(age))",
+    "SUM(age - age)",
+]
+KEYS = [
+    "",
+    "sex",
+    "city",
+    "insured",
+    "city, sex",
+    "age % 3",
+    "DATE_TRUNC('quarter', day)",
+    "CASE WHEN age > 50 THEN 1 ELSE 0 END",
+    "charge",
+    "ROLLUP(sex, city)",
+    "CUBE(sex, insured)",
+    "COALESCE(city, 'none')",
+    "true",
+    "ratio",
+    "seen",
+    "delta + 1",
+]
 WHERES = ["", "WHERE age > 20", "WHERE sex = 'F' OR city LIKE 'A%'", "WHERE delta IS NOT NULL", "WHERE note IS NULL"]
 ID_SOURCES = [
     "visits",
     "visits JOIN regions r ON visits.city = r.city",
     "visits LEFT JOIN (SELECT city AS c, region FROM regions) AS r ON visits.city = r.c",
     "(SELECT * FROM visits UNION ALL SELECT * FROM stays) AS u",
-    "(SELECT pid, age, delta, charge, day, seen, insured, city, sex, score, ratio, note FROM visits WHERE age > 3) AS s",
+    "(SELECT pid, age, delta, charge, day, seen, insured, city, sex, score, ratio, note FROM visits WHERE age > 3) s",
     "(SELECT v.* FROM visits v JOIN stays s ON v.pid = s.pid) AS j",
     "(SELECT pid, sex, city, MAX(insured = TRUE AND age > 1) AS insured, MIN(age) AS age, MAX(delta) AS delta, "
     "AVG(charge) AS charge, MAX(day) AS day, MAX(seen) AS seen, SUM(score) AS score, AVG(ratio) AS ratio, "
@@ -63,8 +107,8 @@ ROW_SOURCES = [
     "answers",
     "answers JOIN regions r ON answers.city = r.city",
     "(SELECT * FROM answers UNION ALL SELECT * FROM answers) AS u",
-    "(SELECT * FROM answers UNION ALL SELECT pid, sex, delta, age, charge, day, seen, insured, city, score, ratio, note "
-    "FROM answers) AS u",
+    "(SELECT * FROM answers UNION ALL SELECT pid, sex, delta, age, charge, day, seen, insured, city, score, ratio, "
+    "note FROM answers) AS u",
 ]
 
 records = st.fixed_dictionaries(
@@ -163,7 +207,9 @@ def _compare(one: list[Any], other: list[Any]) -> None:
             groups: Counter[Any] = Counter()
             for key, change in moved.items():
                 groups[key[:-1]] += change
-            assert len(groups) <= sensitivity.groups * sensitivity.factor * (step.limits.rows if step.limits.by_row else 1)
+            assert len(groups) <= sensitivity.groups * sensitivity.factor * (
+                step.limits.rows if step.limits.by_row else 1
+            )
             assert sum(groups.values()) <= sensitivity.l1
             assert all(change <= sensitivity.factor * sensitivity.per_group for change in groups.values())
             continue
@@ -228,7 +274,9 @@ def test_taking_a_row_away_moves_no_number_further_than_its_sensitivity(question
     plan = compiled(question, clinic.TABLES)
     if plan is None or plan.free:
         return
-    check(plan, {"answers": answers}, *({"answers": answers[:i] + answers[i + 1 :]} for i in range(min(len(answers), 5))))
+    check(
+        plan, {"answers": answers}, *({"answers": answers[:i] + answers[i + 1 :]} for i in range(min(len(answers), 5)))
+    )
 
 
 @SETTINGS
@@ -253,8 +301,13 @@ def test_thousands_of_questions_keep_their_sensitivity(
 
 def test_most_of_the_generated_questions_are_answered() -> None:
     """The check above would be empty if questions were refused."""
-    asked = [f"SELECT {a} FROM {s} {w}{f' GROUP BY {k}' if k else ''}"
-             for a in AGGREGATES for s in ("visits", "answers") for k in KEYS[:4] for w in WHERES[:1]]  # fmt: skip
+    asked = [
+        f"SELECT {a} FROM {s} {w}{f' GROUP BY {k}' if k else ''}"
+        for a in AGGREGATES
+        for s in ("visits", "answers")
+        for k in KEYS[:4]
+        for w in WHERES[:1]
+    ]
     answered = sum(compiled(question, clinic.TABLES) is not None for question in asked)
     assert answered > 0.9 * len(asked)
 

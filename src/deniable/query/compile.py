@@ -29,7 +29,7 @@ from deniable.query.shares import Weights, shares, weights_of
 from deniable.query.sql.bind import statement
 from deniable.query.sql.clauses import Clauses
 from deniable.query.sql.exact import Limits
-from deniable.query.stability import multiplicity, one_unit, unit_of
+from deniable.query.stability import multiplicity, one_row, one_unit, unit_of
 
 LARGEST_DELTA = Fraction(1, 100)
 
@@ -182,6 +182,8 @@ def _draft(
         if limits.rows != 1 and isinstance(keys, PrivateKeys):
             raise _copied(keys)
     else:
+        if one_row(node.input):
+            unit = replace(unit, max_groups=1, max_rows_per_group=1)
         limits, groups = _limits(places, keys, unit, found)
     return Draft(node, places, keys, limits, found, groups, factor, _reusable(keys, found, limits), recipes)
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from datetime import date
 from fractions import Fraction
 from typing import Any
 
 from deniable.dp.mechanisms import GaussianMechanism, LaplaceMechanism
 from deniable.policy.budget import ZCDP, Amount, Budget
 from deniable.policy.budget import exact as exact_amount
+from deniable.query.expression import from_number, to_number
 from deniable.query.keys import FromTable, Listed, PrivateKeys
 from deniable.query.measure import Distinct, Measurement, Ordered, Rows, Total, Units
 from deniable.query.plan import NodePlan, Placed, QueryPlan, Step
@@ -113,8 +115,9 @@ def measures(measurement: Measurement) -> str:
 
 
 def _bounds(measurement: Total | Ordered) -> str:
-    low, high = measurement.lower * measurement.step, measurement.upper * measurement.step
-    return f"{float(low):g} and {float(high):g}"
+    kind = measurement.argument.facts.kind
+    ends = (from_number(kind, end * measurement.step) for end in (measurement.lower, measurement.upper))
+    return " and ".join(str(end) if isinstance(end, date) else f"{float(to_number(end)):g}" for end in ends)
 
 
 def mechanism_name(placed: Placed) -> str:

@@ -228,8 +228,9 @@ def _unbounded(aggregate: NoisyAggregate, text: str) -> QueryRefused:
     argument = aggregate.argument
     assert argument is not None
     what = f"column '{argument.name.split('.', 1)[-1]}'" if isinstance(argument, ColumnRef) else "the expression"
-    shown = ", ".join(sorted(name.split(".", 1)[-1] for name in columns_of(argument))) or "x"
-    call = aggregate.text.split("(", 1)[0]
+    call, inner = aggregate.text.rstrip(")").split("(", 1)
+    plain = aggregate.quantile is None and not isinstance(argument, ColumnRef) and inner.count("(") == inner.count(")")
+    shown = inner if plain else ", ".join(sorted(name.split(".", 1)[-1] for name in columns_of(argument))) or "x"
     return QueryRefused(
         f"{aggregate.text}: {what} has no declared bounds",
         place=place_at(text, aggregate.place),

@@ -236,12 +236,12 @@ def tag(relation: Relation) -> Tag:
             return Tag.PUBLIC if table.public else Tag.PRIVATE
         case Measured():
             return Tag.DP
-        case PublicSelect(source):
-            return Tag.DP if tag(source) is Tag.DP else Tag.PUBLIC
         case Nothing():
             return Tag.PUBLIC
+        case _ if private(relation):
+            return Tag.UNIT
         case _:
-            return Tag.UNIT if private(relation) else Tag.PUBLIC
+            return Tag.DP if any(tag(below) is Tag.DP for below in inputs(relation)) else Tag.PUBLIC
 
 
 def inputs(relation: Relation) -> tuple[Relation, ...]:

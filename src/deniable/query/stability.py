@@ -83,6 +83,18 @@ def copies(relation: Relation) -> Counter[str]:
             return Counter()
 
 
+def one_row(relation: Relation) -> bool:
+    """Whether each id has at most one row: its rows were summarized by the id alone, and nothing copied them since."""
+    match relation:
+        case PerUnit(source, keys):
+            known = unit_fields(source)
+            return all(isinstance(key, ColumnRef) and key.name in known for _, key in keys)
+        case Transform(source):
+            return one_row(source)
+        case _:
+            return False
+
+
 def multiplicity(relation: Relation) -> int:
     """The largest number of rows that one row unit can touch; 1 for id units, which are bounded at the end."""
     if not unit_of(relation).is_row:

@@ -177,7 +177,7 @@ def select(node: exp.Select, context: Context) -> Relation:
     source = _from(node, context)
     where = node.args.get("where")
     if where is not None:
-        if has_aggregate(where):
+        if has_aggregate(where) and where.find(exp.Select) is None:
             raise context.scope(source.fields).refusal(where, "WHERE cannot use aggregates", remedy="Use HAVING")
         source = _filtered(source, bind(where.this, context.scope(source.fields)), where, context)
     aggregates = node.args.get("group") is not None or any(has_aggregate(item) for item in node.expressions)

@@ -86,8 +86,11 @@ def cut(text: str) -> Clauses:
         raise QueryRefused("the statement is empty", expected="A SELECT statement")
     explain = tokens[0].text.upper() == "EXPLAIN"
     if explain:
+        # The tokenizer takes what follows EXPLAIN for one text, so the rest is read again.
         text = _blank(text, tokens[0].start, tokens[0].end)
-        tokens = tokens[1:]
+        tokens = tokens_of(text)
+        if not tokens:
+            raise QueryRefused("there is nothing to explain", expected="A SELECT statement after EXPLAIN")
     text, tokens, within = _within(text, tokens)
     text, options = _options(text, tokens)
     text, per_group = _per_group(text, tokens)

@@ -42,7 +42,15 @@ CASTS = {
     Kind.DATE: ("DATE",),
     Kind.DATETIME: ("TIMESTAMP", "DATETIME", "TIMESTAMPNTZ"),
 }
+SIGNS: dict[type[exp.Expression], str] = {
+    exp.Add: "'+'", exp.Sub: "'-'", exp.Mul: "'*'", exp.Div: "'/'", exp.Mod: "'%'", exp.EQ: "'='", exp.NEQ: "'<>'",
+    exp.LT: "'<'", exp.LTE: "'<='", exp.GT: "'>'", exp.GTE: "'>='", exp.DPipe: "'||'", exp.Neg: "'-'",
+    exp.Rand: "RANDOM", exp.GroupConcat: "STRING_AGG",
+}  # fmt: skip
+CHANGING = ("NOW", "RANDOM", "RAND", "UUID", "GEN_RANDOM_UUID", "TODAY", "NEXTVAL", "TRANSACTION_TIMESTAMP")
+"""Functions that give another value each time, by the names that the parser has no class for."""
 COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge", "in")
+LITERALLY = "Write the value itself"
 DEEPEST = 200
 
 
@@ -109,8 +117,11 @@ def bind(node: exp.Expression, scope: Scope, depth: int = 0) -> Expression:
 
 def spelled(node: exp.Expression) -> str:
     """The construct's name as the analyst knows it."""
-    named = isinstance(node, exp.Func) and not isinstance(node, exp.Anonymous)
-    return str(node.sql_name() if named else node.key.upper())
+    if isinstance(node, exp.Anonymous):
+        return str(node.name).upper()
+    if type(node) in SIGNS:
+        return SIGNS[type(node)]
+    return str(node.sql_name() if isinstance(node, exp.Func) else node.key.upper())
 
 
 def _bind(node: exp.Expression, scope: Scope, inner: Callable[[exp.Expression], Expression]) -> Expression:
@@ -164,6 +175,10 @@ def _bind(node: exp.Expression, scope: Scope, inner: Callable[[exp.Expression], 
 
 def unknown(node: exp.Expression, scope: Scope) -> QueryRefused:
     """The refusal of a construct that is not on the list, with the reason where there is a particular one."""
+    if isinstance(node, exp.IgnoreNulls | exp.RespectNulls):
+        return unknown(node.this, scope)
+    if spelled(node) in CHANGING:
+        return scope.refusal(node, f"{spelled(node)} is not the same each time it is asked", remedy=LITERALLY)
     reasons: tuple[tuple[tuple[type[exp.Expression], ...], str, str], ...] = (
         ((exp.Window,), "a window function over private rows would release rows",
          "Aggregate first, then use the noisy numbers"),
@@ -173,12 +188,12 @@ def unknown(node: exp.Expression, scope: Scope) -> QueryRefused:
         ((exp.AggFunc,), f"{spelled(node)} is not one of the aggregates that can be released with noise",
          "Use COUNT, SUM, AVG, VARIANCE, STDDEV, MIN, MAX, MEDIAN, QUANTILE or HISTOGRAM"),
         ((exp.Rand, exp.CurrentDate, exp.CurrentTimestamp, exp.CurrentTime, exp.Uuid),
-         f"{spelled(node)} is not the same each time it is asked", "Write the value itself"),
+         f"{spelled(node)} is not the same each time it is asked", LITERALLY),
     )  # fmt: skip
     for kinds, happened, remedy in reasons:
         if isinstance(node, kinds):
             return scope.refusal(node, happened, remedy=remedy)
-    name = node.name.upper() if isinstance(node, exp.Anonymous) else spelled(node)
+    name = spelled(node)
     known = [function.upper() for function in FUNCTIONS]
     return scope.refusal(node, f"{name} is not on the list of functions", remedy=nearest(name, known),
                          expected="Functions are listed in the reference of SQL")  # fmt: skip

@@ -33,7 +33,7 @@ def grouped(node: exp.Select, source: Relation, clauses: Clauses) -> Grouped:
     if group is None:
         return Grouped(source, (), ((),))
     if group.args.get("all") or group.args.get("totals"):
-        raise scope.refusal(group, "GROUP BY ALL is not allowed", remedy="Name the columns")
+        raise scope.refusal(node, "GROUP BY ALL is not allowed", remedy="Name the columns")
     keys: list[Expression] = []
 
     def key(part: exp.Expression) -> int:
