@@ -68,8 +68,7 @@ def test_no_response_is_more_than_e_to_the_epsilon_times_as_likely_under_one_ans
     tables = [dict(protocol.likelihoods(answer)) for answer in answers]
     worst = ratios(tables)
     assert within(worst, epsilon)
-    stated = protocol.odds if hasattr(protocol, "odds") else protocol.bit.odds
-    assert worst == stated
+    assert worst == protocol.odds
     if name != "local hashing":  # there a sample of the 2^32 seeds is listed
         assert all(sum(table.values()) == 1 for table in tables)
 

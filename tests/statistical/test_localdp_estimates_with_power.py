@@ -168,6 +168,19 @@ def test_several_attributes_are_each_counted_within_their_errors(sampled):
     assert abs(np.mean(scores)) < 0.2
 
 
+@pytest.mark.parametrize("sampled", [True, False])
+def test_numbers_among_the_attributes_give_their_means(sampled):
+    entropy, rng = SeededEntropy(9), np.random.default_rng(4)
+    ward, hours = rng.integers(0, 3, 4000), rng.integers(4, 11, 4000)
+    plan = Attributes.calibrated([3, Scale.between(0, 12)], 2, 4000, sampled)
+    scores = []
+    for _ in range(60):
+        _, mean = plan.estimate(plan.randomize([ward, hours], entropy), 4000)
+        scores.append((mean.value - hours.mean()) / mean.error)
+    assert 0.7 < np.std(scores) < 1.25
+    assert abs(np.mean(scores)) < 0.6
+
+
 @pytest.mark.parametrize("buckets", [2, 3, 4, 8])
 def test_hash_collisions_are_as_rare_as_the_estimate_assumes(buckets):
     from deniable.localdp.hashing import bucket_of

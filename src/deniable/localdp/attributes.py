@@ -13,9 +13,15 @@ from deniable.dp.samplers import SYSTEM, Entropy, uniform_below
 from deniable.errors import DataError, ParameterError
 from deniable.localdp.choose import choose
 from deniable.localdp.layout import Responses
+from deniable.localdp.numeric.duchi import Duchi
+from deniable.localdp.numeric.hybrid import Hybrid
+from deniable.localdp.numeric.scale import Mean, Scale, mean_of, worst_variance
 from deniable.localdp.odds import checked
 from deniable.localdp.protocol import Answers, Frequencies, FrequencyProtocol
 from deniable.policy.budget import Amount
+
+Asked = FrequencyProtocol | Duchi | Hybrid
+"""What one attribute is asked with: a frequency protocol, or one of the two best for means."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,17 +35,17 @@ class Attributes:
     **Runtime**: one response (sampled) or d responses (split) a respondent.
     """
 
-    protocols: tuple[FrequencyProtocol, ...]
+    protocols: tuple[Asked, ...]
     sampled: bool = True
 
     @classmethod
-    def calibrated(cls, domains: Sequence[int], epsilon: Amount, n: int, sampled: bool = True) -> Attributes:
-        """For each attribute the protocol of least variance at its epsilon."""
+    def calibrated(cls, domains: Sequence[int | Scale], epsilon: Amount, n: int, sampled: bool = True) -> Attributes:
+        """For each attribute, a number of answers or a scale, the protocol of least variance at its epsilon."""
         if not domains:
             raise ParameterError("there are no attributes", expected="At least one domain")
         each = checked(epsilon) / (1 if sampled else len(domains))
         heard = max(1, n // len(domains)) if sampled else n
-        return cls(tuple(choose(domain, each, heard).protocol for domain in domains), sampled)
+        return cls(tuple(_best(domain, each, heard) for domain in domains), sampled)
 
     @property
     def odds(self) -> Fraction:
@@ -65,12 +71,22 @@ class Attributes:
             for index, (protocol, column) in enumerate(zip(self.protocols, columns, strict=True))
         )
 
-    def estimate(self, responses: Sequence[Responses], n: int) -> tuple[Frequencies, ...]:
-        """Unbiased counts, among all n respondents, of every answer to every attribute."""
-        return tuple(
-            scaled_up(protocol.estimate(protocol.tally(heard), len(heard[0])), n)
-            for protocol, heard in zip(self.protocols, responses, strict=True)
-        )
+    def estimate(self, responses: Sequence[Responses], n: int) -> tuple[Frequencies | Mean, ...]:
+        """For each attribute, unbiased counts of its answers among all n respondents, or the mean of its numbers."""
+        return tuple(_told(protocol, heard, n) for protocol, heard in zip(self.protocols, responses, strict=True))
+
+
+def _best(domain: int | Scale, epsilon: Fraction, heard: int) -> Asked:
+    if isinstance(domain, Scale):
+        bit, hybrid = Duchi.calibrated(domain, epsilon), Hybrid.calibrated(domain, epsilon)
+        return bit if worst_variance(bit) <= worst_variance(hybrid) else hybrid
+    return choose(domain, epsilon, heard).protocol
+
+
+def _told(protocol: Asked, heard: Responses, n: int) -> Frequencies | Mean:
+    if isinstance(protocol, Duchi | Hybrid):
+        return mean_of(protocol, heard)
+    return scaled_up(protocol.estimate(protocol.tally(heard), len(heard[0])), n)
 
 
 def scaled_up(heard: Frequencies, n: int) -> Frequencies:

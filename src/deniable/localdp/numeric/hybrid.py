@@ -16,7 +16,7 @@ from deniable.localdp.layout import Layout, Responses, Whole
 from deniable.localdp.numeric.duchi import Duchi
 from deniable.localdp.numeric.scale import Scale, worst_variance
 from deniable.localdp.numeric.window import Window
-from deniable.localdp.odds import checked
+from deniable.localdp.odds import checked, epsilon_of
 from deniable.localdp.protocol import Answers, Outcome
 from deniable.policy.budget import Amount
 
@@ -54,9 +54,14 @@ class Hybrid:
         return self.bit.scale
 
     @property
+    def odds(self) -> Fraction:
+        """The odds of the leakier arm."""
+        return max(self.bit.odds, self.window.odds)
+
+    @property
     def epsilon(self) -> float:
-        """The privacy loss of one response: that of the leakier arm."""
-        return max(self.bit.epsilon, self.window.epsilon)
+        """The privacy loss of one response."""
+        return epsilon_of(self.odds)
 
     @property
     def layout(self) -> Layout:

@@ -7,7 +7,6 @@ depends on the value is a rational number and the privacy proof has no floating 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import ClassVar, Protocol
@@ -18,7 +17,7 @@ from numpy.typing import NDArray
 from deniable.dp.samplers import SYSTEM, Entropy
 from deniable.errors import DataError, ParameterError
 from deniable.localdp.layout import Layout, Responses
-from deniable.localdp.protocol import Answers, Outcome, normal_quantile
+from deniable.localdp.protocol import Answers, normal_quantile
 from deniable.policy.budget import Amount, exact
 
 MOST_STEPS = 1 << 30
@@ -115,13 +114,6 @@ class NumericProtocol(Protocol):
 
     def variance(self, position: int) -> float:
         """Variance of that number, in squared steps, for a respondent at this position."""
-
-
-class Enumerable(Protocol):
-    """A numeric protocol with finitely many responses, whose probabilities can be written out."""
-
-    def likelihoods(self, position: int) -> Iterator[tuple[Outcome, Fraction]]:
-        """Every response that can leave for a position, with its exact probability."""
 
 
 def mean_of(protocol: NumericProtocol, responses: Responses) -> Mean:

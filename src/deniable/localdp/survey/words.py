@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from math import exp
 from typing import Any
 
 from deniable.localdp.coins import CoinDesign
@@ -14,9 +15,7 @@ from deniable.localdp.survey.definition import Question
 
 def odds_of(part: Any) -> float:
     """How much one response can change anybody's odds about the answer."""
-    if hasattr(part, "odds"):
-        return float(part.odds)
-    return float(part.bit.odds) if hasattr(part, "bit") else float(2.718281828459045**part.epsilon)
+    return float(part.odds) if hasattr(part, "odds") else exp(part.epsilon)
 
 
 def epsilon_achieved(part: Any) -> float:
