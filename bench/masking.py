@@ -1,10 +1,8 @@
-"""De-identification beside its peers in the same run: tokens, files, detection, free text.
+"""De-identification beside its peers in the same run: tokens, files, detection. Free text has `bench/free_text.py`.
 
 - tokens: a million different strings to HMAC-SHA-256 tokens, beside `hmac.new` and beside precomputed pads.
 - files: masking a 10-column Parquet file of five million rows, beside copying it through the engine; peak memory.
 - detection: the tables of public officials (../shared/data/officials), each column with its true kind.
-- text: planted identifiers in sentences, beside Presidio without a language model (its pattern recognizers over a
-  blank tokenizer), at the recall of each. Presidio is installed from the package registry into .venvs/presidio.
 
 Every figure is the best of several runs; CPU seconds stand beside wall seconds. BENCH_ROWS shrinks the file.
 """
@@ -15,13 +13,11 @@ import hashlib
 import hmac
 import json
 import os
-import random
 import resource
 import subprocess
 import sys
 import tempfile
 import time
-from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 
@@ -31,14 +27,13 @@ import pyarrow.parquet as pq
 
 from deniable.curator import masking as journey
 from deniable.engines.duckdb import DuckDBEngine
-from deniable.masking import detect, formats, keyring, keys, sha256, text, tokens
+from deniable.masking import detect, formats, keyring, keys, sha256, tokens
 
 ROWS = int(os.environ.get("BENCH_ROWS", 5_000_000))
 STRINGS = 1_000_000
 REPEATS = 3
 ROOT = Path(__file__).resolve().parents[1]
 OFFICIALS = ROOT.parent / "shared" / "data" / "officials"
-PRESIDIO = ROOT / ".venvs" / "presidio"
 
 POLICY = """
 version: 1
@@ -84,7 +79,8 @@ def compare_tokens() -> None:
     pads = best(lambda: _with_pads(secret, values), 1)
     shown = f"tokens  {STRINGS:,} strings: {ours[1]:.2f} s CPU (bar 0.60)"
     print(
-        f"{shown} | hmac.new {naive[1]:.2f} s: x{naive[1] / ours[1]:.1f} | pads {pads[1]:.2f} s: x{pads[1] / ours[1]:.1f}"
+        f"{shown} | hmac.new {naive[1]:.2f} s: x{naive[1] / ours[1]:.1f} | pads {pads[1]:.2f} s: x"
+        f"{pads[1] / ours[1]:.1f}"
     )
     phones = pa.array([f"202-{i // 10000:03d}-{i % 10000:04d}" for i in range(STRINGS)])
     same_form = best(lambda: formats.format_preserving(key, "bench").apply(phones), 2)
@@ -164,7 +160,8 @@ def compare_files() -> None:
         copy, mask = min(taken["copy"]), min(taken["mask"])
         print(
             f"files   {ROWS:,} rows masked in {mask[0]:.1f} s wall, {mask[1]:.1f} s CPU | copied in {copy[0]:.1f} s, "
-            f"{copy[1]:.1f} s CPU | speed x{copy[0] / mask[0]:.2f} wall, x{copy[1] / mask[1]:.2f} CPU of copying (bar 0.50) "
+            f"{copy[1]:.1f} s CPU | speed x{copy[0] / mask[0]:.2f} wall, x{copy[1] / mask[1]:.2f} CPU of copyi"
+            f"ng (bar 0.50) "
             f"| peak {max(run[2] for run in taken['mask']):.0f} MB (bar 1000)"
         )
 
@@ -185,13 +182,18 @@ def officials() -> dict[str, tuple[pa.Table, dict[str, str]]]:
         for person in people
     ]
     places = [{"bioguide": one["id"]["bioguide"]} | office for one in offices for office in one["offices"]]
-    ids = "bioguide thomas lis govtrack opensecrets votesmart fec cspan house_history maplight icpsr wikidata google_entity_id pictorial id"
+    ids = (
+        "bioguide thomas lis govtrack opensecrets votesmart fec cspan house_history maplight icpsr wikida"
+        "ta google_entity_id pictorial id"
+    )
     truth = dict.fromkeys(ids.split(), "id") | {
         "wikipedia": "name", "ballotpedia": "name", "name_first": "name", "name_last": "name", "name_middle": "name",
-        "name_nickname": "name", "name_official_full": "name", "firstname": "name", "middlename": "name", "lastname": "name",
+        "name_nickname": "name", "name_official_full": "name", "firstname": "name", "middlename": "name",
+        "lastname": "name",
         "birthday": "birth date", "phone": "telephone", "fax": "telephone", "address": "address", "office": "address",
         "suite": "address", "city": "address", "zip": "address", "latitude": "address", "longitude": "address",
-        "building": "address", "district": "address", "url": "url", "rss_url": "url", "contact_form": "url", "start": "date",
+        "building": "address", "district": "address", "url": "url", "rss_url": "url", "contact_form": "url",
+        "start": "date",
         "end": "date", "termstart": "date", "age": "age", "gender": "demographic",
     }  # fmt: skip
     return {
@@ -236,158 +238,14 @@ def compare_detection() -> None:
             if column in found and found[column] != expected:
                 false.append(f"{name}.{column}")
     print(
-        f"detect  officials: {right} of {wanted} columns found, {len(false)} false alarms (bar 1) {false} | missed {missed}"
+        f"detect  officials: {right} of {wanted} columns found, {len(false)} false alarms (bar 1) {false} "
+        f"| missed {missed}"
     )
-
-
-SENTENCES = (
-    "Patient called from {} and asked for a refill.", "Please forward the file to {}, thanks.", "Seen again, {} on record.",
-    "The number given was {} according to the front desk, who wrote it down twice.", "{} was entered by mistake.",
-    "Contact: {}", "We could not confirm {} during the visit; follow up next week with the family.",
-)  # fmt: skip
-
-
-def _luhn(body: str) -> str:
-    digits = np.array([[int(sign) for sign in body]])
-    return body + str(int(formats.luhn_digit(digits)[0]))
-
-
-def _iban(rng: random.Random) -> str:
-    body = "".join(rng.choices("0123456789", k=18))
-    check = 98 - int(body + "131400") % 97  # DE is 13 14
-    plain = f"DE{check:02d}{body}"
-    return plain if rng.random() < 0.5 else " ".join(plain[i : i + 4] for i in range(0, len(plain), 4))
-
-
-def _digits(rng: random.Random, count: int) -> str:
-    return "".join(rng.choices("0123456789", k=count))
-
-
-def _phone(rng: random.Random) -> str:
-    area, mid, end = rng.choice(["202", "425", "617", "312"]), str(rng.randint(200, 999)), _digits(rng, 4)
-    style = rng.choice(["{}-{}-{}", "({}) {}-{}", "{} {} {}", "+1 {} {} {}", "+1-{}-{}-{}", "{}.{}.{}", "({}) {} {}"])
-    return style.format(area, mid, end)
-
-
-MAKERS: dict[str, Callable[[random.Random], str]] = {
-    "EMAIL_ADDRESS": lambda r: r.choice(["ann", "bob.lee", "c_d+news", "x.y"]) + str(r.randint(1, 99)) + r.choice(["@example.com", "@mail.example.org", "@example.co.uk"]),
-    "PHONE_NUMBER": _phone,
-    "CREDIT_CARD": lambda r: (lambda n: r.choice([n, f"{n[:4]} {n[4:8]} {n[8:12]} {n[12:]}", f"{n[:4]}-{n[4:8]}-{n[8:12]}-{n[12:]}"]))(_luhn(r.choice(["4", "51", "52"]).ljust(2, "1") + _digits(r, 13))),
-    "IBAN_CODE": _iban,
-    "IP_ADDRESS": lambda r: ".".join(str(r.randint(1, 254)) for _ in range(4)) if r.random() < 0.7 else ":".join(f"{r.randint(1, 65535):x}" for _ in range(8)),
-    "US_SSN": lambda r: f"{r.randint(100, 650)}-{r.randint(10, 99)}-{r.randint(1000, 9999)}",
-    "US_ITIN": lambda r: f"9{r.randint(10, 99)}-{r.choice([70, 75, 81, 85, 90])}-{r.randint(1000, 9999)}",
-    "URL": lambda r: r.choice(["https://www.example.com/a", "http://example.org", "www.example.net/page?id=3", "example.com/login"]),
-    "DATE_TIME": lambda r: r.choice([f"{r.randint(1, 12)}/{r.randint(1, 28)}/{r.randint(1950, 2025)}", f"{r.randint(1950, 2025)}-{r.randint(1, 12):02d}-{r.randint(1, 28):02d}", f"{r.randint(10, 28)}-{r.choice(['JAN', 'MAR', 'OCT'])}-{r.randint(1950, 2025)}"]),
-    "CRYPTO": lambda r: r.choice(["1A1zP1eP5QGefi2DMPTfTL5SLmv7DivfNa", "3J98t1WpEZ73CNmQviecrnyiWrnqRhWNLy", "1BvBMSEYstWetqTFn5Au4m4GFg7xJaNVN2"]),
-    "MAC_ADDRESS": lambda r: ":".join(f"{r.randint(0, 255):02x}" for _ in range(6)),
-    "US_BANK_NUMBER": lambda r: _digits(r, 12),
-    "US_PASSPORT": lambda r: str(r.randint(1, 9)) + _digits(r, 8),
-    "UK_NHS": lambda r: r.choice(["943 476 5919", "9434765919", "401 023 2137"]),
-}  # fmt: skip
-
-
-def planted(count: int) -> list[dict[str, object]]:
-    """Sentences with one identifier each, and where it stands."""
-    rng = random.Random(7)
-    made = []
-    for i in range(count):
-        kind = list(MAKERS)[i % len(MAKERS)]
-        sentence, value = rng.choice(SENTENCES), MAKERS[kind](rng)
-        start = sentence.index("{}")
-        made.append({"text": sentence.format(value), "kind": kind, "start": start, "end": start + len(value)})
-    return made
-
-
-PEER = """
-import json, sys, time
-import spacy
-from presidio_analyzer import AnalyzerEngine, RecognizerRegistry
-from presidio_analyzer.nlp_engine import SpacyNlpEngine
-
-class Blank(SpacyNlpEngine):
-    def __init__(self):
-        super().__init__(models=[{"lang_code": "en", "model_name": "blank"}])
-        self.nlp = {"en": spacy.blank("en")}
-
-    def load(self):
-        pass
-
-registry = RecognizerRegistry()
-registry.load_predefined_recognizers(languages=["en"])
-for name in ("SpacyRecognizer", "TransformersRecognizer", "StanzaRecognizer"):
-    registry.remove_recognizer(name)
-analyzer = AnalyzerEngine(registry=registry, nlp_engine=Blank(), supported_languages=["en"])
-texts = json.load(open(sys.argv[1]))
-analyzer.analyze(texts[0]["text"], language="en")
-times, found = [], []
-for _ in range(2):
-    start = time.process_time()
-    found = [[(r.start, r.end) for r in analyzer.analyze(t["text"], language="en")] for t in texts]
-    times.append(time.process_time() - start)
-json.dump({"seconds": min(times), "found": found}, open(sys.argv[2], "w"))
-"""
-
-
-def install_presidio() -> bool:
-    """Presidio in an environment of its own; False, with a message, when it cannot be had."""
-    python = PRESIDIO / "bin" / "python"
-    if python.exists() and subprocess.run([python, "-c", "import presidio_analyzer"], check=False).returncode == 0:
-        return True
-    try:
-        subprocess.run([sys.executable, "-m", "venv", PRESIDIO], check=True)
-        subprocess.run(
-            [python, "-m", "pip", "install", "--quiet", "presidio-analyzer"], check=True, capture_output=True
-        )
-    except (OSError, subprocess.CalledProcessError):
-        print("text    Presidio could not be installed; no comparison")
-        return False
-    return True
-
-
-def recall(texts: list[dict[str, object]], found: list[list[tuple[int, int]]]) -> dict[str, float]:
-    """For each kind, the share of planted identifiers of which at least nine tenths of the characters were found."""
-    hits: dict[str, list[bool]] = defaultdict(list)
-    for one, spans in zip(texts, found, strict=True):
-        wanted = set(range(int(one["start"]), int(one["end"])))  # type: ignore[call-overload]
-        covered = wanted & {i for start, end in spans for i in range(start, end)}
-        hits[str(one["kind"])].append(len(covered) >= 0.9 * len(wanted))
-    return {kind: sum(values) / len(values) for kind, values in hits.items()}
-
-
-def compare_text() -> None:
-    """Texts a second and recall by kind."""
-    many = planted(14_000)
-    plain = [str(one["text"]) for one in many]
-    ours = best(lambda: text.scrubbed(plain))
-    found = [[(span.start, span.end) for span in spans] for spans in text.found_in(plain)]
-    mine = recall(many, found)
-    print(f"text    {len(plain) / ours[1]:,.0f} texts a CPU second, recall {sum(mine.values()) / len(mine):.3f}")
-    if not install_presidio():
-        return
-    few = many[:1_400]
-    with tempfile.TemporaryDirectory() as name:
-        given, answer = Path(name) / "texts.json", Path(name) / "found.json"
-        given.write_text(json.dumps(few))
-        ran = subprocess.run(
-            [PRESIDIO / "bin" / "python", "-W", "ignore", "-c", PEER, given, answer], check=False, capture_output=True
-        )
-        if ran.returncode:
-            print(f"text    Presidio did not run: {ran.stderr.decode().splitlines()[-1:]}")
-            return
-        theirs = json.loads(answer.read_text())
-    peer = recall(few, theirs["found"])
-    speed = (len(plain) / ours[1]) / (len(few) / theirs["seconds"])
-    print(
-        f"text    Presidio {len(few) / theirs['seconds']:,.0f} texts a CPU second, recall {sum(peer.values()) / len(peer):.3f} | ours x{speed:.0f} (bar 50)"
-    )
-    for kind in peer:
-        print(f"text      {kind:16} recall ours {mine[kind]:.3f} Presidio {peer[kind]:.3f}")
 
 
 if __name__ == "__main__":
     if len(sys.argv) == 3:
         child(sys.argv[1], Path(sys.argv[2]))
     else:
-        for compare in (compare_tokens, compare_detection, compare_text, compare_files):
+        for compare in (compare_tokens, compare_detection, compare_files):
             compare()

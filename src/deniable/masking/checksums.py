@@ -52,10 +52,10 @@ def iban(value: str) -> bool:
 
 def us_ssn(value: str) -> bool:
     """US social security number: no check digit, but areas 000, 666, 9xx, group 00 and serial 0000 are never issued."""
-    digits = _digits(value, 9)
-    if not digits:
+    plain = compact(value)
+    if not (len(plain) == 9 and plain.isascii() and plain.isdigit()):
         return False
-    area, group, serial = compact(value)[:3], compact(value)[3:5], compact(value)[5:]
+    area, group, serial = plain[:3], plain[3:5], plain[5:]
     return area not in ("000", "666") and area[0] != "9" and group != "00" and serial != "0000"
 
 
@@ -189,24 +189,25 @@ def vin(value: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Checksum:
-    """A named test and the probability that a random value of the right shape passes it."""
+    """A named test, the probability that a random value of the right shape passes it, and its lengths when compact."""
 
     name: str
     test: Callable[[str], bool]
     chance: float
+    lengths: tuple[int, ...]
 
 
 NATIONAL = (
-    Checksum("UK NHS number", uk_nhs, 0.09),
-    Checksum("UK national insurance number", uk_nino, 0.5),
-    Checksum("Canadian social insurance number", ca_sin, 0.1),
-    Checksum("Spanish DNI", es_dni, 0.05),
-    Checksum("Dutch citizen service number", nl_bsn, 0.09),
-    Checksum("French social security number", fr_nir, 0.02),
-    Checksum("German tax identification number", de_tax, 0.1),
-    Checksum("Italian codice fiscale", it_fiscal, 0.04),
-    Checksum("Polish PESEL", pl_pesel, 0.1),
-    Checksum("Swedish personal number", se_personal, 0.1),
-    Checksum("Brazilian CPF", br_cpf, 0.01),
-    Checksum("Indian Aadhaar", in_aadhaar, 0.1),
+    Checksum("UK NHS number", uk_nhs, 0.09, (10,)),
+    Checksum("UK national insurance number", uk_nino, 0.5, (9,)),
+    Checksum("Canadian social insurance number", ca_sin, 0.1, (9,)),
+    Checksum("Spanish DNI", es_dni, 0.05, (9,)),
+    Checksum("Dutch citizen service number", nl_bsn, 0.09, (9,)),
+    Checksum("French social security number", fr_nir, 0.02, (15,)),
+    Checksum("German tax identification number", de_tax, 0.1, (11,)),
+    Checksum("Italian codice fiscale", it_fiscal, 0.04, (16,)),
+    Checksum("Polish PESEL", pl_pesel, 0.1, (11,)),
+    Checksum("Swedish personal number", se_personal, 0.1, (10, 12)),
+    Checksum("Brazilian CPF", br_cpf, 0.01, (11,)),
+    Checksum("Indian Aadhaar", in_aadhaar, 0.1, (12,)),
 )

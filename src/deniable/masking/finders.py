@@ -101,7 +101,8 @@ def _ipv6_or_mac(match: str) -> bool:
 
 
 def _national(match: str) -> bool:
-    return checksums.us_ssn(match) or any(known.test(match) for known in checksums.NATIONAL)
+    size = len(checksums.compact(match))
+    return any(known.test(match) for known in checksums.NATIONAL if size in known.lengths) or checksums.us_ssn(match)
 
 
 def _find(pattern: str) -> re.Pattern[str]:
@@ -118,7 +119,7 @@ FINDERS = (
         left=_find(r"(?<![\w@.-])(?:[A-Za-z0-9-]+\.)*[A-Za-z0-9-]+\Z"),
     ),
     Finder("iban", _find(r"[A-Z](?<!\w.)[A-Z]\d\d ?(?:[A-Z0-9]{4} ?){2,7}[A-Z0-9]{1,4}\b"), checksums.iban),
-    Finder("card", _find(r"\d(?<![\w.-].)(?:[ -]?\d){12,18}(?![\w-])"), checksums.card),
+    Finder("card", _find(r"\d(?<![\w.-].)(?:[ -]?\d){12,18}+(?![\w-])"), checksums.card),
     Finder("ip", _find(r"\d(?<![\d.].)\d{0,2}(?:\.\d{1,3}){3}(?!\.?\d)"), _ipv4),
     Finder("ip", _find(r":[0-9A-Fa-f]*:[0-9A-Fa-f:]*"), _ipv6_or_mac, _find(r"(?<![\w:])[0-9A-Fa-f]*\Z"), 5),
     Finder(
@@ -155,7 +156,7 @@ FINDERS = (
         _find(r"\d(?<![\w.+(-].)\d{0,4}(?:[ .-]\(?\d{2,5}\)?){1,4}(?:,? ?(?:x|ext\.?) ?\d{1,5})?(?![\w-])"),
         _phone,
     ),
-    Finder("national_id", _find(r"[A-Z0-9](?<![\w-].)[A-Z]?[ -]?\d(?:[ .-]?\d){6,14}[ -]?[A-Z]?(?![\w-])"), _national),
+    Finder("national_id", _find(r"[A-Z0-9](?<![\w-].)[A-Z]?[ -]?\d(?:[ .-]?\d){6,14}+(?:[ -]?[A-Z])?+(?![\w-])"), _national),
     Finder(
         "national_id",
         _find(r"[A-Z](?<!\w.)[A-Z]{5}\d\d[A-Z]\d\d[A-Z]\d{3}[A-Z]\b|[A-Z](?<!\w.)[A-Z](?: ?\d\d){3} ?[A-D]\b"),
