@@ -35,6 +35,7 @@ from deniable.kanonymity.quality import (
     Discernibility,
     Divergence,
     Loss,
+    Mean,
     Measure,
     NonUniformEntropy,
     NormalizedCertaintyPenalty,
@@ -117,7 +118,7 @@ def naive_cell(
     """What one cell costs, straight from the definitions; level None is a suppressed cell."""
     group = range(h.size) if level is None else np.flatnonzero(h.levels[level].groups == h.levels[level].groups[leaf])
     match measure:
-        case Loss():
+        case Loss():  # the same cells for both means
             return 1.0 if level is None else (len(group) - 1) / (h.size - 1)
         case Precision():
             return 1.0 if level is None else level / (h.height - 1)
@@ -140,6 +141,8 @@ def naive_cost(problem: Problem, node: tuple[int, ...], groups: list[list[int]],
             return rows / (sum(released) + (not all(released)))
         case Divergence():
             return naive_divergence(problem, node, groups, released)
+    if isinstance(measure, Loss) and measure.mean is Mean.GEOMETRIC:
+        return naive_geometric(problem, node, groups, released)
     total = scale = 0.0
     for group, kept in zip(groups, released, strict=True):
         for t in group:
@@ -150,6 +153,19 @@ def naive_cost(problem: Problem, node: tuple[int, ...], groups: list[list[int]],
                 whole = naive_cell(measure, h, None, leaf, column, tuples.counts)
                 scale += tuples.counts[t] * (whole if isinstance(measure, NonUniformEntropy) else 1.0)
     return total / scale
+
+
+def naive_geometric(problem: Problem, node: tuple[int, ...], groups: list[list[int]], released: list[bool]) -> float:
+    tuples, product = problem.tuples, 1.0
+    for q, h in enumerate(problem.hierarchies):
+        total = 0.0
+        for group, kept in zip(groups, released, strict=True):
+            for t in group:
+                level = node[q] if kept else None
+                leaf = tuples.codes[t, q]
+                total += tuples.counts[t] * naive_cell(Loss(), h, level, leaf, tuples.codes[:, q], tuples.counts)
+        product *= 1 + total / tuples.rows
+    return product ** (1 / len(problem.hierarchies)) - 1
 
 
 def naive_divergence(problem: Problem, node: tuple[int, ...], groups: list[list[int]], released: list[bool]) -> float:

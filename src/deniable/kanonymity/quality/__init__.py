@@ -1,8 +1,11 @@
 """Quality measures: what a release costs those who will use it. Lower is better for all of them."""
 
+from dataclasses import replace
+
 from deniable.errors import ParameterError, nearest
 from deniable.kanonymity.quality.cells import CellMeasure as CellMeasure
 from deniable.kanonymity.quality.cells import Loss as Loss
+from deniable.kanonymity.quality.cells import Mean as Mean
 from deniable.kanonymity.quality.cells import NonUniformEntropy as NonUniformEntropy
 from deniable.kanonymity.quality.cells import NormalizedCertaintyPenalty as NormalizedCertaintyPenalty
 from deniable.kanonymity.quality.cells import Precision as Precision
@@ -15,6 +18,7 @@ Measure = CellMeasure | PartitionMeasure
 
 MEASURES = (
     Loss(),
+    Loss(mean=Mean.GEOMETRIC),
     Precision(),
     NormalizedCertaintyPenalty(),
     NonUniformEntropy(),
@@ -32,7 +36,7 @@ def measure(name: str, weights: dict[str, float] | None = None) -> Measure:
             if not weights:
                 return known
             if hasattr(known, "weights"):
-                return type(known)(weights=weights)  # type: ignore[call-arg]
+                return replace(known, weights=weights)  # type: ignore[arg-type]
             raise ParameterError(f"The measure '{name}' knows no columns", remedy="Leave out the weights")
     names = [str(known) for known in MEASURES]
     raise ParameterError(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Protocol
 
 import numpy as np
@@ -54,15 +55,24 @@ def _stacked(levels: Sequence[NDArray[np.float64]], size: int) -> Costs:
     return np.vstack([*levels, np.ones(size)])
 
 
+class Mean(StrEnum):
+    """How the losses of columns become one number."""
+
+    ARITHMETIC = "arithmetic"
+    GEOMETRIC = "geometric"
+    """exp(mean(log(1 + loss))) - 1, which punishes one very coarse column less; what ARX does when nothing is said."""
+
+
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """The mean share of the domain that a released cell leaves open (ARX's Loss, arithmetic mean).
+    """The mean share of the domain that a released cell leaves open (ARX's Loss).
 
     A cell whose group covers c of a column's s leaves costs (c/s - 1/s) / (1 - 1/s): 0 for the value itself, 1 for
     everything and for a suppressed row.
     """
 
     weights: Mapping[str, float] = field(default_factory=dict)
+    mean: Mean = Mean.ARITHMETIC
 
     def costs(self, hierarchies: Sequence[Hierarchy], tuples: Tuples) -> list[Costs]:
         """Shares of leaves left open."""
@@ -73,7 +83,7 @@ class Loss:
         return _scaled(tables, weighed(hierarchies, self.weights), tuples.rows)
 
     def __str__(self) -> str:
-        return "loss"
+        return "loss" if self.mean is Mean.ARITHMETIC else "geometric-loss"
 
 
 @dataclass(frozen=True, slots=True)

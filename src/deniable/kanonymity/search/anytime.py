@@ -48,7 +48,7 @@ class AnytimeSearch:
         self._ticks = (progress, begun, allowed)
         if not self._try(self.lattice.top).acceptable and self.problem.monotone:
             return None
-        divided = parts(self.checker) if self.checker.additive else []
+        divided = parts(self.checker) if self.checker.additive and not self.checker.geometric else []
         self.bound = self._first_bound(divided)
         self._descend_until(begun + SHARE_OF_DESCENT * allowed)
         self._certify(divided, begun + allowed)

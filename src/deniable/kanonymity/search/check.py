@@ -17,6 +17,7 @@ from deniable.kanonymity.kernels import grouping
 from deniable.kanonymity.lattice import Levels
 from deniable.kanonymity.models import KAnonymity, PrivacyModel, holds
 from deniable.kanonymity.models.base import Measured
+from deniable.kanonymity.quality.cells import Mean
 from deniable.kanonymity.quality.partitions import Partition
 from deniable.kanonymity.search.problem import Problem, Released, Verdict
 from deniable.kanonymity.tuples import Counts, Histograms, Tuples
@@ -99,12 +100,15 @@ class Checker:
         """Tables of what cells cost, or the constants of a measure of classes."""
         problem, tuples = self.problem, self.problem.tuples
         self.additive = hasattr(problem.measure, "costs")
+        self.geometric = False
         if self.additive:
             tables = problem.measure.costs(problem.hierarchies, tuples)  # type: ignore[union-attr]
             marginals = [
                 np.bincount(tuples.codes[:, q], weights=tuples.counts, minlength=h.size)
                 for q, h in enumerate(problem.hierarchies)
             ]
+            self.geometric = getattr(problem.measure, "mean", Mean.ARITHMETIC) is Mean.GEOMETRIC
+            self._shares = np.array([table[-1] @ counts for table, counts in zip(tables, marginals, strict=True)])
             self.column_costs = [table[:-1] @ counts for table, counts in zip(tables, marginals, strict=True)]
             self._slack = np.concatenate([(table[-1] - row) for table in tables for row in table[:-1]] or [np.zeros(0)])
             return
@@ -116,7 +120,16 @@ class Checker:
 
     def base(self, levels: Levels) -> float:
         """What a node costs without suppression, for measures that add up over cells."""
-        return float(sum(costs[level] for costs, level in zip(self.column_costs, levels, strict=True)))
+        return self.joined(np.array([costs[level] for costs, level in zip(self.column_costs, levels, strict=True)]))
+
+    def joined(self, columns: Measured) -> float:
+        """One number from the costs of all columns; `columns` may have a further axis for nodes."""
+        if not self.geometric:
+            return columns.sum(axis=0)  # type: ignore[no-any-return]
+        # A column's cost is its loss times its share; the geometric mean weighs logarithms by shares.
+        shares = self._shares.reshape(-1, *(1,) * (columns.ndim - 1))
+        losses = np.divide(columns, shares, out=np.zeros_like(columns), where=shares > 0)
+        return np.expm1((shares * np.log1p(losses)).sum(axis=0))  # type: ignore[no-any-return]
 
     def check(self, levels: Levels) -> Verdict:
         """The verdict on one node."""
@@ -131,7 +144,7 @@ class Checker:
         relaxed = self._large_enough(grouped)
         if self.additive and int(grouped.sizes[~relaxed].sum()) > problem.limit:
             gone = int(grouped.sizes[~relaxed].sum())
-            return Verdict(levels, False, gone, len(relaxed), FOREVER, self.base(levels), True, 0.0)
+            return Verdict(levels, False, gone, len(relaxed), FOREVER, float(self.base(levels)), True, 0.0)
         classes = self._classes(grouped, rolled)
         relaxed = relaxed & self._released(classes, problem.relaxed)
         released, lost = self._accepted(classes, relaxed)
@@ -253,8 +266,9 @@ class Checker:
 
     def _costs(self, levels: Levels, grouped: Grouped, released: Released) -> tuple[float, float]:
         if self.additive:
-            base = self.base(levels)
-            return base, base + self._slack_of(levels, grouped, np.where(released, 0, grouped.sizes))
+            held = np.array([costs[level] for costs, level in zip(self.column_costs, levels, strict=True)])
+            gone = self._slack_of(levels, grouped, np.where(released, 0, grouped.sizes))
+            return float(self.joined(held)), float(self.joined(held + gone))
         every = np.ones(len(released), np.bool_)
         measure = self.problem.measure
         base = measure.value(self._partition(levels, grouped, every))  # type: ignore[union-attr]
@@ -262,14 +276,15 @@ class Checker:
 
     def _excess(self, levels: Levels, grouped: Grouped, relaxed: Released, lost: Measured) -> float:
         if self.additive:
-            return self._slack_of(levels, grouped, lost)
+            # The slope of a geometric mean in each column is at least half its share, since losses are at most 1.
+            return float(self._slack_of(levels, grouped, lost).sum()) * (0.5 if self.geometric else 1.0)
         return self.problem.measure.excess(self._partition(levels, grouped, relaxed))  # type: ignore[union-attr]
 
-    def _slack_of(self, levels: Levels, grouped: Grouped, gone: Measured) -> float:
-        """What suppressing so many rows of each class costs beyond their generalization."""
+    def _slack_of(self, levels: Levels, grouped: Grouped, gone: Measured) -> Measured:
+        """What suppressing so many rows of each class costs beyond their generalization, for each column."""
         some = np.flatnonzero(gone)
         codes = grouped.source.codes[grouped.sample[some]]
-        return float((self._slack[codes + self.keys.offsets(levels)].sum(axis=1) * gone[some]).sum())
+        return np.asarray(gone[some] @ self._slack[codes + self.keys.offsets(levels)], np.float64)
 
     def _partition(self, levels: Levels, grouped: Grouped, released: Released) -> Partition:
         there = grouped.sizes > 0

@@ -185,10 +185,13 @@ def left_checked(under: NDArray[np.bool_], over: NDArray[np.bool_]) -> int:
 def lower_bounds(checker: Checker, nodes: NDArray[np.int8]) -> NDArray[np.float64]:
     """For every node the least it can cost: one sum over columns for all nodes at once."""
     if checker.additive:
-        total = np.zeros(len(nodes))
-        for q, costs in enumerate(checker.column_costs):
-            total += costs[nodes[:, q]]
-        return total
+        if not checker.geometric:  # the common case, without a table of all columns
+            total = np.zeros(len(nodes))
+            for q, costs in enumerate(checker.column_costs):
+                total += costs[nodes[:, q]]
+            return total
+        columns = np.stack([costs[nodes[:, q]] for q, costs in enumerate(checker.column_costs)])
+        return np.asarray(checker.joined(columns), np.float64)
     groups = np.ones(len(nodes))
     for q, h in enumerate(checker.problem.hierarchies):
         groups *= np.array([level.size for level in h.levels], np.float64)[nodes[:, q]]
