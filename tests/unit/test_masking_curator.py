@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.csv as csv
 import pytest
 
+from deniable.curator import withdrawing
 from deniable.curator.hall import Curator
 from deniable.curator.masking import Request, mask
 from deniable.errors import DeniableError, IntegrityError, ParameterError
@@ -62,6 +63,12 @@ def test_a_masked_release_is_written_to_the_ledger_without_price(folder: Path) -
         curator.mask("people")
         (entry,) = [entry for entry in curator.ledger.entries() if entry.technique == "masking"]
         assert entry.tables == ("people",)
+
+
+def test_who_withdrew_is_in_no_masked_release(folder: Path) -> None:
+    with Curator(parse(POLICY, folder=folder), sources={"people": _frame()}) as curator:
+        withdrawing.withdraw(curator, "id", "b")
+        assert curator.mask("people").rows["city"].to_pylist() == ["X", "Y", "Z"]
 
 
 def test_what_cannot_be_masked_is_refused_and_nothing_is_recorded(folder: Path) -> None:
