@@ -196,6 +196,37 @@ def test_answering_again_on_the_same_device_sends_the_same_responses(phone, addr
     assert sent_body(phone)["responses"] == first
 
 
+def test_a_correction_before_sending_costs_nothing_and_cannot_be_used_to_draw_again(phone, address):
+    visit(phone, address)
+    answer_all(phone, harassed="no")
+    first = phone.text_content("#message")
+    phone.click("#back")
+    for _ in range(3):
+        phone.check("input[name=harassed][value=yes]")
+        phone.click("#questions button")
+        phone.wait_for_selector("#review:not([hidden])")
+        phone.click("#back")
+    phone.check("input[name=harassed][value=no]")
+    phone.click("#questions button")
+    phone.wait_for_selector("#review:not([hidden])")
+    assert phone.text_content("#message") == first
+    assert phone.evaluate("Object.keys(localStorage).length") == 0  # nothing was told yet
+    sent_body(phone)
+    assert phone.evaluate("Object.keys(localStorage).length") == 1
+
+
+def test_a_device_that_has_told_enough_says_so_and_sends_nothing(phone, address):
+    visit(phone, address)
+    answer_all(phone, harassed="no")
+    sent_body(phone)
+    phone.requests.clear()
+    visit(phone, address)
+    phone.check("input[name=harassed][value=yes]")  # another answer than before: the period's allowance is spent
+    phone.click("#questions button")
+    assert "told enough" in phone.text_content("#hint")
+    assert not any(method == "POST" for method, _, _ in phone.requests)
+
+
 def test_the_page_fits_a_small_phone_and_has_large_targets(phone, address):
     visit(phone, address)
     width = "document.documentElement.scrollWidth"

@@ -271,7 +271,7 @@ export function randomize(recipe, answer, draw = drawFrom()) {
  */
 export class Memory {
   constructor(storage = null, name = "deniable", mostAnswers = 3, allowance = Infinity) {
-    Object.assign(this, { storage, name, mostAnswers, allowance });
+    Object.assign(this, { storage, name, mostAnswers, allowance, drawn: {} });
     this.state = { responses: {}, spent: {}, ...JSON.parse(storage?.getItem(name) ?? "{}") };
   }
 
@@ -280,8 +280,8 @@ export class Memory {
     const key = JSON.stringify([recipe, answer]);
     if (!(key in told)) {
       this.spend(question, told, epsilon, period);
-      told[key] = randomize(recipe, answer, draw);
-      this.storage?.setItem(this.name, JSON.stringify(this.state));
+      told[key] = (this.drawn[question] ??= {})[key] ??= randomize(recipe, answer, draw);
+      this.save();
     }
     return recipe.protocol === "rappor" ? rapporReport(recipe, told[key], draw) : told[key];
   }
@@ -295,8 +295,27 @@ export class Memory {
     this.state.spent[period] = spent + epsilon;
   }
 
+  save() {
+    this.storage?.setItem(this.name, JSON.stringify(this.state));
+  }
+
+  /** A copy to try answers on before sending: nothing is spent until it is adopted, yet nobody can draw twice. */
+  draft() {
+    const copy = new Memory(null, this.name, this.mostAnswers, this.allowance);
+    copy.state = JSON.parse(JSON.stringify(this.state));
+    copy.drawn = this.drawn;
+    return copy;
+  }
+
+  /** Remember what a draft told: to be called before it is sent. */
+  adopt(draft) {
+    this.state = draft.state;
+    this.save();
+  }
+
   forget() {
     this.state = { responses: {}, spent: {} };
+    this.drawn = {};
     this.storage?.removeItem(this.name);
   }
 }

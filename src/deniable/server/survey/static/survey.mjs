@@ -14,9 +14,12 @@ const storage = (() => {
     return null; // private windows may refuse; the memory then lasts as long as the page
   }
 })();
-const memory = new Memory(storage, `deniable ${survey.survey}`, survey.most_answers, survey.allowance);
+// The memory belongs to the survey's name: it outlives changes of the questions, so that none of them resets the limits.
+const name = survey.survey.replace(/-[0-9a-f]{12}$/, "");
+const memory = new Memory(storage, `deniable ${name}`, survey.most_answers, survey.allowance);
 let ticket = location.hash.slice(1);
 let responses = {};
+let draft = memory.draft();
 if (ticket) history.replaceState(null, "", location.pathname); // an invitation does not linger in the address bar
 
 const fields = new Map(survey.questions.map((question) =>
@@ -96,11 +99,12 @@ element("questions").addEventListener("input", ready);
 element("questions").addEventListener("submit", (event) => {
   event.preventDefault();
   responses = {};
+  draft = memory.draft();
   const lines = [];
   let epsilon = 0;
   try {
     for (const [question, answer] of given()) {
-      responses[question.name] = respond(question, answer, memory, survey.period);
+      responses[question.name] = respond(question, answer, draft, survey.period);
       lines.push(line(question, answer, responses[question.name]));
       epsilon += question.epsilon;
     }
@@ -125,6 +129,7 @@ element("send").addEventListener("click", async () => {
   button.disabled = true;
   try {
     if (!ticket) ticket = await freshTicket();
+    memory.adopt(draft); // before it leaves: a lost acknowledgement must not lead to a second draw
     const answer = await fetch("/responses", { method: "POST", body: JSON.stringify(message()) });
     if (answer.status === 409) element("receipt").textContent = "A response with this ticket was stored before; it counts once.";
     else if (!answer.ok) throw new Error((await answer.json()).remedy ?? "");
