@@ -380,7 +380,7 @@ def tampered(plan: QueryPlan, **changes: Any) -> QueryPlan:
 
 
 def test_a_plan_that_is_not_what_it_says_does_not_run() -> None:
-    """Double entry and its broken twins: half the noise, a smaller sensitivity, loose limits, no threshold, no price."""
+    """Double entry and its broken twins: half the noise, less sensitivity, loose limits, no threshold, no price."""
     plan = plan_of("SELECT city, SUM(age) FROM visits GROUP BY city")
     step = plan.nodes[0].steps[0]
     check(plan)

@@ -1,0 +1,158 @@
+"""With a huge budget and no bound in force, answers are those of plain SQL: DuckDB is the oracle."""
+
+from __future__ import annotations
+
+from collections import Counter
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pytest
+
+import clinic
+from deniable.dp.mechanisms import GaussianMechanism, KeyThreshold, LaplaceMechanism
+from deniable.engines.duckdb import DuckDBEngine
+from deniable.policy.budget import ApproxDP
+from deniable.query.compile import compile_query
+from deniable.query.execute import execute
+
+HUGE = ApproxDP(Fraction(9_999), Fraction(1, 100))
+TABLES = clinic.with_unit(max_groups=200, max_rows_per_group=500)
+PAIRS = [
+    ("SELECT COUNT(*) AS n, COUNT(age) AS m, SUM(age) AS s FROM visits", ""),
+    ("SELECT AVG(age) AS a, VARIANCE(age) AS v, VAR_POP(age) AS p, STDDEV(delta) AS d FROM visits", ""),
+    ("SELECT COUNT(DISTINCT pid) AS u, COUNT(DISTINCT city) AS c FROM visits", ""),
+    ("SELECT sex, COUNT(*) AS n, SUM(delta) AS s FROM visits GROUP BY sex", "WHERE sex IN ('F', 'M')"),
+    (
+        "SELECT sex, insured, AVG(charge) AS a FROM visits GROUP BY sex, insured",
+        "WHERE sex IN ('F', 'M') AND insured IS NOT NULL",
+    ),
+    ("SELECT city, COUNT(*) AS n FROM visits GROUP BY city", ""),
+    ("SELECT FLOOR(age / 10) AS decade, COUNT(*) AS n FROM visits GROUP BY decade", "WHERE age IS NOT NULL"),
+    ("SELECT DATE_TRUNC('month', day) AS m, COUNT(*) AS n FROM visits GROUP BY m", "WHERE day IS NOT NULL"),
+    ("SELECT COUNT(*) AS n FROM visits WHERE age BETWEEN 20 AND 50 AND city LIKE 'A%'", None),
+    ("SELECT COUNT(*) AS n FROM visits WHERE note ILIKE '%AGAIN%' OR NOT insured OR score IN (1, 2, 3)", None),
+    ("SELECT SUM(CASE WHEN age > 50 THEN 2 WHEN insured THEN 1 ELSE 0 END) AS s FROM visits", None),
+    ("SELECT SUM(COALESCE(age, 7)) AS s, SUM(ABS(delta)) AS d, SUM(age % 7) AS r FROM visits", None),
+    ("SELECT COUNT(*) FILTER (WHERE insured) AS n, SUM(age) FILTER (WHERE sex = 'F') AS s FROM visits", None),
+    ("SELECT SUM(MONTH(day)) AS s, SUM(DATE_DIFF('day', DATE '2020-01-01', day)) AS d FROM visits", None),
+    ("SELECT SUM(EXTRACT(hour FROM seen)) AS h, SUM(EXTRACT(dow FROM day)) AS w FROM visits", None),
+    ("SELECT UPPER(LEFT(city, 2)) AS c, COUNT(*) AS n FROM visits GROUP BY c", None),
+    ("SELECT LENGTH(note) AS l, COUNT(*) AS n FROM visits GROUP BY l", None),
+    ("SELECT CAST(age AS TEXT) AS a, COUNT(*) AS n FROM visits GROUP BY a", None),
+    ("SELECT age + 1 AS a, COUNT(*) AS n FROM visits GROUP BY a", "WHERE age IS NOT NULL"),
+    ("SELECT charge, COUNT(*) AS n FROM visits GROUP BY charge", "WHERE charge IS NOT NULL"),
+    ("SELECT sex, COUNT(*) AS n FROM visits WHERE sex IN ('F', 'M') GROUP BY ROLLUP(sex)", None),
+    (
+        "SELECT sex, COUNT(*) AS n FROM visits GROUP BY sex HAVING COUNT(*) > 90 ORDER BY n DESC LIMIT 1",
+        "WHERE sex IN ('F', 'M')",
+    ),
+    ("SELECT SUM(charge) / COUNT(charge) AS mean FROM visits", None),
+    ("SELECT COUNT(*) AS n, SUM(s.age) AS s FROM visits v JOIN stays s ON v.pid = s.pid AND v.day = s.day", None),
+    ("SELECT COUNT(*) AS n FROM visits v LEFT JOIN stays s ON v.pid = s.pid WHERE s.pid IS NULL", None),
+    ("SELECT COUNT(*) AS n FROM (SELECT age FROM visits UNION ALL SELECT age FROM stays) AS u", None),
+    ("SELECT r.region AS k, COUNT(*) AS n FROM visits v JOIN regions r ON v.city = r.city GROUP BY k", None),
+    (
+        "SELECT AVG(n) AS a, COUNT(*) AS c FROM (SELECT pid, CLAMP(COUNT(*), 0, 50) AS n FROM visits GROUP BY pid) AS t",
+        None,
+    ),
+    ("SELECT n, COUNT(*) AS c FROM (SELECT pid, COUNT(*) AS n FROM visits GROUP BY pid) AS t GROUP BY n", None),
+    (
+        "SELECT COUNT(*) AS c FROM (SELECT pid FROM visits GROUP BY pid HAVING COUNT(*) > 4 AND MAX(age) > 60) AS t",
+        None,
+    ),
+    ("WITH t AS (SELECT city, COUNT(*) AS n FROM visits GROUP BY city) SELECT SUM(n) AS s, MAX(n) AS m FROM t", None),
+    ("SELECT region, SUM(inhabitants) AS s FROM regions GROUP BY region ORDER BY region", None),
+    ("SELECT SUM(age) AS s, COUNT(*) AS n FROM answers WHERE city = 'Ada'", None),
+    ("SELECT city, SUM(delta) AS s FROM answers GROUP BY city", None),
+    ("SELECT SUM(CLAMP(score, -100, 100)) AS s FROM answers", None),
+]
+
+
+@pytest.fixture(scope="module")
+def rows() -> dict[str, pa.Table]:
+    return {name: inside(clinic.people(40, 300, seed)) for name, seed in (("visits", 3), ("stays", 4), ("answers", 5))}
+
+
+def inside(table: pa.Table) -> pa.Table:
+    """The same rows with values that their declared bounds leave as they are."""
+    import pyarrow.compute as pc
+
+    for name, low, high in (("age", 0, 100), ("delta", -20, 10), ("charge", 0.0, 250.0)):
+        clamped = pc.max_element_wise(pc.min_element_wise(table[name], high, skip_nulls=False), low, skip_nulls=False)
+        table = table.set_column(table.schema.get_field_index(name), name, clamped)
+    return table
+
+
+@pytest.fixture(scope="module")
+def engine(rows: dict[str, pa.Table]) -> DuckDBEngine:
+    return clinic.engine(TABLES, **rows)
+
+
+@pytest.fixture(scope="module")
+def oracle(rows: dict[str, pa.Table]) -> duckdb.DuckDBPyConnection:
+    connection = duckdb.connect()
+    connection.execute("CREATE MACRO CLAMP(x, lo, hi) AS CASE WHEN x IS NOT NULL THEN greatest(lo, least(hi, x)) END")
+    for name, table in rows.items():
+        connection.register(name, table)
+    connection.register("regions", clinic.REGION_ROWS)
+    return connection
+
+
+def plain(sql: str, where: str | None) -> str:
+    """The question as plain SQL: public keys leave out rows without a declared key."""
+    return sql.replace("FROM visits", f"FROM visits {where}", 1) if where else sql
+
+
+@pytest.fixture
+def silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No noise, and every key is shown: what is left is the exact arithmetic."""
+    for mechanism in (LaplaceMechanism, GaussianMechanism):
+        monkeypatch.setattr(mechanism, "release", lambda self, values, entropy=None: values)
+    monkeypatch.setattr(KeyThreshold, "threshold", property(lambda self: 1))
+
+
+def comparable(row: dict[str, Any]) -> tuple[str, ...]:
+    """One spelling for equal values: numbers rounded, midnights as days."""
+
+    def spelled(value: Any) -> str:
+        if isinstance(value, int | float | Decimal) and not isinstance(value, bool):
+            return str(round(float(value), 6))
+        return str(value).removesuffix(" 00:00:00")
+
+    return tuple(spelled(value) for value in row.values())
+
+
+@pytest.mark.parametrize(("sql", "where"), PAIRS)
+@pytest.mark.usefixtures("silence")
+def test_answers_without_noise_are_those_of_plain_sql(
+    sql: str, where: str | None, engine: DuckDBEngine, oracle: duckdb.DuckDBPyConnection
+) -> None:
+    answered = execute(compile_query(sql, TABLES, HUGE), engine, intervals=False).to_pylist()
+    exactly = oracle.sql(plain(sql, where)).to_arrow_table().to_pylist()
+    missing = Counter(map(comparable, exactly)) - Counter(map(comparable, answered))
+    assert not missing
+    # Public keys that nobody has appear too.
+    extra = Counter(map(comparable, answered)) - Counter(map(comparable, exactly))
+    assert all({"0.0", "0"} & set(row) for row in extra)
+
+
+@pytest.mark.parametrize("q", [0.0, 0.1, 0.5, 0.9, 1.0])
+def test_quantiles_with_little_noise_are_at_their_rank(
+    q: float, engine: DuckDBEngine, rows: dict[str, pa.Table]
+) -> None:
+    ages = sorted(age for age in rows["visits"]["age"].to_pylist() if age is not None)
+    sql, tables = f"SELECT QUANTILE(age, {q}) AS q FROM visits", clinic.with_unit(max_rows_per_group=40)
+    (row,) = execute(compile_query(sql, tables, HUGE), engine).to_pylist()
+    below, above = sum(age < row["q"] for age in ages), sum(age > row["q"] for age in ages)
+    assert below <= q * len(ages) + 3
+    assert above <= (1 - q) * len(ages) + 3
+
+
+@pytest.mark.usefixtures("silence")
+def test_a_histogram_counts_each_row_once(engine: DuckDBEngine, rows: dict[str, pa.Table]) -> None:
+    shown = execute(compile_query("SELECT HISTOGRAM(age, 4) AS h FROM visits", TABLES, HUGE), engine, intervals=False)
+    assert [(r["h_from"], r["h_to"]) for r in shown.to_pylist()] == [(0, 25), (25, 50), (50, 75), (75, 100)]
+    assert sum(shown["h"].to_pylist()) == sum(age is not None for age in rows["visits"]["age"].to_pylist())
