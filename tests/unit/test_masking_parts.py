@@ -152,6 +152,7 @@ def test_a_journal_of_another_job_is_not_continued_and_of_another_key_is_refused
     def begin(job: Job, fresh: bool = False) -> int | None:
         with journal.opened(target, job, ".parquet", fresh=fresh) as work:
             known = work.done(0)
+            work.part(0).write_bytes(b"rows")
             work.finish(0, 5)
             raise InterruptedError(str(known))  # leave the journal as a killed process would
         return None
@@ -169,6 +170,18 @@ def test_a_journal_of_another_job_is_not_continued_and_of_another_key_is_refused
     assert known(other_key, fresh=True) == "None"
     other_data = Job(**{**other_key.as_dict(), "data_version": "changed"})  # type: ignore[arg-type]
     assert known(other_data) == "None"
+
+
+def test_a_job_killed_after_its_last_step_is_simply_done_again(engine: Engine, tmp_path: Path) -> None:
+    """The only part was moved to the final name, and the process died before it could clear its journal away."""
+    engine.attach("t", _rows(0, 10))
+    target = tmp_path / "out.parquet"
+    with pytest.raises(InterruptedError), journal.opened(target, JOB, ".parquet") as work:
+        parts.write_masked(engine, "t", PLAN, target, work)
+        raise InterruptedError
+    assert journal.folder_for(target).exists()
+    assert _mask(engine, target) == 10
+    assert pq.read_table(target).num_rows == 10
 
 
 def test_two_processes_cannot_write_one_output(tmp_path: Path) -> None:

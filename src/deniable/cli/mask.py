@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from deniable.cli.office import LedgerPlace
+from deniable.cli.office import DEFAULT_POLICY, LedgerPlace, PolicyFile
 from deniable.cli.screen import JsonFlag, emit, progress
 
 if TYPE_CHECKING:
@@ -20,11 +20,11 @@ EXAMPLES = (
 
 
 def mask(
-    policy: Annotated[Path, typer.Option("--policy", "-p", help="The policy file.", show_default=False)],
     out: Annotated[Path, typer.Option("--out", "-o", help="A .parquet, .csv or .arrow file; a folder for all tables.")],
     source: Annotated[
         str | None, typer.Argument(help="The table's file; without it, all tables of the policy.", show_default=False)
     ] = None,
+    policy: PolicyFile = DEFAULT_POLICY,
     table: Annotated[str | None, typer.Option(help="Which table of the policy the file is.")] = None,
     mode: Annotated[
         str, typer.Option(help="pseudonymize, or safe-harbor (all 18 identifiers removed).")

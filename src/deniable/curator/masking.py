@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from deniable.release import Guarantee, Provenance, Release
 
 MODES = ("pseudonymize", "safe-harbor")
-SAMPLE_ROWS = 100_000
+SAMPLE_ROWS = 200_000
 MEMORY = "600MB"  # what the engine may hold; parts and masks come to it, and stay below 1 GB together
 
 Progress = Callable[[float], None]
@@ -231,6 +231,7 @@ def _stated(
         "mode": mode,
         "remaining_attacks": list(claims.remaining_attacks(made)),
         "singling_out": [one.as_dict() for one in measured],
+        "singling_out_rows": min(rows, SAMPLE_ROWS),
         "token_collision_probability": dict(claims.collisions(made, rows)),
         "withheld": list(made.withheld),
     }

@@ -156,7 +156,9 @@ FINDERS = (
         _find(r"\d(?<![\w.+(-].)\d{0,4}(?:[ .-]\(?\d{2,5}\)?){1,4}(?:,? ?(?:x|ext\.?) ?\d{1,5})?(?![\w-])"),
         _phone,
     ),
-    Finder("national_id", _find(r"[A-Z0-9](?<![\w-].)[A-Z]?[ -]?\d(?:[ .-]?\d){6,14}+(?:[ -]?[A-Z])?+(?![\w-])"), _national),
+    Finder(
+        "national_id", _find(r"[A-Z0-9](?<![\w-].)[A-Z]?[ -]?\d(?:[ .-]?\d){6,14}+(?:[ -]?[A-Z])?+(?![\w-])"), _national
+    ),
     Finder(
         "national_id",
         _find(r"[A-Z](?<!\w.)[A-Z]{5}\d\d[A-Z]\d\d[A-Z]\d{3}[A-Z]\b|[A-Z](?<!\w.)[A-Z](?: ?\d\d){3} ?[A-D]\b"),

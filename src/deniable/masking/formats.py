@@ -136,17 +136,14 @@ def _formats(text: pa.Array, whole: bool) -> pa.Array:
 
 
 def _whole(text: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Text back to numbers of the column's own type, or to the widest when the type has no room for a token."""
+    """Text back to numbers of the column's own type; near the limit of the type there may be no room for a token."""
     try:
         return text.cast(kind)
     except pa.ArrowInvalid:
-        try:
-            return text.cast(pa.int64())
-        except pa.ArrowInvalid:
-            raise DataError(
-                "a whole number near the limit of its type has no format-preserving token of that type",
-                remedy="Declare the column as text, or mask it with a token",
-            ) from None
+        raise DataError(
+            "a whole number near the limit of its type has no format-preserving token of that type",
+            remedy="Declare the column as text, or mask it with a token",
+        ) from None
 
 
 def _sorted_permutation(

@@ -57,7 +57,9 @@ class Journal:
         return self.folder / f"{number:06d}{self.suffix}"
 
     def done(self, number: int) -> int | None:
-        """How many rows a finished part has, or None."""
+        """How many rows a finished part has, or None; a part that was moved away is not finished anymore."""
+        if not self.part(number).exists():
+            return None
         try:
             return int(json.loads(self._receipt(number).read_bytes())["rows"])
         except FileNotFoundError:

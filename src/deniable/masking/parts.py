@@ -16,7 +16,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from deniable.engines.base import Engine
-from deniable.errors import ParameterError, nearest
+from deniable.errors import InternalError, ParameterError, nearest
 from deniable.masking import stitch
 from deniable.masking.journal import Journal
 from deniable.masking.mask import mask, masked_schema
@@ -46,13 +46,14 @@ def write_masked(
     """Mask a whole table into one file, doing only the parts that the journal does not have; says how many rows."""
     total = engine.count(table)
     reader = engine.stream(table, PART_ROWS)
+    released = schema_of(engine, table, plan)
     numbers, rows = [], 0
     with ThreadPoolExecutor(max_workers=2) as pool:
         waiting: deque[Future[int]] = deque()
         for number, part in enumerate(parts(reader, PART_ROWS)):
             numbers.append(number)
             if journal.done(number) is None:
-                waiting.append(pool.submit(_one_part, engine, plan, part, number, journal))
+                waiting.append(pool.submit(_one_part, engine, plan, part, number, journal, released))
             rows += part.num_rows
             while len(waiting) >= IN_FLIGHT:
                 waiting.popleft().result()
@@ -81,8 +82,12 @@ def parts(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.RecordBat
         yield _batch(pa.Table.from_batches(held))
 
 
-def _one_part(engine: Engine, plan: TablePlan, part: pa.RecordBatch, number: int, journal: Journal) -> int:
+def _one_part(
+    engine: Engine, plan: TablePlan, part: pa.RecordBatch, number: int, journal: Journal, released: pa.Schema
+) -> int:
     done = mask(plan, part)
+    if not done.schema.equals(released):
+        raise InternalError("a part came out with other types than its table; nothing was released")
     path = journal.part(number)
     engine.write(pa.Table.from_batches([done]), path, FORMATS[path.suffix])
     journal.finish(number, done.num_rows)

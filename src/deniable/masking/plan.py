@@ -87,6 +87,10 @@ class Workshop:
 def specs_of(schema: TableSchema, present: Sequence[str], only: Sequence[str] | None = None) -> dict[str, Spec | None]:
     """The masks of the columns that will be released, in the file's order; an identifier without one is refused."""
     _require_declared(schema, present)
+    for name in only or ():
+        if name not in schema.names:
+            remedy = nearest(name, schema.names)
+            raise ParameterError(f"'{name}' is no column of '{schema.name}'", remedy=remedy, column=name)
     released = {}
     for name in present:
         column = schema.column(name)
