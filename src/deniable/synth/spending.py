@@ -28,9 +28,12 @@ class Spending:
 
     @property
     def event(self) -> GaussianEvent:
-        """All that may be measured, as one Gaussian: what is charged before any of it is."""
-        smoothing = SMOOTHING if self.smoothed else Fraction(0)
-        return GaussianEvent(self.rows**2 / self.amount + smoothing, Fraction(self.rows**2))
+        """All that may be measured, as one Gaussian: what is charged before any of it is.
+
+        It carries no smoothing: many measurements, each with its own, are worth up to the whole amount in zCDP, and
+        one Gaussian with smoothing would be worth less than they are.
+        """
+        return GaussianEvent(self.rows**2 / self.amount, Fraction(self.rows**2))
 
     def variance(self, share: float, squared: int | None = None) -> Fraction:
         """The variance that a share of the amount buys for a squared sensitivity (that of one marginal, if not given).

@@ -1,0 +1,63 @@
+"""Synthesizing from the command line: a release with model and statement, rows from the model alone, refusals."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+BUDGET = ("--epsilon", "1", "--delta", "1e-6")
+
+
+def _run(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", "from deniable.cli.main import main; main()", *words]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def town(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("town")
+    assert _run("world", "make", "hospital", "--people", "2000", "-o", ".", cwd=folder).returncode == 0
+    return folder
+
+
+def test_a_synthetic_table_is_written_with_its_model_and_verifies(town: Path) -> None:
+    done = _run("synthesize", "visits", *BUDGET, "-o", "made.parquet", "--json", cwd=town)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    made, real = pq.read_table(town / "made.parquet"), pq.read_table(town / "visits.parquet")
+    assert made.num_rows == told["rows"]
+    assert set(made.column_names) == set(real.column_names)
+    assert set(made["sex"].to_pylist()) <= {"F", "M", None}
+    assert not set(made["patient_id"].to_pylist()) & set(real["patient_id"].to_pylist())
+    assert _run("release", "verify", "made.parquet", cwd=town).returncode == 0
+    drawn = _run("generate", "made.parquet.model.json", "--rows", "10", "-o", "ten.csv", cwd=town)
+    assert drawn.returncode == 0, drawn.stderr
+    assert len((town / "ten.csv").read_text().splitlines()) == 11
+
+
+def test_the_budget_is_charged_and_a_second_release_beyond_it_is_refused(town: Path) -> None:
+    words = ("--epsilon", "9", "--delta", "4e-7", "--ledger", "ledger.db")
+    first = _run("synthesize", "visits", *words, "-o", "a.parquet", cwd=town)
+    assert first.returncode == 0, first.stderr
+    second = _run("synthesize", "visits", *words, "-o", "b.parquet", cwd=town)
+    assert second.returncode == 2
+    assert "BudgetExceeded" in second.stderr
+    assert not (town / "b.parquet").exists()
+
+
+def test_without_a_delta_nothing_is_read_or_written(town: Path) -> None:
+    done = _run("synthesize", "visits", "--epsilon", "1", "-o", "c.parquet", cwd=town)
+    assert done.returncode == 2
+    assert "needs a delta" in done.stderr
+    assert not (town / "c.parquet").exists()
+
+
+def test_a_public_table_is_refused(town: Path) -> None:
+    done = _run("synthesize", "voters", *BUDGET, "-o", "d.parquet", cwd=town)
+    assert done.returncode == 2
+    assert "public" in done.stderr

@@ -1,0 +1,170 @@
+"""Synthesis inside: projections, fits, choices and draws against naive twins and hand-computed tables."""
+
+from __future__ import annotations
+
+import itertools
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from deniable.dp.accounting import cheap_epsilon, zcdp_cost
+from deniable.dp.samplers.seeded import SeededEntropy
+from deniable.errors import ParameterError
+from deniable.policy.budget import ApproxDP, PureDP
+from deniable.synth.choose import spanning_tree
+from deniable.synth.domain import Domain
+from deniable.synth.draw import apportioned, draw
+from deniable.synth.marginal import count
+from deniable.synth.methods import METHODS, describe
+from deniable.synth.restore import restore
+from deniable.synth.simplex import fitted, project
+from deniable.synth.spending import spending
+
+numbers = st.lists(st.floats(-50, 50), min_size=1, max_size=6)
+
+
+@given(numbers, st.floats(0.5, 100))
+@settings(max_examples=150, deadline=None)
+def test_projection_onto_the_simplex_is_the_nearest_point_of_all_that_bisection_finds(
+    values: list[float], total: float
+) -> None:
+    vector = np.array(values)
+    found = project(vector, total)
+    assert found.min() >= 0
+    assert found.sum() == pytest.approx(total, rel=1e-9)
+    low, high = vector.min() - total, vector.max()
+    for _ in range(200):
+        middle = (low + high) / 2
+        low, high = (middle, high) if np.maximum(vector - middle, 0).sum() > total else (low, middle)
+    assert found == pytest.approx(np.maximum(vector - high, 0), abs=1e-6 * max(1, total))
+
+
+def test_projection_onto_a_total_of_nothing_is_nothing() -> None:
+    assert project(np.array([3.0, -1.0]), 0.0).tolist() == [0.0, 0.0]
+
+
+def test_fitting_meets_both_margins() -> None:
+    table = fitted(np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([6.0, 4.0]), np.array([5.0, 5.0]))
+    assert table.sum(axis=1) == pytest.approx([6, 4], abs=1e-4)
+    assert table.sum(axis=0) == pytest.approx([5, 5], abs=1e-4)
+
+
+@given(
+    st.integers(2, 5).flatmap(
+        lambda n: st.tuples(
+            st.just(n), st.lists(st.integers(1, 30), min_size=n * (n - 1) // 2, max_size=n * (n - 1) // 2, unique=True)
+        )
+    )
+)
+@settings(max_examples=60, deadline=None)
+def test_the_spanning_tree_is_the_heaviest_of_all(case: tuple[int, list[int]]) -> None:
+    columns, weights = case
+    pairs = list(itertools.combinations(range(columns), 2))
+    chosen = spanning_tree(columns, pairs, np.array(weights, dtype=float))
+
+    def is_tree(edges: tuple[tuple[int, ...], ...]) -> bool:
+        reached = {0}
+        for _ in range(columns):
+            reached |= {v for edge in edges for v in edge if set(edge) & reached}
+        return len(reached) == columns
+
+    weight = dict(zip(pairs, weights, strict=True))
+    best = max(
+        sum(weight[e] for e in edges) for edges in itertools.combinations(pairs, columns - 1) if is_tree(edges)
+    )
+    assert sum(weight[e] for e in chosen) == best
+
+
+@given(st.lists(st.floats(0.01, 10), min_size=1, max_size=8), st.integers(0, 40), st.integers(0, 2**31))
+@settings(max_examples=200, deadline=None)
+def test_apportioned_counts_add_up_and_stay_next_to_their_shares(weights: list[float], total: int, seed: int) -> None:
+    counts = apportioned(np.array(weights), total, np.random.default_rng(seed))
+    wanted = np.array(weights) / sum(weights) * total
+    assert counts.sum() == total
+    assert np.abs(counts - wanted).max() < 1 + 1e-6
+
+
+def _table(records: int = 4000) -> tuple[np.ndarray, Domain]:
+    generator = np.random.default_rng(5)
+    first = generator.integers(0, 4, records)
+    second = np.where(generator.random(records) < 0.9, first, generator.integers(0, 4, records))
+    third = generator.integers(0, 3, records)
+    return np.stack([first, second, third]).astype(np.int32), Domain(("a", "b", "c"), (4, 4, 3))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_what_a_description_measures_costs_no_more_than_its_budget_and_nearly_all_of_it(method: str) -> None:
+    codes, domain = _table()
+    description = describe(codes, domain, METHODS[method], spending(ApproxDP(1, 1e-6), 1))
+    spent = cheap_epsilon(description.event, Fraction(1, 10**6))
+    assert spent is not None
+    assert spent <= 1
+    assert spent > Fraction(9, 10)
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize("epsilon", [1, 9])
+def test_what_is_charged_before_is_at_least_what_is_measured_after_under_zcdp(epsilon: int, rows: int) -> None:
+    codes, domain = _table(500)
+    spend = spending(ApproxDP(epsilon, 1e-6), rows)
+    charged = zcdp_cost(spend.event)
+    for method in METHODS.values():
+        measured = zcdp_cost(describe(codes, domain, method, spend).event)
+        assert charged is not None
+        assert measured is not None
+        assert measured.amount <= charged.amount
+
+
+def test_a_budget_that_counted_columns_twice_would_be_noticed() -> None:
+    codes, domain = _table()
+    twin = describe(codes, domain, METHODS["mst"], spending(ApproxDP(2, 1e-6), 1))
+    spent = cheap_epsilon(twin.event, Fraction(1, 10**6))
+    assert spent is not None
+    assert spent > 1
+
+
+@pytest.mark.parametrize("method", ["mst", "auto"])
+def test_a_planted_dependence_is_kept_and_independence_is_not_broken(method: str) -> None:
+    codes, domain = _table()
+    description = describe(codes, domain, METHODS[method], spending(ApproxDP(5, 1e-6), 1), SeededEntropy(3))
+    drawn = restore(description, draw(description.estimates, description.collapsed.domain, 4000, 0), 0)
+    for pair, most in (((0, 1), 0.05), ((0, 2), 0.06)):
+        real, made = count(codes, domain, pair) / 4000, count(drawn, domain, pair) / 4000
+        assert np.abs(real - made).sum() / 2 < most
+
+
+def test_independent_columns_lose_the_dependence_that_pairs_keep() -> None:
+    codes, domain = _table()
+    description = describe(codes, domain, METHODS["independent"], spending(ApproxDP(5, 1e-6), 1))
+    drawn = restore(description, draw(description.estimates, description.collapsed.domain, 4000, 0), 0)
+    distance = np.abs(count(codes, domain, (0, 1)) - count(drawn, domain, (0, 1))).sum() / 8000
+    assert distance > 0.4
+
+
+@pytest.mark.parametrize("records", [0, 1])
+@pytest.mark.parametrize("method", METHODS)
+def test_tables_with_no_row_or_one_are_described(records: int, method: str) -> None:
+    codes = np.zeros((2, records), dtype=np.int32)
+    description = describe(codes, Domain(("a", "b"), (3, 2)), METHODS[method], spending(ApproxDP(1, 1e-6), 1))
+    assert draw(description.estimates, description.collapsed.domain, 5, 0).shape == (2, 5)
+
+
+def test_one_constant_column_and_one_of_a_thousand_values_are_described() -> None:
+    codes = np.stack([np.zeros(500), np.arange(500)]).astype(np.int32)
+    description = describe(codes, Domain(("same", "many"), (1, 1000)), METHODS["auto"], spending(ApproxDP(1, 1e-6), 1))
+    drawn = restore(description, draw(description.estimates, description.collapsed.domain, 50, 0), 0)
+    assert set(drawn[0]) == {0}
+    assert drawn[1].max() < 1000
+
+
+def test_a_pure_budget_is_refused_with_the_way_out() -> None:
+    with pytest.raises(ParameterError, match="needs a delta"):
+        spending(PureDP(1), 1)
+
+
+def test_a_domain_without_values_is_refused() -> None:
+    with pytest.raises(ParameterError):
+        Domain(("a",), (0,))

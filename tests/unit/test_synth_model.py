@@ -1,0 +1,118 @@
+"""Models and tables: types, nulls and bounds come back; a model file is data and holds no row."""
+
+from __future__ import annotations
+
+import json
+from datetime import date
+from fractions import Fraction
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from deniable.errors import IntegrityError, ParameterError
+from deniable.policy.budget import ZCDP, ApproxDP
+from deniable.policy.roles import Role
+from deniable.policy.schema import Bounds, Column, ColumnType, TableSchema
+from deniable.policy.unit import PrivacyUnit
+from deniable.synth.attributes import attributes, encode
+from deniable.synth.describing import model_of
+from deniable.synth.generate import batches, generate
+from deniable.synth.model import load, save, to_plain
+
+COLUMNS = (
+    Column("id", ColumnType.TEXT, Role.IDENTIFIER),
+    Column("sex", ColumnType.TEXT, categories=("F", "M"), nullable=False),
+    Column("smoker", ColumnType.BOOLEAN),
+    Column("age", ColumnType.INTEGER, bounds=Bounds(0, 120), nullable=False),
+    Column("charge", ColumnType.DECIMAL, bounds=Bounds(Fraction(0), Fraction(1000), Fraction(1, 100))),
+    Column("seen", ColumnType.DATE, bounds=Bounds(date(2020, 1, 1), date(2020, 12, 31)), nullable=False),
+    Column("note", ColumnType.TEXT),
+)
+PEOPLE = TableSchema("people", "people.csv", COLUMNS, PrivacyUnit())
+SECRET = "canary-8c1f"
+
+
+def _rows(count: int = 400) -> pa.Table:
+    return pa.table(
+        {
+            "id": [f"{SECRET}-{i}" for i in range(count)],
+            "sex": ["F" if i % 3 else "M" for i in range(count)],
+            "smoker": [None if i % 4 == 0 else i % 2 == 0 for i in range(count)],
+            "age": [20 + i % 60 for i in range(count)],
+            "charge": [None if i % 5 == 0 else (i % 97) + 0.25 for i in range(count)],
+            "seen": [date(2020, 1 + i % 12, 1 + i % 28) for i in range(count)],
+            "note": [SECRET] * count,
+        }
+    )
+
+
+def _model(count: int = 400):  # type: ignore[no-untyped-def]
+    return model_of(_rows(count), PEOPLE, ApproxDP(3, 1e-6))
+
+
+def test_types_bounds_and_nulls_come_back_as_declared() -> None:
+    made = generate(_model(), 300, seed=1)
+    assert made.num_rows == 300
+    assert set(made["sex"].to_pylist()) <= {"F", "M"}
+    assert set(made["smoker"].to_pylist()) <= {True, False, None}
+    assert None in made["smoker"].to_pylist()
+    assert all(isinstance(age, int) and 0 <= age <= 120 for age in made["age"].to_pylist())
+    assert all(c is None or abs(c * 100 - round(c * 100)) < 1e-6 for c in made["charge"].to_pylist())
+    assert all(date(2020, 1, 1) <= day <= date(2020, 12, 31) for day in made["seen"].to_pylist())
+
+
+def test_identifiers_and_texts_are_made_anew_and_hold_nothing_of_the_data() -> None:
+    made = generate(_model(), 5)
+    assert made["id"].to_pylist() == [f"synthetic-id-{i}" for i in range(1, 6)]
+    assert SECRET not in json.dumps(made.to_pylist(), default=str)
+
+
+def test_a_model_file_holds_no_row_and_gives_the_same_rows_for_the_same_seed(tmp_path: Path) -> None:
+    model = _model()
+    save(model, tmp_path / "people.json")
+    assert SECRET not in (tmp_path / "people.json").read_text()
+    assert generate(load(tmp_path / "people.json"), 200, 7).equals(generate(model, 200, 7))
+    assert not generate(model, 200, 7).equals(generate(model, 200, 8))
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"form": "deniable synthetic model, version 1"}', "import os"])
+def test_whatever_is_not_a_model_is_refused_and_never_run(text: str, tmp_path: Path) -> None:
+    (tmp_path / "m.json").write_text(text)
+    with pytest.raises(IntegrityError, match="not a model"):
+        load(tmp_path / "m.json")
+
+
+def test_a_model_with_a_changed_shape_is_refused(tmp_path: Path) -> None:
+    plain = to_plain(_model())
+    plain["collapsed"][0] = [0]
+    (tmp_path / "m.json").write_text(json.dumps(plain))
+    with pytest.raises(IntegrityError):
+        load(tmp_path / "m.json")
+
+
+def test_values_outside_the_declaration_become_null_or_the_nearest_bound() -> None:
+    by_name = {attribute.name: attribute for attribute in attributes(PEOPLE)}
+    smoker, age = by_name["smoker"], by_name["age"]
+    assert encode(smoker, pa.array([True, None, False])).tolist() == [1, 2, 0]  # type: ignore[arg-type]
+    assert encode(age, pa.array([-5, 0, 120, 999])).tolist() == [0, 0, 120, 120]  # type: ignore[arg-type]
+
+
+def test_a_number_without_bounds_is_refused_before_any_row_is_read() -> None:
+    bare = TableSchema("t", "t.csv", (Column("x", ColumnType.INTEGER),), PrivacyUnit())
+    with pytest.raises(ParameterError, match="no public bounds"):
+        model_of(pa.table({"x": [1]}), bare, ApproxDP(1, 1e-6))
+
+
+def test_an_unknown_method_is_refused_with_the_nearest_one() -> None:
+    with pytest.raises(ParameterError, match="Did you mean 'auto'"):
+        model_of(_rows(3), PEOPLE, ApproxDP(1, 1e-6), "autoo")
+
+
+def test_rows_are_drawn_in_batches_of_bounded_size() -> None:
+    sizes = [batch.num_rows for batch in batches(_model(50), 600_001)]
+    assert sizes == [500_000, 100_001]
+
+
+def test_a_zcdp_budget_is_taken_as_it_is() -> None:
+    assert model_of(_rows(50), PEOPLE, ZCDP("0.5")).description.method == "auto"
