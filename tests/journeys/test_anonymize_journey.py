@@ -231,3 +231,44 @@ def test_people_read_a_short_account(clinic: Path) -> None:
     )
     assert shown.stdout.startswith("k = ")
     assert "prosecutor" in shown.stdout
+
+
+def test_hierarchies_can_be_said_on_the_command_line(clinic: Path) -> None:
+    words = ("--qi", "zip,age", "--hierarchy", "age=intervals:10,20,40", "--hierarchy", "zip=prefix:4,3")
+    run("anonymize", "visits.parquet", *words, "--suppress", "0.02", "-o", "o.csv")
+    out = csv.read_csv("o.csv")
+    assert all(str(age).startswith("[") or str(age) == "*" for age in out["age"].to_pylist())
+
+
+def test_tails_are_coded_before_anything_else(clinic: Path) -> None:
+    words = ("--qi", "age", "--k", "3", "--hierarchy", "age=intervals:5,10", "--top", "age=85", "--bottom", "age=20")
+    made = run("anonymize", "visits.parquet", *words, "-o", "o.parquet")
+    shown = set(pq.read_table("o.parquet")["age"].to_pylist())
+    assert made["levels"] == {"age": 0}
+    assert {">= 85", "<= 20"} <= shown
+    assert not shown & {"86", "19"}
+
+
+def test_numbers_can_be_replaced_by_the_means_of_groups(clinic: Path) -> None:
+    words = ("--qi", "age,charge", "--identifier", "name", "--k", "6", "--method", "microaggregate")
+    made = run("anonymize", "visits.parquet", *words, "-o", "o.parquet")
+    assert made["released"] == ROWS
+    assert 0 < made["lost_variance"] < 0.5
+    assert run("check", "o.parquet", "--qi", "age,charge")["k"] >= 6
+    with pytest.raises(DeniableError, match="k-anonymity only"):
+        run("anonymize", "visits.parquet", *words, "--l", "diagnosis=2", "-o", "o.parquet")
+
+
+def test_risks_before_and_after_and_usefulness_for_a_target_are_told(clinic: Path) -> None:
+    made = run("anonymize", "-p", "clinic.yaml", "-o", "out.parquet", "--target", "sex")
+    assert made["risk"]["before"]["prosecutor"]["at_risk"] > made["risk"]["after"]["prosecutor"]["at_risk"] == 0
+    assert made["risk"]["after"]["prosecutor"]["highest"] <= 0.2
+    assert 0.4 < made["accuracy"]["released"] < 0.7  # there is nothing to learn here but the commonest value
+    with pytest.raises(DeniableError, match="Did you mean 'sex'"):
+        run("anonymize", "-p", "clinic.yaml", "-o", "other.parquet", "--target", "sexx")
+
+
+def test_a_killed_or_refused_run_leaves_no_release(clinic: Path) -> None:
+    with pytest.raises(DeniableError):
+        run("anonymize", "visits.parquet", "--qi", QI, "-o", "no/such/folder/out.parquet")
+    assert not list(clinic.glob("*.recoding.json"))

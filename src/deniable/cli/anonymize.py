@@ -33,6 +33,8 @@ Examples:
   deniable check people.csv --releases a.parquet.recoding.json,b.parquet.recoding.json
 """
 
+METHODS = "optimal, mondrian, mondrian-relaxed, local, cells or microaggregate."
+
 Source = Annotated[str | None, typer.Argument(help="The table: a CSV, Parquet or Arrow file.", show_default=False)]
 Qi = Annotated[str | None, typer.Option("--qi", help="Quasi-identifiers, separated by commas.")]
 Sensitive = Annotated[str | None, typer.Option(help="Sensitive columns, separated by commas.")]
@@ -52,8 +54,10 @@ def anonymize(
     t: Annotated[list[str] | None, typer.Option("--t", help="COLUMN=DISTANCE from the whole table.")] = None,
     model: Annotated[list[str] | None, typer.Option(help="KIND:NAME=VALUE,... such as average_risk:most=0.05")] = None,
     suppress: Annotated[float | None, typer.Option(help="Share of rows that may be suppressed.")] = None,
-    hierarchy: Annotated[list[str] | None, typer.Option(help="COLUMN=FILE.csv, a tree, one line a leaf.")] = None,
-    method: Annotated[str, typer.Option(help="optimal, mondrian, mondrian-relaxed, local or cells.")] = "optimal",
+    hierarchy: Annotated[
+        list[str] | None, typer.Option(help="COLUMN=FILE.csv (a tree), or COLUMN=intervals:5,10.")
+    ] = None,
+    method: Annotated[str, typer.Option(help=METHODS)] = "optimal",
     measure: Annotated[str, typer.Option(help="loss, precision, ncp, entropy, discernibility, ...")] = "loss",
     weight: Annotated[list[str] | None, typer.Option(help="COLUMN=WEIGHT in the measure.")] = None,
     form: Annotated[str, typer.Option(help="text, bounds (two columns of numbers) or json.")] = "text",
@@ -62,6 +66,9 @@ def anonymize(
     seconds: Annotated[float | None, typer.Option(help="Stop searching after so long, with a certified gap.")] = None,
     earlier: Annotated[Path | None, typer.Option(help="Recoding of an earlier release, checked with this one.")] = None,
     refuse_composition: Annotated[bool, typer.Option(help="Refuse when both together fall below k.")] = False,
+    target: Annotated[str | None, typer.Option(help="Tell how well this column is predicted from the release.")] = None,
+    top: Annotated[list[str] | None, typer.Option(help="COLUMN=NUMBER: this and more is one value.")] = None,
+    bottom: Annotated[list[str] | None, typer.Option(help="COLUMN=NUMBER: this and less is one value.")] = None,
     update: Annotated[Path | None, typer.Option(help="A release to which SOURCE adds rows.")] = None,
     draft: Annotated[bool, typer.Option("--draft", help="Print hierarchies to begin with, and stop.")] = False,
     report: Annotated[Path | None, typer.Option(help="Also write a page with the lattice.")] = None,
@@ -75,8 +82,9 @@ def anonymize(
     if out is None:
         raise ParameterError("No output is named", remedy="Say --out FILE")
     from deniable.curator import anonymizing
+    from deniable.curator.anonymize_order import Order
 
-    order = anonymizing.Order(
+    order = Order(
         source,
         out,
         policy,
@@ -95,6 +103,8 @@ def anonymize(
         seconds,
         earlier,
         refuse_composition,
+        target,
+        {"top": _numbers(top, "--top"), "bottom": _numbers(bottom, "--bottom")},
     )
     with progress("Anonymizing") as told:
         made = anonymizing.anonymize(order, told)
@@ -197,12 +207,32 @@ def _model(text: str) -> Spec:
 
 
 def _hierarchies(pairs: list[str] | None) -> dict[str, Spec]:
+    """COLUMN=FILE.csv is a tree; COLUMN=KIND:A,B,C says a kind of hierarchy with its levels."""
+    try:
+        return {name: _hierarchy(words) for name, words in (pair.split("=", 1) for pair in pairs or ())}
+    except ValueError:
+        expected = "--hierarchy COLUMN=FILE.csv or COLUMN=KIND:LEVEL,LEVEL"
+        raise ParameterError("--hierarchy was given wrongly", expected=expected) from None
+
+
+def _hierarchy(words: str) -> Spec:
+    from deniable.policy.hierarchies import HIERARCHIES
     from deniable.policy.schema import Spec
 
+    kind, colon, rest = words.partition(":")
+    known = HIERARCHIES.kind(kind)
+    if not colon or known is None or known.short is None:
+        return Spec("tree", {"file": words})
+    levels = tuple(_level(level) for level in rest.split(","))
+    alone = kind == "redact" or rest == "ages"
+    return Spec(kind, {known.short: rest if alone else levels})
+
+
+def _level(text: str) -> int | float | str:
     try:
-        return {name: Spec("tree", {"file": file}) for name, file in (pair.split("=", 1) for pair in pairs or ())}
+        return int(text) if text.lstrip("-").isdigit() else float(text)
     except ValueError:
-        raise ParameterError("--hierarchy was given wrongly", expected="--hierarchy COLUMN=FILE.csv") from None
+        return text
 
 
 def _page(path: Path | None, made: dict[str, Any], measure: str) -> None:
@@ -220,6 +250,12 @@ def _show(console: Console, made: dict[str, Any]) -> None:
         console.print(f"  {model}", markup=False)
     for name, level in made.get("levels", {}).items():
         console.print(f"  {name}: level {level}", markup=False)
+    if risk := made.get("risk"):
+        before, after = (risk[when]["prosecutor"]["at_risk"] for when in ("before", "after"))
+        console.print(f"  rows at risk: {before:.1%} before, {after:.1%} after", markup=False)
+    if learned := made.get("accuracy"):
+        told = f"{learned['released']:.1%} from the release, {learned['original']:.1%} from the original"
+        console.print(f"  {learned['target']} predicted: {told}, {learned['commonest']:.1%} blindly", markup=False)
     if proof := made.get("proof"):
         told = "optimal" if proof["optimal"] else f"within {proof['gap']:.4g} of the optimum"
         console.print(f"  {told}: {proof['checks']} of {proof['nodes']} nodes checked", markup=False)

@@ -99,7 +99,12 @@ def explain(curator: Curator, sql: str, asked: Budget | None, *, who: Asker | No
     """What a question would measure and cost, what would be left, and how many more like it fit; no row is read."""
     from deniable.query.explain import described
     from deniable.query.explain import explain as explained
+    from deniable.query.sql.auto_clamp import auto_clamps
 
+    if calls := auto_clamps(sql):
+        from deniable.curator import bounding
+
+        return bounding.explain(curator, sql, calls, asked, who)
     plan, left = compiled(curator, sql, asked, who), curator.remaining(who)
     path = (who.purpose, who.analyst) if who else ("", "")
     more = None if plan.free else curator.ledger.fits(plan.event, *path)
@@ -143,7 +148,13 @@ def query(
     """
     from deniable.curator import answers
     from deniable.query.execute import Presentation
+    from deniable.query.sql.auto_clamp import auto_clamps
 
+    if calls := auto_clamps(sql):
+        from deniable.curator import bounding
+
+        shown = {"confidence": confidence, "intervals": intervals, "nonnegative": nonnegative, "consistent": consistent}
+        return bounding.query(curator, sql, calls, asked, who, request=request, seconds=seconds, **shown)
     plan = compiled(curator, sql, asked, who)
     how = Presentation(_checked(confidence), intervals, nonnegative, _possible(plan, consistent))
     names = tuple(dict.fromkeys(table.name for node in plan.nodes for table in _tables(node.node)))

@@ -7,6 +7,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from deniable.curator.advanced import Advanced
 from deniable.policy.document import Policy, read
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from deniable.release import Release
 
 
-class Curator:
+class Curator(Advanced):
     """Stands between the respondents and the analysts.
 
     `sources` replaces the policy's sources by rows at hand (pandas, Polars, Arrow) or other paths, by table name.
