@@ -45,7 +45,7 @@ def test_a_description_stays_under_its_claim(method: str) -> None:
 
 def test_a_description_that_spends_ten_times_its_budget_is_caught() -> None:
     honest = spending(ApproxDP(1, 1e-5), 1)
-    twin = Spending(honest.amount * 100, 1, honest.smoothed)
+    twin = Spending(honest.amount * 100, 1, smoothed=False)
     found = audit(
         lambda runs: [_statistic(_without(), "mst", twin) for _ in range(runs)],
         lambda runs: [_statistic(_with(), "mst", twin) for _ in range(runs)],
