@@ -30,9 +30,10 @@ class Clock:
         return self.now
 
 
-def tree(
-    dataset: Budget = PureDP(4), research: Budget = PureDP(2), operations: Budget = PureDP(1), ana: Budget = PureDP(1)
-) -> Budgets:
+ONE, TWO, FOUR = PureDP(Fraction(1)), PureDP(Fraction(2)), PureDP(Fraction(4))
+
+
+def tree(dataset: Budget = FOUR, research: Budget = TWO, operations: Budget = ONE, ana: Budget = ONE) -> Budgets:
     """A dataset with two purposes, one of them renewed each month, and three analysts."""
     purposes = (Purpose("research", research), Purpose("operations", operations, Period.MONTH))
     everybody = tuple(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from fractions import Fraction
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 
 from deniable.errors import AccessRefused, BudgetExceeded
 from deniable.ledger import Act, Ledger, Posting
+from deniable.ledger.store import Line
 from deniable.ledger.verify import verify
 from deniable.policy.access import Budgets
 from deniable.policy.budget import ApproxDP, PureDP
@@ -167,10 +169,8 @@ def test_threads_never_overspend_together(opened: Opening) -> None:
 
     def ask() -> None:
         for _ in range(8):
-            try:
+            with suppress(BudgetExceeded):
                 granted.append(charge(ledger, 0.1).number)
-            except BudgetExceeded:
-                pass
 
     threads = [threading.Thread(target=ask) for _ in range(6)]
     for thread in threads:
@@ -184,14 +184,10 @@ def test_threads_never_overspend_together(opened: Opening) -> None:
 def test_a_block_that_fails_writes_nothing(opened: Opening) -> None:
     ledger = opened(plain(1))
     charge(ledger, "1/2")
-    with pytest.raises(RuntimeError), ledger.store.writing() as book:
+    with suppress(ZeroDivisionError), ledger.store.writing() as book:
         book.put_totals({"x": "y"})
-        text = book.head()
-        assert text is not None
-        from deniable.ledger.store import Line
-
-        book.append(Line(2, "charge", "eve", "r9", text))
-        raise RuntimeError
+        book.append(Line(2, "charge", "eve", "r9", "a text"))
+        raise ZeroDivisionError
     with ledger.store.reading() as book:
         assert book.totals(("x",)) == {}
     assert ledger.store.last() == 1

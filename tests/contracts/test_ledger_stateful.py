@@ -19,13 +19,15 @@ from deniable.ledger.verify import verify
 from deniable.policy.budget import ApproxDP
 from ledgers import Clock, charge, tree
 
-AMOUNTS = st.sampled_from(["1/10", "1/3", "1/7", "3/4", "1"])
+AMOUNTS = st.sampled_from(["1/10", "1/3", "1/7", "1/2", "1"])
 DELTAS = st.sampled_from(["0", "1e-7", "4e-7"])
-NAMES = st.sampled_from(["ana", "ben", "cyd", "eve", ""])
-PURPOSES = st.sampled_from(["research", "operations", "marketing", ""])
 GRANTS = {("ana", "research"), ("ben", "research"), ("ben", "operations"), ("cyd", "operations")}
-BUDGETS = tree(*(ApproxDP(Fraction(n), Fraction("1e-6")) for n in (4, 2, 1, 1)))
-LIMITS = {"dataset": 4, "research": 2, "operations": 1, "analyst": 1}
+GRANTED = st.sampled_from([*sorted(GRANTS), ("", "research"), ("", "")])
+ANYBODY = st.tuples(
+    st.sampled_from(["ana", "ben", "cyd", "eve", ""]), st.sampled_from(["research", "operations", "marketing", ""])
+)
+LIMITS = {"dataset": Fraction(2), "research": Fraction(5, 4), "operations": Fraction(1), "analyst": Fraction(3, 4)}
+BUDGETS = tree(*(ApproxDP(limit, Fraction("1e-6")) for limit in LIMITS.values()))
 
 
 class LedgerMachine(RuleBasedStateMachine):
@@ -51,8 +53,13 @@ class LedgerMachine(RuleBasedStateMachine):
     def set_clock(self, month: int, year: int) -> None:
         self.clock.set(year, month, 15)
 
-    @rule(analyst=NAMES, purpose=PURPOSES, epsilon=AMOUNTS, delta=DELTAS, request=st.sampled_from(["", "r1", "r2"]))
-    def charge(self, analyst: str, purpose: str, epsilon: str, delta: str, request: str) -> None:
+    @rule(who=GRANTED, epsilon=AMOUNTS, delta=DELTAS)
+    def charge_as_granted(self, who: tuple[str, str], epsilon: str, delta: str) -> None:
+        self.charge(who, epsilon, delta, "")
+
+    @rule(who=ANYBODY, epsilon=AMOUNTS, delta=DELTAS, request=st.sampled_from(["", "r1", "r2"]))
+    def charge(self, who: tuple[str, str], epsilon: str, delta: str, request: str) -> None:
+        analyst, purpose = who
         expected = self._expected(analyst, purpose, epsilon, delta, request)
         try:
             receipt = charge(
@@ -100,9 +107,9 @@ class LedgerMachine(RuleBasedStateMachine):
                 return "over"
         return "charged"
 
-    def _nodes(self, analyst: str, purpose: str) -> dict[object, int]:
+    def _nodes(self, analyst: str, purpose: str) -> dict[object, Fraction]:
         now = max(self.latest, self.clock.now)
-        nodes: dict[object, int] = {"dataset": LIMITS["dataset"]}
+        nodes: dict[object, Fraction] = {"dataset": LIMITS["dataset"]}
         if purpose:
             period = (now.year, now.month) if purpose == "operations" else None
             nodes[purpose, period] = LIMITS[purpose]

@@ -97,7 +97,7 @@ def test_a_change_with_a_new_hash_is_found_by_the_next_entry(written: tuple[Ledg
     forged = sealed(read(canonical(form), 3))
     columns = (as_text(forged), forged.act, forged.analyst, forged.request)
     tamper(path, ("UPDATE entries SET text = ?, act = ?, analyst = ?, request = ? WHERE sequence = 3", columns))
-    with pytest.raises(IntegrityError, match="entry [34]"):
+    with pytest.raises(IntegrityError, match=r"entry [34]"):
         verify(ledger)
 
 

@@ -1,0 +1,247 @@
+"""Races, killed processes, full and read-only disks: nothing is overspent, charged twice, or lost."""
+
+from __future__ import annotations
+
+import os
+import random
+import resource
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+
+import pytest
+from ledgers import charge, plain
+
+from deniable.errors import StorageError
+from deniable.ledger import Ledger
+from deniable.ledger.opening import open_cabinet
+from deniable.ledger.sqlite import SqliteStore
+from deniable.ledger.verify import verify
+
+RACER = """
+import sys
+from ledgers import charge, plain
+from deniable.errors import BudgetExceeded
+from deniable.ledger import Ledger
+from deniable.ledger.opening import _store
+
+place, dataset, limit, attempts = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])
+ledger = Ledger(dataset, plain(limit), _store(place, dataset, True))
+print("ready", flush=True)
+sys.stdin.readline()
+granted = 0
+for attempt in range(attempts):
+    try:
+        charge(ledger, "1/10")
+        granted += 1
+    except BudgetExceeded:
+        pass
+print(granted, flush=True)
+"""
+
+CUSTOMER = """
+import sys
+from ledgers import charge, plain
+from deniable.ledger import Ledger
+from deniable.ledger.sqlite import SqliteStore
+
+ledger = Ledger("d", plain(10**9), SqliteStore(sys.argv[1]))
+first = int(sys.argv[2])
+print("ready", flush=True)
+for number in range(first, first + 100000):
+    receipt = charge(ledger, "1/10", request=f"r{number}")
+    print(number, receipt.number, receipt.head, flush=True)
+"""
+
+
+def started(program: str, *arguments: object, **rest: object) -> subprocess.Popen[str]:
+    """A Python process that can import what tests share."""
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}
+    command = [sys.executable, "-c", program, *map(str, arguments)]
+    return subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment, **rest  # type: ignore[call-overload]
+    )  # fmt: skip
+
+
+def raced(place: object, dataset: str, processes: int, attempts: int, limit: str) -> int:
+    """How many charges so many processes are granted together, begun at once."""
+    racers = [started(RACER, place, dataset, limit, attempts) for _ in range(processes)]
+    for racer in racers:
+        assert racer.stdout is not None
+        assert racer.stdout.readline() == "ready\n"
+    for racer in racers:
+        assert racer.stdin is not None
+        racer.stdin.write("go\n")
+        racer.stdin.flush()
+    granted = 0
+    for racer in racers:
+        out, _ = racer.communicate(timeout=300)
+        assert racer.returncode == 0
+        granted += int(out)
+    return granted
+
+
+def test_eight_processes_are_granted_exactly_the_budget(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.sqlite"
+    assert raced(path, "d", processes=8, attempts=15, limit="6") == 60
+    ledger = Ledger("d", plain(6), SqliteStore(path))
+    assert verify(ledger).entries == 60
+    ledger.close()
+
+
+def test_two_processes_over_postgresql_are_granted_exactly_the_budget(postgres_address: str) -> None:
+    from deniable.ledger.postgres import PostgresStore
+
+    dataset = uuid.uuid4().hex
+    assert raced(postgres_address, dataset, processes=2, attempts=80, limit="10") == 100
+    ledger = Ledger(dataset, plain(10), PostgresStore(postgres_address, dataset))
+    assert verify(ledger).entries == 100
+    ledger.close()
+
+
+@pytest.mark.parametrize("kills", [4, pytest.param(200, marks=pytest.mark.slow)])
+def test_a_killed_process_loses_nothing_and_no_request_is_charged_twice(tmp_path: Path, kills: int) -> None:
+    path, asked, seed = tmp_path / "ledger.sqlite", 0, random.Random(4)
+    receipts: dict[int, tuple[int, str]] = {}
+    for _ in range(kills):
+        # The next process asks again what the last one asked last, as a client does that got no answer.
+        process = started(CUSTOMER, path, asked)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        time.sleep(seed.random() * 0.15)
+        process.send_signal(signal.SIGKILL)
+        out, _ = process.communicate(timeout=60)
+        for line in out.splitlines():
+            parts = line.split()
+            if line and len(parts) == 3 and len(parts[2]) == 64:
+                number, place, head = int(parts[0]), int(parts[1]), parts[2]
+                assert receipts.setdefault(number, (place, head)) == (place, head)
+                asked = number
+    ledger = Ledger("d", plain(10**9), SqliteStore(path))
+    found = verify(ledger)
+    requests = [entry.request for entry in ledger.entries()]
+    assert found.entries == len(requests) == len(set(requests))
+    written = {entry.sequence: entry.hash for entry in ledger.entries()}
+    assert receipts
+    assert all(written[place] == head for place, head in receipts.values())
+    ledger.close()
+
+
+def test_a_full_disk_refuses_the_charge_and_keeps_what_is_written(tmp_path: Path) -> None:
+    ledger = Ledger("d", plain(10**6), SqliteStore(tmp_path / "ledger.sqlite"))
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    granted, refusal = 0, None
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, hard))
+        while refusal is None and granted < 5000:
+            try:
+                charge(ledger, "1/10")
+                granted += 1
+            except StorageError as full:
+                refusal = full.message
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert granted > 0
+    assert refusal is not None
+    assert "Nothing was charged" in refusal
+    assert verify(ledger).entries == granted
+    assert charge(ledger, "1/10").number == granted + 1
+    ledger.close()
+
+
+def test_a_full_disk_refuses_a_new_ledger_in_words(tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+        with pytest.raises(StorageError):
+            Ledger("d", plain(1), SqliteStore(tmp_path / "ledger.sqlite"))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+READER = """
+import os, sys
+from ledgers import charge, plain
+from deniable.errors import StorageError
+from deniable.ledger import Ledger
+from deniable.ledger.sqlite import SqliteStore
+if os.geteuid() == 0:  # root may write anywhere, whatever a file's mode says
+    os.setgroups([]); os.setgid(65534); os.setuid(65534)
+try:
+    charge(Ledger("d", plain(10), SqliteStore(sys.argv[1])), "1/10")
+except StorageError as refusal:
+    print(refusal.message)
+"""
+
+
+def test_a_read_only_disk_is_refused_in_words_and_changes_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.sqlite"
+    ledger = Ledger("d", plain(10), SqliteStore(path))
+    charge(ledger, "1/10")
+    ledger.close()
+    path.chmod(0o444)
+    for folder in (tmp_path, *list(tmp_path.parents)[:3]):
+        if folder.owner() == tmp_path.owner() and folder != Path("/tmp"):
+            folder.chmod(0o555 if folder == tmp_path else 0o755)
+    try:
+        process = started(READER, path)
+        out, _ = process.communicate(timeout=60)
+    finally:
+        tmp_path.chmod(0o755)
+        path.chmod(0o600)
+    assert process.returncode == 0
+    assert "could not be used" in out
+    assert "Nothing was charged" in out
+    again = Ledger("d", plain(10), SqliteStore(path))
+    assert verify(again).entries == 1
+    again.close()
+
+
+def test_a_folder_that_is_not_there_is_refused_in_words(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="folder"):
+        SqliteStore(tmp_path / "nowhere" / "ledger.sqlite")
+    with pytest.raises(StorageError):
+        open_cabinet(tmp_path / "nowhere" / "ledger.sqlite", "d")
+
+
+def test_postgresql_that_is_not_there_is_refused_without_its_address() -> None:
+    from deniable.ledger.postgres import PostgresStore
+
+    with pytest.raises(StorageError) as refusal:
+        PostgresStore("postgresql://user:hunter2@127.0.0.1:1/nothing", "d")
+    assert "hunter2" not in refusal.value.message
+
+
+def test_a_connection_that_was_lost_is_opened_again(postgres_address: str) -> None:
+    import psycopg
+
+    from deniable.ledger.postgres import PostgresStore
+
+    dataset = uuid.uuid4().hex
+    ledger = Ledger(dataset, plain(10), PostgresStore(postgres_address, dataset))
+    charge(ledger, "1/10", request="r1")
+    with psycopg.connect(postgres_address, autocommit=True) as other:
+        other.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()")
+    with pytest.raises(StorageError):
+        charge(ledger, "1/10", request="r2")
+    assert charge(ledger, "1/10", request="r2").number == 2
+    assert charge(ledger, "1/10", request="r1").repeated
+    ledger.close()
+
+
+def test_a_forked_process_has_a_connection_of_its_own(tmp_path: Path) -> None:
+    ledger = Ledger("d", plain(10), SqliteStore(tmp_path / "ledger.sqlite"))
+    charge(ledger, "1/10")
+    child = os.fork()
+    if child == 0:
+        charge(ledger, "1/10")
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    assert charge(ledger, "1/10").number == 3
+    assert verify(ledger).entries == 3
+    ledger.close()
