@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -41,7 +42,7 @@ class Tree:
         [0, 1, 1]
         """
         parents = []
-        for above, below in zip(levels, levels[1:], strict=False):
+        for above, below in pairwise(levels):
             place = {key: i for i, key in enumerate(above)}
             if any(key[: len(key) - 1] not in place for key in below):
                 raise InternalError("a cell of the hierarchy has no parent")
@@ -130,4 +131,5 @@ def on_simplex(values: Cells, total: float) -> Cells:
     ordered = np.sort(values)[::-1]
     excess = (np.cumsum(ordered) - total) / np.arange(1, values.size + 1)
     kept = int(np.count_nonzero(ordered - excess > 0)) or 1
-    return np.maximum(values - excess[kept - 1], 0.0)
+    nearest: Cells = np.maximum(values - excess[kept - 1], 0.0)
+    return nearest

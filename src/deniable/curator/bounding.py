@@ -1,0 +1,166 @@
+"""Automatic bounds: found at a stated cost, as a question of their own or inside one that says AUTO_CLAMP."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from deniable.curator.asking import QueryAnswer
+from deniable.errors import QueryRefused
+from deniable.policy.budget import Amount, Budget, budget, split
+
+if TYPE_CHECKING:
+    from deniable.curator.hall import Curator
+    from deniable.governance.grants import Asker
+    from deniable.policy.schema import Column, TableSchema
+    from deniable.query.auto_bounds import FoundBounds
+    from deniable.query.plan import QueryPlan
+    from deniable.query.sql.auto_clamp import AutoClamp
+
+CONFIDENCE = 0.99
+
+
+def find_bounds(
+    curator: Curator,
+    table: str,
+    column: str,
+    epsilon: Amount,
+    *,
+    delta: Amount = 0,
+    confidence: float = CONFIDENCE,
+    who: Asker | None = None,
+) -> QueryAnswer:
+    """One row: lower, upper, and whether anything rose above the noise."""
+    import pyarrow as pa
+
+    from deniable.curator.settling import admitted, job_of, released, settle
+
+    schema, known = _column(admitted(curator, who), column, table)
+    plan = _plan(schema, known, budget(epsilon, delta))
+    job = job_of(plan)
+    settled = settle(curator, job, who=who)
+    found = _read(plan, settled, known, confidence)
+    row = {"lower": float(found.lower), "upper": float(found.upper), "found": found.found}
+    release = released(curator, job, settled, pa.Table.from_pylist([row]), who, **_told(found))
+    return QueryAnswer(release, settled.repeated, settled.receipt)
+
+
+def _plan(table: TableSchema, column: Column, asked: Budget) -> QueryPlan:
+    from deniable.query.auto_bounds import bounds_question
+    from deniable.query.compile import compile_query
+
+    return compile_query(bounds_question(table, column), (table,), asked)
+
+
+def _read(plan: QueryPlan, settled: Any, column: Column, confidence: float) -> FoundBounds:
+    from deniable.query.auto_bounds import bounds_from
+
+    return bounds_from(plan, settled.stored.measured, column, confidence)
+
+
+def _told(found: FoundBounds) -> dict[str, Any]:
+    note = f"Bins with fewer than {found.threshold} units (with noise) were taken for empty; values there are clamped."
+    return {"threshold": found.threshold, "notes": [note]}
+
+
+def _column(tables: tuple[TableSchema, ...], column: str, table: str = "") -> tuple[TableSchema, Column]:
+    """The private table and the column meant; where no table is named, the only one that has the column."""
+    from deniable.errors import nearest
+    from deniable.query.auto_bounds import numeric_column
+
+    private = [each for each in tables if not each.public]
+    if table:
+        named = [each for each in tables if each.name.lower() == table.lower()]
+        if not named:
+            raise QueryRefused(
+                f"there is no table '{table}'", remedy=nearest(table, [t.name for t in tables]) or "Use its own name"
+            )
+        return named[0], numeric_column(named[0], column)
+    having = [each for each in private if any(c.name.lower() == column.lower() for c in each.columns)]
+    if len(having) != 1:
+        raise QueryRefused(
+            f"the column '{column}' is in {len(having)} private tables",
+            remedy="Write table.column, by the table's name",
+        )
+    return having[0], numeric_column(having[0], column)
+
+
+def _stages(
+    curator: Curator, calls: tuple[AutoClamp, ...], asked: Budget | None, who: Asker | None
+) -> tuple[dict[tuple[str, str], tuple[QueryPlan, Column, list[AutoClamp]]], Budget]:
+    """The plans that find bounds, one for each column, and what is left of the budget for the question."""
+    from fractions import Fraction
+
+    from deniable.curator.settling import admitted
+    from deniable.query.auto_bounds import SHARE
+
+    if asked is None:
+        raise QueryRefused("AUTO_CLAMP shares a budget stated beside the question", remedy="State epsilon beside it")
+    tables = admitted(curator, who)
+    meant: dict[tuple[str, str], list[AutoClamp]] = {}
+    for call in calls:
+        table, column = _column(tables, call.column, call.table)
+        meant.setdefault((table.name, column.name), []).append(call)
+    each = SHARE / len(meant)
+    parts = split(asked, (*(each for _ in meant), Fraction(1) - SHARE))
+    stages = {}
+    for (key, mine), part in zip(meant.items(), parts, strict=False):
+        table, column = _column(tables, key[1], key[0])
+        stages[key] = (_plan(table, column, part), column, mine)
+    return stages, parts[-1]
+
+
+def query(
+    curator: Curator, sql: str, calls: tuple[AutoClamp, ...], asked: Budget | None, who: Asker | None, **rest: Any
+) -> QueryAnswer:
+    """Answer a question with AUTO_CLAMP: bounds first, for a tenth of its budget, then the question with them."""
+    from deniable.curator.asking import query as ask
+    from deniable.curator.settling import job_of, settle
+    from deniable.query.sql.auto_clamp import with_bounds
+
+    stages, left = _stages(curator, calls, asked, who)
+    _refuse_unaffordable(curator, sql, stages, left, who)
+    bounds: dict[AutoClamp, tuple[str, str]] = {}
+    for plan, column, mine in stages.values():
+        found = _read(plan, settle(curator, job_of(plan), who=who), column, CONFIDENCE)
+        bounds |= dict.fromkeys(mine, found.written)
+    return ask(curator, with_bounds(sql, bounds), left, who=who, **rest)
+
+
+def _placeholder(sql: str, stages: Any) -> str:
+    from deniable.query.sql.auto_clamp import with_bounds
+
+    return with_bounds(sql, {call: ("0", "1") for _, _, mine in stages.values() for call in mine})
+
+
+def _refuse_unaffordable(curator: Curator, sql: str, stages: Any, left: Budget, who: Asker | None) -> None:
+    """Refuse before the first stage what the last could not pay: prices do not depend on the bounds found."""
+    from deniable.curator.asking import compiled
+    from deniable.curator.settling import charged, job_of
+    from deniable.dp.accounting import ComposedEvent
+
+    final = compiled(curator, _placeholder(sql, stages), left, who)
+    whole = ComposedEvent((*(plan.event for plan, _, _ in stages.values()), final.event))
+    path = (who.purpose, who.analyst) if who else ("", "")
+    fits = curator.ledger.fits(whole, *path)
+    if fits is not None and fits < 1:
+        from dataclasses import replace
+
+        charged(curator, replace(job_of(final), event=whole), who)
+
+
+def explain(
+    curator: Curator, sql: str, calls: tuple[AutoClamp, ...], asked: Budget | None, who: Asker | None
+) -> dict[str, Any]:
+    """Both stages without data: what finding bounds costs, and the question with bounds that are still to be found."""
+    from deniable.curator.asking import explain as told
+    from deniable.query.explain import described
+    from deniable.query.explain import explain as explained
+
+    stages, left = _stages(curator, calls, asked, who)
+    final = told(curator, _placeholder(sql, stages), left, who=who)
+    assert asked is not None
+    note = "Bounds are found first, for a tenth of the budget; errors of sums are shown for bounds 0 and 1."
+    first = [
+        explained(plan) | {"finds": f"bounds of {table}.{column}"} for (table, column), (plan, _, _) in stages.items()
+    ]
+    return final | {"bounds": first, "cost": described(asked), "notes": [note, *final["notes"]]}

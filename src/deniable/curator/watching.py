@@ -1,0 +1,74 @@
+"""Watches: charged once, asked as often as one likes, over when the count has passed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from deniable.policy.budget import Amount, budget
+
+if TYPE_CHECKING:
+    from deniable.curator.hall import Curator
+    from deniable.governance.grants import Asker
+    from deniable.ledger import Receipt
+    from deniable.query.watch import Watch
+
+
+class LiveWatch:
+    """A watch over a curator's tables: `check()` reads them as they are now."""
+
+    __slots__ = ("_curator", "_tables", "_watch", "_who", "receipt")
+
+    def __init__(
+        self, curator: Curator, watch: Watch, tables: tuple[str, ...], who: Asker | None, receipt: Receipt
+    ) -> None:
+        self._curator = curator
+        self._watch = watch
+        self._tables = tables
+        self._who = who
+        self.receipt = receipt
+
+    @property
+    def passed(self) -> bool:
+        """Whether the watch is over."""
+        return self._watch.passed
+
+    @property
+    def error(self) -> int:
+        """How far from the threshold a count may be on the wrong side, but with probability 0.05 for each check."""
+        return self._watch.plan.mechanism.accuracy(0.05)
+
+    def check(self) -> bool:
+        """Whether the count passes the threshold now; no further charge, until it has passed."""
+        from deniable.curator.asking import _after_the_charge
+        from deniable.errors import ParameterError
+        from deniable.query.watch import counted
+
+        if self.passed:
+            raise ParameterError(
+                "this watch is over: the count has passed", remedy="Start a new watch, at a new charge"
+            )
+        self._curator.scopes.refresh(self._curator.governor.withdrawals())
+        with _after_the_charge():
+            engine = self._curator.scopes.tables(self._who).attach(*self._tables)
+            return self._watch.compare(counted(self._watch.plan, engine))
+
+    def __repr__(self) -> str:
+        return f"Live{self._watch!r}"
+
+
+def watch(curator: Curator, sql: str, threshold: int, epsilon: Amount, *, who: Asker | None = None) -> LiveWatch:
+    """Charge a watch and hand it out."""
+    from deniable.curator.asking import _all_tables
+    from deniable.curator.settling import Job, admitted, charged, private_of
+    from deniable.query.compile import compile_query
+    from deniable.query.watch import Watch, plan_watch
+
+    asked = budget(epsilon)
+    base = compile_query(sql, admitted(curator, who), asked)
+    plan = plan_watch(base, threshold, asked)
+    assert base.unit is not None
+    described = f"watch until {threshold}: {sql}"
+    job = Job(described, base.canonical, plan.mechanism.event, plan.cost, base.unit, _all_tables(base),
+              private_of(base), lambda _engine: {})  # fmt: skip
+    receipt = charged(curator, job, who)
+    return LiveWatch(curator, Watch(plan), job.tables, who, receipt)

@@ -1,0 +1,110 @@
+"""Automatic bounds: a noisy histogram over powers of two, of both signs, finds where a column's values are.
+
+Bounds that were read from the data would leak its extremes. So a share of the budget buys a histogram with fixed bins
+(0, then (1, 2], (2, 4], ... and the same below zero): an ordinary question, compiled, priced and charged like any.
+The bounds are the outer edges of the bins that rise above what noise alone reaches, so single extreme rows are clamped.
+
+**Guarantee.** That of the question: each unit is in one bin. The rest is post-processing.
+**Utility.** With the stated confidence no empty bin is taken for a full one; a bin is found once it has about twice the
+threshold of units. Bounds are powers of two, at most twice as wide as needed.
+"""
+
+# ruff: noqa: S608  (the text made here is a question for our own compiler, which refuses what it does not know)
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from deniable.errors import QueryRefused, nearest
+from deniable.policy.schema import Column, TableSchema
+from deniable.query.execute import Measurements
+from deniable.query.plan import QueryPlan
+
+LARGEST = 52
+"""The outermost edge is 2^52; beyond it values count as in the outermost bin."""
+FINEST = {True: 0, False: -10}
+"""The innermost edge by whether the column holds whole numbers: 2^0 = 1, or 2^-10."""
+SHARE = Fraction(1, 10)
+"""The part of a question's budget that AUTO_CLAMP spends on finding bounds."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundBounds:
+    """Noisy bounds: public, like any answer. `found` is false where no bin rose above the noise."""
+
+    lower: Fraction
+    upper: Fraction
+    threshold: int
+    """A bin counted from so many units (with noise) on."""
+    found: bool = True
+
+    @property
+    def written(self) -> tuple[str, str]:
+        """Both ends as SQL numbers."""
+        return _number(self.lower), _number(self.upper)
+
+
+def _number(value: Fraction) -> str:
+    return str(int(value)) if value.denominator == 1 else f"{float(value):.10f}".rstrip("0")
+
+
+def edges(whole: bool) -> tuple[Fraction, ...]:
+    """The positive edges of the bins, rising."""
+    return tuple(Fraction(2) ** power for power in range(FINEST[whole], LARGEST + 1))
+
+
+def bounds_question(table: TableSchema, column: Column) -> str:
+    """The question whose answer has one row for each bin: its number (0 around zero, negative below) and its units."""
+    name, rising = f'"{column.name}"', edges(column.type == "integer")
+    above = [f"WHEN {name} > {_number(edge)} THEN {i + 2}" for i, edge in reversed(list(enumerate(rising[:-1])))]
+    below = [f"WHEN {name} < {_number(-edge)} THEN {-(i + 2)}" for i, edge in reversed(list(enumerate(rising[:-1])))]
+    inner = [f"WHEN {name} > {_zero(column)} THEN 1", f"WHEN {name} < -{_zero(column)} THEN -1"]
+    bins = f"CASE {' '.join([*above, *below, *inner])} ELSE 0 END"
+    unit = table.unit.column if table.unit else None
+    counted = f'COUNT(DISTINCT "{unit}")' if unit else "COUNT(*)"
+    options = "WITH DIFFERENTIAL_PRIVACY OPTIONS (max_groups_contributed = 1) " if unit else ""
+    return f'SELECT {options}{bins} AS bin, {counted} AS units FROM "{table.name}" WHERE {name} IS NOT NULL GROUP BY 1'
+
+
+def _zero(column: Column) -> str:
+    return "0" if column.type == "integer" else _number(edges(False)[0] / 2)
+
+
+def numeric_column(table: TableSchema, name: str) -> Column:
+    """The column to be bounded, or a refusal that names the nearest."""
+    known = {column.name.lower(): column for column in table.columns}
+    column = known.get(name.lower())
+    if column is None:
+        raise QueryRefused(f"there is no column '{name}' in '{table.name}'", remedy=nearest(name, known))
+    if not column.type.numeric:
+        raise QueryRefused(f"bounds are found for numbers, and '{column.name}' is {column.type}")
+    if table.public:
+        raise QueryRefused(f"'{table.name}' is public: its bounds need no privacy")
+    return column
+
+
+def bounds_from(plan: QueryPlan, measured: Measurements, column: Column, confidence: float) -> FoundBounds:
+    """The outer edges of the bins that rise above the noise."""
+    node = plan.nodes[0]
+    noisy = measured[node.node.name][0]
+    bins = np.array(noisy.keys.column(0).to_pylist(), dtype=np.int64)
+    threshold = node.steps[0].placed[0].mechanism.accuracy(1 - confidence, bins.size)
+    full = np.sort(bins[noisy.values[0] > threshold])
+    if not full.size:
+        return FoundBounds(Fraction(0), Fraction(1), threshold, found=False)
+    whole = column.type == "integer"
+    return FoundBounds(_lower(int(full[0]), whole), _upper(int(full[-1]), whole), threshold)
+
+
+def _upper(number: int, whole: bool) -> Fraction:
+    """The upper edge of a bin: 0 is around zero, 1 ends at the first edge, -1 at zero."""
+    if number <= 0:
+        return Fraction(0) if number == 0 or number == -1 else -edges(whole)[-number - 2]
+    return edges(whole)[number - 1]
+
+
+def _lower(number: int, whole: bool) -> Fraction:
+    return -_upper(-number, whole)
