@@ -1,8 +1,9 @@
 """DP synthesis on the coded Adult table (48,842 x 14): error of all 1-, 2- and 3-way marginals, and CPU seconds.
 
 The floor is drawing a table of the same size from the real records (sampling error alone), and, for time, counting all
-two-way marginals once. Peers' figures, measured elsewhere on the same table and budget (delta 1e-9): private-pgm MST 0.053 to 0.074 / 0.115 to 0.146 in 190 to 240 CPU s, AIM 0.0401 / 0.0903 in 1,732, SmartNoise MST
-0.138 / 0.293 in 137, DataSynthesizer (correlated) 0.503 / 0.658 in 1,552.
+two-way marginals once. Peers' figures, measured elsewhere on the same table and budget (delta 1e-9): private-pgm MST
+0.053 to 0.074 / 0.115 to 0.146 in 190 to 240 CPU s, AIM 0.0401 / 0.0903 in 1,732, SmartNoise MST 0.138 / 0.293 in 137,
+DataSynthesizer (correlated) 0.503 / 0.658 in 1,552.
 """
 
 from __future__ import annotations
@@ -42,9 +43,12 @@ def load() -> tuple[np.ndarray, Domain]:
 
 def error(real: np.ndarray, made: np.ndarray, domain: Domain, way: int) -> float:
     """The mean total variation of all marginals of so many columns."""
-    cliques = itertools.combinations(range(len(domain)), way)
-    shares = [(count(real, domain, c) / real.shape[1], count(made, domain, c) / made.shape[1]) for c in cliques]
-    return float(np.mean([np.abs(a - b).sum() / 2 for a, b in shares]))
+
+    def distance(clique: tuple[int, ...]) -> float:
+        real_share, made_share = (count(t, domain, clique) / t.shape[1] for t in (real, made))
+        return float(np.abs(real_share - made_share).sum() / 2)
+
+    return float(np.mean([distance(clique) for clique in itertools.combinations(range(len(domain)), way)]))
 
 
 def synthesized(codes: np.ndarray, domain: Domain, method: str, epsilon: float, seed: int) -> tuple[np.ndarray, float]:
