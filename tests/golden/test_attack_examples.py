@@ -1,6 +1,7 @@
 """The worked examples of attacks, by name."""
 
 import re
+from decimal import Decimal
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +15,7 @@ from deniable.attacks.differencing import Published, difference, isolate
 from deniable.attacks.disclosure import class_disclosure
 from deniable.attacks.linkage import find_links
 from deniable.attacks.reconstruction import reconstruct
+from deniable.attacks.tables import Attribute, Statistic, worlds
 from deniable.attacks.uniqueness import uniqueness
 from deniable.world.governor import GOVERNOR
 
@@ -103,3 +105,30 @@ def test_every_subset_count_within_e_errs_in_at_most_four_e_positions():
     fits = (np.abs(worlds.astype(float) @ groups.T - answers) <= 1).all(axis=1)
     assert fits.any()
     assert all((world != secret).sum() <= 4 for world in worlds[fits])
+
+
+FEMALE, MALE, BLACK, WHITE = {"female": (1, 1)}, {"female": (0, 0)}, {"black": (1, 1)}, {"black": (0, 0)}
+BLOCK = [Attribute("age", 0, 115), Attribute("female", 0, 1), Attribute("black", 0, 1), Attribute("married", 0, 1)]
+
+
+def block_table():
+    """The published table of the seven-person block (Garfinkel, Abowd and Martindale, ACM Queue 16(5), 2018)."""
+
+    def told(where, count, median, mean):
+        return Statistic(where, count, "age", Decimal(mean), Decimal(median))
+
+    return [
+        told({}, 7, "30", "38.0"), told(FEMALE, 4, "30", "33.5"), told(MALE, 3, "30", "44.0"),
+        told(BLACK, 4, "51", "48.5"), told(WHITE, 3, "24", "24.0"), told({"married": (1, 1)}, 4, "51", "54.0"),
+        told(FEMALE | BLACK, 3, "36", "36.7"), Statistic({"married": (0, 0), "age": (18, 115)}),
+        Statistic(MALE | BLACK), Statistic(MALE | WHITE), Statistic(FEMALE | WHITE), Statistic({"age": (0, 4)}),
+        Statistic({"age": (0, 17)}), Statistic({"age": (64, 115)}),
+        Statistic({"age": (0, 17), "married": (1, 1)}, 0),
+    ]  # fmt: skip
+
+
+def test_the_seven_person_block_has_one_world():
+    found = worlds(BLOCK, block_table())
+    assert found.unique
+    assert [record[0] for record in found.certain] == [8, 18, 24, 30, 36, 66, 84]
+    assert found.outcome().attack.share == 1

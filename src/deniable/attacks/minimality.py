@@ -1,0 +1,155 @@
+"""Minimality and downcoding: a release that generalizes no more than needed says why it had to (Wong 2007, Cohen 2022).
+
+Both attacks ask the same question: among the tables that could lie behind a release, from which would this anonymizer
+have made exactly this release? The others are out, and what the remaining ones have in common is known, although every
+class of the release looks well mixed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import permutations, product
+from typing import Any
+
+import numpy as np
+
+from deniable.attacks.base import Deadline, Outcome, Progress, Rate, tell
+from deniable.errors import ParameterError
+
+Row = tuple[Any, ...]
+World = tuple[Row, ...]
+Anonymizer = Callable[[World], Sequence[Row]]
+"""What the curator ran: exact rows (quasi-identifiers, then the sensitive value) to released rows."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Beliefs:
+    """For each cell that the intruder wants, how likely each value is, over the worlds that remain."""
+
+    share: tuple[Mapping[Any, float], ...]
+    worlds: int
+    tried: int
+    complete: bool
+
+    @property
+    def best(self) -> tuple[Any, ...]:
+        """The likeliest value of each cell."""
+        return tuple(max(one, key=lambda v: (one[v], str(v))) if one else None for one in self.share)
+
+
+def minimality(
+    people: Sequence[Row],
+    released: Sequence[Row],
+    anonymizer: Anonymizer,
+    *,
+    most: int = 50_000,
+    seed: int = 0,
+    seconds: float | None = None,
+    progress: Progress | None = None,
+) -> Beliefs:
+    """Infer sensitive values from how much was generalized.
+
+    **Scenario.** The intruder knows everybody's quasi-identifiers (a register of all who are in the table), the release
+    and the algorithm; success is a sensitive value.
+    **Method.** Every way to deal the released sensitive values out to the people is anonymized again, and kept when
+    the same release comes out. Beyond `most` ways, random ones are tried.
+    **Outcome.** For each person the shares of sensitive values over the kept ways.
+    """
+    if len(people) != len(released):
+        raise ParameterError(
+            "People and released rows are not as many", expected="A register of exactly those released"
+        )
+    values = [row[-1] for row in released]
+    dealt, complete = _deals(values, most, seed)
+    wanted = [[(*person, value) for person, value in zip(people, deal, strict=True)] for deal in dealt]
+    return _remaining(wanted, released, anonymizer, lambda row: row[-1], complete, seconds, progress)
+
+
+def downcode(
+    released: Sequence[Row],
+    covers: Callable[[int, Any], Sequence[Any]],
+    column: int,
+    anonymizer: Anonymizer,
+    *,
+    most: int = 50_000,
+    seed: int = 0,
+    seconds: float | None = None,
+    progress: Progress | None = None,
+) -> Beliefs:
+    """Infer finer values of one generalized column than were released.
+
+    **Scenario.** The intruder has only the release and knows the algorithm and hierarchies; success is the exact value
+    of a generalized cell.
+    **Method.** `covers(column, cell)` lists the exact values under a cell. Every choice of exact values for all cells
+    is anonymized again and kept when the same release comes out.
+    **Outcome.** For each row the shares of exact values of `column` over the kept choices.
+    """
+    cells = [[covers(at, cell) for at, cell in enumerate(row)] for row in released]
+    size = math.prod(len(options) for row in cells for options in row)
+    chosen = _every(cells) if size <= most else _some(cells, most, np.random.default_rng(seed))
+    return _remaining(chosen, released, anonymizer, lambda row: row[column], size <= most, seconds, progress)
+
+
+def _every(cells: Sequence[Sequence[Sequence[Any]]]) -> Iterator[list[Row]]:
+    for rows in product(*(list(product(*row)) for row in cells)):
+        yield list(rows)
+
+
+def _some(cells: Sequence[Sequence[Sequence[Any]]], count: int, generator: np.random.Generator) -> Iterator[list[Row]]:
+    for _ in range(count):
+        yield [tuple(options[int(generator.integers(len(options)))] for options in row) for row in cells]
+
+
+def _deals(values: Sequence[Any], most: int, seed: int) -> tuple[list[tuple[Any, ...]], bool]:
+    """Different orders of a multiset: all of them, or so many random ones."""
+    ways = math.factorial(len(values)) // math.prod(math.factorial(n) for n in Counter(values).values())
+    if ways <= most and len(values) <= 9:
+        return list(dict.fromkeys(permutations(values))), True
+    generator = np.random.default_rng(seed)
+    return [tuple(values[i] for i in generator.permutation(len(values))) for _ in range(most)], False
+
+
+def _remaining(
+    candidates: Any,
+    released: Sequence[Row],
+    anonymizer: Anonymizer,
+    wanted: Callable[[Row], Any],
+    complete: bool,
+    seconds: float | None,
+    progress: Progress | None,
+) -> Beliefs:
+    target, deadline = Counter(map(tuple, released)), Deadline(seconds)
+    counts: list[Counter[Any]] = [Counter() for _ in released]
+    tried = kept = 0
+    for world in candidates:
+        tried += 1
+        if tried % 256 == 0:
+            if deadline.passed:
+                complete = False
+                break
+            tell(progress, min(1.0, tried / 50_000))
+        if Counter(map(tuple, anonymizer(tuple(world)))) == target:
+            kept += 1
+            for count, row in zip(counts, world, strict=True):
+                count[wanted(row)] += 1
+    shares = tuple({value: n / kept for value, n in count.items()} for count in counts)
+    return Beliefs(shares, kept, tried, complete)
+
+
+def believed(beliefs: Beliefs, naive: Beliefs | None, truth: Sequence[Any], *, sure: float = 0.9) -> Outcome:
+    """People whose true value the intruder holds with at least `sure`; the control is the same without minimality.
+
+    `naive` are the beliefs of one who takes the classes as they are (an anonymizer that always agrees).
+    """
+    right = sum(share.get(value, 0.0) >= sure for share, value in zip(beliefs.share, truth, strict=True))
+    base = max(Counter(truth).values()) / len(truth) if truth else 0.0
+    plain = None
+    if naive is not None:
+        known = sum(share.get(value, 0.0) >= sure for share, value in zip(naive.share, truth, strict=True))
+        plain = Rate(known, len(truth))
+    warnings = () if beliefs.complete else ("worlds were sampled, not exhausted",)
+    return Outcome("minimality", "Knowing how the release was made", Rate(right, len(truth)), base, plain,
+                   figures={"worlds": beliefs.worlds, "tried": beliefs.tried}, warnings=warnings)  # fmt: skip

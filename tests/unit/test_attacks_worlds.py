@@ -1,0 +1,140 @@
+"""Table reconstruction, minimality and downcoding against brute force over all small worlds."""
+
+import itertools
+from collections import Counter
+from decimal import Decimal
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from deniable.attacks.minimality import believed, downcode, minimality
+from deniable.attacks.tables import Attribute, Statistic, worlds
+from deniable.errors import ParameterError
+
+SMALL = [Attribute("age", 0, 4), Attribute("sex", 0, 1)]
+
+
+def statistics_of(rows, mean=True):
+    told = [Statistic({}, len(rows), "age", Decimal(f"{np.mean([r[0] for r in rows]):.1f}") if mean else None)]
+    for sex in (0, 1):
+        ages = sorted(r[0] for r in rows if r[1] == sex)
+        if len(ages) > 1:
+            told.append(Statistic({"sex": (sex, sex)}, len(ages), "age", None, Decimal(str(float(np.median(ages))))))
+        else:
+            told.append(Statistic({"sex": (sex, sex)}, suppressed=1))
+    return told
+
+
+def fits(rows, told):
+    for one in told:
+        inside = [r for r in rows if all(lo <= r[{"age": 0, "sex": 1}[n]] <= hi for n, (lo, hi) in one.where.items())]
+        if one.count is None:
+            if len(inside) > one.suppressed:
+                return False
+            continue
+        ages = [r[0] for r in inside]
+        if len(inside) != one.count:
+            return False
+        if one.mean is not None and abs(Decimal(sum(ages)) - one.mean * len(ages)) > Decimal("0.05") * len(ages):
+            return False
+        if one.median is not None and Decimal(str(float(np.median(ages)))) != one.median:
+            return False
+    return True
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.integers(0, 2**32 - 1))
+def test_all_worlds_of_brute_force_are_found_and_no_others(seed):
+    rng = np.random.default_rng(seed)
+    rows = [(int(rng.integers(0, 5)), int(rng.integers(0, 2))) for _ in range(4)]
+    told = statistics_of(rows)
+    kinds = list(itertools.product(range(5), range(2)))
+    every = [w for w in itertools.combinations_with_replacement(kinds, 4) if fits(w, told)]
+    found = worlds(SMALL, told)
+    assert found.complete
+    assert found.found == len(every)
+    common = Counter(every[0])
+    for world in every[1:]:
+        common &= Counter(world)
+    assert Counter(found.certain) == common
+
+
+def test_suppression_leaks_that_a_count_is_small():
+    told = [Statistic({}, 4), Statistic({"sex": (1, 1)}, suppressed=2), Statistic({"age": (0, 3)}, suppressed=0)]
+    found = worlds(SMALL, told)
+    assert set(found.certain) == {(4, 0)}  # all are four, and at least two of them of sex 0
+    assert found.found == 3
+
+
+def test_statistics_that_contradict_each_other_leave_no_world():
+    assert worlds(SMALL, [Statistic({}, 2), Statistic({"sex": (0, 0)}, 3)]).found == 0
+
+
+def test_a_world_that_is_not_alone_is_not_called_so():
+    outcome = worlds(SMALL, [Statistic({}, 3)], most=5).outcome()
+    assert outcome.attack.successes == 0
+    assert "not all worlds" in outcome.warnings[0]
+
+
+def test_statistics_of_nothing_are_refused():
+    with pytest.raises(ParameterError, match="total"):
+        worlds(SMALL, [Statistic({"sex": (0, 0)}, 3)])
+    with pytest.raises(ParameterError, match="'agee'"):
+        worlds(SMALL, [Statistic({"agee": (0, 0)}, 3)])
+    with pytest.raises(ParameterError, match="mean or median"):
+        worlds(SMALL, [Statistic({}, 3, "", Decimal(1))])
+
+
+def star_only_if_needed(world):
+    """The minimal anonymizer: classes by the one quasi-identifier; if some class has one sensitive value, star all."""
+    seen = {}
+    for zone, ill in world:
+        seen.setdefault(zone, set()).add(ill)
+    diverse = all(len(ills) > 1 for ills in seen.values())
+    return [(zone if diverse else "*", ill) for zone, ill in world]
+
+
+PEOPLE = [("a",), ("a",), ("b",), ("b",)]
+TRUTH = ("flu", "flu", "cold", "gout")
+
+
+def test_minimality_tells_why_a_release_was_generalized():
+    released = star_only_if_needed([(*person, ill) for person, ill in zip(PEOPLE, TRUTH, strict=True)])
+    assert {row[0] for row in released} == {"*"}
+    knowing = minimality(PEOPLE, released, star_only_if_needed)
+    naive = minimality(PEOPLE, released, lambda world: released)
+    # Starred only because one zone had flu twice: both of a, or both of b, have flu, and nobody else does.
+    assert knowing.complete
+    assert knowing.share[0]["flu"] == pytest.approx(0.5)
+    assert knowing.share[0] == knowing.share[1]
+    assert naive.share[0]["flu"] == pytest.approx(0.5)
+    assert knowing.worlds == 4
+    assert naive.worlds == 12
+
+
+def generous(world):
+    """Stars each class of two consecutive rows only where its values differ: minimal, hence it tells that they do."""
+    return [(world[i][0] if world[i][0] == world[i ^ 1][0] else "*",) for i in range(len(world))]
+
+
+def test_downcoding_excludes_what_would_not_have_been_starred():
+    released = generous([("0",), ("1",), ("1",), ("1",)])
+    assert [row[0] for row in released] == ["*", "*", "1", "1"]
+    found = downcode(released, lambda _, cell: ["0", "1"] if cell == "*" else [cell], 0, generous)
+    assert found.worlds == 2  # 01 and 10; equal values would have been shown
+    assert found.share[2] == {"1": 1.0}
+    assert found.share[0] == {"0": 0.5, "1": 0.5}
+    outcome = believed(found, None, ["0", "1", "1", "1"])
+    assert outcome.attack.successes == 2
+
+
+def test_too_many_worlds_are_sampled_and_said_to_be():
+    people = [(str(i % 3),) for i in range(12)]
+    ills = tuple("ab" * 6)
+    released = star_only_if_needed([(*person, ill) for person, ill in zip(people, ills, strict=True)])
+    found = minimality(people, released, star_only_if_needed, most=500)
+    assert not found.complete
+    assert found.tried == 500
+    assert "sampled" in believed(found, None, ills).warnings[0]
