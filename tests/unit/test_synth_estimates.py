@@ -72,9 +72,7 @@ def test_the_spanning_tree_is_the_heaviest_of_all(case: tuple[int, list[int]]) -
         return len(reached) == columns
 
     weight = dict(zip(pairs, weights, strict=True))
-    best = max(
-        sum(weight[e] for e in edges) for edges in itertools.combinations(pairs, columns - 1) if is_tree(edges)
-    )
+    best = max(sum(weight[e] for e in edges) for edges in itertools.combinations(pairs, columns - 1) if is_tree(edges))
     assert sum(weight[e] for e in chosen) == best
 
 
