@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -50,39 +51,29 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", "from deniable.cli.main import main; main()", *arguments]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
+@pytest.fixture
+def run(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[[str], Any]:
+    """Run a command in this process and in the folder, through the same door as the command line; its JSON."""
+    from deniable.cli.main import main
+
+    def command(line: str) -> Any:
+        monkeypatch.chdir(folder)
+        monkeypatch.setattr(sys, "argv", ["deniable", *line.split()])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        told = capsys.readouterr()
+        assert not ended.value.code, told
+        return json.loads(told.out)
+
+    return command
 
 
-def test_job_codes_and_salaries_come_back_from_a_randomized_table(folder):
-    done = run(
-        folder,
-        *[
-            "randomize",
-            "salaries.parquet",
-            "-p",
-            "policy.yaml",
-            "-e",
-            "4",
-            "-c",
-            "job=1",
-            "-c",
-            "salary",
-            "-o",
-            "told.parquet",
-            "--json",
-        ],
-    )
-    assert done.returncode == 0, done.stderr
+def test_job_codes_and_salaries_come_back_from_a_randomized_table(folder, run):
+    run("randomize salaries.parquet -p policy.yaml -e 4 -c job=1 -c salary -o told.parquet --json")
     told = pq.read_table(folder / "told.parquet")
     assert told.column_names == ["job", "salary"]
     assert told.num_rows == 5469
-    done = run(
-        folder, *["estimate", "told.parquet", "--mean", "salary", "--by", "job", "--confidence", "0.9999", "--json"]
-    )
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
+    found = run("estimate told.parquet --mean salary --by job --confidence 0.9999 --json")
     counts = {row["label"]: row for row in found["columns"][0]["counts"]}
     for job, count in JOBS.items():
         assert counts[job]["low"] <= count <= counts[job]["high"]
@@ -127,27 +118,9 @@ def test_csv_travels_as_well(folder):
     assert found["columns"][0]["counts"][2]["low"] <= 2920 <= found["columns"][0]["counts"][2]["high"]
 
 
-def test_the_ladder_keeps_the_smallest_acceptable_epsilon_and_draws_itself(folder):
-    done = run(
-        folder,
-        *[
-            "ladder",
-            "salaries.parquet",
-            "-p",
-            "policy.yaml",
-            "--label",
-            "job",
-            "-f",
-            "salary",
-            "--accuracy",
-            "0.8",
-            "--repeats",
-            "2",
-        ],
-        *["--epsilons", "16,8,0.1", "-o", "ladder.html", "--json"],
-    )
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
+def test_the_ladder_keeps_the_smallest_acceptable_epsilon_and_draws_itself(folder, run):
+    rungs = "--epsilons 16,8,0.1 --repeats 2 -o ladder.html --json"
+    found = run(f"ladder salaries.parquet -p policy.yaml --label job -f salary --accuracy 0.8 {rungs}")
     assert found["baseline"] > 0.9
     assert [rung["epsilon"] for rung in found["rungs"]] == [16, 8, 0.1]
     assert found["rungs"][0]["accuracy"] > 0.85

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -39,12 +41,38 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", "from deniable.cli.main import main; main()", "survey", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300)
+@dataclass(frozen=True)
+class Done:
+    """How a command ended."""
+
+    returncode: int
+    stdout: str
+    stderr: str
 
 
-def test_check_tells_costs_and_words(file):
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Done]:
+    """Run `deniable survey ...` in this process, through the same door as the command line."""
+    from deniable.cli.main import main
+
+    def command(*arguments: str) -> Done:
+        monkeypatch.setattr(sys, "argv", ["deniable", "survey", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        told = capsys.readouterr()
+        return Done(int(ended.value.code or 0), told.out, told.err)
+
+    return command
+
+
+def test_the_command_is_installed_and_explains_itself():
+    command = [sys.executable, "-c", "from deniable.cli.main import main; main()", "survey", "--help"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0
+    assert all(word in done.stdout for word in ("check", "serve", "invite", "results"))
+
+
+def test_check_tells_costs_and_words(file, run):
     done = run("check", str(file), "--respondents", "400", "--json")
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
@@ -54,7 +82,7 @@ def test_check_tells_costs_and_words(file):
     assert "tells the truth in 2 of 4 cases" in run("check", str(file)).stdout.replace("\n", " ")
 
 
-def test_results_are_estimated_printed_and_drawn(file, tmp_path):
+def test_results_are_estimated_printed_and_drawn(file, run, tmp_path):
     page = tmp_path / "results.html"
     done = run("results", str(file), "-o", str(page), "--confidence", "0.9999", "--json")
     assert done.returncode == 0, done.stderr
@@ -72,7 +100,7 @@ def test_results_are_estimated_printed_and_drawn(file, tmp_path):
     assert "Do you smoke?" in text
 
 
-def test_groups_are_compared(file):
+def test_groups_are_compared(file, run):
     done = run("results", str(file), "--by", "smoker", "--of", "hours", "--json")
     assert done.returncode == 0, done.stderr
     (contrast,) = json.loads(done.stdout)["contrasts"]
@@ -80,7 +108,7 @@ def test_groups_are_compared(file):
     assert contrast["low"] < contrast["high"]
 
 
-def test_invitations_are_links_that_each_let_one_response_in(file):
+def test_invitations_are_links_that_each_let_one_response_in(file, run):
     done = run("invite", str(file), "--count", "5", "--address", "https://survey.example", "--json")
     links = json.loads(done.stdout)
     assert len(set(links)) == 5
@@ -107,7 +135,7 @@ def test_invitations_are_links_that_each_let_one_response_in(file):
         (("results", "{file}", "--confidence", "2"), "confidence"),
     ],
 )
-def test_what_a_newcomer_gets_wrong_is_told_with_exit_code_2(file, arguments, words):
+def test_what_a_newcomer_gets_wrong_is_told_with_exit_code_2(file, run, arguments, words):
     done = run(*(str(file) if part == "{file}" else part for part in arguments))
     assert done.returncode == 2
     assert words in done.stderr.replace("\n", " ")
