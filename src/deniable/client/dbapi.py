@@ -25,7 +25,7 @@ threadsafety = 1
 paramstyle = "qmark"
 
 
-class Warning(Exception):  # noqa: A001  the name is PEP 249's
+class Warning(Exception):
     """An important warning."""
 
 
@@ -77,7 +77,9 @@ Column = tuple[str, Any, None, None, None, None, None]
 
 def connect(url: str, token: str | None = None, **options: Any) -> Connection:
     """A DB-API connection; epsilon, delta, rho and purpose hold for its questions."""
-    budget = {name: options.pop(name) for name in ("epsilon", "delta", "rho", "intervals") if name in options}
+    budget: dict[str, Any] = {
+        name: options.pop(name) for name in ("epsilon", "delta", "rho", "intervals") if name in options
+    }
     return Connection(connected(url, token, **options), budget)
 
 

@@ -48,7 +48,7 @@ class Question:
     @property
     def budget(self) -> dict[str, Any]:
         """The budget as the hall takes it."""
-        return {"epsilon": self.epsilon, "delta": self.delta, "rho": self.rho}
+        return {"epsilon": self.epsilon, "delta": self.delta if self.delta != "0" else 0, "rho": self.rho}
 
 
 class Desk:
@@ -120,7 +120,7 @@ class Desk:
 
         who = self.asker(grant, Action.EXPLAIN, question.purpose)
         asked = _filled(question)
-        budget = stated(asked.epsilon, asked.delta, asked.rho)
+        budget = stated(**asked.budget)
         return await self.hall(
             grant, lambda: serving.columns(self.curator, asked.sql, budget, who=who, intervals=asked.intervals)
         )

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from deniable.server.wire.catalog import EMPTY, FIRST_TABLE
 from deniable.server.wire.lexing import Kind, Statement, Token
 from deniable.server.wire.refusals import WireRefusal
+from deniable.server.wire.settings import REPORTED, TOLERATED
 
 RELATIONS = frozenset(EMPTY) | {
     "pg_namespace", "pg_class", "pg_attribute", "pg_description", "pg_type", "pg_database", "pg_roles", "pg_user",
@@ -83,6 +84,7 @@ CALLS: Mapping[str, str] = {
     "to_regtype": "NULL",
     "quote_ident": "({0})",
     "set_config": "({1})",
+    "current_setting": "{setting}",
     "txid_current": "1",
     "generate_series": "(SELECT 1 AS s WHERE false)",
     "array_upper": "0",
@@ -294,6 +296,9 @@ class _Rewriting:
             return known[form[1:-1]]
         if form == "{process}":
             return str(around.process)
+        if form == "{setting}":
+            name = arguments[0].strip("'") if arguments else ""
+            return _literal({**REPORTED, **TOLERATED}[name]) if name in {**REPORTED, **TOLERATED} else "NULL"
         padded = [*arguments, "NULL", "NULL"]
         return form.replace("{0}", padded[0] or "NULL").replace("{1}", padded[1] or "NULL")
 

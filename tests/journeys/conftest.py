@@ -1,0 +1,163 @@
+"""A server in this process, on free ports, over a small table in which every row holds a canary."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+CANARY = "CANARY"
+PEOPLE = 300
+POLICY = """\
+version: 1
+dataset: clinic
+tables:
+  people:
+    source: people.parquet
+    unit: {column: id, max_groups: 1, max_rows_per_group: 1}
+    columns:
+      id: {role: identifier}
+      sex: {role: quasi-identifier, categories: [F, M]}
+      age: {role: quasi-identifier, type: integer, between: [0, 100]}
+      seen: {role: insensitive, type: date, between: [2025-01-01, 2025-12-31]}
+      note: {role: sensitive}
+  towns: {source: towns.csv, public: true}
+budgets:
+  dataset: {epsilon: 100000, accounting: pure}
+  purposes:
+    research: {epsilon: 50000}
+    care: {epsilon: 10}
+  analysts:
+    ana: {purposes: [research], epsilon: 20000}
+    ben: {purposes: [care], epsilon: 10}
+expires: 2099-12-31
+"""
+
+
+def write_clinic(folder: Path, policy: str = POLICY) -> Path:
+    """The table and its policy in a folder."""
+    ids = range(PEOPLE)
+    people = {
+        "id": [f"p{i}" for i in ids],
+        "sex": ["F" if i % 3 else "M" for i in ids],
+        "age": [i % 100 for i in ids],
+        "seen": pa.array([20089 + i % 365 for i in ids], pa.int32()).cast(pa.date32()),
+        "note": [f"{CANARY} {i} said '; DROP TABLE people; --" for i in ids],
+    }
+    pq.write_table(pa.table(people), folder / "people.parquet")
+    (folder / "towns.csv").write_text("town,zip\nCambridge,02138\nSomerville,02143\n")
+    (folder / "secret.csv").write_text(f"secret\n{CANARY}\n")
+    path = folder / "policy.yaml"
+    path.write_text(policy)
+    return path
+
+
+@dataclass
+class Served:
+    """A server that listens, and tokens for it."""
+
+    curator: Any
+    http: str
+    steward: str
+    postgres: int
+    link: str | None
+    folder: Path
+    tokens: dict[str, str] = field(default_factory=dict)
+
+    def dsn(self, name: str = "ana", **more: str) -> str:
+        """What libpq needs."""
+        given = {"host": "127.0.0.1", "port": str(self.postgres), "user": name, "dbname": "clinic"} | more
+        return " ".join(f"{key}={value}" for key, value in given.items()) + f" password={self.tokens[name]}"
+
+
+@contextlib.contextmanager
+def serving(folder: Path, policy: str = POLICY, limits: Any = None, **places: Any) -> Iterator[Served]:
+    """A server in a thread of its own until the block ends."""
+    pytest.importorskip("uvicorn", reason="the server extra is not installed")
+    from deniable.curator import Curator, governing
+    from deniable.governance.grants import Role
+    from deniable.server.limits import Limits
+    from deniable.server.serve import Places, start
+
+    curator = Curator.open(write_clinic(folder, policy), ledger=folder / "ledger.sqlite")
+    chosen = Places(port=0, steward="127.0.0.1:0", postgres=0, **places)
+    generous = limits or Limits(rate=5000, burst=20000, guesses=10_000, at_once=64, quantum=0.005, seconds=20)
+    box: dict[str, Any] = {}
+    up, stop = threading.Event(), threading.Event()
+
+    async def run() -> None:
+        async with contextlib.AsyncExitStack() as stack:
+            box["running"] = await start(stack, curator, chosen, generous, lambda _line: None)
+            up.set()
+            while not stop.is_set():  # noqa: ASYNC110  an event of threads, not of the loop
+                await asyncio.sleep(0.02)
+
+    def work() -> None:
+        try:
+            asyncio.run(run())
+        except BaseException as failure:
+            box["failure"] = failure
+            up.set()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    up.wait(60)
+    try:
+        if "failure" in box:
+            raise box["failure"]
+        running = box["running"]
+        scheme = "https" if chosen.certificate else "http"
+        http = f"{scheme}://127.0.0.1:{running.http}"
+        served = Served(curator, http, running.steward.rstrip("/"), running.postgres, running.link, folder)
+        served.tokens["ana"], _ = governing.issue(curator, "ana", Role.ANALYST, ["research"])
+        served.tokens["ben"], _ = governing.issue(curator, "ben", Role.ANALYST, ["care"])
+        served.tokens["steward"], _ = governing.issue(curator, "steward", Role.STEWARD)
+        served.tokens["auditor"], _ = governing.issue(curator, "auditor", Role.AUDITOR)
+        yield served
+    finally:
+        stop.set()
+        thread.join(60)
+        curator.close()
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """One server for the tests of a module."""
+    with serving(tmp_path_factory.mktemp("clinic")) as up:
+        yield up
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Callable[..., contextlib.AbstractContextManager[Served]]:
+    """A function that starts a server with a policy or limits of the test's own."""
+    return lambda policy=POLICY, limits=None, **places: serving(tmp_path, policy, limits, **places)
+
+
+@pytest.fixture(scope="session")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A certificate that signs itself, and its key."""
+    import datetime
+
+    x509 = pytest.importorskip("cryptography.x509")
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    folder = tmp_path_factory.mktemp("tls")
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
+    now = datetime.datetime.now(datetime.UTC)
+    made = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number(), now, now.replace(2090))
+    made = made.add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+    pem = made.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+    form = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    (folder / "server.crt").write_bytes(pem)
+    (folder / "server.key").write_bytes(key.private_bytes(*form))
+    return folder / "server.crt", folder / "server.key"
