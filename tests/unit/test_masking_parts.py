@@ -176,9 +176,14 @@ def test_a_job_killed_after_its_last_step_is_simply_done_again(engine: Engine, t
     """The only part was moved to the final name, and the process died before it could clear its journal away."""
     engine.attach("t", _rows(0, 10))
     target = tmp_path / "out.parquet"
-    with pytest.raises(InterruptedError), journal.opened(target, JOB, ".parquet") as work:
-        parts.write_masked(engine, "t", PLAN, target, work)
-        raise InterruptedError
+
+    def killed_at_the_end() -> None:
+        with journal.opened(target, JOB, ".parquet") as work:
+            parts.write_masked(engine, "t", PLAN, target, work)
+            raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        killed_at_the_end()
     assert journal.folder_for(target).exists()
     assert _mask(engine, target) == 10
     assert pq.read_table(target).num_rows == 10

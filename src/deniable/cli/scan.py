@@ -24,24 +24,16 @@ def scan(
     as_json: JsonFlag = False,
 ) -> None:
     """Find identifiers: by names, types, check digits, patterns, word lists and uniqueness. No value is shown."""
-    from deniable.curator import scanning
+    from deniable.curator import drafting, scanning
 
     with progress("Looking at the columns") as told:
         report = scanning.scan(table, unit, told)
     if save is not None:
         scanning.save(report, save)
     if draft is not None:
-        _write_draft(report, table, draft, force)
+        drafting.save(scanning.draft(report, draft.parent), draft, replace_it=force)
+        err().print(f"Drafted {draft}: confirm every role and mask in it.", markup=False)
     emit(report, as_json, lambda console: _show(console, report))
-
-
-def _write_draft(report: dict[str, Any], table: str, path: Path, force: bool) -> None:
-    from deniable.curator import drafting, scanning
-
-    name = drafting._table_name(table)
-    text = scanning.draft(report, name, drafting._relative(table, path.parent))
-    drafting.save(text, path, replace_it=force)
-    err().print(f"Drafted {path}: confirm every role and mask in it.", markup=False)
 
 
 def _show(console: Console, report: dict[str, Any]) -> None:

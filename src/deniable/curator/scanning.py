@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -51,8 +53,13 @@ def scan(source: str, unit: str | None = None, progress: Progress | None = None)
     return report
 
 
-def draft(report: Mapping[str, Any], table: str, source: str, key: str = "people") -> str:
-    """A policy for the table: a role and a mask for every finding, with its evidence; for the steward to confirm."""
+def draft(report: Mapping[str, Any], folder: Path, key: str = "people") -> str:
+    """A policy for the table: a role and a mask for every finding, with its evidence; for the steward to confirm.
+
+    `folder` is where the policy will stand: the table's path is written from there.
+    """
+    source = report["source"]
+    table = re.sub(r"\W+", "_", Path(source.rpartition("#")[2]).name.split(".")[0]).strip("_") or "people"
     found = {one["column"]: one for one in report["findings"]}
     quasi = {name for one in report["singling_out"] for name in one["columns"]}
     head = [
@@ -61,7 +68,7 @@ def draft(report: Mapping[str, Any], table: str, source: str, key: str = "people
         f"dataset: {word(table)}",
         "tables:",
         f"  {word(table)}:",
-        f"    source: {word(source)}",
+        f"    source: {word(source if ':' in source else os.path.relpath(source, folder))}",
         _unit(report["unit"]),
         "    columns:",
     ]
