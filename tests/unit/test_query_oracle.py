@@ -55,7 +55,7 @@ PAIRS = [
     ("SELECT COUNT(*) AS n FROM (SELECT age FROM visits UNION ALL SELECT age FROM stays) AS u", None),
     ("SELECT r.region AS k, COUNT(*) AS n FROM visits v JOIN regions r ON v.city = r.city GROUP BY k", None),
     (
-        "SELECT AVG(n) AS a, COUNT(*) AS c FROM (SELECT pid, CLAMP(COUNT(*), 0, 50) AS n FROM visits GROUP BY pid) AS t",
+        "SELECT AVG(n) AS a, COUNT(*) AS c FROM (SELECT pid, CLAMP(COUNT(*), 0, 50) AS n FROM visits GROUP BY pid) t",
         None,
     ),
     ("SELECT n, COUNT(*) AS c FROM (SELECT pid, COUNT(*) AS n FROM visits GROUP BY pid) AS t GROUP BY n", None),

@@ -129,7 +129,7 @@ def _frame(node: NodePlan, parts: tuple[Noisy, ...], presentation: Presentation)
 
 def _measured(node: NodePlan, step: Step, reader: Reader) -> Noisy:
     """The keys that are shown, and each measurement's noisy values for them."""
-    salt = int.from_bytes(reader.entropy.take(8), "little") >> 1
+    salt = _salt(reader.entropy)
     wanted = exact.additive_parts(step.placed, threshold=step.threshold is not None)
     if wanted:
         exactly = reader.run(exact.additive(node.node, step.places, wanted, step.limits, step.keys, salt))
@@ -151,6 +151,11 @@ def _measured(node: NodePlan, step: Step, reader: Reader) -> Noisy:
             # Noise goes to every group before any is left out, so that time and memory do not tell which were shown.
             values.append(placed.mechanism.release(column, reader.entropy)[shown])
     return Noisy(keys, tuple(values))
+
+
+def _salt(entropy: Entropy) -> int:
+    """A fresh secret by which units' groups are chosen, drawn anew for every step of every execution."""
+    return int.from_bytes(entropy.take(8), "little") >> 1
 
 
 def _public_keys(step: Step, reader: Reader) -> pa.Table:

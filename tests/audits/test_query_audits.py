@@ -1,0 +1,160 @@
+"""Audits of questions end to end: the claim holds for each kind of question, and broken twins are caught.
+
+Neighbors differ in one worst unit. An execution is costly, so what is audited here is one engine run for each neighbor
+and many draws of the noise that the plan places on it; the bounding, the keys and the thresholds are the real ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import clinic
+from deniable.attacks.audit import audit
+from deniable.engines.duckdb import DuckDBEngine
+from deniable.policy.budget import ApproxDP, Budget, PureDP
+from deniable.query import execute as execution
+from deniable.query.compile import compile_query
+from deniable.query.execute import measure
+from deniable.query.plan import QueryPlan
+
+RUNS = 2_000
+ONE = PureDP(Fraction(1))
+WITH_KEYS = ApproxDP(Fraction(1), Fraction(1, 100))
+OTHERS = [{"pid": i, "sex": "FM"[i % 2], "age": 50, "city": "Ada", "insured": True} for i in range(4)]
+WORST = [
+    {"pid": 99, "sex": sex, "age": 100, "city": city, "insured": insured}
+    for sex in "FM"
+    for city in ("Ada", "lair")
+    for insured in (True, False)
+    for _ in range(4)
+]
+STAYS = [{"pid": row["pid"], "age": 10} for row in OTHERS + WORST[:3]]
+HIDDEN = -(10**6)
+
+
+class Replaying:
+    """An engine that runs each statement once for each salt it has seen, and remembers the exact answer."""
+
+    def __init__(self, engine: DuckDBEngine, salts: int = 5) -> None:
+        self.engine, self.salts, self.known = engine, salts, {}
+
+    def run(self, sql: str, parameters: Any = None, *, seconds: Any = None, frames: Any = None) -> Any:
+        if sql not in self.known:
+            self.known[sql] = self.engine.run(sql, frames=frames)
+        return self.known[sql]
+
+
+def runs_of(
+    plan: QueryPlan, rows: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> Callable[[int], NDArray[Any]]:
+    """Runs of a plan on one input: the noisy numbers of all its groups, HIDDEN where a private key is not shown."""
+    engine = Replaying(clinic.engine(visits=clinic.rows_of(rows), stays=clinic.rows_of(STAYS)))
+    keys = sorted({str(row.get("city")) for row in OTHERS + WORST})
+
+    def once(salt: int) -> list[int]:
+        monkeypatch.setattr(execution, "_salt", lambda entropy: salt % engine.salts)
+        (part,) = measure(plan, engine)[plan.nodes[0].node.name]
+        if plan.nodes[0].steps[0].threshold is None:
+            return [int(v) for values in part.values for v in values]
+        shown = {str(k): i for i, k in enumerate(part.keys.column(0).to_pylist())}
+        return [int(values[shown[k]]) if k in shown else HIDDEN for k in keys for values in part.values]
+
+    return lambda runs: np.array([once(i) for i in range(runs)])
+
+
+QUESTIONS = {
+    "count": ("SELECT COUNT(*) FROM visits", ONE),
+    "counts": ("SELECT sex, COUNT(*) FROM visits GROUP BY sex", ONE),
+    "sum": ("SELECT SUM(age) FROM visits", ONE),
+    "average": ("SELECT AVG(age) FROM visits", ONE),
+    "median": ("SELECT MEDIAN(CLAMP(age, 50, 100)) FROM visits", ONE),
+    "private keys": ("SELECT city, COUNT(DISTINCT pid) FROM visits GROUP BY city", WITH_KEYS),
+    "join": ("SELECT COUNT(*) FROM visits v JOIN stays s ON v.pid = s.pid", ONE),
+}
+
+
+def audited(plan: QueryPlan, budget: Budget, monkeypatch: pytest.MonkeyPatch, runs: int = RUNS) -> Any:
+    left, right = runs_of(plan, OTHERS, monkeypatch), runs_of(plan, OTHERS + WORST, monkeypatch)
+    return audit(left, right, epsilon=float(budget.epsilon), delta=float(budget.delta), runs=runs)
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_the_claim_of_a_question_is_not_refuted(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    sql, budget = QUESTIONS[name]
+    outcome = audited(
+        compile_query(sql, clinic.TABLES, budget), budget, monkeypatch, 1_000 if name == "median" else RUNS
+    )
+    assert not outcome.violated, str(outcome)
+
+
+def twin(plan: QueryPlan, **changes: Any) -> QueryPlan:
+    """The plan with its first step changed; its double entry would refuse it, so that is switched off beside it."""
+    node = plan.nodes[0]
+    return replace(plan, nodes=(replace(node, steps=(replace(node.steps[0], **changes),)),))
+
+
+def half_noise(plan: QueryPlan) -> QueryPlan:
+    placed = tuple(
+        replace(p, mechanism=replace(p.mechanism, scale=p.mechanism.scale / 4)) for p in plan.nodes[0].steps[0].placed
+    )
+    return twin(plan, placed=placed)
+
+
+def unbounded_rows(plan: QueryPlan) -> QueryPlan:
+    return twin(plan, limits=replace(plan.nodes[0].steps[0].limits, rows=100))
+
+
+def unbounded_groups(plan: QueryPlan) -> QueryPlan:
+    return twin(plan, limits=replace(plan.nodes[0].steps[0].limits, groups=None))
+
+
+class AllKeys:
+    """A threshold that shows every key it finds."""
+
+    def __init__(self, honest: Any) -> None:
+        self.honest = honest
+
+    def release(self, values: Any, entropy: Any) -> Any:
+        return np.arange(len(values)), self.honest.noise.release(values, entropy)
+
+
+def no_threshold(plan: QueryPlan) -> QueryPlan:
+    return twin(plan, threshold=AllKeys(plan.nodes[0].steps[0].threshold))
+
+
+FEW_GROUPS = clinic.with_unit(max_groups=1)
+TWINS = {
+    "a quarter of the noise": (half_noise, *QUESTIONS["count"], clinic.TABLES),
+    "rows are not bounded": (unbounded_rows, *QUESTIONS["sum"], clinic.TABLES),
+    "groups are not bounded": (
+        unbounded_groups,
+        "SELECT sex, insured, COUNT(*) FROM visits GROUP BY sex, insured",
+        ONE,
+        FEW_GROUPS,
+    ),
+    "keys have no threshold": (no_threshold, *QUESTIONS["private keys"], clinic.TABLES),
+}
+
+
+@pytest.mark.parametrize("name", TWINS)
+def test_a_broken_twin_is_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken, sql, budget, tables = TWINS[name]
+    monkeypatch.setattr(execution, "check", lambda plan: None)
+    outcome = audited(broken(compile_query(sql, tables, budget)), budget, monkeypatch)
+    assert outcome.violated, str(outcome)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_long_audits_refute_no_claim(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    sql, budget = QUESTIONS[name]
+    outcome = audited(compile_query(sql, clinic.TABLES, budget), budget, monkeypatch, 30_000)
+    assert not outcome.violated, str(outcome)
+    assert outcome.epsilon_bound > 0.3, "an audit that sees nothing proves nothing"
