@@ -115,6 +115,11 @@ def test_categories_are_written_as_groups_of_their_hierarchy_and_numbers_as_inte
     out = write_local(table, ready, mondrian(ready))
     assert set(out["city"].to_pylist()) <= {"Oslo", "Bergen", "Turku", "Rome", "Bari", "north", "south", "any"}
     assert any(label.startswith("[") for label in out["age"].to_pylist())
+    release = mondrian(ready, sets=True)
+    sets = write_local(table, ready, release, Form.SETS)
+    assert local_loss(ready, release, Form.SETS) <= local_loss(ready, release)
+    for city, shown in zip(table["city"].to_pylist(), sets["city"].to_pylist(), strict=True):
+        assert city in shown.strip("{}").split(", ")
     document = write_local(table, ready, mondrian(ready), Form.JSON)
     assert any(label.startswith('{"low"') for label in document["age"].to_pylist())
 

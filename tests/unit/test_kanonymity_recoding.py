@@ -105,7 +105,8 @@ def test_new_rows_are_recoded_the_same_way_also_with_values_not_met_before() -> 
 def test_forms_are_text_bounds_and_json() -> None:
     table = people(300)
     request = Request(("age", "sex"), (KAnonymity(20),), lowest={"age": 1})
-    text, bounds, document = (recoded(table, anonymize(table, request, NUMBERS, form=form).recoding) for form in Form)
+    forms = (Form.TEXT, Form.BOUNDS, Form.JSON)
+    text, bounds, document = (recoded(table, anonymize(table, request, NUMBERS, form=form).recoding) for form in forms)
     label = text["age"][0].as_py()
     low, high = bounds["age_low"][0].as_py(), bounds["age_high"][0].as_py()
     assert label == f"[{low:g}, {high:g})"
@@ -118,6 +119,8 @@ def test_groups_of_categories_become_lists_in_json() -> None:
     tree = Spec("tree", {"inline": {"any": {"north": ["Oslo", "Bergen"], "south": ["Rome", "Milan"]}}})
     made = anonymize(table, Request(("city",), (KAnonymity(6),)), {"city": tree}, form=Form.JSON)
     assert json.loads(recoded(table, made.recoding)["city"][0].as_py()) == ["Oslo", "Bergen"]
+    sets = anonymize(table, Request(("city",), (KAnonymity(6),)), {"city": tree}, form=Form.SETS)
+    assert recoded(table, sets.recoding)["city"][0].as_py() == "{Oslo, Bergen}"
 
 
 def test_types_are_kept_where_nothing_was_generalized_and_where_rounding_keeps_numbers() -> None:

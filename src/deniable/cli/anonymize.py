@@ -60,7 +60,7 @@ def anonymize(
     method: Annotated[str, typer.Option(help=METHODS)] = "optimal",
     measure: Annotated[str, typer.Option(help="loss, precision, ncp, entropy, discernibility, ...")] = "loss",
     weight: Annotated[list[str] | None, typer.Option(help="COLUMN=WEIGHT in the measure.")] = None,
-    form: Annotated[str, typer.Option(help="text, bounds (two columns of numbers) or json.")] = "text",
+    form: Annotated[str, typer.Option(help="text, bounds (two columns of numbers), sets or json.")] = "text",
     suppressed: Annotated[str, typer.Option(help="drop suppressed rows, or star them.")] = "drop",
     population: Annotated[str | None, typer.Option(help="The population's table, for k-map and presence.")] = None,
     seconds: Annotated[float | None, typer.Option(help="Stop searching after so long, with a certified gap.")] = None,

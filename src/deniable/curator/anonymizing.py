@@ -141,15 +141,15 @@ def _locally(engine: Engine, policy: Policy | None, order: Order, roles: Roles, 
     if order.method == "microaggregate":
         return _aggregated(engine, policy, order, request, table)
     prepared = prepare(table, request, roles.hierarchies)
-    release = _local(prepared, order.method)
-    written = engine.write(write_local(table, prepared, release, Form(order.form)), order.out)
+    release, form = _local(prepared, order), Form(order.form)
+    written = engine.write(write_local(table, prepared, release, form), order.out)
     details = {
         "rows": table.num_rows,
         "released": written,
         "suppressed": table.num_rows - written,
         "classes": release.classes,
         "models": [str(model) for model in request.models],
-        "loss": local_loss(prepared, release),
+        "loss": local_loss(prepared, release, form),
     }
     details |= _usefulness(engine, order, request)
     return _sealed(engine, policy, order, request, details) | {"lattice": []}
@@ -205,15 +205,15 @@ def _usefulness(engine: Engine, order: Order, request: Request) -> dict[str, Any
     return {"accuracy": accuracy | {"target": order.target, "kept": found.kept}}
 
 
-def _local(prepared: Prepared, method: str) -> Any:
+def _local(prepared: Prepared, order: Order) -> Any:
     from deniable.kanonymity.search.mondrian import mondrian
     from deniable.kanonymity.search.stages import optimal_then_local, suppress_cells
 
-    if method == "cells":
+    if order.method == "cells":
         return suppress_cells(prepared)
-    if method == "local":
+    if order.method == "local":
         return optimal_then_local(prepared)
-    return mondrian(prepared, relaxed=method == "mondrian-relaxed")
+    return mondrian(prepared, relaxed=order.method == "mondrian-relaxed", sets=order.form == "sets")
 
 
 def recoding_path(out: Path) -> Path:

@@ -6,6 +6,7 @@ interval from the lowest to the highest value of the class, categories as the sm
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +18,9 @@ from deniable.kanonymity.hierarchy import TOP, Codes, Hierarchy, Label
 from deniable.kanonymity.recoding import Form
 from deniable.kanonymity.request import Prepared
 from deniable.kanonymity.tuples import Counts
+
+MISSING = "(missing)"
+"""How a missing value is written inside a set of values."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -68,39 +72,52 @@ def covering(h: Hierarchy, order: Codes, low: Codes, high: Codes) -> NDArray[np.
     return out
 
 
-def local_loss(prepared: Prepared, release: LocalRelease, *, ranges: bool = False) -> float:
+def local_loss(prepared: Prepared, release: LocalRelease, form: Form = Form.TEXT) -> float:
     """The Loss of a local recoding: the mean share of the domain that a cell leaves open; 1 where suppressed.
 
-    Numbers are priced by the values in their interval and categories by the leaves of their group, as they are written.
-    With `ranges`, categories too are priced by the leaves in their run, which is what a set of them would show.
+    Cells are priced as they are written: numbers by the values in their interval, categories by the leaves of their
+    group, or by the members of their set.
     """
     hierarchies, tuples = prepared.problem.hierarchies, prepared.problem.tuples
     rows = prepared.collapsed.tuple_of if release.by_row else np.arange(tuples.size)
     counts = np.ones(len(rows), np.int64) if release.by_row else tuples.counts
     owner, total = release.class_of, 0.0
     for q, h in enumerate(hierarchies):
-        open_ = (release.high[:, q] - release.low[:, q]) / max(h.size - 1, 1)
-        if not ranges and not _numeric(h):
-            open_ = _group_loss(h, release.orders[q], release.low[:, q], release.high[:, q])
-        cells = np.append(open_, 1.0)[owner]  # -1, a suppressed row, finds the last place
+        if numeric(h):
+            covered = release.high[:, q] - release.low[:, q] + 1
+        elif form is Form.SETS:
+            covered = np.diff(_members(prepared, release, q)[0])
+        else:
+            covered = _group_sizes(h, release.orders[q], release.low[:, q], release.high[:, q])
+        cells = np.append((covered - 1) / max(h.size - 1, 1), 1.0)[owner]  # -1, a suppressed row, finds the last place
         total += float((cells * counts).sum())
     return total / max(tuples.rows * len(hierarchies), 1)
 
 
-def _group_loss(h: Hierarchy, order: Codes, low: Codes, high: Codes) -> NDArray[np.float64]:
+def _group_sizes(h: Hierarchy, order: Codes, low: Codes, high: Codes) -> NDArray[np.int64]:
     levels = covering(h, order, low, high)
     tables = np.vstack([*(h.leaf_counts(number) for number in range(h.height)), np.full(h.size, h.size)])
-    return np.asarray((tables[levels, order[low]] - 1) / max(h.size - 1, 1), np.float64)
+    return np.asarray(tables[levels, order[low]], np.int64)
 
 
-def _numeric(h: Hierarchy) -> bool:
+def numeric(h: Hierarchy) -> bool:
+    """Whether a column is one of numbers, which are written as intervals."""
     return h.ordered and h.levels[0].ends is not None
+
+
+def _members(prepared: Prepared, release: LocalRelease, q: int) -> tuple[NDArray[np.int64], Codes]:
+    """The values that each class has in a column: where they begin for each class, and their codes."""
+    tuples, size = prepared.problem.tuples, prepared.problem.hierarchies[q].size
+    rows = prepared.collapsed.tuple_of if release.by_row else np.arange(tuples.size)
+    there = release.class_of >= 0
+    keys = np.unique(release.class_of[there] * size + tuples.codes[rows, q][there])
+    return np.searchsorted(keys, np.arange(release.classes + 1) * size), (keys % size).astype(np.int32)
 
 
 def class_labels(h: Hierarchy, order: Codes, low: Codes, high: Codes, form: Form) -> list[Label]:
     """The label of every class in one column: that of a group where the run is one, else an interval."""
     levels = covering(h, order, low, high)
-    if not _numeric(h):
+    if not numeric(h):
         return [_group(h, level, int(order[a])) for level, a in zip(levels.tolist(), low.tolist(), strict=True)]
     exact = _exact_levels(h, order, low, high)
     first = h.levels[0]
@@ -153,5 +170,16 @@ def _relabelled(
     prepared: Prepared, release: LocalRelease, q: int, owner: NDArray[np.int64], form: Form
 ) -> pa.DictionaryArray | pa.Array:
     h = prepared.problem.hierarchies[q]
-    labels = class_labels(h, release.orders[q], release.low[:, q], release.high[:, q], form)
+    if form is Form.SETS and not numeric(h):
+        labels = _sets(prepared, release, q)
+    else:
+        labels = class_labels(h, release.orders[q], release.low[:, q], release.high[:, q], form)
     return pa.array(labels, pa.string()).dictionary_encode().take(pa.array(owner))
+
+
+def _sets(prepared: Prepared, release: LocalRelease, q: int) -> list[Label]:
+    """The label of every class as the set of its values; a single value stays itself."""
+    starts, codes = _members(prepared, release, q)
+    leaves = prepared.problem.hierarchies[q].leaves
+    held = [[leaves[c] for c in codes[a:b]] for a, b in itertools.pairwise(starts)]
+    return [h[0] if len(h) == 1 else "{" + ", ".join(leaf or MISSING for leaf in h) + "}" for h in held]

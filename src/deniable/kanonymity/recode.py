@@ -152,7 +152,7 @@ class Recoder:
             return {column.name: original}
         if form is Form.BOUNDS and any(recoder.ends):
             return _bounds(column.name, recoder, codes, released)
-        texts = [_json(recoder, n) if form is Form.JSON else label for n, label in enumerate(recoder.labels)]
+        texts = [_label(recoder, n, form) for n in range(len(recoder.labels))]
         if released is not None:
             texts, codes = [*texts, TOP], np.where(released, codes, len(texts)).astype(np.int32)
         dictionary = pa.array(texts, pa.string())
@@ -180,6 +180,14 @@ def _bounds(
         f"{name}_{side}": pa.array(spans[:, i], mask=~np.isfinite(spans[:, i]))
         for i, side in enumerate(("low", "high"))
     }
+
+
+def _label(recoder: ColumnRecoder, number: int, form: Form) -> Label:
+    label = recoder.labels[number]
+    if form is Form.JSON:
+        return _json(recoder, number)
+    members = recoder.members.get(label) if form is Form.SETS else None
+    return "{" + ", ".join(str(member) for member in members) + "}" if members and len(members) > 1 else label
 
 
 def _json(recoder: ColumnRecoder, number: int) -> Label:

@@ -30,6 +30,8 @@ class Form(StrEnum):
     """As people read them: [20, 30), 0213*, 1987-05."""
     BOUNDS = "bounds"
     """Intervals as two columns of numbers, NAME_low and NAME_high; everything else as text."""
+    SETS = "sets"
+    """Categories as sets of values, {Bergen, Oslo}: those of the group, or in a local recoding those of the class."""
     JSON = "json"
     """Intervals as {"low": 20, "high": 30} and groups of categories as lists of their members."""
 

@@ -1,7 +1,7 @@
 """Mondrian multidimensional recoding (LeFevre, DeWitt, Ramakrishnan 2006), strict and relaxed, for any models.
 
-Rows are split at the median of the column in which they are widest, as long as both sides keep k rows; columns with a
-hierarchy are split along it. Then the tree of splits is walked from the top: a split is kept when all models hold on
+Rows are split at the median of the column in which that saves most, as long as both sides keep k rows; categories are
+split along their hierarchy. Then the tree of splits is walked from the top: a split is kept when all models hold on
 both sides. Classes may thus differ in every column, which costs far less than one level for all.
 """
 
@@ -17,7 +17,7 @@ from deniable.errors import Infeasible, ParameterError
 from deniable.kanonymity.classes import Classes
 from deniable.kanonymity.hierarchy import Codes
 from deniable.kanonymity.kernels import splitting
-from deniable.kanonymity.local import LocalRelease, rising_levels, tree_order
+from deniable.kanonymity.local import LocalRelease, numeric, rising_levels, tree_order
 from deniable.kanonymity.models import DeltaPresence, KAnonymity, KMap, holds
 from deniable.kanonymity.request import Prepared
 from deniable.kanonymity.search.problem import Problem
@@ -36,17 +36,20 @@ class _Tree:
     high: Codes
 
 
-def mondrian(prepared: Prepared, *, relaxed: bool = False, weights: Sequence[float] | None = None) -> LocalRelease:
+def mondrian(
+    prepared: Prepared, *, relaxed: bool = False, sets: bool = False, weights: Sequence[float] | None = None
+) -> LocalRelease:
     """A local recoding in which all models hold; nothing is suppressed.
 
     Relaxed splitting may put rows with equal values on both sides of a cut, which makes smaller classes with
-    overlapping ranges. `weights` make a column count as wider, so that it is split sooner.
+    overlapping ranges. `sets` chooses splits for categories that will be written as the sets of their values rather
+    than as groups of their hierarchies. `weights` make a column count as wider, so that it is split sooner.
     """
     problem = prepared.problem
     _refuse(problem)
     orders = tuple(tree_order(h) for h in problem.hierarchies)
     codes, counts = _ranked(prepared, orders, relaxed)
-    tree = _split(problem, codes, counts, orders, relaxed, weights)
+    tree = _split(problem, codes, counts, orders, relaxed, sets, weights)
     leaves = _kept(problem, tree, counts, prepared if relaxed else None)
     class_of = np.empty(len(counts), np.int64)
     for number, node in enumerate(leaves):
@@ -84,6 +87,7 @@ def _split(
     counts: Counts,
     orders: tuple[Codes, ...],
     relaxed: bool,
+    sets: bool,
     weights: Sequence[float] | None,
 ) -> _Tree:
     hierarchies = problem.hierarchies
@@ -99,9 +103,10 @@ def _split(
         k,
         np.array([h.size for h in hierarchies], np.int64),
         cuts,
-        np.array([not h.ordered for h in hierarchies]),
+        np.array([not numeric(h) for h in hierarchies]),
         given,
         relaxed,
+        sets,
     )
     return _Tree(*made)
 
