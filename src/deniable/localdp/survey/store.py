@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -56,6 +57,7 @@ class SqliteStore:
 
     def __init__(self, path: Path, writable: bool = True) -> None:
         self._path = path
+        self._added = False
         if not writable and not path.exists():
             raise StorageError(f"there is no store at '{path}'", remedy="Serve the survey first, or name its store")
         try:
@@ -86,6 +88,7 @@ class SqliteStore:
             bodies = [arrival.body for arrival, fresh in zip(batch, new, strict=True) if fresh]
             shuffled = [(_place(), bodies[i]) for i in permutation(len(bodies)).tolist()]
             self._connection.executemany("insert into responses values (?, ?)", shuffled)
+        self._added = True
         return new
 
     def count(self) -> int:
@@ -98,7 +101,10 @@ class SqliteStore:
             yield body
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Rewrite the file in the order of its random places, so that its pages keep no order of arrival either."""
+        if self._added:
+            with suppress(sqlite3.OperationalError):  # another desk is writing: the last one to close will do it
+                self._connection.execute("vacuum")
         self._connection.close()
 
 
