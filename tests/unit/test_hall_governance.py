@@ -1,0 +1,264 @@
+"""The hall at work: who sees which columns and rows, what is stored and forgotten, who is left out, what is told."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from deniable import Curator
+from deniable.curator import answers, asking, costing, governing, telling, withdrawing
+from deniable.errors import AccessRefused, ParameterError, QueryRefused
+from deniable.governance.grants import Action, Asker, Role
+from deniable.ledger.verify import verify
+from deniable.policy.budget import PureDP
+
+POLICY = """
+version: 1
+dataset: clinic
+tables:
+  visits:
+    source: visits.csv
+    unit: {column: id, max_groups: 2, max_rows_per_group: 1}
+    columns:
+      id: {type: integer, role: identifier}
+      sex: {categories: [F, M]}
+      zip: {role: quasi-identifier}
+      charge: {type: integer, between: [0, 1000]}
+budgets:
+  dataset: {epsilon: 20000}
+  purposes:
+    research: {epsilon: 9000}
+    operations: {epsilon: 2000, every: month}
+  analysts:
+    ana: {purposes: [research], columns: [sex]}
+    ben: {purposes: [research, operations], rows: {sex: [F]}}
+"""
+ANA = Asker("ana", "research", Role.ANALYST)
+BEN = Asker("ben", "research", Role.ANALYST)
+COUNT = "SELECT COUNT(*) AS n FROM visits"
+MUCH = 500  # an epsilon at which noise is 0 but for a probability below 1e-200, so that answers show what was counted
+
+
+@pytest.fixture
+def policy(tmp_path: Path) -> Path:
+    rows = "".join(f"{i},{'FM'[i % 2]},z{i % 7},{i}\n" for i in range(40))
+    (tmp_path / "visits.csv").write_text("id,sex,zip,charge\n" + rows)
+    (tmp_path / "policy.yaml").write_text(POLICY)
+    return tmp_path / "policy.yaml"
+
+
+@pytest.fixture
+def curator(policy: Path) -> Iterator[Curator]:
+    with Curator.open(policy, ledger=policy.with_suffix(".sqlite")) as opened:
+        yield opened
+
+
+def count(curator: Curator, who: Asker | None = None, sql: str = COUNT, **rest: object) -> int:
+    return int(curator.query(sql, epsilon=MUCH, who=who, intervals=False, **rest).to_pylist()[0]["n"])
+
+
+def test_a_column_outside_the_allow_list_does_not_exist_for_the_analyst(curator: Curator) -> None:
+    with pytest.raises(QueryRefused, match="no column 'charge'"):
+        curator.query("SELECT SUM(charge) FROM visits", epsilon=1, who=ANA)
+    assert count(curator, ANA, "SELECT COUNT(*) AS n FROM visits WHERE sex = 'F'") == 20
+    assert curator.query("SELECT SUM(charge) AS n FROM visits", epsilon=1, who=BEN)
+
+
+def test_rows_outside_the_allow_list_are_never_counted(curator: Curator) -> None:
+    assert count(curator, BEN) == 20
+    assert count(curator, BEN, "SELECT COUNT(*) AS n FROM visits WHERE sex = 'M' OR sex = 'F'") == 20
+    assert count(curator, ANA) == 40
+    assert count(curator) == 40
+
+
+def test_a_purpose_outside_the_grant_is_refused_even_for_a_stored_answer(curator: Curator) -> None:
+    count(curator, ANA)
+    with pytest.raises(AccessRefused):
+        count(curator, Asker("ana", "operations", Role.ANALYST))
+    with pytest.raises(AccessRefused):
+        count(curator, Asker("eve", "research", Role.ANALYST))
+
+
+def test_a_repeated_question_has_one_answer_and_costs_nothing(policy: Path, curator: Curator) -> None:
+    first = curator.query(COUNT, epsilon="1/10", who=ANA)
+    left = curator.remaining(ANA)
+    again = curator.query("select count(*) as n   from VISITS", epsilon="1/10", who=ANA)
+    third = curator.query(COUNT, epsilon="1/10", who=ANA, confidence=0.5)
+    assert again.repeated
+    assert third.repeated
+    assert {answer.to_pylist()[0]["n"] for answer in (first, again, third)} == {first.to_pylist()[0]["n"]}
+    assert curator.remaining(ANA) == left
+    with Curator.open(policy, ledger=policy.with_suffix(".sqlite")) as other:
+        shared = other.query(COUNT, epsilon="1/10", who=ANA)
+        assert (shared.repeated, shared.to_pylist()) == (True, first.to_pylist())
+        assert shared.release.provenance.time == first.release.provenance.time
+
+
+def test_changed_data_or_policy_makes_a_new_question(policy: Path) -> None:
+    ledger = policy.with_suffix(".sqlite")
+    with Curator.open(policy, ledger=ledger) as curator:
+        assert count(curator) == 40
+    with (policy.parent / "visits.csv").open("a") as file:
+        file.write("99,F,z1,5\n")
+    with Curator.open(policy, ledger=ledger) as curator:
+        assert count(curator) == 41
+    policy.write_text(POLICY.replace("[F, M]", "[F, M, X]"))
+    with Curator.open(policy, ledger=ledger) as curator:
+        assert not curator.query(COUNT, epsilon=MUCH).repeated
+
+
+def test_a_charge_whose_answer_was_lost_is_answered_under_the_old_charge_and_once(
+    curator: Curator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(answers, "keep", killed)
+        with pytest.raises(KeyboardInterrupt):
+            curator.query(COUNT, epsilon="1/10", who=ANA, request="r1")
+    left = curator.remaining(ANA)
+    first = curator.query(COUNT, epsilon="1/10", who=ANA, request="r1")
+    assert curator.remaining(ANA) == left
+    assert first.receipt is not None
+    assert first.receipt.repeated
+    found = {str(curator.query(COUNT, epsilon="1/10", who=ANA, request="r1").to_pylist()) for _ in range(5)}
+    assert found == {str(first.to_pylist())}
+
+
+def test_two_processes_that_finish_one_question_give_one_answer(curator: Curator) -> None:
+    plan = asking.compiled(curator, COUNT, PureDP(Fraction(1, 10)))
+    engine = curator.tables.attach("visits")
+    kept = [answers.keep(curator.cabinet, "key", asking._measured(plan, engine, None, None)) for _ in range(8)]
+    assert len({one.release for one in kept}) == 1
+    assert len({str([part.values for parts in one.measured.values() for part in parts]) for one in kept}) == 1
+
+
+def test_a_person_who_withdrew_is_left_out_in_every_process(policy: Path, curator: Curator) -> None:
+    assert count(curator) == 40
+    with Curator.open(policy, ledger=policy.with_suffix(".sqlite")) as other:
+        receipt = withdrawing.withdraw(other, "id", "12")
+        assert withdrawing.withdraw(other, "id", "12").number == receipt.number
+        assert count(other) == 39
+    assert count(curator) == 39
+    assert count(curator, BEN) == 19
+    assert count(curator, None, "SELECT COUNT(*) AS n FROM visits WHERE id = 12") == 0
+
+
+def test_the_record_does_not_hold_the_value_of_a_person_who_withdrew(policy: Path, curator: Curator) -> None:
+    withdrawing.withdraw(curator, "id", "31415926")
+    assert "31415926" not in json.dumps([entry.as_dict() for entry in curator.ledger.entries()])
+    assert withdrawing.when(curator, "id", "31415926") is not None
+    assert withdrawing.when(curator, "id", "31415927") is None
+
+
+def test_withdrawing_by_a_column_that_tells_nobody_apart_is_refused(curator: Curator) -> None:
+    with pytest.raises(ParameterError, match="told apart by: id"):
+        withdrawing.withdraw(curator, "sex", "F")
+
+
+def test_a_person_is_told_the_releases_that_came_before_the_withdrawal(curator: Curator) -> None:
+    count(curator, ANA)
+    curator.record("masking", tables=("visits",), unit="one id")
+    withdrawing.withdraw(curator, "id", "3")
+    count(curator, ANA, "SELECT COUNT(*) AS n FROM visits WHERE sex = 'F'")
+    mine, others = (telling.subject_report(curator, "id", value) for value in ("3", "4"))
+    assert [len(told["releases"]) for told in (mine, others)] == [2, 3]
+    assert mine["withdrawn"]
+    assert mine["purposes"] == ["research"]
+    assert telling.subject_report(curator, "id", "123456") == {
+        "tables": [], "withdrawn": None, "purposes": [], "releases": [],
+    }  # fmt: skip
+
+
+def test_an_expired_policy_refuses_and_forgets_answers_and_keeps_the_ledger(policy: Path) -> None:
+    ledger = policy.with_suffix(".sqlite")
+    with Curator.open(policy, ledger=ledger) as curator:
+        count(curator, ANA)
+        assert governing.expire(curator) == 0
+    policy.write_text(POLICY + "expires: 2020-01-01\n")
+    with Curator.open(policy, ledger=ledger) as curator:
+        for asks in (lambda: count(curator, ANA), lambda: governing.ask(curator, ANA, "mask", ["visits"])):
+            with pytest.raises(AccessRefused, match="expired"):
+                asks()
+        assert governing.expire(curator) == 1
+        assert governing.expire(curator) == 0
+        assert curator.cabinet.everything(answers.DRAWER) == {}
+        assert [entry.act for entry in curator.ledger.entries()] == ["charge", "expire"]
+        assert verify(curator.ledger).entries == 2
+
+
+def test_tokens_are_seen_and_revoked_across_processes(policy: Path, curator: Curator) -> None:
+    text, grant = governing.issue(curator, "ana", Role.ANALYST, ["research"], days=1)
+    with Curator.open(policy, ledger=policy.with_suffix(".sqlite")) as server:
+        found = governing.authenticate(server, text)
+        who = governing.authorize(server, found, Action.QUERY, "research")
+        assert count(server, who) == 40
+        with pytest.raises(AccessRefused, match="outside the grant"):
+            governing.authorize(server, found, Action.QUERY, "operations")
+        with pytest.raises(AccessRefused, match="may not"):
+            governing.authorize(server, found, Action.AUDIT)
+        governing.revoke(curator, grant.id)
+        with pytest.raises(AccessRefused, match="not valid"):
+            governing.authenticate(server, text)
+    expired, _ = governing.issue(curator, "ana", Role.ANALYST, ["research"], days=-1)
+    with pytest.raises(AccessRefused, match="grant expired"):
+        governing.authorize(curator, governing.authenticate(curator, expired), Action.QUERY, "research")
+    with pytest.raises(ParameterError, match="no purpose"):
+        governing.issue(curator, "ana", Role.ANALYST, ["reserch"])
+
+
+def test_a_request_is_decided_once_with_a_reason_and_fulfilled_once(curator: Curator) -> None:
+    request = governing.ask(curator, ANA, "mask", ["visits"])
+    assert "risk" not in request.as_dict()
+    assert costing.risk(curator, request.tables)["visits"]["columns"] == ["zip"]
+    with pytest.raises(AccessRefused, match="pending"):
+        governing.approved(curator, request.id)
+    with pytest.raises(ParameterError, match="reason"):
+        governing.decide(curator, request.id, True, "  ")
+    assert governing.decide(curator, request.id, True, "a sample").status == "approved"
+    with pytest.raises(ParameterError, match="already"):
+        governing.decide(curator, request.id, False, "changed my mind")
+    receipt = curator.record("masking", tables=request.tables, who=ANA, request_id=request.id)
+    assert governing.fulfilled(curator, request.id, receipt.release).status == "released"
+    with pytest.raises(AccessRefused, match="fulfilled already"):
+        governing.approved(curator, request.id)
+    declined = governing.ask(curator, ANA, "synthesize", ["visits"], {"epsilon": 2})
+    assert declined.cost == {"epsilon": "2", "delta": "0"}
+    assert governing.decide(curator, declined.id, False, "a query answers this").reason == "a query answers this"
+    with pytest.raises(ParameterError, match="masque"):
+        governing.ask(curator, ANA, "masque", ["visits"])
+
+
+def test_the_register_names_every_release_and_no_person_and_no_question(curator: Curator) -> None:
+    curator.query("SELECT COUNT(*) FROM visits WHERE zip = 'a private thought'", epsilon="1/2", who=BEN)
+    curator.record("masking", tables=("visits",), unit="all rows of one id")
+    found = telling.register(curator.ledger)
+    today = datetime.now(UTC).date().isoformat()
+    assert [(each["technique"], each["epsilon"], each["guarantee"]) for each in found] == [
+        ("differentially private query", 0.5, "differential privacy"),
+        ("masking", None, "none"),
+    ]
+    places = {(each["date"], each["unit"], *each["tables"]) for each in found}
+    assert places == {(today, "all rows of one id", "visits")}
+    assert "ben" not in json.dumps(found)
+    assert "thought" not in json.dumps(found)
+    standing = telling.standing(curator.ledger)
+    assert (standing["charged"], standing["without_guarantee"], standing["spent"]["epsilon"]) == (1, 1, "0.5")
+    trail = telling.trail(curator.ledger)
+    assert "thought" in json.dumps(trail)
+    assert trail[0]["analyst"] == "ben"
+
+
+def test_what_another_analyst_has_left_is_not_told_with_a_repeated_answer(curator: Curator) -> None:
+    first = curator.query(COUNT, epsilon="1/10", who=Asker("", "research"))
+    again = curator.query(COUNT, epsilon="1/10", who=Asker("", "operations"))
+    assert again.repeated
+    assert first.release.details["receipt"] is not None
+    assert again.release.details["receipt"] is None
+    assert again.release.details["remaining"] != first.release.details["remaining"]

@@ -1,0 +1,214 @@
+"""Totals under pure, zCDP and PLD accounting, what is left in words, exports, and the field's mistakes."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from datetime import UTC, datetime
+from fractions import Fraction
+
+import pytest
+
+from deniable.dp.accounting import (
+    ComposedEvent,
+    GaussianEvent,
+    LaplaceEvent,
+    NonPrivateEvent,
+    PureEvent,
+    UnsupportedEvent,
+    accountant_for,
+)
+from deniable.errors import BudgetExceeded, DeniableError, ParameterError
+from deniable.ledger import Act, Ledger, Posting
+from deniable.ledger.export import export
+from deniable.ledger.totals import FINEST, account, total_of
+from deniable.ledger.tree import period_of
+from deniable.ledger.verify import verify
+from deniable.policy.access import Accounting, Budgets, Period
+from deniable.policy.budget import ZCDP, ApproxDP, PureDP
+from ledgers import Clock, charge, plain, tree
+
+MILLIONTH = Fraction("1e-6")
+PRIMES = (
+    10007, 10009, 10037, 10039, 10061, 10067, 10069, 10079, 10091, 10093, 10099, 10103, 10111, 10133, 10139, 10141,
+)  # fmt: skip
+ONE_TABLE = """
+version: 1
+dataset: d
+tables: {t: {source: t.csv, unit: row, columns: {a: {}}}}
+budgets: {dataset: {epsilon: 1}}
+"""
+
+
+def posting(event: object) -> Posting:
+    return Posting(Act.CHARGE, event, "query", ("visits",))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("accounting", ["pure", "zcdp", "pld"])
+def test_totals_agree_with_an_accountant_that_composes_from_the_start(accounting: str) -> None:
+    limit = ApproxDP(Fraction(2), MILLIONTH)
+    ledger = Ledger("d", Budgets(limit, Accounting(accounting)))
+    naive = accountant_for(accounting, limit)
+    events = [LaplaceEvent(10), PureEvent("1/7"), LaplaceEvent(10, 2)]
+    events += [] if accounting == "pure" else [GaussianEvent(900)]
+    for event in events:
+        ledger.charge(posting(event))
+        naive = naive.compose(event)
+        assert ledger.remaining() == naive.remaining()
+    assert ledger.fits(LaplaceEvent(20)) == most(naive, LaplaceEvent(20))
+    assert verify(ledger).entries == len(events)
+
+
+def most(accountant: object, event: object) -> int:
+    count = 0
+    while accountant.fits(event, count + 1):  # type: ignore[attr-defined]
+        count += 1
+    return count
+
+
+def test_about_forty_more_counts_like_this() -> None:
+    ledger = Ledger("d", plain(5))
+    charge(ledger, 1)
+    assert ledger.fits(LaplaceEvent(10)) == 40
+    assert ledger.fits(PureEvent(5)) == 0
+    assert Ledger("d").fits(PureEvent(1)) is None
+
+
+def test_a_rho_budget_counts_in_rho() -> None:
+    ledger = Ledger("d", Budgets(ZCDP(Fraction(1, 10)), Accounting.ZCDP))
+    for _ in range(10):
+        receipt = ledger.charge(posting(GaussianEvent(50)))
+    assert receipt.remaining == ZCDP(Fraction(0))
+    with pytest.raises(BudgetExceeded):
+        ledger.charge(posting(GaussianEvent(10**9)))
+
+
+def test_without_budgets_an_odometer_runs_and_prices_every_mechanism() -> None:
+    ledger = Ledger("d")
+    ledger.charge(posting(ComposedEvent((GaussianEvent(50), LaplaceEvent(10)))))
+    balance = ledger.balance()[0]
+    assert balance.limit is None
+    assert balance.spent == ZCDP(Fraction(1, 100) + Fraction(1, 200))
+
+
+@pytest.mark.parametrize("event", [GaussianEvent(50), UnsupportedEvent("a model"), NonPrivateEvent()])
+def test_what_an_accountant_cannot_price_is_refused_and_not_written(event: object) -> None:
+    ledger = Ledger("d", plain(5))
+    with pytest.raises(DeniableError, match=r"Nothing was charged|without a formal guarantee"):
+        ledger.charge(posting(event))
+    assert ledger.head() is None
+
+
+def test_three_thirds_are_one_and_very_many_fractions_stay_short_and_never_below() -> None:
+    ledger = Ledger("d", plain(1))
+    for _ in range(3):
+        charge(ledger, "1/3")
+    assert ledger.remaining() == PureDP(Fraction(0))
+    total, exact = account("pure", None, None), Fraction(0)
+    for prime in PRIMES:
+        total = account("pure", None, total_of(total.compose(PureEvent(Fraction(1, prime)))))
+        exact += Fraction(1, prime)
+    spent = total.spent(None).epsilon  # type: ignore[union-attr, arg-type]
+    assert exact <= spent < exact + Fraction(20, FINEST)
+    assert spent.denominator <= FINEST
+
+
+def test_periods_follow_the_calendar() -> None:
+    at = datetime(2027, 1, 2, tzinfo=UTC)
+    expected = ["", "2027-01-02", "2026-W53", "2027-01", "2027-Q1", "2027"]
+    assert [period_of(every, at) for every in (None, *Period)] == expected
+
+
+def test_receipts_name_the_head_of_the_chain() -> None:
+    ledger = Ledger("d", tree(), clock=Clock(2026, 11, 15))
+    receipt = charge(ledger, "1/10", request="r1")
+    head = ledger.head()
+    assert head is not None
+    assert receipt.as_dict() == {
+        "number": 1, "head": head.hash, "time": "2026-11-15T00:00:00.000000+00:00",
+        "release": receipt.release, "request": "r1",
+    }  # fmt: skip
+
+
+# ---- mistakes the field has made
+
+
+def test_a_failed_question_is_not_free() -> None:
+    """Seen in a query server: charged after the run, so that failed queries cost nothing."""
+    import pyarrow as pa
+
+    from deniable import Curator
+    from deniable.errors import ExecutionFailed
+    from deniable.policy.document import parse
+
+    with Curator(parse(ONE_TABLE), sources={"t": pa.table({"a": ["x"]})}) as curator:
+        engine = curator.tables.attach("t")
+
+        def fails(*_: object, **__: object) -> None:
+            raise ParameterError("the disk broke")
+
+        engine.run = fails  # type: ignore[method-assign]
+        with pytest.raises(ExecutionFailed, match="The charge stands"):
+            curator.query("SELECT COUNT(*) FROM t", epsilon=0.5)
+        assert curator.remaining() == PureDP(Fraction(1, 2))
+
+
+def test_epsilon_and_delta_are_one_write() -> None:
+    """Seen in a query server: epsilon and delta in two writes, so that a crash between them gave one away."""
+    ledger = Ledger("d", plain(1, "1e-6"))
+    charge(ledger, "1/2", delta="1e-7")
+    entries = list(ledger.entries())
+    assert len(entries) == 1
+    assert [part["kind"] for part in entries[0].event["events"]] == ["pure", "threshold"]
+
+
+# ---- exports
+
+
+def exported(form: str) -> tuple[Ledger, str]:
+    ledger = Ledger("d", Budgets(ApproxDP(Fraction(9), MILLIONTH), Accounting.ZCDP))
+    ledger.charge(posting(LaplaceEvent(10)))
+    ledger.charge(posting(ComposedEvent((GaussianEvent(50), LaplaceEvent(2)))))
+    ledger.record(Posting(Act.RELEASE, NonPrivateEvent(), "masking", ("visits", "drugs"), analyst="=cmd()"))
+    ledger.record(Posting(Act.TOKEN, details={"id": "t"}))
+    return ledger, "".join(export(ledger.entries(), form))
+
+
+def test_csv_has_a_line_for_each_entry_with_its_price_and_no_formula() -> None:
+    _, text = exported("csv")
+    rows = list(csv.DictReader(io.StringIO(text)))
+    assert [row["act"] for row in rows] == ["charge", "charge", "release", "token"]
+    assert (rows[0]["epsilon"], rows[0]["delta"]) == ("0.1", "0")
+    assert float(rows[1]["rho"]) == pytest.approx(1 / 100 + 1 / 8)
+    assert (rows[2]["epsilon"], rows[2]["tables"], rows[2]["analyst"]) == ("", "visits drugs", "'=cmd()")
+
+
+def test_json_lines_give_the_entries_back() -> None:
+    ledger, text = exported("jsonl")
+    assert [json.loads(line) for line in text.splitlines()] == [entry.as_dict() for entry in ledger.entries()]
+
+
+def test_googles_accountants_read_the_export_and_price_no_better_than_ours() -> None:
+    events = pytest.importorskip("dp_accounting.dp_event")
+    _, text = exported("google")
+    form = json.loads(text)
+
+    def built(event: dict[str, object]) -> object:
+        kind = getattr(events, str(event["class_name"]))
+        rest = {name: value for name, value in event.items() if name not in ("module_name", "class_name")}
+        if "events" in rest:
+            rest["events"] = [built(part) for part in rest["events"]]  # type: ignore[union-attr, arg-type]
+        return kind(**rest)
+
+    from dp_accounting.pld import PLDAccountant
+
+    account = PLDAccountant().compose(built(form))
+    assert account.get_epsilon(1e-6) == float("inf")
+    private = built(form | {"events": form["events"][:2]})
+    assert 0 < PLDAccountant().compose(private).get_epsilon(1e-6) < 2
+
+
+def test_an_unknown_form_is_refused_with_the_nearest() -> None:
+    with pytest.raises(ParameterError, match="csv"):
+        export([], "csw")
