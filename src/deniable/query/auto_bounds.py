@@ -27,6 +27,8 @@ LARGEST = 52
 """The outermost edge is 2^52; beyond it values count as in the outermost bin."""
 FINEST = {True: 0, False: -10}
 """The innermost edge by whether the column holds whole numbers: 2^0 = 1, or 2^-10."""
+LEAST = 10
+"""A bin needs more units than this, however little noise there is: bounds are for the many, not for an outlier."""
 SHARE = Fraction(1, 10)
 """The part of a question's budget that AUTO_CLAMP spends on finding bounds."""
 
@@ -91,7 +93,7 @@ def bounds_from(plan: QueryPlan, measured: Measurements, column: Column, confide
     node = plan.nodes[0]
     noisy = measured[node.node.name][0]
     bins = np.array(noisy.keys.column(0).to_pylist(), dtype=np.int64)
-    threshold = node.steps[0].placed[0].mechanism.accuracy(1 - confidence, bins.size)
+    threshold = max(node.steps[0].placed[0].mechanism.accuracy(1 - confidence, bins.size), LEAST)
     full = np.sort(bins[noisy.values[0] > threshold])
     if not full.size:
         return FoundBounds(Fraction(0), Fraction(1), threshold, found=False)

@@ -1,0 +1,448 @@
+"""Automatic bounds, largest groups, watches, blocks, questions by method: by hand, by brute force, at extremes."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import replace
+from fractions import Fraction
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import deniable
+from deniable import Curator
+from deniable.dp.accounting import pure_cost
+from deniable.dp.mechanisms import ExponentialMechanism, LaplaceMechanism, QuantileMechanism
+from deniable.dp.samplers import SYSTEM
+from deniable.errors import BudgetExceeded, DeniableError, InternalError, ParameterError, QueryRefused
+from deniable.policy.budget import ApproxDP, PureDP
+from deniable.policy.document import read
+from deniable.policy.schema import Column, ColumnType, TableSchema
+from deniable.policy.unit import Neighboring, PrivacyUnit
+from deniable.query import auto_bounds, sample_aggregate, top_k, watch
+from deniable.query.compile import compile_query
+from deniable.query.sql.auto_clamp import auto_clamps, with_bounds
+
+POLICY = """
+version: 1
+dataset: shop
+tables:
+  sales:
+    source: sales.parquet
+    unit: {column: buyer, max_groups: 2, max_rows_per_group: 2}
+    columns:
+      buyer:  {role: identifier}
+      kind:   {categories: [a, b, c, d]}
+      town:   {}
+      amount: {type: integer}
+      weight: {type: decimal}
+  towns: {source: towns.parquet, public: true}
+budgets:
+  dataset: {epsilon: 5000, delta: 1e-3}
+"""
+TOWNS = pa.table({"t": ["x", "y"]})
+
+
+def _sales(buyers: int = 400) -> pa.Table:
+    kinds = ["a"] * 2 + ["b"] + ["c"] * 3
+    rows = [
+        {"buyer": f"p{i}", "kind": kind, "town": "x" if i % 4 else "y", "amount": 3 + i % 60, "weight": -0.3}
+        for i in range(buyers)
+        for kind in {kinds[i % 6], kinds[(i + 1) % 6]}
+    ]
+    return pa.Table.from_pylist([*rows, {"buyer": "rich", "kind": "a", "town": "z", "amount": 10**12, "weight": 9e9}])
+
+
+@pytest.fixture
+def curator(tmp_path: Path) -> Curator:
+    (tmp_path / "policy.yaml").write_text(POLICY)
+    return Curator(read(tmp_path / "policy.yaml"), sources={"sales": _sales(), "towns": TOWNS})
+
+
+def _left(curator: Curator) -> Fraction:
+    left = curator.remaining()
+    assert left is not None
+    return left.epsilon  # type: ignore[union-attr]
+
+
+# Automatic bounds
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([5] * 500, (4, 8)),
+        ([8] * 500 + [9] * 500, (4, 16)),
+        ([0] * 500, (0, 0)),
+        ([1] * 500, (0, 1)),
+        ([-1] * 500, (-1, 0)),
+        ([-5] * 500 + [100] * 500, (-8, 128)),
+        ([2**60] * 500, (2**51, 2**52)),
+        ([7] * 500 + [10**9], (4, 8)),
+    ],
+)
+def test_bounds_are_the_powers_of_two_around_the_bulk(
+    values: list[int], expected: tuple[int, int], tmp_path: Path
+) -> None:
+    (tmp_path / "policy.yaml").write_text(POLICY)
+    table = pa.table({"buyer": [f"p{i}" for i in range(len(values))], "kind": ["a"] * len(values),
+                      "town": ["x"] * len(values), "amount": values, "weight": [0.0] * len(values)})  # fmt: skip
+    with Curator(read(tmp_path / "policy.yaml"), sources={"sales": table, "towns": TOWNS}) as curator:
+        row = curator.find_bounds("sales", "amount", 10).to_pylist()[0]
+    assert (row["lower"], row["upper"], row["found"]) == (*expected, True)
+
+
+def test_decimal_bounds_reach_below_one(curator: Curator) -> None:
+    row = curator.find_bounds("sales", "weight", 50).to_pylist()[0]
+    assert (row["lower"], row["upper"]) == (-0.5, -0.25)
+
+
+def test_no_bounds_are_found_among_no_rows_and_that_is_said(tmp_path: Path) -> None:
+    (tmp_path / "policy.yaml").write_text(POLICY)
+    with Curator(read(tmp_path / "policy.yaml"), sources={"sales": _sales().slice(0, 0), "towns": TOWNS}) as curator:
+        assert curator.find_bounds("sales", "amount", 1, confidence=0.999999).to_pylist()[0]["found"] is False
+
+
+@pytest.mark.parametrize("column", ["amount", "weight"])
+def test_every_number_falls_in_the_bin_whose_edges_enclose_it(column: str) -> None:
+    kind = ColumnType.INTEGER if column == "amount" else ColumnType.DECIMAL
+    table = TableSchema("t", "", (Column(column, kind),), PrivacyUnit())
+    plan = compile_query(auto_bounds.bounds_question(table, table.columns[0]), (table,), PureDP(1))
+    bins = sorted(int(v) for v in plan.nodes[0].steps[0].keys.parts[0].values)  # type: ignore[union-attr]
+    whole = column == "amount"
+    ends = [(auto_bounds._lower(b, whole), auto_bounds._upper(b, whole)) for b in bins]
+    assert all(low <= high for low, high in ends)
+    assert ends[0][0] == -(2**52)
+    assert ends[-1][1] == 2**52
+    assert all(before[1] == after[0] or before == (0, 0) or after == (0, 0) for before, after in pairwise(ends))
+
+
+def test_a_unit_is_in_one_bin_only(curator: Curator) -> None:
+    from deniable.curator.bounding import _column, _plan
+
+    table, column = _column(curator.tables.schemas(), "amount", "sales")
+    step = _plan(table, column, PureDP(1)).nodes[0].steps[0]
+    assert step.limits.groups == 1
+    assert step.placed[0].sensitivity.l1 == 1
+
+
+def test_auto_clamp_spends_a_tenth_on_bounds_and_the_budget_in_all(curator: Curator) -> None:
+    answer = curator.query("SELECT SUM(AUTO_CLAMP(amount)) AS s FROM sales", epsilon=100)
+    assert _left(curator) == 4900
+    truth = sum(row["amount"] for row in _sales().to_pylist() if row["buyer"] != "rich") + 64
+    assert answer.to_pylist()[0]["s"] == pytest.approx(truth, rel=0.02)
+    assert "CLAMP(amount, 2, 64)" in answer.release.provenance.parameters["sql"]
+
+
+def test_auto_clamp_is_explained_without_data(curator: Curator) -> None:
+    told = curator.explain("SELECT SUM(AUTO_CLAMP(amount)) AS s FROM sales", epsilon=1)
+    assert told["cost"]["epsilon"] == "1"
+    assert told["bounds"][0]["cost"]["epsilon"] == "0.1"
+    assert _left(curator) == 5000
+
+
+def test_auto_clamp_that_cannot_be_paid_is_refused_before_its_first_stage(curator: Curator) -> None:
+    with pytest.raises(BudgetExceeded):
+        curator.query("SELECT SUM(AUTO_CLAMP(amount)) AS s FROM sales", epsilon=5001)
+    assert _left(curator) == 5000
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT SUM(AUTO_CLAMP(amount + 1)) FROM sales",
+        "SELECT SUM(AUTO_CLAMP()) FROM sales",
+        "SELECT SUM(AUTO_CLAMP(kind)) FROM sales",
+        "SELECT SUM(AUTO_CLAMP(amounts)) FROM sales",
+        "SELECT SUM(AUTO_CLAMP(towns.t)) FROM sales",
+        "SELECT SUM(AUTO_CLAMP(amount)) FROM",
+        "SELECT SUM(AUTO_CLAMP(amount",
+    ],
+)
+def test_auto_clamp_of_something_else_is_refused(curator: Curator, sql: str) -> None:
+    with pytest.raises(QueryRefused):
+        curator.query(sql, epsilon=1)
+    assert _left(curator) == 5000
+
+
+def test_auto_clamps_are_found_by_tokens_not_by_text() -> None:
+    assert auto_clamps("SELECT COUNT(*) FROM t WHERE k = 'AUTO_CLAMP(x)'") == ()
+    (call,) = auto_clamps("SELECT SUM( auto_clamp ( t.x ) ) FROM t")
+    assert (
+        with_bounds("SELECT SUM( auto_clamp ( t.x ) ) FROM t", {call: ("0", "8")})
+        == "SELECT SUM( CLAMP(t.x, 0, 8) ) FROM t"
+    )
+
+
+@pytest.mark.parametrize(
+    ("table", "column"), [("sales", "amont"), ("sale", "amount"), ("sales", "kind"), ("towns", "t")]
+)
+def test_bounds_of_what_has_none_are_refused(curator: Curator, table: str, column: str) -> None:
+    with pytest.raises(QueryRefused):
+        curator.find_bounds(table, column, 1)
+
+
+# The largest groups
+
+
+def test_the_largest_groups_are_found_in_their_order(curator: Curator) -> None:
+    rows = curator.top("sales", "kind", 2, epsilon=200).to_pylist()
+    assert [row["kind"] for row in rows] == ["c", "a"]
+    everyone = {(row["buyer"], row["kind"]) for row in _sales().to_pylist()}
+    for row in rows:
+        assert abs(row["units"] - sum(kind == row["kind"] for _, kind in everyone)) <= 1
+
+
+def test_more_groups_than_there_are_gives_all_of_them(curator: Curator) -> None:
+    assert sorted(row["kind"] for row in curator.top("sales", "kind", 10, epsilon=200).to_pylist()) == [
+        "a",
+        "b",
+        "c",
+        "d",
+    ]
+
+
+def test_private_keys_are_ranked_by_their_noisy_counts(curator: Curator) -> None:
+    rows = curator.top("sales", "town", 5, epsilon=50, delta=1e-6).to_pylist()
+    assert [row["town"] for row in rows] == ["x", "y"]
+
+
+def test_private_keys_without_delta_are_refused(curator: Curator) -> None:
+    with pytest.raises(QueryRefused, match="delta"):
+        curator.top("sales", "town", 5, epsilon=1)
+
+
+@pytest.mark.parametrize("k", [0, -1, 1001, True])
+def test_a_k_that_makes_no_sense_is_refused(curator: Curator, k: int) -> None:
+    with pytest.raises(ParameterError):
+        curator.top("sales", "kind", k, epsilon=1)
+    assert _left(curator) == 5000
+
+
+def _top(neighboring: Neighboring = Neighboring.ADD_REMOVE, budget: Any = None, k: int = 3) -> top_k.TopPlan:
+    unit = PrivacyUnit("buyer", 1, 1, neighboring)
+    table = TableSchema("sales", "", (Column("buyer"), Column("kind", categories=("a", "b", "c", "d"))), unit)
+    asked = budget or PureDP(1)
+    base = compile_query("SELECT kind, COUNT(DISTINCT buyer) AS n FROM sales GROUP BY kind", (table,), asked)
+    return top_k.plan_top(base, k, asked)
+
+
+def test_a_ranking_costs_exactly_its_budget() -> None:
+    cost = pure_cost(_top().event)
+    assert cost is not None
+    assert cost.amount == 1
+
+
+def test_replaced_units_may_move_scores_both_ways() -> None:
+    assert _top().choice.monotonic
+    assert not _top(Neighboring.REPLACE).choice.monotonic
+
+
+def test_a_delta_makes_many_choices_sharper() -> None:
+    assert _top(budget=ApproxDP(1, "1e-6"), k=200).choice.unit > _top(k=200).choice.unit
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        lambda p: replace(p, counting=LaplaceMechanism(p.counting.scale / 3, p.counting.sensitivity / 3)),
+        lambda p: replace(p, choice=ExponentialMechanism(p.choice.epsilon, Fraction(1, 2), True)),
+        lambda p: replace(p, count=p.count + 1),
+    ],
+)
+def test_double_entry_catches_a_broken_ranking(broken: Any) -> None:
+    with pytest.raises(InternalError):
+        top_k.check(broken(_top()))
+
+
+def test_no_unit_moves_a_score_by_more_than_one(engine: Any) -> None:
+    plan = _top()
+    rows = _sales(40).select(["buyer", "kind"])
+
+    def scores(table: pa.Table) -> np.ndarray:
+        engine.attach("sales", table)
+        from deniable.query.measure import Units
+        from deniable.query.sql import exact
+
+        step = plan.step
+        text = exact.additive(plan.base.nodes[0].node, step.places, {"m0": Units(None)}, plan.limits, step.keys, 0)
+        return engine.run(text).column("m0").to_numpy()
+
+    whole = scores(rows)
+    for buyer in ("p0", "p7", "rich"):
+        moved = whole - scores(rows.filter(pa.compute.not_equal(rows["buyer"], buyer)))
+        assert moved.min() >= 0
+        assert moved.max() == 1
+
+
+# Watches
+
+
+def test_a_watch_is_charged_once_and_says_not_yet_for_free(curator: Curator) -> None:
+    far = curator.watch("SELECT COUNT(*) FROM sales", 10**9, 1)
+    assert [far.check() for _ in range(20)] == [False] * 20
+    assert _left(curator) == 4999
+
+
+def test_a_watch_is_over_when_the_count_has_passed(curator: Curator) -> None:
+    near = curator.watch("SELECT COUNT(*) FROM sales WHERE kind = 'a'", 2, 100)
+    assert near.check()
+    with pytest.raises(ParameterError, match="over"):
+        near.check()
+
+
+def test_a_watch_shows_and_stores_nothing_of_its_noise() -> None:
+    table = TableSchema("t", "", (Column("x"),), PrivacyUnit())
+    base = compile_query("SELECT COUNT(*) FROM t", (table,), PureDP(1))
+    made = watch.Watch(watch.plan_watch(base, 10, PureDP(1)))
+    assert repr(made) == "Watch(threshold=10, passed=False)"
+    with pytest.raises(DeniableError):
+        pickle.dumps(made)
+
+
+@pytest.mark.parametrize(
+    "sql", ["SELECT SUM(CLAMP(amount, 0, 9)) FROM sales", "SELECT kind, COUNT(*) FROM sales GROUP BY kind",
+            "SELECT COUNT(*), COUNT(amount) FROM sales", "SELECT 1", "SELECT AVG(CLAMP(amount, 0, 9)) FROM sales"],
+)  # fmt: skip
+def test_a_watch_over_something_else_is_refused(curator: Curator, sql: str) -> None:
+    with pytest.raises(QueryRefused):
+        curator.watch(sql, 10, 1)
+    assert _left(curator) == 5000
+
+
+def test_double_entry_catches_a_broken_watch() -> None:
+    table = TableSchema("t", "", (Column("x"), Column("id")), PrivacyUnit("id", 1, 4))
+    base = compile_query("SELECT COUNT(*) FROM t", (table,), PureDP(1))
+    plan = watch.plan_watch(base, 10, PureDP(1))
+    assert plan.mechanism.sensitivity == 4
+    with pytest.raises(InternalError):
+        watch.check(replace(plan, mechanism=replace(plan.mechanism, sensitivity=Fraction(1))))
+
+
+# Sample and aggregate
+
+
+def test_blocks_are_disjoint_and_keep_units_together() -> None:
+    table = pa.table({"id": [i % 50 for i in range(500)] + [None] * 5, "x": list(range(505))})
+    parts = sample_aggregate.split_units(table, "id", 7, SYSTEM)
+    homes = [set(part["id"].to_pylist()) for part in parts]
+    assert sum(len(home) for home in homes) == 50
+    assert set().union(*homes) == set(range(50))
+    assert sum(part.num_rows for part in parts) == 500
+
+
+def test_one_unit_moves_one_block_only() -> None:
+    ids = [i % 50 for i in range(500)]
+    salt = bytes(range(16))
+    whole = sample_aggregate._places(pa.table({"id": ids}), "id", 7, salt)
+    for gone in range(0, 50, 7):
+        kept = [i for i in ids if i != gone]
+        assert sample_aggregate._places(pa.table({"id": kept}), "id", 7, salt).tolist() == [
+            place for place, i in zip(whole, ids, strict=True) if i != gone
+        ]
+
+
+@pytest.mark.parametrize("aggregate", ["median", "mean"])
+def test_any_function_is_released_near_its_value(aggregate: str) -> None:
+    table = pa.table({"x": np.random.default_rng(0).normal(40, 1, 5000)})
+    value = deniable.sample_and_aggregate(
+        lambda block: block["x"].to_numpy().mean(), table, None, 50, (0, 100), 20, aggregate=aggregate
+    )
+    assert value == pytest.approx(40, abs=1.5)
+
+
+def test_failures_count_as_the_default_and_are_not_seen() -> None:
+    def fails(block: pa.Table) -> float:
+        raise ValueError(str(block["x"][0]))
+
+    table = pa.table({"x": [1.0] * 100})
+    for function in (fails, lambda block: float("nan"), lambda block: None, lambda block: "no number"):
+        value = deniable.sample_and_aggregate(function, table, None, 20, (0, 10), 50, default=7)
+        assert value == pytest.approx(7, abs=0.5)
+
+
+def test_frames_may_be_pandas_and_polars() -> None:
+    polars = pytest.importorskip("polars")
+    frame = polars.DataFrame({"x": [3.0] * 200})
+    value = deniable.sample_and_aggregate(
+        lambda block: block["x"].mean(), frame, None, 10, (0, 10), 50, frames="pandas"
+    )
+    assert value == pytest.approx(3, abs=0.5)
+    assert deniable.sample_and_aggregate(lambda block: 3, frame.to_pandas(), None, 10, (0, 10), 50) == pytest.approx(
+        3, abs=0.5
+    )
+
+
+def test_the_curator_charges_before_the_function_runs(curator: Curator) -> None:
+    seen: list[Fraction] = []
+
+    def count(block: pa.Table) -> int:
+        seen.append(_left(curator))
+        return block.num_rows
+
+    curator.sample_and_aggregate(count, "sales", blocks=4, bounds=(0, 1000), epsilon=2)
+    assert set(seen) == {4998}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"blocks": 1}, {"blocks": 2.5}, {"bounds": (3, 3)}, {"epsilon": 0}, {"aggregate": "mode"}, {"default": "x"}],
+)
+def test_blocks_that_make_no_sense_are_refused_before_the_charge(curator: Curator, wrong: dict[str, Any]) -> None:
+    with pytest.raises(DeniableError):
+        curator.sample_and_aggregate(
+            lambda block: 0, "sales", **({"blocks": 4, "bounds": (0, 9), "epsilon": 1} | wrong)
+        )
+    assert _left(curator) == 5000
+
+
+def test_double_entry_catches_blocks_with_too_little_noise() -> None:
+    median = sample_aggregate.plan_blocks(10, (0, 1), 1)
+    assert isinstance(median.mechanism, QuantileMechanism)
+    mean = sample_aggregate.plan_blocks(10, (0, 1), 1, "mean")
+    for plan, noise in (
+        (median, replace(median.mechanism, rows_per_unit=1)),
+        (mean, LaplaceMechanism(Fraction(sample_aggregate.STEPS, 10), Fraction(sample_aggregate.STEPS, 10))),
+    ):
+        with pytest.raises(InternalError):
+            sample_aggregate.check(replace(plan, mechanism=noise))
+
+
+# Questions by method
+
+
+def test_methods_write_the_statement_and_ask_it(curator: Curator) -> None:
+    question = (
+        curator.table("sales").where("amount > 0").where("kind <> 'd'").group_by("kind").count().count_distinct("buyer")
+        .sum("CLAMP(amount, 0, 100)", "total").average("CLAMP(amount, 0, 100)").median("CLAMP(amount, 0, 100)")
+        .quantile("CLAMP(amount, 0, 100)", 0.9).having("count > 10").order_by("count DESC").limit(2)
+    )  # fmt: skip
+    assert question.sql == (
+        "SELECT kind, COUNT(*) AS count, COUNT(DISTINCT buyer) AS distinct_buyer, SUM(CLAMP(amount, 0, 100)) AS total, "
+        "AVG(CLAMP(amount, 0, 100)) AS average_clamp_amount__0__100, MEDIAN(CLAMP(amount, 0, 100)) AS "
+        "median_clamp_amount__0__100, QUANTILE(CLAMP(amount, 0, 100), 0.9) AS quantile_clamp_amount__0__100 FROM sales "
+        "WHERE (amount > 0) AND (kind <> 'd') GROUP BY kind HAVING (count > 10) ORDER BY count DESC LIMIT 2"
+    )
+    assert question.explain(epsilon=1)["cost"]["epsilon"] == "1"
+    assert [row["kind"] for row in question.ask(epsilon=2000).to_pylist()] == ["c", "a"]
+
+
+def test_joins_and_rollups_have_methods(curator: Curator) -> None:
+    question = curator.table("sales").join("towns", "sales.town = towns.t").group_by("kind", rollup=True).count()
+    assert question.sql.endswith("FROM sales JOIN towns ON sales.town = towns.t GROUP BY ROLLUP (kind)")
+    assert len(question.ask(epsilon=1).to_pylist()) == 5
+
+
+def test_a_question_without_aggregate_or_curator_says_so(curator: Curator) -> None:
+    from deniable.query.builder import Question
+
+    with pytest.raises(ParameterError, match="no aggregate"):
+        _ = curator.table("sales").sql
+    with pytest.raises(ParameterError, match="no curator"):
+        Question("sales").count().ask(epsilon=1)
+    with pytest.raises(QueryRefused):
+        curator.table("sales; DROP TABLE x").count().ask(epsilon=1)
