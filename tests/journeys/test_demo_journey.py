@@ -21,6 +21,10 @@ def test_the_demo_finds_the_governor_answers_with_noise_and_writes_its_page(tmp_
     assert chapters["He is no exception"]["people"][0] > 500
     assert {row["sex"] for row in chapters["The answer"]["table"]} == {"F", "M"}
     assert "the same answer" in chapters["Asking again"]["sentences"][0]
+    assert "single out" in chapters["Masked rows"]["sentences"][1]
+    assert "the best of" in chapters["k-anonymous rows"]["sentences"][1]
+    assert "rows of nobody" in chapters["Synthetic rows"]["sentences"][0]
+    assert "they can deny it" in chapters["A question that nobody need answer truly"]["sentences"][0]
     assert "Theodore W. Ashbourne" in (tmp_path / "town" / "story.html").read_text(encoding="utf-8")
 
 

@@ -38,9 +38,19 @@ Scene = Callable[[Stage], Chapter]
 
 def scenes() -> tuple[Scene, ...]:
     """The chapters in the order in which they are told."""
-    from deniable.curator.demo import exposure, questions
+    from deniable.curator.demo import coins, exposure, protections, questions
 
-    return (exposure.linkage, exposure.uniqueness, questions.price, questions.answer, questions.averaging)
+    return (
+        exposure.linkage,
+        exposure.uniqueness,
+        protections.masked,
+        protections.anonymized,
+        questions.price,
+        questions.answer,
+        questions.averaging,
+        protections.synthetic,
+        coins.coins,
+    )
 
 
 def tell(folder: Path, people: int, progress: Callable[[float], None] | None = None) -> Iterator[Chapter]:
