@@ -186,10 +186,13 @@ NAME_SIGNS = (
     _name("fax", r"fax(es)?( (number|no))?", 0.9, text_or_whole),
     _name("e-mail", r"e ?mails?( address)?", 0.8, text),
     _name(
-        "street address", r"(street|home|postal|mailing|work|office)? ?addr(ess)?( ?(line)? ?\d)?|street", 0.6, several
+        "street address",
+        r"(street|home|postal|mailing|work|office)? ?addr(ess)?( ?(line)? ?\d)?|street|building",
+        0.6,
+        several,
     ),
     _name("city", r"city|town|municipality|village|place of birth|birth ?place", 0.6, text),
-    _name("county or district", r"county|district|precinct|ward|parish|census (tract|block)|puma", 0.4, anything),
+    _name("county or district", r"county|district|precinct|parish|census (tract|block)|puma", 0.5, anything),
     _name("postal code", r"zip ?(code)?\d?|postal ?code|post ?code|plz", 0.8, text_or_whole),
     _name("coordinate", r"lat(itude)?|lon(g|gitude)?|lng|geo(location|point)?|coordinates?", 0.7, anything),
     _name("social security number", r"ssn|social security( (number|no))?", 0.8, text_or_whole),
