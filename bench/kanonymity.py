@@ -396,9 +396,8 @@ def bench_wide(seconds: float) -> None:
     fresh = Checker(ready.problem)
     found = AnytimeSearch(ready.problem, fresh).run(seconds=seconds)
     assert found is not None
-    print(
-        f"24 columns, {table.num_rows} rows, {found.proof.nodes:.2e} nodes, {seconds:g} s, {found.proof.checks} checks:"
-    )
+    proof = found.proof
+    print(f"24 columns, {table.num_rows} rows, {proof.nodes:.2e} nodes, {seconds:g} s, {proof.checks} checks:")
     print(f"  loss {found.cost:.4f}, optimum at least {proof.bound:.4f}")
     print(f"  plain greedy descent: loss {plain:.4f} in {spent:.1f} cpu")
 

@@ -7,12 +7,12 @@ combinations of quasi-identifiers and not by the rows. Local recodings need the 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from deniable.curator.anonymize_order import (
     TABLE,
-    Order,
     Roles,
     drafted,
     known_columns,
@@ -24,6 +24,7 @@ from deniable.curator.anonymize_order import (
     rows_to_release,
     statement,
 )
+from deniable.curator.anonymize_order import Order as Order
 from deniable.policy.document import Policy
 
 if TYPE_CHECKING:
@@ -48,12 +49,28 @@ def anonymize(order: Order, progress: Progress | None = None) -> dict[str, Any]:
     policy = policy_of(order)
     with DuckDBEngine(root=policy.folder if policy else Path.cwd()) as engine:
         roles = roles_of(engine, policy, order)
+        _governed(engine, policy, order, roles)
         known_columns(engine, (order.target,) if order.target else ())
         request = request_for(engine, policy, order, roles)
         population = population_of(engine, order, request)
         if order.method == "optimal":
             return _globally(engine, policy, order, roles, request, population, progress)
         return _locally(engine, policy, order, roles, request)
+
+
+def _governed(engine: Engine, policy: Policy | None, order: Order, roles: Roles) -> None:
+    """Leave out who withdrew or is not in the sample, and write to the ledger that rows leave without a guarantee."""
+    from deniable.curator.minimizing import restrictions
+    from deniable.curator.recording import record
+    from deniable.ledger.opening import open_cabinet, open_ledger
+
+    if policy is None or roles.schema is None:
+        return
+    ledger, cabinet = open_ledger(order.ledger, policy), open_cabinet(order.ledger, policy.dataset)
+    with closing(ledger), closing(cabinet):
+        engine.restrict(TABLE, *restrictions(policy, cabinet, roles.schema.name))
+        unit = str(roles.schema.unit or "one row")
+        record(ledger, "k-anonymity", tables=(roles.schema.name,), unit=unit, method=order.method)
 
 
 def draft(source: Any, columns: tuple[str, ...] = ()) -> dict[str, Any]:

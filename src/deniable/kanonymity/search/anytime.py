@@ -17,6 +17,7 @@ import numpy as np
 
 from deniable.kanonymity.lattice import Lattice, Levels, precedes
 from deniable.kanonymity.search.check import Checker
+from deniable.kanonymity.search.optimal import cheapest_path
 from deniable.kanonymity.search.problem import Problem, Proof, Solution, Verdict
 from deniable.kanonymity.search.projections import Part, parts
 
@@ -48,11 +49,21 @@ class AnytimeSearch:
         self._ticks = (progress, begun, allowed)
         if not self._try(self.lattice.top).acceptable and self.problem.monotone:
             return None
+        # A solution first, however short the time: the cheapest path up, then down again from where it begins to hold.
+        self._bisect(cheapest_path(self.checker))
+        start = self.best or self.checker.check(self.lattice.top)
+        self._step_aside(self._descend(start, 1.0, begun + 0.5 * allowed), begun + 0.5 * allowed)
         divided = parts(self.checker) if self.checker.additive and not self.checker.geometric else []
         self.bound = self._first_bound(divided)
         self._descend_until(begun + SHARE_OF_DESCENT * allowed)
         self._certify(divided, begun + allowed)
         return self._solution()
+
+    def _bisect(self, path: list[Levels]) -> None:
+        low, high = -1, len(path)
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if self._try(path[middle]).acceptable else (middle, high)
 
     def _first_bound(self, divided: list[Part]) -> float:
         if divided:
@@ -76,7 +87,7 @@ class AnytimeSearch:
     def _descend_until(self, deadline: float) -> None:
         # Choices only decide which solutions are met first; a fixed seed makes runs repeatable.
         chance = np.random.default_rng(0)
-        start = self.checker.check(self.lattice.top)
+        start = self._raised(self.best, chance) if self.best else self.checker.check(self.lattice.top)
         while time.monotonic() < deadline and not self._optimal():
             thrift = float(chance.uniform(0.0, 2.0))
             found = self._descend(start, thrift, deadline)

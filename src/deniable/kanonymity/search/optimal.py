@@ -69,7 +69,7 @@ class OptimalSearch:
     def run(self, progress: Progress | None = None, seconds: float | None = None) -> Solution | None:
         """Search to the end, or until the time is over; None when no node is acceptable."""
         deadline = None if seconds is None else time.monotonic() + seconds
-        self._bisect(self._cheapest_path())
+        self._bisect(cheapest_path(self.checker))
         while len(self.left.nodes) and (deadline is None or time.monotonic() < deadline):
             self._step()
             if progress:
@@ -110,16 +110,6 @@ class OptimalSearch:
             verdict = self.checker.check(path[middle])
             self._learn(verdict)
             low, high = (low, middle) if verdict.acceptable else (middle, high)
-
-    def _cheapest_path(self) -> list[Levels]:
-        """A path from bottom to top that takes the step with the lowest bound each time."""
-        path, node = [self.lattice.bottom], self.lattice.bottom
-        while node != self.lattice.top:
-            steps = self.lattice.above(node)
-            bounds = lower_bounds(self.checker, np.array(steps, np.int8))
-            node = steps[int(np.argmin(bounds))]
-            path.append(node)
-        return path
 
     def _note(self, verdict: Verdict) -> None:
         """Remember a solution that is better, and a node that is acceptable."""
@@ -175,6 +165,17 @@ class OptimalSearch:
             bound,
         )
         return Solution(best.levels, best.cost, best.suppressed, best.classes, proof)
+
+
+def cheapest_path(checker: Checker) -> list[Levels]:
+    """A path from bottom to top that takes the step with the lowest bound each time."""
+    lattice = checker.problem.lattice
+    path, node = [lattice.bottom], lattice.bottom
+    while node != lattice.top:
+        steps = lattice.above(node)
+        node = steps[int(np.argmin(lower_bounds(checker, np.array(steps, np.int8))))]
+        path.append(node)
+    return path
 
 
 def left_checked(under: NDArray[np.bool_], over: NDArray[np.bool_]) -> int:
