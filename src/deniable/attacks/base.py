@@ -97,6 +97,7 @@ class Outcome:
     def sentence(self) -> str:
         """What a director understands."""
         sure = "" if self.precision is None else f", and is right {self.precision.share:.0%} of the times it claims to"
+        sure = ", claiming nobody" if self.precision is not None and not self.precision.trials else sure
         guess = f"guessing alone would expose {1000 * self.baseline_share:.3g}"
         return f"{self.scenario} exposes {self.per_thousand} of 1,000{sure}; {guess}."
 
@@ -106,9 +107,10 @@ class Outcome:
         found = list(self.warnings)
         if self.attack.trials < FEW_TRIALS:
             found.append(f"only {self.attack.trials} people were attacked: the interval is wide")
-        if self.control is not None and self.attack.share < self.control.share:
+        best = self.attack.interval.high
+        if self.control is not None and best < self.control.share:
             found.append("the attack does worse than its control: it is not good enough to conclude anything")
-        elif self.attack.trials and self.attack.share < self.baseline_share:
+        elif self.attack.trials and best < self.baseline_share:
             found.append("the attack does worse than guessing: it is not good enough to conclude anything")
         return tuple(found)
 

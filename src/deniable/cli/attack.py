@@ -1,0 +1,116 @@
+"""`deniable attack`: the intruder's work, done by the steward before anything leaves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from deniable.cli.screen import JsonFlag, emit, progress
+from deniable.errors import ParameterError
+
+if TYPE_CHECKING:
+    from fractions import Fraction
+
+    from rich.console import Console
+
+EXAMPLES = """\b
+Examples:
+  deniable attack visits.parquet --knows zip,birth_date,sex
+  deniable attack released.parquet --knows zip,birth_date,sex --register voters.parquet --sensitive diagnosis
+  deniable attack synthetic.parquet --original visits.parquet --control others.parquet --policy policy.yaml --all
+  deniable attack ratings.parquet --ratings viewer_id,film_id,rating,day
+  deniable attack answers.jsonl --register staff.csv             (a log of answered questions)
+"""
+
+Source = Annotated[str, typer.Argument(help="A table, a released file, or a log (.jsonl) of answered questions.")]
+Listed = Annotated[str | None, typer.Option(help="Columns, separated by commas.")]
+
+
+def attack(
+    source: Source,
+    knows: Annotated[str | None, typer.Option(help="Columns the intruder knows, separated by commas.")] = None,
+    register: Annotated[str | None, typer.Option(help="A table with names, which the intruder may hold.")] = None,
+    original: Annotated[str | None, typer.Option(help="The original rows, to score attacks on a release.")] = None,
+    control: Annotated[str | None, typer.Option(help="Rows of other people of the same kind.")] = None,
+    truth: Annotated[str | None, typer.Option(help="Maps a column of the release to one of the register.")] = None,
+    sensitive: Annotated[str | None, typer.Option(help="Sensitive columns, separated by commas.")] = None,
+    unit: Annotated[str | None, typer.Option(help="The column that tells people apart, if rows do not.")] = None,
+    ratings: Annotated[str | None, typer.Option(help="PERSON,ITEM,RATING,DAY: columns of dated ratings.")] = None,
+    policy: Annotated[Path | None, typer.Option("--policy", "-p", help="The policy file.")] = None,
+    table: Annotated[str | None, typer.Option(help="Which table of the policy the file is.")] = None,
+    most: Annotated[list[str] | None, typer.Option(help="ATTACK=SHARE: fail when more people are exposed.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="The motivated-intruder test: every attack.")] = False,
+    attacks: Annotated[int, typer.Option(help="Targets for each attack.", min=1)] = 500,
+    seed: Annotated[int, typer.Option(help="Same seed, same outcome.")] = 0,
+    seconds: Annotated[float | None, typer.Option(help="Stop after so long.")] = None,
+    resume: Annotated[Path | None, typer.Option(help="Keep finished attacks here, and go on from it.")] = None,
+    report: Annotated[Path | None, typer.Option(help="Write the page of the test (HTML).")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Attack a table, a release or a log, and say how many people would be exposed, by whom, knowing what.
+
+    Exit code 2 when an attack exposes more than the policy (release: attack: most) or --most allows.
+    """
+    from deniable.curator import attacking
+
+    order = attacking.Order(
+        source, _listed(knows), register, original, control, truth, _listed(sensitive), unit, _listed(ratings),
+        policy, table, _limits(most), everything, attacks, seed, seconds, resume,
+    )  # fmt: skip
+    with progress("Attacking") as told:
+        found = attacking.attack(order, told)
+    _page(report or (Path("exposure.html") if everything and not as_json else None), found)
+    emit(found, as_json, lambda console: _show(console, found))
+    if found["failed"]:
+        raise typer.Exit(2)
+
+
+def _listed(text: str | None) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip()) if text else ()
+
+
+def _limits(pairs: list[str] | None) -> dict[str, Fraction]:
+    from fractions import Fraction
+
+    try:
+        return {name: Fraction(share) for name, share in (pair.split("=", 1) for pair in pairs or ())}
+    except (ValueError, ZeroDivisionError):
+        raise ParameterError("--most was given wrongly", expected="--most ATTACK=SHARE, such as linkage=0.01") from None
+
+
+def _page(path: Path | None, found: dict[str, Any]) -> None:
+    if path is not None:
+        from deniable.reports.exposure import exposure_page
+        from deniable.reports.page import write
+
+        write(exposure_page(found), path)
+
+
+def _show(console: Console, found: dict[str, Any]) -> None:
+    for made in found["attacks"]:
+        if made["skipped"]:
+            console.print(f"{made['attack']}: {made['skipped']}", markup=False, style="dim")
+        for outcome in made["outcomes"]:
+            _show_outcome(console, outcome)
+    for one in found.get("identifying_sets", [])[:3]:
+        console.print(f"{' + '.join(one['columns'])} single out {one['share']:.1%}", markup=False)
+    for one in found.get("blame", [])[:3]:
+        console.print(f"without {one['column']}: {one['unique_without']:.1%} unique", markup=False)
+    for one in found["verdicts"]:
+        word = "FAILED" if one["failed"] else "met"
+        console.print(f"{word}: {one['attack']} exposes {one['exposed']:.1%}, allowed {one['most']:.1%}", markup=False)
+
+
+def _show_outcome(console: Console, outcome: dict[str, Any]) -> None:
+    rate = outcome["exposed"]
+    console.print(outcome["sentence"], markup=False, style="bold" if outcome["per_thousand"] else "")
+    parts = [f"  {rate['successes']} of {rate['trials']} ({rate['low']:.1%} to {rate['high']:.1%})"]
+    if outcome["control"]:
+        parts.append(f"control {outcome['control']['share']:.1%}")
+    if outcome["precision"]:
+        parts.append(f"precision {outcome['precision']['share']:.1%}")
+    console.print(", ".join(parts), markup=False)
+    for warning in outcome["warnings"]:
+        console.print(f"  beware: {warning}", markup=False)

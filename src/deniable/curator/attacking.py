@@ -1,0 +1,246 @@
+"""The journey of an attack: a table, a release or a log is attacked with what is at hand, before anything leaves."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from deniable.errors import DataError, ParameterError, nearest
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from deniable.assess.risk import Attempt, Evidence, Settings
+    from deniable.policy.document import Policy
+    from deniable.policy.schema import TableSchema
+
+Progress = Callable[[float], None]
+LOGS = (".jsonl", ".ndjson")
+TABLE = "table"
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What was asked: what is attacked, what the intruder knows and holds, and what the steward adds to score it."""
+
+    source: str
+    knows: tuple[str, ...] = ()
+    register: str | None = None
+    original: str | None = None
+    control: str | None = None
+    truth: str | None = None
+    sensitive: tuple[str, ...] = ()
+    unit: str | None = None
+    ratings: tuple[str, ...] = ()
+    policy: Path | None = None
+    table: str | None = None
+    limits: Mapping[str, Fraction] = field(default_factory=dict)
+    everything: bool = False
+    attacks: int = 500
+    seed: int = 0
+    seconds: float | None = None
+    state: Path | None = None
+
+
+def attack(order: Order, progress: Progress | None = None) -> dict[str, Any]:
+    """Attack what was named, with all that applies; the findings are plain values, and none is a row."""
+    from deniable.policy.document import read
+
+    policy = read(order.policy) if order.policy else None
+    if order.source.endswith(LOGS):
+        return _judged(_attack_log(order, progress), order, policy)
+    return _judged(_attack_table(order, policy, progress), order, policy)
+
+
+def _attack_table(order: Order, policy: Policy | None, progress: Progress | None) -> dict[str, Any]:
+    from deniable.assess.risk import Settings
+
+    evidence = _evidence(order, policy)
+    settings = Settings(order.attacks, order.seed, order.seconds)
+    names = None if order.everything else ("uniqueness", "linkage", "inference", "ratings", "tokens")
+    attempts = _attempts(order, evidence, settings, names, progress)
+    found = {"subject": Path(order.source).name, "knows": list(evidence.knows), "rows": evidence.release.num_rows}
+    found |= {"attacks": attempts, "exposed": {one["attack"]: one["exposed"] for one in attempts if one["outcomes"]}}
+    return found | _details(order, evidence) | _before(evidence)
+
+
+def _attempts(
+    order: Order,
+    evidence: Evidence,
+    settings: Settings,
+    names: tuple[str, ...] | None,
+    progress: Progress | None,
+) -> list[dict[str, Any]]:
+    """Every attempt as plain values; those that an earlier, killed run had finished are taken from its state."""
+    from deniable.assess.risk import attempt
+
+    key, kept = _key(order, evidence), _kept(order, evidence)
+
+    def finished(made: Attempt) -> None:
+        kept[made.name] = _plain(made)
+        if order.state is not None:
+            _keep(order.state, key, kept)
+
+    attempt(evidence, settings, names, done=kept, finished=finished, progress=progress)
+    return list(kept.values())
+
+
+def _plain(made: Attempt) -> dict[str, Any]:
+    outcomes = [outcome.as_dict() for outcome in made.outcomes]
+    return {"attack": made.name, "exposed": made.exposed, "skipped": made.skipped, "outcomes": outcomes}
+
+
+def _key(order: Order, evidence: Evidence) -> str:
+    """What a state belongs to: the same question about the same rows."""
+    asked = {name: str(value) for name, value in asdict(order).items() if name not in ("state", "limits")}
+    tables = (evidence.release, evidence.original, evidence.control, evidence.register)
+    sizes = [None if table is None else (table.num_rows, table.nbytes) for table in tables]
+    return hashlib.sha256(json.dumps([asked, sizes], sort_keys=True).encode()).hexdigest()
+
+
+def _kept(order: Order, evidence: Evidence) -> dict[str, Any]:
+    if order.state is None or not order.state.exists():
+        return {}
+    try:
+        state = json.loads(order.state.read_text(encoding="utf-8"))
+    except ValueError:
+        return {}
+    attempts: dict[str, Any] = state.get("attempts", {}) if state.get("key") == _key(order, evidence) else {}
+    return attempts
+
+
+def _keep(path: Path, key: str, attempts: Mapping[str, Any]) -> None:
+    from deniable.storage import write_whole
+
+    write_whole(path, json.dumps({"key": key, "attempts": attempts}, default=str).encode())
+
+
+def _evidence(order: Order, policy: Policy | None) -> Evidence:
+    from deniable.assess.risk import Evidence
+
+    release = _table(order.source)
+    schema = _schema(order, policy)
+    knows = order.knows or _known(policy, schema, release)
+    sensitive = order.sensitive or _declared(schema, release, "sensitive")
+    register = _table(order.register) if order.register else None
+    unit = order.unit or (schema.unit.column if schema and schema.unit else None)
+    ratings = order.ratings or None
+    if ratings is not None and len(ratings) != 4:
+        raise ParameterError("--ratings names other than four columns", expected="person,item,rating,day")
+    original, control = (_table(path) if path else None for path in (order.original, order.control))
+    truth = _truth(order, release, register) if register is not None and order.truth else None
+    return Evidence(release, knows, sensitive, unit, original, control, register, truth, ratings)
+
+
+def _schema(order: Order, policy: Policy | None) -> TableSchema | None:
+    if policy is None:
+        return None
+    if order.table:
+        return policy.table(order.table)
+    named = [table for table in policy.private if Path(table.source).stem == Path(order.source).stem]
+    found = named or policy.private
+    if len(found) != 1:
+        known = ", ".join(table.name for table in policy.private)
+        raise ParameterError("It is not clear which table of the policy this file is", remedy=f"Say --table: {known}")
+    return found[0]
+
+
+def _known(policy: Policy | None, schema: TableSchema | None, release: pa.Table) -> tuple[str, ...]:
+    """What the policy takes an intruder to know, of what the release shows."""
+    settings = policy.release.attack if policy else None
+    if settings is not None and settings.knows is not None:
+        return tuple(name for name in settings.knows if name in release.column_names)
+    return _declared(schema, release, "quasi-identifier")
+
+
+def _declared(schema: TableSchema | None, release: pa.Table, role: str) -> tuple[str, ...]:
+    from deniable.policy.roles import Role
+
+    columns = schema.with_role(Role(role)) if schema else ()
+    return tuple(column.name for column in columns if column.name in release.column_names)
+
+
+def _truth(order: Order, release: pa.Table, register: pa.Table) -> Any:
+    """The register's entry of every released row, by a table that maps a column of one to a column of the other."""
+    from deniable.assess.scoring import entries
+
+    assert order.truth is not None
+    return entries(release, register, _table(order.truth))
+
+
+def _table(source: str) -> pa.Table:
+    from deniable.engines.base import quote
+    from deniable.engines.duckdb import DuckDBEngine
+
+    with DuckDBEngine(root=Path.cwd()) as engine:
+        engine.attach(TABLE, source)
+        return engine.run(f"SELECT * FROM {quote(TABLE)}")  # noqa: S608  our own words and quoted names
+
+
+def _details(order: Order, evidence: Evidence) -> dict[str, Any]:
+    """What to do about it: smallest sets, the curve of knowledge, column blame, weakest records."""
+    if not evidence.knows:
+        return {}
+    from deniable.assess import blame
+
+    return blame.details(evidence.release, evidence.knows, unit=evidence.unit, seconds=order.seconds)
+
+
+def _before(evidence: Evidence) -> dict[str, Any]:
+    """The same intruder against the original rows, had they been released as they are."""
+    if evidence.original is None or not evidence.knows:
+        return {}
+    from deniable.assess.blame import before
+
+    return {"before": before(evidence)}
+
+
+def _attack_log(order: Order, progress: Progress | None) -> dict[str, Any]:
+    from deniable.assess.logs import attack_log
+
+    if order.register is None:
+        raise ParameterError("A log is attacked by one who knows who is in each group", remedy="Say --register FILE")
+    try:
+        lines = Path(order.source).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError):
+        raise DataError(f"The log {Path(order.source).name} cannot be read", charge="") from None
+    original = _table(order.original) if order.original else None
+    attempts = [
+        _plain(made)
+        for made in attack_log(lines, _table(order.register), original, seconds=order.seconds, progress=progress)
+    ]
+    exposed = {one["attack"]: one["exposed"] for one in attempts}
+    return {
+        "subject": Path(order.source).name,
+        "knows": [],
+        "rows": len(lines),
+        "attacks": attempts,
+        "exposed": exposed,
+    }
+
+
+def _judged(found: dict[str, Any], order: Order, policy: Policy | None) -> dict[str, Any]:
+    """The verdicts: the policy's limits, tightened by those of the command."""
+    from deniable.assess.risk import judge
+
+    settings = policy.release.attack if policy else None
+    limits: dict[str, Fraction] = dict(settings.most) if settings is not None else {}
+    for name, most in order.limits.items():
+        _check_word(name)
+        limits[name] = min(most, limits.get(name, most))
+    verdicts = [asdict(one) | {"failed": one.failed} for one in judge(found["exposed"], limits)]
+    return found | {"verdicts": verdicts, "failed": any(one["failed"] for one in verdicts)}
+
+
+def _check_word(name: str) -> None:
+    from deniable.policy.promises import ATTACKS
+
+    if name not in ATTACKS:
+        raise ParameterError(
+            f"There is no attack '{name}'", expected=f"One of {', '.join(ATTACKS)}", remedy=nearest(name, ATTACKS)
+        )

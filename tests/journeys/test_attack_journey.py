@@ -1,0 +1,227 @@
+"""`deniable attack` end to end: a table, releases of our own making, a log, thresholds, the page, resuming."""
+
+import hashlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+from deniable import world
+from deniable.attacks.base import Rate
+from deniable.attacks.differencing import isolate
+from deniable.attacks.reconstruction import bits_bound
+from deniable.cli.main import app, main
+from deniable.curator import Curator, attacking
+from deniable.errors import DataError, ParameterError
+
+KNOWS = "zip,birth_date,sex"
+PEOPLE = 1500
+
+
+@pytest.fixture(scope="module")
+def town(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("town")
+    world.write("hospital", PEOPLE, 7, folder)
+    return folder
+
+
+def attack(*words):
+    done = CliRunner().invoke(app, ["attack", *map(str, words), "--json"])
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    return done.exit_code, json.loads(done.stdout)
+
+
+def exposed(found, name):
+    return next(made for made in found["attacks"] if made["attack"] == name)["outcomes"]
+
+
+def test_the_nameless_visits_are_named_by_the_voter_roll_and_scored_by_the_truth(town):
+    code, found = attack(
+        town / "visits.parquet", "--policy", town / "policy.yaml", "--knows", KNOWS,
+        "--register", town / "voters.parquet", "--truth", town / "truth.parquet",
+    )  # fmt: skip
+    assert code == 0
+    (linked,) = exposed(found, "linkage")
+    assert linked["exposed"]["share"] > 0.85
+    assert linked["precision"]["share"] > 0.95
+    assert linked["control"]["share"] < 0.05
+    assert exposed(found, "uniqueness")[0]["exposed"]["share"] > 0.95
+    assert {"birth_date"} in [set(one["columns"]) for one in found["identifying_sets"]]
+    assert found["blame"][0]["column"] == "birth_date"
+
+
+def test_a_k_anonymous_release_names_nobody_and_still_tells_by_class(town, tmp_path):
+    released = tmp_path / "released.parquet"
+    done = CliRunner().invoke(
+        app,
+        ["anonymize", str(town / "visits.parquet"), "-p", str(town / "policy.yaml"), "--qi", KNOWS, "--sensitive",
+         "diagnosis", "-o", str(released)],
+    )  # fmt: skip
+    assert done.exit_code == 0, done.output
+    code, found = attack(
+        released, "--knows", KNOWS, "--register", town / "voters.parquet", "--sensitive", "diagnosis",
+        "--original", town / "visits.parquet", "--most", "linkage=0.001", "--most", "uniqueness=0",
+    )  # fmt: skip
+    assert code == 0
+    assert exposed(found, "linkage")[0]["exposed"]["successes"] == 0
+    assert found["before"]["linkage"]["exposed"]["share"] > 0.8
+    assert not found["failed"]
+
+
+def test_a_threshold_that_is_passed_stops_a_pipeline_with_exit_code_two(town, tmp_path):
+    policy = tmp_path / "policy.yaml"
+    text = (town / "policy.yaml").read_text()
+    limits = "  attack: {knows: [zip, birth_date, sex], most: {uniqueness: 0.05}}\n"
+    policy.write_text(text.replace("release:\n", "release:\n" + limits))
+    page = tmp_path / "page.html"
+    code, found = attack(town / "visits.parquet", "--policy", policy, "--table", "visits", "--report", page)
+    assert code == 2
+    assert found["verdicts"] == [
+        {"attack": "uniqueness", "exposed": pytest.approx(1, abs=0.05), "most": 0.05, "failed": True}
+    ]
+    html = page.read_text()
+    assert "must not leave" in html
+    assert "of 1,000 people are exposed" in html
+    assert "http://" not in html.split("<body")[1].split("<script")[0]
+
+
+def test_a_command_may_tighten_a_policys_limit_but_not_loosen_it(town, tmp_path):
+    policy = tmp_path / "policy.yaml"
+    limits = "  attack: {knows: [sex], most: {uniqueness: 0.05}}\n"
+    policy.write_text((town / "policy.yaml").read_text().replace("release:\n", "release:\n" + limits))
+    order = attacking.Order(
+        str(town / "visits.parquet"),
+        policy=policy,
+        table="visits",
+        limits={"uniqueness": 1},
+        knows=("zip", "birth_date"),
+    )
+    assert attacking.attack(order)["failed"]
+
+
+def test_every_attack_runs_on_a_synthetic_copy_and_the_page_is_whole(town, tmp_path):
+    visits = pq.read_table(town / "visits.parquet").select(["zip", "birth_date", "sex", "diagnosis", "charge", "phone"])
+    half = visits.num_rows // 2
+    tokens = [hashlib.sha256(phone.encode()).hexdigest() for phone in visits["phone"].to_pylist()]
+    released = visits.set_column(5, "phone", pa.array(tokens))
+    for name, table in (("in", visits.slice(0, half)), ("out", visits.slice(half)), ("copy", released.slice(0, half))):
+        pq.write_table(table, tmp_path / f"{name}.parquet")
+    page = tmp_path / "exposure.html"
+    code, found = attack(
+        tmp_path / "copy.parquet", "--original", tmp_path / "in.parquet", "--control", tmp_path / "out.parquet",
+        "--knows", KNOWS, "--sensitive", "diagnosis", "--all", "--attacks", 200, "--report", page,
+    )  # fmt: skip
+    assert code == 0
+    ran = {made["attack"] for made in found["attacks"] if made["outcomes"]}
+    assert {"uniqueness", "inference", "singling_out", "linkability", "membership", "tokens"} <= ran
+    assert exposed(found, "tokens")[0]["exposed"]["share"] == 1
+    assert exposed(found, "membership")[0]["excess"] > 0.9
+    assert exposed(found, "inference")[1]["excess"] > 0.5
+    skipped = {made["attack"]: made["skipped"] for made in found["attacks"] if made["skipped"]}
+    assert "--register" in skipped["linkage"]
+    assert all(word in page.read_text() for word in ("Weakest records", "What was not tried", "to blame"))
+
+
+def test_ratings_are_attacked_by_facts(tmp_path):
+    pq.write_table(world.make("ratings", 300)["ratings"], tmp_path / "ratings.parquet")
+    _, found = attack(tmp_path / "ratings.parquet", "--ratings", "viewer_id,film_id,rating,day", "--attacks", 100)
+    shares = [outcome["exposed"]["share"] for outcome in exposed(found, "ratings")]
+    assert shares == sorted(shares)
+    assert shares[-1] > 0.95
+
+
+STAFF = pa.table({"name": ["Ann", "Freddie", "Bo", "Cy"], "pay": [51.0, 64.5, 70.25, 48.9], "hiv": [1, 1, 0, 1]})
+LOG = [
+    {"where": {}, "of": "hiv", "aggregate": "count", "answer": 3},
+    {"where": {"name": {"not": "Freddie"}}, "of": "hiv", "aggregate": "count", "answer": 2},
+    {"where": {}, "of": "pay", "aggregate": "mean", "answer": 58.6625},
+    {"where": {"name": ["Ann", "Freddie", "Bo"]}, "of": "pay", "aggregate": "mean", "answer": 185.75 / 3},
+]
+
+
+def test_a_log_gives_freddie_and_whoever_resigned_away(tmp_path):
+    pq.write_table(STAFF, tmp_path / "staff.parquet")
+    log = tmp_path / "log.jsonl"
+    log.write_text("\n".join(map(json.dumps, LOG)))
+    _, found = attack(log, "--register", tmp_path / "staff.parquet", "--original", tmp_path / "staff.parquet")
+    by_name = {made["attack"]: made["outcomes"] for made in found["attacks"]}
+    assert [one["exposed"]["successes"] for one in by_name["differencing"]] == [1, 1]
+    assert by_name["auditing"][0]["exposed"]["successes"] == 1  # only Freddie's bit follows from the two counts
+    assert "reconstruction" in by_name
+
+
+POLICY = """
+version: 1
+dataset: staff
+tables:
+  staff:
+    source: staff.parquet
+    unit: row
+    columns: {name: {role: identifier}, hiv: {role: sensitive, type: integer, between: [0, 1], step: 1}}
+budgets: {dataset: {epsilon: 10}}
+"""
+
+
+def test_differencing_our_own_answers_wins_no_more_than_epsilon_allows(tmp_path):
+    """Freddie's two questions, answered by a curator at 1/2 each, afresh every time: epsilon 1 in total."""
+    pq.write_table(STAFF.select(["name", "hiv"]), tmp_path / "staff.parquet")
+    (tmp_path / "policy.yaml").write_text(POLICY)
+    asked = "SELECT SUM(hiv) AS n FROM staff", "SELECT SUM(hiv) AS n FROM staff WHERE name <> 'Freddie'"
+    won = 0
+    for _ in range(80):
+        with Curator.open(tmp_path / "policy.yaml") as curator:
+            x, y = (curator.query(sql, epsilon="0.5").to_pylist()[0]["n"] for sql in asked)
+        won += x - y > 0.5
+    assert Rate(won, 80).interval.low <= bits_bound(1.0, 0.5)
+    groups = np.array([[True] * 4, [True, False, True, True]])
+    exact = isolate(groups, np.array([3.0, 2.0]))
+    assert exact.value[1] == pytest.approx(1)
+
+
+def test_a_killed_run_goes_on_from_its_state(town, tmp_path):
+    state = tmp_path / "state.json"
+    order = attacking.Order(str(town / "visits.parquet"), knows=("zip", "birth_date", "sex"), state=state)
+    first = attacking.attack(order)
+    kept = json.loads(state.read_text())
+    kept["attempts"]["uniqueness"]["exposed"] = 0.123
+    state.write_text(json.dumps(kept))
+    assert attacking.attack(order)["exposed"]["uniqueness"] == 0.123
+    changed = attacking.Order(str(town / "visits.parquet"), knows=("zip", "sex"), state=state)
+    assert attacking.attack(changed)["exposed"]["uniqueness"] != 0.123
+    state.write_text("{ not json")
+    assert attacking.attack(order)["exposed"] == first["exposed"]
+
+
+def test_what_a_newcomer_mistypes_is_answered_with_help(town, tmp_path):
+    visits = str(town / "visits.parquet")
+    with pytest.raises(DataError, match="Did you mean 'zip'"):
+        attacking.attack(attacking.Order(visits, knows=("zipp",)))
+    with pytest.raises(ParameterError, match="Did you mean 'linkage'"):
+        attacking.attack(attacking.Order(visits, knows=("zip",), limits={"linkag": 0}))
+    with pytest.raises(ParameterError, match="--register"):
+        attacking.attack(attacking.Order(str(tmp_path / "log.jsonl")))
+    with pytest.raises(ParameterError, match="person,item,rating,day"):
+        attacking.attack(attacking.Order(visits, ratings=("a", "b")))
+    broken = tmp_path / "broken.jsonl"
+    broken.write_text('{"where": {}}\n')
+    with pytest.raises(DataError, match="Line 1"):
+        attacking.attack(attacking.Order(str(broken), register=visits))
+    done = CliRunner().invoke(app, ["attack", visits, "--most", "linkage"])
+    assert isinstance(done.exception, ParameterError)
+    assert main.__module__ == "deniable.cli.main"
+
+
+def test_nothing_heavy_is_loaded_for_help():
+    code = (
+        "import sys; from deniable.cli.main import app; print(sorted({'numpy','pyarrow','numba'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+    assert Path(attacking.__file__).exists()
