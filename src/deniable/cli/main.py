@@ -16,6 +16,7 @@ from deniable.cli import (
     key,
     ledger,
     mask,
+    parity,
     policy,
     query,
     randomize,
@@ -57,6 +58,7 @@ app.command(name="attack", epilog=attack.EXAMPLES)(attack.attack)
 app.command(name="synthesize", epilog=synthesize.EXAMPLES)(synthesize.synthesize)
 app.command(name="describe", epilog=synthesize.EXAMPLES)(synthesize.describe)
 app.command(name="generate", epilog=synthesize.EXAMPLES)(synthesize.generate)
+app.command(name="parity", epilog=parity.EXAMPLES)(parity.parity)
 app.command(name="scan", epilog=scan.EXAMPLES)(scan.scan)
 app.command(name="randomize")(randomize.randomize)
 app.command(name="estimate")(randomize.estimate)
