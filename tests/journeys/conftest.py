@@ -161,3 +161,9 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     (folder / "server.crt").write_bytes(pem)
     (folder / "server.key").write_bytes(key.private_bytes(*form))
     return folder / "server.crt", folder / "server.key"
+
+
+@pytest.fixture
+def write_policy() -> Callable[[Path], Path]:
+    """A function that writes the table and its policy into a folder."""
+    return write_clinic

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 Scope = MutableMapping[str, Any]
 BODY_SECONDS = 10.0
 """A body that trickles in for longer than this is not waited for."""
+MOST_HEADERS = 16_384
 HEADERS = (
     ("content-security-policy", "default-src 'none'; style-src 'self'; img-src 'self' data:; form-action 'self';"
      " base-uri 'none'; frame-ancestors 'none'"),
@@ -67,12 +68,19 @@ class Guarded:
                 message["headers"] = [*message.get("headers", ()), *self._headers]
             await send(message)
 
+        turned_away = self._turned_away(scope)
+        await (turned_away or self._application)(scope, receive, with_headers)
+
+    def _turned_away(self, scope: Scope) -> Response | None:
+        if sum(len(name) + len(value) for name, value in scope["headers"]) > MOST_HEADERS:
+            long = refused(TooLong("the headers are too long", expected=f"At most {MOST_HEADERS} bytes"))
+            long.status_code = 431
+            return long
         if self._hosts is not None and _host(scope) not in self._hosts:
             stranger = refused(NotHere("this host name is not served here"))
             stranger.status_code = 421
-            await stranger(scope, receive, with_headers)
-            return
-        await self._application(scope, receive, with_headers)
+            return stranger
+        return None
 
 
 def _host(scope: Scope) -> str:

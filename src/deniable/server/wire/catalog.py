@@ -236,7 +236,17 @@ def _empty_type(name: str) -> Any:
     import pyarrow as pa
 
     numbers = ("oid", "relid", "id", "num", "relnamespace", "namespace", "classid", "position")
-    flags = ("indis", "is_instead", "condefer", "convalid", "conislocal", "tgisinternal", "polpermissive", "pubins")
+    flags = (
+        "indis",
+        "indnulls",
+        "is_instead",
+        "condefer",
+        "convalid",
+        "conislocal",
+        "tgisinternal",
+        "polpermissive",
+        "pubins",
+    )
     if name.startswith(flags) or name in (
         "puballtables",
         "inhdetachpending",

@@ -49,6 +49,7 @@ CALLS: Mapping[str, str] = {
     "pg_table_is_visible": "true",
     "pg_type_is_visible": "true",
     "pg_function_is_visible": "true",
+    "pg_collation_is_visible": "true",
     "pg_relation_is_publishable": "false",
     "pg_stat_get_numscans": "0",
     "pg_total_relation_size": "NULL",

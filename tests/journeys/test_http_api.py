@@ -1,0 +1,237 @@
+"""The HTTP API: forms of answers, one shape of refusals, idempotent requests, limits, pages."""
+
+from __future__ import annotations
+
+import io
+import json
+import threading
+from typing import Any
+
+import httpx
+import pyarrow as pa
+import pytest
+
+import deniable
+from deniable.client import dbapi
+from deniable.errors import AccessRefused, BudgetExceeded, ParameterError, QueryRefused
+
+COUNT = "SELECT sex, COUNT(*) AS n FROM people GROUP BY sex ORDER BY sex"
+
+
+def ask(
+    served: Any, body: dict[str, Any], name: str = "ana", path: str = "/v1/query", **headers: str
+) -> httpx.Response:
+    """Post a question."""
+    headers = {"authorization": f"Bearer {served.tokens[name]}"} | headers
+    return httpx.post(served.http + path, json=body, headers=headers, timeout=60)
+
+
+def get(served: Any, path: str, name: str = "ana", port: str = "http") -> httpx.Response:
+    """Get a document."""
+    headers = {"authorization": f"Bearer {served.tokens[name]}"}
+    return httpx.get(getattr(served, port) + path, headers=headers, timeout=60)
+
+
+def test_one_answer_in_three_forms(served):
+    body = {"sql": COUNT, "epsilon": "50"}
+    told = ask(served, body).json()
+    assert [row["sex"] for row in told["rows"]] == ["F", "M"]
+    assert all(row["n_low"] <= row["n"] <= row["n_high"] for row in told["rows"])
+    written = ask(served, body, accept="text/csv").text.splitlines()
+    assert written[0] == "sex,n,n_low,n_high"
+    arrow = ask(served, body, accept="application/vnd.apache.arrow.stream")
+    table = pa.ipc.open_stream(io.BytesIO(arrow.content)).read_all()
+    assert table.to_pylist() == told["rows"]
+    assert json.loads(table.schema.metadata[b"deniable"])["repeated"] is True
+    assert ask(served, body, accept="image/png").status_code == 406
+
+
+def test_every_refusal_has_one_shape_and_charges_nothing(served):
+    before = served.curator.ledger.head().sequence
+    cases = [
+        ask(served, {"sql": "SELECT * FROM people", "epsilon": "1"}),
+        ask(served, {"sql": COUNT}),
+        ask(served, {"sql": COUNT, "epsilon": "1e6"}),
+        ask(served, {"sql": COUNT, "epsilon": "50000"}, name="ben"),
+        ask(served, {"sql": COUNT, "epsilon": "-1"}),
+        ask(served, {"sql": COUNT, "epsilon": "1", "purpose": "care"}),
+        ask(served, {"sql": COUNT, "epsilonn": "1"}),
+        ask(served, {"epsilon": "1"}),
+        ask(served, {"sql": COUNT, "epsilon": "1"}, name="auditor"),
+        httpx.post(served.http + "/v1/query", json={"sql": COUNT}),
+        httpx.get(served.http + "/v1/nothing"),
+        httpx.put(served.http + "/v1/query"),
+        httpx.post(
+            served.http + "/v1/query", content=b"{", headers={"authorization": f"Bearer {served.tokens['ana']}"}
+        ),
+    ]
+    for refused in cases:
+        told = refused.json()
+        assert refused.status_code >= 400
+        assert {"error", "happened", "expected", "remedy", "charged", "message"} <= set(told)
+        assert told["charged"] is False
+        assert "Traceback" not in refused.text
+    assert [each.status_code for each in cases] == [400, 400, 400, 400, 400, 403, 400, 400, 403, 401, 404, 405, 415]
+    assert served.curator.ledger.head().sequence == before
+
+
+def test_the_budget_is_refused_as_such(served):
+    refused = ask(served, {"sql": COUNT, "epsilon": "11"}, name="ben")
+    assert refused.status_code == 402
+    assert refused.json()["error"] == "budget"
+
+
+def test_a_request_id_is_charged_once_even_when_sent_at_once(served):
+    body = {"sql": "SELECT COUNT(*) AS n FROM people WHERE age > 77", "epsilon": "0.5"}
+    found: list[Any] = []
+    threads = [
+        threading.Thread(target=lambda: found.append(ask(served, body, **{"x-request-id": "same"}))) for _ in range(6)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert {each.status_code for each in found} == {200}
+    assert len({json.dumps(each.json()["rows"]) for each in found}) == 1
+    assert sum(entry.request == "same" for entry in served.curator.ledger.entries(acts=("charge",))) == 1
+    other = ask(served, {"sql": COUNT, "epsilon": "0.125"}, **{"x-request-id": "same"})
+    assert other.status_code == 403
+
+
+def test_cost_remaining_schema_dummies_and_receipts(served):
+    priced = ask(served, {"sql": COUNT, "epsilon": "10"}, path="/v1/cost").json()
+    assert priced["cost"]["epsilon"] == "10"
+    assert "more questions like this" in priced["in_words"]
+    assert [each["node"] for each in get(served, "/v1/remaining").json()["balance"]][0] == "the dataset"
+    tables = {each["table"]: each for each in get(served, "/v1/schema").json()["tables"]}
+    assert tables["people"]["columns"][2]["between"] == [0, 100]
+    made = get(served, "/v1/schema/people/dummies?rows=50")
+    assert "CANARY" not in made.text
+    assert {row["sex"] for row in made.json()["rows"]} == {"F", "M"}
+    assert get(served, "/v1/schema/nothing/dummies").status_code == 400
+    release = ask(served, {"sql": COUNT, "epsilon": "7"}).json()["release"]
+    receipt = get(served, f"/v1/receipts/{release}").json()
+    assert receipt["release"] == release
+    assert get(served, f"/v1/receipts/{release}", name="ben").status_code == 404
+
+
+def test_the_register_is_public_and_names_nobody(served):
+    ask(served, {"sql": COUNT, "epsilon": "3"})
+    told = httpx.get(served.http + "/v1/register")
+    assert told.status_code == 200
+    assert told.json()["releases"]
+    assert "ana" not in told.text
+    assert "SELECT" not in told.text
+
+
+def test_stewards_routes_are_not_on_the_analysts_port(served):
+    for path in ("/v1/tokens", "/v1/audit", "/v1/budgets", "/metrics", "/v1/verify"):
+        assert get(served, path, name="steward").status_code == 404
+        assert get(served, path, name="steward", port="steward").status_code == 200
+    assert get(served, "/v1/tokens", name="ana", port="steward").status_code == 403
+    assert get(served, "/v1/audit", name="auditor", port="steward").status_code == 200
+    assert get(served, "/v1/tokens", name="auditor", port="steward").status_code == 403
+
+
+def test_metrics_and_health_say_nothing_about_data(served):
+    ask(served, {"sql": COUNT, "epsilon": "5"})
+    assert httpx.get(served.http + "/health").json() == {"status": "ok"}
+    text = httpx.get(served.steward + "/metrics").text
+    assert 'deniable_requests_total{operation="query",status="200"}' in text
+    for word in ("ana", "people", "SELECT", "sex", "CANARY"):
+        assert word not in text
+
+
+def test_every_response_has_security_headers(served):
+    for address in (served.http + "/", served.http + "/nothing", served.steward + "/", served.http + "/v1/query"):
+        headers = httpx.get(address).headers
+        assert "default-src 'none'" in headers["content-security-policy"]
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["cache-control"] == "no-store"
+        assert "server" not in headers
+
+
+def test_a_token_is_slowed_down_when_it_asks_too_often(serve):
+    from deniable.server.limits import Limits
+
+    with serve(limits=Limits(rate=0.5, burst=3, quantum=0.001)) as slow:
+        found = [get(slow, "/v1/remaining").status_code for _ in range(5)]
+        assert found[:3] == [200] * 3
+        assert 429 in found[3:]
+
+
+def test_the_client_asks_explains_and_gets_refusals_as_exceptions(served):
+    server = deniable.connect(served.http, served.tokens["ana"])
+    answer = server.query("SELECT COUNT(*) AS n FROM people WHERE sex = $1", ["F"], epsilon=50)
+    assert abs(answer.scalar() - 200) < 10
+    assert "&plusmn;" in answer._repr_html_()
+    assert list(answer.to_pandas().columns) == ["n", "n_low", "n_high"]
+    assert server.explain(COUNT, epsilon=1)["cost"]["epsilon"] == "1"
+    assert server.cost(COUNT, epsilon=1)["more_like_this"] > 100
+    assert {table["table"] for table in server.schema()} == {"people", "towns"}
+    assert len(server.dummies("people", 7)) == 7
+    assert server.releases()
+    with pytest.raises(QueryRefused, match="rows of people"):
+        server.query("SELECT * FROM people", epsilon=1)
+    with pytest.raises(BudgetExceeded):
+        deniable.connect(served.http, served.tokens["ben"]).query(COUNT, epsilon=11)
+    with pytest.raises(AccessRefused, match="not valid"):
+        deniable.connect(served.http, "deniable_wrong").remaining()
+    with pytest.raises(ParameterError, match="unencrypted"):
+        deniable.connect("http://data.example", "t")
+
+
+def test_the_client_sends_again_under_the_same_id(served, monkeypatch):
+    import urllib.error
+    import urllib.request
+
+    real, seen = urllib.request.urlopen, []
+
+    def flaky(request: Any, **rest: Any) -> Any:
+        seen.append(request.get_header("X-request-id"))
+        response = real(request, **rest)
+        if len(seen) < 3:  # the answer was given and is lost on its way
+            response.close()
+            raise urllib.error.URLError("lost")
+        return response
+
+    monkeypatch.setattr(urllib.request, "urlopen", flaky)
+    deniable.connect(served.http, served.tokens["ana"]).query(
+        "SELECT COUNT(*) FROM people WHERE age > 31", epsilon=0.75
+    )
+    assert len(seen) == 3
+    assert len(set(seen)) == 1
+    charged = [entry for entry in served.curator.ledger.entries(acts=("charge",)) if entry.request == seen[0]]
+    assert len(charged) == 1
+
+
+def test_the_db_api_connection(served):
+    with dbapi.connect(served.http, served.tokens["ana"], epsilon=50) as connection:
+        cursor = connection.cursor()
+        cursor.execute("SELECT sex, COUNT(*) AS n FROM people WHERE sex <> ? AND age >= ? GROUP BY sex", ["?", 0])
+        assert [column[0] for column in cursor.description] == ["sex", "n"]
+        assert cursor.rowcount == 2
+        assert cursor.fetchone()[0] in ("F", "M")
+        assert len(cursor.fetchall()) == 1
+        with pytest.raises(dbapi.ProgrammingError):
+            cursor.execute("SELECT nothing FROM people")
+    with pytest.raises(dbapi.InterfaceError):
+        connection.cursor().execute("SELECT 1")
+
+
+def test_pages_work_without_scripts_and_refuse_forms_of_other_sites(served):
+    with httpx.Client(base_url=served.http, follow_redirects=True) as browser:
+        assert "Enter with your token" in browser.get("/").text
+        home = browser.post("/enter", data={"token": served.tokens["ana"]})
+        assert "What is left" in home.text
+        assert "<script" not in home.text
+        answer = browser.post("/ask", data={"sql": COUNT, "epsilon": "50", "deed": "ask"}).text
+        assert "<td>F</td>" in answer
+        assert "±" in answer
+        plan = browser.post("/ask", data={"sql": COUNT, "epsilon": "50", "deed": "explain"}).text
+        assert "discrete Laplace" in plan
+        refused = browser.post("/ask", data={"sql": "SELECT '<script>' FROM people", "deed": "ask"}).text
+        assert 'role="alert"' in refused
+        assert "<script>" not in refused
+        foreign = browser.post("/ask", data={"sql": COUNT}, headers={"origin": "https://evil.example"})
+        assert foreign.status_code == 403

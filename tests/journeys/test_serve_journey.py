@@ -1,0 +1,141 @@
+"""The whole journey through `deniable serve`: policy, first link, token, questions, request, approval, expiry."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+import deniable
+from deniable.errors import AccessRefused
+
+pytest.importorskip("uvicorn", reason="the server extra is not installed")
+START = "import sys; from deniable.cli.main import main; sys.argv[0] = 'deniable'; main()"
+
+
+@contextmanager
+def process(policy: Path) -> Iterator[tuple[dict[str, str], subprocess.Popen[str]]]:
+    """`deniable serve` on free ports, and what it printed."""
+    import socket
+
+    free = []
+    for _ in range(3):
+        with socket.socket() as each:
+            each.bind(("127.0.0.1", 0))
+            free.append(str(each.getsockname()[1]))
+    command = [sys.executable, "-c", START, "serve", str(policy), "--port", free[0], "--postgres", free[2]]
+    running = subprocess.Popen([*command, "--steward", f"127.0.0.1:{free[1]}"], stderr=subprocess.PIPE, text=True)
+    found = {"http": f"http://127.0.0.1:{free[0]}", "steward": f"http://127.0.0.1:{free[1]}", "postgres": free[2]}
+    try:
+        for _ in range(600):
+            try:
+                httpx.get(found["http"] + "/health")
+                break
+            except httpx.HTTPError:
+                assert running.poll() is None, running.stderr.read()
+                time.sleep(0.1)
+        yield found, running
+    finally:
+        if running.poll() is None:
+            running.kill()
+        running.wait()
+        running.stderr.close()
+
+
+def stopped(running: subprocess.Popen[str]) -> str:
+    """Stop politely, and give the log."""
+    running.send_signal(signal.SIGTERM)
+    log = running.stderr.read()
+    assert running.wait(60) == 0
+    return log
+
+
+def test_from_the_policy_to_the_expiry(tmp_path, request):
+    clinic = request.getfixturevalue("write_policy")
+    policy = clinic(tmp_path)
+    with process(policy) as (doors, running):
+        lines = [running.stderr.readline() for _ in range(5)]
+        link = re.search(r"http://\S+/first/\S+", "".join(lines)).group()
+        with httpx.Client(base_url=doors["steward"], follow_redirects=True) as steward:
+            assert "works once" in steward.get(link).text
+            assert "Steward's page" in steward.post(link).text
+            assert httpx.post(link).status_code == 403
+            page = steward.post("/tokens", data={"name": "ana", "purpose": "research"}).text
+            token = re.search(r"deniable_[\w-]{40,}", page).group()
+
+            analyst = deniable.connect(doors["http"], token)
+            answer = analyst.query("SELECT sex, COUNT(*) AS n FROM people GROUP BY sex", epsilon=40)
+            assert {row["sex"] for row in answer} == {"F", "M"}
+            assert analyst.query("SELECT sex, COUNT(*) AS n FROM people GROUP BY sex", epsilon=40).repeated
+            if shutil.which("psql"):
+                place = ["-h", "127.0.0.1", "-p", doors["postgres"], "-U", "ana", "clinic"]
+                asked = ["-c", "SET deniable.epsilon = 40", "-Atc", "SELECT COUNT(*) FROM people"]
+                environment = os.environ | {"PGPASSWORD": token}
+                done = subprocess.run(
+                    ["psql", *place, *asked], env=environment, capture_output=True, text=True, timeout=60
+                )
+                assert abs(int(done.stdout.split()[-1]) - 300) < 10, done.stderr
+
+            filed = analyst.request("anonymize", ["people"], k=5)
+            assert filed["status"] == "pending"
+            assert "asks to anonymize people" in steward.get("/").text
+            steward.post(f"/requests/{filed['id']}/approve", data={"reason": "for the ward"})
+            assert analyst.requests()[0]["status"] == "approved"
+            assert analyst.requests()[0]["reason"] == "for the ward"
+        log = stopped(running)
+    assert "CANARY" not in log
+    assert "SELECT" not in log
+    assert token not in log
+
+    policy.write_text(policy.read_text().replace("2099-12-31", "2020-12-31"))
+    with process(policy) as (doors, running):
+        late = deniable.connect(doors["http"], token)
+        with pytest.raises(AccessRefused, match="expired"):
+            late.query("SELECT sex, COUNT(*) AS n FROM people GROUP BY sex", epsilon=40)
+        assert late.register()["releases"], "the record outlives the data"
+        log = "".join(running.stderr.readline() for _ in range(4))
+        log += stopped(running)
+    assert "first start" not in log
+    assert "stored answers were forgotten" in log
+
+
+def test_another_address_needs_tls(tmp_path, request):
+    policy = request.getfixturevalue("write_policy")(tmp_path)
+    command = [sys.executable, "-c", START, "serve", str(policy), "--host", "0.0.0.0", "--port", "0"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 2
+    assert "unencrypted" in done.stderr
+
+
+def test_the_page_looks_right_in_a_browser(served):
+    sync = pytest.importorskip("playwright.sync_api")
+    if not Path("/usr/bin/chromium").exists():
+        pytest.skip("chromium is not installed")
+    flags = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
+    with sync.sync_playwright() as play:
+        browser = play.chromium.launch(executable_path="/usr/bin/chromium", args=flags)
+        page = browser.new_page()
+        complaints: list[str] = []
+        page.on("console", lambda message: complaints.append(message.text))
+        page.on("request", lambda asked: None if "127.0.0.1" in asked.url else complaints.append(asked.url))
+        page.goto(served.http)
+        page.fill("#token", served.tokens["ana"])
+        page.click("main button")
+        page.fill("#sql", "SELECT sex, COUNT(*) AS n FROM people GROUP BY sex")
+        page.fill("#epsilon", "45")
+        page.click("button[value=ask]")
+        assert page.locator("table thead th").first.inner_text() == "sex"
+        assert "±" in page.inner_text("main")
+        assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+        assert complaints == []
+        browser.close()

@@ -1,0 +1,326 @@
+"""Hostile clients: whatever they send, no data, no traceback and no hang comes back, and the server goes on."""
+
+from __future__ import annotations
+
+import os
+import random
+import socket
+import struct
+import time
+from typing import Any
+
+import httpx
+import pytest
+
+psycopg = pytest.importorskip("psycopg")
+
+INJECTIONS = (
+    "SELECT note FROM people",
+    "SELECT COUNT(*) FROM people; SELECT note FROM people",
+    "SELECT COUNT(*) FROM people UNION ALL SELECT note FROM people",
+    "SELECT COUNT(*) FROM people UNION SELECT secret FROM read_csv('secret.csv')",
+    "SELECT * FROM 'secret.csv'",
+    "SELECT * FROM read_text('/etc/passwd')",
+    "SELECT * FROM read_csv_auto('people.parquet')",
+    "SELECT * FROM glob('/*')",
+    "SELECT content FROM pg_class, read_text('secret.csv')",
+    "SELECT (SELECT note FROM people LIMIT 1)",
+    "SELECT (SELECT string_agg(note, ',') FROM people) FROM pg_class",
+    "SELECT MIN(note) FROM people",
+    "SELECT getenv('HOME')",
+    "SELECT * FROM duckdb_settings()",
+    "SELECT * FROM duckdb_tables",
+    "SELECT * FROM pragma_database_list",
+    "SELECT * FROM sqlite_master",
+    "SELECT current_setting('temp_directory')",
+    "ATTACH '/etc/passwd' AS x",
+    "COPY people TO '/dev/stdout'",
+    "COPY (SELECT note FROM people) TO STDOUT",
+    "INSTALL httpfs",
+    "LOAD httpfs",
+    "PRAGMA database_list",
+    "CREATE TABLE x AS SELECT * FROM people",
+    "INSERT INTO people VALUES ('x')",
+    "DELETE FROM people",
+    "DROP TABLE people",
+    "UPDATE people SET note = ''",
+    "CALL pragma_version()",
+    "EXPLAIN ANALYZE SELECT note FROM people",
+    "EXPLAIN (FORMAT JSON) SELECT note FROM people",
+    "WITH x AS (SELECT note FROM people) SELECT * FROM x",
+    "WITH RECURSIVE x(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM x) SELECT * FROM x, pg_class",
+    "SELECT * FROM pg_class p1, pg_type p2, people",
+    "SELECT * FROM pg_catalog.people",
+    "SELECT * FROM main.people",
+    "SELECT * FROM information_schema.people",
+    "SELECT * FROM (SELECT * FROM people) AS pg_class",
+    'SELECT * FROM pg_class, "people"',
+    "SELECT relname FROM pg_class WHERE relname = (SELECT note FROM people LIMIT 1)",
+    "VALUES ((SELECT note FROM people LIMIT 1))",
+    "TABLE people",
+    "SELECT note FROM people WHERE 1 = 1 -- COUNT(*)",
+    "SELECT/**/note/**/FROM/**/people",
+    "SELECT COUNT(*) FROM people GROUP BY note HAVING error(note)",
+    "SELECT error(note) FROM people",
+    "SELECT COUNT(*) / 0 FROM people WHERE CAST(note AS INTEGER) = 1",
+    "DECLARE c CURSOR FOR SELECT note FROM people",
+    "FETCH ALL FROM c",
+    "PREPARE x AS SELECT note FROM people",
+    "EXECUTE x",
+    "DO $$ BEGIN PERFORM note FROM people; END $$",
+    "LISTEN x",
+    "SELECT '" + "a" * 99_000,
+    "SELECT " + "(" * 5000 + "1" + ")" * 5000,
+    "SELECT " + "-" * 3000 + "1",
+    "\x00",
+    "/* /* */",
+    "$$",
+    "'",
+    ";;;;",
+)
+
+
+def is_alive(served: Any) -> None:
+    """The server answers a good question and a new session."""
+    with psycopg.connect(served.dsn(), connect_timeout=20) as connection:
+        assert connection.execute("SELECT 1").fetchone() == (1,)
+    assert httpx.get(served.http + "/health", timeout=20).status_code == 200
+
+
+@pytest.mark.parametrize("statement", INJECTIONS, ids=range(len(INJECTIONS)))
+def test_no_statement_reads_rows_files_or_settings_over_http(served, statement):
+    headers = {"authorization": f"Bearer {served.tokens['ana']}"}
+    for path in ("/v1/query", "/v1/explain"):
+        body = {"sql": statement, "epsilon": "0.001"}
+        told = httpx.post(served.http + path, json=body, headers=headers, timeout=60)
+        assert told.status_code != 500, told.text[:500]
+        for leak in ("CANARY", "root:", "Traceback", "memory_limit", str(served.folder)):
+            assert leak not in told.text
+
+
+def test_no_statement_reads_rows_files_or_settings_over_the_wire(served):
+    with psycopg.connect(served.dsn(), autocommit=True) as connection:
+        connection.execute("SET deniable.epsilon = 0.001")
+        for statement in INJECTIONS:
+            if "\x00" in statement:
+                continue
+            shown = ""
+            try:
+                cursor = connection.execute(statement)
+                shown = str(cursor.fetchall()) if cursor.description else ""
+            except psycopg.Error as refused:
+                shown = str(refused)
+                assert refused.sqlstate not in ("XX000", None), (statement[:200], shown)
+            for leak in ("CANARY", "root:", "Traceback", "memory_limit", str(served.folder)):
+                assert leak not in shown, statement[:200]
+    is_alive(served)
+
+
+def startup(served: Any) -> socket.socket:
+    """A connection that has entered with a token."""
+    wire = socket.create_connection(("127.0.0.1", served.postgres), timeout=20)
+    content = struct.pack("!i", 196608) + b"user\0ana\0database\0clinic\0\0"
+    wire.sendall(struct.pack("!i", len(content) + 4) + content)
+    read_until(wire, b"R")
+    token = served.tokens["ana"].encode() + b"\0"
+    wire.sendall(b"p" + struct.pack("!i", len(token) + 4) + token)
+    read_until(wire, b"Z")
+    return wire
+
+
+def read_until(wire: socket.socket, letter: bytes) -> list[tuple[bytes, bytes]]:
+    """Messages up to one with a letter, or up to the end."""
+    found = []
+    while True:
+        head = take(wire, 5)
+        if len(head) < 5:
+            return found
+        body = take(wire, struct.unpack("!i", head[1:])[0] - 4)
+        found.append((head[:1], body))
+        if head[:1] == letter:
+            return found
+
+
+def take(wire: socket.socket, count: int) -> bytes:
+    """So many bytes, or what there is."""
+    parts = b""
+    while len(parts) < count:
+        try:
+            piece = wire.recv(count - len(parts))
+        except ConnectionError:
+            break
+        if not piece:
+            break
+        parts += piece
+    return parts
+
+
+def message(letter: bytes, body: bytes, length: int | None = None) -> bytes:
+    """A message, whose length may lie."""
+    return letter + struct.pack("!i", len(body) + 4 if length is None else length) + body
+
+
+MALFORMED = (
+    message(b"Q", b"SELECT 1"),
+    message(b"Q", b"\xff\xfe\0"),
+    message(b"Q", b"SELECT 1\0more\0"),
+    message(b"Q", b"", 3),
+    message(b"Q", b"", -1),
+    message(b"Q", b"", 2**31 - 1),
+    message(b"P", b"\0"),
+    message(b"P", b"a\0SELECT 1\0" + struct.pack("!h", -1)),
+    message(b"P", b"a\0SELECT 1\0" + struct.pack("!H", 60000)),
+    message(b"B", b"\0\0" + struct.pack("!H", 65535)),
+    message(b"B", b"\0nope\0" + struct.pack("!HHH", 0, 0, 0)) + message(b"S", b""),
+    message(b"D", b"X\0") + message(b"S", b""),
+    message(b"E", b"nope\0" + struct.pack("!i", -7)) + message(b"S", b""),
+    message(b"C", b"Zzz"),
+    message(b"F", b"\0\0\0\1") + message(b"S", b""),
+    message(b"\x00", b""),
+    message(b"?", b"what"),
+    message(b"p", b"again\0"),
+    message(b"d", b"copy"),
+    b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+    os.urandom(200),
+)
+
+
+@pytest.mark.parametrize("sent", MALFORMED, ids=range(len(MALFORMED)))
+def test_malformed_messages_end_in_an_error_or_the_end_of_the_session(served, sent):
+    with startup(served) as wire:
+        wire.sendall(sent)
+        wire.shutdown(socket.SHUT_WR)
+        answer = b"".join(body for _, body in read_until(wire, b"never"))
+    assert b"Traceback" not in answer
+    assert b"CANARY" not in answer
+    is_alive(served)
+
+
+def test_random_bytes_before_and_after_the_start_do_no_harm(served):
+    rng = random.Random(7)
+    for _ in range(30):
+        with socket.create_connection(("127.0.0.1", served.postgres), timeout=20) as wire:
+            wire.sendall(rng.randbytes(rng.randrange(1, 200)))
+            wire.shutdown(socket.SHUT_WR)
+            take(wire, 1 << 20)
+    with startup(served) as wire:
+        for _ in range(50):
+            letter = rng.choice(b"QPBDECHSFX").to_bytes(1, "big")
+            try:
+                wire.sendall(message(letter, rng.randbytes(rng.randrange(40))))
+            except ConnectionError:
+                break
+    is_alive(served)
+
+
+def test_bytes_before_the_tls_handshake_are_not_taken(serve, certificate):
+    with serve(certificate=certificate[0], key=certificate[1]) as secured:
+        with socket.create_connection(("127.0.0.1", secured.postgres), timeout=20) as wire:
+            wire.sendall(struct.pack("!ii", 8, 80877103) + message(b"Q", b"SELECT 1\0"))
+            answer = take(wire, 1000)
+        assert b"unencrypted" in answer
+        assert not answer.startswith(b"S")
+
+
+def test_tokens_cannot_be_guessed_quickly(serve):
+    from deniable.server.limits import Limits
+
+    with serve(limits=Limits(guesses=5, quantum=0.001)) as strict:
+        found = []
+        for i in range(8):
+            headers = {"authorization": f"Bearer deniable_{i}"}
+            found.append(httpx.get(strict.http + "/v1/remaining", headers=headers).status_code)
+        assert found == [401] * 5 + [429] * 3
+        for _ in range(2):
+            with pytest.raises(psycopg.OperationalError, match="too many"):
+                psycopg.connect(strict.dsn())
+
+
+PATHS = (
+    "/../../etc/passwd", "/static/../serve.py", "/static/..%2f..%2fserve.py", "/static/%2e%2e/serve.py", "//etc/passwd",
+    "/v1/schema/..%2f..%2fetc%2fpasswd/dummies", "/v1/receipts/..%2f..", "/v1/receipts/%00", "/%ff%fe", "/first/x",
+    "/.env", "/.git/config", "/v1/register/", "/static/", "/templates/base.html",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_paths_lead_nowhere_else(served, path):
+    with socket.create_connection(("127.0.0.1", int(served.http.rsplit(":", 1)[1])), timeout=20) as wire:
+        head = f"GET {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {served.tokens['ana']}\r\n"
+        wire.sendall((head + "Connection: close\r\n\r\n").encode("latin-1"))
+        answer = take(wire, 1 << 20)
+    assert answer.split(b" ")[1] in (b"400", b"404")
+    for leak in (b"root:", b"import ", b"CANARY", b"Traceback", b"{%"):
+        assert leak not in answer
+
+
+def raw(served: Any, sent: bytes, seconds: float = 20) -> bytes:
+    """What the HTTP port answers to some bytes."""
+    with socket.create_connection(("127.0.0.1", int(served.http.rsplit(":", 1)[1])), timeout=seconds) as wire:
+        try:
+            wire.sendall(sent)
+        except ConnectionError:
+            pass
+        return take(wire, 1 << 16)
+
+
+def test_header_tricks_are_refused(served):
+    token = served.tokens["ana"]
+    end = "Connection: close\r\n\r\n"
+    assert b"421" in raw(served, f"GET /v1/register HTTP/1.1\r\nHost: evil.example\r\n{end}".encode())[:30]
+    long = b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nA: " + b"x" * 100_000 + b"\r\n\r\n"
+    assert raw(served, long).split(b" ")[1:2] in ([b"400"], [b"431"], [])
+    smuggled = "POST /v1/query HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n"
+    answer = raw(served, (smuggled + end + "0\r\n\r\nGET /v1/releases HTTP/1.1\r\n\r\n").encode())
+    assert b"200 OK" not in answer
+    forged = (
+        f"GET /v1/tokens HTTP/1.1\r\nHost: localhost\r\nX-Forwarded-For: 127.0.0.1\r\nX-Original-URL: /v1/audit\r\n"
+    )
+    assert b"404" in raw(served, (forged + f"Authorization: Bearer {token}\r\n" + end).encode())[:30]
+    for kind in ("Basic", "bearer bearer", "Bearer", ""):
+        headers = {"authorization": f"{kind} {token}".strip()}
+        assert httpx.get(served.http + "/v1/remaining", headers=headers).status_code == 401
+    odd = httpx.post(served.http + "/v1/query", json={"sql": "SELECT 1"}, headers={
+        "authorization": f"Bearer {token}", "x-request-id": "x" * 300})  # fmt: skip
+    assert odd.status_code == 400
+
+
+def test_oversized_and_endless_bodies_are_cut_off(served):
+    headers = {"authorization": f"Bearer {served.tokens['ana']}", "content-type": "application/json"}
+    large = httpx.post(served.http + "/v1/query", content=b" " * 200_000, headers=headers)
+    assert large.status_code == 413
+
+    def endless() -> Any:
+        for _ in range(10_000):
+            yield b"[" * 1000
+
+    try:
+        assert httpx.post(served.http + "/v1/query", content=endless(), headers=headers).status_code == 413
+    except httpx.HTTPError:
+        pass  # the connection was closed while we were still sending
+    deep = httpx.post(served.http + "/v1/query", content=b"[" * 50_000, headers=headers)
+    assert deep.status_code == 415
+    is_alive(served)
+
+
+def test_slow_clients_hold_nobody_up(served):
+    port = int(served.http.rsplit(":", 1)[1])
+    slow = [socket.create_connection(("127.0.0.1", port), timeout=20) for _ in range(30)]
+    slow += [socket.create_connection(("127.0.0.1", served.postgres), timeout=20) for _ in range(30)]
+    try:
+        for wire in slow:
+            wire.sendall(b"P")
+        began = time.monotonic()
+        is_alive(served)
+        assert time.monotonic() - began < 20
+    finally:
+        for wire in slow:
+            wire.close()
+
+
+def test_a_steward_is_needed_for_the_stewards_port(served):
+    for path in ("/v1/requests", "/v1/tokens", "/v1/audit", "/v1/budgets"):
+        assert httpx.get(served.steward + path).status_code == 401
+    assert "Enter with your token" in httpx.get(served.steward + "/").text
+    assert httpx.get(served.steward + "/first/guess").status_code == 403
+    assert httpx.post(served.steward + "/first/guess").status_code == 403
