@@ -13,6 +13,7 @@ from deniable.cli import (
     attack,
     demo,
     govern,
+    hierarchy,
     key,
     ledger,
     mask,
@@ -51,6 +52,7 @@ Every command has --help with examples, and --json.
 app = typer.Typer(name="deniable", no_args_is_help=True, rich_markup_mode=None, epilog=EPILOG)
 app.command(name="demo")(demo.demo)
 app.command(name="query", epilog=query.EXAMPLES)(query.query)
+app.command(name="hierarchy", epilog=hierarchy.EXAMPLES)(hierarchy.hierarchy)
 app.command(name="mask", epilog=mask.EXAMPLES)(mask.mask)
 app.command(name="anonymize", epilog=anonymize.EXAMPLES)(anonymize.anonymize)
 app.command(name="check", epilog=anonymize.CHECK_EXAMPLES)(anonymize.check)
