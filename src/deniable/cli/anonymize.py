@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from deniable.cli.office import LedgerPlace
 from deniable.cli.screen import JsonFlag, emit, progress
 from deniable.errors import ParameterError
 
@@ -72,6 +73,7 @@ def anonymize(
     update: Annotated[Path | None, typer.Option(help="A release to which SOURCE adds rows.")] = None,
     draft: Annotated[bool, typer.Option("--draft", help="Print hierarchies to begin with, and stop.")] = False,
     report: Annotated[Path | None, typer.Option(help="Also write a page with the lattice.")] = None,
+    ledger: LedgerPlace = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Make a k-anonymous release, optimal and with the proof, or say what must change when rows are added."""
@@ -83,6 +85,7 @@ def anonymize(
         raise ParameterError("No output is named", remedy="Say --out FILE")
     from deniable.curator import anonymizing
     from deniable.curator.anonymize_order import Order
+    from deniable.curator.offices import existing_ledger
 
     order = Order(
         source,
@@ -105,6 +108,7 @@ def anonymize(
         refuse_composition,
         target,
         {"top": _numbers(top, "--top"), "bottom": _numbers(bottom, "--bottom")},
+        existing_ledger(policy, ledger) if policy else None,
     )
     with progress("Anonymizing") as told:
         made = anonymizing.anonymize(order, told)

@@ -27,12 +27,14 @@ def request(
     policy: PolicyFile = DEFAULT_POLICY,
     ledger: LedgerPlace = None,
     epsilon: Annotated[str | None, typer.Option(help="The budget of a synthetic release.")] = None,
+    delta: Annotated[str | None, typer.Option(help="Its delta, such as 1e-6.")] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Ask for a release of rows; the steward sees its cost and its risk, and decides."""
     from deniable.curator.offices import request as journey
 
-    parameters = {} if epsilon is None else {"epsilon": epsilon}
+    stated = {"epsilon": epsilon, "delta": delta}
+    parameters = {name: amount for name, amount in stated.items() if amount is not None}
     done = journey(policy, ledger, analyst, purpose, technique, tables, parameters)
     emit(done, as_json, lambda console: _request(console, done))
 
@@ -66,6 +68,21 @@ def decline(
     _decided(policy, ledger, identity, False, reason, as_json)
 
 
+def fulfill(
+    identity: RequestId,
+    out: Annotated[Path, typer.Option("--out", "-o", help="The folder for the released tables.", show_default=False)],
+    policy: PolicyFile = DEFAULT_POLICY,
+    ledger: LedgerPlace = None,
+    key: Annotated[list[str] | None, typer.Option(help="Where a masking key is: NAME=file:PATH and so on.")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Make the release of an approved request, once."""
+    from deniable.curator.fulfilling import fulfill as journey
+
+    done = journey(policy, ledger, identity, out, key or ())
+    emit(done, as_json, lambda console: _request(console, done))
+
+
 def withdraw(
     value: Person, column: UnitColumn, policy: PolicyFile = DEFAULT_POLICY, ledger: LedgerPlace = None,
     as_json: JsonFlag = False,
@@ -87,6 +104,15 @@ def subject(
 
     found = journey(policy, ledger, column, value)
     emit(found, as_json, lambda console: _subject(console, found))
+
+
+def purge(policy: PolicyFile = DEFAULT_POLICY, ledger: LedgerPlace = None, as_json: JsonFlag = False) -> None:
+    """Forget every stored answer of a policy that has expired; the ledger stays."""
+    from deniable.curator.offices import purge as journey
+
+    done = journey(policy, ledger)
+    text = f"{done['forgotten']} stored answers are forgotten; the ledger stays."
+    emit(done, as_json, lambda console: console.print(text, markup=False))
 
 
 def register(
@@ -114,8 +140,10 @@ def add_to(app: typer.Typer) -> None:
         (requests, "deniable requests --pending"),
         (approve, "deniable approve 5f0c1a --reason 'a sample, for teaching'"),
         (decline, "deniable decline 5f0c1a --reason 'a query answers this'"),
+        (fulfill, "deniable fulfill 5f0c1a -o released/"),
         (withdraw, "deniable withdraw 1042 --column patient_id"),
         (subject, "deniable subject 1042 --column patient_id"),
+        (purge, "deniable purge -p policy.yaml"),
         (register, "deniable register -p policy.yaml -o register.html"),
     ):
         app.command(name=command.__name__, epilog=f"Example: {example}")(command)

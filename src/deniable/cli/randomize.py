@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from deniable.cli.office import LedgerPlace
 from deniable.cli.screen import JsonFlag, emit, progress
 from deniable.errors import ParameterError
 
@@ -28,16 +29,18 @@ def randomize(
         list[str] | None,
         typer.Option("--column", "-c", help="NAME, or NAME=EPSILON.", show_default="all declared"),
     ] = None,
+    ledger: LedgerPlace = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Randomize a table record by record: categories by k-ary response, bounded numbers by Laplace noise.
 
     Example: deniable randomize salaries.parquet --policy salaries.yaml --epsilon 2 -c job -c salary -o told.parquet
     """
+    from deniable.curator.offices import existing_ledger
     from deniable.curator.randomizing import randomize as randomized
 
     names, own = _columns(column or [])
-    done = randomized(source, policy, out, epsilon, table, names or None, own)
+    done = randomized(source, policy, out, epsilon, table, names or None, own, existing_ledger(policy, ledger))
     emit(done, as_json, lambda console: _randomized(console, done))
 
 

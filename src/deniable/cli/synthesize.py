@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from deniable.cli.office import LedgerPlace
 from deniable.cli.screen import JsonFlag, emit, progress
 
 if TYPE_CHECKING:
@@ -29,7 +30,6 @@ MethodName = Annotated[str, typer.Option(help="auto, mst or independent.")]
 Columns = Annotated[str | None, typer.Option(help="Only these columns, separated by commas.")]
 Rows = Annotated[int | None, typer.Option(min=0, help="How many rows; as many as estimated, if not said.")]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of the drawing (never of the noise).")]
-LedgerAt = Annotated[str | None, typer.Option("--ledger", help="Where charges are written.")]
 Out = Annotated[Path, typer.Option("--out", "-o", help="Where to write.")]
 
 
@@ -44,13 +44,14 @@ def synthesize(
     columns: Columns = None,
     rows: Rows = None,
     seed: Seed = 0,
-    ledger: LedgerAt = None,
+    ledger: LedgerPlace = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Write a synthetic twin of a table: differentially private, with its model and its statement."""
     from deniable.curator import Curator, synthesizing
+    from deniable.curator.offices import existing_ledger
 
-    with Curator.open(policy, ledger=ledger) as curator, progress("Drawing rows") as tick:
+    with Curator.open(policy, ledger=existing_ledger(policy, ledger)) as curator, progress("Drawing rows") as tick:
         order = _order(table, epsilon, delta, rho, method, columns)
         release = synthesizing.synthesize(curator, order, out, rows=rows, seed=seed, progress=tick)
     details = dict(release.details)
@@ -66,13 +67,14 @@ def describe(
     rho: Rho = None,
     method: MethodName = "auto",
     columns: Columns = None,
-    ledger: LedgerAt = None,
+    ledger: LedgerPlace = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Learn a table's model within a budget; the file holds no row and may be shared."""
     from deniable.curator import Curator, synthesizing
+    from deniable.curator.offices import existing_ledger
 
-    with Curator.open(policy, ledger=ledger) as curator:
+    with Curator.open(policy, ledger=existing_ledger(policy, ledger)) as curator:
         order = _order(table, epsilon, delta, rho, method, columns)
         details = synthesizing.described(curator, order, out)
     emit({"file": str(out), **details}, as_json, lambda console: _told(console, out, details))

@@ -47,6 +47,7 @@ class Order:
     refuse_composition: bool = False
     target: str | None = None
     tails: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    ledger: str | Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +90,19 @@ def roles_of(engine: Engine, policy: Policy | None, order: Order) -> Roles:
     specs = {name: spec for name, column in columns.items() if (spec := declared(column, columns)) is not None}
     quasi = order.quasi_identifiers or _names(schema, Role.QUASI_IDENTIFIER)
     sensitive = order.sensitive or _names(schema, Role.SENSITIVE)
-    identifiers = tuple(dict.fromkeys((*_names(schema, Role.IDENTIFIER), *order.identifiers)))
+    withheld = _withheld(policy, schema)
+    quasi, sensitive = (tuple(n for n in names if n not in withheld) for names in (quasi, sensitive))
+    identifiers = tuple(dict.fromkeys((*_names(schema, Role.IDENTIFIER), *order.identifiers, *withheld)))
     specs = _with_tails(engine, {**specs, **order.hierarchies}, order)
     return Roles(schema, known_columns(engine, quasi), sensitive, identifiers, specs)
+
+
+def _withheld(policy: Policy | None, schema: TableSchema) -> tuple[str, ...]:
+    """The columns that the policy's minimization leaves out."""
+    from deniable.curator.minimizing import allowed_columns
+
+    allowed = allowed_columns(policy, schema) if policy else None
+    return () if allowed is None else tuple(name for name in schema.names if name not in allowed)
 
 
 def _with_tails(engine: Engine, specs: Mapping[str, Spec], order: Order) -> dict[str, Spec]:

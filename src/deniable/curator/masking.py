@@ -12,6 +12,7 @@ from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from deniable.curator import minimizing
 from deniable.errors import AccessRefused, IntegrityError, ParameterError, nearest
 from deniable.policy.document import Policy, read
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 MODES = ("pseudonymize", "safe-harbor")
 SAMPLE_ROWS = 200_000
-MEMORY = "600MB"  # what the engine may hold; parts and masks come to it, and stay below 1 GB together
+MEMORY = "400MB"  # what the engine may hold; parts and masks come to it, and stay below 1 GB together
 
 Progress = Callable[[float], None]
 
@@ -54,6 +55,7 @@ def mask(request: Request, progress: Progress | None = None) -> dict[str, Any]:
     engine = DuckDBEngine(root=policy.folder, memory=MEMORY)
     with Curator(policy, sources=request.sources, engine=engine, ledger=request.ledger) as curator:
         curator.tables.attach(*request.outputs)
+        minimizing.cut_down(engine, policy, curator.cabinet, request.outputs)
         plans, opened, checklist = _planned(engine, policy, request)
         _confirm(request, opened)
         _recorded(curator, request)
@@ -81,7 +83,7 @@ def mask_rows(
     from deniable.release import Release
 
     policy = _in_force(curator.policy, mode)
-    engine = curator.tables.attach(table)
+    engine = curator.scopes.minimized().attach(table)
     request = Request(policy.folder, {table: Path()}, mode=mode, keys=keys, columns=columns)
     plans, opened, checklist = _planned(engine, policy, request)
     _recorded(curator, request)
@@ -155,7 +157,7 @@ def _planned(
     plans, findings = {}, {}
     for name in request.outputs:
         schema, present = _private(policy, name), [column.name for column in engine.describe(name)]
-        masks = plan.specs_of(schema, present, request.columns)
+        masks = plan.specs_of(schema, present, minimizing.columns(policy, schema, request.columns))
         if request.mode == "safe-harbor":
             findings[name] = detect(sample(engine, name))
             masks = safe_harbor.completed(findings[name], masks)

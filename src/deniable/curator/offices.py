@@ -133,6 +133,14 @@ def subject(policy: Path, ledger: str | None, column: str, value: str) -> dict[s
         return telling.subject_report(curator, column, value)
 
 
+def purge(policy: Path, ledger: str | None) -> dict[str, Any]:
+    """Forget every stored answer of an expired policy."""
+    from deniable.curator import governing
+
+    with office(policy, ledger) as curator:
+        return {"forgotten": governing.expire(curator)}
+
+
 def register(policy: Path, ledger: str | None) -> dict[str, Any]:
     """The public register."""
     from deniable.curator import telling

@@ -13,8 +13,11 @@ from deniable.policy.budget import Amount, exact
 from deniable.policy.document import Policy, read
 
 if TYPE_CHECKING:
+    from fractions import Fraction
+
     import pyarrow as pa
 
+    from deniable.engines.base import Engine
     from deniable.localdp.records import RecordPlan
 
 PLAN = "randomized columns"
@@ -28,6 +31,7 @@ def randomize(
     table: str | None = None,
     columns: Sequence[str] | None = None,
     own: Mapping[str, Amount] | None = None,
+    ledger: str | None = None,
 ) -> dict[str, Any]:
     """Randomize a table's columns record by record, and write it with its statement beside it."""
     from deniable.engines.duckdb import DuckDBEngine
@@ -40,11 +44,26 @@ def randomize(
     made = records.plan(policy.table(name), exact(epsilon, "epsilon"), columns, parts)
     with DuckDBEngine(root=policy.folder) as engine:
         engine.attach(name, str(Path(source).absolute()) if source else policy.table(name).source, policy.table(name))
+        _governed(engine, policy, name, ledger, made.epsilon)
         rows = records.randomize(made, engine.run(_selected(made, name)))
         described = {PLAN: records.described(made)}
         provenance = Provenance(policy.hash, {name: engine.data_version(name)}, described)
         statement = write(Release(rows, Guarantee.local("one row", made.epsilon), provenance), out, engine)
     return {"written": str(out), "rows": rows.num_rows, "words": list(statement.words)} | described
+
+
+def _governed(engine: Engine, policy: Policy, name: str, place: str | None, epsilon: Fraction) -> None:
+    """Leave out who withdrew, and write to the ledger that rows leave under local privacy alone."""
+    from contextlib import closing
+
+    from deniable.curator.recording import record
+    from deniable.curator.withdrawing import leave_out
+    from deniable.ledger.opening import open_cabinet, open_ledger
+
+    ledger, cabinet = open_ledger(place, policy), open_cabinet(place, policy.dataset)
+    with closing(ledger), closing(cabinet):
+        leave_out(engine, policy, cabinet, (name,))
+        record(ledger, "local differential privacy", tables=(name,), unit="one row", local_epsilon=str(epsilon))
 
 
 def _valid(policy_file: Path) -> Policy:

@@ -35,6 +35,7 @@ class Scopes:
         self._policy = policy
         self._cabinet = cabinet
         self._whole = Tables(policy, engine, sources, lambda name: self._restrictions(name, {}))
+        self._minimized: Tables | None = None
         self._narrow: dict[str, Tables] = {}
         self._lock = threading.Lock()
         self._withdrawals = 0
@@ -53,18 +54,35 @@ class Scopes:
                 self._narrow[analyst.name] = Tables(self._policy, None, self._whole.sources, restrict)
             return self._narrow[analyst.name]
 
+    def minimized(self) -> Tables:
+        """The tables as a record-level release may show them: a sample, where the policy says so."""
+        from deniable.curator.minimizing import restrictions
+        from deniable.curator.tables import Tables
+
+        minimize = self._policy.release.minimize
+        if minimize is None or minimize.sample >= 1:
+            return self._whole
+        with self._lock:
+            if self._minimized is None:
+                cut = lambda name: restrictions(self._policy, self._cabinet, name)  # noqa: E731  for these tables
+                self._minimized = Tables(self._policy, None, self._whole.sources, cut)
+            return self._minimized
+
     def refresh(self, withdrawals: int) -> None:
         """Leave out who withdrew since the tables were attached, given how many withdrew in all."""
         with self._lock:
             if withdrawals != self._withdrawals:
-                for tables in (self._whole, *self._narrow.values()):
+                for tables in self._all():
                     tables.refresh()
                 self._withdrawals = withdrawals
 
     def close(self) -> None:
         """Let go of all tables."""
-        for tables in (self._whole, *self._narrow.values()):
+        for tables in self._all():
             tables.close()
+
+    def _all(self) -> list[Tables]:
+        return [each for each in (self._whole, self._minimized, *self._narrow.values()) if each is not None]
 
     def _restrictions(self, name: str, rows: Rows) -> tuple[Restriction, ...]:
         from deniable.curator.withdrawing import left_out

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from deniable.curator.hall import Curator
+    from deniable.governance.grants import Asker
     from deniable.policy.schema import TableSchema
     from deniable.policy.unit import PrivacyUnit
     from deniable.release import Guarantee, Release
@@ -33,7 +34,7 @@ class Order:
     columns: tuple[str, ...] | None = None
 
 
-def describe(curator: Curator, order: Order) -> SynthModel:
+def describe(curator: Curator, order: Order, who: Asker | None = None) -> SynthModel:
     """The model of a table: charged before the data is touched."""
     from deniable.synth.attributes import attributes
     from deniable.synth.describing import domain_of, method_named, model_of
@@ -47,7 +48,7 @@ def describe(curator: Curator, order: Order) -> SynthModel:
     engine = tables.attach(table.name)
     event = spending(order.budget, most).event
     curator.record(
-        "differentially private synthesis", event, tables=(table.name,), unit=str(unit), question=repr(order)
+        "differentially private synthesis", event, tables=(table.name,), unit=str(unit), who=who, question=repr(order)
     )
     try:
         rows = _bounded(engine, table, unit, order.columns)
@@ -66,9 +67,10 @@ def synthesize(
     rows: int | None = None,
     seed: int = 0,
     progress: Progress | None = None,
+    who: Asker | None = None,
 ) -> Release:
     """Describe a table and write synthetic rows, the model and the statement."""
-    model = describe(curator, order)
+    model = describe(curator, order, who)
     return written(curator, order, model, out, rows=rows, seed=seed, progress=progress)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -9,6 +10,8 @@ if TYPE_CHECKING:
     from deniable.ledger import Entry, Ledger
 
 RELEASES = ("charge", "release")
+LOCAL = "local_epsilon"
+"""The detail of a release whose answers were randomized one by one: no budget of the curator's bounds it."""
 
 
 def register(ledger: Ledger) -> list[dict[str, Any]]:
@@ -27,9 +30,9 @@ def standing(ledger: Ledger) -> dict[str, Any]:
 
     balance = ledger.balance()[0]
     amounts = {"limit": balance.limit, "spent": balance.spent, "remaining": balance.remaining}
-    counts = {"charged": 0, "without_guarantee": 0}
+    counts = {"charged": 0, "local": 0, "without_guarantee": 0}
     for entry in ledger.entries(acts=RELEASES):
-        counts["charged" if entry.private else "without_guarantee"] += 1
+        counts["charged" if entry.private else "local" if LOCAL in entry.details else "without_guarantee"] += 1
     return {name: described(each) if each is not None else None for name, each in amounts.items()} | counts
 
 
@@ -67,6 +70,9 @@ def _registered(entry: Entry) -> dict[str, Any]:
     price = price_of(entry)
     shown = {name: _figure(getattr(price, name)) for name in ("epsilon", "delta")}
     guarantee = "differential privacy" if entry.private else "none"
+    if LOCAL in entry.details:
+        shown = {"epsilon": _figure(Fraction(entry.details[LOCAL])), "delta": 0.0}
+        guarantee = "local differential privacy"
     about = {"release": entry.release, "date": entry.time.date().isoformat(), "technique": entry.technique}
     return about | {"tables": list(entry.tables), "guarantee": guarantee} | shown | {"unit": entry.unit}
 
