@@ -208,7 +208,8 @@ class Grammar:
             "visits JOIN regions ON visits.city = regions.city",
             "visits v LEFT JOIN stays s ON v.pid = s.pid",
             "(SELECT pid, sex, city, day, seen, note, insured, COUNT(*) AS age, SUM(delta) AS delta, AVG(charge) "
-            "AS charge, MAX(score) AS score, MIN(ratio) AS ratio FROM visits GROUP BY pid, sex, city, day, seen, note, insured) p",
+            "AS charge, MAX(score) AS score, MIN(ratio) AS ratio FROM visits "
+            "GROUP BY pid, sex, city, day, seen, note, insured) p",
             "(SELECT * FROM visits UNION ALL SELECT * FROM stays) u",
             "regions",
             f"(SELECT *, {self.number(1)} AS extra FROM answers) e",

@@ -111,24 +111,30 @@ def _figures(cost: dict[str, str]) -> str:
 
 
 def _explained(console: Console, told: dict[str, Any]) -> None:
-    from rich.table import Table
-
     console.print(
         f"Cost: {_figures(told['cost']) or 'nothing'}  (strategy: {told['strategy']}; protects {told['unit']})"
     )
     if told.get("remaining"):
-        console.print(f"Left before this question: {_figures(told['remaining'])}")
+        more = told.get("more_like_this")
+        fits = f"; {more:,} more like this would fit" if more is not None else ""
+        console.print(f"Left before this question: {_figures(told['remaining'])}{fits}")
     console.print("Way: " + " -> ".join(f"{row['step']} ({row['tag']})" for row in told["relations"]))
-    table = Table(box=None, header_style="bold")
-    for name in ("aggregate", "keys", "measures", "mechanism", "scale", "error (95%)", "share"):
-        table.add_column(name)
     for row in told["aggregates"]:
+        console.print(f"[bold]{row['aggregate']}[/]  keys {row['keys']}")
         for part in row["measurements"]:
-            scale = "" if part["scale"] is None else f"{part['scale']:,.4g}"
-            shown = (part["measures"], part["mechanism"], scale, f"{part['error']:,.4g}", part["share"])
-            table.add_row(row["aggregate"], row["keys"], *shown)
-    console.print(table)
+            console.print(f"  {_measurement(part)}", highlight=False)
     for text in told["statements"]:
         console.print("Will run: " + text, style="dim", markup=False)
     for note in told["notes"]:
         console.print(f"Note: {note}", style="dim")
+
+
+def _measurement(part: dict[str, Any]) -> str:
+    """One line of an explanation: what is measured, how far one unit moves it, which noise, and how large."""
+    scale = "" if part["scale"] is None else f" of scale {part['scale']:,.4g}"
+    unit = " ranks" if part["error_in"] == "ranks" else ""
+    return (
+        f"{part['measures']}; stability: {part['stability']}; sensitivity {part['sensitivity']:,} in a group; "
+        f"{part['mechanism']}{scale}; error at most {part['error']:,.4g}{unit} with {part['confidence']:.0%} "
+        f"confidence; share {part['share']}"
+    )

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from deniable.errors import AccessRefused, ExecutionFailed, ParameterError
-from deniable.policy.budget import ZCDP, Amount, Budget, budget
+from deniable.policy.budget import ZCDP, Amount, Budget, budget, exact
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -75,12 +75,10 @@ def _cell(row: dict[str, Any], name: str) -> str:
 
 
 def stated(epsilon: Amount | None, delta: Amount, rho: Amount | None) -> Budget | None:
-    """The budget stated beside a question, if any."""
-    return (
-        None
-        if epsilon is None and rho is None and not delta
-        else budget(epsilon or (0 if rho is None else None), delta, rho)
-    )
+    """The budget stated beside a question, if any; a delta alone goes with an accuracy that is asked for."""
+    if epsilon is None and rho is None:
+        return budget(0, delta) if exact(delta, "delta") else None
+    return budget(epsilon, delta, rho)
 
 
 def compiled(curator: Curator, sql: str, asked: Budget | None, who: Asker | None = None) -> QueryPlan:

@@ -1,0 +1,117 @@
+"""`deniable query` from the command line: answers, explanations, files, curves, exit codes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+COUNTS = "SELECT sex, COUNT(*) AS n FROM visits GROUP BY sex"
+
+
+def deniable(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", "from deniable.cli.main import main; main()", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=120)
+
+
+@pytest.fixture(scope="module")
+def town(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("town")
+    made = deniable("world", "make", "hospital", "--people", "1500", "-o", ".", cwd=folder)
+    assert made.returncode == 0, made.stderr
+    return folder
+
+
+def test_an_answer_shows_numbers_with_their_error_and_what_they_cost(town: Path) -> None:
+    done = deniable("query", COUNTS, "--epsilon", "0.5", cwd=town)
+    assert done.returncode == 0, done.stderr
+    assert "±" in done.stdout
+    assert "Cost: epsilon 0.5" in done.stdout
+
+
+def test_an_answer_as_json_has_rows_intervals_and_cost(town: Path) -> None:
+    done = deniable("query", COUNTS, "--epsilon", "0.5", "--json", cwd=town)
+    told = json.loads(done.stdout)
+    assert [row["sex"] for row in told["rows"]] == ["F", "M"]
+    assert all(row["n_low"] < row["n"] < row["n_high"] for row in told["rows"])
+    assert told["cost"] == {"epsilon": "0.5", "delta": "0"}
+
+
+@pytest.mark.parametrize("form", [("--explain", COUNTS), (f"EXPLAIN {COUNTS}",)])
+def test_explaining_prints_stability_sensitivity_noise_and_cost(form: tuple[str, ...], town: Path) -> None:
+    done = deniable("query", *form, "--epsilon", "0.5", cwd=town)
+    assert done.returncode == 0, done.stderr
+    words = " ".join(done.stdout.split())
+    for word in (
+        "private",
+        "stability",
+        "sensitivity 3 in a group",
+        "discrete Laplace of scale 12",
+        "share 1",
+        "Will run: SELECT",
+    ):
+        assert word in words
+    assert "Cost: epsilon 0.5" in words
+    assert "Left before this question" in words
+
+
+def test_the_accuracy_decides_the_epsilon(town: Path) -> None:
+    done = deniable("query", "SELECT COUNT(*) AS n FROM visits WITHIN 50", "--json", cwd=town)
+    told = json.loads(done.stdout)
+    assert 0.1 < float(told["cost"]["epsilon"]) < 0.3
+    assert told["rows"][0]["n_high"] - told["rows"][0]["n_low"] <= 100
+
+
+def test_an_answer_is_written_with_a_statement_that_verifies(town: Path) -> None:
+    done = deniable("query", COUNTS, "--epsilon", "0.25", "-o", "answer.csv", cwd=town)
+    assert done.returncode == 0, done.stderr
+    statement = json.loads((town / "answer.csv.release.json").read_text())
+    assert "differentially private query" in json.dumps(statement)
+    checked = deniable("release", "verify", "answer.csv", cwd=town)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    (town / "answer.csv").write_text((town / "answer.csv").read_text().replace("F", "M"))
+    assert deniable("release", "verify", "answer.csv", cwd=town).returncode != 0
+
+
+def test_a_curve_of_errors_is_a_page_of_its_own(town: Path) -> None:
+    done = deniable("query", "SELECT AVG(charge) FROM visits", "--curve", "curve.html", cwd=town)
+    assert done.returncode == 0, done.stderr
+    page = (town / "curve.html").read_text(encoding="utf-8")
+    assert "<html" in page
+    assert "epsilon" in page
+    rows = json.loads(deniable("query", COUNTS, "--curve", "again.html", "--json", cwd=town).stdout)["curve"]
+    assert rows[0]["error"] > rows[-1]["error"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("SELECT * FROM visits", "--epsilon", "1"), 2, "release rows"),
+        ((COUNTS,), 2, "no budget was stated"),
+        ((COUNTS, "--epsilon", "-1"), 2, "epsilon"),
+        ((COUNTS, "--epsilon", "50"), 2, "Nothing was charged"),
+        ((COUNTS, "--epsilon", "1", "--confidence", "2"), 2, "confidence"),
+        (("SELECT zip, COUNT(*) FROM visits GROUP BY zip", "--epsilon", "1"), 2, "needs a delta"),
+        ((COUNTS, "--epsilon", "1", "-p", "nowhere.yaml"), 2, "nowhere.yaml"),
+    ],
+)
+def test_refusals_say_why_on_stderr_and_exit_with_2(
+    arguments: tuple[str, ...], code: int, said: str, town: Path
+) -> None:
+    done = deniable("query", *arguments, cwd=town)
+    assert done.returncode == code
+    assert said in " ".join(done.stderr.split())
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+
+
+def test_a_refusal_as_json_has_its_place(town: Path) -> None:
+    done = deniable("query", "SELECT COUNT(*)\nFROM visitz", "--epsilon", "1", "--json", cwd=town)
+    told = json.loads(done.stdout or done.stderr)
+    assert told["error"] == "query"
+    assert (told["line"], told["column"]) == (2, 6)
+    assert "visits" in told["remedy"]
+    assert told["charged"] is False
