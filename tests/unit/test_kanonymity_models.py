@@ -178,6 +178,30 @@ def test_implied_models_follow_and_are_monotone_under_suppression(model: Privacy
             assert not (holds(model, classes) & ~holds(weaker, classes)).any()
 
 
+@pytest.mark.parametrize("model", [model for model, _ in TWINS], ids=str)
+def test_no_split_of_a_class_suppresses_fewer_rows_than_the_model_says_are_lost(model: PrivacyModel) -> None:
+    """Split a class at random in parts, keep the parts that hold, and count the rest."""
+    chance = np.random.default_rng(5)
+    tight = 0
+    for _ in range(250):
+        size = int(chance.integers(2, 14))
+        values = chance.choice(VALUES, size, p=chance.dirichlet(np.full(VALUES, 0.7)))
+        rest = chance.choice(VALUES, 12, p=chance.dirichlet(np.full(VALUES, 2.0))).tolist()
+        people = int(size + chance.integers(0, 10))
+        whole = values.tolist() + rest
+        classes = classes_of([(values.tolist(), people)], whole)
+        lost = float(model.lost(model.measure(classes), classes)[0])
+        part = chance.integers(0, int(chance.integers(1, 4)), size)
+        shares = [people // len(set(part))] * len(set(part))
+        shares[0] += people - sum(shares)
+        parts: Table = [(values[part == p].tolist(), n) for p, n in zip(sorted(set(part)), shares, strict=True)]
+        held = holds(model, classes_of(parts, whole))
+        gone = sum(len(v) for (v, _), fine in zip(parts, held, strict=True) if not fine)
+        assert gone >= lost - 1e-6
+        tight += lost > 0
+    assert tight or not model.under_suppression
+
+
 @settings(max_examples=100, deadline=None)
 @given(sizes=st.lists(st.integers(1, 9), min_size=1, max_size=12), risk=st.sampled_from([0.15, 0.25, 0.4, 1.0]))
 def test_average_risk_releases_the_most_classes_by_size_that_it_can(sizes: list[int], risk: float) -> None:
