@@ -43,3 +43,11 @@ def test_every_link_between_pages_leads_somewhere() -> None:
         if not (page.parent / target).exists()
     ]
     assert not broken
+
+
+def test_every_page_that_the_readme_names_exists() -> None:
+    import re
+
+    named = re.findall(r"`(docs/[^`]+)`", (ROOT / "README.md").read_text(encoding="utf-8"))
+    assert named
+    assert [page for page in named if not (ROOT / page).exists()] == []

@@ -52,7 +52,8 @@ def describe(curator: Curator, order: Order, who: Asker | None = None) -> SynthM
     )
     try:
         rows = _bounded(engine, table, unit, order.columns)
-        return model_of(rows, table, order.budget, order.method, most_rows=most, columns=order.columns)
+        rest = {"most_rows": most, "columns": order.columns, "truths": curator.policy.release.truths}
+        return model_of(rows, table, order.budget, order.method, **rest)  # type: ignore[arg-type]
     except InternalError:
         raise
     except (DeniableError, MemoryError):

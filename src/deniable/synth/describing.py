@@ -19,6 +19,7 @@ from deniable.synth.domain import Domain
 from deniable.synth.methods import METHODS, Method, describe
 from deniable.synth.model import SynthModel, from_plain, to_plain
 from deniable.synth.spending import spending
+from deniable.synth.truths import concerning
 
 
 def method_named(name: str) -> Method:
@@ -40,9 +41,16 @@ def domain_of(chosen: tuple[Attribute, ...]) -> Domain:
 
 
 def model_of(
-    rows: pa.Table, table: TableSchema, budget: Budget, method: str = "auto", *, most_rows: int = 1,
-    columns: tuple[str, ...] | None = None, entropy: Entropy = SYSTEM,
-) -> SynthModel:  # fmt: skip
+    rows: pa.Table,
+    table: TableSchema,
+    budget: Budget,
+    method: str = "auto",
+    *,
+    most_rows: int = 1,
+    columns: tuple[str, ...] | None = None,
+    truths: tuple[Spec, ...] = (),
+    entropy: Entropy = SYSTEM,
+) -> SynthModel:
     """The model of a table whose units have at most `most_rows` rows each (the caller has bounded them)."""
     chosen = attributes(table, columns)
     domain = domain_of(chosen)
@@ -50,8 +58,9 @@ def model_of(
     codes = np.stack([encode(attribute, rows.column(attribute.name)) for attribute in coded])
     description = describe(codes, domain, method_named(method), spending(budget, most_rows), entropy)
     _double_entry(description.event, budget)
+    kept = concerning(truths, [attribute.name for attribute in coded])
     # The model is what its file says, to the last digit written.
-    return from_plain(to_plain(SynthModel(table.name, chosen, description)))
+    return from_plain(to_plain(SynthModel(table.name, chosen, description, kept)))
 
 
 def _double_entry(event: object, budget: Budget) -> None:

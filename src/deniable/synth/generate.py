@@ -12,6 +12,7 @@ from deniable.synth.attributes import Made, decode
 from deniable.synth.draw import draw
 from deniable.synth.model import SynthModel
 from deniable.synth.restore import restore
+from deniable.synth.truths import Mender
 
 CHUNK = 500_000
 
@@ -28,10 +29,10 @@ def batches(
     wanted = round(model.description.estimates.total) if rows is None else rows
     if wanted < 0:
         raise ParameterError("a table cannot have a negative number of rows")
-    made = 0
+    made, mender = 0, Mender(model.truths)
     while True:
         size = min(CHUNK, wanted - made)
-        yield _batch(model, size, seed, made)
+        yield mender.mend(_batch(model, size, seed, made), np.random.default_rng((seed, made, 3)))
         made += size
         if progress is not None:
             progress(made / wanted if wanted else 1.0)

@@ -6,6 +6,7 @@ A model file is data, never code: numbers, texts and lists, checked when they ar
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -15,7 +16,7 @@ import numpy as np
 
 from deniable.dp.accounting import GaussianEvent, from_dict, to_dict
 from deniable.errors import IntegrityError
-from deniable.policy.schema import ColumnType
+from deniable.policy.schema import ColumnType, Spec
 from deniable.storage import write_whole
 from deniable.synth.attributes import Attribute, Bins, Labels, Made
 from deniable.synth.collapse import Collapsed
@@ -34,6 +35,8 @@ class SynthModel:
     table: str
     attributes: tuple[Attribute, ...]
     description: Description
+    truths: tuple[Spec, ...] = ()
+    """Public rules that drawn rows keep exactly."""
 
 
 def save(model: SynthModel, path: Path) -> None:
@@ -61,6 +64,7 @@ def to_plain(model: SynthModel) -> dict[str, Any]:
         "form": FORM,
         "table": model.table,
         "attributes": [_attribute(attribute) for attribute in model.attributes],
+        "truths": [{"kind": truth.kind, "options": _plain(truth.options)} for truth in model.truths],
         "method": d.method,
         "columns": [_measured(marginal) for marginal in d.one_way],
         "collapsed": [mapping.tolist() for mapping in d.collapsed.maps],
@@ -113,7 +117,14 @@ def from_plain(held: dict[str, Any]) -> SynthModel:
     columns = tuple(np.array(column, dtype=np.float64) for column in told["columns"])
     estimates = Estimates(float(told["total"]), columns, tables, float(told["noise"]))
     description = Description(held["method"], domain, collapsed, one_way, pairs, estimates, from_dict(held["event"]))
-    return SynthModel(held["table"], attributes, description)
+    truths = tuple(Spec(str(entry["kind"]), dict(entry["options"])) for entry in held["truths"])
+    return SynthModel(held["table"], attributes, description, truths)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def _gaussian(entry: dict[str, Any]) -> GaussianEvent:
