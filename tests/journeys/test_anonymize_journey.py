@@ -272,3 +272,18 @@ def test_a_killed_or_refused_run_leaves_no_release(clinic: Path) -> None:
     with pytest.raises(DeniableError):
         run("anonymize", "visits.parquet", "--qi", QI, "-o", "no/such/folder/out.parquet")
     assert not list(clinic.glob("*.recoding.json"))
+
+
+def test_a_map_shows_only_cells_with_k_rows(clinic: Path) -> None:
+    chance = np.random.default_rng(0)
+    rides = pa.table({"lat": 40.7 + chance.normal(0, 0.02, 900), "lon": -74.0 + chance.normal(0, 0.02, 900)})
+    pq.write_table(rides, "rides.parquet")
+    made = run("anonymize", "rides.parquet", "--grid", "lat,lon", "--digits", "2", "--k", "10", "-o", "map.csv")
+    cells = csv.read_csv("map.csv")
+    assert min(cells["count"].to_pylist()) >= 10
+    assert sum(cells["count"].to_pylist()) + made["dropped"] == 900
+    assert verify("map.csv").body["details"]["cells"] == cells.num_rows
+    with pytest.raises(DeniableError, match="Latitude and longitude"):
+        run("anonymize", "rides.parquet", "--grid", "lat", "-o", "map.csv")
+    with pytest.raises(DeniableError, match="latt"):
+        run("anonymize", "rides.parquet", "--grid", "latt,lon", "-o", "map.csv")

@@ -24,6 +24,7 @@ Examples:
   deniable anonymize people.csv --qi zip,age,sex --sensitive diagnosis --k 5 --l diagnosis=3 --suppress 0.02 -o out.csv
   deniable anonymize people.csv --qi zip,age --draft
   deniable anonymize people.csv --qi zip,age,sex --method mondrian -o out.parquet
+  deniable anonymize rides.parquet --grid latitude,longitude --digits 2 --k 10 -o map.csv
   deniable anonymize --update out.parquet new.parquet -o more.parquet
 """
 
@@ -70,6 +71,8 @@ def anonymize(
     target: Annotated[str | None, typer.Option(help="Tell how well this column is predicted from the release.")] = None,
     top: Annotated[list[str] | None, typer.Option(help="COLUMN=NUMBER: this and more is one value.")] = None,
     bottom: Annotated[list[str] | None, typer.Option(help="COLUMN=NUMBER: this and less is one value.")] = None,
+    grid: Annotated[str | None, typer.Option(help="LATITUDE,LONGITUDE: release a map of cells with k rows.")] = None,
+    digits: Annotated[int, typer.Option(help="Decimals of the grid; 2 is about a kilometer.")] = 2,
     update: Annotated[Path | None, typer.Option(help="A release to which SOURCE adds rows.")] = None,
     draft: Annotated[bool, typer.Option("--draft", help="Print hierarchies to begin with, and stop.")] = False,
     report: Annotated[Path | None, typer.Option(help="Also write a page with the lattice.")] = None,
@@ -83,6 +86,8 @@ def anonymize(
         return _update(update, source, out, as_json)
     if out is None:
         raise ParameterError("No output is named", remedy="Say --out FILE")
+    if grid is not None:
+        return _grid(_needed(source), out, _listed(grid), digits, 5 if k is None else k, as_json)
     from deniable.curator import anonymizing
     from deniable.curator.anonymize_order import Order
     from deniable.curator.offices import existing_ledger
@@ -159,6 +164,14 @@ def _update(release: Path, source: str | None, out: Path | None, as_json: bool) 
 
     found = checking.update(release, _needed(source), out)
     emit(found, as_json, lambda console: _show_update(console, found))
+
+
+def _grid(source: str, out: Path, columns: tuple[str, ...], digits: int, k: int, as_json: bool) -> None:
+    from deniable.curator import mapping
+
+    made = mapping.release_map(source, out, columns, digits, k)
+    told = f"{made['cells']} cells written to {made['output']}; {made['dropped']} of {made['rows']} rows dropped"
+    emit(made, as_json, lambda console: console.print(told, markup=False))
 
 
 def _needed(source: str | None) -> str:
