@@ -13,7 +13,7 @@ from deniable.dp.accounting import cheap_epsilon, zcdp_cost
 from deniable.dp.samplers import SYSTEM, Entropy
 from deniable.errors import InternalError, ParameterError, nearest
 from deniable.policy.budget import ZCDP, ApproxDP, Budget
-from deniable.policy.schema import TableSchema
+from deniable.policy.schema import Spec, TableSchema
 from deniable.synth.attributes import Attribute, Bins, Made, attributes, encode
 from deniable.synth.domain import Domain
 from deniable.synth.methods import METHODS, Method, describe
