@@ -133,7 +133,7 @@ def child(what: str, folder: Path) -> None:
     pa.array([1])
     wall, cpu = time.perf_counter(), time.process_time()
     if what == "copy":
-        with DuckDBEngine(memory="600MB") as engine:
+        with DuckDBEngine(memory="400MB") as engine:
             engine.attach("people", str(folder / "people.parquet"))
             engine.write(engine.stream("people"), folder / "copy.parquet")
     else:

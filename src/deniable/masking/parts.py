@@ -46,13 +46,13 @@ def write_masked(
     """Mask a whole table into one file, doing only the parts that the journal does not have; says how many rows."""
     total = engine.count(table)
     reader = engine.stream(table, PART_ROWS)
-    released = schema_of(engine, table, plan)
     numbers, rows = [], 0
     with ThreadPoolExecutor(max_workers=2) as pool:
         waiting: deque[Future[int]] = deque()
         for number, part in enumerate(parts(reader, PART_ROWS)):
             numbers.append(number)
             if journal.done(number) is None:
+                released = masked_schema(plan, part.schema)
                 waiting.append(pool.submit(_one_part, engine, plan, part, number, journal, released))
             rows += part.num_rows
             while len(waiting) >= IN_FLIGHT:
@@ -135,8 +135,3 @@ def _batch(table: pa.Table) -> pa.RecordBatch:
         if whole
         else pa.RecordBatch.from_arrays([pa.array([], f.type) for f in table.schema], schema=table.schema)
     )
-
-
-def schema_of(engine: Engine, table: str, plan: TablePlan) -> pa.Schema:
-    """The released columns and types, from one look at the source's first batch."""
-    return masked_schema(plan, next(iter(engine.stream(table, 1))).schema)
