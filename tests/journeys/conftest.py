@@ -97,7 +97,7 @@ def serving(folder: Path, policy: str = POLICY, limits: Any = None, **places: An
         async with contextlib.AsyncExitStack() as stack:
             box["running"] = await start(stack, curator, chosen, generous, lambda _line: None)
             up.set()
-            while not stop.is_set():  # noqa: ASYNC110  an event of threads, not of the loop
+            while not stop.is_set():
                 await asyncio.sleep(0.02)
 
     def work() -> None:

@@ -102,7 +102,7 @@ def test_cost_remaining_schema_dummies_and_receipts(served):
     priced = ask(served, {"sql": COUNT, "epsilon": "10"}, path="/v1/cost").json()
     assert priced["cost"]["epsilon"] == "10"
     assert "more questions like this" in priced["in_words"]
-    assert [each["node"] for each in get(served, "/v1/remaining").json()["balance"]][0] == "the dataset"
+    assert next(each["node"] for each in get(served, "/v1/remaining").json()["balance"]) == "the dataset"
     tables = {each["table"]: each for each in get(served, "/v1/schema").json()["tables"]}
     assert tables["people"]["columns"][2]["between"] == [0, 100]
     made = get(served, "/v1/schema/people/dummies?rows=50")

@@ -212,14 +212,16 @@ def test_tools_learn_the_schema_from_the_catalog(served, question):
 
 def test_a_question_can_be_cancelled(served):
     with psycopg.connect(served.dsn(), autocommit=True) as connection:
+        told: list[str] = []
         threading.Timer(0.05, connection.cancel_safe, kwargs={"timeout": 20}).start()
         connection.execute("SET deniable.epsilon = 1")
         for _ in range(3):  # whether it was in time or not, the session goes on
             try:
                 connection.execute("SELECT COUNT(*), AVG(age), STDDEV(age) FROM people WHERE age > 44")
             except psycopg.errors.QueryCanceled as stopped:
-                assert "same request id" in str(stopped)
+                told.append(str(stopped))
         assert connection.execute("SELECT 1").fetchone() == (1,)
+        assert all("same request id" in each for each in told)
 
 
 def test_another_database_and_a_wrong_token_are_refused(served):
@@ -238,7 +240,7 @@ def test_a_purpose_outside_the_grant_is_refused(served):
 
 
 def test_tls_protects_the_token(serve, certificate):
-    with serve(certificate=certificate[0], key=certificate[1]) as secured:
-        with psycopg.connect(secured.dsn(sslmode="require")) as connection:
-            assert connection.execute("SELECT 1").fetchone() == (1,)
-            assert connection.pgconn.ssl_in_use
+    files = {"certificate": certificate[0], "key": certificate[1]}
+    with serve(**files) as secured, psycopg.connect(secured.dsn(sslmode="require")) as connection:
+        assert connection.execute("SELECT 1").fetchone() == (1,)
+        assert connection.pgconn.ssl_in_use

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import socket
@@ -109,8 +110,8 @@ def test_no_statement_reads_rows_files_or_settings_over_the_wire(served):
                 cursor = connection.execute(statement)
                 shown = str(cursor.fetchall()) if cursor.description else ""
             except psycopg.Error as refused:
-                shown = str(refused)
-                assert refused.sqlstate not in ("XX000", None), (statement[:200], shown)
+                shown = f"{refused.sqlstate} {refused}"
+            assert not shown.startswith(("XX000", "None")), (statement[:200], shown)
             for leak in ("CANARY", "root:", "Traceback", "memory_limit", str(served.folder)):
                 assert leak not in shown, statement[:200]
     is_alive(served)
@@ -257,10 +258,8 @@ def test_paths_lead_nowhere_else(served, path):
 def raw(served: Any, sent: bytes, seconds: float = 20) -> bytes:
     """What the HTTP port answers to some bytes."""
     with socket.create_connection(("127.0.0.1", int(served.http.rsplit(":", 1)[1])), timeout=seconds) as wire:
-        try:
+        with contextlib.suppress(ConnectionError):
             wire.sendall(sent)
-        except ConnectionError:
-            pass
         return take(wire, 1 << 16)
 
 
@@ -273,11 +272,9 @@ def test_header_tricks_are_refused(served):
     smuggled = "POST /v1/query HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n"
     answer = raw(served, (smuggled + end + "0\r\n\r\nGET /v1/releases HTTP/1.1\r\n\r\n").encode())
     assert b"200 OK" not in answer
-    forged = (
-        f"GET /v1/tokens HTTP/1.1\r\nHost: localhost\r\nX-Forwarded-For: 127.0.0.1\r\nX-Original-URL: /v1/audit\r\n"
-    )
+    forged = "GET /v1/tokens HTTP/1.1\r\nHost: localhost\r\nX-Forwarded-For: 127.0.0.1\r\nX-Original-URL: /v1/audit\r\n"
     assert b"404" in raw(served, (forged + f"Authorization: Bearer {token}\r\n" + end).encode())[:30]
-    for kind in ("Basic", "bearer bearer", "Bearer", ""):
+    for kind in ("Basic", "bearer bearer", "Token", ""):
         headers = {"authorization": f"{kind} {token}".strip()}
         assert httpx.get(served.http + "/v1/remaining", headers=headers).status_code == 401
     odd = httpx.post(served.http + "/v1/query", json={"sql": "SELECT 1"}, headers={
@@ -294,10 +291,8 @@ def test_oversized_and_endless_bodies_are_cut_off(served):
         for _ in range(10_000):
             yield b"[" * 1000
 
-    try:
+    with contextlib.suppress(httpx.HTTPError):  # the connection may be closed while we are still sending
         assert httpx.post(served.http + "/v1/query", content=endless(), headers=headers).status_code == 413
-    except httpx.HTTPError:
-        pass  # the connection was closed while we were still sending
     deep = httpx.post(served.http + "/v1/query", content=b"[" * 50_000, headers=headers)
     assert deep.status_code == 415
     is_alive(served)
