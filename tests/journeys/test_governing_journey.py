@@ -100,7 +100,7 @@ def test_a_stewards_week(at: Path) -> None:
 
     (at / "policy.yaml").write_text(POLICY + "expires: 2020-01-01\n")
     for late in (
-        ask + ("--epsilon", "0.1"),
+        (*ask, "--epsilon", "0.1"),
         ("request", "mask", "visits", "--analyst", "ana", "--purpose", "research"),
     ):
         with pytest.raises(AccessRefused, match="expired"):

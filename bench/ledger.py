@@ -1,0 +1,136 @@
+"""Charges a second, beside the physical floor: a bare SQLite commit with full sync on the same disk in the same run.
+
+A charge reads the tree, decides exactly, chains an entry and commits it to the disk. The floor commits one row of the
+same size and does nothing else. Also: charges of eight processes at once, PostgreSQL where it can be started, reads of
+what is left, and the CPU time of a charge without any disk.
+
+    python bench/ledger.py [--charges N]
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+
+from deniable.dp.accounting import LaplaceEvent
+from deniable.ledger import Act, Ledger, Posting
+from deniable.ledger.sqlite import SqliteStore
+from deniable.ledger.verify import verify
+from deniable.policy.access import Analyst, Budgets, Purpose
+from deniable.policy.budget import PureDP
+
+ROOT = Path(__file__).resolve().parent.parent
+BAR = 200
+LIMIT = PureDP(10**9)
+BUDGETS = Budgets(LIMIT, purposes=(Purpose("research", LIMIT),), analysts=(Analyst("ana", ("research",), LIMIT),))
+CHARGE = Posting(Act.CHARGE, LaplaceEvent(10), "query", ("visits",), "one row", "ana", "research")
+WORKER = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from ledger import BUDGETS, CHARGE, Ledger, SqliteStore
+ledger = Ledger("bench", BUDGETS, SqliteStore(sys.argv[2]))
+print("ready", flush=True)
+sys.stdin.readline()
+for _ in range(int(sys.argv[3])):
+    ledger.charge(CHARGE)
+"""
+
+
+def timed(deed: Callable[[], object], times: int, repeats: int = 3) -> tuple[float, float]:
+    """The best rate a second of several runs, and the CPU milliseconds of one deed in that run."""
+    best, cost = 0.0, 0.0
+    for _ in range(repeats):
+        wall, cpu = time.perf_counter(), time.process_time()
+        for _ in range(times):
+            deed()
+        rate = times / (time.perf_counter() - wall)
+        if rate > best:
+            best, cost = rate, 1000 * (time.process_time() - cpu) / times
+    return best, cost
+
+
+def floor(path: Path, size: int) -> Callable[[], object]:
+    """A bare commit with full sync of one row of that size."""
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute("CREATE TABLE t (a INTEGER PRIMARY KEY, b TEXT)")
+    return lambda: connection.execute("INSERT INTO t (b) VALUES (?)", ("x" * size,))
+
+
+def together(path: Path, processes: int, each: int) -> float:
+    """Charges a second of several processes on one ledger."""
+    command = [sys.executable, "-c", WORKER, str(ROOT / "bench"), str(path), str(each)]
+    running = [
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(processes)
+    ]
+    for process in running:
+        assert process.stdout is not None
+        process.stdout.readline()
+    wall = time.perf_counter()
+    for process in running:
+        process.communicate("go\n")
+    return processes * each / (time.perf_counter() - wall)
+
+
+def on_postgres(times: int) -> tuple[float, float] | str:
+    """Charges a second over a private PostgreSQL, or why there is none."""
+    sys.path.append(str(ROOT / "tests"))
+    from deniable.ledger.postgres import PostgresStore
+    from postgres_cluster import cluster
+
+    with ExitStack() as stack:
+        try:
+            address = stack.enter_context(cluster())
+        except (RuntimeError, ImportError) as reason:
+            return str(reason)
+        ledger = Ledger("bench", BUDGETS, PostgresStore(address, "bench"))
+        stack.callback(ledger.close)
+        return timed(lambda: ledger.charge(CHARGE), times)
+
+
+def main() -> int:
+    """Measure, print ratios, and say whether the bar is met."""
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--charges", type=int, default=400)
+    times = options.parse_args().charges
+    with tempfile.TemporaryDirectory(dir=ROOT) as folder:
+        ledger = Ledger("bench", BUDGETS, SqliteStore(Path(folder) / "ledger.sqlite"))
+        ledger.charge(CHARGE)
+        with ledger.store.reading() as book:
+            size = len(book.head() or "")
+        bare, bare_cpu = timed(floor(Path(folder) / "floor.sqlite", size), times)
+        rate, cpu = timed(lambda: ledger.charge(CHARGE), times)
+        print(f"bare commit, full sync   {bare:8,.0f} a second  {bare_cpu:6.2f} ms CPU each   the floor")
+        print(f"charge on SQLite         {rate:8,.0f} a second  {cpu:6.2f} ms CPU each   {bare / rate:.2f} x the floor")
+        eight = together(Path(folder) / "eight.sqlite", 8, max(times // 8, 1))
+        print(f"charge, eight processes  {eight:8,.0f} a second  {'':16}      {bare / eight:.2f} x the floor")
+        left, left_cpu = timed(lambda: ledger.remaining("research", "ana"), 10 * times)
+        print(f"what is left             {left:8,.0f} a second  {left_cpu:6.2f} ms CPU each")
+        memory = Ledger("bench", BUDGETS)
+        bare_charge, memory_cpu = timed(lambda: memory.charge(CHARGE), times)
+        print(f"charge in memory         {bare_charge:8,.0f} a second  {memory_cpu:6.2f} ms CPU each")
+        wall = time.perf_counter()
+        entries = verify(ledger).entries
+        print(f"verify                   {entries / (time.perf_counter() - wall):8,.0f} entries a second")
+        ledger.close()
+    shared = on_postgres(times)
+    if isinstance(shared, str):
+        print(f"charge on PostgreSQL     skipped: {shared}")
+    else:
+        print(f"charge on PostgreSQL     {shared[0]:8,.0f} a second  {shared[1]:6.2f} ms CPU each")
+    met = rate >= BAR
+    print(f"at least {BAR} charges a second: {'met' if met else 'NOT MET'} ({os.cpu_count()} cores)")
+    return 0 if met else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
