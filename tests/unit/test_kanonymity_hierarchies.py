@@ -11,7 +11,7 @@ from deniable.errors import DataError, ParameterError
 from deniable.kanonymity.builders.categories import Order, grouped, nested, read_tree
 from deniable.kanonymity.builders.dates import Dates
 from deniable.kanonymity.builders.draft import draft
-from deniable.kanonymity.builders.numbers import Brackets, Intervals, Quantiles, Rounding, coded
+from deniable.kanonymity.builders.numbers import Brackets, Intervals, Quantiles, Rounding, TailCoded
 from deniable.kanonymity.builders.places import Coordinates, Geohash, geohash
 from deniable.kanonymity.builders.specs import BUILDERS, builder, declared, fixed
 from deniable.kanonymity.builders.strings import Prefix, Redact
@@ -124,11 +124,28 @@ def test_geohashes_are_those_of_the_published_example_and_shorten() -> None:
     assert labels(Geohash((5, 3)).hierarchy("g", pa.array(["u4pruyd"])), "u4pruyd") == ("u4pruyd", "u4pru", "u4p", "*")
 
 
-def test_top_and_bottom_coding_merges_the_tails_and_drops_levels_that_would_split_them() -> None:
-    built = Intervals((10, 50)).hierarchy("age", pa.array([1, 55, 88, 93, 97]))
-    top = coded("age", built, bottom=None, top=88)
-    assert {row[0] for row in top.rows()} == {"1", "55", ">= 88"}
-    assert top.height == 3
+def test_top_and_bottom_coding_merges_the_tails_and_opens_the_groups_that_hold_them() -> None:
+    coded = TailCoded(Intervals((10, 50)), bottom=5, top=88)
+    built = coded.hierarchy("age", pa.array([1, 3, 55, 84, 88, 93, 97]))
+    assert labels_of(built) == [
+        ("<= 5", "(-inf, 10)", "(-inf, 50)", "*"),
+        ("<= 5", "(-inf, 10)", "(-inf, 50)", "*"),
+        ("55", "[50, 60)", "[50, inf)", "*"),
+        ("84", "[80, inf)", "[50, inf)", "*"),
+        (">= 88", "[80, inf)", "[50, inf)", "*"),
+        (">= 88", "[80, inf)", "[50, inf)", "*"),
+        (">= 88", "[80, inf)", "[50, inf)", "*"),
+    ]
+
+
+def test_coded_tails_have_the_same_levels_whatever_values_come() -> None:
+    coded = TailCoded(Intervals((10, 50)), top=88)
+    for values in ([1, 2], [90, 99], [88], []):
+        assert coded.hierarchy("age", pa.array(values, pa.int64())).height == 4
+
+
+def labels_of(built: Hierarchy) -> list[tuple[str | None, ...]]:
+    return list(built.rows())
 
 
 def test_a_file_that_is_no_tree_is_refused_with_the_rows(tmp_path: Path) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -171,39 +172,50 @@ class Rounding:
         return Level(groups.astype(np.int32), labels, np.column_stack([lows, lows + step]))
 
 
-def coded(column: str, built: Hierarchy, *, bottom: float | None, top: float | None) -> Hierarchy:
+@dataclass(frozen=True, slots=True)
+class TailCoded:
     """Top and bottom coding: values at or beyond a threshold are one leaf, from the first level on.
 
-    What lies at the ends of a distribution is rare, and rarity identifies; '90 or more' is the classical remedy.
+    What lies at the ends of a distribution is rare, and rarity identifies; '90 or more' is the classical remedy. The
+    inner builder sees the values clipped to the thresholds; groups that hold a tail are open at that end.
     """
-    first = built.levels[0]
-    if first.ends is None:
-        raise ParameterError(f"Column '{column}' is not one of numbers", expected="Top and bottom coding of numbers")
-    numbers = first.ends[first.groups, 0]
-    labels = np.array(first.labels, dtype=object)[first.groups]
-    ends = first.ends[first.groups].copy()
-    for beyond, label, span in _tails(numbers, bottom, top):
-        labels[beyond], ends[beyond] = label, span
-    spans = {label: (low, high) for label, (low, high) in zip(labels, ends.tolist(), strict=True)}
-    seen: dict[Label, int] = {}
-    groups = np.fromiter((seen.setdefault(label, len(seen)) for label in labels), np.int32, len(labels))
-    level = Level(groups, tuple(seen), np.array([spans[label] for label in seen], np.float64).reshape(-1, 2))
-    kept = [lv for lv in built.levels[1:] if _nests(level, lv)]
-    return replace(built, levels=(level, *kept))
+
+    inner: NumberBuilder
+    bottom: float | None = None
+    top: float | None = None
+
+    def hierarchy(self, column: str, values: pa.Array) -> Hierarchy:
+        """The hierarchy over these distinct values."""
+        values = sorted_leaves(values)
+        numbers = numbers_of(column, values)
+        low, high = self.bottom, self.top
+        clipped, place = np.unique(np.clip(numbers, low, high) if len(numbers) else numbers, return_inverse=True)
+        built = self.inner.hierarchy(column, pa.array(clipped, pa.float64()))
+        tails = [
+            (clipped == low, -np.inf) if low is not None else None,
+            (clipped == high, np.inf) if high is not None else None,
+        ]
+        levels = [_opened(level, place, [t for t in tails if t is not None]) for level in built.levels]
+        return hierarchy(column, text_of(values), levels, ordered=True)
 
 
-def _tails(
-    numbers: Numbers, bottom: float | None, top: float | None
-) -> list[tuple[NDArray[np.bool_], str, tuple[float, float]]]:
-    tails = []
-    if bottom is not None:
-        tails.append((numbers <= bottom, f"<= {written(bottom)}", (-np.inf, bottom)))
-    if top is not None:
-        tails.append((numbers >= top, f">= {written(top)}", (top, np.inf)))
-    return tails
+def _opened(level: Level, place: NDArray[np.int64], tails: list[tuple[NDArray[np.bool_], float]]) -> Level:
+    """A level of clipped values as one of the values themselves, its groups open where they hold a tail."""
+    if level.ends is None:
+        return Level(level.groups[place], level.labels)
+    labels, ends = list(level.labels), level.ends.copy()
+    for there, end in tails:
+        for group in np.unique(level.groups[there]):
+            side = 0 if end < 0 else 1
+            alone = ends[group, 0] == ends[group, 1]
+            ends[group, side] = end
+            threshold = written(float(ends[group, 1 - side]))
+            labels[group] = f"{'<=' if end < 0 else '>='} {threshold}" if alone else interval(*ends[group])
+    return Level(level.groups[place], tuple(labels), ends)
 
 
-def _nests(below: Level, above: Level) -> bool:
-    parent = np.full(below.size, -1, np.int32)
-    parent[below.groups] = above.groups
-    return bool((parent[below.groups] == above.groups).all())
+class NumberBuilder(Protocol):
+    """A builder of numbers."""
+
+    def hierarchy(self, column: str, values: pa.Array, /) -> Hierarchy:
+        """The hierarchy over these distinct values."""

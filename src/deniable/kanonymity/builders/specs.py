@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -12,24 +11,11 @@ import pyarrow as pa
 from deniable.errors import ParameterError, nearest
 from deniable.kanonymity.builders.categories import Order, Tree, Withhold, grouped, nested, read_tree
 from deniable.kanonymity.builders.dates import Dates
-from deniable.kanonymity.builders.numbers import AGES, Brackets, Intervals, Quantiles, Rounding, coded
+from deniable.kanonymity.builders.numbers import AGES, Brackets, Intervals, Quantiles, Rounding, TailCoded
 from deniable.kanonymity.builders.places import Coordinates, Geohash
 from deniable.kanonymity.builders.strings import Prefix, Redact
 from deniable.kanonymity.hierarchy import Hierarchy
 from deniable.policy.schema import Column, Spec
-
-
-@dataclass(frozen=True, slots=True)
-class TailCoded:
-    """Another builder of numbers, with top and bottom coding."""
-
-    inner: Builder
-    bottom: float | None = None
-    top: float | None = None
-
-    def hierarchy(self, column: str, values: pa.Array) -> Hierarchy:
-        """The inner hierarchy with its tails merged."""
-        return coded(column, self.inner.hierarchy(column, values), bottom=self.bottom, top=self.top)
 
 
 class Builder(Protocol):
