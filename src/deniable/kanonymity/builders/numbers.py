@@ -191,11 +191,9 @@ class TailCoded:
         low, high = self.bottom, self.top
         clipped, place = np.unique(np.clip(numbers, low, high) if len(numbers) else numbers, return_inverse=True)
         built = self.inner.hierarchy(column, pa.array(clipped, pa.float64()))
-        tails = [
-            (clipped == low, -np.inf) if low is not None else None,
-            (clipped == high, np.inf) if high is not None else None,
-        ]
-        levels = [_opened(level, place, [t for t in tails if t is not None]) for level in built.levels]
+        thresholds = ((low, -np.inf), (high, np.inf))
+        tails = [(clipped == threshold, end) for threshold, end in thresholds if threshold is not None]
+        levels = [_opened(level, place, tails) for level in built.levels]
         return hierarchy(column, text_of(values), levels, ordered=True)
 
 
