@@ -16,6 +16,9 @@ from deniable.policy.hierarchies import BRACKETS, HIERARCHIES
 from deniable.policy.masks import MASKS, PRESETS
 from deniable.policy.reading import DEEPEST, MOST_BYTES, MOST_VALUES
 from deniable.policy.wording import describe
+from deniable.query.functions import FUNCTIONS
+from deniable.query.sql.clauses import OPTIONS
+from deniable.query.sql.vocabulary import AGGREGATES, FORMS
 
 REFERENCE = Path(__file__).parent / "reference"
 NOTE = "<!-- Written by docs/generate.py from the code: change the code, then run `make docs`. -->\n"
@@ -182,7 +185,38 @@ def _shown_default(parameter: object) -> str:
     return f"`{'on' if default is True else default}`"
 
 
-PAGES: dict[str, Callable[[], str]] = {"policy.md": policy_page, "cli.md": cli_page, "errors.md": errors_page}
+def sql_page() -> str:
+    """Every aggregate, function and option of a question in SQL."""
+    lines = [
+        "# SQL: aggregates, functions, options\n",
+        NOTE,
+        "What a question may use. How questions are answered: [DP SQL](../topics/sql.md). Everything else is refused",
+        "before any data is touched. In the forms `x` and `y` are numbers, `t` is a text, `d` a date, `c` a",
+        "condition.\n",
+        "## Aggregates over people\n",
+        "| aggregate | gives | is measured as |",
+        "|---|---|---|",
+        *(f"| `{form}` | {_cell(meaning)} | {measured} |" for form, meaning, measured in AGGREGATES),
+        "",
+        "## Functions of a row\n",
+        "All are total: a division by zero, a logarithm of zero or a text that is no number gives null, no error.\n",
+        ", ".join(f"`{FORMS[name]}`" for name in FUNCTIONS)
+        + ", `x BETWEEN y AND y`, `IF(c, x, y)`, `t || t`, `d + 30`.\n",
+        "## Options\n",
+        "After `SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS (name = value, ...)`: "
+        + ", ".join(f"`{name}`" for name in OPTIONS)
+        + ". Inside an aggregate: `contribution_bounds_per_group => (low, high)`. At the end: `WITHIN 100`,",
+        "`WITHIN 5% OF 20000`, each with `CONFIDENCE 0.95` if wanted.\n",
+    ]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+PAGES: dict[str, Callable[[], str]] = {
+    "policy.md": policy_page,
+    "cli.md": cli_page,
+    "errors.md": errors_page,
+    "sql.md": sql_page,
+}
 
 
 def main() -> None:
