@@ -26,7 +26,7 @@ def _without() -> np.ndarray:
 def _statistic(codes: np.ndarray, method: str, spend: Spending) -> float:
     """What an intruder looks at: everything that was measured of the cell where the one record may be."""
     description = describe(codes, DOMAIN, METHODS[method], spend)
-    told = [m.counts.ravel()[0] / m.variance for m in (*description.one_way, *description.pairs)]
+    told = [m.counts.ravel()[0] / m.variance for m in (*description.one_way, *description.cliques)]
     return float(sum(told) * np.sqrt(description.one_way[0].variance))
 
 

@@ -26,7 +26,7 @@ PolicyFile = Annotated[Path, typer.Option("--policy", "-p", help="The policy fil
 Epsilon = Annotated[str | None, typer.Option(help="Epsilon to spend, such as 1.")]
 Delta = Annotated[str, typer.Option(help="Delta to spend, such as 1e-6.")]
 Rho = Annotated[str | None, typer.Option(help="Zero-concentrated budget, instead of epsilon.")]
-MethodName = Annotated[str, typer.Option(help="auto, mst or independent.")]
+MethodName = Annotated[str, typer.Option(help="auto, mst, correlated or independent.")]
 Columns = Annotated[str | None, typer.Option(help="Only these columns, separated by commas.")]
 Rows = Annotated[int | None, typer.Option(min=0, help="How many rows; as many as estimated, if not said.")]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of the drawing (never of the noise).")]
@@ -107,12 +107,13 @@ def _told(console: Console, out: Path, details: dict[str, Any]) -> None:
     if "rows" in details:
         console.print(f"Wrote {details['rows']:,} synthetic rows to {out}")
     console.print(
-        f"Method {details['method']}: {len(details['columns'])} columns, {len(details['pairs'])} pairs measured"
+        f"Method {details['method']}: {len(details['columns'])} columns, {len(details['measured'])} tables of several measured"
     )
-    for pair in details["pairs"][:12]:
-        console.print(f"  {pair}", markup=False)
-    if len(details["pairs"]) > 12:
-        console.print(f"  ... and {len(details['pairs']) - 12} more")
+    console.print(f"Why: {details['reason']}", markup=False)
+    for clique in details["measured"][:12]:
+        console.print(f"  {clique}", markup=False)
+    if len(details["measured"]) > 12:
+        console.print(f"  ... and {len(details['measured']) - 12} more")
     if details["made_anew"]:
         console.print("Made anew, with nothing learned: " + ", ".join(details["made_anew"]), markup=False)
-    console.print(f"Noise alone moves a pair by about {details['noise_in_a_pair']:.1%} of the rows.")
+    console.print(f"Noise alone moves such a table by about {details['noise_in_a_table']:.1%} of the rows.")

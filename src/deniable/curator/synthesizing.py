@@ -124,15 +124,16 @@ def told(model: SynthModel) -> dict[str, Any]:
     """What a model says of itself: public."""
     description = model.description
     names = description.domain.names
-    pairs = [f"{names[a]} x {names[b]}" for a, b in (marginal.clique for marginal in description.pairs)]
+    measured = [" x ".join(names[place] for place in marginal.clique) for marginal in description.cliques]
     made = [a.name for a in model.attributes if a.name not in names]
     return {
         "method": description.method,
         "estimated_rows": round(description.estimates.total),
         "columns": list(names),
         "made_anew": made,
-        "pairs": pairs,
-        "noise_in_a_pair": round(description.estimates.noise, 4),
+        "reason": description.reason,
+        "measured": measured,
+        "noise_in_a_table": round(description.estimates.noise, 4),
     }
 
 

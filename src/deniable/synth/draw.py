@@ -1,5 +1,7 @@
 """Drawing records from estimates: along a tree first, then nudged until every measured pair fits.
 
+Estimates with cliques of three are a network, and are drawn family by family (`conditional`).
+
 This is post-processing of public numbers, so it may be seeded. Counts are rounded with little variance (whole parts
 first, the rest by lot), and records within a group are shuffled, so that no order of the making shows.
 """
@@ -7,12 +9,12 @@ first, the rest by lot), and records within a group are shuffled, so that no ord
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from deniable.synth.choose import spanning_tree
+from deniable.synth.conditional import along_cliques, children, from_column
 from deniable.synth.domain import Clique, Domain
 from deniable.synth.estimate import Estimates
-from deniable.synth.marginal import Codes, Floats
+from deniable.synth.marginal import Codes
 
 ROUNDS = 60
 STEP, DECAY = 0.5, 0.95
@@ -33,25 +35,26 @@ def draw(
 ) -> Codes:
     """So many records over the collapsed domain."""
     generator = np.random.default_rng(seed)
+    if any(len(clique) > 2 for clique in estimates.tables):
+        return along_cliques(estimates, domain, records, generator)
     codes = _along_tree(estimates, domain, records, generator)
-    beyond = len(estimates.pairs) >= len(domain) or _has_cycle(estimates, domain)
-    if records and beyond:
+    if records and _has_cycle(estimates, domain):
         _nudge(codes, estimates, domain, generator, rounds)
     return codes
 
 
 def _has_cycle(estimates: Estimates, domain: Domain) -> bool:
-    pairs = list(estimates.pairs)
+    pairs = list(estimates.tables)
     return len(spanning_tree(len(domain), pairs, np.ones(len(pairs)))) < len(pairs)
 
 
 def _strength(estimates: Estimates, pair: Clique) -> float:
     expected = np.outer(estimates.columns[pair[0]], estimates.columns[pair[1]]) / estimates.total
-    return float(np.abs(estimates.pairs[pair] - expected).sum()) + 1e-9
+    return float(np.abs(estimates.tables[pair] - expected).sum()) + 1e-9
 
 
 def _along_tree(estimates: Estimates, domain: Domain, records: int, generator: np.random.Generator) -> Codes:
-    pairs = list(estimates.pairs)
+    pairs = list(estimates.tables)
     strengths = np.array([_strength(estimates, pair) for pair in pairs])
     neighbors: dict[int, list[int]] = {place: [] for place in range(len(domain))}
     for a, b in spanning_tree(len(domain), pairs, strengths):
@@ -61,8 +64,7 @@ def _along_tree(estimates: Estimates, domain: Domain, records: int, generator: n
     done: set[int] = set()
     for root in sorted(neighbors, key=lambda place: -len(neighbors[place])):
         if root not in done:
-            counts = apportioned(estimates.columns[root], records, generator)
-            codes[root] = generator.permutation(np.repeat(np.arange(counts.size), counts))
+            codes[root] = from_column(estimates.columns[root], records, generator)
             _descend(root, neighbors, estimates, codes, done, generator)
     return codes
 
@@ -83,41 +85,9 @@ def _descend(
             if child not in done:
                 done.add(child)
                 waiting.append(child)
-                joint = estimates.pairs.get((parent, child))
-                table = joint if joint is not None else estimates.pairs[(child, parent)].T
-                codes[child] = _children(codes[parent], table, generator)
-
-
-def _children(parent: NDArray[np.int32], table: Floats, generator: np.random.Generator) -> NDArray[np.int32]:
-    """One value for each record, given its parent's value."""
-    order = np.argsort(parent, kind="stable")
-    sizes = np.bincount(parent, minlength=table.shape[0])
-    drawn = []
-    for row, size in zip(table, sizes, strict=True):
-        if size:
-            counts = apportioned(row + 1e-12, int(size), generator)
-            drawn.append(generator.permutation(np.repeat(np.arange(counts.size), counts)))
-    values = np.empty(parent.size, dtype=np.int32)
-    values[order] = np.concatenate(drawn) if drawn else []
-    return values
-
-
-def apportioned(weights: Floats, total: int, generator: np.random.Generator) -> NDArray[np.int64]:
-    """Whole numbers in proportion to weights, adding up to the total: whole parts, and the rest by lot.
-
-    The lot is systematic: one uniform start, equal steps along the fractions, so each entry gets its fraction on
-    average and no two draws fall on one entry.
-    """
-    wanted = weights / weights.sum() * total
-    counts: NDArray[np.int64] = np.floor(wanted).astype(np.int64)
-    missing = int(total - counts.sum())
-    if missing > 0:
-        order = generator.permutation(weights.size)
-        along = np.cumsum((wanted - counts)[order])
-        marks = generator.random() + np.arange(missing)
-        places = np.minimum(np.searchsorted(along, marks * along[-1] / missing, side="right"), weights.size - 1)
-        np.add.at(counts, order[places], 1)
-    return counts
+                joint = estimates.tables.get((parent, child))
+                table = joint if joint is not None else estimates.tables[(child, parent)].T
+                codes[child] = children(codes[parent], table, generator)
 
 
 def _nudge(codes: Codes, estimates: Estimates, domain: Domain, generator: np.random.Generator, rounds: int) -> None:
@@ -125,7 +95,7 @@ def _nudge(codes: Codes, estimates: Estimates, domain: Domain, generator: np.ran
     from deniable.synth.kernels import moved
 
     records = codes.shape[1]
-    targets = {pair: table.ravel() * (records / table.sum()) for pair, table in estimates.pairs.items()}
+    targets = {pair: table.ravel() * (records / table.sum()) for pair, table in estimates.tables.items()}
     pairs = list(targets)
     share = copied(estimates.noise)
     state = generator.integers(0, 2**63, 1, dtype=np.uint64)

@@ -1,4 +1,4 @@
-"""From noisy marginals to consistent ones: each column's estimates joined by inverse variance, pairs made to agree."""
+"""From noisy marginals to consistent ones: columns joined by inverse variance, cliques made to agree with them."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ import numpy as np
 from deniable.synth.collapse import Collapsed
 from deniable.synth.domain import Clique
 from deniable.synth.marginal import Floats, Marginal, along
-from deniable.synth.simplex import fitted, project
+from deniable.synth.simplex import across, fitted, project
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Estimates:
-    """Consistent estimates over the collapsed domain: a total, each column, and each measured pair."""
+    """Consistent estimates over the collapsed domain: a total, each column, and each measured clique in its order."""
 
     total: float
     columns: tuple[Floats, ...]
-    pairs: dict[Clique, Floats]
+    tables: dict[Clique, Floats]
     noise: float = 0.0
-    """The expected total variation that noise alone gives a measured pair, on average."""
+    """The expected total variation that noise alone gives a measured clique, on average."""
 
 
 def total_of(one_way: list[Marginal]) -> float:
@@ -35,8 +35,8 @@ def estimate(collapsed: Collapsed, one_way: list[Marginal], measured: list[Margi
     """Estimates from one-way marginals (old codes) and further marginals (new codes)."""
     total = total_of(one_way)
     columns = [_column(place, collapsed, one_way, measured, total) for place in range(len(one_way))]
-    pairs: dict[Clique, Floats] = {m.clique: _pair(m, columns, total) for m in measured if len(m.clique) == 2}
-    return Estimates(total, tuple(columns), pairs, _noise(measured, total))
+    tables = {marginal.clique: _table(marginal, columns, total) for marginal in measured}
+    return Estimates(total, tuple(columns), tables, _noise(measured, total))
 
 
 def _noise(measured: list[Marginal], total: float) -> float:
@@ -60,10 +60,11 @@ def _column(
     return project(numerator / weight, total)
 
 
-def _pair(marginal: Marginal, columns: list[Floats], total: float) -> Floats:
-    """A pair's counts moved to agree with its columns: first in L2, then without negatives, then proportionally."""
-    rows, across = columns[marginal.clique[0]], columns[marginal.clique[1]]
+def _table(marginal: Marginal, columns: list[Floats], total: float) -> Floats:
+    """A clique's counts moved to agree with its columns: first in L2, then without negatives, then proportionally."""
+    margins = [columns[place] for place in marginal.clique]
     table = marginal.counts
-    table = table + ((rows - table.sum(axis=1)) / table.shape[1])[:, np.newaxis]
-    table = table + (across - table.sum(axis=0)) / table.shape[0]
-    return fitted(project(table, total), rows, across)
+    for axis, margin in enumerate(margins):
+        others = table.size / table.shape[axis]
+        table = table + across((margin - along(table, (axis,))) / others, axis, table.ndim)
+    return fitted(project(table, total), *margins)

@@ -23,6 +23,7 @@ from deniable.synth.dependence import scores
 from deniable.synth.domain import Clique, Domain
 from deniable.synth.estimate import Estimates, estimate, total_of
 from deniable.synth.marginal import Codes, Marginal, count, measure
+from deniable.synth.network import network
 from deniable.synth.simplex import project
 from deniable.synth.spending import Spending
 
@@ -44,6 +45,7 @@ METHODS: dict[str, Method] = {
     method.name: method
     for method in (
         Method("independent", "every column by itself", 1.0, 0.0, None),
+        Method("correlated", "a Bayesian network of degree two (PrivBayes)", 0.2, 0.1, network),
         Method("mst", "a maximum spanning tree of pairs", 1 / 3, 0.05, tree),
         Method("auto", "as many pairs as bring more than their noise costs", 0.15, 0.05, worthwhile),
     )
@@ -58,9 +60,12 @@ class Description:
     domain: Domain
     collapsed: Collapsed
     one_way: tuple[Marginal, ...]
-    pairs: tuple[Marginal, ...]
+    cliques: tuple[Marginal, ...]
+    """Of two columns or more, over the collapsed domain."""
     estimates: Estimates
     event: Event
+    reason: str = ""
+    """Why these cliques."""
 
 
 def describe(codes: Codes, domain: Domain, method: Method, spend: Spending, entropy: Entropy = SYSTEM) -> Description:
@@ -68,8 +73,9 @@ def describe(codes: Codes, domain: Domain, method: Method, spend: Spending, entr
     each = spend.variance(method.columns / len(domain))
     one_way = [measure(count(codes, domain, (j,)), (j,), each, spend.rows, entropy) for j in range(len(domain))]
     collapsed = collapse(domain, one_way)
-    pairs: list[Marginal] = []
+    cliques: list[Marginal] = []
     events: list[Event] = [marginal.event for marginal in one_way]
+    reason = method.summary
     if method.choose is not None and len(domain) > 1:
         joined = collapsed.apply(codes)
         chosen, scored = _chosen(joined, collapsed, one_way, method, spend, entropy)
@@ -78,14 +84,15 @@ def describe(codes: Codes, domain: Domain, method: Method, spend: Spending, entr
         for clique, share in zip(chosen.cliques, chosen.shares, strict=True):
             single = len(clique) == 1
             exact = count(codes, domain, clique) if single else count(joined, collapsed.domain, clique)
-            (again if single else pairs).append(
+            (again if single else cliques).append(
                 measure(exact, clique, spend.variance(left * share), spend.rows, entropy)
             )
-        events += [scored, *(marginal.event for marginal in (*again, *pairs))]
+        events += [scored, *(marginal.event for marginal in (*again, *cliques))]
+        reason = chosen.reason
         one_way = [_joined(marginal, again) for marginal in one_way]
-    estimates = estimate(collapsed, one_way, pairs)
+    estimates = estimate(collapsed, one_way, cliques)
     event = ComposedEvent(tuple(events))
-    return Description(method.name, domain, collapsed, tuple(one_way), tuple(pairs), estimates, event)
+    return Description(method.name, domain, collapsed, tuple(one_way), tuple(cliques), estimates, event, reason)
 
 
 def _joined(marginal: Marginal, again: list[Marginal]) -> Marginal:
@@ -112,5 +119,5 @@ def _chosen(
     trusted = found - deviation - np.array([noise[a] + noise[b] for a, b in pairs])
     amount = float(spend.amount) * (1.0 - method.columns - method.scores)
     cells = np.array([m.counts.size for m in one_way], dtype=np.float64)
-    problem = Problem(domain, pairs, trusted, cells, worth * cells, amount, spend.rows)
+    problem = Problem(domain, pairs, trusted, cells, worth * cells, amount, spend.rows, total)
     return method.choose(problem), event

@@ -25,7 +25,9 @@ from deniable.synth.estimate import Estimates
 from deniable.synth.marginal import Marginal
 from deniable.synth.methods import Description
 
-FORM = "deniable synthetic model, version 1"
+FORM = "deniable synthetic model, version 2"
+FIRST = "deniable synthetic model, version 1"
+"""Knew pairs only, called them so, and gave no reason; still read."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,8 +50,6 @@ def load(path: Path) -> SynthModel:
     """Read a model file; anything that is not one is refused."""
     try:
         held = json.loads(path.read_text(encoding="utf-8"))
-        if held["form"] != FORM:
-            raise ValueError
         return from_plain(held)
     except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError):
         raise IntegrityError(
@@ -69,14 +69,15 @@ def to_plain(model: SynthModel) -> dict[str, Any]:
         "columns": [_measured(marginal) for marginal in d.one_way],
         "collapsed": [mapping.tolist() for mapping in d.collapsed.maps],
         "ordered": sorted(d.domain.ordered),
-        "pairs": [
-            {"clique": list(m.clique), "shape": list(m.counts.shape), **_measured(m)} for m in d.pairs
+        "reason": d.reason,
+        "cliques": [
+            {"clique": list(m.clique), "shape": list(m.counts.shape), **_measured(m)} for m in d.cliques
         ],
         "estimates": {
             "total": d.estimates.total,
             "noise": d.estimates.noise,
             "columns": [_rounded(column) for column in d.estimates.columns],
-            "pairs": [_rounded(d.estimates.pairs[m.clique]) for m in d.pairs],
+            "cliques": [_rounded(d.estimates.tables[m.clique]) for m in d.cliques],
         },
         "event": to_dict(d.event),
     }  # fmt: skip
@@ -89,6 +90,7 @@ def _measured(marginal: Marginal) -> dict[str, Any]:
 
 def from_plain(held: dict[str, Any]) -> SynthModel:
     """The model that plain values stand for."""
+    held = _present(held)
     attributes = tuple(_from_attribute(entry) for entry in held["attributes"])
     coded = [attribute for attribute in attributes if not isinstance(attribute, Made)]
     domain = Domain(tuple(a.name for a in coded), tuple(a.size for a in coded), frozenset(held["ordered"]))
@@ -100,25 +102,36 @@ def from_plain(held: dict[str, Any]) -> SynthModel:
     if len(one_way) != len(domain) or any(m.size != s for m, s in zip(maps, domain.sizes, strict=True)):
         raise ValueError
     collapsed = Collapsed(Domain(domain.names, tuple(int(m.max()) + 1 for m in maps), domain.ordered), maps)
-    pairs = tuple(
+    cliques = tuple(
         Marginal(
             tuple(p["clique"]),
             np.array(p["counts"], dtype=np.float64).reshape(p["shape"]),
             float(p["variance"]),
             _gaussian(p["event"]),
         )
-        for p in held["pairs"]
+        for p in held["cliques"]
     )
     told = held["estimates"]
     tables = {
         m.clique: np.array(v, dtype=np.float64).reshape(m.counts.shape)
-        for m, v in zip(pairs, told["pairs"], strict=True)
+        for m, v in zip(cliques, told["cliques"], strict=True)
     }
     columns = tuple(np.array(column, dtype=np.float64) for column in told["columns"])
     estimates = Estimates(float(told["total"]), columns, tables, float(told["noise"]))
-    description = Description(held["method"], domain, collapsed, one_way, pairs, estimates, from_dict(held["event"]))
+    event, reason = from_dict(held["event"]), str(held["reason"])
+    description = Description(held["method"], domain, collapsed, one_way, cliques, estimates, event, reason)
     truths = tuple(Spec(str(entry["kind"]), dict(entry["options"])) for entry in held["truths"])
     return SynthModel(held["table"], attributes, description, truths)
+
+
+def _present(held: dict[str, Any]) -> dict[str, Any]:
+    """The same in the present form."""
+    if held["form"] == FIRST:
+        estimates = {**held["estimates"], "cliques": held["estimates"]["pairs"]}
+        return {**held, "form": FORM, "reason": "", "cliques": held["pairs"], "estimates": estimates}
+    if held["form"] != FORM:
+        raise ValueError
+    return held
 
 
 def _plain(value: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from deniable.synth.draw import apportioned
+from deniable.synth.conditional import apportioned
 from deniable.synth.marginal import Codes
 from deniable.synth.methods import Description
 from deniable.synth.simplex import project

@@ -24,13 +24,20 @@ def project(values: Floats, total: float) -> Floats:
     return kept
 
 
-def fitted(table: Floats, rows: Floats, columns: Floats, rounds: int = 60) -> Floats:
-    """The table nearest in relative entropy with the given margins (iterative proportional fitting)."""
+def fitted(table: Floats, *margins: Floats, rounds: int = 60) -> Floats:
+    """The table nearest in relative entropy with a given margin on each axis (iterative proportional fitting)."""
     result = np.maximum(table, 1e-9)
     for _ in range(rounds):
-        result = result * (rows / np.maximum(result.sum(axis=1), 1e-300))[:, np.newaxis]
-        sums = result.sum(axis=0)
-        result = result * (columns / np.maximum(sums, 1e-300))
-        if np.abs(sums - columns).sum() <= 1e-6 * max(columns.sum(), 1.0):
+        missed = 0.0
+        for axis, margin in enumerate(margins):
+            sums = result.sum(axis=tuple(other for other in range(result.ndim) if other != axis))
+            missed = float(np.abs(sums - margin).sum())
+            result = result * across(margin / np.maximum(sums, 1e-300), axis, result.ndim)
+        if missed <= 1e-6 * max(float(margins[-1].sum()), 1.0):
             break
     return result
+
+
+def across(values: Floats, axis: int, axes: int) -> Floats:
+    """Values of one axis, shaped to meet a table of so many axes."""
+    return values.reshape([-1 if other == axis else 1 for other in range(axes)])

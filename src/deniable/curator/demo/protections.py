@@ -78,7 +78,7 @@ def synthetic(stage: Stage) -> Chapter:
 
     out = stage.folder / "synthetic.parquet"
     details = synthesizing.synthesize(stage.curator, synthesizing.Order("visits", BUDGET), out).details
-    pairs, rows = details["pairs"], details["rows"]
+    pairs, rows = details["measured"], details["rows"]
     assert isinstance(pairs, list)
     assert isinstance(rows, int)
     return Chapter(
