@@ -18,6 +18,7 @@ from deniable.ledger import tree
 from deniable.ledger.entry import Act, Entry, Posting, chained, digest, read, written
 from deniable.ledger.store import Book, Line, MemoryStore, Store, line_of
 from deniable.ledger.totals import account
+from deniable.ledger.turnstile import Turnstile
 from deniable.policy.access import Budgets
 from deniable.policy.budget import ZCDP, Budget, budget
 
@@ -96,6 +97,7 @@ class Ledger:
         self.store = store if store is not None else MemoryStore()
         self._clock = clock
         self._accounting = tree.accounting_of(budgets)
+        self._turnstile: Turnstile[Posting, Receipt] = Turnstile(self.store, self._write)
         self._latest = datetime.min.replace(tzinfo=UTC)
         self._seen: dict[tuple[str, str], _Seen] = {}
         # Totals are cached under what decides their meaning, so that a changed policy adds the past up anew.
@@ -107,32 +109,27 @@ class Ledger:
         """Write a charge, or refuse and write nothing; a request that was charged before is not charged again."""
         if posting.act is not Act.CHARGE:
             raise InternalError("something else than a charge was to be charged")
-        posting = _named(posting)
-        with self.store.writing() as book:
-            known = book.of_request(posting.analyst, posting.request)
-            if known is not None:
-                return self._again(read(known, 0), posting)
-            head = _head(book)
-            time = self._time(head)
-            nodes = tree.path(self.budgets, posting.purpose, posting.analyst, time)
-            before = self._totals(book, nodes, head)
-            totals, accounts = tree.charged(self._accounting, nodes, before, posting.event)
-            entry = self._append(book, posting, head, time)
-            self._put(book, before | totals, entry.sequence)
-        return _receipt(entry, _least(accounts))
+        return self._turnstile.enter(_named(posting))
 
     def record(self, posting: Posting) -> Receipt:
         """Write what has no price: a release without a formal guarantee, or an act of governance."""
-        if posting.act is Act.CHARGE:
-            return self.charge(posting)
-        posting = _named(posting)
-        with self.store.writing() as book:
-            known = book.of_request(posting.analyst, posting.request)
-            if known is not None:
-                return self._again(read(known, 0), posting)
-            head = _head(book)
-            entry = self._append(book, posting, head, self._time(head))
-        return _receipt(entry, None)
+        return self._turnstile.enter(_named(posting))
+
+    def _write(self, book: Book, posting: Posting) -> Receipt:
+        """Decide on a posting and write it; whatever is refused is refused before anything is written."""
+        known = book.of_request(posting.analyst, posting.request)
+        if known is not None:
+            return self._again(read(known, 0), posting)
+        head = _head(book)
+        time = self._time(head)
+        if posting.act is not Act.CHARGE:
+            return _receipt(self._append(book, posting, head, time), None)
+        nodes = tree.path(self.budgets, posting.purpose, posting.analyst, time)
+        before = self._totals(book, nodes, head)
+        totals, accounts = tree.charged(self._accounting, nodes, before, posting.event)
+        entry = self._append(book, posting, head, time)
+        self._put(book, before | totals, entry.sequence)
+        return _receipt(entry, _least(accounts))
 
     def admit(self, purpose: str = "", analyst: str = "") -> None:
         """Refuse a purpose or an analyst that the policy does not grant."""
