@@ -15,6 +15,7 @@ from deniable.errors import AccessRefused, ParameterError
 from deniable.governance.grants import Action, Asker, Grant
 from deniable.server.limits import Limits, Rate
 from deniable.server.messages import NotHere, TokenRefused
+from deniable.server.recent import Recent
 from deniable.server.workshop import Workshop
 
 if TYPE_CHECKING:
@@ -59,6 +60,8 @@ class Desk:
         self.limits = limits or Limits()
         self.workshop = Workshop(self.limits)
         self._rate = Rate(self.limits.rate, self.limits.burst)
+        self._grants: Recent[Grant] = Recent()
+        self._answers: Recent[QueryAnswer] = Recent()
         # One wrong token costs a drop; a bucket refills in a minute.
         self._guesses = Rate(self.limits.guesses / 60, self.limits.guesses)
 
@@ -71,12 +74,17 @@ class Desk:
         """The grant of a token; who guesses is slowed down by address, and who asks by token."""
         if self._guesses.left(address) < 1:
             self._guesses.take(address)
+        grant = self._grants.get(token) or self._authenticated(token, address)
+        self._rate.take(grant.id or grant.name)
+        return grant
+
+    def _authenticated(self, token: str, address: str) -> Grant:
         try:
             grant = governing.authenticate(self.curator, token)
         except AccessRefused as refusal:
             self._guesses.take(address)
             raise TokenRefused(refusal.happened, remedy=refusal.remedy) from None
-        self._rate.take(grant.id or grant.name)
+        self._grants.put(token, grant)
         return grant
 
     def asker(self, grant: Grant, action: Action, purpose: str = "") -> Asker:
@@ -92,6 +100,10 @@ class Desk:
     async def answer(self, grant: Grant, question: Question, work_name: str = "") -> QueryAnswer:
         """The answer to a question, charged to the grant's name and purpose; by the work's name it can be cancelled."""
         who = self.asker(grant, Action.QUERY, question.purpose)
+        key = (grant, replace(question, request=""))
+        told = self._answers.get(key)
+        if told is not None:
+            return told
         asked = _filled(question)
 
         def work() -> QueryAnswer:
@@ -106,7 +118,10 @@ class Desk:
                 seconds=self.limits.seconds,
             )
 
-        return await self.hall(grant, work, asked.request or work_name)
+        answer = await self.hall(grant, work, asked.request or work_name)
+        if answer.repeated:
+            self._answers.put(key, answer)
+        return answer
 
     async def explain(self, grant: Grant, question: Question) -> dict[str, Any]:
         """What a question would measure and cost, for this asker."""

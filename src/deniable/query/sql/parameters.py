@@ -81,7 +81,7 @@ def _figure(value: int | float | Decimal) -> str:
     if not number.is_finite() or abs(number.adjusted()) > 40:
         raise ParameterError("a number parameter is not finite, or too large or too small to be written out")
     written = f"{number:f}"
-    return f"({written})" if number < 0 else written
+    return f"({written})" if number.is_signed() else written  # minus zero is signed too
 
 
 def _number(found: list[Token], i: int) -> int | None:
