@@ -189,3 +189,10 @@ def test_an_answer_carries_its_claim_its_cost_and_its_notes(curator: Curator) ->
 def test_no_field_of_an_answer_is_a_row_of_the_table(curator: Curator) -> None:
     answer = curator.query(COUNTS, epsilon=1)
     assert "Dorn" not in repr(replace(answer, repeated=True))
+
+
+def test_an_answer_tells_how_many_were_cut_if_that_is_paid_for(curator: Curator) -> None:
+    told = curator.query("SELECT SUM(age) AS s FROM visits", epsilon=1, bias_share="0.1").release.details["bias"]
+    assert [row["counts"].split()[0] for row in told] == ["units", "units"]
+    assert curator.remaining().epsilon == 2
+    assert curator.query("SELECT SUM(age) AS s FROM visits", epsilon=1).release.details["bias"] == []

@@ -33,6 +33,9 @@ def query(
     consistent: Annotated[
         bool, typer.Option("--consistent", help="Let the levels of ROLLUP add up, at no cost.")
     ] = False,
+    bias_share: Annotated[
+        str | None, typer.Option(help="Part of the budget for counting who was clamped or cut, such as 0.1.")
+    ] = None,
     curve: Annotated[
         Path | None, typer.Option("--curve", help="Only write a page of expected error against epsilon.")
     ] = None,
@@ -57,7 +60,12 @@ def query(
             told = curator.explain(sql, epsilon=epsilon, delta=delta, rho=rho, who=who)
             emit(told, as_json, lambda console: _explained(console, told))
             return
-        shown: dict[str, Any] = {"confidence": confidence, "nonnegative": nonnegative, "consistent": consistent}
+        shown: dict[str, Any] = {
+            "confidence": confidence,
+            "nonnegative": nonnegative,
+            "consistent": consistent,
+            "bias_share": bias_share,
+        }
         answer = curator.query(sql, epsilon=epsilon, delta=delta, rho=rho, who=who, **shown)
         if out is not None:
             written(curator, answer, out)
@@ -93,6 +101,8 @@ def _answered(console: Console, answer: Any) -> None:
         f"Cost: {_figures(details['cost'])}"
         + (f"; left: {_figures(details['remaining'])}" if details.get("remaining") else "")
     )
+    for found in details["bias"]:
+        console.print(f"Bias: about {found['units']:,} ± {found['error']:,.4g} {found['counts']}")
     for note in details["notes"]:
         console.print(f"Note: {note}", style="dim")
 

@@ -81,7 +81,9 @@ def stated(epsilon: Amount | None, delta: Amount, rho: Amount | None) -> Budget 
     return budget(epsilon, delta, rho)
 
 
-def compiled(curator: Curator, sql: str, asked: Budget | None, who: Asker | None = None) -> QueryPlan:
+def compiled(
+    curator: Curator, sql: str, asked: Budget | None, who: Asker | None = None, bias_share: Amount | None = None
+) -> QueryPlan:
     """The plan of a question under the curator's policy, with the columns that the asker may name."""
     from deniable.curator.scope import columns_for
     from deniable.query.compile import compile_query
@@ -90,7 +92,8 @@ def compiled(curator: Curator, sql: str, asked: Budget | None, who: Asker | None
     if who is not None:
         curator.ledger.admit(who.purpose, who.analyst)
     name = who.name if who else ""
-    return curator.plans.get((sql, asked, name), lambda: compile_query(sql, columns_for(curator, who), asked))
+    key = (sql, asked, name, None if bias_share is None else str(bias_share))
+    return curator.plans.get(key, lambda: compile_query(sql, columns_for(curator, who), asked, bias_share=bias_share))
 
 
 def explain(curator: Curator, sql: str, asked: Budget | None, *, who: Asker | None = None) -> dict[str, Any]:
@@ -137,11 +140,13 @@ def query(
     intervals: bool = True,
     nonnegative: bool = False,
     consistent: bool = False,
+    bias_share: Amount | None = None,
     seconds: float | None = None,
 ) -> QueryAnswer:
     """Answer a question: charged before the data is touched, and never refunded after.
 
     `nonnegative` cuts counts off at 0, and `consistent` makes the levels of a ROLLUP add up: both are free.
+    `bias_share` is a part of the budget for estimating how many units clamping and contribution bounds have cut.
     `request` is the asker's id of this attempt: asked again under it, the question is not charged again.
     """
     from deniable.curator import answers
@@ -153,7 +158,7 @@ def query(
 
         shown = {"confidence": confidence, "intervals": intervals, "nonnegative": nonnegative, "consistent": consistent}
         return bounding.query(curator, sql, calls, asked, who, request=request, seconds=seconds, **shown)
-    plan = compiled(curator, sql, asked, who)
+    plan = compiled(curator, sql, asked, who, bias_share)
     how = Presentation(_checked(confidence), intervals, nonnegative, _possible(plan, consistent))
     names = tuple(dict.fromkeys(table.name for node in plan.nodes for table in _tables(node.node)))
     curator.scopes.refresh(curator.governor.withdrawals())
@@ -249,6 +254,7 @@ def _released(
     left: Budget | None,
     receipt: Receipt | None,
 ) -> Release:
+    from deniable.query.bias import estimates
     from deniable.query.explain import described
     from deniable.query.explain import explain as explained
     from deniable.release import Provenance, Release
@@ -256,7 +262,8 @@ def _released(
     told = explained(plan, confidence)
     details = {"cost": told["cost"], "aggregates": told["aggregates"], "notes": told["notes"], "confidence": confidence,
                "remaining": described(left) if left is not None else None, "release": stored.release,
-               "receipt": receipt.as_dict() if receipt else None}  # fmt: skip
+               "receipt": receipt.as_dict() if receipt else None,
+               "bias": estimates(plan, stored.measured, confidence)}  # fmt: skip
     parameters = {"sql": plan.text, "strategy": plan.strategy}
     provenance = Provenance(curator.ledger.policy, versions, parameters, time=stored.time)
     return Release(rows, _guarantee(plan), provenance, details)

@@ -13,11 +13,12 @@ from fractions import Fraction
 
 from deniable.dp.accounting import NoOpEvent
 from deniable.errors import ParameterError, QueryRefused
-from deniable.policy.budget import ZCDP, Budget, PureDP, exact
+from deniable.policy.budget import ZCDP, Amount, Budget, PureDP, exact
 from deniable.policy.budget import budget as budget_of
 from deniable.policy.schema import TableSchema
 from deniable.policy.unit import Bounding, Neighboring, PrivacyUnit
-from deniable.query import calibrate
+from deniable.query import bias, calibrate
+from deniable.query.bias import share_of
 from deniable.query.calibrate import Spending
 from deniable.query.double_entry import check, composed, price
 from deniable.query.keys import Keys, PrivateKeys, PublicKeys, keys_of
@@ -60,9 +61,12 @@ def compile_query(
     budget: Budget | None = None,
     *,
     weights: Weights = None,
+    bias_share: Amount | None = None,
 ) -> QueryPlan:
     """The plan of a statement under a budget stated beside it or inside it."""
     relation, clauses = statement(text, tables)
+    if bias_share is not None:
+        clauses = replace(clauses, options={**clauses.options, "bias_share": str(bias_share)})
     asked = stated_budget(clauses, budget)
     weights = weights if weights is not None else weights_of(clauses.options.get("weights"))
     if clauses.within is not None:
@@ -76,7 +80,9 @@ def plan_for(
     text: str, relation: Relation, clauses: Clauses, asked: Budget | None, weights: Weights = None
 ) -> QueryPlan:
     """The plan of a bound statement."""
-    nodes = measured(relation)
+    nodes, extra = measured(relation), share_of(clauses.options.get("bias_share"))
+    if extra:
+        nodes += tuple(found for node in nodes for found in _bias_checks(node, clauses))
     drafts, recipes = _drafts(nodes, clauses)
     unit = _unit(nodes, clauses)
     canonical = _canonical(relation, asked, clauses, weights)
@@ -86,7 +92,7 @@ def plan_for(
     if asked is None:
         raise QueryRefused("no budget was stated", expected="epsilon (and delta), or rho, or WITHIN an error")
     _positive(asked)
-    steps, spending = _best(drafts, asked, weights)
+    steps, spending = _best(drafts, asked, weights, extra)
     event = composed(tuple(steps))
     plans = tuple(_node(node, drafts, recipes, steps) for node in nodes)
     plan = QueryPlan(text, relation, plans, unit, asked, event, price(event, asked), spending.strategy, canonical)
@@ -233,13 +239,28 @@ def _reusable(keys: Keys, found: tuple[Measurement, ...], limits: Limits) -> int
     return next((i for i, m in enumerate(found) if m in counts), None)
 
 
-def _best(drafts: list[Draft], asked: Budget, weights: Weights) -> tuple[list[Step], Spending]:
+def _bias_checks(node: Measured, clauses: Clauses) -> tuple[Measured, ...]:
+    unit = _bounded_unit(node, clauses)
+    found, recipes = measurements(node, clauses.text, unit.is_row)
+    return bias.checks(node, found, recipes, unit)
+
+
+def _split(drafts: list[Draft], weights: Weights, strategy: str, extra: Fraction) -> list[list[Fraction]]:
+    """Shares of all drafts; estimates of bias, which come last, have `extra` of the budget together."""
+    asked = [draft for draft in drafts if bias.MARK not in draft.node.name]
+    beside = drafts[len(asked) :]
+    kept = 1 - extra if beside else Fraction(1)
+    parts = [[share * kept for share in each] for each in shares(asked, weights, strategy)]
+    return parts + [[share * extra for share in each] for each in shares(beside, None, strategy)]
+
+
+def _best(drafts: list[Draft], asked: Budget, weights: Weights, extra: Fraction) -> tuple[list[Step], Spending]:
     thresholds = sum(isinstance(draft.keys, PrivateKeys) for draft in drafts)
     ordered = any(isinstance(m, Ordered) for draft in drafts for m in draft.measurements)
     scaled = any(draft.limits.scaled for draft in drafts)
     tried, hindered = [], None
     for spending in calibrate.spendings(asked, thresholds, ordered, scaled):
-        split = shares(drafts, weights, spending.strategy)
+        split = _split(drafts, weights, spending.strategy, extra)
         try:
             steps = [_step(draft, part, spending) for draft, part in zip(drafts, split, strict=True)]
         except ParameterError as mistake:  # noise too large to be drawn, a choice too sharp
@@ -292,7 +313,7 @@ def _node(node: Measured, drafts: list[Draft], recipes: dict[str, tuple[Recipe, 
 
 def _canonical(relation: Relation, asked: Budget | None, clauses: Clauses, weights: Weights) -> str:
     """A digest of the bound relation and the budget: spacing and case do not matter, meaning does."""
-    options = sorted((k, v) for k, v in clauses.options.items() if k.startswith("max_"))
+    options = sorted((k, v) for k, v in clauses.options.items() if k.startswith(("max_", "bias_")))
     return hashlib.sha256(repr((relation, asked, options, weights)).encode()).hexdigest()
 
 

@@ -29,6 +29,7 @@ OPTIONS = (
     "privacy_unit_column",
     "group_selection_strategy",
     "weights",
+    "bias_share",
 )
 LONGEST = 100_000
 

@@ -1,0 +1,119 @@
+"""How much clamping and contribution bounds may have cut, estimated with noise, if the analyst pays for it.
+
+Two further counts of units are measured beside a question: those with a value at or beyond the bounds it was clamped
+to, and those with more groups or more rows in a group than the bounds let count. One unit moves each of them by 1, so
+a small share of the budget is enough. They are ordinary measurements: bounded, priced and checked like all others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+from deniable.errors import ParameterError, QueryRefused
+from deniable.policy.budget import exact
+from deniable.policy.unit import PrivacyUnit
+from deniable.query.expression import ColumnRef, Expression, Facts, Kind, literal
+from deniable.query.functions import call
+from deniable.query.measure import Recipe, Total
+from deniable.query.plan import NodePlan, QueryPlan
+from deniable.query.relation import (
+    ExactAggregate,
+    Field,
+    Measure,
+    Measured,
+    NoisyAggregate,
+    PerUnit,
+    Summary,
+)
+
+if TYPE_CHECKING:
+    from deniable.query.execute import Measurements
+
+MARK = "_bias"
+COUNTED = Facts(Kind.INTEGER, step=Fraction(1), nullable=False)
+
+
+def share_of(text: str | None) -> Fraction:
+    """The part of the budget that goes to the estimates, as OPTIONS writes it: `bias_share = 0.1`."""
+    if text is None:
+        return Fraction(0)
+    try:
+        amount = exact(text, "bias_share")
+    except ParameterError:
+        amount = Fraction(0)
+    if not 0 < amount < 1:
+        raise QueryRefused("the share for estimating bias is not between 0 and 1", expected="A share such as 0.1")
+    return Fraction(amount)
+
+
+def checks(
+    node: Measured, measurements: tuple[Any, ...], recipes: tuple[Recipe, ...], unit: PrivacyUnit
+) -> tuple[Measured, ...]:
+    """The further nodes to measure beside a noisy node; none where nothing can have been cut."""
+    found = []
+    clamped = tuple(
+        (f"a{i}", aggregate) for i, aggregate in enumerate(dict.fromkeys(_at_bounds(node, measurements, recipes)))
+    )
+    if clamped:
+        found.append(_counted(node, f"{node.name}{MARK}_clamped", node.input, clamped))
+    if not unit.is_row and unit.max_rows_per_group is not None:
+        found.append(_cut(node, unit))
+    return tuple(found)
+
+
+def _at_bounds(node: Measured, measurements: tuple[Any, ...], recipes: tuple[Recipe, ...]) -> list[NoisyAggregate]:
+    """For each clamped sum, the units that have a value at or beyond one of its bounds."""
+    found = []
+    for (_, aggregate), recipe in zip(node.aggregates, recipes, strict=True):
+        total = measurements[recipe.places[0]]
+        if isinstance(total, Total) and aggregate.argument is not None and total.lower < total.upper:
+            low, high = (literal(_plain(end * total.step)) for end in (total.lower, total.upper))
+            outside = call("or", call("le", aggregate.argument, low), call("ge", aggregate.argument, high))
+            condition = outside if aggregate.condition is None else call("and", aggregate.condition, outside)
+            text = f"units with a value at or beyond the bounds of {aggregate.text}"
+            found.append(NoisyAggregate(Measure.UNITS, None, condition, text=text))
+    return found
+
+
+def _plain(number: Fraction) -> int | Fraction:
+    return int(number) if number.denominator == 1 else number
+
+
+def _cut(node: Measured, unit: PrivacyUnit) -> Measured:
+    """The units with more rows in a group, or more groups, than the bounds let count: each unit summarized twice."""
+    keys = tuple((name, expression) for name, expression in node.keys)
+    fields = tuple(Field(name, expression.facts) for name, expression in keys)
+    groups = PerUnit(node.input, keys, (("n", ExactAggregate(Summary.COUNT, None)),), (*fields, Field("n", COUNTED)))
+    most = ExactAggregate(Summary.MAX, ColumnRef("n", COUNTED))
+    both = (("groups", ExactAggregate(Summary.COUNT, None)), ("most", most))
+    unit_rows = PerUnit(groups, (), both, (Field("groups", COUNTED), Field("most", COUNTED)))
+    beyond: Expression = call("gt", ColumnRef("most", COUNTED), literal(unit.max_rows_per_group))
+    if node.keys and unit.max_groups is not None:
+        beyond = call("or", beyond, call("gt", ColumnRef("groups", COUNTED), literal(unit.max_groups)))
+    counted = NoisyAggregate(Measure.UNITS, None, beyond, text="units with more rows or groups than count")
+    return replace(_counted(node, f"{node.name}{MARK}_cut", node.input, (("a0", counted),)), input=unit_rows)
+
+
+def _counted(node: Measured, name: str, source: Any, aggregates: tuple[tuple[str, NoisyAggregate], ...]) -> Measured:
+    facts = Facts(Kind.INTEGER, step=Fraction(1), nullable=False, public=True)
+    fields = tuple(Field(each, facts) for each, _ in aggregates)
+    return replace(node, input=source, keys=(), grouping_sets=((),), aggregates=aggregates, fields=fields, name=name)
+
+
+def is_check(node: NodePlan) -> bool:
+    """Whether a node of a plan is an estimate of bias, beside the question itself."""
+    return MARK in node.node.name
+
+
+def estimates(plan: QueryPlan, measured: Measurements, confidence: float) -> list[dict[str, Any]]:
+    """What was found: how many units, with which error; none where no share was paid."""
+    found = []
+    for node in filter(is_check, plan.nodes):
+        (step,), (noisy,) = node.steps, measured[node.node.name]
+        for (_, aggregate), recipe in zip(node.node.aggregates, node.recipes, strict=True):
+            place = recipe.places[0]
+            error = step.placed[place].error(1 - confidence)
+            found.append({"counts": aggregate.text, "units": int(noisy.values[place][0]), "error": error})
+    return found
