@@ -325,11 +325,11 @@ def quantiles(engine: DuckDBEngine, plain: duckdb.DuckDBPyConnection, folder: Pa
         below, above = np.searchsorted(values, answer, "left"), values.size - np.searchsorted(values, answer, "right")
         return float(max(below - values.size / 2, above - values.size / 2, 0))
 
-    runs = 200
+    runs = 100
     ours = float(np.mean([rank_error(execute(plan, engine).to_pylist()[0]["v"]) for _ in range(runs)]))
     print(f"MEDIAN of 500 rows: mean rank error ours {ours:.2f}")
     if opendp is not None:
-        answered = peer(opendp, OPENDP, str(folder), "median", str(runs // 2))
+        answered = peer(opendp, OPENDP, str(folder), "median", "20")
         theirs = float(np.mean([rank_error(run["rows"][0]["v"]) for run in answered]))  # type: ignore[index]
         print(f"    OpenDP {theirs:.2f}")
         bar("our rank error of MEDIAN over OpenDP's", ours / theirs, 1.0)
