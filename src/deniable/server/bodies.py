@@ -9,6 +9,7 @@ the name of the field. `schema` is the same rules as a JSON Schema, for the Open
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import math
 from dataclasses import dataclass, field
@@ -111,6 +112,7 @@ def from_fields(kind: type[Body], document: dict[str, Any]) -> Body:
     return kind(**document)
 
 
+@functools.cache
 def schema(kind: type[Any]) -> dict[str, Any]:
     """The JSON Schema of a body."""
     hints = get_type_hints(kind)
