@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from deniable.query import intervals as rule
+from deniable.query import texts_and_dates as word
 from deniable.query.expression import Call, Expression, Kind, literal
-from deniable.query.intervals import PARTS, TRUNCATIONS, Mismatch, Rule
+from deniable.query.intervals import Mismatch, Rule
+from deniable.query.texts_and_dates import PARTS, TRUNCATIONS
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,37 +63,37 @@ def _table() -> dict[str, Function]:
         Function("is_null", 1, 1, rule.truth, "({0} IS NULL)"),
         Function("is_true", 1, 1, rule.logic, "({0} IS TRUE)"),
         Function("is_false", 1, 1, rule.logic, "({0} IS FALSE)"),
-        Function("like", 2, 2, rule.text_test, "({0} LIKE {1})"),
-        Function("ilike", 2, 2, rule.text_test, "({0} ILIKE {1})"),
-        Function("starts_with", 2, 2, rule.text_test, "starts_with({0}, {1})"),
-        Function("ends_with", 2, 2, rule.text_test, "ends_with({0}, {1})"),
-        Function("contains", 2, 2, rule.text_test, "contains({0}, {1})"),
+        Function("like", 2, 2, word.text_test, "({0} LIKE {1})"),
+        Function("ilike", 2, 2, word.text_test, "({0} ILIKE {1})"),
+        Function("starts_with", 2, 2, word.text_test, "starts_with({0}, {1})"),
+        Function("ends_with", 2, 2, word.text_test, "ends_with({0}, {1})"),
+        Function("contains", 2, 2, word.text_test, "contains({0}, {1})"),
         Function("coalesce", 1, 20, rule.coalesce, "COALESCE({*})"),
         Function("nullif", 2, 2, rule.nullif, "NULLIF({0}, {1})"),
         Function("case", 3, 2_001, rule.branches, "{case}"),
-        Function("lower", 1, 1, rule.text(1), "lower({0})"),
-        Function("upper", 1, 1, rule.text(1), "upper({0})"),
-        Function("trim", 1, 1, rule.text(1), "trim({0})"),
-        Function("substring", 2, 3, rule.text(1), "substr({0}, {int1}{, int2})"),
-        Function("left", 2, 2, rule.text(1), "left({0}, {int1})"),
-        Function("right", 2, 2, rule.text(1), "right({0}, {int1})"),
-        Function("replace", 3, 3, rule.text(3), "replace({0}, {1}, {2})"),
-        Function("concat", 2, 20, rule.text(20), "concat({*})"),
-        Function("length", 1, 1, rule.length, "length({0})"),
-        Function("year", 1, 1, rule.year, "year({0})"),
-        Function("date_diff", 2, 2, rule.day_difference, "date_diff('day', {0}, {1})"),
-        Function("cast_integer", 1, 1, rule.cast(Kind.INTEGER), "TRY_CAST(round(TRY_CAST({0} AS DOUBLE)) AS BIGINT)"),
-        Function("cast_decimal", 1, 1, rule.cast(Kind.DECIMAL), "TRY_CAST({0} AS DOUBLE)"),
-        Function("cast_text", 1, 1, rule.cast(Kind.TEXT), "TRY_CAST({0} AS VARCHAR)"),
-        Function("cast_boolean", 1, 1, rule.cast(Kind.BOOLEAN), "TRY_CAST({0} AS BOOLEAN)"),
-        Function("cast_date", 1, 1, rule.cast(Kind.DATE), "TRY_CAST({0} AS DATE)"),
-        Function("cast_datetime", 1, 1, rule.cast(Kind.DATETIME), "TRY_CAST({0} AS TIMESTAMP)"),
+        Function("lower", 1, 1, word.text(1), "lower({0})"),
+        Function("upper", 1, 1, word.text(1), "upper({0})"),
+        Function("trim", 1, 1, word.text(1), "trim({0})"),
+        Function("substring", 2, 3, word.text(1), "substr({0}, {int1}{, int2})"),
+        Function("left", 2, 2, word.text(1), "left({0}, {int1})"),
+        Function("right", 2, 2, word.text(1), "right({0}, {int1})"),
+        Function("replace", 3, 3, word.text(3), "replace({0}, {1}, {2})"),
+        Function("concat", 2, 20, word.text(20), "concat({*})"),
+        Function("length", 1, 1, word.length, "length({0})"),
+        Function("year", 1, 1, word.year, "year({0})"),
+        Function("date_diff", 2, 2, word.day_difference, "date_diff('day', {0}, {1})"),
+        Function("cast_integer", 1, 1, word.cast(Kind.INTEGER), "TRY_CAST(round(TRY_CAST({0} AS DOUBLE)) AS BIGINT)"),
+        Function("cast_decimal", 1, 1, word.cast(Kind.DECIMAL), "TRY_CAST({0} AS DOUBLE)"),
+        Function("cast_text", 1, 1, word.cast(Kind.TEXT), "TRY_CAST({0} AS VARCHAR)"),
+        Function("cast_boolean", 1, 1, word.cast(Kind.BOOLEAN), "TRY_CAST({0} AS BOOLEAN)"),
+        Function("cast_date", 1, 1, word.cast(Kind.DATE), "TRY_CAST({0} AS DATE)"),
+        Function("cast_datetime", 1, 1, word.cast(Kind.DATETIME), "TRY_CAST({0} AS TIMESTAMP)"),
     ]
-    listed += [Function(f"part_{part}", 1, 1, rule.part(part), f"extract({part} FROM {{0}})") for part in PARTS]
+    listed += [Function(f"part_{part}", 1, 1, word.part(part), f"extract({part} FROM {{0}})") for part in PARTS]
     for unit in TRUNCATIONS:
         kind = "TIMESTAMP" if unit in ("hour", "minute") else "DATE"
         template = f"CAST(date_trunc('{unit}', {{0}}) AS {kind})"
-        listed.append(Function(f"trunc_{unit}", 1, 1, rule.truncation(unit), template))
+        listed.append(Function(f"trunc_{unit}", 1, 1, word.truncation(unit), template))
     return {function.name: function for function in listed}
 
 

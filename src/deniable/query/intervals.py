@@ -9,12 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import date
 from fractions import Fraction
 from math import gcd
 
-from deniable.query.calendar import truncated_domain
-from deniable.query.expression import Facts, Kind, calendar_range, from_number
+from deniable.query.expression import Facts, Kind, calendar_range
 
 Rule = Callable[[tuple[Facts, ...]], Facts]
 MOST_DAYS = 32_767
@@ -53,7 +51,8 @@ NUMERIC = (Kind.INTEGER, Kind.DECIMAL)
 TEMPORAL = (Kind.DATE, Kind.DATETIME)
 
 
-def _number(kind: Kind, lower: Fraction | None, upper: Fraction | None, step: Fraction | None, *args: Facts) -> Facts:
+def number(kind: Kind, lower: Fraction | None, upper: Fraction | None, step: Fraction | None, *args: Facts) -> Facts:
+    """The facts of a number computed from others: bounded at both ends or at none, public if all of them are."""
     public = all(fact.public for fact in args)
     known = lower is not None and upper is not None
     return Facts(kind, lower if known else None, upper if known else None, step, nullable=True, public=public)
@@ -63,9 +62,10 @@ def _whole(*facts: Facts) -> Kind:
     return Kind.INTEGER if all(fact.kind in (Kind.INTEGER, Kind.NULL) for fact in facts) else Kind.DECIMAL
 
 
-def _corners(
+def corners(
     op: Callable[[Fraction, Fraction], Fraction], a: Facts, b: Facts
 ) -> tuple[Fraction, Fraction] | tuple[None, None]:
+    """The ends of an operation over two intervals, where it is extreme at their corners; none where one is open."""
     if not (a.bounded and b.bounded):
         return None, None
     ends = [op(x, y) for x in (a.lower, a.upper) for y in (b.lower, b.upper) if x is not None and y is not None]
@@ -80,11 +80,11 @@ def addition(sign: int) -> Rule:
         if a.kind is Kind.DATE and b.kind is Kind.INTEGER:
             return _moved(a, b, sign)
         if sign < 0 and a.kind is b.kind is Kind.DATE:
-            low, high = _corners(lambda x, y: x - y, a, b)
-            return _number(Kind.INTEGER, low, high, Fraction(1), a, b)
+            low, high = corners(lambda x, y: x - y, a, b)
+            return number(Kind.INTEGER, low, high, Fraction(1), a, b)
         need(NUMERIC, a, b)
-        low, high = _corners(lambda x, y: x + sign * y, a, b)
-        return _number(_whole(a, b), low, high, common_step(a.step, b.step), a, b)
+        low, high = corners(lambda x, y: x + sign * y, a, b)
+        return number(_whole(a, b), low, high, common_step(a.step, b.step), a, b)
 
     return rule
 
@@ -93,20 +93,20 @@ def _moved(a: Facts, b: Facts, sign: int) -> Facts:
     """A date moved by days: few enough that no chain of moves leaves what the engine can hold."""
     if b.lower is None or b.upper is None or max(abs(b.lower), abs(b.upper)) > MOST_DAYS:
         raise Mismatch(f"moves a date by at most {MOST_DAYS} days, with public bounds; clamp the number of days")
-    low, high = _corners(lambda x, y: x + sign * y, a, b)
+    low, high = corners(lambda x, y: x + sign * y, a, b)
     if low is not None and high is not None:
         first, last = calendar_range(Kind.DATE)
         low, high = min(max(low, first), last), max(min(high, last), first)
-    return _number(Kind.DATE, low, high, Fraction(1), a, b)
+    return number(Kind.DATE, low, high, Fraction(1), a, b)
 
 
 def multiplication(facts: tuple[Facts, ...]) -> Facts:
     """Products: the hull of the products of the ends."""
     a, b = facts
     need(NUMERIC, a, b)
-    low, high = _corners(lambda x, y: x * y, a, b)
+    low, high = corners(lambda x, y: x * y, a, b)
     step = a.step * b.step if a.step and b.step else None
-    return _number(_whole(a, b), low, high, step, a, b)
+    return number(_whole(a, b), low, high, step, a, b)
 
 
 def division(facts: tuple[Facts, ...]) -> Facts:
@@ -116,9 +116,9 @@ def division(facts: tuple[Facts, ...]) -> Facts:
     low: Fraction | None = None
     high: Fraction | None = None
     if b.bounded and b.lower is not None and b.upper is not None and (b.lower > 0 or b.upper < 0):
-        low, high = _corners(lambda x, y: x / y, a, b)
+        low, high = corners(lambda x, y: x / y, a, b)
     step = a.step / abs(b.lower) if a.step and b.lower is not None and b.lower == b.upper and b.lower else None
-    return _number(Kind.DECIMAL, low, high, step, a, b)
+    return number(Kind.DECIMAL, low, high, step, a, b)
 
 
 def modulo(facts: tuple[Facts, ...]) -> Facts:
@@ -131,7 +131,7 @@ def modulo(facts: tuple[Facts, ...]) -> Facts:
         reach = max(abs(b.lower), abs(b.upper))
         low = -reach if a.lower is None or a.lower < 0 else Fraction(0)
         high = reach if a.upper is None or a.upper > 0 else Fraction(0)
-    return _number(_whole(a, b), low, high, common_step(a.step, b.step), a, b)
+    return number(_whole(a, b), low, high, common_step(a.step, b.step), a, b)
 
 
 def monotone(op: Callable[[Fraction], Fraction], kind: Kind | None, step: Fraction | None) -> Rule:
@@ -142,7 +142,7 @@ def monotone(op: Callable[[Fraction], Fraction], kind: Kind | None, step: Fracti
         need(NUMERIC, *facts)
         low = None if a.lower is None else op(a.lower)
         high = None if a.upper is None else op(a.upper)
-        return _number(kind or a.kind, low, high, step or a.step, *facts)
+        return number(kind or a.kind, low, high, step or a.step, *facts)
 
     return rule
 
@@ -151,7 +151,7 @@ def negation(facts: tuple[Facts, ...]) -> Facts:
     """The interval mirrored."""
     (a,) = facts
     need(NUMERIC, a)
-    return _number(a.kind, None if a.upper is None else -a.upper, None if a.lower is None else -a.lower, a.step, a)
+    return number(a.kind, None if a.upper is None else -a.upper, None if a.lower is None else -a.lower, a.step, a)
 
 
 def absolute(facts: tuple[Facts, ...]) -> Facts:
@@ -159,10 +159,10 @@ def absolute(facts: tuple[Facts, ...]) -> Facts:
     (a,) = facts
     need(NUMERIC, a)
     if a.lower is None or a.upper is None:
-        return _number(a.kind, None, None, a.step, a)
+        return number(a.kind, None, None, a.step, a)
     inside = a.lower <= 0 <= a.upper
     low = Fraction(0) if inside else min(abs(a.lower), abs(a.upper))
-    return _number(a.kind, low, max(abs(a.lower), abs(a.upper)), a.step, a)
+    return number(a.kind, low, max(abs(a.lower), abs(a.upper)), a.step, a)
 
 
 def smooth(low_at: Callable[[float], float], least: float | None = None) -> Rule:
@@ -172,12 +172,12 @@ def smooth(low_at: Callable[[float], float], least: float | None = None) -> Rule
         (a,) = facts
         need(NUMERIC, a)
         if a.lower is None or a.upper is None or (least is not None and a.lower < least):
-            return _number(Kind.DECIMAL, None, None, None, a)
+            return number(Kind.DECIMAL, None, None, None, a)
         try:
             low, high = Fraction(low_at(float(a.lower))), Fraction(low_at(float(a.upper)))
         except (OverflowError, ValueError):
-            return _number(Kind.DECIMAL, None, None, None, a)
-        return _number(Kind.DECIMAL, low, high, None, a)
+            return number(Kind.DECIMAL, None, None, None, a)
+        return number(Kind.DECIMAL, low, high, None, a)
 
     return rule
 
@@ -194,11 +194,11 @@ def extreme(least: bool) -> Rule:
         kind = _one_kind(facts)
         step = common_step(*(fact.step for fact in facts))
         if not all(fact.bounded for fact in facts):
-            return _number(kind, None, None, step, *facts)
+            return number(kind, None, None, step, *facts)
         near = pick(_end(fact, low=least) for fact in facts)
         certain = [_end(fact, low=not least) for fact in facts if not fact.nullable]
         far = pick(certain) if certain else other(_end(fact, low=not least) for fact in facts)
-        return _number(kind, min(near, far), max(near, far), step, *facts)
+        return number(kind, min(near, far), max(near, far), step, *facts)
 
     return rule
 
@@ -272,72 +272,6 @@ def nullif(facts: tuple[Facts, ...]) -> Facts:
     return Facts(first.kind, first.lower, first.upper, first.step, first.domain, True, first.public)
 
 
-def text_test(facts: tuple[Facts, ...]) -> Facts:
-    """A condition on texts."""
-    need((Kind.TEXT,), *facts)
-    return truth(facts)
-
-
-def text(count: int) -> Rule:
-    """The first `count` arguments are texts, the rest whole numbers; the result is a text."""
-
-    def rule(facts: tuple[Facts, ...]) -> Facts:
-        need((Kind.TEXT,), *facts[:count])
-        need(NUMERIC, *facts[count:])
-        return Facts(Kind.TEXT, public=all(fact.public for fact in facts))
-
-    return rule
-
-
-def length(facts: tuple[Facts, ...]) -> Facts:
-    """A length: a whole number without upper bound."""
-    need((Kind.TEXT,), *facts)
-    return Facts(Kind.INTEGER, step=Fraction(1), public=all(fact.public for fact in facts))
-
-
-PARTS: dict[str, tuple[int, int]] = {
-    "quarter": (1, 4), "month": (1, 12), "week": (1, 53), "day": (1, 31), "dow": (0, 6), "isodow": (1, 7),
-    "doy": (1, 366), "hour": (0, 23), "minute": (0, 59), "second": (0, 59),
-}  # fmt: skip
-TRUNCATIONS = ("year", "quarter", "month", "week", "day", "hour", "minute")
-
-
-def part(name: str) -> Rule:
-    """A part of a date, such as its month: a whole number from a known range."""
-
-    def rule(facts: tuple[Facts, ...]) -> Facts:
-        need(TEMPORAL, *facts)
-        low, high = PARTS[name]
-        return Facts(Kind.INTEGER, Fraction(low), Fraction(high), Fraction(1), public=facts[0].public)
-
-    return rule
-
-
-def year(facts: tuple[Facts, ...]) -> Facts:
-    """The year of a date, bounded where the date is."""
-    need(TEMPORAL, *facts)
-    (a,) = facts
-    if a.lower is None or a.upper is None:
-        return Facts(Kind.INTEGER, step=Fraction(1), public=a.public)
-    first, last = from_number(a.kind, a.lower), from_number(a.kind, a.upper)
-    assert isinstance(first, date)
-    assert isinstance(last, date)
-    return Facts(Kind.INTEGER, Fraction(first.year), Fraction(last.year), Fraction(1), public=a.public)
-
-
-def truncation(unit: str) -> Rule:
-    """A date cut to its month, week or the like: finitely many where the date is bounded."""
-
-    def rule(facts: tuple[Facts, ...]) -> Facts:
-        need(TEMPORAL, *facts)
-        (a,) = facts
-        kind = Kind.DATE if unit not in ("hour", "minute") else Kind.DATETIME
-        domain = truncated_domain(a, unit) if kind is Kind.DATE else None
-        return Facts(kind, domain=domain, public=a.public)
-
-    return rule
-
-
 def clamp(facts: tuple[Facts, ...]) -> Facts:
     """A value forced between two literals."""
     x, low, high = facts
@@ -355,30 +289,6 @@ def clamp(facts: tuple[Facts, ...]) -> Facts:
     return Facts(x.kind, inside[0], inside[1], x.step or step, None, x.nullable, x.public)
 
 
-def cast(kind: Kind) -> Rule:
-    """A value read as another kind; what cannot be read so is null."""
-
-    def rule(facts: tuple[Facts, ...]) -> Facts:
-        (a,) = facts
-        keeps = a.kind in NUMERIC and kind in NUMERIC
-        low, high = (a.lower, a.upper) if keeps and a.bounded else (None, None)
-        step = Fraction(1) if kind is Kind.INTEGER else (a.step if keeps else None)
-        if kind is Kind.INTEGER and low is not None and high is not None:
-            low, high = Fraction(low.__floor__()), Fraction(high.__ceil__())
-        domain = a.domain if a.kind is kind else None
-        return Facts(kind, low, high, step, domain, True, a.public)
-
-    return rule
-
-
-def day_difference(facts: tuple[Facts, ...]) -> Facts:
-    """Days between two dates."""
-    a, b = facts
-    need((Kind.DATE,), a, b)
-    low, high = _corners(lambda x, y: y - x, a, b)
-    return _number(Kind.INTEGER, low, high, Fraction(1), a, b)
-
-
 def rounded(facts: tuple[Facts, ...]) -> Facts:
     """A number rounded to places."""
     need(NUMERIC, *facts)
@@ -390,6 +300,6 @@ def rounded(facts: tuple[Facts, ...]) -> Facts:
         places = int(facts[1].lower)
     step = Fraction(1, 10**places) if places >= 0 else Fraction(10**-places)
     if a.lower is None or a.upper is None:
-        return _number(a.kind if places <= 0 else Kind.DECIMAL, None, None, step, a)
+        return number(a.kind if places <= 0 else Kind.DECIMAL, None, None, step, a)
     low, high = (a.lower // step) * step, -(-a.upper // step) * step
-    return _number(Kind.INTEGER if places <= 0 else a.kind, low, high, step, a)
+    return number(Kind.INTEGER if places <= 0 else a.kind, low, high, step, a)

@@ -12,9 +12,10 @@ from sqlglot import expressions as exp
 from deniable.errors import QueryRefused, nearest
 from deniable.query.expression import ColumnRef, Expression, Kind, Literal, literal
 from deniable.query.functions import FUNCTIONS, call
-from deniable.query.intervals import PARTS, TRUNCATIONS, Mismatch
+from deniable.query.intervals import Mismatch
 from deniable.query.relation import Field
 from deniable.query.sql.clauses import place_at
+from deniable.query.texts_and_dates import PARTS, TRUNCATIONS
 
 BINARY: dict[type[exp.Expression], str] = {
     exp.Add: "add", exp.Sub: "subtract", exp.Mul: "multiply", exp.Div: "divide", exp.Mod: "modulo",

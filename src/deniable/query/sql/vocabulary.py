@@ -5,7 +5,7 @@ In the forms x and y are numbers, t is a text, d a date, c a condition.
 
 from __future__ import annotations
 
-from deniable.query.intervals import PARTS, TRUNCATIONS
+from deniable.query.texts_and_dates import PARTS, TRUNCATIONS
 
 FORMS: dict[str, str] = {
     "add": "x + y", "subtract": "x - y", "multiply": "x * y", "divide": "x / y", "modulo": "x % y", "negate": "-x",
