@@ -1,0 +1,40 @@
+"""The page of the motivated-intruder test, and the plot of the distinguishing game."""
+
+from dataclasses import asdict
+from fractions import Fraction
+
+from deniable.attacks.base import Outcome, Rate
+from deniable.attacks.game import distinguishing_game
+from deniable.dp.samplers import discrete_laplace
+from deniable.dp.samplers.seeded import SeededEntropy
+from deniable.reports.exposure import exposure_page, game_plot
+from deniable.reports.page import render
+
+
+def found(*outcomes: Outcome, failed: bool = False) -> dict:
+    attempts = [{"attack": "linkage", "exposed": 0.5, "skipped": "", "outcomes": [one.as_dict() for one in outcomes]}]
+    attempts.append({"attack": "ratings", "exposed": 0.0, "skipped": "needs ratings", "outcomes": []})
+    return {"subject": "visits", "knows": ["zip"], "attacks": attempts, "verdicts": [], "failed": failed}
+
+
+def test_the_worst_attack_leads_the_page():
+    mild = Outcome("uniqueness", "Knowing little", Rate(1, 100), 0.0)
+    bad = Outcome("linkage", "Holding a register", Rate(87, 100), 0.01, Rate(1, 100), Rate(87, 90))
+    page = render(exposure_page(found(mild, bad)))
+    assert "Holding a register exposes 870 of 1,000" in page
+    assert "right when a claim is made" in page
+    assert "needs ratings" in page
+
+
+def test_a_page_without_attacks_says_that_nothing_is_known():
+    assert "nothing is known about the risk" in render(exposure_page(found()))
+
+
+def test_the_game_is_drawn_beside_its_bound():
+    def noise(value: int, seed: int):
+        return lambda runs: value + discrete_laplace(Fraction(1), runs, entropy=SeededEntropy(seed))
+
+    game = distinguishing_game(noise(0, 1), noise(1, 2), epsilon=1)
+    plot = game_plot([asdict(point) for point in game.points], game.epsilon)
+    assert {row["who"] for row in plot.spec["data"]["values"]} == {"best attacker", "bound"}
+    assert "epsilon 1" in plot.caption
