@@ -235,3 +235,17 @@ def test_pages_work_without_scripts_and_refuse_forms_of_other_sites(served):
         assert "<script>" not in refused
         foreign = browser.post("/ask", data={"sql": COUNT}, headers={"origin": "https://evil.example"})
         assert foreign.status_code == 403
+
+
+def test_a_revoked_token_is_refused_within_a_moment(served):
+    import time
+
+    from deniable.curator import governing
+    from deniable.server.recent import SECONDS
+
+    token, grant = governing.issue(served.curator, "ana", purposes=["research"])
+    headers = {"authorization": f"Bearer {token}"}
+    assert httpx.get(served.http + "/v1/remaining", headers=headers).status_code == 200
+    governing.revoke(served.curator, grant.id)
+    time.sleep(2 * SECONDS)
+    assert httpx.get(served.http + "/v1/remaining", headers=headers).status_code == 401
