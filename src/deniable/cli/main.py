@@ -14,6 +14,7 @@ from deniable.cli import (
     demo,
     govern,
     hierarchy,
+    inspect,
     key,
     ledger,
     mask,
@@ -61,6 +62,7 @@ app.command(name="synthesize", epilog=synthesize.EXAMPLES)(synthesize.synthesize
 app.command(name="describe", epilog=synthesize.EXAMPLES)(synthesize.describe)
 app.command(name="generate", epilog=synthesize.EXAMPLES)(synthesize.generate)
 app.command(name="parity", epilog=parity.EXAMPLES)(parity.parity)
+app.command(name="inspect", epilog=inspect.EXAMPLES)(inspect.inspect)
 app.command(name="scan", epilog=scan.EXAMPLES)(scan.scan)
 app.command(name="randomize")(randomize.randomize)
 app.command(name="estimate")(randomize.estimate)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from deniable.cli.inspect import utility
 from deniable.cli.office import LedgerPlace
 from deniable.cli.screen import JsonFlag, emit, progress
 
@@ -17,6 +18,7 @@ EXAMPLES = """\\b
 Examples:
   deniable synthesize visits -p town/policy.yaml --epsilon 1 --delta 1e-6 -o synthetic.parquet
   deniable synthesize visits -p town/policy.yaml --epsilon 1 --delta 1e-6 --method mst --rows 1000 -o few.csv
+  deniable synthesize visits -p town/policy.yaml --epsilon 1 --delta 1e-6 --assess -o synthetic.parquet
   deniable describe visits -p town/policy.yaml --epsilon 1 --delta 1e-6 -o visits.model.json
   deniable generate visits.model.json --rows 5000 --seed 7 -o more.parquet
 """
@@ -44,17 +46,20 @@ def synthesize(
     columns: Columns = None,
     rows: Rows = None,
     seed: Seed = 0,
+    assess: Annotated[bool, typer.Option("--assess", help="Also compare with the real rows, for the steward.")] = False,
     ledger: LedgerPlace = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Write a synthetic twin of a table: differentially private, with its model and its statement."""
-    from deniable.curator import Curator, synthesizing
+    from deniable.curator import Curator, inspecting, synthesizing
     from deniable.curator.offices import existing_ledger
 
     with Curator.open(policy, ledger=existing_ledger(policy, ledger)) as curator, progress("Drawing rows") as tick:
         order = _order(table, epsilon, delta, rho, method, columns)
         release = synthesizing.synthesize(curator, order, out, rows=rows, seed=seed, progress=tick)
-    details = dict(release.details)
+        # Shown, never sealed: the comparison is with real rows.
+        compared = {"utility": inspecting.utility(curator, synthesizing.model_path(out), table)} if assess else {}
+    details = {**release.details, **compared}
     emit({"file": str(out), **details}, as_json, lambda console: _told(console, out, details))
 
 
@@ -106,9 +111,8 @@ def _order(table: str, epsilon: str | None, delta: str, rho: str | None, method:
 def _told(console: Console, out: Path, details: dict[str, Any]) -> None:
     if "rows" in details:
         console.print(f"Wrote {details['rows']:,} synthetic rows to {out}")
-    console.print(
-        f"Method {details['method']}: {len(details['columns'])} columns, {len(details['measured'])} tables of several measured"
-    )
+    tables = f"{len(details['measured'])} tables of two or three"
+    console.print(f"Method {details['method']}: {len(details['columns'])} columns measured, and {tables}")
     console.print(f"Why: {details['reason']}", markup=False)
     for clique in details["measured"][:12]:
         console.print(f"  {clique}", markup=False)
@@ -117,3 +121,5 @@ def _told(console: Console, out: Path, details: dict[str, Any]) -> None:
     if details["made_anew"]:
         console.print("Made anew, with nothing learned: " + ", ".join(details["made_anew"]), markup=False)
     console.print(f"Noise alone moves such a table by about {details['noise_in_a_table']:.1%} of the rows.")
+    if "utility" in details:
+        utility(console, details["utility"])

@@ -44,7 +44,7 @@ def compare(curator: Curator, wanted: Comparison, progress: Progress | None = No
 
     findings = findings_in(wanted.findings)
     table = curator.policy.table(wanted.table)
-    rows = curator.tables.attach(table.name).run(_everything(table))
+    rows = curator.tables.attach(table.name).run(everything(table))
     real = conclusions(findings, rows)
     done = _journal(wanted.journal)
     turns = list(_turns(wanted))
@@ -83,7 +83,8 @@ def _turn(rows: pa.Table, table: TableSchema, findings: tuple[Finding, ...], rea
     return [{"finding": f.name, **turned, "kept": same(real[f.name], concluded(f, made))} for f in findings]
 
 
-def _everything(table: TableSchema) -> str:
+def everything(table: TableSchema) -> str:
+    """The statement that reads every column of a table, in the policy's order."""
     from deniable.engines.base import quote
 
     return f"SELECT {', '.join(quote(name) for name in table.names)} FROM {quote(table.name)}"  # noqa: S608  our own words

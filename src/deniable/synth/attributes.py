@@ -24,6 +24,7 @@ BINS = 256
 """A number or date with more steps than this is cut into so many equal bins first."""
 EPOCH = date(1970, 1, 1)
 DAY = timedelta(days=1)
+Value = int | float | date | datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +59,22 @@ class Bins:
     def size(self) -> int:
         """How many codes it has."""
         return self.bins + self.nullable
+
+    def span(self, first: int, last: int) -> tuple[Value, Value]:
+        """The least and the greatest value of the bins from one to another."""
+        return self._at(-(-first * self.steps // self.bins)), self._at(-(-(last + 1) * self.steps // self.bins) - 1)
+
+    def _at(self, step: int) -> Value:
+        number = self.lower + step * self.step
+        match self.type:
+            case ColumnType.DATE:
+                return EPOCH + int(number) * DAY
+            case ColumnType.DATETIME:
+                return datetime(1970, 1, 1) + timedelta(seconds=int(number))
+            case ColumnType.INTEGER:
+                return int(number)
+            case _:
+                return float(number)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,83 @@
+"""`deniable inspect`: what a synthetic model holds, and how near it is to the real rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from deniable.cli.screen import JsonFlag, emit
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+EXAMPLES = """\\b
+Examples:
+  deniable inspect synthetic.parquet.model.json
+  deniable inspect visits.model.json --against visits -p town/policy.yaml --report visits.html
+"""
+WIDTH = 30
+
+
+def inspect(
+    model: Annotated[Path, typer.Argument(help="A model file.")],
+    against: Annotated[str | None, typer.Option(help="The real table's name in the policy: for the steward.")] = None,
+    policy: Annotated[Path, typer.Option("--policy", "-p", help="The policy file.")] = Path("policy.yaml"),
+    target: Annotated[str | None, typer.Option(help="The column that a classifier is to guess.")] = None,
+    report: Annotated[Path | None, typer.Option(help="Also write a page.")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Show what a model measured and how noisy; with --against, compare with the real rows (not for release)."""
+    from deniable.curator import Curator, inspecting
+    from deniable.reports import synth
+    from deniable.reports.page import write
+
+    if against is None:
+        view = inspecting.public(model)
+    else:
+        with Curator.open(policy) as curator:
+            view = inspecting.steward(curator, model, against, target)
+    if report is not None:
+        write(synth.page(view), report)
+    emit(view, as_json, lambda console: _told(console, view))
+
+
+def _told(console: Console, view: dict[str, Any]) -> None:
+    console.print(f"Method {view['method']}, about {view['estimated_rows']:,} rows. {view['reason']}", markup=False)
+    for histogram in view["histograms"]:
+        console.print(f"\n{histogram['column']}", style="bold", markup=False)
+        for bar in histogram["bars"]:
+            _bar(console, bar)
+    if view["associations"]:
+        console.print("\nAssociations, 0 to 1", style="bold")
+    for entry in sorted(view["associations"], key=lambda entry: -entry["strength"])[:12]:
+        real = f"  real {entry['real']:.2f}" if "real" in entry else ""
+        console.print(f"  {entry['strength']:.2f}{real}  {entry['first']} x {entry['second']}", markup=False)
+    if "utility" in view:
+        utility(console, view["utility"])
+
+
+def _bar(console: Console, bar: dict[str, Any]) -> None:
+    drawn = "#" * round(WIDTH * bar["share"])
+    real = f"  real {bar['real']:.1%}" if "real" in bar else ""
+    text = f"  {bar['value'][:28]:28s} {bar['share']:6.1%} +- {bar['error']:.1%}{real}  {drawn}"
+    console.print(text, markup=False)
+
+
+def utility(console: Console, found: dict[str, Any]) -> None:
+    """Print a comparison with the real rows."""
+    console.print("\nAgainst the real rows (for the steward, not for release)", style="bold")
+    for entry in found["variation"]:
+        names, worst = entry["worst"][0]
+        text = (
+            f"  {entry['way']}-way: total variation {entry['mean']:.3f}, k-marginal score {entry['score']:.0f} of 1000"
+        )
+        console.print(f"{text}, worst {' x '.join(names)} {worst:.3f}", markup=False)
+    if found["classifier"] is not None:
+        rates = found["classifier"]
+        console.print(
+            f"  {rates['target']} guessed on unseen real rows: {rates['on_synthetic']:.1%} trained on synthetic rows, "
+            f"{rates['on_real']:.1%} on real ones, {rates['majority']:.1%} by the most frequent value",
+            markup=False,
+        )

@@ -1,0 +1,129 @@
+"""Inspecting a model from the model alone: what was measured and how noisy, histograms with error bars, associations.
+
+Everything here is public: it comes from noisy counts and their published variances.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deniable.synth.attributes import Bins, Labels, Made
+from deniable.synth.marginal import Floats, Marginal, along
+from deniable.synth.model import SynthModel
+
+NORMAL_95 = 1.959964
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A table that was measured: its columns, its cells, the deviation of the noise on each of its counts."""
+
+    columns: tuple[str, ...]
+    cells: int
+    deviation: float
+    noise: float
+    """The total variation that noise alone gives it, before denoising: half of sqrt(2 / pi) deviations on each cell."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """A value, or values that the noise joined: its share of the records, and the half width of its 95% interval."""
+
+    value: str
+    share: float
+    error: float
+
+
+@dataclass(frozen=True, slots=True)
+class Histogram:
+    """A column's bars."""
+
+    column: str
+    bars: tuple[Bar, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Association:
+    """How much two columns that were measured together say of one another, from 0 (nothing) to 1 (everything)."""
+
+    first: str
+    second: str
+    strength: float
+
+
+def measured(model: SynthModel) -> tuple[Measured, ...]:
+    """Everything that was measured, in the order of measuring."""
+    description = model.description
+    return tuple(_measured(marginal, model) for marginal in (*description.one_way, *description.cliques))
+
+
+def _measured(marginal: Marginal, model: SynthModel) -> Measured:
+    names = tuple(model.description.domain.names[place] for place in marginal.clique)
+    cells, deviation = marginal.counts.size, math.sqrt(marginal.variance)
+    noise = math.sqrt(2 / math.pi) * deviation * cells / (2 * model.description.estimates.total)
+    return Measured(names, cells, deviation, min(noise, 1.0))
+
+
+def histograms(model: SynthModel) -> tuple[Histogram, ...]:
+    """Every column's estimated shares over the joined values; errors are those of its own measurement, or better."""
+    return tuple(_histogram(model, place) for place in range(len(model.description.domain)))
+
+
+def _histogram(model: SynthModel, place: int) -> Histogram:
+    description = model.description
+    total, column = description.estimates.total, description.estimates.columns[place]
+    errors = NORMAL_95 * np.sqrt(description.one_way[place].variance * description.collapsed.sizes(place)) / total
+    values = labels(model, place)
+    bars = [Bar(v, float(c / total), min(float(e), 1.0)) for v, c, e in zip(values, column, errors, strict=True)]
+    return Histogram(description.domain.names[place], tuple(bars))
+
+
+def labels(model: SynthModel, place: int) -> list[str]:
+    """What each joined code of a coded column stands for."""
+    coded = [attribute for attribute in model.attributes if not isinstance(attribute, Made)]
+    collapsed = model.description.collapsed
+    return [_label(coded[place], collapsed.members(place, code)) for code in range(collapsed.domain.sizes[place])]
+
+
+def _label(attribute: Labels | Bins, members: NDArray[np.int64]) -> str:
+    null = attribute.nullable and int(members[-1]) == attribute.size - 1
+    values = members[:-1] if null else members
+    if not values.size:
+        return "null"
+    return _values(attribute, values) + (" or null" if null else "")
+
+
+def _values(attribute: Labels | Bins, codes: NDArray[np.int64]) -> str:
+    if isinstance(attribute, Bins):
+        least, greatest = attribute.span(int(codes[0]), int(codes[-1]))
+        return str(least) if least == greatest else f"{least} to {greatest}"
+    return str(attribute.labels[codes[0]]) if codes.size == 1 else f"({codes.size} rare values)"
+
+
+def associations(model: SynthModel) -> tuple[Association, ...]:
+    """Every pair of columns that some measured table holds, once."""
+    found: dict[tuple[int, ...], float] = {}
+    for clique, table in model.description.estimates.tables.items():
+        for axes in itertools.combinations(range(len(clique)), 2):
+            found.setdefault(tuple(clique[axis] for axis in axes), strength(along(table, axes)))
+    names = model.description.domain.names
+    return tuple(Association(names[a], names[b], value) for (a, b), value in sorted(found.items()))
+
+
+def strength(table: Floats) -> float:
+    """Mutual information over the smaller of both entropies: 0 if independent, 1 if one column decides the other."""
+    joint = table / max(float(table.sum()), 1e-300)
+    across, down = joint.sum(axis=1), joint.sum(axis=0)
+    least = min(_entropy(across), _entropy(down))
+    shared = _entropy(across) + _entropy(down) - _entropy(joint.ravel())
+    return float(np.clip(shared / least, 0.0, 1.0)) if least > 1e-12 else 0.0
+
+
+def _entropy(shares: Floats) -> float:
+    held = shares[shares > 0]
+    return float(-(held * np.log(held)).sum())

@@ -1,0 +1,65 @@
+"""Inspecting from the command line: the public view needs no data, the steward's has the real rows beside it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BUDGET = ("--epsilon", "3", "--delta", "1e-6")
+
+
+def _run(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", "from deniable.cli.main import main; main()", *words]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def town(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("town")
+    assert _run("world", "make", "hospital", "--people", "2000", "-o", ".", cwd=folder).returncode == 0
+    done = _run("describe", "visits", *BUDGET, "--method", "correlated", "-o", "v.json", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def test_the_public_view_needs_the_model_alone(town: Path, tmp_path: Path) -> None:
+    (tmp_path / "m.json").write_bytes((town / "v.json").read_bytes())
+    done = _run("inspect", "m.json", "--report", "page.html", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    view = json.loads(done.stdout)
+    assert "utility" not in view
+    assert {histogram["column"] for histogram in view["histograms"]} == set(view["columns"])
+    assert all("real" not in bar for histogram in view["histograms"] for bar in histogram["bars"])
+    assert "<html" in (tmp_path / "page.html").read_text()
+
+
+def test_the_stewards_view_compares_with_the_real_rows_and_warns(town: Path) -> None:
+    done = _run("inspect", "v.json", "--against", "visits", "--report", "steward.html", "--json", cwd=town)
+    assert done.returncode == 0, done.stderr
+    view = json.loads(done.stdout)
+    assert [entry["way"] for entry in view["utility"]["variation"]] == [1, 2, 3]
+    assert all(0 <= entry["mean"] < 0.5 for entry in view["utility"]["variation"])
+    assert sum(bar["real"] for bar in view["histograms"][0]["bars"]) == pytest.approx(1)
+    assert "not to be released" in (town / "steward.html").read_text()
+    text = _run("inspect", "v.json", "--against", "visits", cwd=town).stdout
+    assert "for the steward, not for release" in text
+
+
+def test_a_wrong_table_or_target_is_refused_in_words(town: Path) -> None:
+    wrong = _run("inspect", "v.json", "--against", "voters", cwd=town)
+    assert wrong.returncode == 2
+    assert "has no column" in wrong.stderr
+    target = _run("inspect", "v.json", "--against", "visits", "--target", "payr", cwd=town)
+    assert target.returncode == 2
+    assert "payer" in target.stderr
+
+
+def test_an_assessment_is_shown_and_never_sealed(town: Path) -> None:
+    done = _run("synthesize", "visits", *BUDGET, "--assess", "-o", "made.parquet", "--json", cwd=town)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["utility"]["variation"][0]["score"] > 900
+    assert "utility" not in (town / "made.parquet.release.json").read_text()

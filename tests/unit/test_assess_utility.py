@@ -1,0 +1,71 @@
+"""Utility: total variation and scores by hand, and a classifier that learns what is there and nothing else."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from deniable.assess.utility import classified, default_target, distance, variation
+from deniable.synth.domain import Domain
+
+DOMAIN = Domain(("a", "b"), (2, 2))
+
+
+def _codes(*rows: tuple[int, ...]) -> np.ndarray:
+    return np.array(rows, dtype=np.int32).T
+
+
+def test_total_variation_of_four_rows_by_hand() -> None:
+    real, made = _codes((0, 0), (0, 1), (1, 0), (1, 1)), _codes((0, 0), (0, 0), (1, 1), (1, 1))
+    assert distance(real, made, DOMAIN, (0,)) == 0
+    assert distance(real, made, DOMAIN, (0, 1)) == pytest.approx(0.5)
+    one, two = variation(real, made, DOMAIN, 1), variation(real, made, DOMAIN, 2)
+    assert one is not None
+    assert two is not None
+    assert one.score == 1000
+    assert two.score == pytest.approx(500)
+    assert two.worst == ((("a", "b"), 0.5),)
+    assert variation(real, made, DOMAIN, 3) is None
+
+
+def test_a_table_without_rows_is_as_far_as_can_be_from_one_with_some() -> None:
+    nobody = np.zeros((2, 0), dtype=np.int32)
+    assert distance(nobody, _codes((0, 0)), DOMAIN, (0,)) == 1
+    assert distance(nobody, nobody, DOMAIN, (0,)) == 0
+    assert classified(nobody, nobody, DOMAIN, "b") is None
+
+
+def test_the_worst_marginal_comes_first() -> None:
+    domain = Domain(("a", "b", "c"), (2, 2, 2))
+    real = np.zeros((3, 10), dtype=np.int32)
+    made = real.copy()
+    made[1, :7] = 1
+    found = variation(real, made, domain, 1)
+    assert found is not None
+    assert found.worst[0] == (("b",), 0.7)
+    assert found.mean == pytest.approx(0.7 / 3)
+
+
+def _people(records: int, seed: int, dependent: bool) -> np.ndarray:
+    generator = np.random.default_rng(seed)
+    first, second = generator.integers(0, 3, records), generator.integers(0, 2, records)
+    told = (first == 2) | ((first == 1) & (second == 1)) if dependent else generator.random(records) < 0.5
+    return np.stack([first, second, told]).astype(np.int32)
+
+
+def test_a_classifier_learns_from_synthetic_rows_exactly_what_they_keep() -> None:
+    domain = Domain(("a", "b", "told"), (3, 2, 2))
+    real = _people(4000, 1, True)
+    good = classified(real, _people(4000, 2, True), domain, "told")
+    useless = classified(real, _people(4000, 3, False), domain, "told")
+    assert good is not None
+    assert useless is not None
+    assert good.on_real == pytest.approx(1.0)
+    assert good.on_synthetic == pytest.approx(1.0)
+    assert useless.on_synthetic < 0.9
+    assert 0.45 < good.majority < 0.55
+
+
+def test_the_default_target_is_the_last_column_with_few_values() -> None:
+    assert default_target(Domain(("a", "b", "c"), (2, 5, 80))) == "b"
+    assert default_target(Domain(("a",), (80,))) is None
