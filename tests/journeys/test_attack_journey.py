@@ -195,6 +195,12 @@ def test_a_killed_run_goes_on_from_its_state(town, tmp_path):
     assert attacking.attack(order)["exposed"]["uniqueness"] == 0.123
     changed = attacking.Order(str(town / "visits.parquet"), knows=("zip", "sex"), state=state)
     assert attacking.attack(changed)["exposed"]["uniqueness"] != 0.123
+    other = pq.read_table(town / "visits.parquet")
+    pq.write_table(other.take(pa.array(range(other.num_rows - 1, -1, -1))), tmp_path / "visits.parquet")
+    assert attacking._key(order, attacking._evidence(order, None)) == kept["key"]
+    turned = attacking.Order(str(tmp_path / "visits.parquet"), knows=order.knows)
+    rows = [attacking._fingerprint(attacking._evidence(one, None).release) for one in (order, turned)]
+    assert rows[0] != rows[1]
     state.write_text("{ not json")
     assert attacking.attack(order)["exposed"] == first["exposed"]
 

@@ -99,8 +99,18 @@ def _key(order: Order, evidence: Evidence) -> str:
     """What a state belongs to: the same question about the same rows."""
     asked = {name: str(value) for name, value in asdict(order).items() if name not in ("state", "limits")}
     tables = (evidence.release, evidence.original, evidence.control, evidence.register)
-    sizes = [None if table is None else (table.num_rows, table.nbytes) for table in tables]
-    return hashlib.sha256(json.dumps([asked, sizes], sort_keys=True).encode()).hexdigest()
+    rows = [None if table is None else _fingerprint(table) for table in tables]
+    return hashlib.sha256(json.dumps([asked, rows], sort_keys=True).encode()).hexdigest()
+
+
+def _fingerprint(table: pa.Table) -> str:
+    """A digest of the content as it lies in memory: a change of any cell gives another, so nothing stale is kept."""
+    digest = hashlib.sha256(str(table.schema).encode())
+    for batch in table.to_batches():
+        for column in batch.columns:
+            for buffer in column.buffers():
+                digest.update(buffer or b"-")
+    return digest.hexdigest()
 
 
 def _kept(order: Order, evidence: Evidence) -> dict[str, Any]:
