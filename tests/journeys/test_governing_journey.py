@@ -105,7 +105,7 @@ def test_a_stewards_week(at: Path) -> None:
     ):
         with pytest.raises(AccessRefused, match="expired"):
             run(*late)
-    assert told("purge")["forgotten"] == 1
+    assert told("purge")["forgotten"] == 0  # the first question that was refused did it
     assert told("ledger", "verify")["entries"] == verified["entries"] + 1
 
 
