@@ -16,7 +16,10 @@ from deniable.policy.budget import ZCDP, ApproxDP, Budget, PureDP
 from deniable.policy.unit import Bounding, Neighboring
 from deniable.query.compile import compile_query
 from deniable.query.execute import execute
+from deniable.query.keys import PublicKeys
+from deniable.query.plan import QueryPlan
 
+MOST_CELLS = 1_000
 CANARIES = ("CANARY", "739155", "2020-07-13", "73.9155")
 TABLES = {
     "plain": clinic.TABLES,
@@ -276,9 +279,16 @@ def ask(text: str, which: str, budget: Budget, engine: DuckDBEngine, run: bool) 
         plan = compile_query(text, TABLES[which], budget)
     except QueryRefused as refusal:
         return "told" if any(canary in refusal.message for canary in CANARIES) else "refused"
-    if run:
-        execute(plan, engine)
-    return "answered" if run else "compiled"
+    if not run or cells(plan) > MOST_CELLS:
+        return "compiled"
+    execute(plan, engine)
+    return "answered"
+
+
+def cells(plan: QueryPlan) -> int:
+    """How many groups the largest step of a plan shows: some generated questions ask for millions."""
+    keys = [step.keys for node in plan.nodes for step in node.steps]
+    return max((each.cells or 0 for each in keys if isinstance(each, PublicKeys)), default=0)
 
 
 def fuzz(count: int, seed: int, engine: DuckDBEngine, every: int) -> dict[str, int]:

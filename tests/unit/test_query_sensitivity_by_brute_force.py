@@ -222,8 +222,8 @@ def without(records: list[dict[str, Any]], pid: int) -> list[dict[str, Any]]:
     return [record for record in records if record["pid"] != pid]
 
 
-SETTINGS = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
-MANY = settings(max_examples=600, deadline=None, suppress_health_check=list(HealthCheck))
+SETTINGS = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+MANY = settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def remove_each_unit(question: str, tables: tuple[TableSchema, ...], visits: list[Any], stays: list[Any]) -> None:
