@@ -362,8 +362,8 @@ def main() -> int:
         quantiles(engine, plain, folder, opendp)
         mine = accuracy(engine, truth)
         if not chosen.no_peers and (python := environment("smartnoise-sql", ["smartnoise-sql"], "snsql")):
-            # It bounds a user's rows in all (10), not by group; with the same 10 we take 10 groups of one row.
-            ten = accuracy(engine, truth, 10, 1)
+            # It bounds a user by rows in all (10), not by groups: so here 10 groups of 2 rows, with more noise.
+            ten = accuracy(engine, truth, 10, 2)
             compare("SmartNoise SQL", peer(python, SMARTNOISE, str(folder)), ours, 3, ten, truth)
         if opendp is not None:
             compare("OpenDP Polars", peer(opendp, OPENDP, str(folder), "table", "2"), ours, 8, mine, truth)
