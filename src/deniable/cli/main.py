@@ -42,6 +42,7 @@ Journeys:
   deniable mask people.csv -p policy.yaml -o out.parquet
   deniable anonymize patients.parquet -p policy.yaml --k 5 -o out.parquet
   deniable synthesize visits -p policy.yaml --epsilon 1 --delta 1e-6 -o synthetic.parquet
+  deniable attack out.parquet --original patients.parquet -p policy.yaml --all
   deniable serve policy.yaml                         analysts ask over HTTP and with psql
   deniable survey serve survey.yaml                  answers randomized in the browser
 
