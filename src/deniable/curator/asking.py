@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from deniable.errors import AccessRefused, ExecutionFailed, ParameterError
+from deniable.errors import ExecutionFailed, ParameterError
 from deniable.policy.budget import ZCDP, Amount, Budget, budget, exact
 
 if TYPE_CHECKING:
@@ -85,10 +85,11 @@ def compiled(
     curator: Curator, sql: str, asked: Budget | None, who: Asker | None = None, bias_share: Amount | None = None
 ) -> QueryPlan:
     """The plan of a question under the curator's policy, with the columns that the asker may name."""
+    from deniable.curator.governing import refuse_expired
     from deniable.curator.scope import columns_for
     from deniable.query.compile import compile_query
 
-    _refuse_expired(curator)
+    refuse_expired(curator)
     if who is not None:
         curator.ledger.admit(who.purpose, who.analyst)
     name = who.name if who else ""
@@ -290,16 +291,6 @@ def exact_delta() -> Any:
     from deniable.policy.budget import exact
 
     return exact("1e-9")
-
-
-def _refuse_expired(curator: Curator) -> None:
-    from datetime import UTC, datetime
-
-    if curator.policy.expired(datetime.now(UTC).date()):
-        from deniable.curator.governing import expire
-
-        expire(curator)  # whoever asks first after the last day makes the curator forget
-        raise AccessRefused(f"the policy expired on {curator.policy.expires}", remedy="The steward may extend it")
 
 
 def _tables(node: Any) -> Any:

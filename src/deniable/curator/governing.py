@@ -115,7 +115,7 @@ def ask(
     """File a request for a release; the steward decides, seeing its cost and (`costing.risk`) its risk."""
     from deniable.curator.costing import cost
 
-    _refuse_expired(curator)
+    refuse_expired(curator)
     curator.ledger.admit(who.purpose, who.analyst)
     names = tuple(curator.policy.table(name).name for name in tables)
     asked = dict(parameters or {})
@@ -159,8 +159,10 @@ def expire(curator: Curator, by: str = "steward") -> int:
     return count
 
 
-def _refuse_expired(curator: Curator) -> None:
+def refuse_expired(curator: Curator) -> None:
+    """Refuse after the policy's last day; whoever asks first then makes the curator forget what it stored."""
     if curator.policy.expired(datetime.now(UTC).date()):
+        expire(curator)
         raise AccessRefused(f"the policy expired on {curator.policy.expires}", remedy="The steward may extend it")
 
 

@@ -50,10 +50,10 @@ class Settled:
 
 def admitted(curator: Curator, who: Asker | None) -> tuple[TableSchema, ...]:
     """The tables that the asker may name, after the checks that every question passes."""
-    from deniable.curator.asking import _refuse_expired
+    from deniable.curator.governing import refuse_expired
     from deniable.curator.scope import columns_for
 
-    _refuse_expired(curator)
+    refuse_expired(curator)
     if who is not None:
         curator.ledger.admit(who.purpose, who.analyst)
     return columns_for(curator, who)
