@@ -40,6 +40,18 @@ def test_a_synthetic_table_is_written_with_its_model_and_verifies(town: Path) ->
     assert len((town / "ten.csv").read_text().splitlines()) == 11
 
 
+def test_rows_with_given_values_alone_are_drawn_from_a_model(town: Path) -> None:
+    done = _run("describe", "visits", *BUDGET, "-o", "v.json", "--json", cwd=town)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["reason"]
+    drawn = _run("generate", "v.json", "--where", "sex=F", "--rows", "20", "-o", "women.parquet", cwd=town)
+    assert drawn.returncode == 0, drawn.stderr
+    assert pq.read_table(town / "women.parquet")["sex"].to_pylist() == ["F"] * 20
+    refused = _run("generate", "v.json", "--where", "sex=Q", "-o", "none.parquet", cwd=town)
+    assert refused.returncode == 2
+    assert not (town / "none.parquet").exists()
+
+
 def test_the_budget_is_charged_and_a_second_release_beyond_it_is_refused(town: Path) -> None:
     words = ("--epsilon", "9", "--delta", "4e-7", "--ledger", "ledger.db")
     first = _run("synthesize", "visits", *words, "-o", "a.parquet", cwd=town)

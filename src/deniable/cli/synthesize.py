@@ -21,6 +21,7 @@ Examples:
   deniable synthesize visits -p town/policy.yaml --epsilon 1 --delta 1e-6 --assess -o synthetic.parquet
   deniable describe visits -p town/policy.yaml --epsilon 1 --delta 1e-6 -o visits.model.json
   deniable generate visits.model.json --rows 5000 --seed 7 -o more.parquet
+  deniable generate visits.model.json --where sex=F,payer=private --rows 500 -o women.csv
 """
 
 TableName = Annotated[str, typer.Argument(help="The table's name in the policy.")]
@@ -90,13 +91,14 @@ def generate(
     out: Out,
     rows: Rows = None,
     seed: Seed = 0,
+    where: Annotated[str | None, typer.Option(help="Only rows with these values: sex=F,payer=private.")] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Draw rows from a model: no data is touched, nothing is charged."""
     from deniable.curator import synthesizing
 
     with progress("Drawing rows") as tick:
-        made = synthesizing.generate(model, out, rows=rows, seed=seed, progress=tick)
+        made = synthesizing.generate(model, out, rows=rows, seed=seed, where=where, progress=tick)
     emit({"file": str(out), "rows": made}, as_json, lambda console: console.print(f"Wrote {made:,} rows to {out}"))
 
 

@@ -104,15 +104,21 @@ def described(curator: Curator, order: Order, out: Path) -> dict[str, Any]:
     return told(model)
 
 
-def generate(path: Path, out: Path, *, rows: int | None = None, seed: int = 0, progress: Progress | None = None) -> int:
+def generate(
+    path: Path, out: Path, *, rows: int | None = None, seed: int = 0, where: str | None = None,
+    progress: Progress | None = None,
+) -> int:  # fmt: skip
     """Rows from a model file alone: no data, no budget."""
     from deniable.engines.duckdb import DuckDBEngine
+    from deniable.synth.condition import condition, parsed
     from deniable.synth.generate import batches
     from deniable.synth.model import load
 
     model = load(path)
+    only = parsed(where) if where is not None else {}
+    condition(model, only)
     with DuckDBEngine() as engine:
-        return engine.write(batches(model, rows, seed, progress), out)
+        return engine.write(batches(model, rows, seed, progress, only), out)
 
 
 def model_path(out: Path) -> Path:

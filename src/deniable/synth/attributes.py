@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -146,21 +145,19 @@ def _numbers(attribute: Bins, column: pa.Array) -> NDArray[np.float64]:
     return np.asarray(filled, dtype=np.float64)
 
 
-def decode(
-    attribute: Attribute, codes: NDArray[np.int32] | None, records: int, generator: np.random.Generator
-) -> pa.Array:
+def decode(attribute: Labels | Bins, codes: NDArray[np.int32], generator: np.random.Generator) -> pa.Array:
     """Values of codes, in the column's own type; inside a bin every step is as likely."""
-    match attribute:
-        case Made(prefix=prefix):
-            width = len(str(max(records, 1)))
-            return pa.array([f"{prefix}{number:0{width}d}" for number in range(1, records + 1)], pa.string())
-        case Labels(labels=labels, type=kind):
-            assert codes is not None
-            listed = pa.array([*labels, None] if attribute.nullable else list(labels), _arrow(kind))
-            return listed.take(pa.array(codes))
-        case Bins():
-            assert codes is not None
-            return _unbinned(attribute, codes, generator)
+    if isinstance(attribute, Bins):
+        return _unbinned(attribute, codes, generator)
+    listed = pa.array([*attribute.labels, *([None] if attribute.nullable else [])], arrow_type(attribute))
+    return listed.take(pa.array(codes))
+
+
+def anew(attribute: Made, after: int, records: int, total: int) -> pa.Array:
+    """The values that follow the first `after` of a total: numbered on, so that none comes twice."""
+    width = len(str(max(total, 1)))
+    numbers = range(after + 1, after + records + 1)
+    return pa.array([f"{attribute.prefix}{number:0{width}d}" for number in numbers], pa.string())
 
 
 def _unbinned(attribute: Bins, codes: NDArray[np.int32], generator: np.random.Generator) -> pa.Array:
@@ -189,7 +186,10 @@ def _typed(attribute: Bins, place: NDArray[np.int64], missing: NDArray[np.bool_]
             return pa.array(values, pa.float64(), mask=missing)
 
 
-def _arrow(kind: ColumnType) -> Any:
-    return {ColumnType.INTEGER: pa.int64(), ColumnType.BOOLEAN: pa.bool_(), ColumnType.DECIMAL: pa.float64()}.get(
-        kind, pa.string()
-    )
+def arrow_type(attribute: Labels | Bins) -> pa.DataType:
+    """The type of a column's values."""
+    times = {ColumnType.DATE: pa.date32(), ColumnType.DATETIME: pa.timestamp("s")}
+    if isinstance(attribute, Bins) and attribute.type in times:
+        return times[attribute.type]
+    numbers = {ColumnType.INTEGER: pa.int64(), ColumnType.BOOLEAN: pa.bool_(), ColumnType.DECIMAL: pa.float64()}
+    return numbers.get(attribute.type, pa.float64() if isinstance(attribute, Bins) else pa.string())

@@ -1,0 +1,96 @@
+"""Conditions on generated rows: only those with given values. Post-processing of a public model: it costs nothing.
+
+Rows are drawn and those that fit are kept, so what the other columns have to do with the condition stays as modeled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from deniable.errors import ParameterError, nearest
+from deniable.synth.attributes import Bins, Labels, Made, arrow_type, encode
+from deniable.synth.model import SynthModel
+
+NULL = "null"
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """Columns with the values that kept rows have there, and the share of rows that is guessed to fit."""
+
+    values: tuple[tuple[str, pa.Scalar], ...]
+    share: float
+
+    def keep(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows that fit."""
+        for name, value in self.values:
+            column = rows.column(name)
+            fits = pc.equal(column, value) if value.is_valid else pc.is_null(column)
+            rows = rows.filter(fits)
+        return rows
+
+
+def parsed(text: str) -> dict[str, str]:
+    """Conditions as they are written.
+
+    >>> parsed("sex=F, zip=02138")
+    {'sex': 'F', 'zip': '02138'}
+    """
+    parts = [part.partition("=") for part in text.split(",")]
+    if any(not name.strip() or not sign for name, sign, _ in parts):
+        raise ParameterError(
+            "a condition cannot be read", expected="column=value, separated by commas: sex=F,payer=null"
+        )
+    return {name.strip(): value.strip() for name, _, value in parts}
+
+
+def condition(model: SynthModel, where: Mapping[str, str]) -> Condition:
+    """The condition that a model's rows can meet; what none can meet is refused."""
+    known = {attribute.name: attribute for attribute in model.attributes if not isinstance(attribute, Made)}
+    for name in where:
+        if name not in known:
+            raise ParameterError(
+                f"the model has no column '{name}' that conditions can speak of",
+                expected=f"Columns that were learned: {', '.join(known)}",
+                remedy=nearest(name, known),
+            )
+    values = tuple((name, _scalar(known[name], text)) for name, text in where.items())
+    return Condition(values, _share(model, [encode(known[name], pa.array([value])) for name, value in values], values))
+
+
+def _share(model: SynthModel, codes: list[NDArray[np.int32]], values: tuple[tuple[str, pa.Scalar], ...]) -> float:
+    """The product of the estimated shares, as if columns were independent: a guess of how many rows to draw."""
+    description, share = model.description, 1.0
+    for code, (name, _) in zip(codes, values, strict=True):
+        place = description.domain.names.index(name)
+        counts = np.maximum(description.one_way[place].counts, 1.0)
+        share *= float(counts[code[0]] / counts.sum())
+    return share
+
+
+def _scalar(attribute: Labels | Bins, text: str) -> pa.Scalar:
+    kind = arrow_type(attribute)
+    if text == NULL and attribute.nullable:
+        return pa.scalar(None, kind)
+    try:
+        value = pa.scalar(text, pa.string()).cast(kind)
+    except pa.ArrowInvalid:
+        value = pa.scalar(None, kind)
+    if not value.is_valid or not _declared(attribute, value.as_py()):
+        listed = [str(label) for label in attribute.labels] if isinstance(attribute, Labels) else []
+        raise ParameterError(f"'{text}' is no value of column '{attribute.name}'", remedy=nearest(text, listed))
+    return value
+
+
+def _declared(attribute: Labels | Bins, value: Any) -> bool:
+    if isinstance(attribute, Labels):
+        return value in attribute.labels
+    least, greatest = attribute.span(0, attribute.bins - 1)
+    return bool(least <= value <= greatest)

@@ -1,0 +1,97 @@
+"""Conditional generation: every row meets the condition, the rest follows the model, and the impossible is refused."""
+
+from __future__ import annotations
+
+from datetime import date
+
+import pyarrow as pa
+import pytest
+
+from deniable.errors import Infeasible, ParameterError
+from deniable.policy.budget import ApproxDP
+from deniable.policy.roles import Role
+from deniable.policy.schema import Bounds, Column, ColumnType, TableSchema
+from deniable.policy.unit import PrivacyUnit
+from deniable.synth import generate as generating
+from deniable.synth.condition import parsed
+from deniable.synth.describing import model_of
+from deniable.synth.generate import batches, generate
+
+COLUMNS = (
+    Column("id", ColumnType.TEXT, Role.IDENTIFIER),
+    Column("sex", ColumnType.TEXT, categories=("F", "M"), nullable=False),
+    Column("smoker", ColumnType.BOOLEAN),
+    Column("age", ColumnType.INTEGER, bounds=Bounds(0, 120), nullable=False),
+    Column("seen", ColumnType.DATE, bounds=Bounds(date(2020, 1, 1), date(2020, 1, 31)), nullable=False),
+)
+COUNT = 3000
+
+
+@pytest.fixture(scope="module")
+def model():  # type: ignore[no-untyped-def]
+    rows = pa.table(
+        {
+            "id": [str(i) for i in range(COUNT)],
+            "sex": ["F" if i % 3 else "M" for i in range(COUNT)],
+            "smoker": [None if i % 10 == 0 else i % 3 == 0 for i in range(COUNT)],
+            "age": [20 + i % 60 for i in range(COUNT)],
+            "seen": [date(2020, 1, 1 + i % 28) for i in range(COUNT)],
+        }
+    )
+    return model_of(rows, TableSchema("people", "people.csv", COLUMNS, PrivacyUnit()), ApproxDP(5, 1e-6))
+
+
+def test_every_row_meets_the_condition_and_the_rest_follows_the_model(model) -> None:  # type: ignore[no-untyped-def]
+    men = generate(model, 500, 1, {"sex": "M"})
+    assert men.num_rows == 500
+    assert set(men["sex"].to_pylist()) == {"M"}
+    known = [smoker for smoker in men["smoker"].to_pylist() if smoker is not None]
+    assert sum(known) / len(known) > 0.9
+    assert len(set(men["id"].to_pylist())) == 500
+
+
+@pytest.mark.parametrize(
+    ("column", "text", "value"),
+    [("smoker", "true", True), ("smoker", "null", None), ("age", "34", 34), ("seen", "2020-01-05", date(2020, 1, 5))],
+)
+def test_conditions_are_read_in_the_columns_own_type(model, column: str, text: str, value: object) -> None:  # type: ignore[no-untyped-def]
+    assert set(generate(model, 40, 2, {column: text})[column].to_pylist()) == {value}
+
+
+def test_without_a_number_of_rows_the_share_of_the_table_is_drawn(model) -> None:  # type: ignore[no-untyped-def]
+    assert generate(model, where={"sex": "M"}).num_rows == pytest.approx(COUNT / 3, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("where", "message"),
+    [
+        ({"sez": "M"}, "Did you mean 'sex'"),
+        ({"sex": "X"}, "no value"),
+        ({"age": "121"}, "no value"),
+        ({"age": "old"}, "no value"),
+        ({"sex": "null"}, "no value"),
+        ({"id": "7"}, "no column"),
+    ],
+)
+def test_what_no_row_can_meet_is_refused(model, where: dict[str, str], message: str) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(ParameterError, match=message):
+        generate(model, 5, where=where)
+
+
+def test_conditions_are_parsed_and_what_is_none_is_refused() -> None:
+    assert parsed("sex=F, zip=02138") == {"sex": "F", "zip": "02138"}
+    with pytest.raises(ParameterError, match="cannot be read"):
+        parsed("sex")
+
+
+def test_identifiers_are_numbered_on_from_batch_to_batch(model, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
+    monkeypatch.setattr(generating, "CHUNK", 30)
+    made = pa.Table.from_batches(list(batches(model, 70)))
+    assert made["id"].to_pylist() == [f"synthetic-id-{i:02d}" for i in range(1, 71)]
+
+
+def test_a_condition_that_too_few_rows_meet_is_given_up(model, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
+    monkeypatch.setattr(generating, "CHUNK", 100)
+    monkeypatch.setattr(generating, "MOST_DRAWN", 2)
+    with pytest.raises(Infeasible, match="of 1,000 rows met"):
+        generate(model, 1000, where={"age": "33"})
