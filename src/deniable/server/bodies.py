@@ -106,7 +106,7 @@ def from_fields(kind: type[Body], document: dict[str, Any]) -> Body:
         required = each.default is dataclasses.MISSING and each.default_factory is dataclasses.MISSING
         if required and name not in document:
             raise ParameterError(f"the field '{name}' is missing")
-    rules = schema(kind)["properties"]
+    rules = schema(kind)["properties"]  # type: ignore[arg-type]  # a class is hashable
     for name, value in document.items():
         _check(name, value, rules[name])
     return kind(**document)

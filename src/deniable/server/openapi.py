@@ -63,7 +63,8 @@ def _operation(operation: Operation) -> dict[str, Any]:
         "security": [] if operation.public else [{"token": []}],
     }
     if operation.body is not None:
-        content = {"application/json": {"schema": schema(operation.body)}}
+        rules = schema(operation.body)  # type: ignore[arg-type]  # a class is hashable
+        content = {"application/json": {"schema": rules}}
         shown["requestBody"] = {"required": True, "content": content}
     return shown
 
