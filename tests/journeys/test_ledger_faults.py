@@ -13,13 +13,13 @@ import uuid
 from pathlib import Path
 
 import pytest
-from ledgers import charge, plain
 
 from deniable.errors import StorageError
 from deniable.ledger import Ledger
 from deniable.ledger.opening import open_cabinet
 from deniable.ledger.sqlite import SqliteStore
 from deniable.ledger.verify import verify
+from ledgers import charge, plain
 
 RACER = """
 import sys

@@ -1,4 +1,4 @@
-"""Guess in floats, prove with care: whatever the guess, the answer passed the careful test and is the least that does."""
+"""Calibration by a guess in floats and a proof in high precision: the safe side, close to the old bisection."""
 
 from __future__ import annotations
 

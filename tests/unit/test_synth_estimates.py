@@ -15,8 +15,8 @@ from deniable.dp.samplers.seeded import SeededEntropy
 from deniable.errors import ParameterError
 from deniable.policy.budget import ApproxDP, PureDP
 from deniable.synth.choose import spanning_tree
-from deniable.synth.domain import Domain
 from deniable.synth.conditional import apportioned
+from deniable.synth.domain import Domain
 from deniable.synth.draw import draw
 from deniable.synth.marginal import count
 from deniable.synth.methods import METHODS, describe

@@ -86,28 +86,22 @@ def worthwhile(problem: Problem) -> Chosen:
     sqrt(2 v / pi) c, and for a fixed total of 1 / v the sum of such noises is least when the shares grow like
     c^(2/3). Adding a clique thins out the others, so the greedy search ends by itself where nothing more pays.
     """
-    columns, scores, one_way = len(problem.domain), problem.scores, problem.column_errors
+    columns = len(problem.domain)
     singles: list[Clique] = [(place,) for place in range(columns)]
     candidates = [*problem.pairs, *singles]
-    of_pairs = [float(problem.domain.cells(pair)) for pair in problem.pairs]
-    cells = np.array([*of_pairs, *problem.column_cells], dtype=np.float64)
-    scale = DENOISED * math.sqrt(2 / math.pi) * problem.rows / math.sqrt(max(problem.amount, 1e-300))
+    trials = _Trials(problem)
     chosen: list[int] = []
-    best = start = _error(_Trial(chosen, candidates, cells, columns), scores, one_way, scale)
-    open_places = set(range(len(candidates)))
-    while open_places:
-        trials = {
-            i: _error(_Trial([*chosen, i], candidates, cells, columns), scores, one_way, scale) for i in open_places
-        }
-        pick = min(trials, key=lambda i: trials[i])
-        if trials[pick] >= best * (1 - 1e-9):
+    best = start = float(trials.errors()[-1])
+    while len(chosen) < len(candidates):
+        errors = trials.errors()[:-1]
+        pick = int(np.argmin(errors))
+        if errors[pick] >= best * (1 - 1e-9):
             break
-        best = trials[pick]
+        best = float(errors[pick])
         chosen.append(pick)
-        open_places.remove(pick)
-    final = _Trial(chosen, candidates, cells, columns)
-    shares = tuple(float(share) for share in final.shares)
-    return Chosen(tuple(candidates[i] for i in chosen), shares, _reason(chosen, len(scores), start, best))
+        trials.add(pick)
+    shares = tuple(float(share) for share in trials.shares(chosen))
+    return Chosen(tuple(candidates[i] for i in chosen), shares, _reason(chosen, len(problem.pairs), start, best))
 
 
 def _reason(chosen: list[int], pairs: int, start: float, best: float) -> str:
@@ -121,38 +115,61 @@ def _reason(chosen: list[int], pairs: int, start: float, best: float) -> str:
     )
 
 
-class _Trial:
-    """A set of candidates with the shares that suit it.
+class _Trials:
+    """What is chosen so far, and the expected error with each further candidate, all candidates at once.
 
     The noise on a column counts once for every pair with it that is not measured, so with these weights w the sum of
-    w c / sqrt(share) is least for shares like (w c)^(2/3).
+    w c / sqrt(share) is least for shares like z = (w c)^(2/3), out of their sum Z. A pair has w = 1 and so the noise
+    scale c sqrt(Z / z) = scale sqrt(Z) z: all measured pairs together err by scale sqrt(Z) times the sum of their z.
+    The last row of every array is the choice as it is, without a further candidate.
     """
 
-    def __init__(self, chosen: list[int], candidates: list[Clique], cells: Floats, columns: int) -> None:
-        self.chosen = chosen
-        self.candidates = candidates
-        measured = [candidates[i] for i in chosen if len(candidates[i]) == 2]
-        touched = np.bincount(np.array([p for pair in measured for p in pair], dtype=np.int64), minlength=columns)
-        weights = [max(columns - 1 - touched[candidates[i][0]], 1) if len(candidates[i]) == 1 else 1 for i in chosen]
-        sized = (np.array(weights, dtype=np.float64) * cells[chosen]) ** (2 / 3)
-        self.shares: Floats = sized / sized.sum() if sized.size else sized
-        self.cells: Floats = cells[chosen]
+    def __init__(self, problem: Problem) -> None:
+        columns, pairs = len(problem.domain), np.array(problem.pairs, dtype=np.int64).reshape(-1, 2)
+        rows = len(pairs) + columns + 1
+        self._problem = problem
+        self._scale = DENOISED * math.sqrt(2 / math.pi) * problem.rows / math.sqrt(max(problem.amount, 1e-300))
+        self._touches = np.zeros((rows, columns))
+        self._touches[np.arange(len(pairs))[:, np.newaxis], pairs] = 1
+        self._single = np.zeros((rows, columns), dtype=bool)
+        self._single[len(pairs) + np.arange(columns), np.arange(columns)] = True
+        self._sized, self._worth = np.zeros(rows), np.zeros(rows)
+        self._sized[: len(pairs)] = [problem.domain.cells(pair) ** (2 / 3) for pair in problem.pairs]
+        self._worth[: len(pairs)] = np.maximum(problem.scores, 0.0)
+        self._open = np.ones(rows, dtype=bool)
 
+    def add(self, place: int) -> None:
+        """Choose a candidate: every further trial has it."""
+        self._open[place] = False
+        self._single[self._open] |= self._single[place]
+        for held in (self._touches, self._sized, self._worth):
+            # A candidate's row has all that was chosen before it, as the last row has: their difference is its own.
+            held[self._open] += held[place] - held[-1]
 
-def _error(trial: _Trial, scores: Floats, one_way: Floats, scale: float) -> float:
-    """The expected L1 error over all pairs if these candidates are measured."""
-    noise = scale * trial.cells / np.sqrt(trial.shares)
-    single = one_way.copy()
-    unmeasured = np.ones(len(scores), dtype=bool)
-    error = 0.0
-    for i, place in enumerate(trial.chosen):
-        if place < len(scores):
-            unmeasured[place] = False
-            error += float(noise[i])
-        else:
-            column = trial.candidates[place][0]
-            # Two measurements of one column, joined by inverse variances.
-            single[column] = 1.0 / math.sqrt(1.0 / single[column] ** 2 + 1.0 / max(noise[i], 1e-9) ** 2)
-    pairs = np.array(trial.candidates[: len(scores)], dtype=np.int64)
-    alone = np.maximum(scores, 0.0) + single[pairs[:, 0]] + single[pairs[:, 1]]
-    return error + float(alone[unmeasured].sum())
+    def errors(self) -> Floats:
+        """The expected L1 error over all pairs with each candidate; without end for those chosen already."""
+        cells, one_way = self._problem.column_cells, self._problem.column_errors
+        unmeasured, sized = self._column_sizes()
+        whole = self._sized + sized.sum(axis=1)
+        noise = self._scale * cells * np.sqrt(whole[:, np.newaxis] / np.where(self._single, sized, 1.0))
+        # Two measurements of one column, joined by inverse variances.
+        joined = 1.0 / np.sqrt(1.0 / np.maximum(one_way, 1e-9) ** 2 + 1.0 / np.maximum(noise, 1e-9) ** 2)
+        alone = np.where(self._single, joined, one_way)
+        left = float(np.maximum(self._problem.scores, 0.0).sum()) - self._worth
+        errors: Floats = self._scale * np.sqrt(whole) * self._sized + left + (unmeasured * alone).sum(axis=1)
+        return np.where(self._open, errors, np.inf)
+
+    def shares(self, chosen: list[int]) -> Floats:
+        """The shares that suit the choice as it is."""
+        pairs = len(self._problem.pairs)
+        columns = self._column_sizes()[1][-1]
+        cliques = self._problem.pairs
+        sized = [self._problem.domain.cells(cliques[i]) ** (2 / 3) if i < pairs else columns[i - pairs] for i in chosen]
+        found: Floats = np.array(sized, dtype=np.float64)
+        return found / found.sum() if chosen else found
+
+    def _column_sizes(self) -> tuple[Floats, Floats]:
+        """How many pairs with each column are not measured, and z of the columns that are measured once more."""
+        unmeasured = len(self._problem.domain) - 1 - self._touches
+        sized = (np.maximum(unmeasured, 1.0) * self._problem.column_cells) ** (2 / 3)
+        return unmeasured, np.where(self._single, sized, 0.0)
