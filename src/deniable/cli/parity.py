@@ -37,7 +37,7 @@ def parity(
     from deniable.reports import parity as drawn
     from deniable.reports.page import write
 
-    chosen = ("independent", "mst", "auto") if methods == "all" else tuple(methods.split(","))
+    chosen = ("independent", "mst", "correlated", "auto") if methods == "all" else tuple(methods.split(","))
     wanted = Comparison(table, findings, chosen, tuple(epsilon.split(",")), delta, runs, journal)
     with Curator.open(policy) as curator, progress("Comparing") as tick:
         kept = compare(curator, wanted, tick)
