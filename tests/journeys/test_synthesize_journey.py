@@ -73,3 +73,12 @@ def test_a_public_table_is_refused(town: Path) -> None:
     done = _run("synthesize", "voters", *BUDGET, "-o", "d.parquet", cwd=town)
     assert done.returncode == 2
     assert "public" in done.stderr
+
+
+def test_an_expired_policy_is_refused_before_anything_is_charged_or_written(town: Path) -> None:
+    text = (town / "policy.yaml").read_text().replace("expires: 2036-12-31", "expires: 2020-01-01")
+    (town / "expired.yaml").write_text(text)
+    done = _run("synthesize", "visits", "-p", "expired.yaml", *BUDGET, "-o", "e.parquet", cwd=town)
+    assert done.returncode == 2
+    assert "expired" in done.stderr
+    assert not (town / "e.parquet").exists()

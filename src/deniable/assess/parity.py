@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from deniable.attacks.confidence import interval
 from deniable.errors import DataError, ParameterError
 
 if TYPE_CHECKING:
@@ -101,22 +102,13 @@ def same(real: Conclusion, made: Conclusion | None) -> bool:
 
 
 def tallied(rows: Sequence[dict[str, Any]]) -> tuple[Kept, ...]:
-    """Runs (finding, method, epsilon, kept) added up, each with a Wilson interval of 95%."""
+    """Runs (finding, method, epsilon, kept) added up, each with an interval of 95%."""
     groups: dict[tuple[str, str, float], list[bool]] = {}
     for row in rows:
         groups.setdefault((row["finding"], row["method"], float(row["epsilon"])), []).append(bool(row["kept"]))
-    return tuple(Kept(*key, sum(kept), len(kept), *wilson(sum(kept), len(kept))) for key, kept in groups.items())
+    return tuple(_kept(*key, kept) for key, kept in groups.items())
 
 
-def wilson(successes: int, trials: int, z: float = 1.959964) -> tuple[float, float]:
-    """Wilson's interval for a share.
-
-    >>> tuple(round(end, 3) for end in wilson(10, 10))
-    (0.722, 1.0)
-    """
-    if trials == 0:
-        return 0.0, 1.0
-    share = successes / trials
-    spread = z * (share * (1 - share) / trials + z * z / (4 * trials * trials)) ** 0.5
-    center, scale = share + z * z / (2 * trials), 1 + z * z / trials
-    return max(0.0, (center - spread) / scale), min(1.0, (center + spread) / scale)
+def _kept(finding: str, method: str, epsilon: float, kept: list[bool]) -> Kept:
+    bounds = interval(sum(kept), len(kept))
+    return Kept(finding, method, epsilon, sum(kept), len(kept), bounds.low, bounds.high)

@@ -203,7 +203,7 @@ def _measured(plan: QueryPlan, engine: Any, seconds: float | None, receipt: Rece
     from deniable.curator.answers import Stored
     from deniable.query.execute import measure
 
-    with _after_the_charge():
+    with after_the_charge():
         measured = measure(plan, engine, seconds=seconds)
     return Stored(measured, receipt.release if receipt else token_hex(12), datetime.now(UTC).replace(microsecond=0))
 
@@ -211,12 +211,12 @@ def _measured(plan: QueryPlan, engine: Any, seconds: float | None, receipt: Rece
 def _presented(plan: QueryPlan, stored: Stored, engine: Any, how: Presentation, seconds: float | None) -> pa.Table:
     from deniable.query.execute import present
 
-    with _after_the_charge():
+    with after_the_charge():
         return present(plan, stored.measured, engine, how, seconds=seconds)
 
 
 @contextmanager
-def _after_the_charge() -> Iterator[None]:
+def after_the_charge() -> Iterator[None]:
     """Whatever fails now, even by our own bug, is one fixed sentence: more of it could tell of rows."""
     try:
         yield

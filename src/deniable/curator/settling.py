@@ -109,9 +109,9 @@ def _measured(job: Job, engine: Any, receipt: Receipt) -> Stored:
     from datetime import UTC, datetime
 
     from deniable.curator.answers import Stored
-    from deniable.curator.asking import _after_the_charge
+    from deniable.curator.asking import after_the_charge
 
-    with _after_the_charge():
+    with after_the_charge():
         measured = job.measure(engine)
     return Stored(measured, receipt.release, datetime.now(UTC).replace(microsecond=0))
 

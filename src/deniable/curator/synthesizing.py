@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from deniable.errors import DeniableError, ExecutionFailed, InternalError, ParameterError
+from deniable.errors import ParameterError
 from deniable.policy.budget import ZCDP, Budget
 from deniable.policy.unit import Neighboring
 
@@ -36,28 +36,27 @@ class Order:
 
 def describe(curator: Curator, order: Order, who: Asker | None = None) -> SynthModel:
     """The model of a table: charged before the data is touched."""
+    from deniable.curator.asking import after_the_charge
+    from deniable.curator.governing import refuse_expired
     from deniable.synth.attributes import attributes
     from deniable.synth.describing import domain_of, method_named, model_of
     from deniable.synth.spending import spending
 
+    refuse_expired(curator)
     table, unit = _private(curator, order.table)
     method_named(order.method)
     domain_of(attributes(table, order.columns))
     most = _most_rows(unit) * (2 if unit.neighboring is Neighboring.REPLACE else 1)
-    tables = curator.scopes.tables()
-    engine = tables.attach(table.name)
+    curator.scopes.refresh(curator.governor.withdrawals())
+    engine = curator.scopes.tables().attach(table.name)
     event = spending(order.budget, most).event
     curator.record(
         "differentially private synthesis", event, tables=(table.name,), unit=str(unit), who=who, question=repr(order)
     )
-    try:
+    with after_the_charge():
         rows = _bounded(engine, table, unit, order.columns)
         rest = {"most_rows": most, "columns": order.columns, "truths": curator.policy.release.truths}
         return model_of(rows, table, order.budget, order.method, **rest)  # type: ignore[arg-type]
-    except InternalError:
-        raise
-    except (DeniableError, MemoryError):
-        raise ExecutionFailed from None
 
 
 def synthesize(

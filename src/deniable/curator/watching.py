@@ -39,7 +39,7 @@ class LiveWatch:
 
     def check(self) -> bool:
         """Whether the count passes the threshold now; no further charge, until it has passed."""
-        from deniable.curator.asking import _after_the_charge
+        from deniable.curator.asking import after_the_charge
         from deniable.errors import ParameterError
         from deniable.query.watch import counted
 
@@ -48,7 +48,7 @@ class LiveWatch:
                 "this watch is over: the count has passed", remedy="Start a new watch, at a new charge"
             )
         self._curator.scopes.refresh(self._curator.governor.withdrawals())
-        with _after_the_charge():
+        with after_the_charge():
             engine = self._curator.scopes.tables(self._who).attach(*self._tables)
             return self._watch.compare(counted(self._watch.plan, engine))
 
