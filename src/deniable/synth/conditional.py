@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -26,11 +28,14 @@ def children(parent: NDArray[np.integer], table: Floats, generator: np.random.Ge
     return values
 
 
-def along_cliques(estimates: Estimates, domain: Domain, records: int, generator: np.random.Generator) -> Codes:
+def along_cliques(
+    estimates: Estimates, domain: Domain, records: int, generator: np.random.Generator, order: Sequence[Clique]
+) -> Codes:
     """Records drawn clique by clique: the columns that a clique adds, given those of it that are drawn already."""
     codes = np.zeros((len(domain), records), dtype=np.int32)
     done: set[int] = set()
-    for clique, table in estimates.tables.items():
+    for clique in order:
+        table = estimates.tables[clique]
         known, fresh = _divided(clique, done)
         if fresh:
             flat = table.transpose([clique.index(place) for place in known + fresh])

@@ -1,6 +1,6 @@
-"""Drawing records from estimates: along a tree first, then nudged until every measured pair fits.
+"""Drawing records from estimates: clique by clique first, then nudged until every clique fits.
 
-Estimates with cliques of three are a network, and are drawn family by family (`conditional`).
+Where the cliques form a tree (of pairs, or a junction tree), drawing them one after another is exact and ends there.
 
 This is post-processing of public numbers, so it may be seeded. Counts are rounded with little variance (whole parts
 first, the rest by lot), and records within a group are shuffled, so that no order of the making shows.
@@ -8,13 +8,16 @@ first, the rest by lot), and records within a group are shuffled, so that no ord
 
 from __future__ import annotations
 
-import numpy as np
+import math
 
-from deniable.synth.choose import spanning_tree
-from deniable.synth.conditional import along_cliques, children, from_column
+import numpy as np
+from numpy.typing import NDArray
+
+from deniable.synth.conditional import along_cliques
 from deniable.synth.domain import Clique, Domain
 from deniable.synth.estimate import Estimates
-from deniable.synth.marginal import Codes
+from deniable.synth.marginal import Codes, Floats
+from deniable.synth.order import drawing_order, not_drawn
 
 ROUNDS = 60
 STEP, DECAY = 0.5, 0.95
@@ -35,59 +38,20 @@ def draw(
 ) -> Codes:
     """So many records over the collapsed domain."""
     generator = np.random.default_rng(seed)
-    if any(len(clique) > 2 for clique in estimates.tables):
-        return along_cliques(estimates, domain, records, generator)
-    codes = _along_tree(estimates, domain, records, generator)
-    if records and _has_cycle(estimates, domain):
+    order = drawing_order(estimates.tables, {clique: strength(estimates, clique) for clique in estimates.tables})
+    codes = along_cliques(estimates, domain, records, generator, order)
+    unmet = not_drawn(estimates.tables, order)
+    if records and unmet:
         _nudge(codes, estimates, domain, generator, rounds)
     return codes
 
 
-def _has_cycle(estimates: Estimates, domain: Domain) -> bool:
-    pairs = list(estimates.tables)
-    return len(spanning_tree(len(domain), pairs, np.ones(len(pairs)))) < len(pairs)
-
-
-def _strength(estimates: Estimates, pair: Clique) -> float:
-    expected = np.outer(estimates.columns[pair[0]], estimates.columns[pair[1]]) / estimates.total
-    return float(np.abs(estimates.tables[pair] - expected).sum()) + 1e-9
-
-
-def _along_tree(estimates: Estimates, domain: Domain, records: int, generator: np.random.Generator) -> Codes:
-    pairs = list(estimates.tables)
-    strengths = np.array([_strength(estimates, pair) for pair in pairs])
-    neighbors: dict[int, list[int]] = {place: [] for place in range(len(domain))}
-    for a, b in spanning_tree(len(domain), pairs, strengths):
-        neighbors[a].append(b)
-        neighbors[b].append(a)
-    codes = np.zeros((len(domain), records), dtype=np.int32)
-    done: set[int] = set()
-    for root in sorted(neighbors, key=lambda place: -len(neighbors[place])):
-        if root not in done:
-            codes[root] = from_column(estimates.columns[root], records, generator)
-            _descend(root, neighbors, estimates, codes, done, generator)
-    return codes
-
-
-def _descend(
-    root: int,
-    neighbors: dict[int, list[int]],
-    estimates: Estimates,
-    codes: Codes,
-    done: set[int],
-    generator: np.random.Generator,
-) -> None:
-    done.add(root)
-    waiting = [root]
-    while waiting:
-        parent = waiting.pop()
-        for child in neighbors[parent]:
-            if child not in done:
-                done.add(child)
-                waiting.append(child)
-                joint = estimates.tables.get((parent, child))
-                table = joint if joint is not None else estimates.tables[(child, parent)].T
-                codes[child] = children(codes[parent], table, generator)
+def strength(estimates: Estimates, clique: Clique) -> float:
+    """How far a clique's estimate is from independent columns, in records."""
+    expected: Floats = estimates.columns[clique[0]]
+    for place in clique[1:]:
+        expected = np.multiply.outer(expected, estimates.columns[place]) / estimates.total
+    return float(np.abs(estimates.tables[clique] - expected).sum()) + 1e-9
 
 
 def _nudge(codes: Codes, estimates: Estimates, domain: Domain, generator: np.random.Generator, rounds: int) -> None:
@@ -95,12 +59,17 @@ def _nudge(codes: Codes, estimates: Estimates, domain: Domain, generator: np.ran
     from deniable.synth.kernels import moved
 
     records = codes.shape[1]
-    targets = {pair: table.ravel() * (records / table.sum()) for pair, table in estimates.tables.items()}
-    pairs = list(targets)
+    targets = {clique: table.ravel() * (records / table.sum()) for clique, table in estimates.tables.items()}
+    cliques = list(targets)
+    places = [np.array(clique, dtype=np.int64) for clique in cliques]
+    strides = [_strides(domain.shape(clique)) for clique in cliques]
     share = copied(estimates.noise)
     state = generator.integers(0, 2**63, 1, dtype=np.uint64)
     for turn in range(rounds):
         step = STEP * DECAY**turn
-        for i in generator.permutation(len(pairs)):
-            a, b = pairs[i]
-            moved(codes, a, b, domain.sizes[b], targets[pairs[i]], step, share, state)
+        for i in generator.permutation(len(cliques)):
+            moved(codes, places[i], strides[i], targets[cliques[i]], step, share, state)
+
+
+def _strides(shape: tuple[int, ...]) -> NDArray[np.int64]:
+    return np.array([math.prod(shape[axis + 1 :]) for axis in range(len(shape))], dtype=np.int64)

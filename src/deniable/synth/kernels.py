@@ -1,4 +1,4 @@
-"""The compiled step of drawing: moving records between the cells of one pair. Compiled once, cached on disk.
+"""The compiled step of drawing: moving records between the cells of one clique. Compiled once, cached on disk.
 
 Its generator is splitmix64 (Steele, Lea and Flood 2014), seeded by the caller: drawing from public estimates needs no
 secret, and the same seed gives the same records on every machine.
@@ -24,27 +24,32 @@ def _uniform(state: Any) -> float:
 
 
 @numba.njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
-def moved(codes: Any, a: int, b: int, size: int, target: Any, step: float, copied: float, state: Any) -> int:
-    """Move records of pair (a, b) toward the target counts, in place; says how many were moved.
+def moved(codes: Any, places: Any, strides: Any, target: Any, step: float, copied: float, state: Any) -> int:
+    """Move records of a clique's cells toward the target counts, in place; says how many were moved.
+
+    A cell's number is the sum of the codes at the clique's places, each times its stride (the last stride is 1).
 
     Cells with too many records give up a step's share of their surplus, chosen at random; cells with too few ask for a
     step's share of what they lack (both rounded by lot). A record that is moved copies a whole record of its new cell
-    now and then, which keeps what other columns have to do with this pair.
+    now and then, which keeps what other columns have to do with this clique.
     """
     cells, records = target.size, codes.shape[1]
     count = np.zeros(cells, np.int64)
-    cell_of = np.empty(records, np.int64)
+    cell_of = np.zeros(records, np.int64)
+    for k in range(places.size):
+        place, stride = places[k], strides[k]
+        for i in range(records):
+            cell_of[i] += codes[place, i] * stride
     for i in range(records):
-        cell_of[i] = codes[a, i] * size + codes[b, i]
         count[cell_of[i]] += 1
     start = np.zeros(cells + 1, np.int64)
     for cell in range(cells):
         start[cell + 1] = start[cell] + count[cell]
-    place = start[:cells].copy()
+    after = start[:cells].copy()
     ranked = np.empty(records, np.int64)
     for i in range(records):
-        ranked[place[cell_of[i]]] = i
-        place[cell_of[i]] += 1
+        ranked[after[cell_of[i]]] = i
+        after[cell_of[i]] += 1
     freed = np.empty(records, np.int64)
     wanted = np.zeros(cells, np.int64)
     free, ask = 0, 0
@@ -77,6 +82,7 @@ def moved(codes: Any, a: int, b: int, size: int, target: Any, step: float, copie
             source = ranked[start[cell] + int(_uniform(state) * count[cell])]
             for column in range(codes.shape[0]):
                 codes[column, i] = codes[column, source]
-        codes[a, i] = cell // size
-        codes[b, i] = cell % size
+        for k in range(places.size):
+            codes[places[k], i] = cell // strides[k]
+            cell = cell % strides[k]
     return number
