@@ -37,9 +37,27 @@ class Order:
 def describe(curator: Curator, order: Order, who: Asker | None = None) -> SynthModel:
     """The model of a table: charged before the data is touched."""
     from deniable.curator.asking import after_the_charge
+
+    charged = charge(curator, order, who)
+    with after_the_charge():
+        return learned(curator, order, charged, bounded(charged, order.columns))
+
+
+@dataclass(frozen=True, slots=True)
+class Charged:
+    """A description that is paid for: the table, its unit, the most rows a neighbor may differ by, and the engine."""
+
+    table: TableSchema
+    unit: PrivacyUnit
+    most_rows: int
+    engine: Any
+
+
+def charge(curator: Curator, order: Order, who: Asker | None = None) -> Charged:
+    """Refuse what cannot be described; then charge for it."""
     from deniable.curator.governing import refuse_expired
     from deniable.synth.attributes import attributes
-    from deniable.synth.describing import domain_of, method_named, model_of
+    from deniable.synth.describing import domain_of, method_named
     from deniable.synth.spending import spending
 
     refuse_expired(curator)
@@ -53,10 +71,25 @@ def describe(curator: Curator, order: Order, who: Asker | None = None) -> SynthM
     curator.record(
         "differentially private synthesis", event, tables=(table.name,), unit=str(unit), who=who, question=repr(order)
     )
-    with after_the_charge():
-        rows = _bounded(engine, table, unit, order.columns)
-        rest = {"most_rows": most, "columns": order.columns, "truths": curator.policy.release.truths}
-        return model_of(rows, table, order.budget, order.method, **rest)  # type: ignore[arg-type]
+    return Charged(table, unit, most, engine)
+
+
+def bounded(charged: Charged, columns: tuple[str, ...] | None) -> pa.Table:
+    """The rows, at most so many of each unit, chosen by a fresh secret salt."""
+    from deniable.synth.bounding import statement
+
+    unit = charged.unit
+    rows: pa.Table = charged.engine.run(statement(charged.table, unit, _most_rows(unit), columns))
+    return rows
+
+
+def learned(curator: Curator, order: Order, charged: Charged, rows: pa.Table) -> SynthModel:
+    """What is learned of bounded rows."""
+    from deniable.synth.describing import model_of
+
+    truths = curator.policy.release.truths
+    rest = {"most_rows": charged.most_rows, "columns": order.columns, "truths": truths}
+    return model_of(rows, charged.table, order.budget, order.method, **rest)  # type: ignore[arg-type]
 
 
 def synthesize(
@@ -70,25 +103,29 @@ def synthesize(
     who: Asker | None = None,
 ) -> Release:
     """Describe a table and write synthetic rows, the model and the statement."""
-    model = describe(curator, order, who)
-    return written(curator, order, model, out, rows=rows, seed=seed, progress=progress)
+    described = describe(curator, order, who)
+    return written(curator, order, described, out, rows=rows, seed=seed, progress=progress)
 
 
 def written(
     curator: Curator, order: Order, model: SynthModel, out: Path, *, rows: int | None = None, seed: int = 0,
-    progress: Progress | None = None,
+    progress: Progress | None = None, drawn: pa.Table | None = None, **further: Any,
 ) -> Release:  # fmt: skip
-    """Write rows of a model as a release, with the model beside them."""
+    """Write rows of a model (or those drawn from it already) as a release, with the model beside them.
+
+    `further` are public details of the release.
+    """
     from deniable.release import Provenance, Release, seal
     from deniable.synth.generate import batches
     from deniable.synth.model import save
 
-    made = curator.scopes.tables().engine.write(batches(model, rows, seed, progress), out)
+    shown = batches(model, rows, seed, progress) if drawn is None else drawn
+    made = curator.scopes.tables().engine.write(shown, out)
     save(model, model_path(out))
     versions = curator.scopes.tables().version(order.table)
     parameters = {"method": order.method, "seed": seed, "table": order.table}
     provenance = Provenance(curator.policy.hash, versions, parameters)
-    details = {"rows": made, **told(model)}
+    details = {"rows": made, **told(model), **further}
     guarantee = _guarantee(curator, order)
     seal(out, guarantee, provenance, details)
     return Release(out, guarantee, provenance, details)
@@ -151,13 +188,6 @@ def _private(curator: Curator, name: str) -> tuple[TableSchema, PrivacyUnit]:
 
 def _most_rows(unit: PrivacyUnit) -> int:
     return 1 if unit.is_row else unit.max_rows_per_group or 1
-
-
-def _bounded(engine: Any, table: TableSchema, unit: PrivacyUnit, columns: tuple[str, ...] | None) -> pa.Table:
-    """The rows, at most so many of each unit, chosen by a fresh secret salt."""
-    from deniable.synth.bounding import statement
-
-    return engine.run(statement(table, unit, _most_rows(unit), columns))
 
 
 def _guarantee(curator: Curator, order: Order) -> Guarantee:
