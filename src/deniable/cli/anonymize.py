@@ -90,7 +90,7 @@ def anonymize(
         return _grid(_needed(source), out, _listed(grid), digits, 5 if k is None else k, as_json)
     from deniable.curator import anonymizing
     from deniable.curator.anonymize_order import Order
-    from deniable.curator.offices import existing_ledger
+    from deniable.curator.offices import charging_ledger
 
     order = Order(
         source,
@@ -113,7 +113,7 @@ def anonymize(
         refuse_composition,
         target,
         {"top": _numbers(top, "--top"), "bottom": _numbers(bottom, "--bottom")},
-        existing_ledger(policy, ledger) if policy else None,
+        charging_ledger(policy, ledger) if policy else None,
     )
     with progress("Anonymizing") as told:
         made = anonymizing.anonymize(order, told)

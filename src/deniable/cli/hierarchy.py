@@ -40,10 +40,10 @@ def hierarchy(
     """Release a tree: total, groups, groups of groups; children add up to their parents exactly."""
     from deniable.curator import Curator
     from deniable.curator.asking import written
-    from deniable.curator.offices import asker, existing_ledger
+    from deniable.curator.offices import asker, charging_ledger
 
     budget: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "rho": rho, "aggregate": aggregate}
-    with Curator.open(policy, ledger=existing_ledger(policy, ledger)) as curator:
+    with Curator.open(policy, ledger=charging_ledger(policy, ledger)) as curator:
         if explain:
             told = curator.explain_hierarchy(source, levels, **budget)
             emit(told, as_json, lambda console: _sets(console, told))

@@ -46,7 +46,7 @@ def mask(
     Columns that the policy does not declare are not released. A run that was killed goes on where it was.
     """
     from deniable.curator import masking
-    from deniable.curator.offices import existing_ledger
+    from deniable.curator.offices import charging_ledger
 
     only = None if columns is None else [name.strip() for name in columns.split(",")]
     request = masking.request_for(
@@ -59,7 +59,7 @@ def mask(
         columns=only,
         fresh=fresh,
         presidio=presidio,
-        ledger=existing_ledger(policy, ledger),
+        ledger=charging_ledger(policy, ledger),
     )
     with progress("Masking") as told:
         report = masking.mask(request, told)

@@ -48,15 +48,17 @@ def query(
     """Ask a question in SQL; the answer has noise, and says how much."""
     from deniable.curator import Curator
     from deniable.curator.asking import written
-    from deniable.curator.offices import asker, existing_ledger
+    from deniable.curator.offices import asker, charging_ledger, existing_ledger
 
     who = asker(analyst, purpose)
-    with Curator.open(policy, ledger=existing_ledger(policy, ledger)) as curator:
+    explain = explain or sql.lstrip().upper().startswith("EXPLAIN")
+    place = existing_ledger if explain or curve else charging_ledger  # what costs nothing leaves nothing behind
+    with Curator.open(policy, ledger=place(policy, ledger)) as curator:
         if curve is not None:
             rows = curator.error_curve(sql, delta=delta, confidence=confidence, who=who)
             emit({"curve": rows}, as_json, lambda console: _curved(console, _page(sql, rows, curve)))
             return
-        if explain or sql.lstrip().upper().startswith("EXPLAIN"):
+        if explain:
             told = curator.explain(sql, epsilon=epsilon, delta=delta, rho=rho, who=who)
             emit(told, as_json, lambda console: _explained(console, told))
             return

@@ -36,11 +36,11 @@ def randomize(
 
     Example: deniable randomize salaries.parquet --policy salaries.yaml --epsilon 2 -c job -c salary -o told.parquet
     """
-    from deniable.curator.offices import existing_ledger
+    from deniable.curator.offices import charging_ledger
     from deniable.curator.randomizing import randomize as randomized
 
     names, own = _columns(column or [])
-    done = randomized(source, policy, out, epsilon, table, names or None, own, existing_ledger(policy, ledger))
+    done = randomized(source, policy, out, epsilon, table, names or None, own, charging_ledger(policy, ledger))
     emit(done, as_json, lambda console: _randomized(console, done))
 
 

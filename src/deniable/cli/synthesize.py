@@ -53,9 +53,9 @@ def synthesize(
 ) -> None:
     """Write a synthetic twin of a table: differentially private, with its model and its statement."""
     from deniable.curator import Curator, inspecting, synthesizing
-    from deniable.curator.offices import existing_ledger
+    from deniable.curator.offices import charging_ledger
 
-    with Curator.open(policy, ledger=existing_ledger(policy, ledger)) as curator, progress("Drawing rows") as tick:
+    with Curator.open(policy, ledger=charging_ledger(policy, ledger)) as curator, progress("Drawing rows") as tick:
         order = _order(table, epsilon, delta, rho, method, columns)
         release = synthesizing.synthesize(curator, order, out, rows=rows, seed=seed, progress=tick)
         # Shown, never sealed: the comparison is with real rows.
@@ -78,9 +78,9 @@ def describe(
 ) -> None:
     """Learn a table's model within a budget; the file holds no row and may be shared."""
     from deniable.curator import Curator, synthesizing
-    from deniable.curator.offices import existing_ledger
+    from deniable.curator.offices import charging_ledger
 
-    with Curator.open(policy, ledger=existing_ledger(policy, ledger)) as curator:
+    with Curator.open(policy, ledger=charging_ledger(policy, ledger)) as curator:
         order = _order(table, epsilon, delta, rho, method, columns)
         details = synthesizing.described(curator, order, out)
     emit({"file": str(out), **details}, as_json, lambda console: _told(console, out, details))

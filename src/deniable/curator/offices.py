@@ -27,6 +27,14 @@ def existing_ledger(policy: Path, ledger: str | None) -> str | None:
     return place if ledger or Path(place).exists() else None
 
 
+def charging_ledger(policy: Path, ledger: str | None) -> str | None:
+    """The ledger that a charge goes to: as told, else beside the policy, where it is made if the policy sets budgets.
+
+    A budget that a process kept in its memory would be whole again for the next command.
+    """
+    return existing_ledger(policy, ledger) or (ledger_of(policy, None) if read(policy).budgets is not None else None)
+
+
 def asker(name: str, purpose: str) -> Asker | None:
     """Who asks at the command line; nobody named is the steward."""
     if not name and not purpose:

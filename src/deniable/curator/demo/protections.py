@@ -21,7 +21,9 @@ def masked(stage: Stage) -> Chapter:
     if not key.exists():
         keyring.new("people", key)
     places = (f"people=file:{key}",)
-    masking.mask(masking.Request(stage.folder / "policy.yaml", {"visits": out}, keys=places, fresh=True))
+    masking.mask(
+        masking.Request(stage.folder / "policy.yaml", {"visits": out}, keys=places, fresh=True, ledger=stage.ledger)
+    )
     with DuckDBEngine() as engine:
         engine.attach("masked", str(out))
         kept, rows = ", ".join(field.name for field in engine.describe("masked")), engine.count("masked")
@@ -44,7 +46,7 @@ def anonymized(stage: Stage) -> Chapter:
     from deniable.curator.anonymize_order import Order
 
     out = stage.folder / "anonymous.parquet"
-    order = Order(None, out, stage.folder / "policy.yaml", "visits")
+    order = Order(None, out, stage.folder / "policy.yaml", "visits", ledger=stage.ledger)
     told = anonymizing.anonymize(order)
     return Chapter(
         "k-anonymous rows",

@@ -26,10 +26,11 @@ class Chapter:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Where the story plays: the folder of the town, its size, and the curator of its hospital."""
+    """Where the story plays: the folder of the town, its size, its hospital's ledger and curator."""
 
     folder: Path
     people: int
+    ledger: Path
     curator: Curator = field(repr=False)
 
 
@@ -38,7 +39,7 @@ Scene = Callable[[Stage], Chapter]
 
 def scenes() -> tuple[Scene, ...]:
     """The chapters in the order in which they are told."""
-    from deniable.curator.demo import coins, exposure, protections, questions
+    from deniable.curator.demo import coins, exposure, protections, questions, record
 
     return (
         exposure.linkage,
@@ -49,6 +50,8 @@ def scenes() -> tuple[Scene, ...]:
         questions.answer,
         questions.averaging,
         protections.synthetic,
+        record.attacked,
+        record.ledger,
         coins.coins,
     )
 
@@ -58,7 +61,16 @@ def tell(folder: Path, people: int, progress: Callable[[float], None] | None = N
     from deniable.curator.demo import town
 
     yield town.made(folder, people, progress)
-    with Curator.open(folder / "policy.yaml") as curator:
-        stage = Stage(folder, people, curator)
+    ledger = _fresh_ledger(folder)
+    with Curator.open(folder / "policy.yaml", ledger=ledger) as curator:
+        stage = Stage(folder, people, ledger, curator)
         for scene in scenes():
             yield scene(stage)
+
+
+def _fresh_ledger(folder: Path) -> Path:
+    """The story's own ledger. A new town is nobody yet: what an earlier telling spent on another town is not kept."""
+    ledger = folder / "story.ledger.sqlite"
+    for left in folder.glob(ledger.name + "*"):
+        left.unlink()
+    return ledger
