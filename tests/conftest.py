@@ -16,6 +16,21 @@ from deniable.engines.duckdb import DuckDBEngine
 sys.path.append(str(Path(__file__).parent))
 """Modules that tests share stand beside this one, such as clinic.py."""
 
+DRAWING = ("statistical", "audits")
+"""Folders of tests that draw real noise and may ring falsely, each with its stated small chance."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """An alarm of a test that draws noise counts when three independent draws ring.
+
+    Noise comes from the operating system and has no seed, so a test with a chance of 1e-3 to ring falsely would stop
+    one landing in dozens; three in a row have 1e-9. What is truly broken rings each time.
+    """
+    for item in items:
+        if item.path.parent.name in DRAWING or item.get_closest_marker("draws"):
+            item.add_marker(pytest.mark.flaky(reruns=2))
+
+
 ENGINES: dict[str, Callable[[Path], Engine]] = {
     "duckdb": lambda root: DuckDBEngine(root=root, threads=2, memory="512MB"),
 }
