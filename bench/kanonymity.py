@@ -5,9 +5,9 @@
 Needs the adult, census and ACS tables beside the project (see docs/testing.md). The Python peers are installed into
 `.venvs/kanonymity` on the first run. ARX is a Java program whose archive is on no package registry: where `--arx` (or
 ARX_JAR in the environment) names one built from its source, it runs beside us through bench/ArxDriver.java; else its
-figures are quoted (arm64, two cores, Java 17). They are of its warm search alone, without reading and writing. Times are
-CPU seconds, best of several. The first lines tell what compiling costs on a machine that never ran the kernels; the last
-list every bar.
+figures are quoted (arm64, two cores, Java 17). They are of its warm search alone, without reading and writing. Times
+are CPU seconds, best of several. The first lines tell what compiling costs on a machine that never ran the kernels; the
+last list every bar.
 """
 
 from __future__ import annotations

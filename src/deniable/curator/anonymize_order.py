@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from deniable.errors import AccessRefused, ParameterError, nearest
+from deniable.curator.governing import in_force
+from deniable.errors import ParameterError, nearest
 from deniable.policy.access import Anonymize
 from deniable.policy.document import Policy, read
 from deniable.policy.roles import Role
@@ -65,12 +65,7 @@ def policy_of(order: Order) -> Policy | None:
     """The policy, if one is named and has not expired."""
     if order.policy is None:
         return None
-    policy = order.policy if isinstance(order.policy, Policy) else read(order.policy)
-    if policy.expired(date.today()):
-        raise AccessRefused(
-            f"the policy expired on {policy.expires}", remedy="Nothing may be released under it anymore"
-        )
-    return policy
+    return in_force(order.policy if isinstance(order.policy, Policy) else read(order.policy))
 
 
 def roles_of(engine: Engine, policy: Policy | None, order: Order) -> Roles:

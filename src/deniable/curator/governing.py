@@ -21,6 +21,7 @@ from deniable.governance.tokens import Token
 if TYPE_CHECKING:
     from deniable.curator.hall import Curator
     from deniable.ledger import Ledger, Receipt
+    from deniable.policy.document import Policy
 
 TERM = timedelta(days=90)
 """How long a token is good for unless told otherwise."""
@@ -150,7 +151,7 @@ def expire(curator: Curator, by: str = "steward") -> int:
     """Forget every stored answer once the policy's term is over; the ledger stays. Says how many there were."""
     from deniable.curator.answers import DRAWER
 
-    if not curator.policy.expired(datetime.now(UTC).date()):
+    if not term_over(curator.policy):
         return 0
     curator.shown.clear()
     count = curator.cabinet.empty(DRAWER)
@@ -161,9 +162,21 @@ def expire(curator: Curator, by: str = "steward") -> int:
 
 def refuse_expired(curator: Curator) -> None:
     """Refuse after the policy's last day; whoever asks first then makes the curator forget what it stored."""
-    if curator.policy.expired(datetime.now(UTC).date()):
+    if term_over(curator.policy):
         expire(curator)
-        raise AccessRefused(f"the policy expired on {curator.policy.expires}", remedy="The steward may extend it")
+    in_force(curator.policy)
+
+
+def in_force(policy: Policy) -> Policy:
+    """The policy, or a refusal after its last day; for journeys that have a policy and no curator."""
+    if term_over(policy):
+        raise AccessRefused(f"the policy expired on {policy.expires}", remedy="The steward may extend it")
+    return policy
+
+
+def term_over(policy: Policy) -> bool:
+    """Whether the policy's last day is over, in UTC: the same moment for every machine that holds the policy."""
+    return policy.expired(datetime.now(UTC).date())
 
 
 def _known_purposes(curator: Curator, purposes: Sequence[str] | None) -> None:

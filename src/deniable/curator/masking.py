@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from deniable.curator import minimizing
-from deniable.errors import AccessRefused, IntegrityError, ParameterError, nearest
+from deniable.curator.governing import in_force
+from deniable.errors import IntegrityError, ParameterError, nearest
 from deniable.policy.document import Policy, read
 
 if TYPE_CHECKING:
@@ -115,11 +116,7 @@ def _in_force(policy: Policy, mode: str) -> Policy:
             expected=f"One of {', '.join(MODES)}",
             remedy=nearest(mode, MODES),
         )
-    if policy.expired(date.today()):
-        raise AccessRefused(
-            f"the policy expired on {policy.expires}", remedy="Nothing may be released under it anymore"
-        )
-    return policy
+    return in_force(policy)
 
 
 def _table_of(policy: Policy, source: str | None) -> str:

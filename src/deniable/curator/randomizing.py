@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from deniable.errors import AccessRefused, DataError, ParameterError
+from deniable.curator.governing import in_force
+from deniable.errors import DataError, ParameterError
 from deniable.policy.budget import Amount, exact
 from deniable.policy.document import Policy, read
 
@@ -38,7 +38,7 @@ def randomize(
     from deniable.localdp import records
     from deniable.release import Guarantee, Provenance, Release, write
 
-    policy = _valid(policy_file)
+    policy = in_force(read(policy_file))
     name = _table_of(policy, source, table)
     parts = {column: exact(amount, f"epsilon of {column}") for column, amount in (own or {}).items()}
     made = records.plan(policy.table(name), exact(epsilon, "epsilon"), columns, parts)
@@ -64,15 +64,6 @@ def _governed(engine: Engine, policy: Policy, name: str, place: str | None, epsi
     with closing(ledger), closing(cabinet):
         leave_out(engine, policy, cabinet, (name,))
         record(ledger, "local differential privacy", tables=(name,), unit="one row", local_epsilon=str(epsilon))
-
-
-def _valid(policy_file: Path) -> Policy:
-    policy = read(policy_file)
-    if policy.expired(date.today()):
-        raise AccessRefused(
-            f"the policy expired on {policy.expires}", remedy="Nothing may be released under it anymore"
-        )
-    return policy
 
 
 def _table_of(policy: Policy, source: str | None, table: str | None) -> str:
@@ -151,7 +142,7 @@ def ladder(
     from deniable.localdp.ladder import ladder as climbed
     from deniable.localdp.records import plan
 
-    policy = _valid(policy_file)
+    policy = in_force(read(policy_file))
     schema = policy.table(_table_of(policy, source, table))
     amounts = [exact(epsilon, "epsilon") for epsilon in epsilons]
     needed = plan(schema, max(amounts), (label, *features))
