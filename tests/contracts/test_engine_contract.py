@@ -308,6 +308,34 @@ def test_work_can_be_cancelled_from_another_thread(engine: Engine) -> None:
         canceller.join()
 
 
+def test_cancelling_one_thread_leaves_the_others_alone(engine: Engine) -> None:
+    engine.run("SELECT 1 AS one")
+    ended: dict[str, object] = {}
+    started = {name: threading.Event() for name in ("one", "other")}
+    idents: dict[str, int] = {}
+
+    def work(name: str, sql: str) -> None:
+        idents[name] = threading.get_ident()
+        started[name].set()
+        try:
+            ended[name] = engine.run(sql).num_rows
+        except Stopped:
+            ended[name] = "stopped"
+
+    one = threading.Thread(target=work, args=("one", SLOW))
+    one.start()
+    started["one"].wait()
+    other = threading.Thread(
+        target=work, args=("other", "SELECT sum(a.range * b.range % 7) FROM range(3000) a, range(3000) b")
+    )
+    other.start()
+    while one.is_alive():
+        engine.cancel(idents["one"])
+        one.join(0.05)
+    other.join()
+    assert ended == {"one": "stopped", "other": 1}
+
+
 def test_a_stream_can_be_cancelled_between_batches(engine: Engine) -> None:
     stream = engine.stream("SELECT a.range AS x FROM range(100000000) a", 1_000)
     next(stream)

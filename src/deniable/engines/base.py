@@ -94,10 +94,12 @@ class Engine(Protocol):
         *,
         seconds: float | None = None,
         frames: Mapping[str, pa.Table] | None = None,
+        one_row: bool = False,
     ) -> pa.Table:
         """Run one reading statement of our own making; refuse with Stopped when it takes longer than `seconds`.
 
         `frames` are rows in memory (public ones, such as noisy answers) that this statement alone can read by name.
+        `one_row` tells that the statement gives one row of 64-bit integers, which can be had at less cost.
         """
 
     def stream(
@@ -118,8 +120,8 @@ class Engine(Protocol):
     def data_version(self, name: str) -> str:
         """A fingerprint of a source's content: equal content read alike has one version, a change has another."""
 
-    def cancel(self) -> None:
-        """Stop whatever runs, from any thread: it ends with Stopped."""
+    def cancel(self, thread: int | None = None) -> None:
+        """Stop whatever runs, or what one thread runs, from any thread: it ends with Stopped."""
 
     def close(self) -> None:
         """Let go of all sources and remove all temporary files."""

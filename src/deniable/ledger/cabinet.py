@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Protocol
 
 from deniable.ledger.sqlite import connected, refusals, touch, undone
+from deniable.ledger.turnstile import Turnstile
 
 SCHEMA = (
     "CREATE TABLE IF NOT EXISTS kept (drawer TEXT NOT NULL, name TEXT NOT NULL, alias TEXT NOT NULL,"
@@ -93,14 +94,12 @@ class SqliteCabinet:
             for pragma in ("journal_mode = WAL", "synchronous = FULL", "secure_delete = ON"):
                 self._connection.execute(f"PRAGMA {pragma}")
             self._connection.execute(SCHEMA)
+        self._turnstile: Turnstile[sqlite3.Connection, tuple[str, str, str, bytes], bytes]
+        self._turnstile = Turnstile(self._transaction, _keep)
 
     def keep(self, drawer: str, name: str, alias: str, value: bytes) -> bytes:
         """Keep a value unless its name or alias is taken; it is on the disk when this returns."""
-        with self._transaction() as run:
-            taken = _found(run, drawer, name, alias)
-            if taken is None:
-                run.execute("INSERT INTO kept VALUES (?, ?, ?, ?)", (drawer, name, alias, value))
-            return value if taken is None else taken
+        return self._turnstile.enter((drawer, name, alias, value))
 
     def find(self, drawer: str, name: str) -> bytes | None:
         """What is kept under a name or an alias."""
@@ -132,6 +131,14 @@ class SqliteCabinet:
             with undone(self._connection):
                 yield self._connection
                 self._connection.execute("COMMIT")
+
+
+def _keep(run: sqlite3.Connection, asked: tuple[str, str, str, bytes]) -> bytes:
+    drawer, name, alias, value = asked
+    taken = _found(run, drawer, name, alias)
+    if taken is None:
+        run.execute("INSERT INTO kept VALUES (?, ?, ?, ?)", (drawer, name, alias, value))
+    return value if taken is None else taken
 
 
 def _found(run: sqlite3.Connection, drawer: str, name: str, alias: str) -> bytes | None:

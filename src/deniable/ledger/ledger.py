@@ -97,7 +97,7 @@ class Ledger:
         self.store = store if store is not None else MemoryStore()
         self._clock = clock
         self._accounting = tree.accounting_of(budgets)
-        self._turnstile: Turnstile[Posting, Receipt] = Turnstile(self.store, self._write)
+        self._turnstile: Turnstile[Book, Posting, Receipt] = Turnstile(self.store.writing, self._write)
         self._latest = datetime.min.replace(tzinfo=UTC)
         self._seen: dict[tuple[str, str], _Seen] = {}
         # Totals are cached under what decides their meaning, so that a changed policy adds the past up anew.

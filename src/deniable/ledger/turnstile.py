@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Generic, TypeVar
 
 from deniable.errors import DeniableError, StorageError
-from deniable.ledger.store import Book, Store
 
+Opened = TypeVar("Opened")
 Asked = TypeVar("Asked")
 Given = TypeVar("Given")
 
@@ -31,11 +32,16 @@ class _Ticket(Generic[Asked, Given]):
         self.done = False
 
 
-class Turnstile(Generic[Asked, Given]):
-    """Lets threads through together; `write` decides and writes one posting, and refuses before it writes."""
+class Turnstile(Generic[Opened, Asked, Given]):
+    """Lets threads through together; `write` decides and writes one thing, and refuses before it writes.
 
-    def __init__(self, store: Store, write: Callable[[Book, Asked], Given]) -> None:
-        self._store = store
+    `writing` opens the one writer's transaction: kept when its block ends well, undone when it raises.
+    """
+
+    def __init__(
+        self, writing: Callable[[], AbstractContextManager[Opened]], write: Callable[[Opened, Asked], Given]
+    ) -> None:
+        self._writing = writing
         self._write = write
         self._waiting: list[_Ticket[Asked, Given]] = []
         self._queue = threading.Lock()
@@ -58,9 +64,9 @@ class Turnstile(Generic[Asked, Given]):
         with self._queue:
             batch, self._waiting = self._waiting[:MOST], self._waiting[MOST:]
         try:
-            with self._store.writing() as book:
+            with self._writing() as opened:
                 for ticket in batch:
-                    self._decide(book, ticket)
+                    self._decide(opened, ticket)
         except DeniableError as failure:
             _undo(batch, failure)
         except BaseException:
@@ -70,9 +76,9 @@ class Turnstile(Generic[Asked, Given]):
             for ticket in batch:
                 ticket.done = True
 
-    def _decide(self, book: Book, ticket: _Ticket[Asked, Given]) -> None:
+    def _decide(self, opened: Opened, ticket: _Ticket[Asked, Given]) -> None:
         try:
-            ticket.given = self._write(book, ticket.asked)
+            ticket.given = self._write(opened, ticket.asked)
         except DeniableError as refusal:
             ticket.refusal = refusal
 

@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from deniable.engines import fingerprint, restriction
 from deniable.engines.base import BATCH_ROWS, CsvDialect, Field, Parameters, Source, quote
-from deniable.engines.duckdb.connection import Limits, batches_of, reading, refusals, sealed
+from deniable.engines.duckdb.connection import Limits, batches_of, reading, refusals, row_of, sealed
 from deniable.engines.duckdb.csv import scan_csv
 from deniable.engines.duckdb.scan import Scan, scan_arrow_files, scan_database, scan_parquet, scan_rows, spool
 from deniable.engines.frames import as_arrow, is_frame
@@ -66,7 +66,7 @@ class DuckDBEngine:
         self._hashes: dict[fingerprint.Stamp, str] = {}
         self._lock = threading.RLock()
         self._local = threading.local()
-        self._running: set[Any] = set()
+        self._running: dict[Any, int] = {}
         self._connection = sealed(self._limits, (), {})
 
     def attach(
@@ -114,10 +114,13 @@ class DuckDBEngine:
         *,
         seconds: float | None = None,
         frames: Mapping[str, pa.Table] | None = None,
+        one_row: bool = False,
     ) -> pa.Table:
         """Run one reading statement of our own making, on this thread's cursor; frames are seen by it alone."""
         cursor = self._cursor()
         with self._watched(cursor, seconds), refusals(), _registered(cursor, frames or {}):
+            if one_row and parameters is None:
+                return row_of(cursor, sql)
             return reading(cursor, sql, parameters).to_arrow_table()
 
     def stream(
@@ -155,11 +158,12 @@ class DuckDBEngine:
         columns = [f"{f.name}:{f.native}:{e}" for f, e in zip(scan.fields, scan.expressions, strict=True)]
         return fingerprint.combined([*content, *columns, *restriction.fingerprint(scan.restrictions)])
 
-    def cancel(self) -> None:
-        """Interrupt whatever runs, in every thread."""
+    def cancel(self, thread: int | None = None) -> None:
+        """Interrupt whatever runs, in every thread or in the one of that identity."""
         with self._lock:
-            for cursor in self._running:
-                cursor.interrupt()
+            for cursor, begun_by in self._running.items():
+                if thread is None or thread == begun_by:
+                    cursor.interrupt()
 
     def close(self) -> None:
         """Let go of all sources and remove all temporary files; closing twice is fine."""
@@ -249,13 +253,13 @@ class DuckDBEngine:
     @contextmanager
     def _watched(self, cursor: Any, seconds: float | None) -> Iterator[None]:
         with self._lock:
-            self._running.add(cursor)
+            self._running[cursor] = threading.get_ident()
         try:
             with stopped_after(seconds, cursor.interrupt):
                 yield
         finally:
             with self._lock:
-                self._running.discard(cursor)
+                self._running.pop(cursor, None)
 
     def _hash(self, path: Path) -> str:
         try:
