@@ -22,6 +22,7 @@ from deniable.query.double_entry import check
 from deniable.query.keys import PublicKeys
 from deniable.query.measure import Distinct, Ordered
 from deniable.query.plan import NodePlan, Placed, QueryPlan, Step
+from deniable.query.projection import projected
 from deniable.query.relation import rolled
 from deniable.query.sql import exact
 from deniable.query.sql.render import relation as rendered
@@ -39,6 +40,7 @@ class Runner(Protocol):
         *,
         seconds: float | None = None,
         frames: Mapping[str, pa.Table] | None = None,
+        one_row: bool = False,
     ) -> pa.Table:
         """Run one reading statement over the attached sources and the given public frames."""
 
@@ -64,9 +66,9 @@ class Reader:
     seconds: float | None
     frames: Frames
 
-    def run(self, sql: str) -> pa.Table:
-        """Run one statement of our own making."""
-        return self.engine.run(sql, seconds=self.seconds, frames=self.frames)
+    def run(self, sql: str, one_row: bool = False) -> pa.Table:
+        """Run one statement of our own making; one that gives one row of whole numbers may say so."""
+        return self.engine.run(sql, seconds=self.seconds, frames=self.frames, one_row=one_row)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +116,8 @@ def present(
     """The rows of the question from its noisy measurements; no private row is read."""
     frames = {node.node.name: _frame(node, measured[node.node.name], presentation) for node in plan.nodes}
     shown = widened(plan.relation) if presentation.intervals else plan.relation
-    return engine.run(rendered(shown), frames=frames, seconds=seconds)
+    picked = projected(shown, frames)
+    return engine.run(rendered(shown), frames=frames, seconds=seconds) if picked is None else picked
 
 
 def _frame(node: NodePlan, parts: tuple[Noisy, ...], presentation: Presentation) -> pa.Table:
@@ -132,7 +135,8 @@ def _measured(node: NodePlan, step: Step, reader: Reader) -> Noisy:
     salt = _salt(reader.entropy)
     wanted = exact.additive_parts(step.placed, threshold=step.threshold is not None)
     if wanted:
-        exactly = reader.run(exact.additive(node.node, step.places, wanted, step.limits, step.keys, salt))
+        statement = exact.additive(node.node, step.places, wanted, step.limits, step.keys, salt)
+        exactly = reader.run(statement, one_row=not step.places)
     else:
         exactly = _public_keys(step, reader)
     keys, shown = exactly.select(exact.key_names(step.places)), np.arange(exactly.num_rows)
