@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deniable.attacks.combining import combine_means, intersect, join_releases, two_resolutions
+from deniable.attacks.combining import combine_means, intersect, join_releases
 from deniable.attacks.differencing import Published, difference, differencing, isolate, isolating_pairs
 from deniable.attacks.disclosure import bayesian_intruder, class_disclosure, sampled_release
 from deniable.attacks.linear import determined
+from deniable.attacks.resolutions import two_resolutions
 from deniable.errors import ParameterError
 
 TABLE = pa.table({"class": [1, 1, 1, 2, 2, 2, 2], "ill": ["flu", "flu", "flu", "flu", "gout", "cold", "cold"],

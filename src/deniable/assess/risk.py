@@ -15,11 +15,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from deniable.assess.combining import combined
 from deniable.attacks import disclosure, inference, linkability, linkage, membership, ratings, singling_out, tokens
 from deniable.attacks.base import Deadline, Outcome, Progress, tell
 from deniable.attacks.codes import column, dense, one
 from deniable.attacks.nearest import numbers
 from deniable.attacks.uniqueness import uniqueness
+from deniable.kanonymity.recoding import Recoding
 
 MOST_VALUES = 200
 """A sensitive column with more different values is not guessed by class."""
@@ -31,6 +33,8 @@ class Evidence:
 
     `original` are the true rows, `control` rows of other people of the same kind, `register` what an intruder may hold
     with names, `truth` the entry of the register for each released row. `ratings` names person, item, rating and day.
+    `others` are further releases of the same people; `noisy` says of the release and of each of them whether it is
+    synthetic or has noise. `recoding` tells how a k-anonymous release was made, and `method` by which search.
     """
 
     release: pa.Table
@@ -42,6 +46,10 @@ class Evidence:
     register: pa.Table | None = None
     truth: NDArray[np.int64] | None = None
     ratings: tuple[str, str, str, str] | None = None
+    others: tuple[pa.Table, ...] = ()
+    noisy: tuple[bool, ...] = ()
+    recoding: Recoding | None = None
+    method: str = ""
 
     def lacks(self, *parts: str) -> str:
         """Which of these parts are missing, in words; empty when all are there."""
@@ -50,12 +58,13 @@ class Evidence:
 
 
 _WORDS = {
-    "knows": "the columns an intruder knows (--knows)",
-    "sensitive": "a sensitive column (--sensitive)",
+    "knows": "the columns an intruder knows (--knows, or quasi-identifiers of a policy)",
+    "sensitive": "a sensitive column (--sensitive, or declared by a policy)",
     "original": "the original rows (--original)",
     "control": "rows of other people (--control)",
     "register": "a register with names (--register)",
     "ratings": "the columns of person, item, rating and day (--ratings)",
+    "others": "another release of the same people (--with)",
 }
 
 
@@ -148,16 +157,19 @@ def _linkability(evidence: Evidence, settings: Settings) -> tuple[Outcome, ...]:
 def _inference(evidence: Evidence, settings: Settings) -> tuple[Outcome, ...]:
     release = evidence.release
     few = [name for name in evidence.sensitive if len(column(release, name).unique()) <= MOST_VALUES]
-    found = [disclosure.bayesian_intruder(release, evidence.knows, name) for name in few]
-    if evidence.original is not None:
-        found += [
-            inference.inference(
-                evidence.original, release, evidence.knows, name, control=evidence.control, attacks=settings.attacks,
-                seed=settings.seed, seconds=settings.seconds,
-            )
-            for name in evidence.sensitive
-        ]  # fmt: skip
-    return tuple(found)
+    by_class = tuple(disclosure.bayesian_intruder(release, evidence.knows, name) for name in few)
+    return by_class if evidence.original is None else (*by_class, *_inference_by_likeness(evidence, settings))
+
+
+def _inference_by_likeness(evidence: Evidence, settings: Settings) -> tuple[Outcome, ...]:
+    assert evidence.original is not None
+    return tuple(
+        inference.inference(
+            evidence.original, evidence.release, evidence.knows, name, control=evidence.control,
+            attacks=settings.attacks, seed=settings.seed, seconds=settings.seconds,
+        )
+        for name in evidence.sensitive
+    )  # fmt: skip
 
 
 def _membership(evidence: Evidence, settings: Settings) -> tuple[Outcome, ...]:
@@ -215,8 +227,17 @@ TRIALS = (
     Trial("linkability", lambda e: e.lacks("knows", "original") or _no_rest(e), _linkability),
     Trial("membership", lambda e: e.lacks("original", "control"), _membership),
     Trial("ratings", lambda e: e.lacks("ratings"), _ratings),
+    Trial("combining", lambda e: e.lacks("others"), combined),
     Trial("tokens", lambda e: "" if _tokenized(e, e.register or e.original) else "needs a column of digests", _tokens),
 )
+
+CONTROLLED = (
+    Trial("membership", lambda e: e.lacks("original", "control"), _membership),
+    Trial("singling_out", lambda e: e.lacks("original", "control"), _singling_out),
+    Trial("linkability", lambda e: e.lacks("knows", "original", "control") or _no_rest(e), _linkability),
+    Trial("inference", lambda e: e.lacks("knows", "sensitive", "original", "control"), _inference_by_likeness),
+)
+"""Membership and the three risks of WP29, each beside the same attack on people who were not in the data."""
 
 
 def _no_rest(evidence: Evidence) -> str:
@@ -229,13 +250,14 @@ def attempt(
     settings: Settings,
     names: Sequence[str] | None = None,
     *,
+    trials: Sequence[Trial] = TRIALS,
     done: Mapping[str, Any] | None = None,
     finished: Callable[[Attempt], None] | None = None,
     progress: Progress | None = None,
 ) -> tuple[Attempt, ...]:
     """Run the trials (those named, or all); those in `done` are passed over, `finished` is told of each."""
     deadline, found = Deadline(settings.seconds), []
-    chosen = [trial for trial in TRIALS if (names is None or trial.name in names) and trial.name not in (done or {})]
+    chosen = [trial for trial in trials if (names is None or trial.name in names) and trial.name not in (done or {})]
     for place, trial in enumerate(chosen):
         deadline.check()
         why_not = trial.lacks(evidence)

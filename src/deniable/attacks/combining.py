@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from deniable.attacks.base import Outcome, Rate
 from deniable.attacks.codes import Codes, dense
 from deniable.attacks.linear import determined, solve
-from deniable.attacks.linkage import find_links
+from deniable.attacks.linkage import linkage
 from deniable.errors import ParameterError
 
 LARGEST = 3_000
@@ -131,55 +131,22 @@ def _values_left(classes: Sequence[Codes], value: Codes) -> NDArray[np.int64]:
     return np.asarray(np.bincount(whose[kept], minlength=len(first))[atom], dtype=np.int64)
 
 
-@dataclass(frozen=True, slots=True)
-class HiddenCells:
-    """What a coarse map tells of a fine one: `hidden` rows by coarse cell, `pinned` where one fine cell is left."""
-
-    hidden: Mapping[Hashable, int]
-    pinned: Mapping[Hashable, int]
-
-    @property
-    def people(self) -> int:
-        """Suppressed rows that the coarse map betrays."""
-        return sum(self.hidden.values())
-
-
-def two_resolutions(
-    coarse: Mapping[Hashable, int],
-    fine: Mapping[Hashable, int],
-    parent: Callable[[Hashable], Hashable],
-    possible: Sequence[Hashable] = (),
-) -> HiddenCells:
-    """Subtract a fine map from a coarse one: what small-cell suppression hid, the difference shows.
-
-    `possible` are all fine cells there are (land, roads); where all but one of a coarse cell are published, the
-    remaining one holds the hidden rows.
-    """
-    shown: dict[Hashable, int] = {}
-    for cell, count in fine.items():
-        shown[parent(cell)] = shown.get(parent(cell), 0) + count
-    hidden = {cell: count - shown.get(cell, 0) for cell, count in coarse.items() if count > shown.get(cell, 0)}
-    blank: dict[Hashable, list[Hashable]] = {}
-    for cell in possible:
-        if cell not in fine:
-            blank.setdefault(parent(cell), []).append(cell)
-    pinned = {blank[cell][0]: count for cell, count in hidden.items() if len(blank.get(cell, ())) == 1}
-    return HiddenCells(hidden, pinned)
-
-
-def join_releases(first: pa.Table, second: pa.Table, shared: Sequence[str], *, truth: Codes | None = None) -> Outcome:
+def join_releases(
+    first: pa.Table,
+    second: pa.Table,
+    shared: Sequence[str],
+    *,
+    truth: Codes | None = None,
+    seed: int = 0,
+    seconds: float | None = None,
+) -> Outcome:
     """Join two releases of one table on the columns both show, such as a k-anonymous and a masked one.
 
     **Scenario.** One release hides exact quasi-identifiers, another hides sensitive values; success is a row of the
     first put together with its own row of the second, so that both are known of one person.
-    **Method.** Rows that fit exactly one row of the other release, generalized cells included.
-    **Outcome.** Rows joined (rightly, where `truth` gives the row of the second).
+    **Method.** Rows that fit exactly one row of the other release, generalized cells included. The control joins the
+    second release with every column shuffled by itself: what remains is chance.
+    **Outcome.** Rows joined rightly where `truth` gives the row of the second; else rows joined, less those by chance.
     """
-    links = find_links(first, second, shared)
-    right = links.claimed if truth is None else links.claimed & (links.row == truth)
-    guess = 1 / second.num_rows if second.num_rows else 0.0
-    warnings = () if truth is not None else ("no truth to check against: joined rows are counted as they are",)
-    return Outcome(
-        "joined releases", "Joining two releases", Rate(int(right.sum()), first.num_rows), guess,
-        precision=None if truth is None else Rate(int(right.sum()), int(links.claimed.sum())), warnings=warnings,
-    )  # fmt: skip
+    linked = linkage(first, second, shared, truth=truth, seed=seed, seconds=seconds)
+    return replace(linked, name="joined releases", scenario="Joining two releases")

@@ -188,3 +188,15 @@ def _fit(classes, entries, flat, offsets, widths, row, many):  # type: ignore[no
             if inside:
                 many[i] += 1
                 row[i] = j
+
+
+def containing(
+    release: pa.Table, targets: pa.Table, columns: Sequence[str]
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """The class of every released row, and for each class (a row) which of the targets (a column) lie within it."""
+    covers = [_covering(column(release, name), column(targets, name)) for name in columns]
+    classes, of_row = np.unique(np.column_stack([ours for _, ours, _ in covers]), axis=0, return_inverse=True)
+    within = np.ones((len(classes), targets.num_rows), np.bool_)
+    for place, (cover, _, theirs) in enumerate(covers):
+        within &= cover[classes[:, place]][:, theirs]
+    return of_row.reshape(-1).astype(np.int64), within

@@ -21,6 +21,7 @@ Examples:
   deniable attack released.parquet --knows zip,birth_date,sex --register voters.parquet --sensitive diagnosis
   deniable attack synthetic.parquet --original visits.parquet --control others.parquet --policy policy.yaml --all
   deniable attack ratings.parquet --ratings viewer_id,film_id,rating,day
+  deniable attack spring.parquet --with autumn.parquet --original visits.parquet --policy policy.yaml
   deniable attack answers.jsonl --register staff.csv             (a log of answered questions)
 """
 
@@ -38,6 +39,9 @@ def attack(
     sensitive: Annotated[str | None, typer.Option(help="Sensitive columns, separated by commas.")] = None,
     unit: Annotated[str | None, typer.Option(help="The column that tells people apart, if rows do not.")] = None,
     ratings: Annotated[str | None, typer.Option(help="PERSON,ITEM,RATING,DAY: columns of dated ratings.")] = None,
+    others: Annotated[
+        list[str] | None, typer.Option("--with", help="Another release of the same people; may be repeated.")
+    ] = None,
     policy: Annotated[Path | None, typer.Option("--policy", "-p", help="The policy file.")] = None,
     table: Annotated[str | None, typer.Option(help="Which table of the policy the file is.")] = None,
     most: Annotated[list[str] | None, typer.Option(help="ATTACK=SHARE: fail when more people are exposed.")] = None,
@@ -57,12 +61,12 @@ def attack(
 
     order = attacking.Order(
         source, _listed(knows), register, original, control, truth, _listed(sensitive), unit, _listed(ratings),
-        policy, table, _limits(most), everything, attacks, seed, seconds, resume,
+        tuple(others or ()), policy, table, limits(most), everything, attacks, seed, seconds, resume,
     )  # fmt: skip
     with progress("Attacking") as told:
         found = attacking.attack(order, told)
     _page(report or (Path("exposure.html") if everything and not as_json else None), found)
-    emit(found, as_json, lambda console: _show(console, found))
+    emit(found, as_json, lambda console: show(console, found))
     if found["failed"]:
         raise typer.Exit(2)
 
@@ -71,7 +75,8 @@ def _listed(text: str | None) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",") if name.strip()) if text else ()
 
 
-def _limits(pairs: list[str] | None) -> dict[str, Fraction]:
+def limits(pairs: list[str] | None) -> dict[str, Fraction]:
+    """Limits by attack, from words such as linkage=0.01."""
     from fractions import Fraction
 
     try:
@@ -88,7 +93,8 @@ def _page(path: Path | None, found: dict[str, Any]) -> None:
         write(exposure_page(found), path)
 
 
-def _show(console: Console, found: dict[str, Any]) -> None:
+def show(console: Console, found: dict[str, Any]) -> None:
+    """Print what the attacks found, and the verdicts."""
     for made in found["attacks"]:
         if made["skipped"]:
             console.print(f"{made['attack']}: {made['skipped']}", markup=False, style="dim")

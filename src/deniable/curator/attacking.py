@@ -37,6 +37,7 @@ class Order:
     sensitive: tuple[str, ...] = ()
     unit: str | None = None
     ratings: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
     policy: Path | None = None
     table: str | None = None
     limits: Mapping[str, Fraction] = field(default_factory=dict)
@@ -53,8 +54,8 @@ def attack(order: Order, progress: Progress | None = None) -> dict[str, Any]:
 
     policy = read(order.policy) if order.policy else None
     if order.source.endswith(LOGS):
-        return _judged(_attack_log(order, progress), order, policy)
-    return _judged(_attack_table(order, policy, progress), order, policy)
+        return judged(_attack_log(order, progress), policy, order.limits)
+    return judged(_attack_table(order, policy, progress), policy, order.limits)
 
 
 def _attack_table(order: Order, policy: Policy | None, progress: Progress | None) -> dict[str, Any]:
@@ -62,7 +63,7 @@ def _attack_table(order: Order, policy: Policy | None, progress: Progress | None
 
     evidence = _evidence(order, policy)
     settings = Settings(order.attacks, order.seed, order.seconds)
-    names = None if order.everything else ("uniqueness", "linkage", "inference", "ratings", "tokens")
+    names = None if order.everything else ("uniqueness", "linkage", "inference", "ratings", "tokens", "combining")
     attempts = _attempts(order, evidence, settings, names, progress)
     found = {"subject": Path(order.source).name, "knows": list(evidence.knows), "rows": evidence.release.num_rows}
     found |= {"attacks": attempts, "exposed": {one["attack"]: one["exposed"] for one in attempts if one["outcomes"]}}
@@ -82,7 +83,7 @@ def _attempts(
     key, kept = _key(order, evidence), _kept(order, evidence)
 
     def finished(made: Attempt) -> None:
-        kept[made.name] = _plain(made)
+        kept[made.name] = plain(made)
         if order.state is not None:
             _keep(order.state, key, kept)
 
@@ -90,7 +91,8 @@ def _attempts(
     return list(kept.values())
 
 
-def _plain(made: Attempt) -> dict[str, Any]:
+def plain(made: Attempt) -> dict[str, Any]:
+    """An attempt as plain values."""
     outcomes = [outcome.as_dict() for outcome in made.outcomes]
     return {"attack": made.name, "exposed": made.exposed, "skipped": made.skipped, "outcomes": outcomes}
 
@@ -98,7 +100,7 @@ def _plain(made: Attempt) -> dict[str, Any]:
 def _key(order: Order, evidence: Evidence) -> str:
     """What a state belongs to: the same question about the same rows."""
     asked = {name: str(value) for name, value in asdict(order).items() if name not in ("state", "limits")}
-    tables = (evidence.release, evidence.original, evidence.control, evidence.register)
+    tables = (evidence.release, evidence.original, evidence.control, evidence.register, *evidence.others)
     rows = [None if table is None else _fingerprint(table) for table in tables]
     return hashlib.sha256(json.dumps([asked, rows], sort_keys=True).encode()).hexdigest()
 
@@ -133,18 +135,32 @@ def _keep(path: Path, key: str, attempts: Mapping[str, Any]) -> None:
 def _evidence(order: Order, policy: Policy | None) -> Evidence:
     from deniable.assess.risk import Evidence
 
-    release = _table(order.source)
+    release = table_at(order.source)
     schema = _schema(order, policy)
-    knows = order.knows or _known(policy, schema, release)
-    sensitive = order.sensitive or _declared(schema, release, "sensitive")
-    register = _table(order.register) if order.register else None
+    knows = order.knows or known(policy, schema, release)
+    sensitive = order.sensitive or declared(schema, release, "sensitive")
+    register = table_at(order.register) if order.register else None
     unit = order.unit or (schema.unit.column if schema and schema.unit else None)
     ratings = order.ratings or None
     if ratings is not None and len(ratings) != 4:
         raise ParameterError("--ratings names other than four columns", expected="person,item,rating,day")
-    original, control = (_table(path) if path else None for path in (order.original, order.control))
+    original, control = (table_at(path) if path else None for path in (order.original, order.control))
     truth = _truth(order, release, register) if register is not None and order.truth else None
-    return Evidence(release, knows, sensitive, unit, original, control, register, truth, ratings)
+    others, paths = tuple(table_at(path) for path in order.others), (order.source, *order.others)
+    noisy = tuple(stated(path).get("formal") is True for path in paths)
+    return Evidence(release, knows, sensitive, unit, original, control, register, truth, ratings, others, noisy)
+
+
+def stated(source: str) -> dict[str, Any]:
+    """What the statement beside a released file claims; empty where there is none, or where it was changed."""
+    from deniable.errors import DeniableError
+    from deniable.release import verify
+
+    try:
+        body = verify(source).body
+    except DeniableError:
+        return {}
+    return {**body["guarantee"], **body["provenance"]["parameters"]}
 
 
 def _schema(order: Order, policy: Policy | None) -> TableSchema | None:
@@ -160,15 +176,16 @@ def _schema(order: Order, policy: Policy | None) -> TableSchema | None:
     return found[0]
 
 
-def _known(policy: Policy | None, schema: TableSchema | None, release: pa.Table) -> tuple[str, ...]:
+def known(policy: Policy | None, schema: TableSchema | None, release: pa.Table) -> tuple[str, ...]:
     """What the policy takes an intruder to know, of what the release shows."""
     settings = policy.release.attack if policy else None
     if settings is not None and settings.knows is not None:
         return tuple(name for name in settings.knows if name in release.column_names)
-    return _declared(schema, release, "quasi-identifier")
+    return declared(schema, release, "quasi-identifier")
 
 
-def _declared(schema: TableSchema | None, release: pa.Table, role: str) -> tuple[str, ...]:
+def declared(schema: TableSchema | None, release: pa.Table, role: str) -> tuple[str, ...]:
+    """The columns of a role that the release shows."""
     from deniable.policy.roles import Role
 
     columns = schema.with_role(Role(role)) if schema else ()
@@ -180,10 +197,11 @@ def _truth(order: Order, release: pa.Table, register: pa.Table) -> Any:
     from deniable.assess.scoring import entries
 
     assert order.truth is not None
-    return entries(release, register, _table(order.truth))
+    return entries(release, register, table_at(order.truth))
 
 
-def _table(source: str) -> pa.Table:
+def table_at(source: str) -> pa.Table:
+    """The rows of a file."""
     from deniable.engines.base import quote
     from deniable.engines.duckdb import DuckDBEngine
 
@@ -219,10 +237,10 @@ def _attack_log(order: Order, progress: Progress | None) -> dict[str, Any]:
         lines = Path(order.source).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError):
         raise DataError(f"The log {Path(order.source).name} cannot be read", charge="") from None
-    original = _table(order.original) if order.original else None
+    original = table_at(order.original) if order.original else None
     attempts = [
-        _plain(made)
-        for made in attack_log(lines, _table(order.register), original, seconds=order.seconds, progress=progress)
+        plain(made)
+        for made in attack_log(lines, table_at(order.register), original, seconds=order.seconds, progress=progress)
     ]
     exposed = {one["attack"]: one["exposed"] for one in attempts}
     return {
@@ -234,17 +252,18 @@ def _attack_log(order: Order, progress: Progress | None) -> dict[str, Any]:
     }
 
 
-def _judged(found: dict[str, Any], order: Order, policy: Policy | None) -> dict[str, Any]:
+def judged(found: dict[str, Any], policy: Policy | None, further: Mapping[str, Fraction]) -> dict[str, Any]:
     """The verdicts: the policy's limits, tightened by those of the command."""
     from deniable.assess.risk import judge
 
     settings = policy.release.attack if policy else None
     limits: dict[str, Fraction] = dict(settings.most) if settings is not None else {}
-    for name, most in order.limits.items():
+    for name, most in further.items():
         _check_word(name)
         limits[name] = min(most, limits.get(name, most))
     verdicts = [asdict(one) | {"failed": one.failed} for one in judge(found["exposed"], limits)]
-    return found | {"verdicts": verdicts, "failed": any(one["failed"] for one in verdicts)}
+    told = {"limits": {name: float(most) for name, most in limits.items()}}
+    return found | told | {"verdicts": verdicts, "failed": any(one["failed"] for one in verdicts)}
 
 
 def _check_word(name: str) -> None:

@@ -9,6 +9,7 @@ from deniable.policy.grammar import (
     POSITIVE,
     SHARE,
     Amount,
+    Choice,
     Either,
     Field,
     Flag,
@@ -26,12 +27,16 @@ ATTACKS = (
     "linkage",
     "ratings",
     "singling_out",
+    "linkability",
     "inference",
     "membership",
     "reconstruction",
     "tables",
     "differencing",
     "tokens",
+    "combining",
+    "minimality",
+    "downcoding",
 )
 
 _AT_LEAST_ONE = Amount(least=Fraction(1))
@@ -61,6 +66,21 @@ MODELS = Kinds(
                 Field("l", Whole(1), "the rank", required=True),
             ),
             example="{recursive_diversity: {column: diagnosis, c: 3, l: 3}}",
+        ),
+        Kind(
+            "closeness",
+            "The values of each class are distributed nearly as in the table (t-closeness), by a distance of choice.",
+            (
+                _COLUMN,
+                Field("t", SHARE, "the distance from the table", required=True),
+                Field(
+                    "distance",
+                    Choice(("equal", "ordered", "hierarchical")),
+                    "how far two values are apart: all alike, by their order, or along the column's hierarchy",
+                    default="equal",
+                ),
+            ),
+            example="{closeness: {column: diagnosis, t: 0.2, distance: hierarchical}}",
         ),
         Kind(
             "delta_presence",
@@ -102,6 +122,12 @@ ANONYMIZE = Record(
         Field("t", Named(SHARE, refers="column"), "distance of a class from the whole table, by column (t-closeness)"),
         Field("models", ListOf(MODELS), "further privacy models"),
         Field("suppress", SHARE, "the share of rows that may be left out", default="0"),
+        Field(
+            "second_release",
+            Choice(("warn", "refuse")),
+            "what happens to a release that, with an earlier one of the same table, shows groups under k",
+            default="warn",
+        ),
     ),
     meaning="What a k-anonymous release must meet.",
 )

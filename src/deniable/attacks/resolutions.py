@@ -1,0 +1,146 @@
+"""Two resolutions of one table: what small-cell suppression hides in the finer release, the coarser one betrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from deniable.attacks.base import Outcome, Rate
+from deniable.attacks.codes import column
+from deniable.attacks.generalized import fits
+from deniable.attacks.nearest import is_number, numbers
+from deniable.errors import ParameterError
+
+MOST_DIGITS = 6
+Cell = tuple[Hashable, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class HiddenCells:
+    """What a coarse map tells of a fine one: `hidden` rows by coarse cell, `pinned` where one fine cell is left."""
+
+    hidden: Mapping[Hashable, int]
+    pinned: Mapping[Hashable, int]
+
+    @property
+    def people(self) -> int:
+        """Suppressed rows that the coarse map betrays."""
+        return sum(self.hidden.values())
+
+
+def two_resolutions(
+    coarse: Mapping[Hashable, int],
+    fine: Mapping[Hashable, int],
+    parent: Callable[[Hashable], Hashable],
+    possible: Sequence[Hashable] = (),
+) -> HiddenCells:
+    """Subtract a fine map from a coarse one: what small-cell suppression hid, the difference shows.
+
+    `possible` are all fine cells there are (land, roads); where all but one of a coarse cell are published, the
+    remaining one holds the hidden rows.
+    """
+    shown: dict[Hashable, int] = {}
+    for cell, count in fine.items():
+        shown[parent(cell)] = shown.get(parent(cell), 0) + count
+    hidden = {cell: count - shown.get(cell, 0) for cell, count in coarse.items() if count > shown.get(cell, 0)}
+    blank: dict[Hashable, list[Hashable]] = {}
+    for cell in possible:
+        if cell not in fine:
+            blank.setdefault(parent(cell), []).append(cell)
+    pinned = {blank[cell][0]: count for cell, count in hidden.items() if len(blank.get(cell, ())) == 1}
+    return HiddenCells(hidden, pinned)
+
+
+Parents = tuple[Mapping[Hashable, Hashable], ...]
+"""For each column, the coarse value that holds each fine one."""
+
+
+def parents(coarse: pa.Table, fine: pa.Table, columns: Sequence[str]) -> Parents | None:
+    """How the cells of a fine release lie in those of a coarse one; None where they do not."""
+    found = []
+    for name in columns:
+        held = _parents(column(coarse, name), column(fine, name))
+        if held is None:
+            return None
+        found.append(held)
+    finer = any(len(set(held.values())) < len(held) for held in found)
+    return tuple(found) if finer else None
+
+
+def _parents(coarse: pa.ChunkedArray, fine: pa.ChunkedArray) -> Mapping[Hashable, Hashable] | None:
+    if is_number(coarse.type) and is_number(fine.type):
+        return _on_grid(coarse, fine)
+    large, small = ([str(value) for value in part.unique().to_pylist()] for part in (coarse, fine))
+    held = {value: next((cell for cell in large if _covers(cell, value)), None) for value in small}
+    return None if None in held.values() else held
+
+
+def _on_grid(coarse: pa.ChunkedArray, fine: pa.ChunkedArray) -> Mapping[Hashable, Hashable]:
+    """Numbers cut to fewer digits, both written by the lower corner of their cell."""
+    digits = next(d for d in range(MOST_DIGITS + 1) if d == MOST_DIGITS or _has_digits(numbers(coarse), d))
+    values = numbers(pa.chunked_array([fine.unique()]))
+    cut = np.floor(values * 10**digits + 1e-6) / 10**digits  # the small part undoes what writing in decimals lost
+    return {
+        str(value): str(float(cell))
+        for value, cell in zip(values + 0.0, np.round(cut, digits) + 0.0, strict=True)
+    }
+
+
+def _has_digits(values: np.ndarray[tuple[int, ...], np.dtype[np.float64]], digits: int) -> bool:
+    return bool(np.allclose(values, np.round(values, digits), atol=1e-9, equal_nan=True))
+
+
+def _covers(coarse: str, fine: str) -> bool:
+    """Equal; a generalized cell around a value or around both ends of an interval; or a beginning, as of a geohash."""
+    if coarse == fine or fine.startswith(coarse):
+        return True
+    test = fits(coarse)
+    return test is not None and (test(fine) or all(test(end) for end in _ends(fine)))
+
+
+def _ends(cell: str) -> tuple[str, ...]:
+    low, comma, high = cell.strip("[()]").partition(",")
+    if not comma or not cell.startswith("["):
+        return (cell,)
+    last = high.strip()
+    try:  # the end of a half-open interval is not in it: a value just below stands for it
+        return low.strip(), last if cell.endswith("]") else repr(float(last) - 1e-6)
+    except ValueError:
+        return (cell,)
+
+
+def subtract_maps(coarse: pa.Table, fine: pa.Table, columns: Sequence[str], counts: str | None = None) -> Outcome:
+    """Find the people whom a fine release suppresses, by the coarse release of the same table.
+
+    **Scenario.** Two releases show the same columns, one more coarsely (a map at two resolutions, two levels of one
+    hierarchy); small cells of the finer one were dropped. Success is a dropped person found in a coarse cell.
+    **Method.** The counts of fine cells are taken from those of the coarse cell that holds them. `counts` names the
+    column that says how many each row stands for; without it rows are counted.
+    **Outcome.** People betrayed; figures say in how many cells, and how many cells betray one person alone.
+    """
+    held = parents(coarse, fine, columns)
+    if held is None:
+        raise ParameterError("The cells of one release do not lie in those of the other",
+                             expected="The same columns, in one release more coarsely")  # fmt: skip
+    large, small = (_cells(table, columns, counts) for table in (coarse, fine))
+    up = {cell: tuple(part[value] for part, value in zip(held, cell, strict=True)) for cell in small}
+    found = two_resolutions(dict(large), dict(small), lambda cell: up[cell])  # type: ignore[index]
+    figures = {"cells": len(found.hidden), "alone": sum(count == 1 for count in found.hidden.values())}
+    return Outcome("subtracted maps", "Subtracting a fine release from a coarse one",
+                   Rate(found.people, sum(large.values())), 0.0, figures=figures)  # fmt: skip
+
+
+def _cells(table: pa.Table, columns: Sequence[str], counts: str | None) -> dict[Cell, int]:
+    """How many people each cell stands for."""
+    measured = [(counts, "sum")] if counts else [([], "count_all")]
+    grouped = table.group_by(list(columns)).aggregate(measured)
+    parts = [_written(grouped[name]) for name in columns]
+    numbers_of = grouped[f"{counts}_sum" if counts else "count_all"].to_pylist()
+    return {key: int(number) for key, number in zip(zip(*parts, strict=True), numbers_of, strict=True)}
+
+
+def _written(values: pa.ChunkedArray) -> list[str]:
+    return [str(value) for value in ((numbers(values) + 0.0).tolist() if is_number(values.type) else values.to_pylist())]
