@@ -13,6 +13,7 @@ from fractions import Fraction
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from deniable.errors import ParameterError
@@ -156,8 +157,8 @@ def decode(attribute: Labels | Bins, codes: NDArray[np.int32], generator: np.ran
 def anew(attribute: Made, after: int, records: int, total: int) -> pa.Array:
     """The values that follow the first `after` of a total: numbered on, so that none comes twice."""
     width = len(str(max(total, 1)))
-    numbers = range(after + 1, after + records + 1)
-    return pa.array([f"{attribute.prefix}{number:0{width}d}" for number in numbers], pa.string())
+    numbers = pa.array(np.arange(after + 1, after + records + 1)).cast(pa.string())
+    return pc.binary_join_element_wise(attribute.prefix, pc.utf8_lpad(numbers, width, "0"), "")
 
 
 def _unbinned(attribute: Bins, codes: NDArray[np.int32], generator: np.random.Generator) -> pa.Array:

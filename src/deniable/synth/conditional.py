@@ -20,7 +20,7 @@ def from_column(weights: Floats, records: int, generator: np.random.Generator) -
 
 def children(parent: NDArray[np.integer], table: Floats, generator: np.random.Generator) -> NDArray[np.int32]:
     """One value for each record, given its parent's value (a row of the table)."""
-    order = np.argsort(parent, kind="stable")
+    order = np.argsort(parent.astype(np.uint16) if table.shape[0] <= 1 << 16 else parent, kind="stable")  # radix sort
     sizes = np.bincount(parent, minlength=table.shape[0])
     drawn = [from_column(row + 1e-12, int(size), generator) for row, size in zip(table, sizes, strict=True) if size]
     values = np.empty(parent.size, dtype=np.int32)

@@ -19,8 +19,10 @@ from deniable.synth.estimate import Estimates
 from deniable.synth.marginal import Codes, Floats
 from deniable.synth.order import drawing_order, not_drawn
 
-ROUNDS = 60
-STEP, DECAY = 0.5, 0.95
+ROUNDS, FEWEST = 60, 12
+MOST_VISITS = 2_000_000_000
+"""How often records are looked at, all rounds and cliques together, before there are fewer rounds: some 12 seconds."""
+STEP, LAST_STEP = 0.5, 0.025
 MOST_COPIED = 0.35
 
 
@@ -33,16 +35,14 @@ def copied(noise: float) -> float:
     return float(min(MOST_COPIED, 0.1 * (0.03 / max(noise, 1e-6)) ** 1.6))
 
 
-def draw(
-    estimates: Estimates, domain: Domain, records: int, seed: int | tuple[int, ...], rounds: int = ROUNDS
-) -> Codes:
+def draw(estimates: Estimates, domain: Domain, records: int, seed: int | tuple[int, ...]) -> Codes:
     """So many records over the collapsed domain."""
     generator = np.random.default_rng(seed)
     order = drawing_order(estimates.tables, {clique: strength(estimates, clique) for clique in estimates.tables})
     codes = along_cliques(estimates, domain, records, generator, order)
     unmet = not_drawn(estimates.tables, order)
     if records and unmet:
-        _nudge(codes, estimates, domain, generator, rounds)
+        _nudge(codes, estimates, domain, generator)
     return codes
 
 
@@ -54,7 +54,7 @@ def strength(estimates: Estimates, clique: Clique) -> float:
     return float(np.abs(estimates.tables[clique] - expected).sum()) + 1e-9
 
 
-def _nudge(codes: Codes, estimates: Estimates, domain: Domain, generator: np.random.Generator, rounds: int) -> None:
+def _nudge(codes: Codes, estimates: Estimates, domain: Domain, generator: np.random.Generator) -> None:
     """Gradual update (Zhang et al. 2021, PrivSyn): move records from cells with too many to cells with too few."""
     from deniable.synth.kernels import moved
 
@@ -65,10 +65,15 @@ def _nudge(codes: Codes, estimates: Estimates, domain: Domain, generator: np.ran
     strides = [_strides(domain.shape(clique)) for clique in cliques]
     share = copied(estimates.noise)
     state = generator.integers(0, 2**63, 1, dtype=np.uint64)
-    for turn in range(rounds):
-        step = STEP * DECAY**turn
+    for step in _steps(len(cliques) * records):
         for i in generator.permutation(len(cliques)):
             moved(codes, places[i], strides[i], targets[cliques[i]], step, share, state)
+
+
+def _steps(visits: int) -> Floats:
+    """The steps of all rounds, falling by equal factors: fewer of them where a round takes many visits to records."""
+    steps: Floats = np.geomspace(STEP, LAST_STEP, min(ROUNDS, max(FEWEST, MOST_VISITS // max(visits, 1))))
+    return steps
 
 
 def _strides(shape: tuple[int, ...]) -> NDArray[np.int64]:

@@ -12,11 +12,15 @@ from deniable.errors import Infeasible, ParameterError
 from deniable.synth.attributes import Made, anew, decode
 from deniable.synth.condition import Condition, condition
 from deniable.synth.draw import draw
+from deniable.synth.marginal import Codes
 from deniable.synth.model import SynthModel
 from deniable.synth.restore import restore
 from deniable.synth.truths import Mender
 
 CHUNK = 500_000
+"""Rows in a batch. Records are fitted once for so many: further batches are the same records in another order, with
+numbers and dates drawn anew inside their bins. Under a condition every batch is fitted by itself, so that rare rows
+are not the same few again."""
 MOST_DRAWN = 40
 """How many chunks are drawn for a condition before it is given up."""
 
@@ -51,14 +55,15 @@ def batches(
 
 def _drawn(model: SynthModel, wanted: int, seed: int, only: Condition) -> Iterator[pa.RecordBatch]:
     """Batches of kept rows until there are enough; the first comes even if it is empty, for its columns."""
-    kept, offset, mender = 0, 0, Mender(model.truths)
+    kept, offset, mender, fitted = 0, 0, Mender(model.truths), _Fitted(model, seed, fresh=bool(only.values))
     while kept < wanted or not offset:
         if kept < wanted and offset >= MOST_DRAWN * CHUNK and only.values:
             raise Infeasible(
                 f"only {kept:,} of {wanted:,} rows met the condition", remedy="Ask for fewer rows or fewer conditions"
             )
         size = min(CHUNK, math.ceil((wanted - kept) / only.share))
-        rows = mender.mend(_batch(model, size, seed, offset), np.random.default_rng((seed, offset, 3)))
+        rows = _batch(model, fitted.take(size, offset), (seed, offset))
+        rows = mender.mend(rows, np.random.default_rng((seed, offset, 3)))
         rows = only.keep(rows).slice(0, wanted - kept)
         kept, offset = kept + rows.num_rows, offset + max(size, 1)
         yield rows
@@ -73,10 +78,25 @@ def _numbered(model: SynthModel, rows: pa.RecordBatch, after: int, total: int) -
     return pa.record_batch(columns, names=[attribute.name for attribute in model.attributes])
 
 
-def _batch(model: SynthModel, size: int, seed: int, offset: int) -> pa.RecordBatch:
-    description = model.description
-    start = (seed, offset)
-    codes = restore(description, draw(description.estimates, description.collapsed.domain, size, start), start)
+class _Fitted:
+    """Records that fit the estimates: fitted for the first batch, and for each further one if they must be fresh."""
+
+    def __init__(self, model: SynthModel, seed: int, *, fresh: bool) -> None:
+        self._description, self._seed, self._fresh = model.description, seed, fresh
+        self._held: Codes | None = None
+
+    def take(self, size: int, offset: int) -> Codes:
+        """The records of a batch that begins at an offset."""
+        if self._held is None or self._fresh or size > self._held.shape[1]:
+            d = self._description
+            self._held = draw(d.estimates, d.collapsed.domain, size, (self._seed, offset))
+            return self._held
+        order = np.random.default_rng((self._seed, offset, 4)).permutation(self._held.shape[1])
+        return self._held[:, order[:size]]
+
+
+def _batch(model: SynthModel, drawn: Codes, start: tuple[int, int]) -> pa.RecordBatch:
+    codes = restore(model.description, drawn, start)
     generator = np.random.default_rng((*start, 2))
     coded = [attribute for attribute in model.attributes if not isinstance(attribute, Made)]
     columns = [decode(attribute, own, generator) for attribute, own in zip(coded, codes, strict=True)]

@@ -29,60 +29,113 @@ def moved(codes: Any, places: Any, strides: Any, target: Any, step: float, copie
 
     A cell's number is the sum of the codes at the clique's places, each times its stride (the last stride is 1).
 
-    Cells with too many records give up a step's share of their surplus, chosen at random; cells with too few ask for a
-    step's share of what they lack (both rounded by lot). A record that is moved copies a whole record of its new cell
-    now and then, which keeps what other columns have to do with this clique.
+    Cells with too many records give up a step's share of their surplus; cells with too few ask for a step's share of
+    what they lack (both rounded by lot). A record that is moved copies a whole record of its new cell now and then,
+    which keeps what other columns have to do with this clique.
     """
-    cells, records = target.size, codes.shape[1]
-    count = np.zeros(cells, np.int64)
-    cell_of = np.zeros(records, np.int64)
-    for k in range(places.size):
-        place, stride = places[k], strides[k]
-        for i in range(records):
-            cell_of[i] += codes[place, i] * stride
-    for i in range(records):
+    cell_of = _cells(codes, places, strides)
+    count = np.zeros(target.size, np.int64)
+    for i in range(cell_of.size):
         count[cell_of[i]] += 1
-    start = np.zeros(cells + 1, np.int64)
-    for cell in range(cells):
-        start[cell + 1] = start[cell] + count[cell]
-    after = start[:cells].copy()
-    ranked = np.empty(records, np.int64)
-    for i in range(records):
-        ranked[after[cell_of[i]]] = i
-        after[cell_of[i]] += 1
-    freed = np.empty(records, np.int64)
-    wanted = np.zeros(cells, np.int64)
-    free, ask = 0, 0
-    for cell in range(cells):
-        gap = target[cell] - count[cell]
-        if gap < 0:
-            give = min(int(-gap * step + _uniform(state)), count[cell])
-            for j in range(start[cell], start[cell] + give):
-                k = j + int(_uniform(state) * (start[cell + 1] - j))
-                ranked[j], ranked[k] = ranked[k], ranked[j]
-                freed[free] = ranked[j]
-                free += 1
-        else:
-            wanted[cell] = int(gap * step + _uniform(state))
-            ask += wanted[cell]
-    asked = np.empty(ask, np.int64)
-    ask = 0
-    for cell in range(cells):
-        for _ in range(wanted[cell]):
-            asked[ask] = cell
-            ask += 1
-    number = min(free, ask)
+    give, ask, copies = _orders(count, target, step, copied, state)
+    freed, sources, first = _chosen(cell_of, count, give, copies, state)
+    asked = _listed(ask)
+    number = min(freed.size, asked.size)
     for j in range(number):
-        k = j + int(_uniform(state) * (ask - j))
-        asked[j], asked[k] = asked[k], asked[j]
-        k = j + int(_uniform(state) * (free - j))
-        freed[j], freed[k] = freed[k], freed[j]
+        _swap(asked, j, state)
+        _swap(freed, j, state)
         i, cell = freed[j], asked[j]
-        if count[cell] > 0 and _uniform(state) < copied:
-            source = ranked[start[cell] + int(_uniform(state) * count[cell])]
+        if copies[cell] > 0:
+            copies[cell] -= 1
+            source = sources[first[cell] + copies[cell]]
             for column in range(codes.shape[0]):
                 codes[column, i] = codes[column, source]
         for k in range(places.size):
             codes[places[k], i] = cell // strides[k]
             cell = cell % strides[k]
     return number
+
+
+@numba.njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def _cells(codes: Any, places: Any, strides: Any) -> Any:
+    """The cell of each record."""
+    cell_of = np.zeros(codes.shape[1], np.int32)
+    for k in range(places.size):
+        place, stride = places[k], np.int32(strides[k])
+        for i in range(codes.shape[1]):
+            cell_of[i] += codes[place, i] * stride
+    return cell_of
+
+
+@numba.njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def _orders(count: Any, target: Any, step: float, copied: float, state: Any) -> Any:
+    """How many records each cell gives up, how many it asks for, and how many of these are to be copies."""
+    cells = target.size
+    give, ask, copies = np.zeros(cells, np.int64), np.zeros(cells, np.int64), np.zeros(cells, np.int64)
+    for cell in range(cells):
+        gap = target[cell] - count[cell]
+        if gap < 0:
+            give[cell] = min(int(-gap * step + _uniform(state)), count[cell])
+        else:
+            ask[cell] = int(gap * step + _uniform(state))
+            if ask[cell] > 0 and count[cell] > 0:
+                copies[cell] = min(int(ask[cell] * copied + _uniform(state)), ask[cell])
+    return give, ask, copies
+
+
+@numba.njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def _chosen(cell_of: Any, count: Any, give: Any, copies: Any, state: Any) -> Any:
+    """The records that cells give up, those that are copied, and where each cell's begin among the latter.
+
+    A cell's records are chosen at equal distances from a random start: a sum grows by the wanted share with each of
+    them, and chooses one whenever it passes a whole number. That costs an addition a record, where lots would cost a
+    random number. No cell both gives and asks, so one sum serves both.
+    """
+    cells = count.size
+    sums, share = np.zeros(cells), np.zeros(cells)
+    first, after = np.zeros(cells + 1, np.int64), np.zeros(cells, np.int64)
+    for cell in range(cells):
+        wanted = give[cell] + copies[cell]
+        first[cell + 1], after[cell] = first[cell] + wanted, first[cell]
+        if wanted > 0:
+            share[cell], sums[cell] = wanted / count[cell], _uniform(state)
+    held = np.empty(first[cells], np.int64)
+    for i in range(cell_of.size):
+        cell = cell_of[i]
+        sums[cell] += share[cell]
+        while sums[cell] >= 1.0:
+            sums[cell] -= 1.0
+            if after[cell] < first[cell + 1]:
+                held[after[cell]] = i
+                after[cell] += 1
+    freed, free = np.empty(give.sum(), np.int64), 0
+    for cell in range(cells):
+        # Sums are rounded and may miss the last one: nothing more is given up then, and a copy repeats the first.
+        if give[cell] > 0:
+            for j in range(first[cell], after[cell]):
+                freed[free] = held[j]
+                free += 1
+        else:
+            for j in range(after[cell], first[cell + 1]):
+                held[j] = held[first[cell]] if after[cell] > first[cell] else -1
+            if after[cell] == first[cell]:
+                copies[cell] = 0
+    return freed[:free], held, first
+
+
+@numba.njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def _listed(ask: Any) -> Any:
+    """Each cell as often as it asks."""
+    asked, place = np.empty(ask.sum(), np.int64), 0
+    for cell in range(ask.size):
+        for _ in range(ask[cell]):
+            asked[place] = cell
+            place += 1
+    return asked
+
+
+@numba.njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def _swap(values: Any, place: int, state: Any) -> None:
+    """One step of a shuffle: any of the values from a place on comes to stand there."""
+    other = place + int(_uniform(state) * (values.size - place))
+    values[place], values[other] = values[other], values[place]
