@@ -19,6 +19,7 @@ import clinic
 from deniable.attacks.audit import audit
 from deniable.engines.duckdb import DuckDBEngine
 from deniable.policy.budget import ApproxDP, Budget, PureDP
+from deniable.policy.unit import Bounding
 from deniable.query import execute as execution
 from deniable.query.compile import compile_query
 from deniable.query.execute import measure
@@ -69,14 +70,19 @@ def runs_of(
     return lambda runs: np.array([once(i) for i in range(runs)])
 
 
+IN_ALL = clinic.with_unit(bounding=Bounding.ROWS, max_groups=None, max_rows_per_group=None, max_rows=2)
+SCALED = clinic.with_unit(bounding=Bounding.SCALE, max_groups=1, max_rows_per_group=2)
+FOUR_GROUPS = "SELECT sex, insured, COUNT(*) FROM visits GROUP BY sex, insured"
 QUESTIONS = {
-    "count": ("SELECT COUNT(*) FROM visits", ONE),
-    "counts": ("SELECT sex, COUNT(*) FROM visits GROUP BY sex", ONE),
-    "sum": ("SELECT SUM(age) FROM visits", ONE),
-    "average": ("SELECT AVG(age) FROM visits", ONE),
-    "median": ("SELECT MEDIAN(CLAMP(age, 50, 100)) FROM visits", ONE),
-    "private keys": ("SELECT city, COUNT(DISTINCT pid) FROM visits GROUP BY city", WITH_KEYS),
-    "join": ("SELECT COUNT(*) FROM visits v JOIN stays s ON v.pid = s.pid", ONE),
+    "count": ("SELECT COUNT(*) FROM visits", ONE, clinic.TABLES),
+    "counts": ("SELECT sex, COUNT(*) FROM visits GROUP BY sex", ONE, clinic.TABLES),
+    "sum": ("SELECT SUM(age) FROM visits", ONE, clinic.TABLES),
+    "average": ("SELECT AVG(age) FROM visits", ONE, clinic.TABLES),
+    "median": ("SELECT MEDIAN(CLAMP(age, 50, 100)) FROM visits", ONE, clinic.TABLES),
+    "private keys": ("SELECT city, COUNT(DISTINCT pid) FROM visits GROUP BY city", WITH_KEYS, clinic.TABLES),
+    "join": ("SELECT COUNT(*) FROM visits v JOIN stays s ON v.pid = s.pid", ONE, clinic.TABLES),
+    "rows in all": (FOUR_GROUPS, ONE, IN_ALL),
+    "scaled to a norm": (FOUR_GROUPS, ONE, SCALED),
 }
 
 
@@ -87,10 +93,8 @@ def audited(plan: QueryPlan, budget: Budget, monkeypatch: pytest.MonkeyPatch, ru
 
 @pytest.mark.parametrize("name", QUESTIONS)
 def test_the_claim_of_a_question_is_not_refuted(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    sql, budget = QUESTIONS[name]
-    outcome = audited(
-        compile_query(sql, clinic.TABLES, budget), budget, monkeypatch, 1_000 if name == "median" else RUNS
-    )
+    sql, budget, tables = QUESTIONS[name]
+    outcome = audited(compile_query(sql, tables, budget), budget, monkeypatch, 1_000 if name == "median" else RUNS)
     assert not outcome.violated, str(outcome)
 
 
@@ -115,6 +119,14 @@ def unbounded_groups(plan: QueryPlan) -> QueryPlan:
     return twin(plan, limits=replace(plan.nodes[0].steps[0].limits, groups=None))
 
 
+def in_each_group(plan: QueryPlan) -> QueryPlan:
+    return twin(plan, limits=replace(plan.nodes[0].steps[0].limits, in_all=False))
+
+
+def larger_norm(plan: QueryPlan) -> QueryPlan:
+    return twin(plan, limits=replace(plan.nodes[0].steps[0].limits, groups=100))
+
+
 class AllKeys:
     """A threshold that shows every key it finds."""
 
@@ -131,15 +143,12 @@ def no_threshold(plan: QueryPlan) -> QueryPlan:
 
 FEW_GROUPS = clinic.with_unit(max_groups=1)
 TWINS = {
-    "a quarter of the noise": (half_noise, *QUESTIONS["count"], clinic.TABLES),
-    "rows are not bounded": (unbounded_rows, *QUESTIONS["sum"], clinic.TABLES),
-    "groups are not bounded": (
-        unbounded_groups,
-        "SELECT sex, insured, COUNT(*) FROM visits GROUP BY sex, insured",
-        ONE,
-        FEW_GROUPS,
-    ),
-    "keys have no threshold": (no_threshold, *QUESTIONS["private keys"], clinic.TABLES),
+    "a quarter of the noise": (half_noise, *QUESTIONS["count"]),
+    "rows are not bounded": (unbounded_rows, *QUESTIONS["sum"]),
+    "groups are not bounded": (unbounded_groups, FOUR_GROUPS, ONE, FEW_GROUPS),
+    "keys have no threshold": (no_threshold, *QUESTIONS["private keys"]),
+    "rows are bounded in each group and not in all": (in_each_group, *QUESTIONS["rows in all"]),
+    "a vector is scaled to a larger norm": (larger_norm, *QUESTIONS["scaled to a norm"]),
 }
 
 
@@ -154,7 +163,7 @@ def test_a_broken_twin_is_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", QUESTIONS)
 def test_long_audits_refute_no_claim(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    sql, budget = QUESTIONS[name]
-    outcome = audited(compile_query(sql, clinic.TABLES, budget), budget, monkeypatch, 30_000)
+    sql, budget, tables = QUESTIONS[name]
+    outcome = audited(compile_query(sql, tables, budget), budget, monkeypatch, 30_000)
     assert not outcome.violated, str(outcome)
     assert outcome.epsilon_bound > 0.3, "an audit that sees nothing proves nothing"

@@ -28,6 +28,7 @@ BUDGETS = {"pure": PureDP(Fraction(1)), "delta": ApproxDP(Fraction(1), Fraction(
 TABLES: dict[str, tuple[TableSchema, ...]] = {
     "clinic": clinic.TABLES,
     "scaled": clinic.with_unit(bounding=Bounding.SCALE),
+    "rows": clinic.with_unit(bounding=Bounding.ROWS, max_groups=None, max_rows_per_group=None, max_rows=4),
     "replaced": clinic.with_unit(neighboring=Neighboring.REPLACE),
     "unbounded": clinic.with_unit(max_groups=None, max_rows_per_group=None),
 }

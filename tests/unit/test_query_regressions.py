@@ -438,7 +438,7 @@ def test_distinct_values_and_medians_of_a_null_key_are_found() -> None:
 
 
 def test_the_policy_has_the_last_word() -> None:
-    options = "OPTIONS (max_groups_contributed = 50, max_rows_contributed = 70)"
+    options = "OPTIONS (max_groups_contributed = 50, max_rows_per_group = 70)"
     loose = f"SELECT WITH DIFFERENTIAL_PRIVACY {options} COUNT(*) FROM visits GROUP BY city"
     assert plan_of(loose).nodes[0].steps[0].limits.groups == 2
     assert plan_of(loose).nodes[0].steps[0].limits.rows == 3

@@ -19,8 +19,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import clinic
+from deniable.dp.mechanisms import LaplaceMechanism
 from deniable.errors import QueryRefused
-from deniable.policy.budget import ApproxDP
+from deniable.policy.budget import ZCDP, ApproxDP, Budget, PureDP
 from deniable.policy.schema import TableSchema
 from deniable.policy.unit import Bounding, Neighboring
 from deniable.query.compile import compile_query
@@ -52,6 +53,7 @@ AGGREGATES = [
     "SUM(GREATEST(delta, -3))",
     "SUM(age, contribution_bounds_per_group => (0, 7))",
     "SUM(delta, contribution_bounds_per_group => (-4, 2))",
+    "SUM(delta, contribution_bounds_per_group => (0, 7))",
     "AVG(age, contribution_bounds_per_group => (10, 20))",
     "COUNT(*) FILTER (WHERE insured)",
     "COUNT_IF(age > 50)",
@@ -138,10 +140,10 @@ def questions(draw: st.DrawFn, sources: list[str]) -> str:
     return f"SELECT {', '.join(chosen)} FROM {source} {where}{grouping}"
 
 
-def compiled(question: str, tables: tuple[TableSchema, ...]) -> QueryPlan | None:
+def compiled(question: str, tables: tuple[TableSchema, ...], budget: Budget = BUDGET) -> QueryPlan | None:
     """The plan, or None where the question is refused (a joined column may be ambiguous, a type may not fit)."""
     try:
-        return compile_query(question, tables, BUDGET)
+        return compile_query(question, tables, budget)
     except QueryRefused:
         return None
 
@@ -208,14 +210,16 @@ def _compare(one: list[Any], other: list[Any]) -> None:
             for key, change in moved.items():
                 groups[key[:-1]] += change
             assert len(groups) <= sensitivity.groups * sensitivity.factor * (
-                step.limits.rows if step.limits.by_row else 1
+                step.limits.rows if step.limits.by_row or step.limits.in_all else 1
             )
             assert sum(groups.values()) <= sensitivity.l1
             assert all(change <= sensitivity.factor * sensitivity.per_group for change in groups.values())
             continue
-        if not step.limits.scaled:
+        laplace = isinstance(placed.mechanism, LaplaceMechanism)
+        if laplace or not step.limits.scaled:
             assert sum(moved.values()) <= sensitivity.l1, (column, moved, sensitivity)
-        assert sum(change**2 for change in moved.values()) <= sensitivity.l2_squared, (column, moved, sensitivity)
+        if not laplace or not step.limits.scaled:
+            assert sum(change**2 for change in moved.values()) <= sensitivity.l2_squared, (column, moved, sensitivity)
 
 
 def without(records: list[dict[str, Any]], pid: int) -> list[dict[str, Any]]:
@@ -223,11 +227,13 @@ def without(records: list[dict[str, Any]], pid: int) -> list[dict[str, Any]]:
 
 
 SETTINGS = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
-MANY = settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
+MANY = settings(max_examples=2500, deadline=None, suppress_health_check=list(HealthCheck))
 
 
-def remove_each_unit(question: str, tables: tuple[TableSchema, ...], visits: list[Any], stays: list[Any]) -> None:
-    plan = compiled(question, tables)
+def remove_each_unit(
+    question: str, tables: tuple[TableSchema, ...], visits: list[Any], stays: list[Any], budget: Budget = BUDGET
+) -> None:
+    plan = compiled(question, tables, budget)
     if plan is None or plan.free:
         return
     pids = {record["pid"] for record in visits + stays if record["pid"] is not None}
@@ -246,21 +252,34 @@ def test_taking_a_unit_away_moves_no_number_further_than_its_sensitivity(
     remove_each_unit(question, clinic.with_unit(**limits), visits, stays)
 
 
+BUDGETS = (PureDP(Fraction(1)), BUDGET, ZCDP(Fraction(1, 10), Fraction(1, 10**6)))
+"""Contributions are scaled to the L1 norm under the first, to the L2 norm under the last."""
+
+
 @SETTINGS
-@given(questions(ID_SOURCES), bounds, tables_of, tables_of)
+@given(questions(ID_SOURCES), bounds, st.sampled_from(BUDGETS), tables_of, tables_of)
 def test_scaled_contributions_keep_their_norm(
-    question: str, limits: dict[str, int], visits: list[Any], stays: list[Any]
+    question: str, limits: dict[str, int], budget: Budget, visits: list[Any], stays: list[Any]
 ) -> None:
-    remove_each_unit(question, clinic.with_unit(bounding=Bounding.SCALE, **limits), visits, stays)
+    remove_each_unit(question, clinic.with_unit(bounding=Bounding.SCALE, **limits), visits, stays, budget)
 
 
 @SETTINGS
-@given(questions(ID_SOURCES), bounds, st.sampled_from(list(Bounding)), tables_of, tables_of)
+@given(questions(ID_SOURCES), st.integers(1, 5), tables_of, tables_of)
+def test_rows_bounded_in_all_move_no_number_further_than_its_sensitivity(
+    question: str, rows: int, visits: list[Any], stays: list[Any]
+) -> None:
+    limits = {"max_groups": None, "max_rows_per_group": None, "max_rows": rows}
+    remove_each_unit(question, clinic.with_unit(bounding=Bounding.ROWS, **limits), visits, stays)
+
+
+@SETTINGS
+@given(questions(ID_SOURCES), bounds, st.sampled_from(list(Bounding)), st.sampled_from(BUDGETS), tables_of, tables_of)
 def test_replacing_a_unit_moves_no_number_further_than_its_sensitivity(
-    question: str, limits: dict[str, int], bounding: Bounding, visits: list[Any], others: list[Any]
+    question: str, limits: dict[str, int], bounding: Bounding, budget: Budget, visits: list[Any], others: list[Any]
 ) -> None:
     tables = clinic.with_unit(neighboring=Neighboring.REPLACE, bounding=bounding, **limits)
-    plan = compiled(question, tables)
+    plan = compiled(question, tables, budget)
     if plan is None or plan.free:
         return
     pids = {record["pid"] for record in visits if record["pid"] is not None}
@@ -292,11 +311,11 @@ def test_replacing_a_row_moves_no_number_further_than_its_sensitivity(
 
 @pytest.mark.slow
 @MANY
-@given(questions(ID_SOURCES), bounds, st.sampled_from(list(Bounding)), tables_of, tables_of)
+@given(questions(ID_SOURCES), bounds, st.sampled_from(list(Bounding)), st.sampled_from(BUDGETS), tables_of, tables_of)
 def test_thousands_of_questions_keep_their_sensitivity(
-    question: str, limits: dict[str, int], bounding: Bounding, visits: list[Any], stays: list[Any]
+    question: str, limits: dict[str, int], bounding: Bounding, budget: Budget, visits: list[Any], stays: list[Any]
 ) -> None:
-    remove_each_unit(question, clinic.with_unit(bounding=bounding, **limits), visits, stays)
+    remove_each_unit(question, clinic.with_unit(bounding=bounding, **limits), visits, stays, budget)
 
 
 def test_most_of_the_generated_questions_are_answered() -> None:
@@ -324,3 +343,49 @@ def test_the_check_catches_a_bound_that_is_not_enforced() -> None:
     check(plan, {"visits": visits}, {})
     with pytest.raises(AssertionError):
         check(broken, {"visits": visits}, {})
+
+
+SPREAD = [{"pid": 1, "sex": sex, "age": 60} for sex in ("F", "M") for _ in range(3)]
+
+
+def _with_limits(plan: QueryPlan, **changes: Any) -> QueryPlan:
+    """The plan with other limits than its mechanisms were made for."""
+    from dataclasses import replace
+
+    step = plan.nodes[0].steps[0]
+    loose = replace(step, limits=replace(step.limits, **changes))
+    return replace(plan, nodes=(replace(plan.nodes[0], steps=(loose,)),))
+
+
+def test_the_check_catches_rows_that_are_bounded_in_each_group_and_not_in_all() -> None:
+    """The broken twin of rows in all: the same number of rows, but kept in every group."""
+    tables = clinic.with_unit(bounding=Bounding.ROWS, max_groups=None, max_rows_per_group=None, max_rows=2)
+    plan = compile_query("SELECT sex, SUM(age) FROM visits GROUP BY sex", tables, PureDP(Fraction(1)))
+    check(plan, {"visits": SPREAD}, {})
+    with pytest.raises(AssertionError):
+        check(_with_limits(plan, in_all=False), {"visits": SPREAD}, {})
+
+
+def test_the_check_catches_a_vector_that_is_scaled_to_the_wrong_norm() -> None:
+    """The broken twin of scaling: an L2 norm of groups * rows lets the L1 norm grow with the square root of groups."""
+    tables = clinic.with_unit(bounding=Bounding.SCALE, max_groups=2, max_rows_per_group=1)
+    plan = compile_query("SELECT city, SUM(age) FROM visits GROUP BY city", tables, BUDGET)
+    assert plan.nodes[0].steps[0].limits.norm == 1
+    visits = [{"pid": 1, "city": city, "age": 60} for city in "ABCDEFGH"]
+    check(plan, {"visits": visits}, {})
+    with pytest.raises(AssertionError):
+        check(_with_limits(plan, norm=2), {"visits": visits}, {})
+
+
+def test_double_entry_refuses_limits_that_the_noise_was_not_made_for() -> None:
+    from deniable.errors import InternalError
+    from deniable.query.double_entry import check as double_entry
+
+    in_all = clinic.with_unit(bounding=Bounding.ROWS, max_groups=None, max_rows_per_group=None, max_rows=2)
+    scaled = clinic.with_unit(bounding=Bounding.SCALE)
+    question = "SELECT sex, SUM(age) FROM visits GROUP BY sex"
+    for tables, changes in ((in_all, {"in_all": False}), (scaled, {"norm": 2}), (scaled, {"norm": None})):
+        plan = compile_query(question, tables, PureDP(Fraction(1)))
+        double_entry(plan)
+        with pytest.raises(InternalError):
+            double_entry(_with_limits(plan, **changes))

@@ -53,7 +53,11 @@ def _protects(table: TableSchema) -> str:
         return "nobody: the table is public"
     bounds = [
         f"{limit} {words}"
-        for limit, words in ((unit.max_groups, "groups"), (unit.max_rows_per_group, "rows in each"))
+        for limit, words in (
+            (unit.max_groups, "groups"),
+            (unit.max_rows_per_group, "rows in each"),
+            (unit.max_rows, "rows in all"),
+        )
         if limit is not None
     ]
     limits = f", at most {' and '.join(bounds)}" if bounds else ""

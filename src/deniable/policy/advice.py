@@ -26,8 +26,8 @@ def advice(policy: Policy) -> tuple[str, ...]:
 
 def _table(table: TableSchema) -> Iterator[str]:
     unit = table.unit
-    if unit is not None and not unit.is_row and None in (unit.max_groups, unit.max_rows_per_group):
-        yield f"{table.name}: without max_groups and max_rows_per_group each question must state them."
+    if unit is not None and not unit.is_row and unit.rows_in_all is None:
+        yield f"{table.name}: without max_groups and max_rows_per_group (or max_rows) each question must state them."
     if not table.with_role(Role.QUASI_IDENTIFIER):
         yield f"{table.name}: no column is a quasi-identifier; intruders often know birth dates, places and sexes."
     for column in table.columns:

@@ -47,6 +47,7 @@ UNIT = Record(
         Field("column", COLUMN, "the column that tells persons apart", required=True),
         Field("max_groups", Whole(1, 10**9), "groups of one answer that a unit may contribute to"),
         Field("max_rows_per_group", Whole(1, 10**9), "rows that a unit may contribute to one group"),
+        Field("max_rows", Whole(1, 10**9), "rows that a unit may contribute in all (implies bounding: rows)"),
         Field("neighboring", Choice(tuple(Neighboring)), "which pairs of tables must look alike", default="add-remove"),
         Field("bounding", Choice(tuple(Bounding)), "how a unit's contribution is limited", default="sample"),
     ),

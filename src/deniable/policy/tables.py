@@ -39,7 +39,7 @@ def _table(name: str, entry: Section, folder: Path, mistakes: Mistakes) -> Table
     _who_is_protected(name, entry, public, mistakes)
     _source(entry, mistakes)
     columns = _columns(entry.section("columns"), folder, mistakes)
-    unit = None if public else _unit(entry)
+    unit = None if public else _unit(entry, mistakes)
     return TableSchema(name, entry.get("source", ""), columns, unit, public)
 
 
@@ -56,14 +56,21 @@ def _who_is_protected(name: str, entry: Section, public: bool, mistakes: Mistake
         mistakes.add(entry.place, f"table '{name}' lists no columns", "A private table lists its columns")
 
 
-def _unit(entry: Section) -> PrivacyUnit:
+def _unit(entry: Section, mistakes: Mistakes) -> PrivacyUnit:
     unit = entry.section("unit")
+    max_rows = unit.get("max_rows", None)
+    bounding = Bounding(unit.get("bounding", "sample" if max_rows is None else "rows"))
+    if max_rows is not None and bounding is not Bounding.ROWS:
+        happened = f"max_rows bounds rows in all, and bounding is {bounding}"
+        mistakes.add(unit.place_of("max_rows"), happened, remedy="Say bounding: rows, or drop one of the two")
+        max_rows = None
     return PrivacyUnit(
         unit.get("column", None),
         unit.get("max_groups", None),
         unit.get("max_rows_per_group", None),
         Neighboring(unit.get("neighboring", "add-remove")),
-        Bounding(unit.get("bounding", "sample")),
+        bounding,
+        max_rows,
     )
 
 

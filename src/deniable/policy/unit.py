@@ -22,6 +22,8 @@ class Bounding(StrEnum):
 
     SAMPLE = "sample"
     """Keep at most max_groups groups and max_rows_per_group rows in each, chosen by a fresh secret salt."""
+    ROWS = "rows"
+    """Keep at most max_rows rows in all, in whichever groups they are, chosen by a fresh secret salt."""
     SCALE = "scale"
     """Keep all rows, and scale the unit's vector of contributions down to a norm."""
 
@@ -30,8 +32,11 @@ class Bounding(StrEnum):
 class PrivacyUnit:
     """A row (column is None) or all rows that share a value of one column, with the bounds of its contribution.
 
-    A row contributes one row to one group by definition; an id column needs both bounds, or explicit choices in the
-    question, before a query can be answered.
+    A row contributes one row to one group by definition; an id column needs bounds on groups and rows per group, or on
+    rows in all, or explicit choices in the question, before a query can be answered.
+
+    >>> PrivacyUnit("pid", max_groups=5, max_rows_per_group=2, bounding=Bounding.ROWS).rows_in_all
+    10
     """
 
     column: str | None = None
@@ -39,11 +44,22 @@ class PrivacyUnit:
     max_rows_per_group: int | None = None
     neighboring: Neighboring = Neighboring.ADD_REMOVE
     bounding: Bounding = Bounding.SAMPLE
+    max_rows: int | None = None
 
     def __post_init__(self) -> None:
-        for name, bound in (("max_groups", self.max_groups), ("max_rows_per_group", self.max_rows_per_group)):
+        for name in ("max_groups", "max_rows_per_group", "max_rows"):
+            bound = getattr(self, name)
             if bound is not None and bound < 1:
                 raise ParameterError(f"{name} is {bound}", expected="A contribution bound is at least 1")
+        if self.max_rows is not None and self.bounding is not Bounding.ROWS:
+            raise ParameterError(f"max_rows goes with bounding: rows, not with {self.bounding}", expected="One form")
+
+    @property
+    def rows_in_all(self) -> int | None:
+        """The most rows that the bounds let a unit have over all groups; None where they do not say."""
+        both = self.max_groups is not None and self.max_rows_per_group is not None
+        product = (self.max_groups or 0) * (self.max_rows_per_group or 0) if both else None
+        return min((bound for bound in (self.max_rows, product) if bound is not None), default=None)
 
     @property
     def is_row(self) -> bool:

@@ -40,8 +40,7 @@ def finished(
     alpha = (1 - confidence) / len(recipe.places)
     noisy = [values[place] for place in recipe.places]
     reach = [
-        0 if isinstance(placed[p].mechanism, QuantileMechanism) else placed[p].mechanism.accuracy(alpha)
-        for p in recipe.places
+        0 if isinstance(placed[p].mechanism, QuantileMechanism) else placed[p].accuracy(alpha) for p in recipe.places
     ]
     match recipe.measure:
         case Measure.COUNT:

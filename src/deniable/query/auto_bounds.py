@@ -93,7 +93,7 @@ def bounds_from(plan: QueryPlan, measured: Measurements, column: Column, confide
     node = plan.nodes[0]
     noisy = measured[node.node.name][0]
     bins = np.array(noisy.keys.column(0).to_pylist(), dtype=np.int64)
-    threshold = max(node.steps[0].placed[0].mechanism.accuracy(1 - confidence, bins.size), LEAST)
+    threshold = max(node.steps[0].placed[0].accuracy(1 - confidence, bins.size), LEAST)
     full = np.sort(bins[noisy.values[0] > threshold])
     if not full.size:
         return FoundBounds(Fraction(0), Fraction(1), threshold, found=False)

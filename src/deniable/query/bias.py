@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from deniable.errors import ParameterError, QueryRefused
 from deniable.policy.budget import exact
-from deniable.policy.unit import PrivacyUnit
+from deniable.policy.unit import Bounding, PrivacyUnit
 from deniable.query.expression import ColumnRef, Expression, Facts, Kind, literal
 from deniable.query.functions import call
 from deniable.query.measure import Recipe, Total
@@ -58,7 +58,9 @@ def checks(
     )
     if clamped:
         found.append(_counted(node, f"{node.name}{MARK}_clamped", node.input, clamped))
-    if not unit.is_row and unit.max_rows_per_group is not None:
+    if not unit.is_row and unit.bounding is Bounding.ROWS:
+        found.append(_cut_in_all(node, unit))
+    elif not unit.is_row and unit.max_rows_per_group is not None:
         found.append(_cut(node, unit))
     return tuple(found)
 
@@ -94,6 +96,14 @@ def _cut(node: Measured, unit: PrivacyUnit) -> Measured:
         beyond = call("or", beyond, call("gt", ColumnRef("groups", COUNTED), literal(unit.max_groups)))
     counted = NoisyAggregate(Measure.UNITS, None, beyond, text="units with more rows or groups than count")
     return replace(_counted(node, f"{node.name}{MARK}_cut", node.input, (("a0", counted),)), input=unit_rows)
+
+
+def _cut_in_all(node: Measured, unit: PrivacyUnit) -> Measured:
+    """The units with more rows over all groups than count."""
+    rows = PerUnit(node.input, (), (("n", ExactAggregate(Summary.COUNT, None)),), (Field("n", COUNTED),))
+    beyond = call("gt", ColumnRef("n", COUNTED), literal(unit.rows_in_all))
+    counted = NoisyAggregate(Measure.UNITS, None, beyond, text="units with more rows than count")
+    return replace(_counted(node, f"{node.name}{MARK}_cut", node.input, (("a0", counted),)), input=rows)
 
 
 def _counted(node: Measured, name: str, source: Any, aggregates: tuple[tuple[str, NoisyAggregate], ...]) -> Measured:

@@ -11,7 +11,6 @@ with variances v_i = c s_i / w_i (s_i the squared sensitivities), the whole has 
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -36,7 +35,7 @@ class Spending:
     threshold_delta: Fraction
 
 
-def spendings(asked: Budget, thresholds: int, ordered: bool, scaled: bool) -> tuple[Spending, ...]:
+def spendings(asked: Budget, thresholds: int, ordered: bool) -> tuple[Spending, ...]:
     """The strategies that a budget allows for a question with so many thresholds."""
     delta = asked.delta
     if thresholds and delta == 0:
@@ -46,7 +45,7 @@ def spendings(asked: Budget, thresholds: int, ordered: bool, scaled: bool) -> tu
             remedy="State a delta, or declare the key's categories in the policy",
         )
     found = []
-    if not isinstance(asked, ZCDP) and not scaled:
+    if not isinstance(asked, ZCDP):
         found.append(Spending("pure", PureDP(asked.epsilon), delta / thresholds if thresholds else Fraction(0)))
     rest = delta / 2 if thresholds else delta
     each = (delta - rest) / thresholds if thresholds else Fraction(0)
@@ -57,9 +56,6 @@ def spendings(asked: Budget, thresholds: int, ordered: bool, scaled: bool) -> tu
             found.append(Spending("zcdp", ZCDP(rho), each))
         if not ordered and ratio_within(asked.epsilon, rest) is not None:
             found.append(Spending("gaussian", ApproxDP(asked.epsilon, rest), each))
-    if not found:
-        raise QueryRefused("scaling contributions to a norm needs Gaussian noise, and that needs a delta",
-                           remedy="State a delta such as 1e-6")  # fmt: skip
     return tuple(found)
 
 
@@ -113,14 +109,3 @@ def threshold(
     """The threshold on counts of units that keeps its share; a replaced unit is in up to twice as many groups."""
     noise = noise_for(Sensitivity(1, groups * factor), spending, share, gaussian_only)
     return KeyThreshold(noise, spending.threshold_delta, groups * factor)
-
-
-def deviation(mechanism: LaplaceMechanism | GaussianMechanism | QuantileMechanism) -> float:
-    """The standard deviation of the noise (for a quantile, its rank error), by which strategies are compared."""
-    match mechanism:
-        case LaplaceMechanism(scale):
-            return math.sqrt(2) * float(scale)
-        case GaussianMechanism(variance):
-            return math.sqrt(float(variance))
-        case QuantileMechanism():
-            return float(mechanism.accuracy(0.32))

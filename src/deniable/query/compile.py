@@ -13,15 +13,17 @@ from fractions import Fraction
 
 from deniable.dp.accounting import NoOpEvent
 from deniable.errors import ParameterError, QueryRefused
-from deniable.policy.budget import ZCDP, Amount, Budget, PureDP, exact
+from deniable.policy.budget import ZCDP, Amount, Budget, PureDP
 from deniable.policy.budget import budget as budget_of
 from deniable.policy.schema import TableSchema
-from deniable.policy.unit import Bounding, Neighboring, PrivacyUnit
+from deniable.policy.unit import Neighboring, PrivacyUnit
 from deniable.query import bias, calibrate
 from deniable.query.bias import share_of
 from deniable.query.calibrate import Spending
+from deniable.query.contributions import bounded_unit, limits_of, single
 from deniable.query.double_entry import check, composed, price
 from deniable.query.keys import Keys, PrivateKeys, PublicKeys, keys_of
+from deniable.query.limits import Limits
 from deniable.query.measure import Measurement, Ordered, Recipe, Rows, Units, measurements
 from deniable.query.plan import NodePlan, Placed, QueryPlan, Step
 from deniable.query.relation import Measured, Relation, measured
@@ -29,8 +31,7 @@ from deniable.query.sensitivity import sensitivity_of
 from deniable.query.shares import Weights, shares, weights_of
 from deniable.query.sql.bind import statement
 from deniable.query.sql.clauses import Clauses
-from deniable.query.sql.exact import Limits
-from deniable.query.stability import multiplicity, one_row, one_unit, unit_of
+from deniable.query.stability import multiplicity, one_row
 
 LARGEST_DELTA = Fraction(1, 100)
 
@@ -126,49 +127,17 @@ def _positive(asked: Budget) -> None:
 
 
 def _unit(nodes: tuple[Measured, ...], clauses: Clauses) -> PrivacyUnit | None:
-    units = [_bounded_unit(node, clauses) for node in nodes]
+    units = [bounded_unit(node, clauses) for node in nodes]
     if not units:
         return None
     replaced = any(unit.neighboring is Neighboring.REPLACE for unit in units)
     return replace(units[0], neighboring=Neighboring.REPLACE) if replaced else units[0]
 
 
-def _bounded_unit(node: Measured, clauses: Clauses) -> PrivacyUnit:
-    """The unit with its contribution bounds; a question may tighten what the policy states, and never loosen it."""
-    if not one_unit(node.input):
-        raise QueryRefused("the tables of this question protect different units: rows in one, ids in another")
-    unit = unit_of(node.input)
-    named = clauses.options.get("privacy_unit_column")
-    if named is not None and named.lower() != (unit.column or "").lower():
-        raise QueryRefused("the privacy unit is the policy's to choose", expected=f"The unit is {unit}")
-    if unit.is_row:
-        return unit
-    groups = _tightened(clauses, "max_groups_contributed", unit.max_groups)
-    rows = _tightened(clauses, "max_rows_contributed", unit.max_rows_per_group)
-    return replace(unit, max_groups=groups, max_rows_per_group=rows)
-
-
-def _tightened(clauses: Clauses, option: str, allowed: int | None) -> int | None:
-    if option not in clauses.options:
-        return allowed
-    asked = _natural(clauses.options[option], option)
-    return asked if allowed is None else min(asked, allowed)
-
-
-def _natural(text: str, name: str) -> int:
-    try:
-        number = exact(text, name)
-    except ParameterError:
-        number = Fraction(0)
-    if number.denominator != 1 or not 1 <= number <= 10**9:
-        raise QueryRefused(f"{name} is not a whole number from 1 up")
-    return int(number)
-
-
 def _drafts(nodes: tuple[Measured, ...], clauses: Clauses) -> tuple[list[Draft], dict[str, tuple[Recipe, ...]]]:
     drafts, recipes = [], {}
     for node in nodes:
-        unit = _bounded_unit(node, clauses)
+        unit = bounded_unit(node, clauses)
         found, recipes[node.name] = measurements(node, clauses.text, unit.is_row)
         drafts += [_draft(node, places, found, unit, recipes[node.name]) for places in node.grouping_sets]
     return drafts, recipes
@@ -189,27 +158,9 @@ def _draft(
             raise _copied(keys)
     else:
         if one_row(node.input):
-            unit = replace(unit, max_groups=1, max_rows_per_group=1)
-        limits, groups = _limits(places, keys, unit, found)
+            unit = single(unit)
+        limits, groups = limits_of(places, keys, unit, found)
     return Draft(node, places, keys, limits, found, groups, factor, _reusable(keys, found, limits), recipes)
-
-
-def _limits(
-    places: tuple[int, ...], keys: Keys, unit: PrivacyUnit, found: tuple[Measurement, ...]
-) -> tuple[Limits, int]:
-    cells = keys.cells if isinstance(keys, PublicKeys) else None
-    groups = 1 if not places else unit.max_groups
-    if groups is None:
-        raise _missing("max_groups", unit)
-    groups = min(groups, cells) if cells else groups
-    rows = unit.max_rows_per_group
-    if rows is None:
-        if any(not isinstance(m, Units) for m in found):
-            raise _missing("max_rows_per_group", unit)
-        rows = 1
-    scaled = unit.bounding is Bounding.SCALE and bool(places)
-    chooses = bool(places) and (cells is None or groups < cells)
-    return Limits(groups if chooses or scaled else None, rows, scaled=scaled), groups
 
 
 def _copied(keys: PrivateKeys) -> QueryRefused:
@@ -218,14 +169,6 @@ def _copied(keys: PrivateKeys) -> QueryRefused:
         f"a row of one table appears several times in this question, and {keys.reason}",
         expected="Public keys, or each table once in the UNION ALL",
         remedy="Declare the key's categories in the policy, or the table's unit by an id column",
-    )
-
-
-def _missing(name: str, unit: PrivacyUnit) -> QueryRefused:
-    option = {"max_groups": "max_groups_contributed", "max_rows_per_group": "max_rows_contributed"}[name]
-    return QueryRefused(
-        f"the policy does not bound {name} of {unit}",
-        remedy=f"Declare {name} in the policy, or write OPTIONS ({option} = 5) in the question",
     )
 
 
@@ -240,7 +183,7 @@ def _reusable(keys: Keys, found: tuple[Measurement, ...], limits: Limits) -> int
 
 
 def _bias_checks(node: Measured, clauses: Clauses) -> tuple[Measured, ...]:
-    unit = _bounded_unit(node, clauses)
+    unit = bounded_unit(node, clauses)
     found, recipes = measurements(node, clauses.text, unit.is_row)
     return bias.checks(node, found, recipes, unit)
 
@@ -257,9 +200,8 @@ def _split(drafts: list[Draft], weights: Weights, strategy: str, extra: Fraction
 def _best(drafts: list[Draft], asked: Budget, weights: Weights, extra: Fraction) -> tuple[list[Step], Spending]:
     thresholds = sum(isinstance(draft.keys, PrivateKeys) for draft in drafts)
     ordered = any(isinstance(m, Ordered) for draft in drafts for m in draft.measurements)
-    scaled = any(draft.limits.scaled for draft in drafts)
     tried, hindered = [], None
-    for spending in calibrate.spendings(asked, thresholds, ordered, scaled):
+    for spending in calibrate.spendings(asked, thresholds, ordered):
         split = _split(drafts, weights, spending.strategy, extra)
         try:
             steps = [_step(draft, part, spending) for draft, part in zip(drafts, split, strict=True)]
@@ -275,11 +217,14 @@ def _best(drafts: list[Draft], asked: Budget, weights: Weights, extra: Fraction)
 
 
 def _step(draft: Draft, split: list[Fraction], spending: Spending) -> Step:
+    if draft.limits.scaled and spending.strategy == "pure":
+        # Laplace noise is made for the L1 norm, so that is the norm which contributions are scaled to.
+        draft = replace(draft, limits=replace(draft.limits, norm=1))
     placed = tuple(_placed(draft, i, split[i], spending) for i in range(len(draft.measurements)))
     if isinstance(draft.keys, PublicKeys):
         return Step(draft.places, draft.keys, draft.limits, placed)
     share = split[draft.reused] if draft.reused is not None else split[-1]
-    threshold = calibrate.threshold(draft.groups, draft.factor, spending, share, draft.limits.scaled)
+    threshold = calibrate.threshold(draft.groups, draft.factor, spending, share, draft.limits.norm == 2)
     if draft.reused is not None:
         # The threshold's own noise answers this measurement, so its error is that noise's.
         counted = replace(placed[draft.reused], mechanism=threshold.noise)
@@ -288,17 +233,18 @@ def _step(draft: Draft, split: list[Fraction], spending: Spending) -> Step:
 
 
 def _placed(draft: Draft, place: int, share: Fraction, spending: Spending) -> Placed:
-    measurement, scaled = draft.measurements[place], draft.limits.scaled
-    if scaled and isinstance(measurement, Ordered):
+    measurement, limits = draft.measurements[place], draft.limits
+    if limits.scaled and isinstance(measurement, Ordered):
         raise QueryRefused("quantiles cannot be scaled to a norm", remedy="Declare bounding: sample for this table")
-    sensitivity = sensitivity_of(measurement, draft.limits.rows, draft.groups, draft.factor == 2)
-    mechanism = calibrate.mechanism(measurement, sensitivity, spending, share, scaled)
+    # A count that the threshold answers is one of whole units.
+    sensitivity = sensitivity_of(measurement, limits, draft.groups, draft.factor == 2, whole=place == draft.reused)
+    mechanism = calibrate.mechanism(measurement, sensitivity, spending, share, limits.norm == 2)
     return Placed(f"m{place}", measurement, sensitivity, mechanism, share)
 
 
 def _noise(steps: list[Step]) -> float:
     """The mean logarithm of all deviations: a strategy that halves the noise of one and keeps the others wins."""
-    found = [math.log(calibrate.deviation(p.mechanism)) for step in steps for p in step.placed]
+    found = [math.log(p.deviation) for step in steps for p in step.placed]
     found += [math.log(step.threshold.threshold) for step in steps if step.threshold is not None]
     return sum(found) / max(len(found), 1)
 

@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deniable.errors import QueryRefused
-from deniable.query.calibrate import deviation
 from deniable.query.execute import Noisy
 from deniable.query.keys import PrivateKeys
 from deniable.query.measure import Rows, Total
@@ -49,7 +48,7 @@ def adjusted(node: NodePlan, parts: tuple[Noisy, ...]) -> tuple[Noisy, ...]:
     values = [list(part.values) for part in parts]
     for m, measurement in enumerate(node.measurements):
         if isinstance(measurement, Rows) or (isinstance(measurement, Total) and measurement.per_group is None):
-            weights = [deviation(step.placed[m].mechanism) ** -2 for step in node.steps]
+            weights = [step.placed[m].deviation ** -2 for step in node.steps]
             cells = np.rint(_solved([part.values[m] for part in parts], parents, weights, finest)).astype(np.int64)
             for i, part in enumerate(parts):
                 values[i][m] = np.zeros(len(part.values[m]), dtype=np.int64)

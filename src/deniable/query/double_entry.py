@@ -23,8 +23,9 @@ from deniable.errors import InternalError
 from deniable.policy.budget import ZCDP, ApproxDP, Budget, PureDP
 from deniable.policy.unit import Neighboring
 from deniable.query.keys import PrivateKeys
+from deniable.query.limits import parts_for
 from deniable.query.plan import NodePlan, Placed, QueryPlan, Step
-from deniable.query.sensitivity import reach_of
+from deniable.query.sensitivity import in_each_group, reach_of
 
 SHORTFALL = Fraction(1, 10**6)
 """A plan may cost this share less than asked, for roundings that always err to more noise; never more."""
@@ -76,24 +77,28 @@ def enforced_groups(step: Step) -> int | None:
     """In how many groups of a step one unit can be, by what the rendered SQL enforces; None when in any number."""
     if not step.places or step.limits.by_row:
         return 1
-    if step.limits.groups is not None:
-        return step.limits.groups
-    return None if isinstance(step.keys, PrivateKeys) else step.keys.cells
+    cells = None if isinstance(step.keys, PrivateKeys) else step.keys.cells
+    if step.limits.in_all:
+        assert step.limits.rows is not None
+        return step.limits.rows if cells is None else min(step.limits.rows, cells)
+    return cells if step.limits.groups is None else step.limits.groups
 
 
 def _enough(placed: Placed, step: Step, groups: int, factor: int) -> bool:
-    sensitivity = placed.sensitivity
-    if sensitivity.groups < groups or sensitivity.factor < factor:
+    sensitivity, limits = placed.sensitivity, step.limits
+    reach = reach_of(placed.measurement, limits.rows) * sensitivity.parts
+    at_once = limits.in_all and not in_each_group(placed.measurement)
+    if sensitivity.groups < (1 if at_once else groups) or sensitivity.factor < factor or sensitivity.per_group < reach:
         return False
-    if sensitivity.per_group < reach_of(placed.measurement, step.limits.rows):
+    if sensitivity.parts != 1 and (not limits.scaled or sensitivity.parts != parts_for(reach // sensitivity.parts)):
         return False
     match placed.mechanism:
         case LaplaceMechanism() as noise:
-            return not step.limits.scaled and noise.sensitivity >= sensitivity.l1
+            return limits.norm in (None, 1) and noise.sensitivity >= sensitivity.l1
         case GaussianMechanism() as noise:
-            return noise.sensitivity_squared >= sensitivity.l2_squared
+            return limits.norm in (None, 2) and noise.sensitivity_squared >= sensitivity.l2_squared
         case QuantileMechanism() as choice:
-            return choice.rows_per_unit >= sensitivity.per_group
+            return not limits.scaled and choice.rows_per_unit >= sensitivity.per_group
 
 
 def price(event: Event, asked: Budget) -> Budget:

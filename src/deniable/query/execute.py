@@ -153,7 +153,7 @@ def _measured(node: NodePlan, step: Step, reader: Reader) -> Noisy:
         else:
             column = _column(node, step, placed, exactly, reader, salt)
             # Noise goes to every group before any is left out, so that time and memory do not tell which were shown.
-            values.append(placed.mechanism.release(column, reader.entropy)[shown])
+            values.append(placed.rounded(placed.mechanism.release(column, reader.entropy)[shown]))
     return Noisy(keys, tuple(values))
 
 

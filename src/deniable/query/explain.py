@@ -13,6 +13,7 @@ from deniable.policy.budget import ZCDP, Amount, Budget
 from deniable.policy.budget import exact as exact_amount
 from deniable.query.expression import from_number, to_number
 from deniable.query.keys import FromTable, Listed, PrivateKeys
+from deniable.query.limits import Limits
 from deniable.query.measure import Distinct, Measurement, Ordered, Rows, Total, Units
 from deniable.query.plan import NodePlan, Placed, QueryPlan, Step
 from deniable.query.relation import Join, Measured, PerUnit, PublicSelect, Relation, Scan, Transform, Union, inputs, tag
@@ -84,10 +85,8 @@ def _placed(placed: Placed, step: Step, confidence: float) -> dict[str, Any]:
     ranks = isinstance(placed.measurement, Ordered)
     return {
         "measures": measures(placed.measurement),
-        "stability": f"{sensitivity.groups} groups, {step.limits.rows} rows in each"
-        if not step.limits.by_row
-        else f"{step.limits.rows} rows",
-        "sensitivity": sensitivity.per_group,
+        "stability": _stability(step.limits, sensitivity.groups),
+        "sensitivity": sensitivity.per_group // sensitivity.parts,
         "mechanism": mechanism_name(placed),
         "scale": _scale(placed),
         "error": placed.error(1 - confidence),
@@ -95,6 +94,14 @@ def _placed(placed: Placed, step: Step, confidence: float) -> dict[str, Any]:
         "confidence": confidence,
         "share": _figure(placed.share),
     }
+
+
+def _stability(limits: Limits, groups: int) -> str:
+    """How much of one unit can be in the groups."""
+    if limits.by_row or limits.in_all:
+        return f"{limits.rows} rows{' in all' if limits.in_all else ''}"
+    norm = f", as an L{limits.norm} norm" if limits.scaled else ""
+    return f"{groups} groups, {limits.rows} rows in each{norm}"
 
 
 def measures(measurement: Measurement) -> str:
@@ -132,7 +139,7 @@ def mechanism_name(placed: Placed) -> str:
 
 
 def _scale(placed: Placed) -> float | None:
-    step = float(getattr(placed.measurement, "step", 1))
+    step = float(getattr(placed.measurement, "step", 1)) / placed.sensitivity.parts
     match placed.mechanism:
         case LaplaceMechanism(scale):
             return float(scale) * step
@@ -172,7 +179,11 @@ def _notes(plan: QueryPlan) -> list[str]:
         notes.append(
             "Units in more groups than the bound are left out of some, chosen afresh at random: totals may be low."
         )
-    if any(not step.limits.by_row and step.placed for step in steps):
+    if any(step.limits.in_all for step in steps):
+        notes.append("Units with more rows in all than the bound lose some, chosen at random: totals may be low.")
+    if any(step.limits.scaled for step in steps):
+        notes.append("Units that pass the bounds over all groups are scaled down to them: totals may be low.")
+    if any(not (step.limits.by_row or step.limits.in_all or step.limits.scaled) and step.placed for step in steps):
         notes.append("Units with more rows in a group than the bound count for the bound only: totals may be low.")
     if any(isinstance(p.measurement, Total) for step in steps for p in step.placed):
         notes.append("Values outside their bounds are clamped to them before they are summed.")

@@ -6,18 +6,22 @@ that needs the data.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
 
 from deniable.dp.accounting import Event
 from deniable.dp.mechanisms import GaussianMechanism, KeyThreshold, LaplaceMechanism, QuantileMechanism
 from deniable.policy.budget import Budget
 from deniable.policy.unit import PrivacyUnit
 from deniable.query.keys import Keys, PrivateKeys
+from deniable.query.limits import Limits
 from deniable.query.measure import Measurement, Recipe
 from deniable.query.relation import Measured, Relation
 from deniable.query.sensitivity import Sensitivity
-from deniable.query.sql.exact import Limits
 
 NoiseMechanism = LaplaceMechanism | GaussianMechanism | QuantileMechanism
 
@@ -36,7 +40,40 @@ class Placed:
     def error(self, alpha: float) -> float:
         """The noise that is passed with probability alpha, in the measurement's own unit (ranks for quantiles)."""
         step = 1 if isinstance(self.mechanism, QuantileMechanism) else getattr(self.measurement, "step", Fraction(1))
-        return float(self.mechanism.accuracy(alpha) * step)
+        return float(self.accuracy(alpha) * step)
+
+    def accuracy(self, alpha: float, size: int = 1) -> int:
+        """The same in whole steps, for `size` numbers together."""
+        found, parts = self.mechanism.accuracy(alpha, size), self.sensitivity.parts
+        # Rounding parts to the nearest step adds half a step at most, and whole numbers differ by whole numbers.
+        return found if parts == 1 else (found + parts // 2) // parts
+
+    @property
+    def deviation(self) -> float:
+        """The standard deviation of the noise in steps (for a quantile, its rank error)."""
+        return deviation(self.mechanism) / self.sensitivity.parts
+
+    def norm(self, gaussian: bool) -> float:
+        """The norm of the sensitivity that its noise is made for, in steps."""
+        exact = math.sqrt(self.sensitivity.l2_squared) if gaussian else self.sensitivity.l1
+        return exact / self.sensitivity.parts
+
+    def rounded(self, noisy: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Noisy numbers in whole steps: post-processing."""
+        parts = self.sensitivity.parts
+        whole: NDArray[np.int64] = noisy if parts == 1 else noisy // parts + (2 * (noisy % parts) >= parts)
+        return whole
+
+
+def deviation(mechanism: NoiseMechanism) -> float:
+    """The standard deviation of the noise (for a quantile, its rank error), by which strategies are compared."""
+    match mechanism:
+        case LaplaceMechanism(scale):
+            return math.sqrt(2) * float(scale)
+        case GaussianMechanism(variance):
+            return math.sqrt(float(variance))
+        case QuantileMechanism():
+            return float(mechanism.accuracy(0.32))
 
 
 @dataclass(frozen=True, slots=True)

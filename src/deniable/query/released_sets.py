@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from deniable.errors import QueryRefused
 from deniable.policy.budget import Budget
 from deniable.policy.schema import TableSchema
-from deniable.query.calibrate import deviation
 from deniable.query.compile import compile_query
 from deniable.query.execute import Measurements, Runner
 from deniable.query.hierarchy import Fit, Tree, fitted, top_down
@@ -53,7 +52,7 @@ class SetsPlan:
     @property
     def variances(self) -> list[float]:
         """The variance of the noise on a cell of each grouping set, in steps, as measured."""
-        return [deviation(step.placed[0].mechanism) ** 2 for step in self.node.steps]
+        return [step.placed[0].deviation ** 2 for step in self.node.steps]
 
     @property
     def step(self) -> float:
@@ -94,7 +93,7 @@ def compiled_sets(
     _refuse(even)
     plan = _described(even, columns, engine, tree)
     steps, gaussian = plan.node.steps, even.strategy != "pure"
-    norms = [math.sqrt(s.placed[0].sensitivity.l2_squared) if gaussian else s.placed[0].sensitivity.l1 for s in steps]
+    norms = [step.placed[0].norm(gaussian) for step in steps]
     wanted = [float((importance or {}).get(name, 1)) for name in set_names(plan)]
     shares = best_shares(plan.fitted_variances, norms, wanted, gaussian=gaussian)
     return _described(compile_query(text, tables, asked, weights=BySet(shares)), columns, engine, tree)

@@ -5,6 +5,17 @@ For an id unit with at most g groups and r rows in each, and a measurement to wh
     in one group           L_inf = r * reach        (1 for a count of units; the stated bounds where given)
     over all groups        L1    = g * L_inf,       L2^2 = g * L_inf^2
 
+With at most m rows in all, in whichever groups, the rows of one group add up to m_i * reach with sum m_i <= m, so
+
+    over all groups        L1    = m * reach,       L2^2 = (m * reach)^2    (all rows in one group)
+
+which is one group with r = m: Laplace noise costs the same as for g * r = m, and Gaussian noise more. (A unit is in at
+most m groups, which is what a count of units, or a sum with stated bounds in each group, pays for. A choice by ranks
+with unit epsilon / (2 m max(q, 1 - q)) loses epsilon m_i / m in a group with m_i rows, so epsilon over all of them.)
+
+Scaled to a norm, a unit's vector keeps the L1 norm, or the L2 norm, that the sampled form with the same g and r could
+reach: the noise must be of the same norm. Such numbers are no whole steps; they are measured in `parts` of a step.
+
 A row unit is in one group; if the question can copy a row m times, all m copies may fall in that group: r = m, g = 1.
 Replacing a unit is removing one vector a and adding another b, so the vector moves by at most twice as much. Where no
 entry can be negative, |a_i - b_i|^2 <= a_i^2 + b_i^2, so the squared L2 norm is only twice as large, not four times.
@@ -14,6 +25,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from deniable.query.limits import Limits, parts_for
 from deniable.query.measure import Distinct, Measurement, Ordered, Rows, Total, Units
 
 
@@ -26,6 +38,8 @@ class Sensitivity:
     factor: int = 1
     signed: bool = True
     """Whether one unit can move a measurement up and another can move it down."""
+    parts: int = 1
+    """Numbers are measured, and `per_group` is counted, in so many parts of a step."""
 
     @property
     def l1(self) -> int:
@@ -52,9 +66,21 @@ def reach_of(measurement: Measurement, rows: int | None) -> int:
             return r * measurement.reach
 
 
-def sensitivity_of(measurement: Measurement, rows: int | None, groups: int, replace: bool) -> Sensitivity:
-    """The sensitivity of a measurement over all groups of one grouping set."""
-    return Sensitivity(reach_of(measurement, rows), groups, 2 if replace else 1, _signed(measurement))
+def sensitivity_of(
+    measurement: Measurement, limits: Limits, groups: int, replace: bool, whole: bool = False
+) -> Sensitivity:
+    """The sensitivity of a measurement over all groups of one grouping set; `whole` ones are not cut into parts."""
+    reach = reach_of(measurement, limits.rows)
+    # Distinct values are bounded by sampling in every form.
+    parts = parts_for(reach) if limits.scaled and not whole and not isinstance(measurement, Distinct) else 1
+    if limits.in_all and not in_each_group(measurement):
+        groups = 1
+    return Sensitivity(reach * parts, groups, 2 if replace else 1, _signed(measurement), parts)
+
+
+def in_each_group(measurement: Measurement) -> bool:
+    """Whether what a unit adds to a group is bounded there, however many rows it has."""
+    return isinstance(measurement, Units) or (isinstance(measurement, Total) and measurement.per_group is not None)
 
 
 def _signed(measurement: Measurement) -> bool:

@@ -11,7 +11,7 @@ from collections import Counter
 
 from deniable.errors import InternalError
 from deniable.policy.schema import TableSchema
-from deniable.policy.unit import PrivacyUnit
+from deniable.policy.unit import Bounding, PrivacyUnit
 from deniable.query.expression import ColumnRef
 from deniable.query.relation import Join, PerUnit, Relation, Scan, Transform, Union, private, tables
 
@@ -51,7 +51,8 @@ def unit_of(relation: Relation) -> PrivacyUnit:
         _tightest([unit.max_rows_per_group for unit in units]),
         # Replacing one unit costs two add-or-remove steps, so the stricter relation holds for all.
         max((unit.neighboring for unit in units), key=lambda relation: relation.value == "replace"),
-        units[0].bounding,
+        Bounding.ROWS if any(unit.bounding is Bounding.ROWS for unit in units) else units[0].bounding,
+        _tightest([unit.max_rows for unit in units]),
     )
 
 

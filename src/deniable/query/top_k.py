@@ -26,10 +26,10 @@ from deniable.policy.unit import Neighboring
 from deniable.query.double_entry import price
 from deniable.query.execute import Noisy, Runner
 from deniable.query.keys import PublicKeys
+from deniable.query.limits import Limits
 from deniable.query.measure import Measurement, Rows, Units
 from deniable.query.plan import QueryPlan, Step
 from deniable.query.sql import exact
-from deniable.query.sql.exact import Limits
 
 Counting = LaplaceMechanism | GaussianMechanism
 

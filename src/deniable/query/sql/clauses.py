@@ -25,6 +25,7 @@ OPTIONS = (
     "delta",
     "rho",
     "max_groups_contributed",
+    "max_rows_per_group",
     "max_rows_contributed",
     "privacy_unit_column",
     "group_selection_strategy",

@@ -1,9 +1,7 @@
 """The statements that read private rows: contributions bounded, values in whole steps, one row for each group.
 
-For an id unit each unit keeps at most `max_groups` groups, chosen by a hash with a fresh secret salt, and inside a
-group its rows count for at most `max_rows` (a unit with more has its sum scaled down by max_rows / rows, which is what
-sampling its rows would give on average, without the sampling noise). Every choice depends on that unit's own rows and
-the salt alone, so adding or removing another unit changes nothing.
+For an id unit each unit keeps at most `max_groups` groups, chosen by a hash with a fresh secret salt; how much it
+counts for inside them, and the other forms of bounding, are in `bounding`.
 """
 
 # ruff: noqa: S608  (statements here are made of our own words, quoted names and quoted literals; no user text)
@@ -11,34 +9,19 @@ the salt alone, so adding or removing another unit changes nothing.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from deniable.query.expression import ColumnRef, Expression, Kind
 from deniable.query.keys import FromTable, Keys, Listed, PrivateKeys, PublicKeys
+from deniable.query.limits import Limits
 from deniable.query.measure import Distinct, Measurement, Ordered, Rows, Total, Units
 from deniable.query.relation import Join, Measured, Relation, Scan, Transform
 from deniable.query.sql import coding
+from deniable.query.sql.bounding import THRESHOLD, fitting, grouping, totals
 from deniable.query.sql.render import UNIT, expression, key, quoted, relation, value
 
 if TYPE_CHECKING:
     from deniable.query.plan import Placed
-
-LARGEST = 2**62
-"""Sums are clamped here, which moves no two of them further apart, so that they fit 64 bits."""
-SCALE_BITS = 30
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Contribution bounds in force for one grouping set; `groups` is None where no choice of groups is needed."""
-
-    groups: int | None
-    rows: int | None
-    by_row: bool = False
-    """Each row is a unit: nothing is bounded."""
-    scaled: bool = False
-    """The unit's vector over groups is scaled to a norm instead of choosing groups."""
 
 
 def key_names(places: tuple[int, ...]) -> list[str]:
@@ -117,16 +100,10 @@ def additive(
         columns = [f"{_over_rows(m, node.input)} AS {name}" for name, m in wanted.items()]
         source = f"({relation(coding.unchecked(node, places, keys))}) AS t{_known(node, places, keys)}"
         inner = f"SELECT {', '.join([*_keys(node, places), *columns])} FROM {source}"
-        return _presented(inner + _grouping(names), names, list(wanted), keys)
-    if limits.scaled:
-        inner = _scaled(node, places, wanted, limits, keys)
-        return _presented(inner, names, list(wanted), keys)
+        return _presented(inner + grouping(names), names, list(wanted), keys)
     codes = coding.codable(node, places, keys)
     chosen = _chosen(node, places, wanted, limits, keys, salt, codes=codes)
-    per_unit = [f"{_per_unit(name, m)}" for name, m in wanted.items()]
-    units = f"SELECT {', '.join([UNIT, *names, *per_unit])} FROM ({chosen}) AS c GROUP BY {', '.join([UNIT, *names])}"
-    totals = [f"{_over_units(name, m, limits)} AS {name}" for name, m in wanted.items()]
-    inner = f"SELECT {', '.join([*names, *totals])} FROM ({units}) AS u{_grouping(names)}"
+    inner = totals(chosen, names, wanted, limits, salt)
     return _presented(inner, names, list(wanted), keys, codes)
 
 
@@ -135,7 +112,7 @@ def additive_parts(placed: Iterable[Placed], threshold: bool) -> dict[str, Measu
     wanted: dict[str, Measurement] = {
         p.column: p.measurement for p in placed if not isinstance(p.measurement, Ordered | Distinct)
     }
-    return {**wanted, "units": Units(None)} if threshold else wanted
+    return {**wanted, THRESHOLD: Units(None)} if threshold else wanted
 
 
 def valued(
@@ -145,25 +122,22 @@ def valued(
     names = key_names(places)
     chosen = _chosen(node, places, {"v": measurement}, limits, keys, salt, distinct=isinstance(measurement, Distinct))
     if not limits.by_row:
-        order = f"hash(CAST({salt} AS UBIGINT), v), v"
-        rank = f"row_number() OVER (PARTITION BY {', '.join([UNIT, *names])} ORDER BY {order}) AS n"
+        among, held = ([UNIT], [*names, "v"]) if limits.in_all else ([UNIT, *names], ["v"])
+        order = ", ".join([f"hash(CAST({salt} AS UBIGINT), {', '.join(held)})", *held])
+        rank = f"row_number() OVER (PARTITION BY {', '.join(among)} ORDER BY {order}) AS n"
         ranked = f"SELECT *, {rank} FROM ({chosen}) AS c WHERE v IS NOT NULL"
         chosen = f"SELECT {', '.join([*names, 'v'])} FROM ({ranked}) AS d WHERE n <= {limits.rows}"
-    grouping = ", ".join(str(i + 1) for i in range(len(names) + 1))
+    every = ", ".join(str(i + 1) for i in range(len(names) + 1))
     if isinstance(measurement, Distinct):
-        counted = f"SELECT {', '.join([*names, 'count(DISTINCT v) AS v'])} FROM ({chosen}) AS e{_grouping(names)}"
+        counted = f"SELECT {', '.join([*names, 'count(DISTINCT v) AS v'])} FROM ({chosen}) AS e{grouping(names)}"
         return _presented(counted, names, ["v"], keys)
     return (f"SELECT {', '.join([*names, 'v', 'count(*) AS rows'])} FROM ({chosen}) AS e WHERE v IS NOT NULL "
-            f"GROUP BY {grouping} ORDER BY {grouping}")  # fmt: skip
+            f"GROUP BY {every} ORDER BY {every}")  # fmt: skip
 
 
 def _keys(node: Measured, places: tuple[int, ...], codes: Mapping[int, Listed] | None = None) -> list[str]:
     coded = codes or {}
     return [f"{coding.code(place) if place in coded else key(node.keys[place][1])} AS k{place}" for place in places]
-
-
-def _grouping(names: list[str]) -> str:
-    return f" GROUP BY {', '.join(names)}" if names else ""
 
 
 def _chosen(
@@ -185,7 +159,7 @@ def _chosen(
     source = relation(coding.unchecked(node, places, keys) if codes else node.input)
     text = f"{select} {', '.join(columns)} FROM ({source}) AS t{coding.joined(node, codes or {})}"
     text += _known(node, places, keys, [] if limits.by_row else [f"{UNIT} IS NOT NULL"])
-    if limits.groups is None or not names:
+    if limits.groups is None or not names or (limits.scaled and not distinct):
         return text
     # Ranks follow a salted hash; the keys themselves break ties, so that no two groups share a rank.
     order = ", ".join([f"hash(CAST({salt} AS UBIGINT), {', '.join([*names, UNIT])})", *names])
@@ -206,69 +180,7 @@ def _over_rows(measurement: Measurement, source: Relation) -> str:
         case Rows() | Units():
             return f"count({row_value(measurement, source)})"
         case _:
-            return _fitting(f"sum({row_value(measurement, source)})")
-
-
-def _fitting(total: str) -> str:
-    return f"CAST(greatest(-{LARGEST}, least({LARGEST}, COALESCE({total}, 0))) AS BIGINT)"
-
-
-def _per_unit(name: str, measurement: Measurement) -> str:
-    match measurement:
-        case Rows() | Units():
-            return f"count({name}) AS {name}"
-        case _:
-            return f"count({name}) AS n_{name}, COALESCE(sum({name}), 0) AS {name}"
-
-
-def _over_units(name: str, measurement: Measurement, limits: Limits) -> str:
-    match measurement:
-        case Units():
-            return _fitting(f"sum(least({name}, 1))")
-        case Rows():
-            return _fitting(f"sum(least({name}, {limits.rows}))")
-        case Total(per_group=(int(), int()) as bounds):
-            low, high = bounds
-            return _fitting(f"sum(CASE WHEN n_{name} = 0 THEN 0 ELSE greatest({low}, least({high}, {name})) END)")
-        case _:
-            rows = limits.rows
-            return _fitting(f"sum(CASE WHEN n_{name} > {rows} THEN ({name} * {rows}) // n_{name} ELSE {name} END)")
-
-
-def _scaled(
-    node: Measured, places: tuple[int, ...], wanted: Mapping[str, Measurement], limits: Limits, keys: Keys
-) -> str:
-    """Each unit's vector over groups is scaled down to the L2 norm sqrt(groups) * rows * reach.
-
-    The factor is a whole number of 2^-30, computed with a margin of 1e-9 against rounding, and products are truncated
-    toward zero, so the norm that comes out never exceeds the one that is priced.
-    """
-    names = key_names(places)
-    chosen = _chosen(node, places, wanted, Limits(None, limits.rows), keys, 0)
-    per_unit = [_per_unit(name, m) for name, m in wanted.items()]
-    units = f"SELECT {', '.join([UNIT, *names, *per_unit])} FROM ({chosen}) AS c GROUP BY {', '.join([UNIT, *names])}"
-    norms = ", ".join(
-        f"sqrt(sum(pow(CAST({_capped(name, m)} AS DOUBLE), 2)) OVER (PARTITION BY {UNIT})) AS norm_{name}"
-        for name, m in wanted.items()
-    )
-    totals = [f"{_fitting(f'sum({_shrunk(name, m, limits)})')} AS {name}" for name, m in wanted.items()]
-    return f"SELECT {', '.join([*names, *totals])} FROM (SELECT *, {norms} FROM ({units}) AS u) AS v{_grouping(names)}"
-
-
-def _capped(name: str, measurement: Measurement) -> str:
-    return f"least({name}, 1)" if isinstance(measurement, Units) else name
-
-
-def _shrunk(name: str, measurement: Measurement, limits: Limits) -> str:
-    from deniable.query.sensitivity import reach_of
-
-    assert limits.groups is not None
-    norm = (limits.groups**0.5) * reach_of(measurement, limits.rows)
-    factor = (
-        f"CAST(floor(least(1.0, {norm!r} / greatest(norm_{name} * 1.000000001, 1e-300)) * {2**SCALE_BITS}) AS HUGEINT)"
-    )
-    product = f"(CAST({_capped(name, measurement)} AS HUGEINT) * {factor})"
-    return f"(sign({product}) * (abs({product}) // {2**SCALE_BITS}))"
+            return fitting(f"sum({row_value(measurement, source)})")
 
 
 def _presented(

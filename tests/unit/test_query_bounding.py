@@ -1,0 +1,182 @@
+"""Forms of contribution bounds: what each keeps, what it costs, and who decides."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import pytest
+
+import clinic
+from deniable.errors import ParameterError, PolicyError, QueryRefused
+from deniable.policy.budget import ZCDP, Budget, PureDP
+from deniable.policy.document import parse
+from deniable.policy.schema import TableSchema
+from deniable.policy.unit import Bounding, PrivacyUnit
+from deniable.query.compile import compile_query
+from deniable.query.execute import execute
+from deniable.query.explain import explain
+from deniable.query.plan import Placed, QueryPlan
+
+SURE = PureDP(Fraction(10_000))
+COUNTS = "SELECT city, COUNT(*) AS n, SUM(age) AS s FROM visits GROUP BY city"
+CITIES = ("Ada", "Brin", "Cole")
+
+
+def public_city(**changes: Any) -> TableSchema:
+    from dataclasses import replace
+
+    table = clinic.with_unit(**changes)[0]
+    cities = tuple(replace(c, categories=CITIES) if c.name == "city" else c for c in table.columns)
+    return replace(table, columns=cities)
+
+
+def in_all(rows: int) -> dict[str, Any]:
+    return {"bounding": Bounding.ROWS, "max_groups": None, "max_rows_per_group": None, "max_rows": rows}
+
+
+def answered(sql: str, records: list[dict[str, Any]], budget: Budget = SURE, **unit: Any) -> list[dict[str, Any]]:
+    """The answer under so much budget that noise is a rounding error."""
+    with clinic.engine(visits=clinic.rows_of(records)) as engine:
+        rows: list[dict[str, Any]] = execute(
+            compile_query(sql, (public_city(**unit),), budget), engine, intervals=False
+        ).to_pylist()
+        return rows
+
+
+def placed(sql: str, budget: Budget, **unit: Any) -> Placed:
+    return compile_query(sql, (public_city(**unit),), budget).nodes[0].steps[0].placed[0]
+
+
+EVERYWHERE = [{"pid": 1, "city": city, "age": 50} for city in CITIES for _ in range(2)]
+
+
+def total(rows: list[dict[str, Any]], name: str = "n") -> int:
+    return sum(row[name] for row in rows)
+
+
+def test_rows_in_all_are_kept_in_whichever_groups_they_are() -> None:
+    for _ in range(5):
+        assert total(answered(COUNTS, EVERYWHERE, **in_all(5))) == 5
+        assert total(answered(COUNTS, EVERYWHERE, **in_all(6))) == 6
+    assert total(answered(COUNTS, EVERYWHERE, max_groups=2, max_rows_per_group=3)) == 4
+
+
+def test_rows_in_all_follow_from_groups_and_rows_in_each() -> None:
+    unit = {"bounding": Bounding.ROWS, "max_groups": 2, "max_rows_per_group": 2}
+    assert total(answered(COUNTS, EVERYWHERE, **unit)) == 4
+
+
+def test_rows_in_all_bound_medians_and_distinct_values_too() -> None:
+    many = [{"pid": 1, "city": "Ada", "age": age} for age in range(40)]
+    records = many + [{"pid": pid, "city": "Ada", "age": 90} for pid in (2, 3, 4)]
+    (row, *_) = answered("SELECT city, COUNT(DISTINCT age) AS d FROM visits GROUP BY city", records, **in_all(3))
+    assert row["d"] == 4
+    (row, *_) = answered("SELECT city, MEDIAN(age) AS m FROM visits GROUP BY city", records, **in_all(2))
+    assert row["m"] == 90
+
+
+def test_every_choice_of_rows_is_fresh() -> None:
+    records = [{"pid": 1, "city": city, "age": 50} for city in CITIES]
+    kept = {tuple(r["n"] for r in answered(COUNTS, records, **in_all(1))) for _ in range(60)}
+    # Each of three rows is kept with probability 1/3: one is missed in 60 answers with probability 3 (2/3)^60 < 1e-10.
+    assert kept == {(1, 0, 0), (0, 1, 0), (0, 0, 1)}
+
+
+@pytest.mark.parametrize(("budget", "error"), [(SURE, 3), (ZCDP(Fraction(10_000)), 45)], ids=["L1", "L2"])
+def test_scaling_keeps_whoever_is_within_the_norm_as_he_is(budget: Budget, error: int) -> None:
+    """The sums have Laplace noise of scale 0.12, Gaussian noise of deviation 4.3: errors are passed at below 1e-10."""
+    unit = {"bounding": Bounding.SCALE, "max_groups": 2, "max_rows_per_group": 3}
+    rows = answered(COUNTS, EVERYWHERE, budget, **unit)
+    assert [row["n"] for row in rows] == [2, 2, 2]
+    assert all(abs(row["s"] - 100) <= error for row in rows)
+
+
+def test_scaling_shrinks_a_whole_vector_in_parts_of_a_row() -> None:
+    """Two hundred people with one row in each of three cities, at most two: two thirds of each row are left."""
+    records = [{"pid": pid, "city": city, "age": 50} for pid in range(200) for city in CITIES]
+    unit = {"bounding": Bounding.SCALE, "max_groups": 2, "max_rows_per_group": 1}
+    for row in answered(COUNTS, records, **unit):
+        assert abs(row["n"] - 400 / 3) <= 1
+        assert abs(row["s"] - 200 * 50 * min(1, 200 / 150)) <= 10
+    # In the L2 norm three ones are sqrt(3) long, and sqrt(2) is allowed.
+    for row in answered(COUNTS, records, ZCDP(Fraction(10_000)), **unit):
+        assert abs(row["n"] - 200 * (2 / 3) ** 0.5) <= 1
+
+
+def test_the_same_l1_norm_costs_the_same_laplace_noise_in_every_form() -> None:
+    forms = ({"max_groups": 2, "max_rows_per_group": 3}, in_all(6), {"bounding": Bounding.SCALE})
+    found = [placed("SELECT city, COUNT(*) FROM visits GROUP BY city", PureDP(Fraction(1)), **form) for form in forms]
+    assert [p.deviation for p in found] == pytest.approx([found[0].deviation] * 3)
+    assert [p.error(0.05) for p in found] == pytest.approx([found[0].error(0.05)] * 3, abs=1)
+
+
+def test_rows_in_all_cost_more_gaussian_noise_than_groups() -> None:
+    sql, rho = "SELECT city, COUNT(*) FROM visits GROUP BY city", ZCDP(Fraction(1, 100))
+    assert placed(sql, rho, **in_all(6)).deviation > placed(sql, rho).deviation
+
+
+def test_explain_tells_the_form() -> None:
+    for form, words in ((in_all(4), "4 rows in all"), ({"bounding": Bounding.SCALE}, "as an L1 norm")):
+        told = explain(compile_query(COUNTS, (public_city(**form),), PureDP(Fraction(1))))
+        assert words in told["aggregates"][0]["measurements"][0]["stability"]
+        assert any("totals may be low" in note for note in told["notes"])
+
+
+def limits_of(options: str, **unit: Any) -> Any:
+    sql = f"SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS (epsilon = 1, {options}) city, COUNT(*) FROM visits GROUP BY city"
+    plan: QueryPlan = compile_query(sql, (public_city(**unit),))
+    return plan.nodes[0].steps[0].limits
+
+
+def test_a_question_tightens_rows_in_all_and_never_loosens_them() -> None:
+    assert limits_of("max_rows_contributed = 2", **in_all(4)).rows == 2
+    assert limits_of("max_rows_contributed = 9", **in_all(4)).rows == 4
+    found = limits_of("max_rows_contributed = 9", max_groups=2, max_rows_per_group=2)
+    assert (found.in_all, found.rows) == (True, 4)
+
+
+@pytest.mark.parametrize("options", ["max_groups_contributed = 2", "max_rows_per_group = 2", "max_rows_per_group = 9"])
+def test_bounds_of_groups_stay_within_the_rows_that_the_policy_allows(options: str) -> None:
+    found = limits_of(options, **in_all(4))
+    assert not found.in_all
+    assert (found.groups or 3) * found.rows <= 4
+
+
+def test_rows_in_all_and_bounds_of_groups_exclude_each_other() -> None:
+    with pytest.raises(QueryRefused, match="cannot stand beside"):
+        limits_of("max_rows_contributed = 2, max_rows_per_group = 1")
+    with pytest.raises(ParameterError, match="goes with bounding"):
+        PrivacyUnit("pid", max_rows=3)
+
+
+def test_tables_with_different_forms_are_bounded_by_the_tightest_of_all() -> None:
+    from dataclasses import replace
+
+    stays = replace(clinic.stays(), unit=PrivacyUnit("pid", bounding=Bounding.ROWS, max_rows=3))
+    sql = "SELECT COUNT(*) FROM (SELECT * FROM visits UNION ALL SELECT * FROM stays) AS u"
+    limits = compile_query(sql, (clinic.visits(), stays), PureDP(Fraction(1))).nodes[0].steps[0].limits
+    assert (limits.in_all, limits.rows) == (True, 3)
+
+
+POLICY = """
+version: 1
+dataset: clinic
+tables:
+  visits:
+    source: visits.csv
+    unit: {column: pid, BOUNDS}
+    columns:
+      pid: {type: integer}
+"""
+
+
+def test_a_policy_says_rows_in_all() -> None:
+    unit = parse(POLICY.replace("BOUNDS", "max_rows: 10")).tables[0].unit
+    assert unit == PrivacyUnit("pid", bounding=Bounding.ROWS, max_rows=10)
+    assert unit.rows_in_all == 10
+
+
+def test_a_policy_that_says_two_forms_is_refused_with_its_line() -> None:
+    with pytest.raises(PolicyError, match=r"7.*max_rows bounds rows in all, and bounding is scale"):
+        parse(POLICY.replace("BOUNDS", "max_rows: 10, bounding: scale"))
