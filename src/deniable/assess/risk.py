@@ -15,8 +15,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from deniable.assess import tokens
 from deniable.assess.combining import combined
-from deniable.attacks import disclosure, inference, linkability, linkage, membership, ratings, singling_out, tokens
+from deniable.attacks import disclosure, inference, linkability, linkage, membership, ratings, singling_out
 from deniable.attacks.base import Deadline, Outcome, Progress, tell
 from deniable.attacks.codes import column, dense, one
 from deniable.attacks.nearest import numbers
@@ -183,35 +184,6 @@ def _membership(evidence: Evidence, settings: Settings) -> tuple[Outcome, ...]:
     return (membership.membership(*scores),)
 
 
-def _tokens(evidence: Evidence, settings: Settings) -> tuple[Outcome, ...]:
-    clear = evidence.register if evidence.register is not None else evidence.original
-    assert clear is not None
-    return tuple(
-        tokens.dictionary(
-            column(evidence.release, name).to_pylist(),
-            [value for value in column(clear, name).unique().cast(pa.string()).to_pylist() if value is not None],
-            seconds=settings.seconds,
-        )
-        for name in _tokenized(evidence, clear)
-    )
-
-
-def _tokenized(evidence: Evidence, clear: pa.Table | None) -> tuple[str, ...]:
-    """Columns of the release that look like hexadecimal digests, and that another table has in clear text."""
-    if clear is None:
-        return ()
-    shared = [name for name in evidence.release.column_names if name in clear.column_names]
-    return tuple(name for name in shared if _digests(evidence.release[name]))
-
-
-def _digests(values: pa.ChunkedArray) -> bool:
-    if not pa.types.is_string(values.type) and not pa.types.is_large_string(values.type):
-        return False
-    sample = [value for value in values.slice(0, 200).to_pylist() if value]
-    hexadecimal = set("0123456789abcdefABCDEF")
-    return bool(sample) and all(len(value) >= tokens.SHORTEST and set(value) <= hexadecimal for value in sample)
-
-
 def _shared(evidence: Evidence) -> tuple[str, ...]:
     """Columns that the release shares with the original, without the unit, which names nobody by itself."""
     assert evidence.original is not None
@@ -228,7 +200,7 @@ TRIALS = (
     Trial("membership", lambda e: e.lacks("original", "control"), _membership),
     Trial("ratings", lambda e: e.lacks("ratings"), _ratings),
     Trial("combining", lambda e: e.lacks("others"), combined),
-    Trial("tokens", lambda e: "" if _tokenized(e, e.register or e.original) else "needs a column of digests", _tokens),
+    Trial("tokens", tokens.lacks, tokens.attack_tokens),
 )
 
 CONTROLLED = (
