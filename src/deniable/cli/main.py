@@ -28,6 +28,7 @@ from deniable.cli import (
     survey,
     synthesize,
     token,
+    train,
     world,
 )
 from deniable.cli.screen import refuse
@@ -42,6 +43,7 @@ Journeys:
   deniable mask people.csv -p policy.yaml -o out.parquet
   deniable anonymize patients.parquet -p policy.yaml --k 5 -o out.parquet
   deniable synthesize visits -p policy.yaml --epsilon 1 --delta 1e-6 -o synthetic.parquet
+  deniable train visits -p policy.yaml --target charge --epsilon 1 -o model.json
   deniable attack out.parquet --original patients.parquet -p policy.yaml --all
   deniable serve policy.yaml                         analysts ask over HTTP and with psql
   deniable survey serve survey.yaml                  answers randomized in the browser
@@ -62,6 +64,8 @@ app.command(name="attack", epilog=attack.EXAMPLES)(attack.attack)
 app.command(name="synthesize", epilog=synthesize.EXAMPLES)(synthesize.synthesize)
 app.command(name="describe", epilog=synthesize.EXAMPLES)(synthesize.describe)
 app.command(name="generate", epilog=synthesize.EXAMPLES)(synthesize.generate)
+app.command(name="train", epilog=train.EXAMPLES)(train.train)
+app.command(name="predict", epilog=train.EXAMPLES)(train.predict)
 app.command(name="parity", epilog=parity.EXAMPLES)(parity.parity)
 app.command(name="inspect", epilog=inspect.EXAMPLES)(inspect.inspect)
 app.command(name="scan", epilog=scan.EXAMPLES)(scan.scan)

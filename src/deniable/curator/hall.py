@@ -13,6 +13,7 @@ from deniable.policy.document import Policy, read
 if TYPE_CHECKING:
     from deniable.curator.asking import QueryAnswer
     from deniable.curator.tables import Tables
+    from deniable.curator.training import Trained
     from deniable.dp.accounting import Event
     from deniable.engines.base import Engine
     from deniable.governance.grants import Asker
@@ -92,6 +93,24 @@ class Curator(Advanced):
 
         return masking.mask_rows(self, table, **rest)
 
+    def train(self, table: str, target: str, **rest: Any) -> Trained:
+        """Learn a model of a column within a budget; see `deniable.curator.training.trained`."""
+        from deniable.curator import training
+
+        return training.trained(self, table, target, **rest)
+
+    def anonymize(self, table: str, out: str | Path | None = None, **asked: Any) -> Release:
+        """Make one table k-anonymous, in memory or into a file; see `deniable.curator.anonymizing.anonymize_rows`."""
+        from deniable.curator import anonymizing
+
+        return anonymizing.anonymize_rows(self, table, out, **asked)
+
+    def check(self, table: str, **rest: Any) -> dict[str, Any]:
+        """Measure k, l, t and the risks of a table as it stands; see `deniable.curator.checking.check_rows`."""
+        from deniable.curator import checking
+
+        return checking.check_rows(self, table, **rest)
+
     def record(self, technique: str, event: Event | None = None, **rest: Any) -> Receipt:
         """Write a release of any technique to the ledger; see `deniable.curator.recording.record`."""
         from deniable.curator import recording
@@ -105,6 +124,10 @@ class Curator(Advanced):
     def remaining(self, who: Asker | None = None) -> Budget | None:
         """The least that is left from the dataset down to the one who asks; None where the policy sets no budget."""
         return self.ledger.remaining(*_path(who))
+
+    def interrupt(self, thread: int) -> None:
+        """Stop what the engine does for a thread; whatever was charged stays charged."""
+        self.scopes.interrupt(thread)
 
     def close(self) -> None:
         """Let go of the tables and the ledger."""

@@ -1,0 +1,101 @@
+"""`deniable train` and `predict`: models that may be shared, learned from people who stay deniable."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from deniable.cli.office import LedgerPlace
+from deniable.cli.screen import JsonFlag, emit, progress
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+EXAMPLES = """\\b
+Examples:
+  deniable train visits -p town/policy.yaml --target charge --epsilon 1 -o charge.json
+  deniable train visits -p town/policy.yaml --target diagnosis --positive I10 --features birth_date,sex --epsilon 1 -o i10.json
+  deniable train visits -p town/policy.yaml --target charge --epsilon 1 --evaluate -o charge.json
+  deniable predict charge.json new-visits.csv -o predicted.csv
+"""  # noqa: E501  an example is one line
+SHOWN = 15
+
+
+def train(
+    table: Annotated[str, typer.Argument(help="The table's name in the policy.")],
+    target: Annotated[str, typer.Option(help="The column to predict: bounded, or with declared categories.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Where to write the model (JSON).")],
+    policy: Annotated[Path, typer.Option("--policy", "-p", help="The policy file.")] = Path("policy.yaml"),
+    features: Annotated[
+        str | None, typer.Option(help="Columns to learn from, separated by commas; all that can be, if not said.")
+    ] = None,
+    epsilon: Annotated[str | None, typer.Option(help="Epsilon to spend, such as 1.")] = None,
+    delta: Annotated[str | None, typer.Option(help="Delta to spend; 1e-6 if not said.")] = None,
+    rho: Annotated[str | None, typer.Option(help="Zero-concentrated budget, instead of epsilon.")] = None,
+    method: Annotated[str, typer.Option(help="auto, linear or logistic.")] = "auto",
+    positive: Annotated[str | None, typer.Option(help="The value to tell from all others.")] = None,
+    penalty: Annotated[float | None, typer.Option(min=0, help="How strongly coefficients are pulled to 0.")] = None,
+    turns: Annotated[int, typer.Option(min=1, help="Steps of the logistic descent.")] = 50,
+    clip: Annotated[str, typer.Option(help="Largest share of a row's gradient that counts, 0 to 1.")] = "1",
+    evaluate: Annotated[
+        bool, typer.Option("--evaluate", help="Hold out a fifth of the people, and test on them, for the steward.")
+    ] = False,
+    ledger: LedgerPlace = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Learn a model within a budget: coefficients, features and guarantee in one file that holds no row."""
+    from deniable.curator import Curator, training
+    from deniable.curator.offices import charging_ledger
+
+    chosen = [name.strip() for name in features.split(",")] if features else None
+    settings = {"method": method, "positive": positive, "penalty": penalty, "turns": turns, "clip": clip}
+    budget = {"epsilon": epsilon, "delta": delta, "rho": rho}
+    with Curator.open(policy, ledger=charging_ledger(policy, ledger)) as curator, progress("Learning") as tick:
+        rest = {"features": chosen, **budget, **settings, "evaluate": evaluate, "out": out, "progress": tick}
+        trained = curator.train(table, target, **rest)
+    details = training.told(trained)
+    emit({"file": str(out), **details}, as_json, lambda console: _told(console, out, details))
+
+
+def predict(
+    model: Annotated[Path, typer.Argument(help="A model file.")],
+    table: Annotated[str, typer.Argument(help="A file, folder, pattern or duckdb:FILE#TABLE.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Where to write the rows with their predictions.")],
+    as_json: JsonFlag = False,
+) -> None:
+    """Put a prediction beside every row of a table: nothing is charged, and the rows stay as private as they were."""
+    from deniable.curator import training
+
+    with progress("Predicting") as tick:
+        made = training.predict(model, table, out, tick)
+    emit({"file": str(out), "rows": made}, as_json, lambda console: console.print(f"Wrote {made:,} rows to {out}"))
+
+
+def _told(console: Console, out: Path, details: dict[str, Any]) -> None:
+    goal = f"{details['target']} = {details['positive']}" if "positive" in details else details["target"]
+    features = ", ".join(details["features"])
+    console.print(f"Wrote {out}: {details['method']} model of {goal} from {features}", markup=False)
+    console.print(f"Learned from about {details['estimated_rows']:,} rows (a noisy count).")
+    entries = details["coefficients"]
+    largest = sorted(entries, key=lambda entry: -abs(entry["coefficient"]) / (entry["error"] or 1.0))[:SHOWN]
+    for entry in largest:
+        error = "" if entry["error"] is None else f" ± {entry['error']:.4g}"
+        console.print(f"  {entry['feature']:40s} {entry['coefficient']:+.4g}{error}", markup=False)
+    if len(entries) > len(largest):
+        console.print(f"  ... and {len(entries) - len(largest)} more in the file")
+    if "evaluation" in details:
+        _evaluation(console, details["evaluation"])
+
+
+def _evaluation(console: Console, figures: dict[str, Any] | None) -> None:
+    if figures is None:
+        console.print("No row was held out to test on.")
+        return
+    shown = ", ".join(f"{name.replace('_', ' ')} {_figure(value)}" for name, value in figures.items())
+    console.print(f"On people it has not seen (for the steward, not to be released): {shown}")
+
+
+def _figure(value: float | None) -> str:
+    return "none" if value is None else f"{value:,}" if isinstance(value, int) else f"{value:.4g}"

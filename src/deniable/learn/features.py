@@ -1,0 +1,241 @@
+"""Features: how declared columns become a row of whole numbers, whose size is known before any row is seen.
+
+Everything here follows from the policy; no mean, deviation or vocabulary is read from the data. A column with declared
+categories lights one entry for its value; a bounded number, date or time becomes one entry from -1 (its lower bound) to
+1 (its upper bound); null has an entry of its own where the policy allows nulls. Entries are counted in steps of
+1/STEPS, so that sums are exact.
+
+**Invariant.** Each column, and the intercept, is a *block* of entries of which at most one is not 0, and that one is at
+most STEPS in size. A row of p blocks therefore has squared L2 norm of at most p STEPS^2. All sensitivities of this wing
+rest on it, whatever the values are: out of bounds, infinite, of no category.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from fractions import Fraction
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from deniable.errors import DataError, ParameterError, nearest
+from deniable.policy.roles import Role
+from deniable.policy.schema import Column, ColumnType, Endpoint, TableSchema
+
+STEPS = 1 << 10
+"""The fixed point of all entries: an entry of STEPS is 1."""
+INTERCEPT = "intercept"
+
+Entries = NDArray[np.int16]
+"""Rows of a design: one row a record, one column an entry."""
+
+
+@dataclass(frozen=True, slots=True)
+class Labels:
+    """A column with listed values: one entry each, and one for null (or any other value) where it is nullable."""
+
+    name: str
+    type: ColumnType
+    labels: tuple[str | int | bool, ...]
+    nullable: bool
+
+    @property
+    def entries(self) -> tuple[str, ...]:
+        """The names of its entries."""
+        return (*(f"{self.name} = {label}" for label in self.labels), *_null(self))
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A bounded number, date or time: one entry from -1 to 1, and one for null where it is nullable."""
+
+    name: str
+    type: ColumnType
+    lower: Fraction
+    """In numbers, days since 1970, or seconds since 1970."""
+    upper: Fraction
+    nullable: bool
+
+    @property
+    def entries(self) -> tuple[str, ...]:
+        """The names of its entries."""
+        return (self.name, *_null(self))
+
+    @property
+    def middle(self) -> Fraction:
+        """The value whose entry is 0."""
+        return (self.lower + self.upper) / 2
+
+    @property
+    def half(self) -> Fraction:
+        """The distance from the middle to a bound; 1 where there is none, so that it divides."""
+        return (self.upper - self.lower) / 2 or Fraction(1)
+
+
+Feature = Labels | Number
+
+
+def _null(feature: Feature) -> tuple[str, ...]:
+    return (f"{feature.name} is null",) if feature.nullable else ()
+
+
+@dataclass(frozen=True, slots=True)
+class Design:
+    """The features of a model, in order, after an intercept that is 1 in every row.
+
+    >>> Design((Number("age", ColumnType.INTEGER, Fraction(0), Fraction(100), False),)).entries
+    ('intercept', 'age')
+    """
+
+    features: tuple[Feature, ...]
+
+    @property
+    def entries(self) -> tuple[str, ...]:
+        """The names of all entries."""
+        return (INTERCEPT, *(entry for feature in self.features for entry in feature.entries))
+
+    @property
+    def width(self) -> int:
+        """How many entries a row has."""
+        return len(self.entries)
+
+    @property
+    def blocks(self) -> int:
+        """How many of them can differ from 0 at once."""
+        return 1 + len(self.features)
+
+    @property
+    def owners(self) -> NDArray[np.int64]:
+        """The block of each entry."""
+        sizes = [1, *(len(feature.entries) for feature in self.features)]
+        return np.repeat(np.arange(len(sizes)), sizes)
+
+
+def design(table: TableSchema, names: tuple[str, ...] | None, target: str) -> Design:
+    """The design of named columns, or of all that can be features."""
+    if names is None:
+        names = tuple(column.name for column in table.columns if column.name != target and _usable(column, table))
+    if not names:
+        raise ParameterError("no column can be a feature", expected="Columns with declared categories or bounds")
+    if target in names or len(set(names)) != len(names):
+        raise ParameterError("a feature is the target, or is named twice", remedy="Name each feature once")
+    return Design(tuple(feature(named(table, name), table) for name in names))
+
+
+def named(table: TableSchema, name: str) -> Column:
+    """The column of a table, or a refusal that names the nearest one."""
+    column = table.column(name)
+    if column is None:
+        raise ParameterError(f"the table '{table.name}' has no column '{name}'", remedy=nearest(name, table.names))
+    return column
+
+
+def feature(column: Column, table: TableSchema) -> Feature:
+    """The feature that a declared column is."""
+    if not _usable(column, table):
+        identifies = column.role is Role.IDENTIFIER or (table.unit is not None and column.name == table.unit.column)
+        happened = "names people" if identifies else "has no public categories or bounds"
+        raise ParameterError(
+            f"column '{column.name}' of '{table.name}' {happened}, and cannot be learned from",
+            expected="Columns with declared categories, or with bounds",
+            remedy="Leave it out" if identifies else "Declare categories or between in the policy, or leave it out",
+        )
+    if column.type is ColumnType.BOOLEAN and column.categories is None:
+        return Labels(column.name, column.type, (False, True), column.nullable)
+    if column.categories is not None:
+        return Labels(column.name, column.type, column.categories, column.nullable)
+    assert column.bounds is not None
+    return Number(column.name, column.type, _place(column.bounds.lower), _place(column.bounds.upper), column.nullable)
+
+
+def _usable(column: Column, table: TableSchema) -> bool:
+    if column.role is Role.IDENTIFIER or (table.unit is not None and column.name == table.unit.column):
+        return False
+    return column.type is ColumnType.BOOLEAN or column.categories is not None or column.bounds is not None
+
+
+def _place(endpoint: Endpoint) -> Fraction:
+    """A bound as a number: days or seconds since 1970 for dates and times."""
+    if isinstance(endpoint, datetime):
+        return Fraction((endpoint.replace(tzinfo=None) - datetime(1970, 1, 1)) // timedelta(seconds=1))
+    if isinstance(endpoint, date):
+        return Fraction((endpoint - date(1970, 1, 1)).days)
+    return Fraction(endpoint)
+
+
+def encode(made: Design, rows: pa.Table | pa.RecordBatch) -> Entries:
+    """The entries of rows, each from its own row alone: exact whatever rows stand beside it."""
+    encoded = np.zeros((rows.num_rows, made.width), np.int16)
+    encoded[:, 0] = STEPS
+    start = 1
+    for each in made.features:
+        width = len(each.entries)
+        block = encoded[:, start : start + width]
+        values = column_of(rows, each.name)
+        light_label(each, values, block) if isinstance(each, Labels) else light_number(each, values, block)
+        start += width
+    return encoded
+
+
+def column_of(rows: pa.Table | pa.RecordBatch, name: str) -> pa.Array:
+    """One column of rows, in one piece; a missing one is refused by its name."""
+    if name not in rows.schema.names:
+        raise DataError(f"the rows have no column '{name}'", remedy=nearest(name, rows.schema.names))
+    column = rows.column(name)
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+
+
+def light_label(labels: Labels, values: pa.Array, block: Entries) -> None:
+    """Light the entry of each value."""
+    codes = places(labels, values)
+    codes[codes < 0] = len(labels.labels)
+    known = np.flatnonzero(codes < block.shape[1])
+    block[known, codes[known]] = STEPS
+
+
+def places(labels: Labels, values: pa.Array) -> NDArray[np.int64]:
+    """The place of each value in the list of labels; -1 for null and for any other."""
+    kind = {ColumnType.BOOLEAN: pa.bool_(), ColumnType.INTEGER: pa.int64(), ColumnType.DECIMAL: pa.float64()}
+    listed = pa.array(labels.labels, kind.get(labels.type, pa.string()))
+    found = pc.index_in(_cast(labels.name, values, listed.type), value_set=listed)
+    return np.asarray(found.fill_null(-1).to_numpy(zero_copy_only=False), np.int64)
+
+
+def light_number(number: Number, values: pa.Array, block: Entries) -> None:
+    """Write the clamped entry of each value."""
+    steps, missing = steps_of(number, values)
+    block[:, 0] = steps
+    if number.nullable:
+        block[missing, 1] = STEPS
+
+
+def steps_of(number: Number, values: pa.Array) -> tuple[NDArray[np.int16], NDArray[np.bool_]]:
+    """Values in steps from -STEPS to STEPS, 0 where null; and which are null.
+
+    Only single subtractions, divisions and roundings: each is rounded correctly by the standard, so that a value has
+    one entry on every machine and in every company.
+    """
+    plain = _numbers(number, values)
+    missing = np.isnan(plain)
+    entry = np.rint((plain - float(number.middle)) / float(number.half) * STEPS)
+    return np.clip(np.where(missing, 0.0, entry), -STEPS, STEPS).astype(np.int16), missing
+
+
+def _numbers(number: Number, values: pa.Array) -> NDArray[np.float64]:
+    if number.type is ColumnType.DATE:
+        values = _cast(number.name, _cast(number.name, values, pa.date32()), pa.int32())
+    elif number.type is ColumnType.DATETIME:
+        values = _cast(number.name, _cast(number.name, values, pa.timestamp("s")), pa.int64())
+    return np.asarray(_cast(number.name, values, pa.float64()).to_numpy(zero_copy_only=False), np.float64)
+
+
+def _cast(name: str, values: pa.Array, kind: pa.DataType) -> pa.Array:
+    try:
+        return values.cast(kind, safe=False)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        raise DataError(
+            f"column '{name}' cannot be read as {kind}", remedy="Read the rows with the types that the policy declares"
+        ) from None

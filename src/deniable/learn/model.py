@@ -1,0 +1,204 @@
+"""LearnedModel: what was learned, as data that anyone may hold: coefficients, features, guarantee. Never code, no row.
+
+The file is JSON. Reading it runs nothing, and what is not a model of ours is refused.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from deniable.dp.accounting import Event, from_dict, to_dict
+from deniable.errors import IntegrityError
+from deniable.learn.features import STEPS, Design, Feature, Labels, Number, encode
+from deniable.learn.fit import CHUNK, Numbers
+from deniable.learn.target import ClassTarget, NumberTarget, Target, truth
+from deniable.policy.schema import Bounds, Column, ColumnType, TableSchema
+from deniable.policy.unit import Neighboring
+from deniable.release import Guarantee, Technique
+from deniable.release.provenance import written
+from deniable.storage import write_whole
+
+FORM = "deniable learned model 1"
+
+
+@dataclass(frozen=True, slots=True)
+class LearnedModel:
+    """A trained model; a coefficient and (for a linear one) a standard error for each entry of the design."""
+
+    method: str
+    table: str
+    design: Design
+    target: Target
+    coefficients: tuple[float, ...]
+    errors: tuple[float, ...] | None
+    rows: float
+    """How many rows it learned from, with noise."""
+    guarantee: Guarantee
+    event: Event
+
+    def predict(self, rows: pa.Table | pa.RecordBatch) -> Numbers:
+        """The probability of the positive value, or the expected number within its bounds, for each row."""
+        weights = np.array(self.coefficients)
+        pieces = [encode(self.design, rows.slice(at, CHUNK)) for at in range(0, max(rows.num_rows, 1), CHUNK)]
+        found = np.concatenate([piece.astype(np.float64) @ weights for piece in pieces]) / STEPS
+        if isinstance(self.target, ClassTarget):
+            return np.asarray(1 / (1 + np.exp(-np.clip(found, -700, 700))))
+        column = self.target.column
+        return np.clip(found, float(column.lower), float(column.upper))
+
+    def losses(self, rows: pa.Table | pa.RecordBatch) -> Numbers:
+        """The loss of each row that has a target (logarithmic, or squared), NaN for the others: low where it fits."""
+        guess, (known, has) = self.predict(rows), truth(self.target, rows)
+        if isinstance(self.target, ClassTarget):
+            right = np.where(known == 1, guess, 1 - guess)
+            return np.where(has, -np.log(np.maximum(right, 1e-300)), np.nan)
+        return np.where(has, (guess - in_units(self.target, known)) ** 2, np.nan)
+
+    @property
+    def schema(self) -> TableSchema:
+        """The columns that a table needs to be predicted from, as they were declared."""
+        return TableSchema(self.table, "", tuple(_column(each) for each in self.design.features))
+
+    def told(self) -> dict[str, Any]:
+        """What a model says of itself: public."""
+        goal = {"positive": self.target.positive} if isinstance(self.target, ClassTarget) else {}
+        return {
+            "method": self.method,
+            "target": self.target.name,
+            **goal,
+            "features": [each.name for each in self.design.features],
+            "estimated_rows": round(self.rows),
+        }
+
+    def coefficient_table(self) -> list[dict[str, Any]]:
+        """Each coefficient with its error: of a number by its own unit, of a value by being it."""
+        divisors = _divisors(self.design)
+        errors = self.errors or (None,) * len(divisors)
+        listed = zip(self.design.entries, self.coefficients, errors, divisors, strict=True)
+        return [
+            {"feature": name, "coefficient": value / by, "error": None if error is None else error / by}
+            for name, value, error, by in listed
+        ]
+
+
+def in_units(target: NumberTarget, steps: NDArray[np.int64]) -> Numbers:
+    """Steps of a target as values of its column."""
+    return np.asarray(float(target.column.middle) + steps * (float(target.column.half) / STEPS), np.float64)
+
+
+def _divisors(design: Design) -> list[float]:
+    """What a coefficient is divided by to be that of one unit of its column."""
+    found = [1.0]
+    for each in design.features:
+        rest = len(each.entries) - 1
+        found += [float(each.half), *([1.0] * rest)] if isinstance(each, Number) else [1.0] * (rest + 1)
+    return found
+
+
+def _column(each: Feature) -> Column:
+    if isinstance(each, Labels):
+        return Column(each.name, each.type, nullable=each.nullable, categories=each.labels)
+    return Column(each.name, each.type, nullable=each.nullable, bounds=Bounds(each.lower, each.upper))
+
+
+def save(model: LearnedModel, path: Path) -> None:
+    """Write a model file, whole or not at all."""
+    write_whole(path, (json.dumps(to_plain(model), indent=1, allow_nan=False) + "\n").encode())
+
+
+def load(path: Path) -> LearnedModel:
+    """Read a model file; anything that is not one is refused."""
+    try:
+        return from_plain(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise IntegrityError(
+            f"'{path.name}' is not a learned model of ours, or was changed", remedy="Train the model again"
+        ) from None
+
+
+def to_plain(model: LearnedModel) -> dict[str, Any]:
+    """A model as plain values."""
+    return {
+        "form": FORM,
+        "method": model.method,
+        "table": model.table,
+        "features": [_plain(each) for each in model.design.features],
+        "target": _plain(model.target.column)
+        | ({"positive": model.target.positive} if isinstance(model.target, ClassTarget) else {}),
+        "entries": list(model.design.entries),
+        "coefficients": list(model.coefficients),
+        "errors": None if model.errors is None else list(model.errors),
+        "rows": model.rows,
+        "guarantee": _claim(model.guarantee),
+        "event": to_dict(model.event),
+    }
+
+
+def from_plain(held: dict[str, Any]) -> LearnedModel:
+    """The model that plain values stand for."""
+    if held["form"] != FORM or held["method"] not in ("linear", "logistic"):
+        raise ValueError
+    made = Design(tuple(_feature(entry) for entry in held["features"]))
+    column = _feature(held["target"])
+    target: Target = (
+        NumberTarget(column) if isinstance(column, Number) else ClassTarget(column, held["target"]["positive"])
+    )
+    coefficients, errors = _finite(held["coefficients"], made), held["errors"]
+    return LearnedModel(
+        held["method"],
+        str(held["table"]),
+        made,
+        target,
+        coefficients,
+        None if errors is None else _finite(errors, made),
+        float(held["rows"]),
+        _guarantee(held["guarantee"]),
+        from_dict(held["event"]),
+    )
+
+
+def _finite(values: list[Any], made: Design) -> tuple[float, ...]:
+    found = tuple(float(value) for value in values)
+    if len(found) != made.width or not all(math.isfinite(value) for value in found):
+        raise ValueError
+    return found
+
+
+def _plain(each: Feature) -> dict[str, Any]:
+    common = {"name": each.name, "type": each.type.value, "nullable": each.nullable}
+    if isinstance(each, Labels):
+        return {"kind": "labels", **common, "labels": list(each.labels)}
+    return {"kind": "number", **common, "lower": str(each.lower), "upper": str(each.upper)}
+
+
+def _feature(entry: dict[str, Any]) -> Feature:
+    name, kind, nullable = str(entry["name"]), ColumnType(entry["type"]), bool(entry["nullable"])
+    if entry["kind"] == "labels":
+        return Labels(name, kind, tuple(entry["labels"]), nullable)
+    if entry["kind"] != "number":
+        raise ValueError
+    return Number(name, kind, Fraction(entry["lower"]), Fraction(entry["upper"]), nullable)
+
+
+_AMOUNTS = ("epsilon", "delta", "rho")
+
+
+def _claim(guarantee: Guarantee) -> dict[str, Any]:
+    amounts = {name: getattr(guarantee, name) for name in _AMOUNTS}
+    return {"unit": guarantee.unit, "neighbors": str(guarantee.neighbors)} | {
+        name: None if amount is None else written(amount) for name, amount in amounts.items()
+    }
+
+
+def _guarantee(held: dict[str, Any]) -> Guarantee:
+    epsilon, delta, rho = (None if held[name] is None else Fraction(held[name]) for name in _AMOUNTS)
+    return Guarantee(Technique.DP_MODEL, str(held["unit"]), Neighboring(held["neighbors"]), epsilon, delta, rho)

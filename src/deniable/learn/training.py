@@ -1,0 +1,142 @@
+"""Training: from a declared table and a budget to a learned model.
+
+    task -> design and target (from the policy) -> plan (priced) -> encode -> fit -> LearnedModel
+
+`planned` touches no row and makes every refusal; `trained` is the last sight of the data. The caller has bounded the
+rows of each unit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from deniable.dp.accounting import cheap_epsilon, epsilon_of_zcdp, zcdp_cost
+from deniable.dp.samplers import SYSTEM, Entropy
+from deniable.errors import InternalError, ParameterError, nearest
+from deniable.learn.features import Design, design, encode
+from deniable.learn.fit import Plan, Progress
+from deniable.learn.linear import linear
+from deniable.learn.logistic import logistic
+from deniable.learn.model import LearnedModel
+from deniable.learn.target import NumberTarget, Target, target, truth
+from deniable.policy.budget import ZCDP, Amount, ApproxDP, Budget, exact
+from deniable.policy.schema import TableSchema
+from deniable.policy.unit import Neighboring, PrivacyUnit
+from deniable.release import Guarantee, Technique
+
+METHODS = ("auto", "linear", "logistic")
+SHOWN_DELTA = exact("1e-9")
+"""The delta at which a rho is shown as an epsilon."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What is to be learned, and how; all of it public.
+
+    `penalty` pulls coefficients toward 0 (per row); None is the method's own. `turns` and `clip` are for the logistic
+    method: see there.
+    """
+
+    target: str
+    features: tuple[str, ...] | None = None
+    method: str = "auto"
+    positive: str | None = None
+    penalty: float | None = None
+    turns: int = 50
+    clip: Amount = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A task that can be carried out within its budget: what is released is known, and no row was seen."""
+
+    method: str
+    table: str
+    design: Design
+    target: Target
+    plan: Plan
+    guarantee: Guarantee
+
+
+def most_rows(unit: PrivacyUnit) -> int:
+    """The rows of a unit that are learned from."""
+    return 1 if unit.is_row else unit.max_rows_per_group or 1
+
+
+def planned(table: TableSchema, unit: PrivacyUnit, task: Task, budget: Budget) -> Planned:
+    """Design, target and priced plan of a task, or a refusal. A replaced unit counts for two."""
+    goal = target(table, task.target, task.positive)
+    method = _method(task.method, goal)
+    made = design(table, task.features, task.target)
+    if task.penalty is not None and not 0 <= task.penalty < float("inf"):
+        raise ParameterError("the penalty is not a number from 0 up", expected="A penalty such as 1e-4")
+    _gaussian(budget)
+    rows = most_rows(unit) * (2 if unit.neighboring is Neighboring.REPLACE else 1)
+    plan = _plan(made, goal, task, budget, rows)
+    _double_entry(plan, budget)
+    return Planned(method, table.name, made, goal, plan, _guarantee(unit, budget))
+
+
+def trained(what: Planned, rows: pa.Table, entropy: Entropy = SYSTEM, progress: Progress | None = None) -> LearnedModel:
+    """Learn from rows of which each unit has no more than `most_rows`. Rows without a target are left out."""
+    wanted, known = truth(what.target, rows)
+    fit = what.plan.fit(encode(what.design, rows)[known], wanted[known], entropy, progress)
+    errors = None if fit.errors is None else tuple(fit.errors.tolist())
+    learned = (tuple(fit.coefficients.tolist()), errors, fit.rows, what.guarantee, what.plan.event)
+    return LearnedModel(what.method, what.table, what.design, what.target, *learned)
+
+
+def _method(name: str, goal: Target) -> str:
+    if name not in METHODS:
+        raise ParameterError(
+            f"there is no method '{name}'", expected=f"One of {', '.join(METHODS)}", remedy=nearest(name, METHODS)
+        )
+    fitting = "linear" if isinstance(goal, NumberTarget) else "logistic"
+    if name not in ("auto", fitting):
+        kind = "a bounded number" if fitting == "linear" else "one of listed values"
+        raise ParameterError(
+            f"the {name} method cannot predict '{goal.name}', which is {kind}", remedy=f"Use {fitting}, or auto"
+        )
+    return fitting
+
+
+def _plan(made: Design, goal: Target, task: Task, budget: Budget, rows: int) -> Plan:
+    own = {} if task.penalty is None else {"penalty": float(task.penalty)}
+    if isinstance(goal, NumberTarget):
+        return linear(made, goal, budget, rows, **own)
+    return logistic(made, budget, rows, task.turns, task.clip, **own)
+
+
+def _gaussian(budget: Budget) -> None:
+    """Refuse a budget that buys no Gaussian noise."""
+    if (isinstance(budget, ZCDP) and budget.rho > 0) or (
+        isinstance(budget, ApproxDP) and budget.epsilon > 0 and budget.delta > 0
+    ):
+        return
+    raise ParameterError(
+        "a model is learned with Gaussian noise, which needs a delta",
+        expected="epsilon and delta above 0, or rho",
+        remedy="State a delta such as 1e-6",
+    )
+
+
+def _double_entry(plan: Plan, budget: Budget) -> None:
+    """What will be released is priced again, by the accountants; more than the budget is our bug."""
+    match budget:
+        case ZCDP(rho):
+            cost = zcdp_cost(plan.event)
+            held = cost is not None and cost.private and cost.amount <= rho
+        case _:
+            spent = cheap_epsilon(plan.event, budget.delta)
+            held = spent is not None and spent <= budget.epsilon
+    if not held:
+        raise InternalError("a plan of learning costs more than its budget", remedy="Nothing was run")
+
+
+def _guarantee(unit: PrivacyUnit, budget: Budget) -> Guarantee:
+    if isinstance(budget, ZCDP):
+        stated = {"epsilon": epsilon_of_zcdp(budget.rho, SHOWN_DELTA), "delta": SHOWN_DELTA + budget.delta}
+        return Guarantee.differential(Technique.DP_MODEL, unit, budget, unit.neighboring, **stated)
+    return Guarantee.differential(Technique.DP_MODEL, unit, budget, unit.neighboring)
