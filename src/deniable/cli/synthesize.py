@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from deniable.cli.attack import limits, show
 from deniable.cli.inspect import utility
 from deniable.cli.office import LedgerPlace
 from deniable.cli.screen import JsonFlag, emit, progress
@@ -14,11 +15,14 @@ from deniable.cli.screen import JsonFlag, emit, progress
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from deniable.release import Release
+
 EXAMPLES = """\\b
 Examples:
   deniable synthesize visits -p town/policy.yaml --epsilon 1 --delta 1e-6 -o synthetic.parquet
   deniable synthesize visits -p town/policy.yaml --epsilon 1 --delta 1e-6 --method mst --rows 1000 -o few.csv
   deniable synthesize visits -p town/policy.yaml --epsilon 1 --delta 1e-6 --assess -o synthetic.parquet
+  deniable synthesize visits -p town/policy.yaml --epsilon 1 --delta 1e-6 --attack --report proof.html -o out.csv
   deniable describe visits -p town/policy.yaml --epsilon 1 --delta 1e-6 -o visits.model.json
   deniable generate visits.model.json --rows 5000 --seed 7 -o more.parquet
   deniable generate visits.model.json --where sex=F,payer=private --rows 500 -o women.csv
@@ -48,20 +52,39 @@ def synthesize(
     rows: Rows = None,
     seed: Seed = 0,
     assess: Annotated[bool, typer.Option("--assess", help="Also compare with the real rows, for the steward.")] = False,
+    attack: Annotated[bool, typer.Option("--attack", help="Attack the rows first, and stop at a limit.")] = False,
+    held_out: Annotated[float, typer.Option(help="Share of people the model never sees: the control group.")] = 0.1,
+    control: Annotated[str | None, typer.Option(help="Rows of other people instead: nobody is held out.")] = None,
+    attacks: Annotated[int, typer.Option(min=1, help="Targets for each attack.")] = 1000,
+    most: Annotated[list[str] | None, typer.Option(help="ATTACK=SHARE: stop when more people are exposed.")] = None,
+    report: Annotated[Path | None, typer.Option(help="Write the steward's page (HTML).")] = None,
     ledger: LedgerPlace = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Write a synthetic twin of a table: differentially private, with its model and its statement."""
-    from deniable.curator import Curator, inspecting, synthesizing
+    """Write a synthetic twin of a table: differentially private, with its model and its statement.
+
+    With --attack, membership, singling out, linkability and inference are tried first, each beside a control group. A
+    limit that is passed (release: attack: most, or --most) stops the release: nothing is written, exit code 2.
+    """
+    from deniable.curator import Curator, inspecting, proving, synthesizing
     from deniable.curator.offices import charging_ledger
 
     with Curator.open(policy, ledger=charging_ledger(policy, ledger)) as curator, progress("Drawing rows") as tick:
         order = _order(table, epsilon, delta, rho, method, columns)
-        release = synthesizing.synthesize(curator, order, out, rows=rows, seed=seed, progress=tick)
-        # Shown, never sealed: the comparison is with real rows.
-        compared = {"utility": inspecting.utility(curator, synthesizing.model_path(out), table)} if assess else {}
-    details = {**release.details, **compared}
-    emit({"file": str(out), **details}, as_json, lambda console: _told(console, out, details))
+        drawing: dict[str, Any] = {"rows": rows, "seed": seed, "progress": tick}
+        proof = proving.Proof(held_out, control, attacks, limits(most)) if attack else None
+        release, proved = proving.synthesize(curator, order, out, proof, **drawing)
+        # What compares with real rows is shown, and never sealed.
+        view = inspecting.steward(curator, synthesizing.model_path(out), table) if assess and release else None
+    told = _document(out, release, proved, view)
+    if report is not None:
+        from deniable.reports import proof as drawn
+        from deniable.reports.page import write
+
+        write(drawn.page(told, view), report)
+    emit(told, as_json, lambda console: _released(console, out, told))
+    if release is None:
+        raise typer.Exit(2)
 
 
 def describe(
@@ -108,6 +131,34 @@ def _order(table: str, epsilon: str | None, delta: str, rho: str | None, method:
 
     chosen = tuple(name.strip() for name in columns.split(",")) if columns else None
     return Order(table, budget(epsilon, delta, rho), method, chosen)
+
+
+def _document(
+    out: Path, release: Release | None, proved: dict[str, Any] | None, view: dict[str, Any] | None
+) -> dict[str, Any]:
+    """All that the steward is told; without a release, why there is none."""
+    told = {"file": str(out) if release else None, **(release.details if release else {})}
+    told |= {"utility": view["utility"]} if view is not None else {}
+    return told | ({"attack": proved} if proved is not None else {})
+
+
+def _released(console: Console, out: Path, told: dict[str, Any]) -> None:
+    if told["file"] is not None:
+        _told(console, out, told)
+    if "attack" in told:
+        _proved(console, told["attack"])
+
+
+def _proved(console: Console, found: dict[str, Any]) -> None:
+    console.print("\nAttacked before release (for the steward, not for release)", style="bold")
+    console.print(f"Control group: {found['control']}; {found['people_held_out']:,} rows on each side.", markup=False)
+    show(console, found)
+    for name in found["untried"]:
+        console.print(f"FAILED: the policy limits {name}, which could not be tried", markup=False)
+    console.print(found["remark"], markup=False, style="dim")
+    if found["failed"]:
+        stands = f"Nothing was written. The charge stands, because the data were touched: {found['charged']}."
+        console.print(f"NOT RELEASED. {stands}", markup=False, style="bold red")
 
 
 def _told(console: Console, out: Path, details: dict[str, Any]) -> None:

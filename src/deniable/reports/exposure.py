@@ -67,7 +67,7 @@ def _figures(found: Found, worst: Found) -> tuple[KeyFigure, ...]:
 
 
 def _attacks(found: Found) -> tuple[Block, ...]:
-    rows = [row for outcome in _outcomes(found) for row in _bars(outcome)]
+    rows = [row for outcome in _outcomes(found) for row in success(outcome)]
     if not rows:
         return (Paragraph("No attack was run."),)
     alt = "; ".join(f"{outcome['attack']} {outcome['exposed']['share']:.0%}" for outcome in _outcomes(found)) + "."
@@ -81,7 +81,8 @@ def _attacks(found: Found) -> tuple[Block, ...]:
     return (*blocks, *((Callout("\n".join(warned), Tone.WARNING, "Beware"),) if warned else ()))
 
 
-def _bars(outcome: Found) -> list[dict[str, object]]:
+def success(outcome: Found) -> list[dict[str, object]]:
+    """How often an attack succeeds, and its control: two rows for a plot of bars."""
     units = {"facts": "facts", "width": "columns"}
     more = [f"{outcome['figures'][key]} {word}" for key, word in units.items() if outcome["figures"].get(key)]
     named = ", ".join([outcome["attack"], *more])

@@ -1,0 +1,27 @@
+"""People held out of a description: a control group for attacks on what is drawn from it.
+
+What an intruder achieves against people whom a description never saw was learned about people in general. The split is
+drawn by people, not by rows, with fresh secret entropy: nobody outside can tell on which side somebody stands.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from deniable.dp.samplers import salt
+
+
+def parted(rows: pa.Table, unit: str | None, share: float) -> tuple[pa.Table, pa.Table]:
+    """The rows to describe, and those of about a share of the units (of the rows, where a row is a unit) held out."""
+    people = np.arange(rows.num_rows) if unit is None else _people(rows.column(unit))
+    lots = np.random.default_rng(int.from_bytes(salt(16), "little")).random(int(people.max(initial=-1)) + 1)
+    held = lots[people] < share
+    return rows.filter(pa.array(~held)), rows.filter(pa.array(held))
+
+
+def _people(names: pa.ChunkedArray) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """A number for each unit; a row that names nobody counts as one person among others."""
+    encoded = names.combine_chunks().dictionary_encode()
+    places = encoded.indices.fill_null(len(encoded.dictionary))
+    return np.asarray(places.to_numpy(zero_copy_only=False), dtype=np.int64)
