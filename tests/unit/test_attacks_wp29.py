@@ -105,7 +105,7 @@ def test_the_area_under_the_curve_counts_ties_half():
     assert separation(np.array([2.0, 2.0]), np.array([2.0, 2.0])).area == 0.5
     assert separation(np.array([3.0, 2.0]), np.array([1.0, 2.0])).area == 0.875
     curve = separation(np.arange(1000) + 10.0, np.arange(1000.0))
-    assert dict(curve.at)[0.01] == pytest.approx(0.02)
+    assert dict(curve.at)[0.01].share == pytest.approx(0.02)
 
 
 def test_membership_in_a_copy_is_certain_and_in_strangers_a_coin():

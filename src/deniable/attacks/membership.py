@@ -19,10 +19,14 @@ FALSE_ALARMS = (0.01, 0.001)
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """How well scores tell members from others: the area under the curve, and members found at few false alarms."""
+    """How well scores tell members from others: the area under the curve, and members found at few false alarms.
+
+    The interval of a rate is that of the members; where so few others leave not one false alarm, the threshold itself
+    is uncertain, and `membership` warns.
+    """
 
     area: float
-    at: tuple[tuple[float, float], ...]
+    at: tuple[tuple[float, Rate], ...]
 
 
 def separation(members: Scores, others: Scores, alarms: Sequence[float] = FALSE_ALARMS) -> Curve:
@@ -35,7 +39,7 @@ def separation(members: Scores, others: Scores, alarms: Sequence[float] = FALSE_
     for alarm in alarms:
         allowed = int(alarm * len(others))
         limit = np.sort(others)[::-1][allowed] if allowed < len(others) else -np.inf
-        found.append((alarm, float((members > limit).mean()) if len(members) else 0.0))
+        found.append((alarm, Rate(int((members > limit).sum()), len(members))))
     return Curve(float(area), tuple(found))
 
 
@@ -55,7 +59,7 @@ def membership(members: Scores, others: Scores, *, alarm: float = 0.01, name: st
     allowed = int(alarm * len(chosen))
     limit = np.sort(chosen)[::-1][allowed]
     curve = separation(members, others)
-    figures = {"area": curve.area} | {f"found_at_{share:g}": found for share, found in curve.at}
+    figures = {"area": curve.area} | {f"found_at_{share:g}": found.as_dict() for share, found in curve.at}
     few = f"fewer than {round(10 / alarm)} others: so few false alarms cannot be measured"
     return Outcome(
         name, "Claiming that somebody was in the data", Rate(int((members > limit).sum()), len(members)), alarm,
@@ -119,12 +123,15 @@ def shadow_models(
         inside[number, chosen] = True
         scores[number] = train(np.sort(chosen), int(generator.integers(2**31)))(everybody)
         tell(progress, (number + 1) / (shadows + 1))
-    ratio = _log_ratio(scores[:-1], inside[:-1], scores[-1])
+    ratio = likelihood_ratio(scores[:-1], inside[:-1], scores[-1])
     return membership(ratio[inside[-1]], ratio[~inside[-1]], name="membership by shadow models")
 
 
-def _log_ratio(scores: Scores, inside: NDArray[np.bool_], seen: Scores) -> Scores:
-    """Log-likelihood of the seen score inside less outside; spreads are pooled over people, means are each person's."""
+def likelihood_ratio(scores: Scores, inside: NDArray[np.bool_], seen: Scores) -> Scores:
+    """Log-likelihood of the seen score inside less outside; spreads are pooled over people, means are each person's.
+
+    `scores` and `inside` have one row a shadow model and one column a person.
+    """
     likelihood = []
     for group in (inside, ~inside):
         count = np.maximum(1, group.sum(axis=0))

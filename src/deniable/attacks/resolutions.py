@@ -83,10 +83,7 @@ def _on_grid(coarse: pa.ChunkedArray, fine: pa.ChunkedArray) -> Mapping[Hashable
     digits = next(d for d in range(MOST_DIGITS + 1) if d == MOST_DIGITS or _has_digits(numbers(coarse), d))
     values = numbers(pa.chunked_array([fine.unique()]))
     cut = np.floor(values * 10**digits + 1e-6) / 10**digits  # the small part undoes what writing in decimals lost
-    return {
-        str(value): str(float(cell))
-        for value, cell in zip(values + 0.0, np.round(cut, digits) + 0.0, strict=True)
-    }
+    return {str(value): str(float(cell)) for value, cell in zip(values + 0.0, np.round(cut, digits) + 0.0, strict=True)}
 
 
 def _has_digits(values: np.ndarray[tuple[int, ...], np.dtype[np.float64]], digits: int) -> bool:
@@ -143,4 +140,6 @@ def _cells(table: pa.Table, columns: Sequence[str], counts: str | None) -> dict[
 
 
 def _written(values: pa.ChunkedArray) -> list[str]:
-    return [str(value) for value in ((numbers(values) + 0.0).tolist() if is_number(values.type) else values.to_pylist())]
+    return [
+        str(value) for value in ((numbers(values) + 0.0).tolist() if is_number(values.type) else values.to_pylist())
+    ]
