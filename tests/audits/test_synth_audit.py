@@ -7,6 +7,7 @@ import pytest
 
 from deniable.attacks.audit import audit
 from deniable.policy.budget import ApproxDP
+from deniable.synth.areas import Areas
 from deniable.synth.domain import Domain
 from deniable.synth.methods import METHODS, describe
 from deniable.synth.spending import Spending, spending
@@ -25,7 +26,9 @@ def _without() -> np.ndarray:
 
 def _statistic(codes: np.ndarray, method: str, spend: Spending) -> float:
     """What an intruder looks at: everything that was measured of the cell where the one record may be."""
-    description = describe(codes, DOMAIN, METHODS[method], spend)
+    description = describe(codes, DOMAIN, METHODS[method], spend, areas=Areas(0, (np.arange(2),)))
+    if not description.one_way:
+        return 0.0
     told = [m.counts.ravel()[0] / m.variance for m in (*description.one_way, *description.cliques)]
     return float(sum(told) * np.sqrt(description.one_way[0].variance))
 

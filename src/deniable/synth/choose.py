@@ -1,4 +1,4 @@
-"""Which marginals to measure: a spanning tree, or as many pairs as bring more than their noise costs.
+"""Which marginals to measure, from noisy scores: a spanning tree, or the pairs that bring more than their noise costs.
 
 All choices are made from noisy scores and public sizes, so they cost nothing beyond the scores.
 """
@@ -67,17 +67,6 @@ def spanning_tree(columns: int, pairs: list[Clique], scores: Floats) -> tuple[Cl
     return tuple(tree)
 
 
-def equal_shares(cliques: tuple[Clique, ...]) -> Chosen:
-    """Every clique gets the same."""
-    shares = tuple(1.0 / len(cliques) for _ in cliques) if cliques else ()
-    return Chosen(cliques, shares, f"a spanning forest of {len(cliques)} pairs, the strongest that hold together")
-
-
-def tree(problem: Problem) -> Chosen:
-    """A spanning tree, every pair with the same share."""
-    return equal_shares(spanning_tree(len(problem.domain), problem.pairs, problem.scores))
-
-
 def worthwhile(problem: Problem) -> Chosen:
     """The cliques (pairs, and columns once more) that lower the expected error of all pairs most, greedily.
 
@@ -102,6 +91,17 @@ def worthwhile(problem: Problem) -> Chosen:
         trials.add(pick)
     shares = tuple(float(share) for share in trials.shares(chosen))
     return Chosen(tuple(candidates[i] for i in chosen), shares, _reason(chosen, len(problem.pairs), start, best))
+
+
+def parts_of(problem: Problem, chosen: Chosen) -> list[float]:
+    """The parts z = (w c)^(2/3) from which the shares of a choice were made: w is 1 for a pair, and for a column the
+    number of pairs with it that are not measured."""
+    found = []
+    for clique in chosen.cliques:
+        open_pairs = len(problem.domain) - 1 - sum(clique[0] in other for other in chosen.cliques if len(other) == 2)
+        single = max(open_pairs, 1.0) * float(problem.column_cells[clique[0]])
+        found.append((problem.domain.cells(clique) if len(clique) == 2 else single) ** (2 / 3))
+    return found
 
 
 def _reason(chosen: list[int], pairs: int, start: float, best: float) -> str:

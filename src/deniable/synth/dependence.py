@@ -1,15 +1,18 @@
-"""Dependence scores: how far each pair of columns is from independent, measured with noise, all pairs at once.
+"""Dependence scores: how far each clique's counts are from what is expected, measured with noise, all at once.
 
-The score of a pair is the L1 distance between its counts and the product of its (noisy, public) one-way estimates. One
-record more moves one count by one, so a unit of at most r records moves a score by at most r, and the vector of all
-scores by at most r sqrt(pairs) in L2. Scores are taken in thousandths and rounded down, which can add one thousandth.
+The score of a clique is the L1 distance between its counts and an expectation made of public numbers: the product of
+noisy columns, or what noisy pairs tell of three columns. One record more moves one count by one, so a unit of at most r
+records moves a score by at most r, and the vector of all scores by at most r sqrt(cliques) in L2. Scores are taken in
+thousandths and rounded down, which can add one thousandth.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 
 import numpy as np
+from numpy.typing import NDArray
 
 from deniable.dp.accounting import GaussianEvent
 from deniable.dp.mechanisms import GaussianMechanism
@@ -24,23 +27,21 @@ FINENESS = 1000
 def scores(
     codes: Codes,
     domain: Domain,
-    pairs: list[Clique],
-    estimates: list[Floats],
-    total: float,
+    cliques: Sequence[Clique],
+    expected: Callable[[Clique], Floats],
     spend: Spending,
     share: float,
     entropy: Entropy = SYSTEM,
 ) -> tuple[Floats, float, GaussianEvent]:
-    """Noisy scores of pairs, the deviation of their noise, and what was run."""
-    exact = np.array([_score(codes, domain, pair, estimates, total) for pair in pairs], dtype=np.int64)
+    """Noisy scores of cliques, the deviation of their noise, and what was run."""
+    exact = np.array([_score(count(codes, domain, clique), expected(clique)) for clique in cliques], dtype=np.int64)
     each = spend.rows * FINENESS + 1
-    squared = each * each * len(pairs)
+    squared = each * each * len(cliques)
     variance = spend.variance(share, squared)
     mechanism = GaussianMechanism(variance, Fraction(squared))
     noisy = mechanism.release(exact, entropy).astype(np.float64) / FINENESS
     return noisy, float(variance) ** 0.5 / FINENESS, mechanism.event
 
 
-def _score(codes: Codes, domain: Domain, pair: Clique, estimates: list[Floats], total: float) -> int:
-    expected = np.outer(estimates[pair[0]], estimates[pair[1]]) / max(total, 1.0)
-    return int(np.floor(np.abs(count(codes, domain, pair) - expected).sum() * FINENESS))
+def _score(counts: NDArray[np.int64], expected: Floats) -> int:
+    return int(np.floor(np.abs(counts - expected).sum() * FINENESS))

@@ -9,17 +9,21 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from deniable.dp.accounting import cheap_epsilon, zcdp_cost
+from deniable.dp.accounting import Event, NoOpEvent, cheap_epsilon, zcdp_cost
 from deniable.dp.samplers import SYSTEM, Entropy
 from deniable.errors import InternalError, ParameterError, nearest
 from deniable.policy.budget import ZCDP, ApproxDP, Budget
 from deniable.policy.schema import Spec, TableSchema
+from deniable.synth.areas import areas_of
 from deniable.synth.attributes import Attribute, Bins, Made, attributes, encode
-from deniable.synth.domain import Domain
+from deniable.synth.domain import Clique, Domain
 from deniable.synth.methods import METHODS, Method, describe
 from deniable.synth.model import SynthModel, from_plain, to_plain
-from deniable.synth.spending import spending
+from deniable.synth.spending import NOTHING, spending
 from deniable.synth.truths import concerning
+
+Workload = tuple[tuple[str, ...], ...]
+"""Columns, by name, that somebody wants to see together."""
 
 
 def method_named(name: str) -> Method:
@@ -40,6 +44,27 @@ def domain_of(chosen: tuple[Attribute, ...]) -> Domain:
     return Domain(tuple(a.name for a in coded), tuple(a.size for a in coded), ordered)
 
 
+def cliques_of(workload: Workload, domain: Domain) -> tuple[Clique, ...]:
+    """Columns by name as places; a column by itself asks for nothing."""
+    return tuple(clique for clique in (_clique(names, domain) for names in workload) if len(clique) > 1)
+
+
+def _clique(names: tuple[str, ...], domain: Domain) -> Clique:
+    unknown = [name for name in names if name not in domain.names]
+    if unknown:
+        raise ParameterError(
+            f"the workload asks for '{unknown[0]}', which is not described",
+            expected=f"Columns among {', '.join(domain.names)}",
+            remedy=nearest(unknown[0], domain.names),
+        )
+    return tuple(sorted({domain.names.index(name) for name in names}))
+
+
+def charged(method: str, budget: Budget, most_rows: int) -> Event:
+    """What a description is charged for before any record is seen."""
+    return NoOpEvent() if method_named(method).free else spending(budget, most_rows).event
+
+
 def model_of(
     rows: pa.Table,
     table: TableSchema,
@@ -49,15 +74,23 @@ def model_of(
     most_rows: int = 1,
     columns: tuple[str, ...] | None = None,
     truths: tuple[Spec, ...] = (),
+    workload: Workload = (),
+    areas: str | None = None,
     entropy: Entropy = SYSTEM,
 ) -> SynthModel:
-    """The model of a table whose units have at most `most_rows` rows each (the caller has bounded them)."""
+    """The model of a table whose units have at most `most_rows` rows each (the caller has bounded them).
+
+    `workload` lists columns that findings are about together; `areas` names the column whose areas are kept.
+    """
     chosen = attributes(table, columns)
     domain = domain_of(chosen)
     coded = [attribute for attribute in chosen if not isinstance(attribute, Made)]
     codes = np.stack([encode(attribute, rows.column(attribute.name)) for attribute in coded])
-    description = describe(codes, domain, method_named(method), spending(budget, most_rows), entropy)
-    _double_entry(description.event, budget)
+    way, asked, places = method_named(method), cliques_of(workload, domain), areas_of(table, chosen, areas)
+    spend = NOTHING if way.free else spending(budget, most_rows)
+    description = describe(codes, domain, way, spend, entropy, workload=asked, areas=places)
+    if not way.free:
+        _double_entry(description.event, budget)
     kept = concerning(truths, [attribute.name for attribute in coded])
     # The model is what its file says, to the last digit written.
     return from_plain(to_plain(SynthModel(table.name, chosen, description, kept)))

@@ -1,7 +1,12 @@
-"""From noisy marginals to consistent ones: columns joined by inverse variance, cliques made to agree with them."""
+"""From noisy marginals to consistent ones, rising: columns, then pairs that agree with them, then larger cliques.
+
+Everything that speaks of a column, or of a pair, is joined by inverse variance: a clique of three with variance v says
+of its pairs what a pair with variance v times the third column's size would say.
+"""
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
 
@@ -10,7 +15,10 @@ import numpy as np
 from deniable.synth.collapse import Collapsed
 from deniable.synth.domain import Clique
 from deniable.synth.marginal import Floats, Marginal, along
-from deniable.synth.simplex import across, fitted, project
+from deniable.synth.simplex import agreeing, project, shifted
+
+ROUNDS = 5
+"""Of sharing out what a larger clique's pairs miss: their margins overlap, and five leave little."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,11 +43,15 @@ def estimate(collapsed: Collapsed, one_way: list[Marginal], measured: list[Margi
     """Estimates from one-way marginals (old codes) and further marginals (new codes)."""
     total = total_of(one_way)
     columns = [_column(place, collapsed, one_way, measured, total) for place in range(len(one_way))]
-    tables = {marginal.clique: _table(marginal, columns, total) for marginal in measured}
-    return Estimates(total, tuple(columns), tables, _noise(measured, total))
+    pairs = {pair: _pair(pair, measured, columns, total) for pair in _pairs_within(measured)}
+    tables = {
+        marginal.clique: pairs[marginal.clique] if len(marginal.clique) == 2 else _larger(marginal, pairs, total)
+        for marginal in measured
+    }
+    return Estimates(total, tuple(columns), tables, noise_of(measured, total))
 
 
-def _noise(measured: list[Marginal], total: float) -> float:
+def noise_of(measured: list[Marginal], total: float) -> float:
     """Half the expected L1 norm of the noise, as a share of the records: sqrt(2 v / pi) on each cell."""
     each = [math.sqrt(2 * m.variance / math.pi) * m.counts.size / (2 * total) for m in measured]
     return sum(each) / len(each) if each else 0.0
@@ -60,11 +72,26 @@ def _column(
     return project(numerator / weight, total)
 
 
-def _table(marginal: Marginal, columns: list[Floats], total: float) -> Floats:
-    """A clique's counts moved to agree with its columns: first in L2, then without negatives, then proportionally."""
-    margins = [columns[place] for place in marginal.clique]
-    table = marginal.counts
-    for axis, margin in enumerate(margins):
-        others = table.size / table.shape[axis]
-        table = table + across((margin - along(table, (axis,))) / others, axis, table.ndim)
-    return fitted(project(table, total), *margins)
+def _pairs_within(measured: list[Marginal]) -> set[Clique]:
+    """Every pair that some clique holds."""
+    return {pair for marginal in measured for pair in itertools.combinations(marginal.clique, 2)}
+
+
+def _pair(pair: Clique, measured: list[Marginal], columns: list[Floats], total: float) -> Floats:
+    """What is known of a pair, moved to agree with its columns: in L2, then without negatives, then proportionally."""
+    numerator, weight = np.zeros(()), 0.0
+    for marginal in measured:
+        if set(pair) <= set(marginal.clique):
+            axes = tuple(marginal.clique.index(place) for place in pair)
+            summed = along(marginal.counts, axes)
+            own = summed.size / (marginal.variance * marginal.counts.size)
+            numerator, weight = numerator + summed * own, weight + own
+    margins: dict[Clique, Floats] = {(axis,): columns[place] for axis, place in enumerate(pair)}
+    return agreeing(project(shifted(numerator / weight, margins), total), margins)
+
+
+def _larger(marginal: Marginal, pairs: dict[Clique, Floats], total: float) -> Floats:
+    """A larger clique's counts moved to agree with its pairs, in the same steps."""
+    axes = itertools.combinations(range(len(marginal.clique)), 2)
+    margins: dict[Clique, Floats] = {(a, b): pairs[marginal.clique[a], marginal.clique[b]] for a, b in axes}
+    return agreeing(project(shifted(marginal.counts, margins, ROUNDS), total), margins)

@@ -77,7 +77,8 @@ def histograms(model: SynthModel) -> tuple[Histogram, ...]:
 def _histogram(model: SynthModel, place: int) -> Histogram:
     description = model.description
     total, column = description.estimates.total, description.estimates.columns[place]
-    errors = NORMAL_95 * np.sqrt(description.one_way[place].variance * description.collapsed.sizes(place)) / total
+    variance = description.one_way[place].variance if description.one_way else math.inf
+    errors = NORMAL_95 * np.sqrt(variance * description.collapsed.sizes(place)) / total
     values = labels(model, place)
     bars = [Bar(v, float(c / total), min(float(e), 1.0)) for v, c, e in zip(values, column, errors, strict=True)]
     return Histogram(description.domain.names[place], tuple(bars))

@@ -20,10 +20,10 @@ from deniable.policy.schema import ColumnType, Spec
 from deniable.storage import write_whole
 from deniable.synth.attributes import Attribute, Bins, Labels, Made
 from deniable.synth.collapse import Collapsed
+from deniable.synth.description import Description
 from deniable.synth.domain import Domain
 from deniable.synth.estimate import Estimates
 from deniable.synth.marginal import Marginal
-from deniable.synth.methods import Description
 
 FORM = "deniable synthetic model, version 2"
 FIRST = "deniable synthetic model, version 1"
@@ -78,6 +78,11 @@ def to_plain(model: SynthModel) -> dict[str, Any]:
             "noise": d.estimates.noise,
             "columns": [_rounded(column) for column in d.estimates.columns],
             "cliques": [_rounded(d.estimates.tables[m.clique]) for m in d.cliques],
+            "further": [
+                {"clique": list(clique), "shape": list(table.shape), "counts": _rounded(table)}
+                for clique, table in d.estimates.tables.items()
+                if all(clique != m.clique for m in d.cliques)
+            ],
         },
         "event": to_dict(d.event),
     }  # fmt: skip
@@ -99,7 +104,7 @@ def from_plain(held: dict[str, Any]) -> SynthModel:
         for place, c in enumerate(held["columns"])
     )
     maps = tuple(np.array(mapping, dtype=np.int32) for mapping in held["collapsed"])
-    if len(one_way) != len(domain) or any(m.size != s for m, s in zip(maps, domain.sizes, strict=True)):
+    if len(one_way) not in (0, len(domain)) or any(m.size != s for m, s in zip(maps, domain.sizes, strict=True)):
         raise ValueError
     collapsed = Collapsed(Domain(domain.names, tuple(int(m.max()) + 1 for m in maps), domain.ordered), maps)
     cliques = tuple(
@@ -116,6 +121,7 @@ def from_plain(held: dict[str, Any]) -> SynthModel:
         m.clique: np.array(v, dtype=np.float64).reshape(m.counts.shape)
         for m, v in zip(cliques, told["cliques"], strict=True)
     }
+    tables |= {tuple(t["clique"]): np.array(t["counts"]).reshape(t["shape"]) for t in told.get("further", [])}
     columns = tuple(np.array(column, dtype=np.float64) for column in told["columns"])
     estimates = Estimates(float(told["total"]), columns, tables, float(told["noise"]))
     event, reason = from_dict(held["event"]), str(held["reason"])

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from deniable.synth.choose import Chosen, Problem
 from deniable.synth.domain import Clique, Domain
 from deniable.synth.marginal import Floats
+from deniable.synth.once import ChoosesOnce
 
 USEFUL = 4.0
 """A table is measured only if its cells hold so many deviations of the noise on average (PrivBayes' theta)."""
@@ -86,3 +87,6 @@ def _reason(families: list[Clique], columns: int, most: float) -> str:
         f"{threes} columns have two parents, {len(families) - threes} have one, {alone} beside the first have none: "
         f"tables of more than {most:,.0f} cells would drown in noise"
     )
+
+
+correlated = ChoosesOnce("correlated", columns=0.2, scores=0.1, choose=network)

@@ -1,4 +1,4 @@
-"""In which order cliques are drawn: each next one hangs on one that is drawn already, the strongest first.
+"""In which order cliques are drawn: each next one hangs on one that is drawn already, by as many columns as can be.
 
 Drawing the new columns of a clique given its old ones keeps the clique's table exactly if the old ones stand in one
 clique that was kept exactly: then the order has the running intersection property, and the cliques a junction tree.
@@ -21,19 +21,33 @@ def drawing_order(cliques: Collection[Clique], strengths: Mapping[Clique, float]
     """
     order: list[Clique] = []
     done: set[int] = set()
-    while adding := [clique for clique in cliques if not done.issuperset(clique)]:
+    whole = maximal(cliques)
+    while adding := [clique for clique in whole if not done.issuperset(clique)]:
         best = max(adding, key=lambda clique: (_rank(clique, done, order), strengths[clique]))
         order.append(best)
         done.update(best)
     return order
 
 
-def _rank(clique: Clique, done: set[int], order: list[Clique]) -> int:
-    """2 if it hangs on a drawn clique, 1 if it is loose, 0 if no drawn clique holds together what is known of it."""
+def maximal(cliques: Collection[Clique]) -> list[Clique]:
+    """The cliques that no other one contains.
+
+    >>> maximal([(0, 1), (0, 1, 2), (2, 3)])
+    [(0, 1, 2), (2, 3)]
+    """
+    sets = [frozenset(clique) for clique in cliques]
+    return [clique for clique, own in zip(cliques, sets, strict=True) if not any(own < other for other in sets)]
+
+
+def _rank(clique: Clique, done: set[int], order: list[Clique]) -> tuple[int, int]:
+    """Best where it hangs on a drawn clique, by the most columns; then if it is loose; last if it hangs on several.
+
+    Taking the largest intersections first walks along a junction tree wherever the cliques have one.
+    """
     known = done.intersection(clique)
     if not known:
-        return 1
-    return 2 if any(known.issubset(drawn) for drawn in order) else 0
+        return 1, 0
+    return (2, len(known)) if any(known.issubset(drawn) for drawn in order) else (0, 0)
 
 
 def not_drawn(cliques: Collection[Clique], order: list[Clique]) -> list[Clique]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from deniable.synth.conditional import apportioned
+from deniable.synth.description import Description
 from deniable.synth.marginal import Codes
-from deniable.synth.methods import Description
 from deniable.synth.simplex import project
 
 
@@ -19,13 +19,14 @@ def restore(description: Description, drawn: Codes, seed: int | tuple[int, ...])
 
 def _column(description: Description, place: int, drawn: Codes, generator: np.random.Generator) -> Codes:
     collapsed = description.collapsed
-    values = np.empty(drawn.size, dtype=np.int32)
-    for code in range(collapsed.domain.sizes[place]):
-        members, at = collapsed.members(place, code), np.flatnonzero(drawn == code)
-        if members.size == 1:
-            values[at] = members[0]
-        elif at.size:
-            weights = project(description.one_way[place].counts[members], float(at.size)) + 1e-9
-            counts = apportioned(weights, at.size, generator)
-            values[at] = generator.permutation(np.repeat(members, counts))
+    members = [collapsed.members(place, code) for code in range(collapsed.domain.sizes[place])]
+    values: Codes = np.array([own[0] for own in members], dtype=np.int32)[drawn]
+    if all(own.size == 1 for own in members):
+        return values
+    order = np.argsort(drawn.astype(np.uint16) if len(members) <= 1 << 16 else drawn, kind="stable")  # radix sort
+    ends = np.cumsum(np.bincount(drawn, minlength=len(members)))
+    for own, at in zip(members, np.split(order, ends[:-1]), strict=True):
+        if own.size > 1 and at.size:
+            weights = project(description.one_way[place].counts[own], float(at.size)) + 1e-9
+            values[at] = generator.permutation(np.repeat(own, apportioned(weights, at.size, generator)))
     return values

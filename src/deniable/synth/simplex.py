@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
+Axes = tuple[int, ...]
 
 
 def project(values: Floats, total: float) -> Floats:
@@ -26,18 +29,42 @@ def project(values: Floats, total: float) -> Floats:
 
 def fitted(table: Floats, *margins: Floats, rounds: int = 60) -> Floats:
     """The table nearest in relative entropy with a given margin on each axis (iterative proportional fitting)."""
+    return agreeing(table, {(axis,): margin for axis, margin in enumerate(margins)}, rounds)
+
+
+def agreeing(table: Floats, margins: Mapping[Axes, Floats], rounds: int = 60) -> Floats:
+    """The same with margins over any axes, each in the order of its axes."""
     result = np.maximum(table, 1e-9)
+    wanted = max((float(margin.sum()) for margin in margins.values()), default=0.0)
     for _ in range(rounds):
         missed = 0.0
-        for axis, margin in enumerate(margins):
-            sums = result.sum(axis=tuple(other for other in range(result.ndim) if other != axis))
-            missed = float(np.abs(sums - margin).sum())
-            result = result * across(margin / np.maximum(sums, 1e-300), axis, result.ndim)
-        if missed <= 1e-6 * max(float(margins[-1].sum()), 1.0):
+        for axes, margin in margins.items():
+            sums = result.sum(axis=_others(axes, result.ndim))
+            missed = max(missed, float(np.abs(sums - margin).sum()))
+            result = result * over(margin / np.maximum(sums, 1e-300), axes, result.ndim)
+        if missed <= 1e-6 * max(wanted, 1.0):
             break
     return result
 
 
-def across(values: Floats, axis: int, axes: int) -> Floats:
-    """Values of one axis, shaped to meet a table of so many axes."""
-    return values.reshape([-1 if other == axis else 1 for other in range(axes)])
+def shifted(table: Floats, margins: Mapping[Axes, Floats], rounds: int = 1) -> Floats:
+    """The nearest table in L2 with given margins, which may be negative: each margin's miss is shared out equally.
+
+    One round is exact for margins of single axes that agree in their sum; margins that overlap need a few.
+    """
+    for _ in range(rounds):
+        for axes, margin in margins.items():
+            others = _others(axes, table.ndim)
+            shared = table.size / margin.size
+            table = table + over((margin - table.sum(axis=others)) / shared, axes, table.ndim)
+    return table
+
+
+def _others(axes: Axes, ndim: int) -> Axes:
+    return tuple(axis for axis in range(ndim) if axis not in axes)
+
+
+def over(values: Floats, axes: Axes, ndim: int) -> Floats:
+    """Values of some axes (in rising order), shaped to meet a table of so many axes."""
+    sizes = iter(values.shape)
+    return values.reshape([next(sizes) if axis in axes else 1 for axis in range(ndim)])

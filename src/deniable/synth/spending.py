@@ -49,6 +49,10 @@ class Spending:
         return round_up(wanted / part + (SMOOTHING if self.smoothed else 0), 9)
 
 
+NOTHING = Spending(Fraction(0), 1, False)
+"""For methods that measure nothing."""
+
+
 def spending(budget: Budget, rows: int) -> Spending:
     """The spending that a budget allows."""
     match budget:

@@ -1,0 +1,115 @@
+"""MWEM-PGM: the clique of a workload that the model answers worst is measured next, round by round.
+
+Multiplicative weights with the exponential mechanism (Hardt, Ligett and McSherry 2012), carried by a graphical model
+instead of the whole table (McKenna et al. 2019). Here the scores of a round are let out whole with Gaussian noise, so
+that everything is priced as one Gaussian; scores are taken less the noise that measuring would bring (as AIM does), and
+the rounds end when nothing is answered badly enough. What is left then goes into measuring the same cliques again.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from deniable.dp.accounting import ComposedEvent, Event
+from deniable.dp.samplers import Entropy
+from deniable.synth.choose import Chosen
+from deniable.synth.collapse import Collapsed, collapse
+from deniable.synth.dependence import scores
+from deniable.synth.description import Description
+from deniable.synth.domain import Clique, Domain
+from deniable.synth.estimate import Estimates, estimate, noise_of, total_of
+from deniable.synth.graphical import Graphical, fit
+from deniable.synth.independent import independent
+from deniable.synth.junction import junction_tree
+from deniable.synth.marginal import Codes, Floats, Marginal
+from deniable.synth.measuring import measured_cliques, measured_columns, united
+from deniable.synth.terms import Terms
+
+COLUMNS, SCORES = 0.15, 0.15
+MOST_ROUNDS = 16
+MOST_CELLS = 1 << 18
+"""The most cells that the junction tree may have: a clique that would make it larger is not measured."""
+
+
+def mwem(codes: Codes, domain: Domain, terms: Terms, entropy: Entropy) -> Description:
+    """Measure columns, then what a workload's answers need most; the workload is all pairs unless one is asked for."""
+    if len(domain) == 1:
+        return replace(independent(codes, domain, terms, entropy), method="mwem")
+    one_way = measured_columns(codes, domain, terms.spend, COLUMNS, entropy)
+    collapsed = collapse(domain, one_way)
+    workload = _workload(collapsed.domain, terms.workload)
+    cliques, events = _rounds(codes, collapsed, domain, one_way, workload, terms, entropy)
+    measured = united(cliques)
+    model = fit(collapsed.domain, estimate(collapsed, one_way, measured))
+    event = ComposedEvent((*(marginal.event for marginal in one_way), *events))
+    estimates = _estimates(model, measured, total_of(one_way))
+    reason = f"{len(measured)} of {len(workload)} cliques of the workload, those that were answered worst"
+    return Description("mwem", domain, collapsed, tuple(one_way), tuple(measured), estimates, event, reason)
+
+
+def _workload(domain: Domain, asked: tuple[Clique, ...]) -> list[Clique]:
+    wanted = [clique for clique in dict.fromkeys(asked) if len(clique) > 1]
+    return wanted or list(itertools.combinations(range(len(domain)), 2))
+
+
+def _rounds(
+    codes: Codes,
+    collapsed: Collapsed,
+    domain: Domain,
+    one_way: list[Marginal],
+    workload: list[Clique],
+    terms: Terms,
+    entropy: Entropy,
+) -> tuple[list[Marginal], list[Event]]:
+    """Score, choose, measure, fit, as often as it pays; then all of it again with what is left."""
+    spend = terms.spend
+    rounds = min(len(workload), MOST_ROUNDS)
+    each, joined = (1.0 - COLUMNS - SCORES) / rounds, collapsed.apply(codes)
+    found: list[Marginal] = []
+    events: list[Event] = []
+    model = fit(collapsed.domain, estimate(collapsed, one_way, []))
+    while len(found) < rounds:
+        open_ones = _open(collapsed.domain, workload, found)
+        if not open_ones:
+            break
+        told, _, event = scores(joined, collapsed.domain, open_ones, model.table, spend, SCORES / rounds, entropy)
+        events.append(event)
+        worst = _worst(collapsed.domain, open_ones, told, math.sqrt(float(spend.variance(each))))
+        if worst is None:
+            break
+        one = Chosen((worst,), (1.0,))
+        found += measured_cliques(codes, collapsed, domain, one, spend, each, entropy)
+        model = fit(collapsed.domain, estimate(collapsed, one_way, found), model.factors)
+    events += [marginal.event for marginal in found]
+    if found and len(found) < rounds:
+        again = Chosen(tuple(m.clique for m in found), tuple(1.0 / len(found) for _ in found))
+        found += measured_cliques(codes, collapsed, domain, again, spend, each * (rounds - len(found)), entropy)
+        events += [marginal.event for marginal in found[len(again.cliques) :]]
+    return found, events
+
+
+def _open(domain: Domain, workload: list[Clique], found: list[Marginal]) -> list[Clique]:
+    """The cliques that are not measured yet and would leave the junction tree small enough."""
+    done = [marginal.clique for marginal in found]
+    return [c for c in workload if c not in done and junction_tree(domain, [*done, c]).cells <= MOST_CELLS]
+
+
+def _worst(domain: Domain, cliques: list[Clique], told: Floats, deviation: float) -> Clique | None:
+    """The clique that measuring would better most; none where noise would be worse than what the model says."""
+    noise = (
+        math.sqrt(2 / math.pi) * deviation * np.array([domain.cells(clique) for clique in cliques], dtype=np.float64)
+    )
+    best = int(np.argmax(told - noise))
+    return cliques[best] if told[best] > noise[best] else None
+
+
+def _estimates(model: Graphical, measured: list[Marginal], total: float) -> Estimates:
+    """The model's own tables: those of its tree, in which rows can be drawn exactly, and those that were measured."""
+    columns = tuple(model.table((place,)) for place in range(len(model.tree.domain)))
+    tables = {clique: table for clique, table in model.tables.items() if len(clique) > 1}
+    tables |= {marginal.clique: model.table(marginal.clique) for marginal in measured}
+    return Estimates(total, columns, tables, noise_of(measured, total))
