@@ -34,14 +34,14 @@ def trees(table: pa.Table) -> dict[str, Any]:
 
 
 def million(table: pa.Table, rows: int = 1_000_000) -> pa.Table:
-    """A large table like a small one: its rows drawn again, with nine cells in a hundred taken from another row."""
+    """A large table like a small one: its rows drawn again, with one cell in ten taken from another row."""
     chance = np.random.default_rng(1)
     drawn = chance.integers(0, table.num_rows, rows)
     columns = {}
     for name in table.column_names:
         values = table[name].combine_chunks().dictionary_encode()
         codes = values.indices.to_numpy()
-        mixed = np.where(chance.random(rows) < 0.09, codes[chance.integers(0, len(codes), rows)], codes[drawn])
+        mixed = np.where(chance.random(rows) < 0.1, codes[chance.integers(0, len(codes), rows)], codes[drawn])
         columns[name] = values.dictionary.take(pa.array(mixed))
     return pa.table(columns)
 

@@ -53,7 +53,7 @@ BARS: list[tuple[str, bool | None, str]] = []
 OPTIMA = {0.02: ((0, 3, 0, 2, 2, 1, 1, 2, 0), 0.35748249, 506), 0.04: ((0, 3, 0, 1, 1, 1, 1, 2, 0), 0.29281588, 1178)}
 """The known optima of adult by the share that may be suppressed: levels, loss, rows suppressed."""
 
-MEMORY = 200
+MEMORY = 300
 """So many megabytes may a stream of ten million rows add, whose table takes several times that."""
 
 FIRST_RUN = """

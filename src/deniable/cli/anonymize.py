@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,7 +14,7 @@ from deniable.errors import ParameterError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from deniable.policy.access import Anonymize
+    from deniable.curator.anonymize_demands import Asked
     from deniable.policy.schema import Spec
 
 EXAMPLES = """\b
@@ -197,19 +196,17 @@ def _asked(
     t: list[str] | None,
     models: list[str] | None,
     suppress: float | None,
-) -> Anonymize | None:
-    """What the command line asks; None leaves it to the policy."""
-    from deniable.policy.access import Anonymize
+) -> Asked:
+    """What the command line asks; what it does not say is left to the policy."""
+    from deniable.curator.anonymize_demands import Asked
     from deniable.policy.budget import exact
 
-    if k is None and not l and not t and not models and suppress is None:
-        return None
-    return Anonymize(
-        5 if k is None else k,
+    return Asked(
+        k,
         {name: exact(value) for name, value in _numbers(l, "--l").items()},
         {name: exact(value) for name, value in _numbers(t, "--t").items()},
-        Fraction(0) if suppress is None else exact(suppress),
         tuple(_model(text) for text in models or ()),
+        None if suppress is None else exact(suppress),
     )
 
 
@@ -276,8 +273,8 @@ def _show(console: Console, made: dict[str, Any]) -> None:
     if proof := made.get("proof"):
         told = "optimal" if proof["optimal"] else f"within {proof['gap']:.4g} of the optimum"
         console.print(f"  {told}: {proof['checks']} of {proof['nodes']} nodes checked", markup=False)
-    if made.get("warning"):
-        console.print(f"  {made['warning']}", markup=False)
+    for sentence in made["warnings"]:
+        console.print(f"  Warning: {sentence}.", markup=False)
     if together := made.get("composition"):
         _show_together(console, together)
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from deniable.curator.anonymize_demands import Asked, demands
 from deniable.curator.governing import in_force
 from deniable.errors import ParameterError, nearest
-from deniable.policy.access import Anonymize
 from deniable.policy.document import Policy, read
 from deniable.policy.roles import Role
 from deniable.policy.schema import Spec, TableSchema
@@ -19,22 +19,29 @@ if TYPE_CHECKING:
 
     from deniable.engines.base import Engine
     from deniable.kanonymity.request import Request
+    from deniable.ledger import Ledger
+    from deniable.ledger.cabinet import Cabinet
 
 TABLE = "table"
+COUNT = "__rows"
+"""The table's name at the engine, and the column that says how many rows a combination of values has."""
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What was asked on the command line or by a caller; a policy fills what is not said."""
+    """What was asked on the command line or by a caller; a policy fills what is not said.
+
+    Without `out` the released rows stay in memory.
+    """
 
     source: Any
-    out: Path
+    out: Path | None
     policy: Path | Policy | None = None
     table: str | None = None
     quasi_identifiers: tuple[str, ...] = ()
     sensitive: tuple[str, ...] = ()
     identifiers: tuple[str, ...] = ()
-    asked: Anonymize | None = None
+    asked: Asked = field(default_factory=Asked)
     hierarchies: Mapping[str, Spec] = field(default_factory=dict)
     method: str = "optimal"
     measure: str = "loss"
@@ -48,6 +55,14 @@ class Order:
     target: str | None = None
     tails: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     ledger: str | Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Books:
+    """Where releases are written down, and where what must be remembered of them is kept."""
+
+    ledger: Ledger
+    cabinet: Cabinet
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,12 +174,12 @@ def refuse_unknown(what: str, name: str, known: Any) -> None:
 
 
 def request_for(engine: Engine, policy: Policy | None, order: Order, roles: Roles) -> Request:
-    """The models of the policy, tightened or replaced by what was asked."""
+    """The models of the policy, tightened by what was asked."""
     from deniable.kanonymity.quality import measure
     from deniable.kanonymity.request import Request
     from deniable.kanonymity.words import conditions
 
-    asked = order.asked or (policy.release.anonymize if policy else None) or Anonymize()
+    asked = demands(policy, order.asked)
     rows = engine.count(TABLE)
     sensitive = tuple(dict.fromkeys((*roles.sensitive, *asked.l, *asked.t)))
     return Request(

@@ -6,13 +6,17 @@ combinations of quasi-identifiers and not by the rows. Local recodings need the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from deniable.curator import earlier_releases, linkable
+from deniable.curator.anonymize_demands import Asked
 from deniable.curator.anonymize_order import (
+    COUNT,
     TABLE,
+    Books,
     Roles,
     drafted,
     known_columns,
@@ -25,18 +29,22 @@ from deniable.curator.anonymize_order import (
     statement,
 )
 from deniable.curator.anonymize_order import Order as Order
+from deniable.curator.anonymize_outlet import Work, attach_released, keep_recoding, put, sealed
+from deniable.policy.budget import Amount, exact
 from deniable.policy.document import Policy
+from deniable.policy.schema import Spec
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from deniable.curator.hall import Curator
     from deniable.engines.base import Engine
     from deniable.kanonymity.anonymize import Anonymized
     from deniable.kanonymity.recoding import Recoding
     from deniable.kanonymity.request import Prepared, Request
+    from deniable.release import Release
 
 METHODS = ("optimal", "mondrian", "mondrian-relaxed", "local", "cells", "microaggregate")
-COUNT = "__rows"
 
 Progress = Callable[[float], None]
 
@@ -45,32 +53,79 @@ def anonymize(order: Order, progress: Progress | None = None) -> dict[str, Any]:
     """Make the release, write it with its statement and its recoding, and report in plain values."""
     from deniable.engines.duckdb import DuckDBEngine
 
-    refuse_unknown("method", order.method, METHODS)
     policy = policy_of(order)
-    with DuckDBEngine(root=policy.folder if policy else Path.cwd()) as engine:
-        roles = roles_of(engine, policy, order)
-        _governed(engine, policy, order, roles)
-        known_columns(engine, (order.target,) if order.target else ())
-        request = request_for(engine, policy, order, roles)
-        population = population_of(engine, order, request)
-        if order.method == "optimal":
-            return _globally(engine, policy, order, roles, request, population, progress)
-        return _locally(engine, policy, order, roles, request)
+    with DuckDBEngine(root=policy.folder if policy else Path.cwd()) as engine, _books(policy, order) as books:
+        return _released(engine, policy, order, books, progress)[1]
 
 
-def _governed(engine: Engine, policy: Policy | None, order: Order, roles: Roles) -> None:
-    """Leave out who withdrew or is not in the sample, and write to the ledger that rows leave without a guarantee."""
-    from deniable.curator.minimizing import restrictions
-    from deniable.curator.recording import record
+def anonymize_rows(
+    curator: Curator,
+    table: str,
+    out: str | Path | None = None,
+    *,
+    k: int | None = None,
+    l: Mapping[str, Amount] | None = None,  # noqa: E741  the field's own letter
+    t: Mapping[str, Amount] | None = None,
+    suppress: Amount | None = None,
+    models: Sequence[Spec] = (),
+    **rest: Any,
+) -> Release:
+    """Anonymize one table of a curator, in memory or into a file; `rest` is as in `Order`.
+
+    The release's details hold what the command line reports: levels, proof, risks, warnings.
+    """
+    from deniable.curator.governing import refuse_expired
+    from deniable.engines.duckdb import DuckDBEngine
+
+    refuse_expired(curator)
+    values, distances = ({name: exact(number) for name, number in (given or {}).items()} for given in (l, t))
+    asked = Asked(k, values, distances, tuple(models), None if suppress is None else exact(suppress))
+    source = curator.tables.sources.get(table)
+    order = Order(source, Path(out) if out else None, curator.policy, table, asked=asked, **rest)
+    with DuckDBEngine(root=curator.policy.folder) as engine:
+        return _released(engine, curator.policy, order, Books(curator.ledger, curator.cabinet), None)[0]
+
+
+def _released(
+    engine: Engine, policy: Policy | None, order: Order, books: Books | None, progress: Progress | None
+) -> tuple[Release, dict[str, Any]]:
+    """The release, and the report about it."""
+    refuse_unknown("method", order.method, METHODS)
+    roles = roles_of(engine, policy, order)
+    _governed(engine, policy, order, roles, books)
+    known_columns(engine, (order.target,) if order.target else ())
+    work = Work(engine, policy, order, roles, request_for(engine, policy, order, roles), books)
+    warnings = linkable.warnings(engine, roles, work.request)
+    details = _globally(work, progress) if order.method == "optimal" else _locally(work)
+    details["warnings"] = [*warnings, *details.get("warnings", ())]
+    rows, lattice = details.pop("rows_released"), details.pop("lattice", [])
+    release, report = sealed(work, rows, details)
+    return release, report | {"lattice": lattice}
+
+
+@contextmanager
+def _books(policy: Policy | None, order: Order) -> Iterator[Books | None]:
+    """The ledger and the cabinet that the order names; none without a policy."""
     from deniable.ledger.opening import open_cabinet, open_ledger
 
-    if policy is None or roles.schema is None:
+    if policy is None:
+        yield None
         return
     ledger, cabinet = open_ledger(order.ledger, policy), open_cabinet(order.ledger, policy.dataset)
     with closing(ledger), closing(cabinet):
-        engine.restrict(TABLE, *restrictions(policy, cabinet, roles.schema.name))
-        unit = str(roles.schema.unit or "one row")
-        record(ledger, "k-anonymity", tables=(roles.schema.name,), unit=unit, method=order.method)
+        yield Books(ledger, cabinet)
+
+
+def _governed(engine: Engine, policy: Policy | None, order: Order, roles: Roles, books: Books | None) -> None:
+    """Leave out who withdrew or is not in the sample, and write to the ledger that rows leave without a guarantee."""
+    from deniable.curator.minimizing import restrictions
+    from deniable.curator.recording import record
+
+    if policy is None or roles.schema is None or books is None:
+        return
+    engine.restrict(TABLE, *restrictions(policy, books.cabinet, roles.schema.name))
+    unit = str(roles.schema.unit or "one row")
+    record(books.ledger, "k-anonymity", tables=(roles.schema.name,), unit=unit, method=order.method)
 
 
 def draft(source: Any, columns: tuple[str, ...] = ()) -> dict[str, Any]:
@@ -88,26 +143,20 @@ def draft(source: Any, columns: tuple[str, ...] = ()) -> dict[str, Any]:
     return {"hierarchies": {name: None if specs[name].kind == "withhold" else words[name] for name in words}}
 
 
-def _globally(
-    engine: Engine,
-    policy: Policy | None,
-    order: Order,
-    roles: Roles,
-    request: Request,
-    population: pa.Table | None,
-    progress: Progress | None,
-) -> dict[str, Any]:
+def _globally(work: Work, progress: Progress | None) -> dict[str, Any]:
     """One level for each column: counted, searched, streamed."""
     from deniable.kanonymity.anonymize import anonymize as search
     from deniable.kanonymity.recode import Recoder
     from deniable.kanonymity.recoding import Form, Suppressed
 
+    engine, order, request = work.engine, work.order, work.request
+    population = population_of(engine, order, request)
     named = (*request.quasi_identifiers, *request.sensitive)
     counted = engine.run(statement("SELECT {}, COUNT(*) AS {} FROM {} GROUP BY ALL", named, COUNT, TABLE))
     found = search(
         counted,
         request,
-        roles.hierarchies,
+        work.roles.hierarchies,
         population=population,
         counts=COUNT,
         form=Form(order.form),
@@ -115,85 +164,72 @@ def _globally(
         seconds=order.seconds,
         progress=None if progress is None else lambda share: progress(0.5 * share),
     )
-    composed = _composed(engine, order, found.recoding) | _warned(roles)
-    written = engine.write(Recoder(found.recoding).stream(engine.stream(rows_to_release(roles))), order.out)
-    _keep(found.recoding, order.out)
-    details = _details(found, request, written) | _risk(counted, found, request) | composed
-    details |= _usefulness(engine, order, request)
-    return _sealed(engine, policy, order, request, details) | {"lattice": _points(found, request)}
+    composed = _composed(work, found.recoding)
+    rows = put(work, Recoder(found.recoding).stream(engine.stream(rows_to_release(work.roles))))
+    keep_recoding(work, found.recoding)
+    earlier_releases.keep(work.books, _name(work), found.recoding)
+    details = _details(found, request) | _risk(counted, found, request) | composed | _usefulness(work, rows)
+    return details | {"rows_released": rows, "lattice": _points(found, request)}
 
 
-def _warned(roles: Roles) -> dict[str, Any]:
-    """Where a person has several rows, a class of k rows may be fewer than k people."""
-    unit = roles.schema.unit if roles.schema else None
-    if unit is None or unit.is_row:
-        return {}
-    return {"warning": f"k counts rows; the policy protects {unit}, who may have several rows in one class"}
+def _name(work: Work) -> str:
+    return work.roles.schema.name if work.roles.schema else TABLE
 
 
-def _composed(engine: Engine, order: Order, recoding: Recoding) -> dict[str, Any]:
-    """What an intruder learns who also holds an earlier release of the same people."""
-    if order.earlier is None:
-        return {}
-    from deniable.curator import checking
-    from deniable.kanonymity.recoding import read as read_recoding
-
-    earlier = read_recoding(order.earlier)
-    sensitive = tuple(dict.fromkeys((*earlier.sensitive, *recoding.sensitive)))
-    named = known_columns(engine, tuple(dict.fromkeys((*earlier.names, *recoding.names, *sensitive))))
-    counted = engine.run(statement("SELECT {}, COUNT(*) AS {} FROM {} GROUP BY ALL", named, COUNT, TABLE))
-    together = checking.composition(counted, earlier, recoding, sensitive, COUNT)
-    if order.refuse_composition:
-        checking.refuse_composition(together)
-    return {"composition": together}
+def _composed(work: Work, recoding: Recoding | None) -> dict[str, Any]:
+    """What this release tells together with earlier ones of the same table."""
+    before = earlier_releases.earlier(work.books, _name(work), work.order)
+    return earlier_releases.composed(work.engine, work.policy, work.order, before, recoding)
 
 
-def _locally(engine: Engine, policy: Policy | None, order: Order, roles: Roles, request: Request) -> dict[str, Any]:
+def _locally(work: Work) -> dict[str, Any]:
     """Each class in its own way: the rows are read, split or staged, and written."""
+    composed = _composed(work, None)
+    table = work.engine.run(rows_to_release(work.roles))
+    made = _aggregated(work, table) if work.order.method == "microaggregate" else _split(work, table)
+    earlier_releases.keep(work.books, _name(work), None)
+    return made | composed | _usefulness(work, made["rows_released"])
+
+
+def _split(work: Work, table: pa.Table) -> dict[str, Any]:
     from deniable.kanonymity.local import local_loss, write_local
     from deniable.kanonymity.recoding import Form
     from deniable.kanonymity.request import prepare
 
-    table = engine.run(rows_to_release(roles))
-    if order.method == "microaggregate":
-        return _aggregated(engine, policy, order, request, table)
-    prepared = prepare(table, request, roles.hierarchies)
-    release, form = _local(prepared, order), Form(order.form)
-    written = engine.write(write_local(table, prepared, release, form), order.out)
-    details = {
+    population = population_of(work.engine, work.order, work.request)
+    prepared = prepare(table, work.request, work.roles.hierarchies, population=population)
+    release, form = _local(prepared, work.order), Form(work.order.form)
+    written = write_local(table, prepared, release, form)
+    return {
         "rows": table.num_rows,
-        "released": written,
-        "suppressed": table.num_rows - written,
+        "released": written.num_rows,
+        "suppressed": table.num_rows - written.num_rows,
         "classes": release.classes,
-        "models": [str(model) for model in request.models],
+        "models": [str(model) for model in work.request.models],
         "loss": local_loss(prepared, release, form),
+        "rows_released": put(work, written),
     }
-    details |= _usefulness(engine, order, request)
-    return _sealed(engine, policy, order, request, details) | {"lattice": []}
 
 
-def _aggregated(
-    engine: Engine, policy: Policy | None, order: Order, request: Request, table: pa.Table
-) -> dict[str, Any]:
+def _aggregated(work: Work, table: pa.Table) -> dict[str, Any]:
     """Numbers replaced by the means of groups of k."""
     from deniable.errors import ParameterError
     from deniable.kanonymity.microaggregate import microaggregate
     from deniable.kanonymity.models import KAnonymity
 
-    first, *others = request.models
+    first, *others = work.request.models
     if others or not isinstance(first, KAnonymity):
         raise ParameterError("Microaggregation knows k-anonymity only", remedy="Use --method mondrian for other models")
-    made = microaggregate(table, request.quasi_identifiers, first.k)
-    written = engine.write(made.table.drop_columns(list(request.identifiers)), order.out)
-    details = {
-        "rows": written,
-        "released": written,
+    made = microaggregate(table, work.request.quasi_identifiers, first.k)
+    return {
+        "rows": table.num_rows,
+        "released": table.num_rows,
         "suppressed": 0,
         "classes": int(made.group_of.max(initial=-1)) + 1,
         "models": [str(first)],
         "lost_variance": made.lost_variance,
+        "rows_released": put(work, made.table.drop_columns(list(work.request.identifiers))),
     }
-    return _sealed(engine, policy, order, request, details) | {"lattice": []}
 
 
 def _risk(counted: pa.Table, found: Anonymized, request: Request) -> dict[str, Any]:
@@ -209,17 +245,17 @@ def _risk(counted: pa.Table, found: Anonymized, request: Request) -> dict[str, A
     return {"risk": {"before": asdict(risks(before)), "after": asdict(risks(after))}}
 
 
-def _usefulness(engine: Engine, order: Order, request: Request) -> dict[str, Any]:
+def _usefulness(work: Work, rows: pa.Table | Path) -> dict[str, Any]:
     """What a classifier learns from the release, beside the original."""
-    if order.target is None:
+    target = work.order.target
+    if target is None:
         return {}
     from deniable.kanonymity.usefulness import usefulness
 
-    engine.attach("released", order.out.absolute())
-    original, released = (engine.run(statement("SELECT * FROM {}", name)) for name in (TABLE, "released"))
-    found = usefulness(original, released, order.target, request.quasi_identifiers)
+    original = work.engine.run(statement("SELECT * FROM {}", TABLE))
+    found = usefulness(original, attach_released(work, rows, "released"), target, work.request.quasi_identifiers)
     accuracy = {"original": found.original, "released": found.released, "commonest": found.commonest}
-    return {"accuracy": accuracy | {"target": order.target, "kept": found.kept}}
+    return {"accuracy": accuracy | {"target": target, "kept": found.kept}}
 
 
 def _local(prepared: Prepared, order: Order) -> Any:
@@ -233,23 +269,12 @@ def _local(prepared: Prepared, order: Order) -> Any:
     return mondrian(prepared, relaxed=order.method == "mondrian-relaxed", sets=order.form == "sets")
 
 
-def recoding_path(out: Path) -> Path:
-    """Where the recoding of a release is kept, for its owner only."""
-    return out.with_name(out.name + ".recoding.json")
-
-
-def _keep(recoding: Recoding, out: Path) -> None:
-    from deniable.kanonymity.recoding import write
-
-    write(recoding, recoding_path(out))
-
-
-def _details(found: Anonymized, request: Request, written: int) -> dict[str, Any]:
+def _details(found: Anonymized, request: Request) -> dict[str, Any]:
     solution, recoding = found.solution, found.recoding
     proof = solution.proof
     return {
         "rows": recoding.rows,
-        "released": written,
+        "released": recoding.rows - (solution.suppressed if recoding.suppressed_rows == "drop" else 0),
         "suppressed": solution.suppressed,
         "classes": solution.classes,
         "models": [str(model) for model in request.models],
@@ -265,25 +290,6 @@ def _details(found: Anonymized, request: Request, written: int) -> dict[str, Any
             "gap": solution.gap,
         },
     }
-
-
-def _sealed(
-    engine: Engine, policy: Policy | None, order: Order, request: Request, details: dict[str, Any]
-) -> dict[str, Any]:
-    """State what is claimed, beside the file."""
-    from deniable.kanonymity.words import spelled
-    from deniable.release import Guarantee, Property, Provenance, seal
-
-    properties = []
-    for model in request.models:
-        spec = spelled(model)
-        given = tuple((name, str(value)) for name, value in spec.options.items())
-        properties.append(Property(spec.kind.replace("_", "-"), given))
-    parameters = {"method": order.method, "quasi_identifiers": list(request.quasi_identifiers), "form": order.form}
-    provenance = Provenance(policy.hash if policy else None, {TABLE: engine.data_version(TABLE)}, parameters)
-    stated = {name: value for name, value in details.items() if name != "composition"}
-    sealed = seal(order.out, Guarantee.syntactic(tuple(properties)), provenance, stated)
-    return details | {"output": str(order.out), "statement": str(sealed.path), "words": list(sealed.words)}
 
 
 def _points(found: Anonymized, request: Request) -> list[dict[str, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
+    from deniable.curator.hall import Curator
     from deniable.kanonymity.recoding import Recoding
 
 TABLE = "table"
@@ -26,6 +28,22 @@ def check(
 
     table = _table(source, (*quasi_identifiers, *sensitive))
     return asdict(examine(table, quasi_identifiers, sensitive, fraction=fraction))
+
+
+def check_rows(
+    curator: Curator, table: str, quasi_identifiers: Sequence[str] = (), sensitive: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Measure a table of a curator, for its steward; columns that are not named are those of the policy's roles."""
+    from deniable.engines.base import quote
+    from deniable.kanonymity.examine import examine
+    from deniable.policy.roles import Role
+
+    schema = curator.policy.table(table)
+    known = tuple(quasi_identifiers) or tuple(c.name for c in schema.with_role(Role.QUASI_IDENTIFIER))
+    secret = tuple(sensitive) or tuple(c.name for c in schema.with_role(Role.SENSITIVE))
+    listed = ", ".join(map(quote, dict.fromkeys((*known, *secret)))) or "*"
+    rows = curator.tables.attach(table).run(f"SELECT {listed} FROM {quote(table)}")  # noqa: S608  quoted names
+    return asdict(examine(rows, known, secret))
 
 
 def unmet(findings: dict[str, Any], k: int | None, l: dict[str, float], t: dict[str, float]) -> list[str]:  # noqa: E741

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -105,11 +105,11 @@ class Curator(Advanced):
 
         return anonymizing.anonymize_rows(self, table, out, **asked)
 
-    def check(self, table: str, **rest: Any) -> dict[str, Any]:
+    def check(self, table: str, *columns: Sequence[str]) -> dict[str, Any]:
         """Measure k, l, t and the risks of a table as it stands; see `deniable.curator.checking.check_rows`."""
         from deniable.curator import checking
 
-        return checking.check_rows(self, table, **rest)
+        return checking.check_rows(self, table, *columns)
 
     def record(self, technique: str, event: Event | None = None, **rest: Any) -> Receipt:
         """Write a release of any technique to the ledger; see `deniable.curator.recording.record`."""

@@ -28,11 +28,15 @@ def existing_ledger(policy: Path, ledger: str | None) -> str | None:
 
 
 def charging_ledger(policy: Path, ledger: str | None) -> str | None:
-    """The ledger that a charge goes to: as told, else beside the policy, where it is made if the policy sets budgets.
+    """The ledger that a charge goes to: as told, else beside the policy, where it is made if the policy needs one.
 
-    A budget that a process kept in its memory would be whole again for the next command.
+    A budget that a process kept in its memory would be whole again for the next command, and an earlier release that
+    the policy says to refuse a second beside would be forgotten.
     """
-    return existing_ledger(policy, ledger) or (ledger_of(policy, None) if read(policy).budgets is not None else None)
+    known = read(policy)
+    asked = known.release.anonymize
+    needed = known.budgets is not None or (asked is not None and asked.second_release == "refuse")
+    return existing_ledger(policy, ledger) or (ledger_of(policy, None) if needed else None)
 
 
 def asker(name: str, purpose: str) -> Asker | None:

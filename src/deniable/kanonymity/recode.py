@@ -113,11 +113,14 @@ class Recoder:
         self.rows = self.suppressed = 0
 
     def stream(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Recode batch after batch."""
+        """Recode batch after batch; where every row is suppressed, one batch without rows shows the columns."""
+        shape, shown = None, False
         for batch in batches:
-            for made in self.recode(pa.Table.from_batches([batch])).to_batches():
-                if made.num_rows:
-                    yield made
+            made = self.recode(pa.Table.from_batches([batch]))
+            shape, shown = made.schema, shown or made.num_rows > 0
+            yield from (part for part in made.to_batches() if part.num_rows)
+        if shape is not None and not shown:
+            yield pa.RecordBatch.from_pylist([], shape)
 
     def recode(self, table: pa.Table) -> pa.Table:
         """Recode a table."""

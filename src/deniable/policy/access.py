@@ -65,13 +65,17 @@ class Budgets:
 
 @dataclass(frozen=True, slots=True)
 class Anonymize:
-    """The privacy models a k-anonymous release must meet, by column where they concern one."""
+    """The privacy models a k-anonymous release must meet, by column where they concern one.
+
+    `second_release` is what happens to a release that with an earlier one shows groups under k: warn or refuse.
+    """
 
     k: int = 5
     l: Mapping[str, Fraction] = field(default_factory=Frozen)  # noqa: E741  the field's own letter
     t: Mapping[str, Fraction] = field(default_factory=Frozen)
     suppress: Fraction = Fraction(0)
     models: tuple[Spec, ...] = ()
+    second_release: str = "warn"
 
 
 @dataclass(frozen=True, slots=True)

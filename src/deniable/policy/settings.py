@@ -31,6 +31,7 @@ def _anonymize(entry: Section) -> Anonymize:
         entry.get("t", Frozen()),
         entry.get("suppress", Fraction(0)),
         entry.get("models", ()),
+        entry.get("second_release", "warn"),
     )
 
 

@@ -1,0 +1,90 @@
+"""Where a k-anonymous release goes: to a file with its statement and its recoding beside it, or to memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from deniable.curator.anonymize_order import TABLE, Books, Order, Roles
+from deniable.policy.document import Policy
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from deniable.engines.base import Engine
+    from deniable.kanonymity.recoding import Recoding
+    from deniable.kanonymity.request import Request
+    from deniable.release import Release
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """All that one release is made with."""
+
+    engine: Engine
+    policy: Policy | None
+    order: Order
+    roles: Roles
+    request: Request
+    books: Books | None
+
+
+def put(work: Work, rows: pa.Table | Iterable[pa.RecordBatch]) -> pa.Table | Path:
+    """Write the rows where the order says; an older statement goes first: no claim outlives its file."""
+    import pyarrow as pa
+
+    from deniable.release.statement import withdraw
+
+    out = work.order.out
+    if out is None:
+        return rows if isinstance(rows, pa.Table) else pa.Table.from_batches(list(rows))
+    withdraw(out)
+    work.engine.write(rows, out)
+    return out
+
+
+def attach_released(work: Work, rows: pa.Table | Path, name: str) -> pa.Table:
+    """The released rows, read as whoever receives them reads them."""
+    from deniable.curator.anonymize_order import statement
+
+    work.engine.attach(name, rows.absolute() if isinstance(rows, Path) else rows)
+    return work.engine.run(statement("SELECT * FROM {}", name))
+
+
+def recoding_path(out: Path) -> Path:
+    """Where the recoding of a release is kept, for its owner only."""
+    return out.with_name(out.name + ".recoding.json")
+
+
+def keep_recoding(work: Work, recoding: Recoding) -> None:
+    """Write the recoding beside the file, if there is one."""
+    from deniable.kanonymity.recoding import write
+
+    if work.order.out is not None:
+        write(recoding, recoding_path(work.order.out))
+
+
+def sealed(work: Work, rows: pa.Table | Path, details: dict[str, Any]) -> tuple[Release, dict[str, Any]]:
+    """State what is claimed, beside the file or with the rows: the release, and the report for the steward."""
+    from deniable.kanonymity.words import spelled
+    from deniable.release import Guarantee, Property, Provenance, Release, seal
+
+    order, request, policy = work.order, work.request, work.policy
+    properties = []
+    for model in request.models:
+        spec = spelled(model)
+        given = tuple((name, str(value)) for name, value in spec.options.items())
+        properties.append(Property(spec.kind.replace("_", "-"), given))
+    parameters = {"method": order.method, "quasi_identifiers": list(request.quasi_identifiers), "form": order.form}
+    provenance = Provenance(policy.hash if policy else None, {TABLE: work.engine.data_version(TABLE)}, parameters)
+    guarantee = Guarantee.syntactic(tuple(properties))
+    release = Release(rows, guarantee, provenance, details)
+    if order.out is None:
+        return release, details
+    # What is learned together with other releases is for the steward, not for whoever receives this one.
+    stated = {name: value for name, value in details.items() if name != "composition"}
+    statement = seal(order.out, guarantee, provenance, stated)
+    told = {"output": str(order.out), "statement": str(statement.path), "words": list(statement.words)}
+    return release, details | told
