@@ -21,11 +21,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from deniable.engines.writing import write_rows
 from deniable.policy.budget import ApproxDP
 from deniable.policy.schema import Bounds, Column, ColumnType, TableSchema
 from deniable.policy.unit import PrivacyUnit
-from deniable.engines.writing import write_rows
-from deniable.synth.attributes import encode
+from deniable.synth.coding import encode
 from deniable.synth.describing import model_of
 from deniable.synth.domain import Domain
 from deniable.synth.generate import batches
@@ -69,7 +69,7 @@ def census() -> bool:
     twin, _ = _coded(made, model)
     floor = _seconds(lambda: [count(codes, domain, pair) for pair in itertools.combinations(range(len(domain)), 2)])
     two, three = (_error(codes, twin, domain, way) for way in (2, 3))
-    print(f"census {codes.shape[1]:,} x {len(domain)}: describe {described:.1f}, generate and write {written:.1f} CPU s "
+    print(f"census {codes.shape[1]:,} x {len(domain)}: describe {described:.1f}, generate {written:.1f} CPU s "
           f"= {(described + written) / floor:.0f} x counting pairs; 2-way {two:.4f}, 3-way {three:.4f}")  # fmt: skip
     print(f"  {model.description.reason}")
     return _held(described + written, MOST_SECONDS)

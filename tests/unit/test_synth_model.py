@@ -15,7 +15,8 @@ from deniable.policy.budget import ZCDP, ApproxDP
 from deniable.policy.roles import Role
 from deniable.policy.schema import Bounds, Column, ColumnType, TableSchema
 from deniable.policy.unit import PrivacyUnit
-from deniable.synth.attributes import attributes, encode
+from deniable.synth.attributes import attributes
+from deniable.synth.coding import encode
 from deniable.synth.describing import model_of
 from deniable.synth.generate import batches, generate
 from deniable.synth.model import load, save, to_plain

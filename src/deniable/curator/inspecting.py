@@ -69,7 +69,8 @@ def _real(curator: Curator, model: SynthModel, name: str) -> Codes:
 def _coded(model: SynthModel, rows: Any) -> Codes:
     import numpy as np
 
-    from deniable.synth.attributes import Made, encode
+    from deniable.synth.attributes import Made
+    from deniable.synth.coding import encode
 
     coded = [attribute for attribute in model.attributes if not isinstance(attribute, Made)]
     codes = np.stack([encode(attribute, rows.column(attribute.name)) for attribute in coded])

@@ -1,8 +1,9 @@
-"""Attributes: how a declared column becomes codes, and codes become values of the same type again.
+"""Attributes: the columns of a table as they are coded, declared by the policy.
 
-Everything here follows from the policy: categories, bounds and steps are public, so the number of codes is. A nullable
-column has one code more, for null, which is a value like any other. Values outside the declaration count as null, or
-at the nearest bound. Identifiers are not coded at all: they are made anew.
+Categories, bounds and steps are public, so the number of codes is. A nullable column has one code more, for null, which
+is a value like any other. Identifiers are not coded at all: they are made anew. What the policy leaves open is learned
+within the budget (`learning`): where numbers are cut, and which shapes texts have. `coding` goes from values to codes
+and back.
 """
 
 from __future__ import annotations
@@ -11,10 +12,7 @@ from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from fractions import Fraction
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from deniable.errors import ParameterError
 from deniable.policy.roles import Role
@@ -22,6 +20,7 @@ from deniable.policy.schema import Column, ColumnType, TableSchema
 
 BINS = 256
 """A number or date with more steps than this is cut into so many equal bins first."""
+OTHER = "(any other text)"
 EPOCH = date(1970, 1, 1)
 DAY = timedelta(days=1)
 Value = int | float | date | datetime
@@ -44,16 +43,26 @@ class Labels:
 
 @dataclass(frozen=True, slots=True)
 class Bins:
-    """A bounded number, date or datetime: `steps` steps from `lower` on, cut into `bins` bins."""
+    """A bounded number, date or datetime: `steps` steps from `lower` on, cut into bins."""
 
     name: str
     type: ColumnType
     lower: Fraction
     """In numbers, days since 1970, or seconds since 1970."""
     step: Fraction
-    steps: int
-    bins: int
+    cuts: tuple[int, ...]
+    """The steps at which bins begin, rising from 0, and after the last one the number of steps."""
     nullable: bool
+
+    @property
+    def steps(self) -> int:
+        """How many steps there are."""
+        return self.cuts[-1]
+
+    @property
+    def bins(self) -> int:
+        """How many bins there are."""
+        return len(self.cuts) - 1
 
     @property
     def size(self) -> int:
@@ -62,7 +71,7 @@ class Bins:
 
     def span(self, first: int, last: int) -> tuple[Value, Value]:
         """The least and the greatest value of the bins from one to another."""
-        return self._at(-(-first * self.steps // self.bins)), self._at(-(-(last + 1) * self.steps // self.bins) - 1)
+        return self._at(self.cuts[first]), self._at(self.cuts[last + 1] - 1)
 
     def _at(self, step: int) -> Value:
         number = self.lower + step * self.step
@@ -78,15 +87,50 @@ class Bins:
 
 
 @dataclass(frozen=True, slots=True)
+class Shaped:
+    """A column of texts without declared values: of them only shapes are learned (`shapes`), and any other is one."""
+
+    name: str
+    type: ColumnType
+    shapes: tuple[str, ...]
+    nullable: bool
+
+    @property
+    def size(self) -> int:
+        """How many codes it has."""
+        return len(self.labels) + self.nullable
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """What the codes stand for, without null."""
+        return (*self.shapes, OTHER)
+
+
+@dataclass(frozen=True, slots=True)
 class Made:
-    """A column whose values are made anew and obviously so: identifiers, and texts without declared values."""
+    """A column whose values are made anew and obviously so: identifiers, and texts of which nothing was learned."""
 
     name: str
     type: ColumnType
     prefix: str
 
 
-Attribute = Labels | Bins | Made
+Coded = Labels | Bins | Shaped
+Attribute = Coded | Made
+
+
+def prefix(name: str) -> str:
+    """What made values of a column begin with."""
+    return f"synthetic-{name}-"
+
+
+def equal_cuts(steps: int, bins: int) -> tuple[int, ...]:
+    """Bins as equal as whole steps allow.
+
+    >>> equal_cuts(10, 4)
+    (0, 3, 5, 8, 10)
+    """
+    return tuple(-(-place * steps // bins) for place in range(bins + 1))
 
 
 def attributes(table: TableSchema, only: tuple[str, ...] | None = None) -> tuple[Attribute, ...]:
@@ -99,8 +143,11 @@ def _attribute(column: Column, table: TableSchema) -> Attribute:
         return Labels(column.name, column.type, (False, True), column.nullable)
     if column.categories is not None:
         return Labels(column.name, column.type, column.categories, column.nullable)
-    if column.role is Role.IDENTIFIER or column.type is ColumnType.TEXT:
-        return Made(column.name, ColumnType.TEXT, f"synthetic-{column.name}-")
+    if column.role is Role.IDENTIFIER:
+        kept = column.type if column.type is ColumnType.INTEGER else ColumnType.TEXT
+        return Made(column.name, kept, prefix(column.name))
+    if column.type is ColumnType.TEXT:
+        return Shaped(column.name, column.type, (), column.nullable)
     if column.bounds is None:
         raise ParameterError(
             f"column '{column.name}' of '{table.name}' has no public bounds",
@@ -109,7 +156,8 @@ def _attribute(column: Column, table: TableSchema) -> Attribute:
         )
     lower, upper = _number(column.bounds.lower), _number(column.bounds.upper)
     steps = int((upper - lower) / column.bounds.step) + 1
-    return Bins(column.name, column.type, lower, column.bounds.step, steps, min(steps, BINS), column.nullable)
+    cuts = equal_cuts(steps, min(steps, BINS))
+    return Bins(column.name, column.type, lower, column.bounds.step, cuts, column.nullable)
 
 
 def _number(endpoint: int | Fraction | date | datetime) -> Fraction:
@@ -120,74 +168,7 @@ def _number(endpoint: int | Fraction | date | datetime) -> Fraction:
     return Fraction(endpoint)
 
 
-def encode(attribute: Labels | Bins, values: pa.ChunkedArray | pa.Array) -> NDArray[np.int32]:
-    """Codes of a column; null is the last code, and where null is not declared it becomes code 0."""
-    column = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
-    missing = attribute.size - 1 if attribute.nullable else 0
-    if isinstance(attribute, Labels):
-        index = {label: code for code, label in enumerate(attribute.labels)}
-        encoded = column.dictionary_encode()
-        table = np.array([index.get(v, missing) for v in encoded.dictionary.to_pylist()] + [missing], dtype=np.int32)
-        places = encoded.indices.fill_null(len(table) - 1).to_numpy(zero_copy_only=False)
-        return np.asarray(table[places.astype(np.int64)], dtype=np.int32)
-    numbers = _numbers(attribute, column)
-    position = np.rint((numbers - float(attribute.lower)) / float(attribute.step))
-    inside = np.clip(np.nan_to_num(position, nan=0.0), 0, attribute.steps - 1).astype(np.int64)
-    codes = (inside * attribute.bins // attribute.steps).astype(np.int32)
-    return np.where(np.isnan(numbers), missing, codes).astype(np.int32)
-
-
-def _numbers(attribute: Bins, column: pa.Array) -> NDArray[np.float64]:
-    if attribute.type is ColumnType.DATE:
-        column = column.cast(pa.date32()).cast(pa.int32())
-    elif attribute.type is ColumnType.DATETIME:
-        column = column.cast(pa.timestamp("s"), safe=False).cast(pa.int64())
-    filled = column.cast(pa.float64()).to_numpy(zero_copy_only=False)
-    return np.asarray(filled, dtype=np.float64)
-
-
-def decode(attribute: Labels | Bins, codes: NDArray[np.int32], generator: np.random.Generator) -> pa.Array:
-    """Values of codes, in the column's own type; inside a bin every step is as likely."""
-    if isinstance(attribute, Bins):
-        return _unbinned(attribute, codes, generator)
-    listed = pa.array([*attribute.labels, *([None] if attribute.nullable else [])], arrow_type(attribute))
-    return listed.take(pa.array(codes))
-
-
-def anew(attribute: Made, after: int, records: int, total: int) -> pa.Array:
-    """The values that follow the first `after` of a total: numbered on, so that none comes twice."""
-    width = len(str(max(total, 1)))
-    numbers = pa.array(np.arange(after + 1, after + records + 1)).cast(pa.string())
-    return pc.binary_join_element_wise(attribute.prefix, pc.utf8_lpad(numbers, width, "0"), "")
-
-
-def _unbinned(attribute: Bins, codes: NDArray[np.int32], generator: np.random.Generator) -> pa.Array:
-    missing = codes >= attribute.bins
-    bins = np.where(missing, 0, codes).astype(np.int64)
-    first = -(-bins * attribute.steps // attribute.bins)
-    after = -(-(bins + 1) * attribute.steps // attribute.bins)
-    place = first + (generator.random(codes.size) * (after - first)).astype(np.int64)
-    return _typed(attribute, place, missing)
-
-
-def _typed(attribute: Bins, place: NDArray[np.int64], missing: NDArray[np.bool_]) -> pa.Array:
-    match attribute.type:
-        case ColumnType.DATE:
-            days = (int(attribute.lower) + place * int(attribute.step)).astype(np.int32)
-            return pa.array(days, pa.int32(), mask=missing).cast(pa.date32())
-        case ColumnType.DATETIME:
-            seconds = int(attribute.lower) + place * int(attribute.step)
-            return pa.array(seconds, pa.int64(), mask=missing).cast(pa.timestamp("s"))
-        case ColumnType.INTEGER:
-            return pa.array(int(attribute.lower) + place * int(attribute.step), pa.int64(), mask=missing)
-        case _:
-            # Divide once at the end, so that 0.01 steps come out as the nearest decimals.
-            numerator = place * attribute.step.numerator
-            values = float(attribute.lower) + numerator / attribute.step.denominator
-            return pa.array(values, pa.float64(), mask=missing)
-
-
-def arrow_type(attribute: Labels | Bins) -> pa.DataType:
+def arrow_type(attribute: Coded) -> pa.DataType:
     """The type of a column's values."""
     times = {ColumnType.DATE: pa.date32(), ColumnType.DATETIME: pa.timestamp("s")}
     if isinstance(attribute, Bins) and attribute.type in times:

@@ -15,7 +15,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from deniable.errors import ParameterError, nearest
-from deniable.synth.attributes import Bins, Labels, Made, arrow_type, encode
+from deniable.synth.attributes import Bins, Labels, arrow_type
+from deniable.synth.coding import encode
 from deniable.synth.model import SynthModel
 
 NULL = "null"
@@ -53,12 +54,12 @@ def parsed(text: str) -> dict[str, str]:
 
 def condition(model: SynthModel, where: Mapping[str, str]) -> Condition:
     """The condition that a model's rows can meet; what none can meet is refused."""
-    known = {attribute.name: attribute for attribute in model.attributes if not isinstance(attribute, Made)}
+    known = {attribute.name: attribute for attribute in model.attributes if isinstance(attribute, Labels | Bins)}
     for name in where:
         if name not in known:
             raise ParameterError(
                 f"the model has no column '{name}' that conditions can speak of",
-                expected=f"Columns that were learned: {', '.join(known)}",
+                expected=f"Columns with declared values: {', '.join(known)}",
                 remedy=nearest(name, known),
             )
     values = tuple((name, _scalar(known[name], text)) for name, text in where.items())

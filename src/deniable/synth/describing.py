@@ -6,17 +6,24 @@ the policy; the number of records is measured; no seed reaches the noise.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 
-from deniable.dp.accounting import Event, NoOpEvent, cheap_epsilon, zcdp_cost
+from deniable.dp.accounting import ComposedEvent, Event, NoOpEvent, cheap_epsilon, zcdp_cost
 from deniable.dp.samplers import SYSTEM, Entropy
 from deniable.errors import InternalError, ParameterError, nearest
 from deniable.policy.budget import ZCDP, ApproxDP, Budget
 from deniable.policy.schema import Spec, TableSchema
+from deniable.synth import originals
 from deniable.synth.areas import areas_of
-from deniable.synth.attributes import Attribute, Bins, Made, attributes, encode
+from deniable.synth.attributes import Attribute, Bins, Coded, Made, attributes
+from deniable.synth.coding import encode
 from deniable.synth.domain import Clique, Domain
+from deniable.synth.learning import Learned, learn, settled
+from deniable.synth.marginal import Codes
 from deniable.synth.methods import METHODS, Method, describe
 from deniable.synth.model import SynthModel, from_plain, to_plain
 from deniable.synth.spending import NOTHING, spending
@@ -82,18 +89,39 @@ def model_of(
 
     `workload` lists columns that findings are about together; `areas` names the column whose areas are kept.
     """
-    chosen = attributes(table, columns)
-    domain = domain_of(chosen)
-    coded = [attribute for attribute in chosen if not isinstance(attribute, Made)]
-    codes = np.stack([encode(attribute, rows.column(attribute.name)) for attribute in coded])
-    way, asked, places = method_named(method), cliques_of(workload, domain), areas_of(table, chosen, areas)
-    spend = NOTHING if way.free else spending(budget, most_rows)
-    description = describe(codes, domain, way, spend, entropy, workload=asked, areas=places)
+    chosen, way = attributes(table, columns), method_named(method)
+    cliques_of(workload, domain_of(chosen))
+    learned = _learned(rows, chosen, way, budget, most_rows, entropy)
+    coded = [attribute for attribute in learned.attributes if not isinstance(attribute, Made)]
+    codes, domain = encoded(rows, coded), domain_of(learned.attributes)
+    asked, places = cliques_of(_described(workload, domain), domain), areas_of(table, learned.attributes, areas)
+    description = describe(codes, domain, way, learned.spend, entropy, workload=asked, areas=places)
+    description = replace(description, event=ComposedEvent((*learned.events, description.event)))
     if not way.free:
         _double_entry(description.event, budget)
     kept = concerning(truths, [attribute.name for attribute in coded])
+    types = tuple(originals.kept(rows.schema.field(attribute.name).type) for attribute in chosen)
     # The model is what its file says, to the last digit written.
-    return from_plain(to_plain(SynthModel(table.name, chosen, description, kept)))
+    return from_plain(to_plain(SynthModel(table.name, learned.attributes, description, kept, types)))
+
+
+def encoded(rows: pa.Table, coded: Sequence[Coded]) -> Codes:
+    """The codes of a table's columns."""
+    return np.stack([encode(attribute, rows.column(attribute.name)) for attribute in coded])
+
+
+def _learned(
+    rows: pa.Table, chosen: tuple[Attribute, ...], method: Method, budget: Budget, most_rows: int, entropy: Entropy
+) -> Learned:
+    if method.free:
+        return Learned(settled(chosen), NOTHING, ())
+    columns = {attribute.name: rows.column(attribute.name) for attribute in chosen}
+    return learn(chosen, columns, spending(budget, most_rows), entropy)
+
+
+def _described(workload: Workload, domain: Domain) -> Workload:
+    """The workload without texts of which nothing was learned."""
+    return tuple(tuple(name for name in names if name in domain.names) for names in workload)
 
 
 def _double_entry(event: object, budget: Budget) -> None:

@@ -9,11 +9,13 @@ import numpy as np
 import pyarrow as pa
 
 from deniable.errors import Infeasible, ParameterError
-from deniable.synth.attributes import Made, anew, decode
+from deniable.synth.attributes import Made
+from deniable.synth.coding import anew, decode
 from deniable.synth.condition import Condition, condition
 from deniable.synth.draw import draw
 from deniable.synth.marginal import Codes
 from deniable.synth.model import SynthModel
+from deniable.synth.originals import restored
 from deniable.synth.restore import restore
 from deniable.synth.truths import Mender
 
@@ -75,6 +77,8 @@ def _numbered(model: SynthModel, rows: pa.RecordBatch, after: int, total: int) -
         anew(attribute, after, rows.num_rows, total) if isinstance(attribute, Made) else rows.column(attribute.name)
         for attribute in model.attributes
     ]
+    if model.types:
+        columns = [restored(column, kind) for column, kind in zip(columns, model.types, strict=True)]
     return pa.record_batch(columns, names=[attribute.name for attribute in model.attributes])
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from deniable.synth.attributes import Bins, Labels, Made
+from deniable.synth.attributes import Bins, Coded, Made
 from deniable.synth.marginal import Floats, Marginal, along
 from deniable.synth.model import SynthModel
 
@@ -91,7 +91,7 @@ def labels(model: SynthModel, place: int) -> list[str]:
     return [_label(coded[place], collapsed.members(place, code)) for code in range(collapsed.domain.sizes[place])]
 
 
-def _label(attribute: Labels | Bins, members: NDArray[np.int64]) -> str:
+def _label(attribute: Coded, members: NDArray[np.int64]) -> str:
     null = attribute.nullable and int(members[-1]) == attribute.size - 1
     values = members[:-1] if null else members
     if not values.size:
@@ -99,7 +99,7 @@ def _label(attribute: Labels | Bins, members: NDArray[np.int64]) -> str:
     return _values(attribute, values) + (" or null" if null else "")
 
 
-def _values(attribute: Labels | Bins, codes: NDArray[np.int64]) -> str:
+def _values(attribute: Coded, codes: NDArray[np.int64]) -> str:
     if isinstance(attribute, Bins):
         least, greatest = attribute.span(int(codes[0]), int(codes[-1]))
         return str(least) if least == greatest else f"{least} to {greatest}"

@@ -40,7 +40,7 @@ def moved(codes: Any, places: Any, strides: Any, target: Any, step: float, copie
     give, ask, copies = _orders(count, target, step, copied, state)
     freed, sources, first = _chosen(cell_of, count, give, copies, state)
     asked = _listed(ask)
-    number = min(freed.size, asked.size)
+    number: int = min(freed.size, asked.size)
     for j in range(number):
         _swap(asked, j, state)
         _swap(freed, j, state)

@@ -9,6 +9,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +19,16 @@ from deniable.dp.accounting import GaussianEvent, from_dict, to_dict
 from deniable.errors import IntegrityError
 from deniable.policy.schema import ColumnType, Spec
 from deniable.storage import write_whole
-from deniable.synth.attributes import Attribute, Bins, Labels, Made
+from deniable.synth.attributes import Attribute, Bins, Labels, Made, Shaped, equal_cuts
 from deniable.synth.collapse import Collapsed
 from deniable.synth.description import Description
 from deniable.synth.domain import Domain
 from deniable.synth.estimate import Estimates
 from deniable.synth.marginal import Marginal
 
-FORM = "deniable synthetic model, version 2"
+FORM = "deniable synthetic model, version 3"
+SECOND = "deniable synthetic model, version 2"
+"""Knew equal bins only; still read."""
 FIRST = "deniable synthetic model, version 1"
 """Knew pairs only, called them so, and gave no reason; still read."""
 
@@ -39,6 +42,8 @@ class SynthModel:
     description: Description
     truths: tuple[Spec, ...] = ()
     """Public rules that drawn rows keep exactly."""
+    types: tuple[str, ...] = ()
+    """The original types of the attributes, in their order; none where they are not known."""
 
 
 def save(model: SynthModel, path: Path) -> None:
@@ -64,6 +69,7 @@ def to_plain(model: SynthModel) -> dict[str, Any]:
         "form": FORM,
         "table": model.table,
         "attributes": [_attribute(attribute) for attribute in model.attributes],
+        "types": list(model.types),
         "truths": [{"kind": truth.kind, "options": _plain(truth.options)} for truth in model.truths],
         "method": d.method,
         "columns": [_measured(marginal) for marginal in d.one_way],
@@ -127,17 +133,32 @@ def from_plain(held: dict[str, Any]) -> SynthModel:
     event, reason = from_dict(held["event"]), str(held["reason"])
     description = Description(held["method"], domain, collapsed, one_way, cliques, estimates, event, reason)
     truths = tuple(Spec(str(entry["kind"]), dict(entry["options"])) for entry in held["truths"])
-    return SynthModel(held["table"], attributes, description, truths)
+    return SynthModel(held["table"], attributes, description, truths, tuple(map(str, held.get("types", ()))))
 
 
 def _present(held: dict[str, Any]) -> dict[str, Any]:
     """The same in the present form."""
     if held["form"] == FIRST:
         estimates = {**held["estimates"], "cliques": held["estimates"]["pairs"]}
-        return {**held, "form": FORM, "reason": "", "cliques": held["pairs"], "estimates": estimates}
+        held = {**held, "form": SECOND, "reason": "", "cliques": held["pairs"], "estimates": estimates}
+    if held["form"] == SECOND:
+        return {**held, "form": FORM, "attributes": [_with_cuts(entry) for entry in held["attributes"]]}
     if held["form"] != FORM:
         raise ValueError
     return held
+
+
+def _with_cuts(entry: dict[str, Any]) -> dict[str, Any]:
+    if entry["kind"] != "bins":
+        return entry
+    return {**entry, "cuts": equal_cuts(int(entry["steps"]), int(entry["bins"]))}
+
+
+def _cuts(held: Any) -> tuple[int, ...]:
+    cuts = tuple(int(cut) for cut in held)
+    if cuts[0] != 0 or any(after <= before for before, after in pairwise(cuts)):
+        raise ValueError
+    return cuts
 
 
 def _plain(value: Any) -> Any:
@@ -161,17 +182,18 @@ def _attribute(attribute: Attribute) -> dict[str, Any]:
     match attribute:
         case Labels(name, kind, labels, nullable):
             return {"kind": "labels", "name": name, "type": kind.value, "labels": list(labels), "nullable": nullable}
-        case Bins(name, kind, lower, step, steps, bins, nullable):
+        case Bins(name, kind, lower, step, cuts, nullable):
             return {
                 "kind": "bins",
                 "name": name,
                 "type": kind.value,
                 "lower": str(lower),
                 "step": str(step),
-                "steps": steps,
-                "bins": bins,
+                "cuts": list(cuts),
                 "nullable": nullable,
             }
+        case Shaped(name, kind, shapes, nullable):
+            return {"kind": "shapes", "name": name, "type": kind.value, "shapes": list(shapes), "nullable": nullable}
         case Made(name, kind, prefix):
             return {"kind": "made", "name": name, "type": kind.value, "prefix": prefix}
 
@@ -187,10 +209,11 @@ def _from_attribute(entry: dict[str, Any]) -> Attribute:
                 kind,
                 Fraction(entry["lower"]),
                 Fraction(entry["step"]),
-                int(entry["steps"]),
-                int(entry["bins"]),
+                _cuts(entry["cuts"]),
                 bool(entry["nullable"]),
             )
+        case "shapes":
+            return Shaped(entry["name"], kind, tuple(map(str, entry["shapes"])), bool(entry["nullable"]))
         case "made":
             return Made(entry["name"], kind, entry["prefix"])
         case _:
