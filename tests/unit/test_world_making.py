@@ -128,6 +128,7 @@ def test_a_written_world_is_the_made_world(kind: str, tmp_path: Path) -> None:
         assert pq.read_table(tmp_path / f"{name}.parquet").equals(made[name].combine_chunks())
     expected = {f"{name}.parquet" for name in world.kind(kind).tables}
     expected |= {f"{name}.csv" for name in world.kind(kind).reference} | {"policy.yaml"}
+    expected |= {"findings.py"} if kind in ("hospital", "salaries", "survey") else set()
     assert {path.name for path in tmp_path.iterdir()} == expected
 
 

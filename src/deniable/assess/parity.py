@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Conclusion = bool | float
+HEADING = re.compile(r"^--[ \t]*([A-Za-z_]\w*):(.*)$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,21 +52,34 @@ class Kept:
         return self.kept / self.runs if self.runs else 0.0
 
 
-def findings_in(path: Path) -> tuple[Finding, ...]:
-    """The public functions of one argument in a Python file of the steward's own."""
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    if spec is None or spec.loader is None or not path.exists():
+def findings_in(path: Path, table: str = "rows") -> tuple[Finding, ...]:
+    """The findings of a file of the steward's own: functions of a table (.py), or statements about it (.sql)."""
+    if not path.is_file():
         raise ParameterError(
-            f"there are no findings at '{path.name}'", expected="A Python file with functions of a table"
+            f"there are no findings at '{path.name}'", expected="A file of Python functions (.py) or statements (.sql)"
         )
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    own = [f for _, f in inspect.getmembers(module, inspect.isfunction) if f.__module__ == module.__name__]
-    found = sorted((f for f in own if _takes_a_table(f)), key=lambda f: f.__code__.co_firstlineno)
+    found = _statements(path, table) if path.suffix == ".sql" else _functions(path)
     if not found:
         raise ParameterError(
-            f"'{path.name}' has no finding", expected="Functions such as def women_wait_longer(rows): ..."
+            f"'{path.name}' has no finding",
+            expected="Functions such as def women_wait(rows): ..., or statements, each under -- women_wait: ...",
         )
+    return found
+
+
+def _functions(path: Path) -> tuple[Finding, ...]:
+    """Public functions of one argument, in their order."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise ParameterError(f"'{path.name}' is no Python file", expected="A name that ends in .py or .sql")
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as failure:
+        where = f" in line {failure.lineno}" if isinstance(failure, SyntaxError) else ""
+        raise ParameterError(f"'{path.name}' cannot be run: it fails with {type(failure).__name__}{where}") from None
+    own = [f for _, f in inspect.getmembers(module, inspect.isfunction) if f.__module__ == module.__name__]
+    found = sorted((f for f in own if _takes_a_table(f)), key=lambda f: f.__code__.co_firstlineno)
     return tuple(Finding(f.__name__, (inspect.getdoc(f) or f.__name__).split("\n")[0], f) for f in found)
 
 
@@ -72,15 +87,38 @@ def _takes_a_table(function: Callable[..., Any]) -> bool:
     return not function.__name__.startswith("_") and len(inspect.signature(function).parameters) == 1
 
 
+def _statements(path: Path, table: str) -> tuple[Finding, ...]:
+    """Each statement stands under a line `-- name: sentence` and gives one value."""
+    from deniable.engines.duckdb import DuckDBEngine
+
+    try:
+        parts = HEADING.split(path.read_text(encoding="utf-8"))
+    except UnicodeDecodeError:
+        raise ParameterError(f"'{path.name}' is not UTF-8 text") from None
+    engine = DuckDBEngine()
+
+    def asking(statement: str) -> Callable[[pa.Table], Any]:
+        def ask(rows: pa.Table) -> Any:
+            return engine.run(statement, frames={table: rows})[0][0].as_py()
+
+        return ask
+
+    named = zip(parts[1::3], parts[2::3], parts[3::3], strict=True)
+    return tuple(Finding(name, text.strip(), asking(sql.strip().rstrip(";"))) for name, text, sql in named)
+
+
 def concluded(finding: Finding, rows: pa.Table) -> Conclusion | None:
-    """What a finding says of a table; None where it cannot be said (an empty group, a missing value)."""
+    """What a finding says of a table; None where it says nothing (an empty group, a missing value, a failure).
+
+    It is the steward's own code, and a synthetic table may lack what it takes for granted: no failure of it stops us.
+    """
     try:
         said = finding.function(rows)
-    except (ZeroDivisionError, ValueError, TypeError, IndexError, KeyError, ArithmeticError):
+        if said is None or said != said:
+            return None
+        return bool(said) if isinstance(said, bool) or type(said).__name__ == "bool" else float(said)
+    except Exception:
         return None
-    if said is None or said != said:
-        return None
-    return bool(said) if isinstance(said, bool) or type(said).__name__ == "bool" else float(said)
 
 
 def conclusions(findings: Sequence[Finding], rows: pa.Table) -> dict[str, Conclusion]:
@@ -88,7 +126,12 @@ def conclusions(findings: Sequence[Finding], rows: pa.Table) -> dict[str, Conclu
     said = {finding.name: concluded(finding, rows) for finding in findings}
     silent = [name for name, conclusion in said.items() if conclusion is None]
     if silent:
-        raise DataError(f"the finding '{silent[0]}' says nothing of the real table", remedy="Correct the function")
+        raise DataError(
+            f"the finding '{silent[0]}' says nothing of the real table",
+            expected="A finding gives true, false or a number",
+            remedy="Try it on the table by itself",
+            charge="",
+        )
     return {name: conclusion for name, conclusion in said.items() if conclusion is not None}
 
 
@@ -101,12 +144,22 @@ def same(real: Conclusion, made: Conclusion | None) -> bool:
     return (real > 0) == (made > 0) and (real < 0) == (made < 0)
 
 
-def tallied(rows: Sequence[dict[str, Any]]) -> tuple[Kept, ...]:
-    """Runs (finding, method, epsilon, kept) added up, each with an interval of 95%."""
+def tallied(real: Mapping[str, Conclusion], turns: Iterable[Mapping[str, Any]]) -> tuple[Kept, ...]:
+    """Turns (method, epsilon, what each finding said) added up by finding, each share with an interval of 95%."""
     groups: dict[tuple[str, str, float], list[bool]] = {}
-    for row in rows:
-        groups.setdefault((row["finding"], row["method"], float(row["epsilon"])), []).append(bool(row["kept"]))
+    for turn in turns:
+        for finding, said in turn["said"].items():
+            kept = groups.setdefault((finding, turn["method"], float(turn["epsilon"])), [])
+            kept.append(same(real[finding], said))
     return tuple(_kept(*key, kept) for key, kept in groups.items())
+
+
+def averages(kept: Iterable[Kept]) -> dict[tuple[str, float], float]:
+    """The share of findings kept by each method at each epsilon, over all findings and runs."""
+    groups: dict[tuple[str, float], list[float]] = {}
+    for each in kept:
+        groups.setdefault((each.method, each.epsilon), []).append(each.share)
+    return {key: sum(shares) / len(shares) for key, shares in groups.items()}
 
 
 def _kept(finding: str, method: str, epsilon: float, kept: list[bool]) -> Kept:

@@ -1,86 +1,127 @@
 """The parity journey: findings on the real rows, and on synthetic ones of every method and epsilon, many times over.
 
-Nothing is charged, because nothing leaves: the outcome is for the steward, to choose a method and an epsilon by.
-Finished runs are kept in a file, so that a stopped comparison goes on where it was.
+Nothing is charged, because nothing leaves: the outcome is for the steward, to choose a method and an epsilon by. The
+turns are shared out to processes, and kept in a journal, so that a stopped comparison goes on where it was.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from deniable.errors import ParameterError
+from deniable.curator.turns import Bench, Turn, taken
+from deniable.errors import DeniableError, ParameterError
 from deniable.policy.budget import budget
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from deniable.assess.parity import Conclusion, Finding, Kept
     from deniable.curator.hall import Curator
     from deniable.policy.schema import TableSchema
 
 Progress = Callable[[float], None]
+ALL = ("all",)
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Which findings are tried on which synthetic tables."""
+    """Which findings are tried on which synthetic tables; `all` stands for every method that suits the table."""
 
-    table: str
-    findings: Path
-    methods: tuple[str, ...]
-    epsilons: tuple[str, ...]
+    table: str | None
+    findings: tuple[Path, ...]
+    methods: tuple[str, ...] = ALL
+    epsilons: tuple[str, ...] = ("0.5", "1", "2", "4", "10")
     delta: str = "1e-9"
-    runs: int = 10
+    runs: int = 20
     journal: Path | None = None
+    workers: int = 1
 
 
-def compare(curator: Curator, wanted: Comparison, progress: Progress | None = None) -> tuple[Kept, ...]:
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """How often each finding was kept; names, texts and what they say of the real rows; methods that do not suit."""
+
+    kept: tuple[Kept, ...]
+    findings: tuple[tuple[str, str, Conclusion], ...]
+    averages: dict[tuple[str, float], float]
+    unsuited: tuple[tuple[str, str], ...] = ()
+
+
+def compare(curator: Curator, wanted: Comparison, progress: Progress | None = None) -> Compared:
     """The share of runs in which each finding is kept, by method and epsilon."""
-    from deniable.assess.parity import conclusions, findings_in, tallied
+    from deniable.assess.parity import averages, conclusions, tallied
+    from deniable.curator.journal import Journal
 
-    findings = findings_in(wanted.findings)
-    table = curator.policy.table(wanted.table)
-    rows = curator.tables.attach(table.name).run(everything(table))
-    real = conclusions(findings, rows)
-    done = _journal(wanted.journal)
-    turns = list(_turns(wanted))
-    for number, turn in enumerate(turns, start=1):
-        if not any((row["method"], row["epsilon"], row["run"]) == turn for row in done):
-            fresh = _turn(rows, table, findings, real, turn, wanted.delta)
-            done += fresh
-            _keep(wanted.journal, fresh)
+    table = curator.policy.table(wanted.table or _only(curator))
+    findings = _findings(wanted, table.name)
+    bench = _bench(curator, table, wanted)
+    methods, unsuited = _methods(bench, wanted.methods)
+    turns = _turns(wanted, methods)
+    real = conclusions(findings, curator.tables.attach(table.name).run(everything(table)))
+    journal = Journal(wanted.journal, _key(curator, table, wanted))
+    done = [turn for turn in turns if turn in journal.turns]
+    for number, (turn, said) in enumerate(taken(bench, journal.left(turns), wanted.workers), start=len(done) + 1):
+        journal.keep(turn, said)
         if progress is not None:
             progress(number / len(turns))
-    return tallied(done)
+    kept = tallied(real, journal.rows(turns))
+    told = tuple((finding.name, finding.text, real[finding.name]) for finding in findings)
+    return Compared(kept, told, averages(kept), unsuited)
 
 
-def _turns(wanted: Comparison) -> Iterator[tuple[str, float, int]]:
+def _only(curator: Curator) -> str:
+    names = [table.name for table in curator.policy.private]
+    if len(names) != 1:
+        raise ParameterError("it is not clear which table is meant", remedy=f"Say --table: {', '.join(names)}")
+    return names[0]
+
+
+def _findings(wanted: Comparison, table: str) -> tuple[Finding, ...]:
+    from deniable.assess.parity import findings_in
+
+    findings = tuple(finding for path in wanted.findings for finding in findings_in(path, table))
+    names = [finding.name for finding in findings]
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ParameterError(f"there are two findings '{twice}'", expected="A name for each")
+    return findings
+
+
+def _bench(curator: Curator, table: TableSchema, wanted: Comparison) -> Bench:
+    """What every turn is made from: the rows as `synthesize` would see them."""
+    from deniable.curator.synthesizing import bounded, unbilled
+
+    source = unbilled(curator, table.name)
+    truths = curator.policy.release.truths
+    return Bench(bounded(source, None), table, wanted.findings, wanted.delta, source.most_rows, truths)
+
+
+def _methods(bench: Bench, wanted: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
+    """The methods to compare; of `all`, those that suit the table, and why the others do not."""
     from deniable.synth.describing import method_named
+    from deniable.synth.methods import METHODS
 
-    for method in wanted.methods:
-        method_named(method)
-    if wanted.runs < 1:
-        raise ParameterError("a comparison needs at least one run")
-    for method in wanted.methods:
-        for epsilon in wanted.epsilons:
-            for run in range(wanted.runs):
-                yield method, float(epsilon), run
+    if wanted != ALL:
+        return tuple(method_named(name).name for name in wanted), ()
+    unsuited = {}
+    for name in METHODS:
+        try:
+            bench.nobody(name)
+        except DeniableError as refusal:
+            unsuited[name] = refusal.happened
+    return tuple(name for name in METHODS if name not in unsuited), tuple(unsuited.items())
 
 
-def _turn(rows: pa.Table, table: TableSchema, findings: tuple[Finding, ...], real: dict[str, Conclusion],
-          turn: tuple[str, float, int], delta: str) -> list[dict[str, Any]]:  # fmt: skip
-    from deniable.assess.parity import concluded, same
-    from deniable.synth.describing import model_of
-    from deniable.synth.generate import generate
-
-    method, epsilon, run = turn
-    made = generate(model_of(rows, table, budget(epsilon, delta), method), seed=run)
-    turned = {"method": method, "epsilon": epsilon, "run": run}
-    return [{"finding": f.name, **turned, "kept": same(real[f.name], concluded(f, made))} for f in findings]
+def _turns(wanted: Comparison, methods: tuple[str, ...]) -> list[Turn]:
+    if wanted.runs < 1 or wanted.workers < 1:
+        raise ParameterError("a comparison needs at least one run and one worker")
+    for epsilon in wanted.epsilons:
+        budget(epsilon, wanted.delta)
+    named = [(method, float(epsilon)) for method in methods for epsilon in wanted.epsilons]
+    return [(method, epsilon, run) for run in range(wanted.runs) for method, epsilon in named]
 
 
 def everything(table: TableSchema) -> str:
@@ -90,13 +131,8 @@ def everything(table: TableSchema) -> str:
     return f"SELECT {', '.join(quote(name) for name in table.names)} FROM {quote(table.name)}"  # noqa: S608  our own words
 
 
-def _journal(path: Path | None) -> list[dict[str, Any]]:
-    if path is None or not path.exists():
-        return []
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.endswith("}")]
-
-
-def _keep(path: Path | None, rows: list[dict[str, Any]]) -> None:
-    if path is not None:
-        with path.open("a", encoding="utf-8") as file:
-            file.writelines(json.dumps(row) + "\n" for row in rows)
+def _key(curator: Curator, table: TableSchema, wanted: Comparison) -> str:
+    """What a journal belongs to: these rows, under this policy, with these findings and this delta."""
+    texts = [hashlib.sha256(path.read_bytes()).hexdigest() for path in wanted.findings]
+    held = [curator.policy.hash, curator.tables.version(table.name), texts, wanted.delta]
+    return hashlib.sha256(json.dumps(held, sort_keys=True).encode()).hexdigest()

@@ -61,17 +61,22 @@ def charge(curator: Curator, order: Order, who: Asker | None = None) -> Charged:
     from deniable.synth.spending import spending
 
     refuse_expired(curator)
-    table, unit = _private(curator, order.table)
+    table, _ = _private(curator, order.table)
     method_named(order.method)
     domain_of(attributes(table, order.columns))
+    source = unbilled(curator, order.table)
+    event = spending(order.budget, source.most_rows).event
+    about = {"tables": (table.name,), "unit": str(source.unit), "question": repr(order)}
+    curator.record("differentially private synthesis", event, who=who, **about)
+    return source
+
+
+def unbilled(curator: Curator, name: str) -> Charged:
+    """The same before it is charged: enough for the steward's own eyes, as long as nothing leaves."""
+    table, unit = _private(curator, name)
     most = _most_rows(unit) * (2 if unit.neighboring is Neighboring.REPLACE else 1)
     curator.scopes.refresh(curator.governor.withdrawals())
-    engine = curator.scopes.tables().attach(table.name)
-    event = spending(order.budget, most).event
-    curator.record(
-        "differentially private synthesis", event, tables=(table.name,), unit=str(unit), who=who, question=repr(order)
-    )
-    return Charged(table, unit, most, engine)
+    return Charged(table, unit, most, curator.scopes.tables().attach(table.name))
 
 
 def bounded(charged: Charged, columns: tuple[str, ...] | None) -> pa.Table:

@@ -17,7 +17,7 @@ from deniable.world.kinds import KINDS, Kind, check, kind
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["KINDS", "SEED", "Kind", "kind", "make", "policy", "write"]
+__all__ = ["KINDS", "SEED", "Kind", "findings", "kind", "make", "policy", "write"]
 
 SEED = 2026
 
@@ -44,15 +44,22 @@ def write(
     folder: str | Path,
     progress: Callable[[float], None] | None = None,
 ) -> dict[str, int]:
-    """A world in a folder, with its policy; the number of rows of each table is returned."""
+    """A world in a folder, with its policy and findings; the number of rows of each table is returned."""
     from deniable.world import writing
 
     chosen = kind(name)
     size = chosen.usual if people is None else people
     check(size, seed)
-    return writing.write(chosen, size, seed, Path(folder), policy(name), progress)
+    texts = {"policy.yaml": policy(name)} | ({"findings.py": found} if (found := findings(name)) else {})
+    return writing.write(chosen, size, seed, Path(folder), texts, progress)
 
 
 def policy(name: str) -> str:
     """The text of a policy for a world, with comments; it refers to the files that `write` makes."""
     return (files("deniable.world") / "policies" / f"{kind(name).name}.yaml").read_text(encoding="utf-8")
+
+
+def findings(name: str) -> str:
+    """The text of a file of findings about a world, for `deniable parity`; empty for a world without."""
+    file = files("deniable.world") / "findings" / f"{kind(name).name}.py"
+    return file.read_text(encoding="utf-8") if file.is_file() else ""

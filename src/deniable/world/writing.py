@@ -1,4 +1,4 @@
-"""A world written to a folder: Parquet for its tables, CSV for its public lists, and a policy ready to use.
+"""A world written to a folder: Parquet for its tables, CSV for its public lists, and a policy and findings.
 
 Tables are streamed chunk by chunk, so that ten million people pass through little memory, and are written under a
 temporary name: whoever stops halfway leaves nothing that looks finished.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -22,13 +22,16 @@ from deniable.world.kinds import Kind
 Progress = Callable[[float], None]
 
 
-def write(kind: Kind, people: int, seed: int, folder: Path, policy: str, progress: Progress | None) -> dict[str, int]:
+def write(
+    kind: Kind, people: int, seed: int, folder: Path, texts: Mapping[str, str], progress: Progress | None
+) -> dict[str, int]:
     """Write all files of a world; say how many rows each table has."""
     suffix = f".{os.getpid()}.part"
     try:
         folder.mkdir(parents=True, exist_ok=True)
         rows = _tables(kind, people, seed, folder, suffix, progress) | _lists(kind, folder, suffix)
-        (folder / f"policy.yaml{suffix}").write_text(policy, encoding="utf-8")
+        for name, text in texts.items():
+            (folder / f"{name}{suffix}").write_text(text, encoding="utf-8")
         for unfinished in sorted(folder.glob(f"*{suffix}")):
             unfinished.replace(unfinished.with_name(unfinished.name.removesuffix(suffix)))
     except OSError as refused:
