@@ -34,7 +34,8 @@ def combined(evidence: Evidence, settings: Settings) -> tuple[Outcome, ...]:
 def _crossed(evidence: Evidence, settings: Settings) -> tuple[Outcome, ...]:
     """Crossing needs people: the original rows, which also score it, or a register of those who are in."""
     people = evidence.original if evidence.original is not None else evidence.register
-    if people is None or not evidence.knows:
+    knows = evidence.knowledge or evidence.knows
+    if people is None or not knows:
         return ()
     tables = (evidence.release, *evidence.others)
     found: list[Outcome] = []
@@ -43,7 +44,7 @@ def _crossed(evidence: Evidence, settings: Settings) -> tuple[Outcome, ...]:
         if len(having) < 2:
             continue
         noisy = [bool(evidence.noisy[place]) if place < len(evidence.noisy) else False for place in having]
-        releases = shown([tables[place] for place in having], evidence.knows, noisy)
+        releases = shown([tables[place] for place in having], knows, noisy)
         if publishes_means(releases, name):
             found.append(subtract_means(releases, people, name))
         else:

@@ -35,7 +35,8 @@ class Evidence:
     `original` are the true rows, `control` rows of other people of the same kind, `register` what an intruder may hold
     with names, `truth` the entry of the register for each released row. `ratings` names person, item, rating and day.
     `others` are further releases of the same people; `noisy` says of the release and of each of them whether it is
-    synthetic or has noise. `recoding` tells how a k-anonymous release was made, and `method` by which search.
+    synthetic or has noise, and `knowledge` is what the intruder knows that any of them shows. `recoding` tells how a
+    k-anonymous release was made, and `method` by which search.
     """
 
     release: pa.Table
@@ -49,6 +50,7 @@ class Evidence:
     ratings: tuple[str, str, str, str] | None = None
     others: tuple[pa.Table, ...] = ()
     noisy: tuple[bool, ...] = ()
+    knowledge: tuple[str, ...] = ()
     recoding: Recoding | None = None
     method: str = ""
 

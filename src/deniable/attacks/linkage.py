@@ -93,10 +93,9 @@ def _measured(links: Links, chance: Links, person: Codes, entries: int, truth: N
     if truth is None:
         right = max(0, claimed - by_chance)
         warning = ("no truth to check against: precision is estimated from a shuffled register",)
-        shown = Rate(right, people)
-        return Outcome(
-            "linkage", SCENARIO, shown, guess, Rate(by_chance, people), Rate(right, claimed), figures, warning
-        )
+        # Names claimed by chance are already taken off; one in so many entries of them would be right.
+        control = Rate(min(people, round(by_chance * guess)), people)
+        return Outcome("linkage", SCENARIO, Rate(right, people), guess, control, Rate(right, claimed), figures, warning)
     if len(truth) != len(links.row):
         raise ParameterError("The truth is not one entry for each row of the release")
     correct = links.claimed & (links.row == truth)

@@ -11,10 +11,12 @@ import pyarrow as pa
 from deniable.attacks.base import Outcome, Rate
 from deniable.attacks.codes import column
 from deniable.attacks.generalized import fits
-from deniable.attacks.nearest import is_number, numbers
+from deniable.attacks.nearest import numbers
 from deniable.errors import ParameterError
 
 MOST_DIGITS = 6
+MOST_PAIRS = 4_000_000
+"""Columns with more pairs of values are not compared: they are no two levels of one hierarchy."""
 Cell = tuple[Hashable, ...]
 
 
@@ -71,11 +73,14 @@ def parents(coarse: pa.Table, fine: pa.Table, columns: Sequence[str]) -> Parents
 
 
 def _parents(coarse: pa.ChunkedArray, fine: pa.ChunkedArray) -> Mapping[Hashable, Hashable] | None:
-    if is_number(coarse.type) and is_number(fine.type):
+    if pa.types.is_floating(coarse.type) and pa.types.is_floating(fine.type):
         return _on_grid(coarse, fine)
     large, small = ([str(value) for value in part.unique().to_pylist()] for part in (coarse, fine))
-    held = {value: next((cell for cell in large if _covers(cell, value)), None) for value in small}
-    return None if None in held.values() else held
+    if len(large) * len(small) > MOST_PAIRS:
+        return None
+    held = {value: [cell for cell in large if _covers(cell, value)] for value in small}
+    # Cells of a coarse release that overlap (a star beside a decade) have no counts to subtract from.
+    return {value: cells[0] for value, cells in held.items()} if all(len(c) == 1 for c in held.values()) else None
 
 
 def _on_grid(coarse: pa.ChunkedArray, fine: pa.ChunkedArray) -> Mapping[Hashable, Hashable]:
@@ -140,6 +145,7 @@ def _cells(table: pa.Table, columns: Sequence[str], counts: str | None) -> dict[
 
 
 def _written(values: pa.ChunkedArray) -> list[str]:
-    return [
-        str(value) for value in ((numbers(values) + 0.0).tolist() if is_number(values.type) else values.to_pylist())
-    ]
+    """Values as keys; adding zero makes minus zero plain zero."""
+    if pa.types.is_floating(values.type):
+        return [str(value) for value in (numbers(values) + 0.0).tolist()]
+    return [str(value) for value in values.to_pylist()]

@@ -148,7 +148,14 @@ def _evidence(order: Order, policy: Policy | None) -> Evidence:
     truth = _truth(order, release, register) if register is not None and order.truth else None
     others, paths = tuple(table_at(path) for path in order.others), (order.source, *order.others)
     noisy = tuple(stated(path).get("formal") is True for path in paths)
-    return Evidence(release, knows, sensitive, unit, original, control, register, truth, ratings, others, noisy)
+    shown = _shown(knows, release, others)
+    return Evidence(release, shown, sensitive, unit, original, control, register, truth, ratings, others, noisy, knows)
+
+
+def _shown(knows: tuple[str, ...], release: pa.Table, others: tuple[pa.Table, ...]) -> tuple[str, ...]:
+    """What the release itself shows of the intruder's knowledge; another release may show the rest, a typo none."""
+    elsewhere = {name for other in others for name in other.column_names}
+    return tuple(name for name in knows if name in release.column_names or name not in elsewhere)
 
 
 def stated(source: str) -> dict[str, Any]:
