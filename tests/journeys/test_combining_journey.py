@@ -142,7 +142,7 @@ def test_a_map_at_two_resolutions_betrays_the_rides_that_the_finer_one_drops(tmp
 
 
 def test_a_private_twin_beside_a_k_anonymous_release_rules_nothing_out(town):
-    """DP plus non-private: the twin is a rumor. It may teach what is true of people in general, but crosses nobody out."""
+    """DP plus non-private: the twin teaches what is true of people in general, and crosses nobody out."""
     released = anonymized(town, "five.parquet", "--qi", "zip,birth_date,sex", "--k", 5)
     twin = town / "twin.parquet"
     done, text = run("synthesize", "visits", "-p", town / "policy.yaml", "--epsilon", 1, "--delta", "1e-6",
