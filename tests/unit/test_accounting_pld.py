@@ -15,6 +15,7 @@ from deniable.dp.accounting import (
     ParallelEvent,
     PLDAccountant,
     PureEvent,
+    RandomizedEvent,
     SelectionEvent,
     SelfComposedEvent,
     ZCDPAccountant,
@@ -26,6 +27,7 @@ from deniable.errors import MissingExtra
 
 dp_event = pytest.importorskip("dp_accounting.dp_event")
 pld = pytest.importorskip("dp_accounting.pld")
+NeighboringRelation = pytest.importorskip("dp_accounting").NeighboringRelation
 DELTA = Fraction(1, 10**6)
 
 
@@ -122,16 +124,34 @@ def test_without_dp_accounting_the_remedy_names_the_extra(monkeypatch):
     assert cheap_epsilon(SelfComposedEvent(LaplaceEvent(23, 1), 7), DELTA) == Fraction(7, 23)
 
 
-def test_the_google_form_is_read_by_the_oracle_and_priced_no_better():
-    def build(form):
-        kind = getattr(dp_event, form["class_name"])
-        fields = {name: value for name, value in form.items() if name not in ("class_name", "module_name")}
-        if "events" in fields:
-            fields["events"] = [build(part) for part in fields["events"]]
-        if "event" in fields:
-            fields["event"] = build(fields["event"])
-        return kind(**fields)
+def build(form):
+    """Google's event of a form."""
+    kind = getattr(dp_event, form["class_name"])
+    fields = {name: value for name, value in form.items() if name not in ("class_name", "module_name")}
+    if "events" in fields:
+        fields["events"] = [build(part) for part in fields["events"]]
+    if "event" in fields:
+        fields["event"] = build(fields["event"])
+    return kind(**fields)
 
+
+@pytest.mark.parametrize("event", [PureEvent("1/2"), SelectionEvent("1/2"), RandomizedEvent(Fraction(math.exp(0.5)))])
+@pytest.mark.parametrize("count", [1, 30])
+def test_a_pure_event_is_taken_by_the_oracle_and_priced_as_a_randomized_response(event, count):
+    ours = pld.PLDAccountant().compose(build(to_google(event)), count).get_epsilon(1e-6)
+    response = dp_event.RandomizedResponseDpEvent(noise_parameter=2 / (math.exp(0.5) + 1), num_buckets=2)
+    replacing = pld.PLDAccountant(NeighboringRelation.REPLACE_ONE)
+    theirs = [replacing.compose(response).get_epsilon(1e-6) for _ in range(count)][-1]
+    assert ours == pytest.approx(theirs, rel=2e-4)
+    assert ours >= theirs - 1e-3 * theirs
+
+
+def test_a_pure_event_without_protection_is_exported_as_what_it_is():
+    assert to_google(PureEvent(1000))["class_name"] == "NonPrivateDpEvent"
+    assert to_google(RandomizedEvent(Fraction(10) ** 400))["class_name"] == "NonPrivateDpEvent"
+
+
+def test_the_google_form_is_read_by_the_oracle_and_priced_no_better():
     event = ComposedEvent((SelfComposedEvent(LaplaceEvent(10, 1), 4), GaussianEvent(500, 1)))
     oracle = pld.PLDAccountant().compose(build(to_google(event))).get_epsilon(1e-6)
     assert PLDAccountant().compose(event).epsilon(DELTA) == pytest.approx(oracle, rel=1e-6)

@@ -43,6 +43,9 @@ NAMES: dict[str, type[Event]] = {
     "self-composed": SelfComposedEvent,
 }
 _WORDS = {kind: word for word, kind in NAMES.items()}
+LARGEST = 500
+"""An epsilon above this is no protection, and beyond what floating-point accountants can take."""
+MOST_ODDS = Fraction(10) ** 300
 
 
 def to_dict(event: Event) -> dict[str, object]:
@@ -75,8 +78,8 @@ def to_google(event: Event) -> dict[str, object]:
     """An event in the form of Google's dp_accounting events: `class_name` and fields, nested.
 
     What that family lacks is exported as something no better: continuous Gaussian noise that dominates the discrete
-    (see `analytic`), a randomized response of the same epsilon for a pure event, `UnsupportedDpEvent` for a threshold
-    or a parallel event.
+    (see `analytic`), discrete Laplace noise with the loss of a randomized response for a pure event,
+    `UnsupportedDpEvent` for a threshold or a parallel event.
     """
     match event:
         case NoOpEvent():
@@ -99,14 +102,25 @@ def to_google(event: Event) -> dict[str, object]:
 
 
 def _google_pure(event: Event) -> dict[str, object]:
+    """What is only known to be epsilon-DP, as discrete Laplace noise of rate epsilon on a number of sensitivity 1.
+
+    Any epsilon-DP mechanism is a post-processing of the binary randomized response of the same epsilon (Kairouz, Oh,
+    Viswanath 2015), but the PLD accountant takes that event under replacement only. This noise has the same privacy
+    loss exactly: P(k) / P(k - 1) is e^epsilon for every k <= 0 and e^-epsilon for every k >= 1, and P(k <= 0) is
+    1 / (1 + e^-epsilon). So the loss is +-epsilon with the odds of the randomized response, and nothing is lost.
+    """
     match event:
         case RandomizedEvent(odds):
-            noise = float(2 / (odds + 1))
-        case PureEvent(epsilon) | SelectionEvent(epsilon, _):
-            noise = 2 / (math.exp(float(epsilon)) + 1) if epsilon < 700 else 0.0
+            epsilon = math.log(odds) if odds < MOST_ODDS else math.inf
+        case PureEvent(amount) | SelectionEvent(amount, _):
+            epsilon = float(amount) if amount < LARGEST else math.inf
         case _:
             return _google("UnsupportedDpEvent")
-    return _google("RandomizedResponseDpEvent", noise_parameter=noise, num_buckets=2)
+    if epsilon > LARGEST:
+        return _google("NonPrivateDpEvent")
+    # Rounding to a float must not make the event cheaper.
+    rate = math.nextafter(math.nextafter(epsilon, math.inf), math.inf) if epsilon else 0.0
+    return _google("DiscreteLaplaceDpEvent", noise_parameter=rate, sensitivity=1) if rate else _google("NoOpDpEvent")
 
 
 def _google(name: str, **fields: object) -> dict[str, object]:
