@@ -54,6 +54,10 @@ class DeniableError(Exception):
         self.fields = fields
         super().__init__(self.message)
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Refusals cross from one process to another as they are, whatever their class takes to be made."""
+        return _restored, (type(self), self.__dict__, self.args)
+
     @property
     def message(self) -> str:
         """One paragraph: place, what happened, what was expected, how to go on, whether anything was charged."""
@@ -73,6 +77,13 @@ class DeniableError(Exception):
         if self.place:
             shown |= {"source": self.place.source, "line": self.place.line, "column": self.place.column}
         return shown | dict(self.fields)
+
+
+def _restored(kind: type[DeniableError], fields: dict[str, object], args: tuple[object, ...]) -> DeniableError:
+    refusal = kind.__new__(kind, *args)
+    refusal.args = args
+    refusal.__dict__.update(fields)
+    return refusal
 
 
 class PolicyError(DeniableError):

@@ -9,6 +9,7 @@ import threading
 from datetime import date, datetime
 from decimal import Decimal
 from fractions import Fraction
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
@@ -207,7 +208,7 @@ def test_a_bucket_refills_with_time():
 
 def test_work_of_one_name_is_done_once_and_waiting_work_can_be_cancelled():
     async def run() -> None:
-        workshop = Workshop(Limits(workers=1, at_once=2))
+        workshop = Workshop(SimpleNamespace(interrupt=lambda _thread: None), Limits(workers=1, at_once=2))
         gate, done = threading.Event(), []
 
         def work() -> int:

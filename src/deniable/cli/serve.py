@@ -34,6 +34,9 @@ def serve(
     ] = None,
     seconds: Annotated[float, typer.Option(help="The longest a question may take.", min=0.1)] = 30.0,
     rate: Annotated[float, typer.Option(help="Requests a second for one token.", min=0.1)] = 50.0,
+    processes: Annotated[
+        int, typer.Option(help="Processes that work questions out, one for each core; 0 for threads.", min=0, max=64)
+    ] = 0,
 ) -> None:
     """Serve a policy: tokens, budgets, HTTP, PostgreSQL and the ledger in one process. Stop with Ctrl-C."""
     from deniable.server.limits import Limits
@@ -41,4 +44,4 @@ def serve(
     from deniable.server.serve import serve as served
 
     places = Places(host, port, steward, postgres or None, certificate, key, tuple(name or ()))
-    served(policy, ledger, places, Limits(seconds=seconds, rate=rate, burst=4 * rate))
+    served(policy, ledger, places, Limits(seconds=seconds, rate=rate, burst=4 * rate, processes=processes))

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING, Any
 
-from deniable.errors import ExecutionFailed, ParameterError
+from deniable.errors import NOTHING_CHARGED, ExecutionFailed, ParameterError, Stopped
 from deniable.policy.budget import ZCDP, Amount, Budget, budget, exact
 
 if TYPE_CHECKING:
@@ -143,12 +144,15 @@ def query(
     consistent: bool = False,
     bias_share: Amount | None = None,
     seconds: float | None = None,
+    stop: Event | None = None,
 ) -> QueryAnswer:
     """Answer a question: charged before the data is touched, and never refunded after.
 
     `nonnegative` cuts counts off at 0, and `consistent` makes the levels of a ROLLUP add up: both are free.
     `bias_share` is a part of the budget for estimating how many units clamping and contribution bounds have cut.
     `request` is the asker's id of this attempt: asked again under it, the question is not charged again.
+    `stop` is set when the question is taken back: before the charge it ends uncharged; what the engine does after it
+    is stopped by `Curator.interrupt`, and the charge stands.
     """
     from deniable.curator import answers
     from deniable.query.execute import Presentation
@@ -172,6 +176,7 @@ def query(
     stored, receipt = answers.find(curator.cabinet, key), None
     repeated = stored is not None
     if stored is None and not plan.free:
+        _not_taken_back(stop)
         receipt = _charged(curator, plan, names, who, request, key)
         stored = answers.find(curator.cabinet, receipt.release) if receipt.repeated else None
     if stored is None:
@@ -181,6 +186,11 @@ def query(
     if repeated:
         curator.shown.get((key, plan.text, how, left), lambda: release)
     return QueryAnswer(release, repeated, receipt)
+
+
+def _not_taken_back(stop: Event | None) -> None:
+    if stop is not None and stop.is_set():
+        raise Stopped("the question was cancelled before it was charged", remedy="Ask again", charge=NOTHING_CHARGED)
 
 
 def _charged(

@@ -76,6 +76,11 @@ class Scopes:
                     tables.refresh()
                 self._withdrawals = withdrawals
 
+    def interrupt(self, thread: int) -> None:
+        """Stop what engines do for a thread."""
+        for tables in self._all():
+            tables.interrupt(thread)
+
     def close(self) -> None:
         """Let go of all tables."""
         for tables in self._all():

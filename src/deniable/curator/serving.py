@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from deniable.errors import ParameterError
@@ -102,6 +103,14 @@ def dummies(curator: Curator, table: str, rows: int, who: Asker | None = None) -
         raise ParameterError(f"{rows} rows", expected=f"0 to {MOST_DUMMIES:,} rows")
     curator.policy.table(table)
     return invented(next(each for each in columns_for(curator, who) if each.name == table), rows)
+
+
+def opened(policy: Path, ledger: str, threads: int) -> Curator:
+    """A curator whose engine uses so many threads, for a process that shares the machine with others like it."""
+    from deniable.curator.hall import Curator
+    from deniable.engines.duckdb import DuckDBEngine
+
+    return Curator.open(policy, ledger=ledger, engine=DuckDBEngine(root=policy.parent, threads=threads))
 
 
 def bare_engine(memory: str = "128MB") -> Engine:

@@ -77,6 +77,11 @@ class Tables:
         engine = self.attach(*names)
         return {name: engine.data_version(name) for name in names}
 
+    def interrupt(self, thread: int) -> None:
+        """Stop what the engine does for a thread."""
+        if self._engine is not None:
+            self._engine.cancel(thread)
+
     def close(self) -> None:
         """Close the engine that was made here."""
         if self._engine is not None:

@@ -87,13 +87,15 @@ class SqliteCabinet:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        self._lock = threading.Lock()
+        # Readers have a connection of their own, so that nobody who reads waits for a writer's flush.
+        self._lock, self._reading = threading.Lock(), threading.Lock()
         with refusals(self.path):
             touch(self.path)
             self._connection = connected(self.path.absolute().as_uri())
             for pragma in ("journal_mode = WAL", "synchronous = FULL", "secure_delete = ON"):
                 self._connection.execute(f"PRAGMA {pragma}")
             self._connection.execute(SCHEMA)
+            self._reader = connected(f"{self.path.absolute().as_uri()}?mode=ro")
         self._turnstile: Turnstile[sqlite3.Connection, tuple[str, str, str, bytes], bytes]
         self._turnstile = Turnstile(self._transaction, _keep)
 
@@ -103,13 +105,13 @@ class SqliteCabinet:
 
     def find(self, drawer: str, name: str) -> bytes | None:
         """What is kept under a name or an alias."""
-        with self._lock, refusals(self.path):
-            return _found(self._connection, drawer, name, name)
+        with self._reading, refusals(self.path):
+            return _found(self._reader, drawer, name, name)
 
     def everything(self, drawer: str) -> dict[str, bytes]:
         """All that a drawer holds."""
-        with self._lock, refusals(self.path):
-            return dict(self._connection.execute("SELECT name, value FROM kept WHERE drawer = ?", (drawer,)))
+        with self._reading, refusals(self.path):
+            return dict(self._reader.execute("SELECT name, value FROM kept WHERE drawer = ?", (drawer,)))
 
     def empty(self, drawer: str) -> int:
         """Forget all that a drawer holds; the log, which may hold old pages, is emptied too."""
@@ -121,7 +123,8 @@ class SqliteCabinet:
 
     def close(self) -> None:
         """Let go of the file."""
-        with self._lock:
+        with self._lock, self._reading:
+            self._reader.close()
             self._connection.close()
 
     @contextmanager

@@ -46,9 +46,11 @@ class SqliteStore:
     def __init__(self, path: str | Path, *, writable: bool = True) -> None:
         self.path = Path(path)
         self._writable = writable
-        self._lock = threading.RLock()
+        # Readers have a connection of their own, so that nobody who reads waits for a writer's flush.
+        self._lock, self._reading = threading.RLock(), threading.RLock()
         self._owner = os.getpid()
         self._connection = self._open()
+        self._reader = self._open_reader()
 
     @contextmanager
     def writing(self) -> Iterator[SqliteBook]:
@@ -63,8 +65,8 @@ class SqliteStore:
     @contextmanager
     def reading(self) -> Iterator[SqliteBook]:
         """A consistent view; it does not hold up a writer."""
-        with self._lock, refusals(self.path):
-            connection = self._ours()
+        with self._reading, refusals(self.path):
+            connection = self._our_reader()
             connection.execute("BEGIN")
             try:
                 yield SqliteBook(connection)
@@ -73,16 +75,16 @@ class SqliteStore:
 
     def last(self) -> int:
         """The number of the last entry."""
-        with self._lock, refusals(self.path):
-            return int(self._ours().execute("SELECT coalesce(max(sequence), 0) FROM entries").fetchone()[0])
+        with self._reading, refusals(self.path):
+            return int(self._our_reader().execute("SELECT coalesce(max(sequence), 0) FROM entries").fetchone()[0])
 
     def lines(self, after: int = 0, acts: tuple[str, ...] = ()) -> Iterator[Line]:
         """The entries after that number, of these acts or of all, a thousand at a time."""
         only = f" AND act IN ({', '.join('?' * len(acts))})" if acts else ""
         sql = f"SELECT {COLUMNS} FROM entries WHERE sequence > ?{only} ORDER BY sequence LIMIT 1000"  # noqa: S608
         while True:
-            with self._lock, refusals(self.path):
-                found = [Line(*row) for row in self._ours().execute(sql, (after, *acts))]
+            with self._reading, refusals(self.path):
+                found = [Line(*row) for row in self._our_reader().execute(sql, (after, *acts))]
             yield from found
             if not found:
                 return
@@ -90,19 +92,31 @@ class SqliteStore:
 
     def close(self) -> None:
         """Let go of the file."""
-        with self._lock:
+        with self._lock, self._reading:
+            self._reader.close()
             self._connection.close()
 
     def _ours(self) -> sqlite3.Connection:
-        # A connection must not cross a fork: the child opens one of its own.
-        if os.getpid() != self._owner:
-            self._owner, self._connection = os.getpid(), self._open()
+        self._forked()
         return self._connection
+
+    def _our_reader(self) -> sqlite3.Connection:
+        self._forked()
+        return self._reader
+
+    def _forked(self) -> None:
+        # A connection must not cross a fork: the child opens its own.
+        if os.getpid() != self._owner:
+            self._owner, self._connection, self._reader = os.getpid(), self._open(), self._open_reader()
+
+    def _open_reader(self) -> sqlite3.Connection:
+        with refusals(self.path):
+            return connected(f"{self.path.absolute().as_uri()}?mode=ro")
 
     def _open(self) -> sqlite3.Connection:
         with refusals(self.path):
             if not self._writable:
-                return connected(f"{self.path.absolute().as_uri()}?mode=ro")
+                return self._open_reader()
             touch(self.path)
             connection = connected(self.path.absolute().as_uri())
             connection.execute("PRAGMA journal_mode = WAL")

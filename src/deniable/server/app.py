@@ -16,6 +16,7 @@ from deniable.server.door import Guarded, answered, no_such_method, no_such_path
 from deniable.server.messages import told
 from deniable.server.metrics import Metrics
 from deniable.server.operations import Operation
+from deniable.server.repeats import Repeats
 from deniable.server.steward_pages import FirstKey, StewardPages
 
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
@@ -26,7 +27,8 @@ def analyst_application(
 ) -> Guarded:
     """What analysts see: the API, a page to ask on, and the public register."""
     pages = AnalystPages(desk, tls).routes()
-    return _application(desk, metrics, analysts.OPERATIONS, pages, "deniable for analysts", hosts, tls)
+    application = _application(desk, metrics, analysts.OPERATIONS, pages, "deniable for analysts")
+    return Guarded(Repeats(application, desk, metrics), hosts, tls)
 
 
 def steward_application(
@@ -44,18 +46,12 @@ def steward_application(
 
     pages = StewardPages(desk, first or FirstKey(), tls).routes()
     pages.append(Route("/metrics", show_metrics, methods=["GET"]))
-    return _application(desk, metrics, stewards.OPERATIONS, pages, "deniable for stewards", hosts, tls)
+    return Guarded(_application(desk, metrics, stewards.OPERATIONS, pages, "deniable for stewards"), hosts, tls)
 
 
 def _application(
-    desk: Desk,
-    metrics: Metrics,
-    operations: tuple[Operation, ...],
-    pages: list[Route],
-    title: str,
-    hosts: frozenset[str] | None,
-    tls: bool,
-) -> Guarded:
+    desk: Desk, metrics: Metrics, operations: tuple[Operation, ...], pages: list[Route], title: str
+) -> Starlette:
     described = openapi.document(operations, title)
 
     async def show_document(_request: Request) -> Response:
@@ -68,4 +64,4 @@ def _application(
     listed = [*routes(desk, operations, metrics), Route("/openapi.json", show_document), *pages]
     application = Starlette(routes=listed, exception_handlers=handlers)
     application.router.redirect_slashes = False
-    return Guarded(application, hosts, tls)
+    return application

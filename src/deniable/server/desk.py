@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from deniable.curator.asking import QueryAnswer
     from deniable.curator.hall import Curator
     from deniable.curator.serving import AnswerColumn
+    from deniable.server.crew import Crew
 
 Result = TypeVar("Result")
 LONGEST_REQUEST = 200
@@ -55,10 +56,10 @@ class Question:
 class Desk:
     """One curator, and those who may come to it."""
 
-    def __init__(self, curator: Curator, limits: Limits | None = None) -> None:
+    def __init__(self, curator: Curator, limits: Limits | None = None, crew: Crew | None = None) -> None:
         self.curator = curator
         self.limits = limits or Limits()
-        self.workshop = Workshop(self.limits)
+        self.workshop = Workshop(curator, self.limits, crew)
         self._rate = Rate(self.limits.rate, self.limits.burst)
         self._grants: Recent[Grant] = Recent()
         self._answers: Recent[QueryAnswer] = Recent()
@@ -105,23 +106,17 @@ class Desk:
         if told is not None:
             return told
         asked = _filled(question)
-
-        def work() -> QueryAnswer:
-            return self.curator.query(
-                asked.sql,
-                **asked.budget,
-                who=who,
-                request=asked.request,
-                confidence=asked.confidence,
-                intervals=asked.intervals,
-                nonnegative=asked.nonnegative,
-                seconds=self.limits.seconds,
-            )
-
-        answer = await self.hall(grant, work, asked.request or work_name)
+        # One asker's equal questions at one moment are one question, unless they may be taken back one by one.
+        answer = await self.workshop.ask(grant.name, self._worded(asked, who), asked.request or work_name or key)
         if answer.repeated:
             self._answers.put(key, answer)
         return answer
+
+    def _worded(self, asked: Question, who: Asker) -> dict[str, Any]:
+        """A question as the hall takes it."""
+        names = ("sql", "request", "confidence", "intervals", "nonnegative")
+        given = {name: getattr(asked, name) for name in names}
+        return given | asked.budget | {"who": who, "seconds": self.limits.seconds}
 
     async def explain(self, grant: Grant, question: Question) -> dict[str, Any]:
         """What a question would measure and cost, for this asker."""

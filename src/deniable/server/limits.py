@@ -37,13 +37,15 @@ class Limits:
     waiting: int = 256
     """Questions of everybody that wait."""
     workers: int = 4
+    processes: int = 0
+    """Processes beside the server's own that work questions out; 0 has its threads do it."""
     connections: int = 200
     quantum: float = 0.02
     """Answers that were charged, and refusals, leave at whole multiples of so many seconds after the request."""
 
     def __post_init__(self) -> None:
         positive = (self.seconds, self.body, self.rate, self.burst, self.guesses, self.at_once, self.waiting)
-        if min(positive) <= 0 or self.workers < 1 or self.connections < 1 or self.quantum < 0:
+        if min(positive) <= 0 or self.workers < 1 or self.connections < 1 or min(self.quantum, self.processes) < 0:
             raise ParameterError("a limit of the server is not positive", expected="Limits above 0")
 
 

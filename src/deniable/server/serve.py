@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import signal
 import ssl
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from pathlib import Path
@@ -20,6 +20,7 @@ from deniable.curator import governing
 from deniable.curator.hall import Curator
 from deniable.curator.offices import ledger_of
 from deniable.errors import MissingExtra, ParameterError, StorageError
+from deniable.server.crew import Crew
 from deniable.server.desk import Desk
 from deniable.server.limits import Limits
 from deniable.server.logging import Log, to_stderr
@@ -55,13 +56,25 @@ class Running:
 
 def serve(policy: Path, ledger: str | None, places: Places, limits: Limits, log: Log = to_stderr) -> None:
     """Serve until told to stop with Ctrl-C or SIGTERM."""
-    with Curator.open(policy, ledger=ledger_of(policy, ledger)) as curator:
-        asyncio.run(_until_stopped(curator, places, limits, log))
+    place = ledger_of(policy, ledger)
+    with Curator.open(policy, ledger=place) as curator:
+        crew = Crew(policy, place, limits.processes) if limits.processes else None
+        run(_until_stopped(curator, places, limits, log, crew))
 
 
-async def _until_stopped(curator: Curator, places: Places, limits: Limits, log: Log) -> None:
+def run(work: Coroutine[Any, Any, None]) -> None:
+    """Run the server's loop: uvloop where it is installed, which is about twice as fast."""
+    try:
+        import uvloop
+    except ImportError:
+        asyncio.run(work)
+    else:
+        uvloop.run(work)
+
+
+async def _until_stopped(curator: Curator, places: Places, limits: Limits, log: Log, crew: Crew | None) -> None:
     async with contextlib.AsyncExitStack() as stack:
-        running = await start(stack, curator, places, limits, log)
+        running = await start(stack, curator, places, limits, log, crew)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, running.stopping.set)
@@ -83,7 +96,12 @@ def announce(running: Running, curator: Curator, places: Places, log: Log) -> No
 
 
 async def start(
-    stack: contextlib.AsyncExitStack, curator: Curator, places: Places, limits: Limits, log: Log = to_stderr
+    stack: contextlib.AsyncExitStack,
+    curator: Curator,
+    places: Places,
+    limits: Limits,
+    log: Log = to_stderr,
+    crew: Crew | None = None,
 ) -> Running:
     """Open all doors; the stack closes them."""
     with _extra():
@@ -94,7 +112,7 @@ async def start(
 
     _allowed(places)
     tls = _tls(places)
-    desk, metrics = Desk(curator, limits), Metrics()
+    desk, metrics = Desk(curator, limits, crew), Metrics()
     stack.callback(desk.workshop.close)
     first, text = FirstKey.new() if not _has_steward(curator) else (FirstKey(), "")
     hosts = LOOPBACK | set(places.hosts) | {places.host} if _loopback(places.host) or places.hosts else None

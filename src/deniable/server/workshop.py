@@ -1,8 +1,8 @@
 """Where questions are worked on: a few threads, a bounded queue, and one piece of work for each request id.
 
 The event loop never blocks on the hall. A question that still waits can be cancelled, and is then not charged. One
-that was begun runs to its end or to its time limit, because it is charged: whoever stops waiting for it finds its
-answer stored. Two requests with one id share one piece of work.
+that was begun is stopped alone: before its charge it costs nothing, after it the charge stands. Whoever only stops
+waiting finds the answer stored. Two requests with one id share one piece of work.
 """
 
 from __future__ import annotations
@@ -10,11 +10,17 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Hashable
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, TypeVar
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from deniable.server.hands import Hands, Work
 from deniable.server.limits import Limits
 from deniable.server.messages import Busy, TakingLong
+
+if TYPE_CHECKING:
+    from deniable.curator.asking import QueryAnswer
+    from deniable.curator.hall import Curator
+    from deniable.server.crew import Crew
 
 Result = TypeVar("Result")
 SLACK = 2.0
@@ -22,18 +28,31 @@ SLACK = 2.0
 
 
 class Workshop:
-    """The threads of one server."""
+    """The threads of one server, and its crew of processes if it has one."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, curator: Curator, limits: Limits, crew: Crew | None = None) -> None:
+        self._curator = curator
         self._limits = limits
-        self._pool = ThreadPoolExecutor(limits.workers, thread_name_prefix="deniable")
+        self._crew = crew
+        self._hands = Hands(limits.workers, curator.interrupt)
+        self._seats = Hands(crew.seats, crew.interrupt) if crew is not None else self._hands
         self._works: dict[Hashable, Future[Any]] = {}
         self._owned: Counter[str] = Counter()
 
     async def run(self, owner: str, work: Callable[[], Result], name: Hashable = None) -> Result:
         """Do some work for an owner; under a name that is being worked on, wait for that instead."""
+        return await self._done(owner, self._hands, lambda _stop: work(), name)
+
+    async def ask(self, owner: str, question: dict[str, Any], name: Hashable = None) -> QueryAnswer:
+        """Have a question answered by the hall, in the crew if there is one."""
+        crew, curator = self._crew, self._curator
+        if crew is not None:
+            return await self._done(owner, self._seats, lambda _stop: crew.ask(question), name)
+        return await self._done(owner, self._seats, lambda stop: curator.query(**question, stop=stop), name)
+
+    async def _done(self, owner: str, hands: Hands, work: Work[Result], name: Hashable) -> Result:
         key = (owner, name) if name else object()
-        future = self._works.get(key) or self._begin(key, owner, work)
+        future = self._works.get(key) or self._begin(key, owner, hands, work)
         try:
             return await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(future)), self._limits.seconds + SLACK)
         except TimeoutError:
@@ -46,7 +65,7 @@ class Workshop:
     def cancel(self, owner: str, name: Hashable) -> bool:
         """Take a question back; whether it had not been begun, so that nothing was charged."""
         future = self._works.get((owner, name))
-        return future is not None and future.cancel()
+        return future is not None and self._seats.stop(future)
 
     @property
     def waiting(self) -> int:
@@ -55,15 +74,18 @@ class Workshop:
 
     def close(self) -> None:
         """Finish what was begun, and drop the rest."""
-        self._pool.shutdown(wait=True, cancel_futures=True)
+        self._hands.close()
+        self._seats.close()
+        if self._crew is not None:
+            self._crew.close()
 
-    def _begin(self, key: Hashable, owner: str, work: Callable[[], Result]) -> Future[Result]:
+    def _begin(self, key: Hashable, owner: str, hands: Hands, work: Work[Result]) -> Future[Result]:
         if self._owned[owner] >= self._limits.at_once:
             raise Busy(f"{self._limits.at_once} questions of yours are being worked on", remedy="Wait for one of them")
         if self.waiting >= self._limits.waiting:
             raise Busy("too many questions wait", remedy="Try again in some seconds")
         loop = asyncio.get_running_loop()
-        future = self._pool.submit(work)
+        future = hands.begin(work)
         self._works[key] = future
         self._owned[owner] += 1
         future.add_done_callback(lambda _: _soon(loop, self._end, key, owner))

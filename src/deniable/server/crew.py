@@ -1,0 +1,198 @@
+"""The crew: processes that work questions out, so that every core of the machine has questions to work on.
+
+Each process has a curator of its own over the same policy and the same ledger, which decides among them as it does
+among servers. The server's own process keeps the doors: tokens, rates, request ids and repeats are known in one place.
+A process that dies takes its questions with it: whoever asked is told to ask again under the same request id, and
+another process is started. When the server dies, however suddenly, its crew sees the line cut and leaves.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import queue
+import signal
+import threading
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from deniable.errors import DeniableError, InternalError
+from deniable.server.messages import TakingLong, told
+
+if TYPE_CHECKING:
+    from deniable.curator.asking import QueryAnswer
+    from deniable.curator.hall import Curator
+
+SEATS = 4
+"""Questions that one process works on at a time: while one waits for the disk, another has the processor."""
+
+
+@dataclass(eq=False, slots=True)
+class Seat:
+    """A place in a process where one question at a time is worked on."""
+
+    member: Member
+    number: int
+    line: Connection
+    asked: int = 0
+
+
+@dataclass(eq=False, slots=True)
+class Member:
+    """A process of the crew: `control` is the line on which it is told to stop a question."""
+
+    process: Any
+    control: Connection
+    lines: list[Connection]
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+class Crew:
+    """Processes over one policy and one ledger."""
+
+    def __init__(self, policy: Path, ledger: str, processes: int) -> None:
+        self._where = (policy, ledger, max(1, _cores() // processes))
+        self._free: queue.SimpleQueue[Seat] = queue.SimpleQueue()
+        self._busy: dict[int, Seat] = {}
+        self._lock = threading.Lock()
+        self._closed = False
+        self._members = [self._hire() for _ in range(processes)]
+        self.seats = processes * SEATS
+        for number in range(SEATS):
+            for member in self._members:
+                self._free.put(Seat(member, number, member.lines[number]))
+
+    def ask(self, question: dict[str, Any]) -> QueryAnswer:
+        """Have a question answered; called in a thread of the server, which waits."""
+        seat = self._free.get()
+        me = threading.get_ident()
+        seat.asked += 1
+        try:
+            self._busy[me] = seat
+            seat.line.send((seat.asked, question))
+            outcome = seat.line.recv()
+        except (OSError, EOFError):
+            self._replace(seat)
+            raise TakingLong from None
+        finally:
+            self._busy.pop(me, None)
+            self._free.put(seat)
+        if isinstance(outcome, Exception):
+            raise outcome
+        answer: QueryAnswer = outcome
+        return answer
+
+    def interrupt(self, thread: int) -> None:
+        """Stop the question that a thread of the server waits for."""
+        seat = self._busy.get(thread)
+        if seat is not None:
+            with seat.member.lock:
+                try:
+                    seat.member.control.send((seat.number, seat.asked))
+                except OSError:
+                    return  # the process is gone, and its questions with it
+
+    def close(self) -> None:
+        """Let the crew go."""
+        self._closed = True
+        for member in self._members:
+            for line in (member.control, *member.lines):
+                line.close()
+            member.process.join(10)
+            if member.process.is_alive():
+                member.process.kill()
+
+    def _hire(self) -> Member:
+        context = multiprocessing.get_context("spawn")
+        pairs = [context.Pipe() for _ in range(SEATS + 1)]
+        theirs = [their for _, their in pairs]
+        process = context.Process(target=_work, args=(*self._where, theirs), daemon=True)
+        process.start()
+        for line in theirs:
+            line.close()
+        control, *lines = [ours for ours, _ in pairs]
+        if control.recv() != "ready":
+            raise InternalError("a process that works questions out could not be started")
+        return Member(process, control, lines)
+
+    def _replace(self, seat: Seat) -> None:
+        """Give a seat a living process; the first that finds its process dead starts another for all its seats."""
+        with self._lock:
+            if self._closed:
+                return
+            member = seat.member
+            if seat.line is member.lines[seat.number]:
+                member.process.kill()
+                fresh = self._hire()
+                member.process, member.control, member.lines = fresh.process, fresh.control, fresh.lines
+            seat.line = seat.member.lines[seat.number]
+
+
+def _cores() -> int:
+    return multiprocessing.cpu_count()
+
+
+class _Desk:
+    """One process of the crew: its curator, and which question is worked on at each seat by which thread."""
+
+    def __init__(self, curator: Curator) -> None:
+        self._curator = curator
+        self._lock = threading.Lock()
+        self._works: dict[int, tuple[int, int, threading.Event]] = {}
+
+    def serve(self, number: int, line: Connection) -> None:
+        """Answer the questions of one seat until the line is cut."""
+        while True:
+            try:
+                asked, question = line.recv()
+            except (OSError, EOFError):
+                return
+            outcome = self._answered(number, asked, question)
+            try:
+                line.send(outcome)
+            except OSError:
+                return
+
+    def _answered(self, number: int, asked: int, question: dict[str, Any]) -> object:
+        stop = threading.Event()
+        with self._lock:
+            self._works[number] = (asked, threading.get_ident(), stop)
+        try:
+            return self._curator.query(**question, stop=stop)
+        except DeniableError as refusal:
+            return refusal
+        except Exception as failure:
+            return told(failure)
+        finally:
+            with self._lock:
+                self._works.pop(number)
+
+    def stop(self, number: int, asked: int) -> None:
+        """Stop a question, if it is still the one that this seat works on."""
+        with self._lock:
+            current, thread, stop = self._works.get(number, (0, 0, None))
+            if stop is not None and current == asked:
+                stop.set()
+                self._curator.interrupt(thread)
+
+
+def _work(policy: Path, ledger: str, threads: int, lines: list[Connection]) -> None:
+    """What a process of the crew does, from its start to its end."""
+    from deniable.curator.serving import opened
+
+    for number in (signal.SIGINT, signal.SIGTERM):  # the server says when to end, by cutting the lines
+        signal.signal(number, signal.SIG_IGN)
+    control, *seats = lines
+    with opened(policy, ledger, threads) as curator:
+        desk = _Desk(curator)
+        workers = [threading.Thread(target=desk.serve, args=each, daemon=True) for each in enumerate(seats)]
+        for worker in workers:
+            worker.start()
+        control.send("ready")
+        try:
+            while True:
+                desk.stop(*control.recv())
+        except (OSError, EOFError):
+            for worker in workers:
+                worker.join(5)
