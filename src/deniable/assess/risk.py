@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from deniable.assess import tokens
+from deniable.assess import minimal, tokens
 from deniable.assess.combining import combined
 from deniable.attacks import disclosure, inference, linkability, linkage, membership, ratings, singling_out
 from deniable.attacks.base import Deadline, Outcome, Progress, tell
@@ -36,7 +36,7 @@ class Evidence:
     with names, `truth` the entry of the register for each released row. `ratings` names person, item, rating and day.
     `others` are further releases of the same people; `noisy` says of the release and of each of them whether it is
     synthetic or has noise, and `knowledge` is what the intruder knows that any of them shows. `recoding` tells how a
-    k-anonymous release was made, and `method` by which search.
+    k-anonymous release was made.
     """
 
     release: pa.Table
@@ -52,7 +52,6 @@ class Evidence:
     noisy: tuple[bool, ...] = ()
     knowledge: tuple[str, ...] = ()
     recoding: Recoding | None = None
-    method: str = ""
 
     def lacks(self, *parts: str) -> str:
         """Which of these parts are missing, in words; empty when all are there."""
@@ -201,6 +200,8 @@ TRIALS = (
     Trial("linkability", lambda e: e.lacks("knows", "original") or _no_rest(e), _linkability),
     Trial("membership", lambda e: e.lacks("original", "control"), _membership),
     Trial("ratings", lambda e: e.lacks("ratings"), _ratings),
+    Trial("minimality", minimal.lacks_reasons, minimal.attack_reasons),
+    Trial("downcoding", minimal.lacks_ends, minimal.attack_ends),
     Trial("combining", lambda e: e.lacks("others"), combined),
     Trial("tokens", tokens.lacks, tokens.attack_tokens),
 )

@@ -6,6 +6,7 @@ Both tables come coded over one domain. These are comparisons with real rows: fo
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -69,6 +70,20 @@ def variation(real: Codes, made: Codes, domain: Domain, way: int, worst: int = 5
     farthest = sorted(found, key=lambda clique: -found[clique])[:worst]
     named = tuple((tuple(domain.names[place] for place in clique), found[clique]) for clique in farthest)
     return Variation(way, len(taken), float(np.mean(list(found.values()))), named)
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """Total variation of marginals that somebody asked for, each and on average."""
+
+    mean: float
+    marginals: tuple[tuple[tuple[str, ...], float], ...]
+
+
+def workload(real: Codes, made: Codes, domain: Domain, cliques: Sequence[Clique]) -> Workload | None:
+    """The error of a given list of marginals; none where none is given."""
+    found = [(tuple(domain.names[place] for place in c), distance(real, made, domain, c)) for c in cliques]
+    return Workload(float(np.mean([far for _, far in found])), tuple(found)) if found else None
 
 
 def default_target(domain: Domain) -> str | None:

@@ -15,6 +15,7 @@ from itertools import permutations, product
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from deniable.attacks.base import Deadline, Outcome, Progress, Rate, tell
 from deniable.errors import ParameterError
@@ -68,6 +69,79 @@ def minimality(
     return _remaining(wanted, released, anonymizer, lambda row: row[-1], complete, seconds, progress)
 
 
+def reasons(
+    classes: NDArray[np.int64],
+    values: Sequence[Any],
+    same_release: Callable[[Sequence[Any]], bool],
+    *,
+    most: int = 1_000,
+    seed: int = 0,
+    seconds: float | None = None,
+    progress: Progress | None = None,
+) -> Beliefs:
+    """Infer sensitive values from how much was generalized, class by class.
+
+    **Scenario.** As `minimality`, for tables of any size: the class of each person and the values of each class are
+    known from the release; who has which value is not.
+    **Method.** The values of each class are dealt out to its people in all ways, or in `most` random ones; those after
+    which the anonymizer would have made the same release (`same_release`) are kept.
+    **Outcome.** For each person the shares of values over the kept ways; without `same_release` they are the shares
+    of the class.
+    """
+    groups = [np.flatnonzero(classes == one) for one in np.unique(classes)]
+    ways = math.prod(_orders([values[i] for i in group]) for group in groups)
+    dealt = _dealt(groups, values) if ways <= most else _drawn(groups, values, most, np.random.default_rng(seed))
+    counts: list[Counter[Any]] = [Counter() for _ in values]
+    deadline, tried, kept = Deadline(seconds), 0, 0
+    for deal in dealt:
+        if deadline.passed:
+            return Beliefs(_shares(counts, kept), kept, tried, False)
+        tried += 1
+        if same_release(deal):
+            kept += 1
+            for count, value in zip(counts, deal, strict=True):
+                count[value] += 1
+        tell(progress, tried / min(ways, most))
+    return Beliefs(_shares(counts, kept), kept, tried, ways <= most)
+
+
+def _orders(values: Sequence[Any]) -> int:
+    """In how many different orders these values can stand."""
+    return math.factorial(len(values)) // math.prod(math.factorial(n) for n in Counter(values).values())
+
+
+def _dealt(groups: Sequence[NDArray[np.int64]], values: Sequence[Any]) -> Iterator[list[Any]]:
+    every = [list(dict.fromkeys(permutations([values[i] for i in group]))) for group in groups]
+    for chosen in product(*every):
+        deal = list(values)
+        for group, part in zip(groups, chosen, strict=True):
+            for place, value in zip(group, part, strict=True):
+                deal[place] = value
+        yield deal
+
+
+def _drawn(
+    groups: Sequence[NDArray[np.int64]], values: Sequence[Any], most: int, generator: np.random.Generator
+) -> Iterator[list[Any]]:
+    for _ in range(most):
+        deal = list(values)
+        for group in groups:
+            for place, other in zip(group, generator.permutation(group), strict=True):
+                deal[place] = values[other]
+        yield deal
+
+
+def _shares(counts: Sequence[Counter[Any]], kept: int) -> tuple[Mapping[Any, float], ...]:
+    return tuple({value: n / kept for value, n in count.items()} for count in counts)
+
+
+def by_class(classes: NDArray[np.int64], values: Sequence[Any]) -> Beliefs:
+    """The beliefs of one who takes the classes as they are: everybody has each value of the class alike."""
+    counts = {int(one): Counter(values[i] for i in np.flatnonzero(classes == one)) for one in np.unique(classes)}
+    shares = tuple({value: n / counts[int(one)].total() for value, n in counts[int(one)].items()} for one in classes)
+    return Beliefs(shares, 1, 1, True)
+
+
 def downcode(
     released: Sequence[Row],
     covers: Callable[[int, Any], Sequence[Any]],
@@ -105,8 +179,7 @@ def _some(cells: Sequence[Sequence[Sequence[Any]]], count: int, generator: np.ra
 
 def _deals(values: Sequence[Any], most: int, seed: int) -> tuple[list[tuple[Any, ...]], bool]:
     """Different orders of a multiset: all of them, or so many random ones."""
-    ways = math.factorial(len(values)) // math.prod(math.factorial(n) for n in Counter(values).values())
-    if ways <= most and len(values) <= 9:
+    if len(values) <= 9 and _orders(values) <= most:
         return list(dict.fromkeys(permutations(values))), True
     generator = np.random.default_rng(seed)
     return [tuple(values[i] for i in generator.permutation(len(values))) for _ in range(most)], False
@@ -135,8 +208,7 @@ def _remaining(
             kept += 1
             for count, row in zip(counts, world, strict=True):
                 count[wanted(row)] += 1
-    shares = tuple({value: n / kept for value, n in count.items()} for count in counts)
-    return Beliefs(shares, kept, tried, complete)
+    return Beliefs(_shares(counts, kept), kept, tried, complete)
 
 
 def believed(beliefs: Beliefs, naive: Beliefs | None, truth: Sequence[Any], *, sure: float = 0.9) -> Outcome:

@@ -149,7 +149,17 @@ def _evidence(order: Order, policy: Policy | None) -> Evidence:
     others, paths = tuple(table_at(path) for path in order.others), (order.source, *order.others)
     noisy = tuple(stated(path).get("formal") is True for path in paths)
     shown = _shown(knows, release, others)
-    return Evidence(release, shown, sensitive, unit, original, control, register, truth, ratings, others, noisy, knows)
+    return Evidence(release, shown, sensitive, unit, original, control, register, truth, ratings, others, noisy, knows,
+                    _recoding(order.source))  # fmt: skip
+
+
+def _recoding(source: str) -> Any:
+    """How a k-anonymous release was made, where its recoding lies beside it; None where it does not."""
+    from deniable.curator.anonymize_outlet import recoding_path
+    from deniable.kanonymity.recoding import read
+
+    path = recoding_path(Path(source))
+    return read(path) if path.exists() else None
 
 
 def _shown(knows: tuple[str, ...], release: pa.Table, others: tuple[pa.Table, ...]) -> tuple[str, ...]:
