@@ -102,19 +102,20 @@ def test_the_ends_of_mondrians_intervals_are_somebodys_exact_values(tmp_path):
 
 
 def test_every_world_behind_a_mondrian_class_has_both_ends_by_brute_force():
-    """Four people of ages 20 to 24 as one class, beside another: whichever ages give this release have both ends."""
+    """Four people of ages 21 to 26 as one class, beside another: whichever ages give this release have both ends."""
 
     def make(ages):
-        table = pa.table({"age": [*ages, 60, 60, 60]})
+        table = pa.table({"age": [*ages, 60, 60, 61, 61]})
         prepared = prepare(table, Request(("age",), (KAnonymity(3),)))
         return sorted(write_local(table, prepared, mondrian(prepared))["age"].to_pylist())
 
-    shown = make((20, 21, 21, 24))
-    assert shown == ["60"] * 3 + ["[20, 24]"] * 4
-    worlds = [ages for ages in itertools.combinations_with_replacement(range(20, 25), 4) if make(ages) == shown]
+    true = (21, 22, 22, 26)
+    shown = make(true)
+    assert shown[:4] == ["[21, 26]"] * 4
+    worlds = [ages for ages in itertools.combinations_with_replacement(range(20, 28), 4) if make(ages) == shown]
     assert len(worlds) > 5
-    assert all({20, 24} <= set(ages) for ages in worlds)
-    outcome = downcoding(pa.table({"age": shown[3:]}), pa.table({"age": [20, 21, 21, 24]}), ["age"])
+    assert all({21, 26} <= set(ages) for ages in worlds)
+    outcome = downcoding(pa.table({"age": shown[:4]}), pa.table({"age": true}), ["age"])
     assert (outcome.attack.successes, outcome.attack.trials, outcome.precision.share) == (2, 4, 1)
 
 
