@@ -39,7 +39,7 @@ def process(policy: Path) -> Iterator[tuple[dict[str, str], subprocess.Popen[str
     try:
         for _ in range(600):
             try:
-                httpx.get(found["http"] + "/health")
+                httpx.get(found["http"] + "/health", timeout=120)
                 break
             except httpx.HTTPError:
                 assert running.poll() is None, running.stderr.read()
@@ -66,10 +66,10 @@ def test_from_the_policy_to_the_expiry(tmp_path, request):
     with process(policy) as (doors, running):
         lines = [running.stderr.readline() for _ in range(5)]
         link = re.search(r"http://\S+/first/\S+", "".join(lines)).group()
-        with httpx.Client(base_url=doors["steward"], follow_redirects=True) as steward:
+        with httpx.Client(base_url=doors["steward"], follow_redirects=True, timeout=120) as steward:
             assert "works once" in steward.get(link).text
             assert "Steward's page" in steward.post(link).text
-            assert httpx.post(link).status_code == 403
+            assert httpx.post(link, timeout=120).status_code == 403
             page = steward.post("/tokens", data={"name": "ana", "purpose": "research"}).text
             token = re.search(r"deniable_[\w-]{40,}", page).group()
 
