@@ -17,6 +17,7 @@ from deniable.kanonymity.local import write_local
 from deniable.kanonymity.models import KAnonymity
 from deniable.kanonymity.request import Request, prepare
 from deniable.kanonymity.search.mondrian import mondrian
+from deniable.policy.schema import Spec
 
 
 def run(*words):
@@ -106,7 +107,8 @@ def test_every_world_behind_a_mondrian_class_has_both_ends_by_brute_force():
 
     def make(ages):
         table = pa.table({"age": [*ages, 60, 60, 61, 61]})
-        prepared = prepare(table, Request(("age",), (KAnonymity(3),)))
+        wide = {"age": Spec("intervals", {"widths": (1000,)})}  # no bracket that a class could fill by accident
+        prepared = prepare(table, Request(("age",), (KAnonymity(3),)), wide)
         return sorted(write_local(table, prepared, mondrian(prepared))["age"].to_pylist())
 
     true = (21, 22, 22, 26)
