@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from deniable.curator import Curator, inspecting
+from deniable.errors import ParameterError
+
 BUDGET = ("--epsilon", "3", "--delta", "1e-6")
 
 
@@ -43,10 +46,30 @@ def test_the_stewards_view_compares_with_the_real_rows_and_warns(town: Path) -> 
     view = json.loads(done.stdout)
     assert [entry["way"] for entry in view["utility"]["variation"]] == [1, 2, 3]
     assert all(0 <= entry["mean"] < 0.5 for entry in view["utility"]["variation"])
+    found = view["utility"]["regression"]
+    assert found["target"] == "charge"
+    assert all(term["real"]["low"] <= term["real"]["value"] <= term["real"]["high"] for term in found["terms"])
     assert sum(bar["real"] for bar in view["histograms"][0]["bars"]) == pytest.approx(1)
     assert "not to be released" in (town / "steward.html").read_text()
     text = _run("inspect", "v.json", "--against", "visits", cwd=town).stdout
     assert "for the steward, not for release" in text
+
+
+def test_marginals_and_a_regression_of_ones_own_choice(town: Path) -> None:
+    own = ("--marginal", "sex,payer", "--regress", "charge ~ sex + birth_date")
+    done = _run("inspect", "v.json", "--against", "visits", *own, "--json", cwd=town)
+    assert done.returncode == 0, done.stderr
+    view = json.loads(done.stdout)
+    assert view["marginals"][0]["columns"] == ["sex", "payer"]
+    assert view["utility"]["workload"]["marginals"][0][0] == ["sex", "payer"]
+    assert [term["name"] for term in view["utility"]["regression"]["terms"]] == ["sex = M", "birth_date"]
+    with pytest.raises(ParameterError, match="Did you mean 'payer'"):
+        inspecting.public(town / "v.json", inspecting.Question((("payr",),)))
+    with Curator.open(town / "policy.yaml") as curator, pytest.raises(ParameterError, match="Did you mean 'sex'"):
+        inspecting.steward(curator, town / "v.json", "visits", inspecting.Question(regression=("charge", ("sx",))))
+    wrong = _run("inspect", "v.json", "--regress", "charge", cwd=town)
+    assert wrong.returncode == 2
+    assert "given wrongly" in wrong.stderr
 
 
 def test_a_wrong_table_or_target_is_refused_in_words(town: Path) -> None:

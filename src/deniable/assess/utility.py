@@ -86,9 +86,10 @@ def workload(real: Codes, made: Codes, domain: Domain, cliques: Sequence[Clique]
     return Workload(float(np.mean([far for _, far in found])), tuple(found)) if found else None
 
 
-def default_target(domain: Domain) -> str | None:
-    """The last column with two to ten values."""
-    fit = [name for name, size in zip(domain.names, domain.sizes, strict=True) if 2 <= size <= 10]
+def default_target(domain: Domain, among: Sequence[str] | None = None) -> str | None:
+    """The last column (of those named) with two to ten values."""
+    sized = zip(domain.names, domain.sizes, strict=True)
+    fit = [name for name, size in sized if 2 <= size <= 10 and (among is None or name in among)]
     return fit[-1] if fit else None
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from deniable.cli.screen import JsonFlag, emit
+from deniable.errors import ParameterError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -15,16 +16,21 @@ if TYPE_CHECKING:
 EXAMPLES = """\\b
 Examples:
   deniable inspect synthetic.parquet.model.json
+  deniable inspect visits.model.json --marginal sex,payer --marginal ethnicity
   deniable inspect visits.model.json --against visits -p town/policy.yaml --report visits.html
+  deniable inspect visits.model.json --against visits -p town/policy.yaml --regress "charge ~ sex + birth_date"
 """
 WIDTH = 30
+Marginals = Annotated[list[str] | None, typer.Option(help="Columns whose table to show: sex,payer. Repeat it.")]
 
 
 def inspect(
     model: Annotated[Path, typer.Argument(help="A model file.")],
     against: Annotated[str | None, typer.Option(help="The real table's name in the policy: for the steward.")] = None,
     policy: Annotated[Path, typer.Option("--policy", "-p", help="The policy file.")] = Path("policy.yaml"),
+    marginal: Marginals = None,
     target: Annotated[str | None, typer.Option(help="The column that a classifier is to guess.")] = None,
+    regress: Annotated[str | None, typer.Option(help="A regression to compare: charge ~ sex + birth_date.")] = None,
     report: Annotated[Path | None, typer.Option(help="Also write a page.")] = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -33,17 +39,33 @@ def inspect(
     from deniable.reports import synth
     from deniable.reports.page import write
 
+    marginals = tuple(dict.fromkeys(_listed(words, ",") for words in marginal or ()))
+    question = inspecting.Question(marginals, target, _formula(regress))
     if against is None:
-        view = inspecting.public(model)
+        view = inspecting.public(model, question)
     else:
         with Curator.open(policy) as curator:
-            view = inspecting.steward(curator, model, against, target)
+            view = inspecting.steward(curator, model, against, question)
     if report is not None:
         write(synth.page(view), report)
-    emit(view, as_json, lambda console: _told(console, view))
+    emit(view, as_json, lambda console: _told(console, view, len(marginals)))
 
 
-def _told(console: Console, view: dict[str, Any]) -> None:
+def _listed(words: str, between: str) -> tuple[str, ...]:
+    return tuple(word.strip() for word in words.split(between) if word.strip())
+
+
+def _formula(text: str | None) -> tuple[str, tuple[str, ...]] | None:
+    if text is None:
+        return None
+    target, tilde, right = text.partition("~")
+    by = _listed(right, "+")
+    if not (tilde and target.strip() and by):
+        raise ParameterError("a regression was given wrongly", expected="TARGET ~ COLUMN + COLUMN")
+    return target.strip(), by
+
+
+def _told(console: Console, view: dict[str, Any], asked: int) -> None:
     console.print(f"Method {view['method']}, about {view['estimated_rows']:,} rows. {view['reason']}", markup=False)
     for histogram in view["histograms"]:
         console.print(f"\n{histogram['column']}", style="bold", markup=False)
@@ -54,6 +76,8 @@ def _told(console: Console, view: dict[str, Any]) -> None:
     for entry in sorted(view["associations"], key=lambda entry: -entry["strength"])[:12]:
         real = f"  real {entry['real']:.2f}" if "real" in entry else ""
         console.print(f"  {entry['strength']:.2f}{real}  {entry['first']} x {entry['second']}", markup=False)
+    for entry in view["marginals"][:asked]:
+        _marginal(console, entry)
     if "utility" in view:
         utility(console, view["utility"])
 
@@ -63,6 +87,16 @@ def _bar(console: Console, bar: dict[str, Any]) -> None:
     real = f"  real {bar['real']:.1%}" if "real" in bar else ""
     text = f"  {bar['value'][:28]:28s} {bar['share']:6.1%} +- {bar['error']:.1%}{real}  {drawn}"
     console.print(text, markup=False)
+
+
+def _marginal(console: Console, entry: dict[str, Any]) -> None:
+    console.print(f"\n{' x '.join(entry['columns'])}", style="bold", markup=False)
+    by = "not measured together: drawn from what was, so no error bar is known"
+    console.print(f"  {'measured in ' + ' x '.join(entry['measured']) if entry['measured'] else by}", markup=False)
+    for cell in entry["cells"]:
+        error = f" +- {cell['error']:.1%}" if cell["error"] is not None else ""
+        real = f"  real {cell['real']:.1%}" if "real" in cell else ""
+        console.print(f"  {cell['share']:6.1%}{error}{real}  {', '.join(cell['values'])}", markup=False)
 
 
 def utility(console: Console, found: dict[str, Any]) -> None:
@@ -81,3 +115,19 @@ def utility(console: Console, found: dict[str, Any]) -> None:
             f"{rates['on_real']:.1%} on real ones, {rates['majority']:.1%} by the most frequent value",
             markup=False,
         )
+    if found["workload"] is not None:
+        console.print(f"  Of the marginals asked for, total variation {found['workload']['mean']:.3f} on average:")
+        for names, far in found["workload"]["marginals"]:
+            console.print(f"    {far:.3f}  {' x '.join(names)}", markup=False)
+    if found["regression"] is not None:
+        _regression(console, found["regression"])
+
+
+def _regression(console: Console, found: dict[str, Any]) -> None:
+    head = f"  {found['target']} explained by {', '.join(found['by'])}: intervals overlap by {found['overlap']:.0%}"
+    console.print(f"{head}, {found['covered']:.0%} of the real coefficients lie in the synthetic ones", markup=False)
+    for term in found["terms"]:
+        real, made = (
+            f"{e['value']:.4g} ({e['low']:.4g} to {e['high']:.4g})" for e in (term["real"], term["synthetic"])
+        )
+        console.print(f"    {term['name']}: real {real}, synthetic {made}, overlap {term['overlap']:.0%}", markup=False)

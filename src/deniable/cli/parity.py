@@ -47,9 +47,9 @@ def parity(
     from deniable.reports import parity as drawn
     from deniable.reports.page import write
 
-    named = (tuple(word.strip() for word in words.split(",")) for words in (methods, epsilon))
+    named, epsilons = (tuple(word.strip() for word in words.split(",")) for words in (methods, epsilon))
     cores = workers or len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else workers or os.cpu_count()
-    wanted = Comparison(table, tuple(findings), *named, delta, runs, journal, cores or 1)
+    wanted = Comparison(table, tuple(findings), named, epsilons, delta, runs, journal, cores or 1)
     with Curator.open(policy) as curator, progress("Comparing") as tick:
         told = _document(compare(curator, wanted, tick))
     if report is not None:

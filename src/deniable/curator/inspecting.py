@@ -2,58 +2,72 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from deniable.errors import ParameterError, nearest
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from deniable.curator.hall import Curator
     from deniable.synth.marginal import Codes
     from deniable.synth.model import SynthModel
 
 View = dict[str, Any]
+MOST_SHOWN = 400
+"""Measured tables with more cells are listed only if they are asked for by name."""
 
 
-def public(path: Path) -> View:
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What to look at: marginals by their columns, the column a classifier guesses, a regression and its columns."""
+
+    marginals: tuple[tuple[str, ...], ...] = ()
+    target: str | None = None
+    regression: tuple[str, tuple[str, ...]] | None = None
+
+
+def public(path: Path, question: Question | None = None) -> View:
     """What a model file tells anyone."""
     from deniable.synth.model import load
 
-    return _public(load(path))
+    return _public(load(path), question or Question())
 
 
-def steward(curator: Curator, path: Path, table: str, target: str | None = None, seed: int = 0) -> View:
+def steward(curator: Curator, path: Path, table: str, question: Question | None = None, seed: int = 0) -> View:
     """The public view with the real rows beside it: not to be released. Nothing is charged, because nothing leaves."""
     from deniable.synth.generate import generate
     from deniable.synth.model import load
 
-    model = load(path)
-    real, made = _real(curator, model, table), _coded(model, generate(model, seed=seed))
-    view = _beside(_public(model), model, real, made)
-    return {**view, "utility": _utility(model, real, made, target)}
+    asked, model = question or Question(), load(path)
+    rows, drawn = _real(curator, model, table), generate(model, seed=seed)
+    real, made = _coded(model, rows), _coded(model, drawn)
+    view = _beside(_public(model, asked), model, real, made)
+    found = _utility(model, real, made, asked) | {"regression": _regression(model, rows, drawn, asked)}
+    return {**view, "utility": found}
 
 
-def utility(curator: Curator, path: Path, table: str, target: str | None = None, seed: int = 0) -> View:
-    """The steward's comparison alone."""
-    found: View = steward(curator, path, table, target, seed)["utility"]
-    return found
-
-
-def _public(model: SynthModel) -> View:
+def _public(model: SynthModel, question: Question) -> View:
     from deniable.curator.synthesizing import told
     from deniable.synth import inspect
+    from deniable.synth.cells import cells
 
+    measured = inspect.measured(model)
+    joint = [entry.columns for entry in measured if len(entry.columns) > 1 and entry.cells <= MOST_SHOWN]
+    wanted = dict.fromkeys((*question.marginals, *joint))
     return {
         **told(model),
-        "tables": [asdict(entry) for entry in inspect.measured(model)],
+        "tables": [asdict(entry) for entry in measured],
         "histograms": [asdict(histogram) for histogram in inspect.histograms(model)],
         "associations": [asdict(association) for association in inspect.associations(model)],
+        "marginals": [asdict(cells(model, columns)) for columns in wanted],
     }
 
 
-def _real(curator: Curator, model: SynthModel, name: str) -> Codes:
-    """The table's rows as the model sees them."""
+def _real(curator: Curator, model: SynthModel, name: str) -> pa.Table:
+    """The table's rows."""
     from deniable.curator.parity import everything
 
     table = curator.policy.table(name)
@@ -63,7 +77,7 @@ def _real(curator: Curator, model: SynthModel, name: str) -> Codes:
                 f"the table '{name}' has no column '{column}', which the model has",
                 remedy="Inspect the model against the table that it describes",
             )
-    return _coded(model, curator.tables.attach(table.name).run(everything(table)))
+    return curator.tables.attach(table.name).run(everything(table))
 
 
 def _coded(model: SynthModel, rows: Any) -> Codes:
@@ -78,31 +92,72 @@ def _coded(model: SynthModel, rows: Any) -> Codes:
 
 
 def _beside(view: View, model: SynthModel, real: Codes, made: Codes) -> View:
-    """Each bar with its share of the real and of the drawn rows, each association with the real one."""
+    """Each bar and cell with its share of the real and of the drawn rows, each association with the real one."""
+    from deniable.synth.cells import places
     from deniable.synth.inspect import strength
     from deniable.synth.marginal import count
 
     domain = model.description.collapsed.domain
-    for place, histogram in enumerate(view["histograms"]):
+    listed: list[tuple[Any, tuple[int, ...]]] = [
+        (histogram["bars"], (place,)) for place, histogram in enumerate(view["histograms"])
+    ]
+    listed += [(entry["cells"], places(model, entry["columns"])) for entry in view["marginals"]]
+    for entries, clique in listed:
         for name, codes in (("real", real), ("synthetic", made)):
-            shares = count(codes, domain, (place,)) / max(codes.shape[1], 1)
-            histogram["bars"] = [{**bar, name: float(s)} for bar, s in zip(histogram["bars"], shares, strict=True)]
+            shares = count(codes, domain, clique).ravel() / max(codes.shape[1], 1)
+            for entry, share in zip(entries, shares, strict=True):
+                entry[name] = float(share)
     for entry in view["associations"]:
         pair = (domain.names.index(entry["first"]), domain.names.index(entry["second"]))
         entry["real"] = strength(count(real, domain, pair).astype(float))
     return view
 
 
-def _utility(model: SynthModel, real: Codes, made: Codes, target: str | None) -> View:
-    from deniable.assess.utility import classified, default_target, variation
+def _utility(model: SynthModel, real: Codes, made: Codes, question: Question) -> View:
+    from deniable.assess.utility import classified, default_target, variation, workload
+    from deniable.synth.attributes import Labels
+    from deniable.synth.cells import places
 
     domain = model.description.collapsed.domain
-    wanted = target or default_target(domain)
+    listed = [attribute.name for attribute in model.attributes if isinstance(attribute, Labels)]
+    wanted = question.target or default_target(domain, listed)
     if wanted is not None and wanted not in domain.names:
         raise ParameterError(f"the model has no column '{wanted}'", remedy=nearest(wanted, domain.names))
     found = [v for way in (1, 2, 3) if (v := variation(real, made, domain, way)) is not None]
     rates = classified(real, made, domain, wanted) if wanted is not None else None
+    asked = workload(real, made, domain, [places(model, columns) for columns in question.marginals])
     return {
         "variation": [{**asdict(entry), "score": entry.score} for entry in found],
         "classifier": asdict(rates) if rates is not None else None,
+        "workload": asdict(asked) if asked is not None else None,
     }
+
+
+def _regression(model: SynthModel, real: pa.Table, made: pa.Table, question: Question) -> View | None:
+    """The regression asked for, or the usual one; none where the table has nothing to regress."""
+    from deniable.assess.regression import regressed, usual
+
+    chosen = question.regression or usual(model.attributes)
+    if chosen is None:
+        return None
+    target, by = chosen
+    _refuse_unfit(model, (target, *by))
+    found = regressed(real, made, model.attributes, target, by)
+    if found is None:
+        return None
+    terms = [{**asdict(term), "overlap": term.overlap, "covered": term.covered, "same_sign": term.same_sign}
+             for term in found.terms]  # fmt: skip
+    return {"target": found.target, "by": list(by), "terms": terms, "overlap": found.overlap, "covered": found.covered}
+
+
+def _refuse_unfit(model: SynthModel, names: tuple[str, ...]) -> None:
+    from deniable.synth.attributes import Bins, Labels
+
+    fit = [attribute.name for attribute in model.attributes if isinstance(attribute, Bins | Labels)]
+    for name in names:
+        if name not in fit:
+            raise ParameterError(
+                f"column '{name}' cannot stand in a regression",
+                expected=f"Columns with numbers, dates or categories: {', '.join(fit)}",
+                remedy=nearest(name, fit),
+            )

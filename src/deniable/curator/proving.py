@@ -80,8 +80,8 @@ def synthesize(
     verdict = _told(judged(found, curator.policy, proof.limits), out, order, proof)
     if verdict["failed"]:
         return None, verdict
-    further = {"held_out": round(1.0 - proof.described, 6)}
-    return synthesizing.written(curator, order, model, out, seed=seed, drawn=drawn, **further), verdict
+    share = round(1.0 - proof.described, 6)
+    return synthesizing.written(curator, order, model, out, seed=seed, drawn=drawn, held_out=share), verdict
 
 
 def _sides(charged: Charged, order: Order, proof: Proof, others: pa.Table | None) -> tuple[pa.Table, pa.Table]:
@@ -110,8 +110,9 @@ def _attacked(
     from deniable.assess.risk import CONTROLLED, Evidence, Settings, attempt
     from deniable.assess.sides import evened
     from deniable.curator.attacking import declared, known, plain
+    from deniable.synth.attributes import Bins, Labels
 
-    release = drawn.select(model.description.domain.names)
+    release = drawn.select([a.name for a in model.attributes if isinstance(a, Bins | Labels)])
     knows, secrets = known(curator.policy, table, release), declared(table, release, "sensitive")
     original, others = evened(seen, control, release.column_names)
     enough = original.num_rows >= FEWEST

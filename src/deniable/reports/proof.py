@@ -83,8 +83,10 @@ def _attacks(proved: Found) -> Section:
         names = {"attack": "people in the data", "control": "people held out"}
         bars = [{**row, "who": names[str(row["who"])]} for outcome in outcomes for row in success(outcome)]
         alt = "How often each attack succeeds on people in the data and on people held out, with 95% intervals"
-        fields = {"category": "attack", "value": "share", "low": "low", "high": "high", "series": "who"}
-        blocks += [Plot(plots.bars(bars, alt=alt, title="success", **fields), alt), _table(outcomes)]
+        drawn = plots.bars(
+            bars, category="attack", value="share", low="low", high="high", series="who", alt=alt, title="success"
+        )
+        blocks += [Plot(drawn, alt), _table(outcomes)]
     skipped = [{"not tried": one["attack"], "why": one["skipped"]} for one in proved["attacks"] if one["skipped"]]
     warned = [f"{o['attack']}: {warning}" for o in outcomes for warning in o["warnings"]]
     blocks += [Callout("\n\n".join(warned), Tone.WARNING, "How far to trust these rates")] if warned else []
@@ -103,7 +105,9 @@ def _table(outcomes: list[Found]) -> Table:
 
 def _question(outcome: Found) -> str:
     secret = outcome["figures"].get("secret")
-    return f"What is this person's {secret}?" if secret else QUESTIONS.get(outcome["attack"], outcome["scenario"])
+    if secret:
+        return f"What is this person's {secret}?"
+    return QUESTIONS.get(outcome["attack"], str(outcome["scenario"]))
 
 
 def _outcomes(proved: Found) -> list[Found]:

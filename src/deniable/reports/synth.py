@@ -1,4 +1,4 @@
-"""The page of a synthetic model: what was measured, histograms, associations; for the steward also the real rows."""
+"""The page of a synthetic model: what was measured, with error bars; for the steward beside the real rows."""
 
 from __future__ import annotations
 
@@ -6,72 +6,146 @@ from collections.abc import Mapping
 from typing import Any
 
 from deniable.reports import plots
-from deniable.reports.blocks import Block, Callout, KeyFigure, KeyFigures, Page, Plot, Section, Table, Tone
+from deniable.reports.blocks import Block, Callout, KeyFigure, KeyFigures, Page, Paragraph, Plot, Section, Table, Tone
+
+View = Mapping[str, Any]
+MOST_CELLS = 60
+"""Tables with more cells fill a page and tell little: they stand in the JSON."""
+MEASURED = (
+    "The model is made of counts to which random noise was added, so that no single person shows. Each line is a table "
+    "that was counted. With a chance of 95%, any one of its counts is off by no more than the figure given; a table "
+    "that noise moves by more than a tenth of the rows should not be read cell by cell."
+)
+ASSOCIATIONS = (
+    "0 means that knowing one column says nothing about the other, 1 that it decides it. Noise in a large table looks "
+    "like a weak association: small values mean little. Only columns that were counted together are shown."
+)
+CLOSE = (
+    "Total variation is the share of rows that would have to change for the synthetic table to equal the real one, in "
+    "so many columns at a time. The k-marginal score is the same on a scale up to 1000 for agreement."
+)
+CAUTION = "This shows real rows' shares, without noise: it is for the steward, and not to be released."
 
 
-def page(view: Mapping[str, Any]) -> Page:
+def page(view: View) -> Page:
     """One page from a view; the steward's is marked as such."""
     compared = "utility" in view
-    sections = [_overview(view, compared), *([_utility(view["utility"])] if compared else [])]
+    sections = [_overview(view, compared), *(_utility(view["utility"]) if compared else ())]
     sections += [_histogram(histogram) for histogram in view["histograms"]]
+    sections += [_marginal(entry) for entry in view["marginals"] if len(entry["cells"]) <= MOST_CELLS]
     sections += [_associations(view["associations"])] if view["associations"] else []
     lead = f"Method {view['method']}: {view['reason']}."
-    return Page("Synthetic model" + (", compared with the real rows" if compared else ""), tuple(sections), lead)
+    foot = "For the steward: this page is made with real rows." if compared else "Made from the model alone."
+    return Page("Synthetic model" + (", compared with the real rows" if compared else ""), tuple(sections), lead, foot)
 
 
-def _overview(view: Mapping[str, Any], compared: bool) -> Section:
+def _overview(view: View, compared: bool) -> Section:
     figures = KeyFigures(
         (
             KeyFigure(f"{view['estimated_rows']:,}", "rows, estimated"),
             KeyFigure(str(len(view["columns"])), "columns measured"),
-            KeyFigure(f"{view['noise_in_a_table']:.1%}", "of the rows", "what noise alone moves in a table of several"),
+            KeyFigure(f"{view['noise_in_a_table']:.1%}", "of the rows", "moved by noise alone in a table of several"),
         )
     )
     rows = [
-        {"table": " x ".join(entry["columns"]), "cells": entry["cells"], "deviation of a count": entry["deviation"],
-         "moved by noise alone": f"{entry['noise']:.1%}"} for entry in view["tables"]
+        {"table": " x ".join(entry["columns"]), "cells": entry["cells"],
+         "one count is off by up to": round(1.959964 * entry["deviation"], 1), "in shares": f"{entry['error']:.2%}",
+         "noise moves": f"{entry['noise']:.1%} of the rows"} for entry in view["tables"]
     ]  # fmt: skip
-    caution = Callout("This shows real rows' shares: it is for the steward, and not to be released.", Tone.DANGER)
-    return Section("What was measured", (*((caution,) if compared else ()), figures, Table.of(rows)))
+    made = ", ".join(view["made_anew"])
+    anew = (Paragraph(f"Made anew, with nothing learned of them: {made}."),) if made else ()
+    caution = (Callout(CAUTION, Tone.DANGER, "Do not pass this on"),) if compared else ()
+    return Section("What was measured", (*caution, figures, Paragraph(MEASURED), Table.of(rows), *anew))
 
 
-def _histogram(histogram: Mapping[str, Any]) -> Section:
+def _histogram(histogram: View) -> Section:
     bars, column = histogram["bars"], histogram["column"]
     if "real" in bars[0]:
         rows = [{"value": b["value"], "of": of, "share": b[of]} for b in bars for of in ("real", "synthetic")]
         alt = f"Shares of the values of {column}, in real and synthetic rows side by side"
-        return Section(column, (Plot(plots.histogram(rows, bin="value", count="share", series="of", alt=alt), alt),))
+        drawn = plots.bars(rows, category="value", value="share", series="of", alt=alt)
+        return Section(column, (Plot(drawn, alt),))
     rows = [{**bar, "low": max(bar["share"] - bar["error"], 0.0), "high": bar["share"] + bar["error"]} for bar in bars]
     alt = f"Estimated shares of the values of {column}, with 95% intervals of the noise"
     drawn = plots.bars(rows, category="value", value="share", low="low", high="high", alt=alt)
     return Section(column, (Plot(drawn, alt),))
 
 
-def _associations(entries: list[Mapping[str, Any]]) -> Section:
+def _marginal(entry: View) -> Section:
+    """A small table, cell by cell, each with its error bar."""
+    rows = [dict(zip(entry["columns"], cell["values"], strict=True)) | _cell(cell) for cell in entry["cells"]]
+    by = f"Counted in the table {' x '.join(entry['measured'])}" if entry["measured"] else (
+        "Not counted together: drawn from what was counted, so no error bar is known"
+    )  # fmt: skip
+    return Section(" x ".join(entry["columns"]), (Table.of(rows, by),))
+
+
+def _cell(cell: View) -> dict[str, str]:
+    error = f" ± {cell['error']:.2%}" if cell["error"] is not None else ""
+    told = {"share of the rows": f"{cell['share']:.2%}{error}"}
+    return told | ({"in the real rows": f"{cell['real']:.2%}"} if "real" in cell else {})
+
+
+def _associations(entries: list[View]) -> Section:
     alt = "How much columns that were measured together say of one another, from 0 to 1"
-    blocks: list[Block] = [Plot(_map(entries, "strength", alt), alt)]
+    blocks: list[Block] = [Paragraph(ASSOCIATIONS), Plot(_map(entries, "strength", alt), alt)]
     if "real" in entries[0]:
         beside = "The same associations in the real rows"
         blocks.append(Plot(_map(entries, "real", beside), beside))
     return Section("Associations", tuple(blocks))
 
 
-def _map(entries: list[Mapping[str, Any]], value: str, alt: str) -> dict[str, Any]:
+def _map(entries: list[View], value: str, alt: str) -> dict[str, Any]:
     form = ".2f"
     return plots.heatmap(entries, x="second", y="first", value=value, alt=alt, form=form, limits=(0.0, 1.0))
 
 
-def _utility(found: Mapping[str, Any]) -> Section:
+def _utility(found: View) -> tuple[Section, ...]:
     rows = [
-        {"columns together": entry["way"], "tables": entry["cliques"], "total variation": f"{entry['mean']:.3f}",
-         "k-marginal score": f"{entry['score']:.0f}"} for entry in found["variation"]
+        {"columns together": entry["way"], "tables compared": entry["cliques"],
+         "total variation, on average": f"{entry['mean']:.3f}", "k-marginal score": f"{entry['score']:.0f}"}
+        for entry in found["variation"]
     ]  # fmt: skip
     worst = [
         {"largest differences": " x ".join(names), "total variation": f"{far:.3f}"}
         for entry in found["variation"]
         for names, far in entry["worst"]
     ]
-    blocks: list[Block] = [Table.of(rows), Table.of(worst)]
+    blocks: list[Block] = [Paragraph(CLOSE), Table.of(rows), Table.of(worst)]
+    if found["workload"] is not None:
+        asked = [{"asked for": " x ".join(names), "total variation": f"{far:.3f}"}
+                 for names, far in found["workload"]["marginals"]]  # fmt: skip
+        blocks.append(Table.of(asked, f"Tables asked for: {found['workload']['mean']:.3f} on average"))
     if found["classifier"] is not None:
-        blocks.append(Table.of([found["classifier"]], "How often a classifier is right on unseen real rows"))
-    return Section("Against the real rows", tuple(blocks))
+        blocks.append(_classifier(found["classifier"]))
+    close = Section("Against the real rows", tuple(blocks))
+    return (close, _regression(found["regression"])) if found["regression"] is not None else (close,)
+
+
+def _classifier(rates: View) -> Table:
+    row = {
+        "trained on real rows": f"{rates['on_real']:.1%}",
+        "trained on synthetic rows": f"{rates['on_synthetic']:.1%}",
+        "always the most frequent value": f"{rates['majority']:.1%}",
+    }
+    return Table.of([row], f"How often a classifier guesses {rates['target']} rightly, on real rows it has not seen")
+
+
+def _regression(found: View) -> Section:
+    text = (
+        f"An analyst who explains {found['target']} by {', '.join(found['by'])} gets these coefficients from real and "
+        f"from synthetic rows, with 95% intervals. The intervals overlap by {found['overlap']:.0%} on average, and "
+        f"{found['covered']:.0%} of the real coefficients lie in the synthetic intervals. Intervals from synthetic "
+        "rows know nothing of the noise, so they are too narrow. Categories are compared with the first one; dates "
+        "count in years."
+    )
+    rows = [
+        {"term": term["name"], "real": _interval(term["real"]), "synthetic": _interval(term["synthetic"]),
+         "overlap": f"{term['overlap']:.0%}", "same direction": "yes" if term["same_sign"] else "NO"}
+        for term in found["terms"]
+    ]  # fmt: skip
+    return Section("A regression on both", (Paragraph(text), Table.of(rows)))
+
+
+def _interval(estimate: View) -> str:
+    return f"{estimate['value']:,.4g} ({estimate['low']:,.4g} to {estimate['high']:,.4g})"

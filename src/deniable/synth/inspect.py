@@ -26,6 +26,8 @@ class Measured:
     columns: tuple[str, ...]
     cells: int
     deviation: float
+    error: float
+    """The half width of the 95% interval of one cell, as a share of the records."""
     noise: float
     """The total variation that noise alone gives it, before denoising: half of sqrt(2 / pi) deviations on each cell."""
 
@@ -66,7 +68,8 @@ def _measured(marginal: Marginal, model: SynthModel) -> Measured:
     names = tuple(model.description.domain.names[place] for place in marginal.clique)
     cells, deviation = marginal.counts.size, math.sqrt(marginal.variance)
     noise = math.sqrt(2 / math.pi) * deviation * cells / (2 * model.description.estimates.total)
-    return Measured(names, cells, deviation, min(noise, 1.0))
+    error = NORMAL_95 * deviation / max(model.description.estimates.total, 1.0)
+    return Measured(names, cells, deviation, min(error, 1.0), min(noise, 1.0))
 
 
 def histograms(model: SynthModel) -> tuple[Histogram, ...]:
