@@ -8,7 +8,8 @@ thousandths and rounded down, which can add one thousandth.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Sequence
 from fractions import Fraction
 
 import numpy as np
@@ -17,31 +18,25 @@ from numpy.typing import NDArray
 from deniable.dp.accounting import GaussianEvent
 from deniable.dp.mechanisms import GaussianMechanism
 from deniable.dp.samplers import SYSTEM, Entropy
-from deniable.synth.domain import Clique, Domain
-from deniable.synth.marginal import Codes, Floats, count
+from deniable.synth.marginal import Floats
 from deniable.synth.spending import Spending
 
 FINENESS = 1000
 
 
 def scores(
-    codes: Codes,
-    domain: Domain,
-    cliques: Sequence[Clique],
-    expected: Callable[[Clique], Floats],
-    spend: Spending,
-    share: float,
-    entropy: Entropy = SYSTEM,
+    distances: Sequence[float], spend: Spending, share: float, entropy: Entropy = SYSTEM
 ) -> tuple[Floats, float, GaussianEvent]:
-    """Noisy scores of cliques, the deviation of their noise, and what was run."""
-    exact = np.array([_score(count(codes, domain, clique), expected(clique)) for clique in cliques], dtype=np.int64)
+    """Noisy scores from exact distances, the deviation of their noise, and what was run."""
+    exact = np.array([math.floor(distance * FINENESS) for distance in distances], dtype=np.int64)
     each = spend.rows * FINENESS + 1
-    squared = each * each * len(cliques)
+    squared = each * each * len(distances)
     variance = spend.variance(share, squared)
     mechanism = GaussianMechanism(variance, Fraction(squared))
     noisy = mechanism.release(exact, entropy).astype(np.float64) / FINENESS
     return noisy, float(variance) ** 0.5 / FINENESS, mechanism.event
 
 
-def _score(counts: NDArray[np.int64], expected: Floats) -> int:
-    return int(np.floor(np.abs(counts - expected).sum() * FINENESS))
+def distance(counts: NDArray[np.int64], expected: Floats) -> float:
+    """The L1 distance between exact counts and what is expected. It is private: only `scores` may let it out."""
+    return float(np.abs(counts - expected).sum())

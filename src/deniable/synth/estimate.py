@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from deniable.synth.coarse import spread, summed
 from deniable.synth.collapse import Collapsed
 from deniable.synth.domain import Clique
-from deniable.synth.marginal import Floats, Marginal, along
+from deniable.synth.marginal import Floats, Maps, Marginal, along
 from deniable.synth.simplex import agreeing, project, shifted
 
+REFINEMENTS = 15
 ROUNDS = 5
 """Of sharing out what a larger clique's pairs miss: their margins overlap, and five leave little."""
 
@@ -42,12 +45,10 @@ def total_of(one_way: list[Marginal]) -> float:
 def estimate(collapsed: Collapsed, one_way: list[Marginal], measured: list[Marginal]) -> Estimates:
     """Estimates from one-way marginals (old codes) and further marginals (new codes)."""
     total = total_of(one_way)
-    columns = [_column(place, collapsed, one_way, measured, total) for place in range(len(one_way))]
-    pairs = {pair: _pair(pair, measured, columns, total) for pair in _pairs_within(measured)}
-    tables = {
-        marginal.clique: pairs[marginal.clique] if len(marginal.clique) == 2 else _larger(marginal, pairs, total)
-        for marginal in measured
-    }
+    full = [marginal for marginal in measured if not marginal.maps]
+    columns = [_column(place, collapsed, one_way, full, total) for place in range(len(one_way))]
+    pairs = {pair: _pair(pair, full, columns, total) for pair in _pairs_within(full)}
+    tables = {marginal.clique: _larger(marginal, columns, pairs, total) for marginal in measured}
     return Estimates(total, tuple(columns), tables, noise_of(measured, total))
 
 
@@ -90,8 +91,43 @@ def _pair(pair: Clique, measured: list[Marginal], columns: list[Floats], total: 
     return agreeing(project(shifted(numerator / weight, margins), total), margins)
 
 
-def _larger(marginal: Marginal, pairs: dict[Clique, Floats], total: float) -> Floats:
-    """A larger clique's counts moved to agree with its pairs, in the same steps."""
-    axes = itertools.combinations(range(len(marginal.clique)), 2)
-    margins: dict[Clique, Floats] = {(a, b): pairs[marginal.clique[a], marginal.clique[b]] for a, b in axes}
-    return agreeing(project(shifted(marginal.counts, margins, ROUNDS), total), margins)
+def _larger(marginal: Marginal, columns: list[Floats], pairs: dict[Clique, Floats], total: float) -> Floats:
+    """A clique's counts moved to agree with what is known of its pairs, and of columns that no such pair holds."""
+    clique = marginal.clique
+    if clique in pairs:
+        return pairs[clique]
+    margins = margins_within(clique, columns, pairs)
+    if not marginal.maps:
+        return agreeing(project(shifted(marginal.counts, margins, ROUNDS), total), margins)
+    by_group = {axes: summed(margin, tuple(marginal.maps[axis] for axis in axes)) for axes, margin in margins.items()}
+    groups = agreeing(project(shifted(marginal.counts, by_group, ROUNDS), total), by_group)
+    return _refined(groups, marginal.maps, even([columns[place] for place in clique], total), margins)
+
+
+def margins_within(clique: Clique, columns: Sequence[Floats], pairs: Mapping[Clique, Floats]) -> dict[Clique, Floats]:
+    """What a clique's table must agree with, by axes: its known pairs, and the columns that none of them holds."""
+    axes = range(len(clique))
+    found: dict[Clique, Floats] = {
+        (a, b): pairs[clique[a], clique[b]]
+        for a, b in itertools.combinations(axes, 2)
+        if (clique[a], clique[b]) in pairs
+    }
+    held = {axis for pair in found for axis in pair}
+    return found | {(axis,): columns[clique[axis]] for axis in axes if axis not in held}
+
+
+def even(columns: Sequence[Floats], total: float) -> Floats:
+    """The table of independent columns."""
+    table: Floats = columns[0]
+    for column in columns[1:]:
+        table = np.multiply.outer(table, column) / max(total, 1.0)
+    return table
+
+
+def _refined(groups: Floats, maps: Maps, start: Floats, margins: dict[Clique, Floats]) -> Floats:
+    """The most even full table that has the groups' counts and the margins: fitted to both in turns."""
+    table = start
+    for _ in range(REFINEMENTS):
+        table = table * spread(groups / np.maximum(summed(table, maps), 1e-300), maps)
+        table = agreeing(table, margins, rounds=2)
+    return table

@@ -10,24 +10,28 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from deniable.synth.choose import DENOISED, Chosen
+from deniable.synth.choose import DENOISED
+from deniable.synth.coarse import Look, look, summed
 from deniable.synth.domain import Clique, Domain
-from deniable.synth.estimate import Estimates
+from deniable.synth.estimate import Estimates, even, margins_within
 from deniable.synth.marginal import Floats, Marginal
 from deniable.synth.simplex import agreeing
 
-ASKED = 10.0
-"""How much more the error of a clique counts if somebody asked for it."""
 MOST_TRIED = 2000
 """The most cliques that are scored: each one adds to the noise of all scores, and takes time."""
-MOST_CELLS = 1 << 20
-HOPELESS = 0.2
-"""A clique is not tried if noise would move more than this share of the records, were it measured alone."""
+USUAL, ASKED = 0.1, 1 / 3
+"""Shares of the amount: what a clique that is found may count on, and what all that is asked for gets together."""
+STIRRED, HOPELESS = 0.05, 0.2
+"""Values are grouped until noise stirs a twentieth of the records at most; above a fifth a clique is left alone."""
+DEVIATIONS = 2.5
+"""How far a score must stand out of its noise: many are tried."""
+PAYS = 2.0
+"""How much more a clique must bring than it costs: the noise of a pair is also in every three columns that hold it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,84 +46,78 @@ class Outlook:
         """The expected L1 error of a table of so many cells that gets a share of the amount."""
         return self.scale * cells / math.sqrt(max(share, 1e-12))
 
+    def most_cells(self, share: float) -> float:
+        """The cells in which noise would move no more than `STIRRED` of the records, with a share of the amount."""
+        return STIRRED * self.total / self.noise(1.0, share)
+
     @property
     def scale(self) -> float:
         """The expected error of one cell that gets all."""
         return DENOISED * math.sqrt(2 / math.pi) * self.rows / math.sqrt(max(self.amount, 1e-300))
 
 
-def candidates(domain: Domain, outlook: Outlook, workload: Sequence[Clique]) -> list[Clique]:
-    """The cliques to score: those asked for, and all of three columns whose noise would leave something to see."""
-    asked = [clique for clique in dict.fromkeys(workload) if len(clique) >= 2 and domain.cells(clique) <= MOST_CELLS]
-    threes = [
-        clique
-        for clique in itertools.combinations(range(len(domain)), 3)
-        if min(domain.shape(clique)) > 1 and outlook.noise(domain.cells(clique)) <= HOPELESS * outlook.total
-    ]
-    fewest = sorted(threes, key=lambda clique: (domain.cells(clique), clique))[:MOST_TRIED]
-    return list(dict.fromkeys([*asked, *fewest]))
+def asked_looks(domain: Domain, columns: Sequence[Floats], outlook: Outlook, workload: Sequence[Clique]) -> list[Look]:
+    """What was asked for, each in as many cells as its share keeps out of the noise; none where that is hopeless."""
+    share = ASKED / max(len(workload), 1)
+    found = [look(domain, columns, clique, outlook.most_cells(share)) for clique in dict.fromkeys(workload)]
+    return [one for one in found if outlook.noise(one.cells, share) <= HOPELESS * outlook.total]
 
 
-def expectation(estimates: Estimates) -> Callable[[Clique], Floats]:
-    """What the pairs tell of a clique: the most even table that agrees with them."""
-
-    def expected(clique: Clique) -> Floats:
-        table: Floats = estimates.columns[clique[0]]
-        for place in clique[1:]:
-            table = np.multiply.outer(table, estimates.columns[place]) / max(estimates.total, 1.0)
-        held: dict[Clique, Floats] = {
-            (a, b): estimates.tables[clique[a], clique[b]]
-            for a, b in itertools.combinations(range(len(clique)), 2)
-            if (clique[a], clique[b]) in estimates.tables
-        }
-        return agreeing(table, held, rounds=20) if held else table
-
-    return expected
+def candidates(domain: Domain, columns: Sequence[Floats], outlook: Outlook, done: Sequence[Clique]) -> list[Look]:
+    """What to score, each in as many cells as the noise allows: all of three columns, and pairs not measured yet."""
+    places = [place for place in range(len(domain)) if domain.sizes[place] > 1]
+    cliques = [*itertools.combinations(places, 2), *itertools.combinations(places, 3)]
+    some = [clique for clique in cliques if clique not in done]
+    fewest = sorted(some, key=lambda clique: (domain.cells(clique), clique))[:MOST_TRIED]
+    tried = [look(domain, columns, clique, outlook.most_cells(USUAL)) for clique in fewest]
+    return [one for one in tried if outlook.noise(one.cells, USUAL) <= HOPELESS * outlook.total]
 
 
-def trusted(
-    cliques: Sequence[Clique], scores: Floats, deviation: float, pairs: Sequence[Marginal], workload: Sequence[Clique]
-) -> Floats:
-    """Scores less what noise explains: its own deviation, and the errors of the pairs in the expectation.
+def expected(one: Look, estimates: Estimates) -> Floats:
+    """What the pairs tell of a clique by groups: the most even table that agrees with them."""
+    margins = margins_within(one.clique, estimates.columns, estimates.tables)
+    by_group = {axes: summed(margin, tuple(one.maps[axis] for axis in axes)) for axes, margin in margins.items()}
+    columns = [summed(estimates.columns[place], (groups,)) for place, groups in zip(one.clique, one.maps, strict=True)]
+    return agreeing(even(columns, estimates.total), by_group, rounds=20)
 
-    What was asked for keeps its score: it is worth measuring for its own sake.
-    """
-    errors = {m.clique: DENOISED * math.sqrt(2 * m.variance / math.pi) * m.counts.size for m in pairs}
-    asked = set(workload)
+
+def trusted(looks: Sequence[Look], scores: Floats, deviation: float, pairs: Sequence[Marginal]) -> Floats:
+    """Scores less what noise explains: its own deviations, and the errors of the pairs in the expectation."""
+    variances = {marginal.clique: marginal.variance for marginal in pairs if not marginal.maps}
     found = []
-    for clique, score in zip(cliques, scores, strict=True):
-        within = [errors.get(pair, 0.0) for pair in itertools.combinations(clique, 2)]
-        found.append(score if clique in asked else score - deviation - math.hypot(*within))
+    for one, score in zip(looks, scores, strict=True):
+        within = [_error(one, axes, variances) for axes in itertools.combinations(range(len(one.clique)), 2)]
+        found.append(score - DEVIATIONS * deviation - math.hypot(*within))
     return np.maximum(np.array(found, dtype=np.float64), 0.0)
 
 
-def chosen_interactions(
-    domain: Domain,
-    cliques: Sequence[Clique],
-    gains: Floats,
-    sized: float,
-    outlook: Outlook,
-    workload: Sequence[Clique],
-) -> Chosen:
-    """The cliques that lower the expected error, and their parts beside `sized` for all that was chosen before.
+def _error(one: Look, axes: tuple[int, ...], variances: Mapping[Clique, float]) -> float:
+    """The expected L1 error of a pair by groups: in each group the variances of its cells add up."""
+    variance = variances.get(tuple(one.clique[axis] for axis in axes), 0.0)
+    roots = [np.sqrt(np.bincount(np.array(one.maps[axis]))).sum() for axis in axes]
+    return DENOISED * math.sqrt(2 * variance / math.pi) * math.prod(float(root) for root in roots)
 
-    With parts z = (w c)^(2/3) of a sum Z, noise adds up to scale Z^(3/2) (see `choose.worthwhile`), so a clique costs
-    what Z^(3/2) grows by. Cliques are taken by gain a part; one that holds a chosen one gains only what is beyond it.
+
+def worthwhile_looks(
+    looks: Sequence[Look], gains: Floats, sized: float, outlook: Outlook
+) -> tuple[list[Look], list[float]]:
+    """The looks that lower the expected error, and their parts beside `sized` for all that was chosen before.
+
+    With parts z = c^(2/3) of a sum Z, noise adds up to scale Z^(3/2) (see `choose.worthwhile`), so a look costs what
+    Z^(3/2) grows by. Looks are taken by gain a part; one that holds a chosen one gains only what is beyond it.
     """
-    asked = set(workload)
-    weights = np.array([ASKED if clique in asked else 1.0 for clique in cliques])
-    cells = np.array([float(domain.cells(clique)) for clique in cliques])
-    parts, worth = (weights * cells) ** (2 / 3), weights * gains
+    parts = np.array([float(one.cells) for one in looks]) ** (2 / 3)
     whole, taken = sized, list[int]()
-    for i in np.argsort(-worth / np.maximum(parts, 1e-300), kind="stable"):
-        beyond = worth[i] - max((worth[j] for j in taken if set(cliques[j]) < set(cliques[i])), default=0.0)
-        if beyond > outlook.scale * ((whole + parts[i]) ** 1.5 - whole**1.5):
+    for i in np.argsort(-gains / np.maximum(parts, 1.0), kind="stable"):
+        beyond = gains[i] - max((gains[j] for j in taken if set(looks[j].clique) < set(looks[i].clique)), default=0.0)
+        if beyond > PAYS * outlook.scale * ((whole + parts[i]) ** 1.5 - whole**1.5):
             taken.append(int(i))
             whole += parts[i]
-    return Chosen(tuple(cliques[i] for i in taken), tuple(float(parts[i]) for i in taken), _reason(taken, len(cliques)))
+    return [looks[i] for i in taken], [float(parts[i]) for i in taken]
 
 
-def _reason(taken: list[int], tried: int) -> str:
-    if not taken:
-        return f"none of {tried} larger cliques shows more than pairs do beyond its noise"
-    return f"{len(taken)} of {tried} larger cliques show more than pairs do, and are measured together"
+def asked_parts(asked: Sequence[Look], sized: float) -> list[float]:
+    """Parts of what was asked for: together the share `ASKED` of all, among themselves as noise is least."""
+    parts = [one.cells ** (2 / 3) for one in asked]
+    scale = sized * ASKED / (1 - ASKED) / sum(parts) if parts and sized > 0 else 1.0
+    return [part * scale for part in parts]

@@ -16,6 +16,7 @@ from deniable.synth.domain import Clique, Domain
 Codes = NDArray[np.int32]
 """A coded table: one row a column, one column a record."""
 Floats = NDArray[np.float64]
+Maps = tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -26,6 +27,8 @@ class Marginal:
     counts: Floats
     variance: float
     event: GaussianEvent
+    maps: Maps = ()
+    """Where it was measured by groups: for each axis, the group of every code."""
 
 
 def keys(codes: Codes, domain: Domain, clique: Clique) -> NDArray[np.int64]:
@@ -44,12 +47,17 @@ def count(codes: Codes, domain: Domain, clique: Clique) -> NDArray[np.int64]:
 
 
 def measure(
-    exact: NDArray[np.int64], clique: Clique, variance: Fraction, rows: int, entropy: Entropy = SYSTEM
+    exact: NDArray[np.int64],
+    clique: Clique,
+    variance: Fraction,
+    rows: int,
+    entropy: Entropy = SYSTEM,
+    maps: Maps = (),
 ) -> Marginal:
     """Noisy counts: a unit of at most `rows` records moves them by at most `rows` in L2 norm (all in one cell)."""
     mechanism = GaussianMechanism(variance, Fraction(rows * rows))
     noisy = mechanism.release(exact.ravel(), entropy).astype(np.float64).reshape(exact.shape)
-    return Marginal(clique, noisy, float(variance), mechanism.event)
+    return Marginal(clique, noisy, float(variance), mechanism.event, maps)
 
 
 def along(counts: Floats, keep: tuple[int, ...]) -> Floats:

@@ -15,7 +15,7 @@ from deniable.dp.accounting import Event
 from deniable.dp.samplers import Entropy
 from deniable.synth.choose import DENOISED, Chosen, Problem
 from deniable.synth.collapse import Collapsed
-from deniable.synth.dependence import scores
+from deniable.synth.dependence import distance, scores
 from deniable.synth.domain import Clique, Domain
 from deniable.synth.estimate import total_of
 from deniable.synth.marginal import Codes, Floats, Marginal, count, measure
@@ -83,7 +83,8 @@ def scored_pairs(
         return np.outer(columns[pair[0]], columns[pair[1]]) / max(total, 1.0)
 
     joined = collapsed.apply(codes)
-    found, deviation, event = scores(joined, domain, pairs, independent, spend, share, entropy)
+    distances = [distance(count(joined, domain, pair), independent(pair)) for pair in pairs]
+    found, deviation, event = scores(distances, spend, share, entropy)
     worth = DENOISED * math.sqrt(2 / math.pi) * np.array([math.sqrt(m.variance) for m in one_way])
     noise = worth * np.array([np.sqrt(collapsed.sizes(j)).sum() for j in range(len(domain))])
     # The noise of the one-way estimates alone moves a score away from zero by about their own error.

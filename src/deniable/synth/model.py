@@ -77,7 +77,7 @@ def to_plain(model: SynthModel) -> dict[str, Any]:
         "ordered": sorted(d.domain.ordered),
         "reason": d.reason,
         "cliques": [
-            {"clique": list(m.clique), "shape": list(m.counts.shape), **_measured(m)} for m in d.cliques
+            {"clique": m.clique, "shape": m.counts.shape, "groups": m.maps, **_measured(m)} for m in d.cliques
         ],
         "estimates": {
             "total": d.estimates.total,
@@ -119,12 +119,13 @@ def from_plain(held: dict[str, Any]) -> SynthModel:
             np.array(p["counts"], dtype=np.float64).reshape(p["shape"]),
             float(p["variance"]),
             _gaussian(p["event"]),
+            tuple(tuple(int(group) for group in groups) for groups in p.get("groups", [])),
         )
         for p in held["cliques"]
     )
     told = held["estimates"]
     tables = {
-        m.clique: np.array(v, dtype=np.float64).reshape(m.counts.shape)
+        m.clique: np.array(v, dtype=np.float64).reshape(collapsed.domain.shape(m.clique))
         for m, v in zip(cliques, told["cliques"], strict=True)
     }
     tables |= {tuple(t["clique"]): np.array(t["counts"]).reshape(t["shape"]) for t in told.get("further", [])}

@@ -18,14 +18,14 @@ from deniable.dp.accounting import ComposedEvent, Event
 from deniable.dp.samplers import Entropy
 from deniable.synth.choose import Chosen
 from deniable.synth.collapse import Collapsed, collapse
-from deniable.synth.dependence import scores
+from deniable.synth.dependence import distance, scores
 from deniable.synth.description import Description
 from deniable.synth.domain import Clique, Domain
 from deniable.synth.estimate import Estimates, estimate, noise_of, total_of
 from deniable.synth.graphical import Graphical, fit
 from deniable.synth.independent import independent
 from deniable.synth.junction import junction_tree
-from deniable.synth.marginal import Codes, Floats, Marginal
+from deniable.synth.marginal import Codes, Floats, Marginal, count
 from deniable.synth.measuring import measured_cliques, measured_columns, united
 from deniable.synth.terms import Terms
 
@@ -76,7 +76,8 @@ def _rounds(
         open_ones = _open(collapsed.domain, workload, found)
         if not open_ones:
             break
-        told, _, event = scores(joined, collapsed.domain, open_ones, model.table, spend, SCORES / rounds, entropy)
+        distances = [distance(count(joined, collapsed.domain, clique), model.table(clique)) for clique in open_ones]
+        told, _, event = scores(distances, spend, SCORES / rounds, entropy)
         events.append(event)
         worst = _worst(collapsed.domain, open_ones, told, math.sqrt(float(spend.variance(each))))
         if worst is None:

@@ -23,7 +23,7 @@ def drawing_order(cliques: Collection[Clique], strengths: Mapping[Clique, float]
     done: set[int] = set()
     whole = maximal(cliques)
     while adding := [clique for clique in whole if not done.issuperset(clique)]:
-        best = max(adding, key=lambda clique: (_rank(clique, done, order), strengths[clique]))
+        best = max(adding, key=lambda clique: (_rank(clique, done, order), len(clique), strengths[clique]))
         order.append(best)
         done.update(best)
     return order
