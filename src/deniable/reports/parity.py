@@ -41,15 +41,14 @@ def _methods(rows: Sequence[Row], unsuited: Mapping[str, str]) -> Section:
 
 
 def _findings(findings: Sequence[Row]) -> Section:
-    rows = [{"finding": finding["finding"], "in words": finding["text"], "on the real rows": _said(finding["real"])}
-            for finding in findings]  # fmt: skip
+    rows = [{"finding": finding["text"], "on the real rows": _said(finding["real"])} for finding in findings]
     return Section("The findings", (Table.of(rows),))
 
 
 def _said(real: bool | float) -> str:
     if isinstance(real, bool):
         return "holds" if real else "does not hold"
-    return f"effect {real:+.4g}"
+    return f"effect {real:+,.0f}" if abs(real) >= 1000 else f"effect {real:+.3g}"
 
 
 def _section(method: str, rows: list[Row], texts: Mapping[str, str]) -> Section:

@@ -111,7 +111,7 @@ def heatmap(
     touching = {"paddingInner": 0.02, "paddingOuter": 0}
     encoding = {
         "x": _nominal(x, x) | {"axis": {"orient": "top", "labelAngle": 0, "labelLimit": 90}, "scale": touching},
-        "y": _nominal(y, y) | {"scale": touching},
+        "y": _nominal(y, None) | {"axis": {"labelAngle": 0, "labelLimit": 330}, "scale": touching},
         "tooltip": [_told(x), _told(y), _formatted(value, form) | {"title": _safe(value)}],
     }
     height = max(60, 34 * _distinct(rows, y))

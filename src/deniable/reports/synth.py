@@ -24,6 +24,10 @@ CLOSE = (
     "Total variation is the share of rows that would have to change for the synthetic table to equal the real one, in "
     "so many columns at a time. The k-marginal score is the same on a scale up to 1000 for agreement."
 )
+CELLS = (
+    "Tables of up to 60 cells, with the 95% interval of the noise on each cell. Ask for others by name (--marginal). "
+    "Rare values, and neighbors that hold too few rows to stand out from the noise, are joined."
+)
 CAUTION = "This shows real rows' shares, without noise: it is for the steward, and not to be released."
 
 
@@ -32,7 +36,8 @@ def page(view: View) -> Page:
     compared = "utility" in view
     sections = [_overview(view, compared), *(_utility(view["utility"]) if compared else ())]
     sections += [_histogram(histogram) for histogram in view["histograms"]]
-    sections += [_marginal(entry) for entry in view["marginals"] if len(entry["cells"]) <= MOST_CELLS]
+    small = [entry for entry in view["marginals"] if 1 < len(entry["cells"]) <= MOST_CELLS]
+    sections += [_marginals(small)] if small else []
     sections += [_associations(view["associations"])] if view["associations"] else []
     lead = f"Method {view['method']}: {view['reason']}."
     foot = "For the steward: this page is made with real rows." if compared else "Made from the model alone."
@@ -71,13 +76,16 @@ def _histogram(histogram: View) -> Section:
     return Section(column, (Plot(drawn, alt),))
 
 
-def _marginal(entry: View) -> Section:
-    """A small table, cell by cell, each with its error bar."""
+def _marginals(entries: list[View]) -> Section:
+    """Small tables, cell by cell, each with its error bar."""
+    return Section("Tables, cell by cell", (Paragraph(CELLS), *(_marginal(entry) for entry in entries)))
+
+
+def _marginal(entry: View) -> Table:
     rows = [dict(zip(entry["columns"], cell["values"], strict=True)) | _cell(cell) for cell in entry["cells"]]
-    by = f"Counted in the table {' x '.join(entry['measured'])}" if entry["measured"] else (
-        "Not counted together: drawn from what was counted, so no error bar is known"
-    )  # fmt: skip
-    return Section(" x ".join(entry["columns"]), (Table.of(rows, by),))
+    name, by = " x ".join(entry["columns"]), " x ".join(entry["measured"] or ())
+    told = f"{name}, counted in {by}" if by != name else name
+    return Table.of(rows, told if by else f"{name}: not counted together, so no error bar is known")
 
 
 def _cell(cell: View) -> dict[str, str]:

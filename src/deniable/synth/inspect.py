@@ -21,7 +21,7 @@ NORMAL_95 = 1.959964
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A table that was measured: its columns, its cells, the deviation of the noise on each of its counts."""
+    """A table that was measured: its columns, its cells (joined values count as one), the deviation of a count."""
 
     columns: tuple[str, ...]
     cells: int
@@ -66,10 +66,13 @@ def measured(model: SynthModel) -> tuple[Measured, ...]:
 
 def _measured(marginal: Marginal, model: SynthModel) -> Measured:
     names = tuple(model.description.domain.names[place] for place in marginal.clique)
-    cells, deviation = marginal.counts.size, math.sqrt(marginal.variance)
-    noise = math.sqrt(2 / math.pi) * deviation * cells / (2 * model.description.estimates.total)
-    error = NORMAL_95 * deviation / max(model.description.estimates.total, 1.0)
-    return Measured(names, cells, deviation, min(error, 1.0), min(noise, 1.0))
+    deviation, total = math.sqrt(marginal.variance), max(model.description.estimates.total, 1.0)
+    # A value that stands for several has their noise together; tables of several columns were counted joined.
+    single = len(marginal.clique) == 1
+    joined = model.description.collapsed.sizes(marginal.clique[0]) if single else np.ones(marginal.counts.size)
+    noise = math.sqrt(2 / math.pi) * deviation * float(np.sqrt(joined).sum()) / (2 * total)
+    error = NORMAL_95 * deviation / total
+    return Measured(names, joined.size, deviation, min(error, 1.0), min(noise, 1.0))
 
 
 def histograms(model: SynthModel) -> tuple[Histogram, ...]:
