@@ -215,13 +215,14 @@ def light_number(number: Number, values: pa.Array, block: Entries) -> None:
 def steps_of(number: Number, values: pa.Array) -> tuple[NDArray[np.int16], NDArray[np.bool_]]:
     """Values in steps from -STEPS to STEPS, 0 where null; and which are null.
 
-    Only single subtractions, divisions and roundings: each is rounded correctly by the standard, so that a value has
-    one entry on every machine and in every company.
+    Nulls are decided before clamping. Only single subtractions, divisions and roundings follow: each is rounded
+    correctly by the standard, so that a value has one entry on every machine and in every company.
     """
     plain = _numbers(number, values)
     missing = np.isnan(plain)
-    entry = np.rint((plain - float(number.middle)) / float(number.half) * STEPS)
-    return np.clip(np.where(missing, 0.0, entry), -STEPS, STEPS).astype(np.int16), missing
+    inside = np.clip(np.where(missing, float(number.middle), plain), float(number.lower), float(number.upper))
+    entry = np.rint((inside - float(number.middle)) / float(number.half) * STEPS)
+    return np.clip(entry, -STEPS, STEPS).astype(np.int16), missing
 
 
 def _numbers(number: Number, values: pa.Array) -> NDArray[np.float64]:

@@ -17,7 +17,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from deniable.dp.accounting import Event, from_dict, to_dict
-from deniable.errors import IntegrityError
+from deniable.errors import IntegrityError, ParameterError
 from deniable.learn.features import STEPS, Design, Feature, Labels, Number, encode
 from deniable.learn.fit import CHUNK, Numbers
 from deniable.learn.target import ClassTarget, NumberTarget, Target, truth
@@ -119,7 +119,7 @@ def load(path: Path) -> LearnedModel:
     """Read a model file; anything that is not one is refused."""
     try:
         return from_plain(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, ParameterError):
         raise IntegrityError(
             f"'{path.name}' is not a learned model of ours, or was changed", remedy="Train the model again"
         ) from None

@@ -113,7 +113,8 @@ def _effects(design: Design, counts: Numbers) -> Numbers:
     """The map of coefficients to effects: those of a column's values less their mean, which goes to the intercept.
 
     One of a column's values is always there, so a constant could move between them and the intercept, and none of the
-    coefficients would mean anything alone. Values are weighted by their noisy counts.
+    coefficients would mean anything alone. Values are weighted by their noisy counts. A value of no category, where
+    null is not declared, lights no entry and so counts as that mean.
     """
     moved = np.eye(design.width)
     for block, each in enumerate(design.features, start=1):

@@ -1,0 +1,86 @@
+"""Training and predicting from the command line: a sealed model, a table with predictions, refusals that help."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+
+def _run(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", "from deniable.cli.main import main; main()", *words]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def town(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("town")
+    assert _run("world", "make", "hospital", "--people", "1500", "-o", ".", cwd=folder).returncode == 0
+    return folder
+
+
+def test_a_model_is_trained_sealed_charged_and_predicts(town: Path) -> None:
+    words = ("--target", "charge", "--features", "birth_date,diagnosis", "--epsilon", "1", "--delta", "1e-7")
+    done = _run("train", "visits", *words, "--evaluate", "-o", "model.json", "--json", cwd=town)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert told["method"] == "linear"
+    assert told["features"] == ["birth_date", "diagnosis"]
+    assert told["evaluation"]["rows"] > 0
+    assert _run("release", "verify", "model.json", cwd=town).returncode == 0
+    ledger = json.loads(_run("ledger", "show", "--json", cwd=town).stdout)
+    assert any("differentially private model" in json.dumps(entry) for entry in ledger["entries"])
+    made = _run("predict", "model.json", "visits.parquet", "-o", "predicted.parquet", "--json", cwd=town)
+    assert made.returncode == 0, made.stderr
+    rows = pq.read_table(town / "predicted.parquet")
+    assert rows.num_rows == json.loads(made.stdout)["rows"] == pq.read_table(town / "visits.parquet").num_rows
+    assert all(0 <= value <= 250_000 for value in rows["predicted_charge"].to_pylist())
+
+
+def test_one_diagnosis_against_the_others_is_told_in_words(town: Path) -> None:
+    words = ("--target", "diagnosis", "--positive", "I10", "--features", "birth_date,sex", "--epsilon", "1")
+    done = _run("train", "visits", *words, "--delta", "1e-7", "--evaluate", "-o", "i10.json", cwd=town)
+    assert done.returncode == 0, done.stderr
+    assert "logistic model of diagnosis = I10" in done.stdout
+    assert "for the steward" in done.stdout
+    (town / "few.csv").write_text("birth_date,sex\n1950-05-05,F\n,\n")
+    assert _run("predict", "i10.json", "few.csv", "-o", "few-out.csv", cwd=town).returncode == 0
+    chances = [float(line.split(",")[-1]) for line in (town / "few-out.csv").read_text().splitlines()[1:]]
+    assert len(chances) == 2
+    assert all(0 <= chance <= 1 for chance in chances)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("visits", "--target", "chrge", "--epsilon", "1"), "Did you mean 'charge'"),
+        (("visits", "--target", "charge"), "epsilon or rho"),
+        (("visits", "--target", "charge", "--epsilon", "99"), "BudgetExceeded"),
+        (("visits", "--target", "charge", "--epsilon", "1", "--method", "linaer"), "Did you mean 'linear'"),
+        (("visits", "--target", "charge", "--epsilon", "1", "--features", "note"), "no public categories"),
+        (("voters", "--target", "charge", "--epsilon", "1"), "public"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused_and_leaves_no_file(town: Path, words: tuple[str, ...], message: str) -> None:
+    done = _run("train", *words, "-o", "refused.json", cwd=town)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert not (town / "refused.json").exists()
+
+
+def test_predicting_refuses_what_is_no_model_and_rows_that_lack_a_column(town: Path) -> None:
+    (town / "no-model.json").write_text("{}")
+    refused = _run("predict", "no-model.json", "visits.parquet", "-o", "never.csv", cwd=town)
+    assert refused.returncode == 2
+    assert "not a learned model" in refused.stderr
+    words = ("--target", "charge", "--features", "sex", "--epsilon", "0.1", "--delta", "1e-8")
+    assert _run("train", "visits", *words, "-o", "sex.json", cwd=town).returncode == 0
+    (town / "lacking.csv").write_text("age\n5\n")
+    refused = _run("predict", "sex.json", "lacking.csv", "-o", "never.csv", cwd=town)
+    assert refused.returncode == 2
+    assert "sex" in refused.stderr
+    assert not (town / "never.csv").exists()

@@ -1,0 +1,71 @@
+"""The noise of learning: of the planned deviation in every release, and inside the errors that a fit tells."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from deniable.learn import ridge
+from deniable.learn.training import Task, planned, trained
+from deniable.policy.budget import ApproxDP
+from learning import ROW, people, table, witnessed
+
+DRAWS = 4000
+
+
+def _noise(target: str, scale: Fraction) -> np.ndarray:
+    """What was released less what was given, in planned deviations, from a plan whose variance is off by `scale`."""
+    what = planned(table(), ROW, Task(target), ApproxDP(1, "1e-6"))
+    planned_variance = what.plan.mechanism.variance  # type: ignore[attr-defined]
+    found: list[np.ndarray] = []
+    while sum(map(len, found)) < DRAWS:
+        with witnessed(what, variance=planned_variance * scale) as (twin, witness):
+            trained(twin, people(20))
+            found += [seen - given for seen, given in zip(witness.released, witness.given, strict=True)]
+    return np.concatenate(found)[:DRAWS] / math.sqrt(planned_variance)
+
+
+@pytest.mark.parametrize("target", ["charge", "ill"])
+@pytest.mark.parametrize(("scale", "right"), [(1, True), ("1.69", False), ("0.49", False)])
+def test_every_release_has_noise_of_the_planned_deviation(target: str, scale: object, right: bool) -> None:
+    # The mean square of 4,000 normal draws has deviation sqrt(2 / 4000) = 0.0224: 0.15 is 6.7 of them (below 1e-9 for
+    # either tail), and a deviation that is 30% off lies 0.69 or 0.51 away, more than ten of its own.
+    found = _noise(target, Fraction(str(scale)))
+    assert (abs((found**2).mean() - 1) < 0.15) == right
+
+
+def _delta(epsilon: float, mean: float) -> float:
+    """Balle and Wang's delta of Gaussian noise, in plain floating point: an oracle of its own."""
+    phi = lambda x: math.erfc(-x / math.sqrt(2)) / 2  # noqa: E731  a formula
+    return phi(mean / 2 - epsilon / mean) - math.exp(epsilon) * phi(-mean / 2 - epsilon / mean)
+
+
+@pytest.mark.parametrize(("target", "releases"), [("charge", 1), ("ill", 51)])
+def test_the_planned_noise_is_what_the_budget_buys_and_no_more(target: str, releases: int) -> None:
+    mechanism = planned(table(), ROW, Task(target), ApproxDP(1, "1e-6")).plan.mechanism  # type: ignore[attr-defined]
+    mean = math.sqrt(releases * mechanism.sensitivity_squared / mechanism.variance)
+    assert 0.98e-6 < _delta(1, mean) <= 1e-6 * (1 + 1e-6)
+    assert _delta(1, 1.3 * mean) > 5e-6
+
+
+def _squares(fits: int) -> np.ndarray:
+    """How many told errors the slope by age is away from the truth, 3, squared; in a new sample for each fit."""
+    what = planned(table(), ROW, Task("charge", ("age", "sex"), penalty=1e-6), ApproxDP("0.3", "1e-6"))
+    found = []
+    for seed in range(fits):
+        slope = trained(what, people(2000, seed)).coefficient_table()[1]
+        found.append((slope["coefficient"] - 3) / max(slope["error"], 1e-9))
+    return np.array(found) ** 2
+
+
+def test_the_told_errors_cover_the_truth_because_they_include_the_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    # The mean of 120 squares of a standard normal has deviation sqrt(2 / 120) = 0.13, and 200 fits measured 0.83:
+    # 1.8 is more than seven deviations away.
+    assert _squares(120).mean() < 1.8
+    monkeypatch.setattr(ridge, "_noise", lambda whole, noisy: np.zeros((len(whole), len(whole))))
+    honest = ridge._filtered
+    monkeypatch.setattr(ridge, "_filtered", lambda *given: (honest(*given)[0], 0 * honest(*given)[1]))
+    assert _squares(120).mean() > 4

@@ -1,0 +1,209 @@
+"""Training through the curator: charged first, bounded by unit, without those who withdrew, tested on others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from deniable import Curator
+from deniable.curator import training
+from deniable.errors import (
+    AccessRefused,
+    BudgetExceeded,
+    DeniableError,
+    ExecutionFailed,
+    ParameterError,
+    StorageError,
+)
+from deniable.learn.logistic import LogisticPlan
+from deniable.policy.document import parse
+from deniable.release import Technique
+from learning import people
+
+POLICY = """
+version: 1
+dataset: clinic
+tables:
+  visits:
+    source: visits.parquet
+    unit: {column: pid, max_groups: 1, max_rows_per_group: 2}
+    columns:
+      pid: {role: identifier, type: integer}
+      age: {type: integer, between: [0, 100]}
+      sex: {categories: [F, M]}
+      town: {categories: [Ada, Brin, Cole], nullable: false}
+      charge: {type: decimal, between: [0, 1000], step: 0.01, role: sensitive}
+      ill: {type: boolean, role: sensitive}
+  towns: {source: towns.csv, public: true}
+budgets:
+  dataset: {epsilon: 3, delta: 1e-5, accounting: zcdp}
+  purposes: {research: {epsilon: 2}}
+  analysts:
+    ana: {purposes: [research], epsilon: 1, columns: [age, charge]}
+"""
+
+
+def _curator(rows: pa.Table | None = None, policy: str = POLICY, **rest: Any) -> Curator:
+    sources = {"visits": people(400) if rows is None else rows, "towns": pa.table({"town": ["Ada"]})}
+    return Curator(parse(policy), sources=sources, **rest)
+
+
+def test_a_model_is_a_release_with_its_guarantee() -> None:
+    with _curator() as curator:
+        trained = curator.train("visits", "charge", features=["age", "town"], epsilon=1)
+        assert trained.release.guarantee.technique is Technique.DP_MODEL
+        assert trained.release.guarantee.unit == "all rows of one pid"
+        assert trained.release.rows.column("feature").to_pylist()[:2] == ["intercept", "age"]
+        assert trained.release.details["target"] == "charge"
+        assert trained.evaluation is None
+        assert trained.predict(people(7)).shape == (7,)
+
+
+def test_the_charge_is_written_before_the_rows_are_read_and_stands_when_reading_fails(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(*_: object) -> None:
+        raise ValueError("a secret of the data")
+
+    with _curator() as curator:
+        before = curator.remaining()
+        monkeypatch.setattr(training, "_bounded", fail)
+        with pytest.raises(ExecutionFailed) as refusal:
+            curator.train("visits", "charge", epsilon=1)
+        assert "secret" not in str(refusal.value)
+        assert curator.remaining() != before
+
+
+def test_a_budget_that_is_not_there_is_refused_and_nothing_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training, "_bounded", lambda *_: pytest.fail("rows were read"))
+    with _curator() as curator:
+        before = curator.remaining()
+        with pytest.raises(BudgetExceeded):
+            curator.train("visits", "ill", epsilon=50)
+        assert curator.remaining() == before
+
+
+def test_two_trainings_are_charged_twice() -> None:
+    with _curator() as curator:
+        first = curator.train("visits", "ill", epsilon="0.1").model
+        left = curator.remaining()
+        second = curator.train("visits", "ill", epsilon="0.1").model
+        assert curator.remaining() != left
+        assert first.coefficients != second.coefficients
+
+
+def _spied(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    seen: list[int] = []
+    honest = LogisticPlan.counted
+    monkeypatch.setattr(
+        LogisticPlan, "counted", lambda plan, rows, entropy: (seen.append(rows), honest(plan, rows, entropy))[1]
+    )
+    return seen
+
+
+def test_a_unit_with_many_rows_counts_with_two(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen, rows = _spied(monkeypatch), people(100)
+    same = rows.set_column(0, "pid", pa.array([7] * 90 + list(range(10))))
+    with _curator(same) as curator:
+        curator.train("visits", "ill", epsilon="0.1")
+    assert seen == [2 + 9]  # the ten others are nine with one row each, and the one called 7 again
+
+
+def test_who_withdrew_is_not_learned_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    from deniable.curator import withdrawing
+
+    seen = _spied(monkeypatch)
+    with _curator(people(50)) as curator:
+        curator.train("visits", "ill", epsilon="0.1")
+        withdrawing.withdraw(curator, "pid", "3")
+        curator.train("visits", "ill", epsilon="0.1")
+    assert seen == [50, 49]
+
+
+def test_an_expired_policy_and_a_public_table_are_refused() -> None:
+    with _curator(policy=POLICY + "expires: 2020-01-01\n") as curator, pytest.raises(AccessRefused, match="expired"):
+        curator.train("visits", "ill", epsilon=1)
+    with _curator() as curator:
+        with pytest.raises(ParameterError, match="'towns' is public"):
+            curator.train("towns", "ill", epsilon=1)
+        with pytest.raises(DeniableError, match="Did you mean 'visits'"):
+            curator.train("visit", "ill", epsilon=1)
+
+
+def test_an_analyst_learns_only_from_columns_that_she_may_name() -> None:
+    from deniable.governance.grants import Asker, Role
+
+    ana = Asker("ana", "research", Role.ANALYST)
+    with _curator() as curator:
+        curator.train("visits", "charge", epsilon="0.1", who=ana)
+        with pytest.raises(ParameterError, match="no column 'ill'"):
+            curator.train("visits", "ill", epsilon="0.1", who=ana)
+        with pytest.raises(AccessRefused, match="real rows"):
+            curator.train("visits", "charge", epsilon="0.1", who=ana, evaluate=True)
+
+
+def test_people_who_are_tested_on_took_no_part_in_the_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts: list[set[int]] = []
+    honest = training._parted
+
+    def spied(*given: Any) -> Any:
+        found = honest(*given)
+        parts.extend(set(part["pid"].to_pylist()) for part in found)
+        return found
+
+    monkeypatch.setattr(training, "_parted", spied)
+    rows = people(400)
+    twice = rows.set_column(0, "pid", pa.array(np.arange(400) // 2))
+    with _curator(twice) as curator:
+        figures = curator.train("visits", "ill", epsilon=1, evaluate=True).evaluation
+    learned, tested = parts
+    # 200 people, each held out with chance 1/5: none or all with a chance below 1e-19.
+    assert learned
+    assert tested
+    assert not learned & tested
+    assert learned | tested == set(range(200))
+    assert figures is not None
+    assert set(figures) == {"rows", "accuracy", "area", "majority"}
+    assert figures["rows"] == 2 * len(tested)
+
+
+def test_the_evaluation_of_a_number_has_its_baseline_and_an_empty_table_has_none() -> None:
+    with _curator() as curator:
+        figures = curator.train("visits", "charge", epsilon=1, evaluate=True).evaluation
+        assert figures is not None
+        assert set(figures) == {"rows", "error", "mean_error", "r_squared"}
+    with _curator(people(0)) as curator:
+        assert curator.train("visits", "ill", epsilon=1, evaluate=True).evaluation is None
+
+
+def test_a_written_model_is_sealed_and_holds_no_evaluation(tmp_path: Path) -> None:
+    from deniable.learn.model import load
+    from deniable.release import verify
+
+    out = tmp_path / "model.json"
+    with _curator() as curator:
+        trained = curator.train("visits", "charge", epsilon=1, evaluate=True, out=out)
+    assert load(out) == trained.model
+    statement = verify(out)
+    assert statement.body["guarantee"]["technique"] == "differentially private model"
+    for text in (out.read_text(), statement.path.read_text()):
+        assert "r_squared" not in text
+        assert "mean_error" not in text
+
+
+def test_a_folder_that_is_not_there_is_refused_before_the_charge(tmp_path: Path) -> None:
+    with _curator() as curator:
+        before = curator.remaining()
+        with pytest.raises(StorageError, match="Nothing was charged"):
+            curator.train("visits", "charge", epsilon=1, out=tmp_path / "missing" / "model.json")
+        assert curator.remaining() == before
+
+
+def test_a_disk_that_refuses_the_model_has_not_undone_the_charge(tmp_path: Path) -> None:
+    (tmp_path / "model.json").mkdir()
+    with _curator() as curator, pytest.raises(StorageError, match="The charge stands"):
+        curator.train("visits", "charge", epsilon=1, out=tmp_path / "model.json")

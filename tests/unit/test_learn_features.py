@@ -1,0 +1,131 @@
+"""Features come from the policy alone: one lit entry a column, clamped, with null apart."""
+
+from __future__ import annotations
+
+from datetime import date
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from deniable.errors import DataError, ParameterError
+from deniable.learn.features import STEPS, design, encode
+from deniable.learn.target import ClassTarget, NumberTarget, target, truth
+from learning import people, rows_of, table
+
+FEATURES = ("age", "sex", "town", "born", "insured")
+DESIGN = design(table(), FEATURES, "charge")
+
+
+def test_entries_are_named_and_counted_by_the_policy() -> None:
+    assert DESIGN.entries == (
+        "intercept", "age", "age is null", "sex = F", "sex = M", "sex is null", "town = Ada", "town = Brin",
+        "town = Cole", "born", "born is null", "insured = False", "insured = True", "insured is null",
+    )  # fmt: skip
+    assert DESIGN.blocks == 6
+    assert DESIGN.owners.tolist() == [0, 1, 1, 2, 2, 2, 3, 3, 3, 4, 4, 5, 5, 5]
+
+
+def test_four_rows_by_hand() -> None:
+    rows = rows_of(
+        [
+            {"age": 50, "sex": "F", "town": "Cole", "born": date(1970, 1, 1), "insured": True},
+            {"age": 0, "sex": None, "town": "Brin", "born": None, "insured": None},
+            {"age": 250, "sex": "X", "town": "Elsewhere", "born": date(1820, 1, 1), "insured": False},
+            {"age": None, "town": None},
+        ]
+    )
+    s, found = STEPS, encode(DESIGN, rows)
+    # 1970-01-01 is 18,263 days after 1920-01-01, of 36,525: one half and half a day, which is no step of 1/1024.
+    assert found[0].tolist() == [s, 0, 0, s, 0, 0, 0, 0, s, 0, 0, 0, s, 0]
+    assert found[1].tolist() == [s, -s, 0, 0, 0, s, 0, s, 0, 0, s, 0, 0, s]
+    assert found[2].tolist() == [s, s, 0, 0, 0, s, 0, 0, 0, -s, 0, s, 0, 0]
+    assert found[3].tolist() == [s, 0, s, 0, 0, s, 0, 0, 0, 0, s, 0, 0, s]
+
+
+VALUES = st.fixed_dictionaries(
+    {
+        "age": st.none() | st.integers(-(2**62), 2**62),
+        "sex": st.none() | st.sampled_from(["F", "M", "X", ""]),
+        "town": st.none() | st.sampled_from(["Ada", "Brin", "Cole", "?"]),
+        "born": st.none() | st.dates(),
+        "insured": st.none() | st.booleans(),
+        "charge": st.none() | st.floats(),
+        "ill": st.none() | st.booleans(),
+    }
+)
+
+
+@settings(deadline=None)  # a busy machine is no failure
+@given(st.lists(VALUES, max_size=6))
+def test_every_block_has_at_most_one_entry_of_at_most_one_whatever_the_values(records: list[dict[str, object]]) -> None:
+    found = encode(DESIGN, rows_of(records)).astype(np.int64)
+    for block in range(DESIGN.blocks):
+        part = found[:, DESIGN.owners == block]
+        assert ((part != 0).sum(axis=1) <= 1).all()
+        assert (np.abs(part) <= STEPS).all()
+    assert ((found**2).sum(axis=1) <= DESIGN.blocks * STEPS**2).all()
+    steps, known = truth(target(table(), "charge"), rows_of(records))
+    assert (np.abs(steps) <= STEPS).all()
+    assert not steps[~known].any()
+
+
+@settings(deadline=None)  # a busy machine is no failure
+@given(st.lists(VALUES, min_size=2, max_size=6))
+def test_a_row_is_encoded_alike_in_any_company(records: list[dict[str, object]]) -> None:
+    together = encode(DESIGN, rows_of(records))
+    alone = np.concatenate([encode(DESIGN, rows_of([record])) for record in records])
+    assert (together == alone).all()
+
+
+def test_all_columns_that_can_be_features_are_taken_when_none_is_named() -> None:
+    found = design(table(), None, "charge")
+    assert [each.name for each in found.features] == ["pid", "age", "sex", "town", "born", "insured", "ill"][1:]
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (("age", "note"), "no public categories or bounds"),
+        (("age", "aeg"), "Did you mean 'age'"),
+        (("age", "age"), "named twice"),
+        (("charge",), "is the target"),
+        ((), "no column can be a feature"),
+    ],
+)
+def test_features_that_cannot_be_are_refused(names: tuple[str, ...], message: str) -> None:
+    with pytest.raises(ParameterError, match=message):
+        design(table(), names, "charge")
+
+
+def test_a_column_that_names_people_is_refused() -> None:
+    from learning import PERSON
+
+    with pytest.raises(ParameterError, match="names people"):
+        design(table(PERSON), ("pid",), "charge")
+
+
+def test_targets_are_numbers_or_one_value_against_the_others() -> None:
+    assert isinstance(target(table(), "charge"), NumberTarget)
+    ill = target(table(), "ill")
+    assert isinstance(ill, ClassTarget)
+    assert ill.positive is True
+    values, known = truth(target(table(), "town", "Brin"), rows_of([{"town": "Brin"}, {"town": "Ada"}, {}]))
+    assert values[known].tolist() == [1, 0]
+    with pytest.raises(ParameterError, match="--positive"):
+        target(table(), "town")
+    with pytest.raises(ParameterError, match="Did you mean 'Brin'"):
+        target(table(), "town", "Brinn")
+    with pytest.raises(ParameterError, match="no positive value"):
+        target(table(), "age", "50")
+
+
+def test_rows_without_a_column_or_of_another_type_are_refused_without_quoting_them() -> None:
+    rows = people(3)
+    with pytest.raises(DataError, match="no column 'age'"):
+        encode(DESIGN, rows.drop_columns(["age"]))
+    with pytest.raises(DataError) as refusal:
+        encode(DESIGN, rows.set_column(1, "age", pa.array(["secret-17", "2", "3"])))
+    assert "secret" not in str(refusal.value)
