@@ -147,6 +147,28 @@ def test_rows_to_come_are_added_and_the_rest_waits(clinic: Path) -> None:
     assert again["rows"] == 300
 
 
+def test_added_rows_show_the_columns_of_the_release_and_no_others(clinic: Path) -> None:
+    run("anonymize", "visits.parquet", "-p", "clinic.yaml", "-o", "out.parquet")
+    run("anonymize", "--update", "out.parquet", "visits.parquet", "-o", "more.parquet")  # it has name and charge, too
+    assert pq.read_table("more.parquet").column_names == pq.read_table("out.parquet").column_names
+    assert verify(clinic / "more.parquet").body["guarantee"] == verify(clinic / "out.parquet").body["guarantee"]
+
+
+def test_an_update_under_a_policy_is_written_to_the_ledger(clinic: Path) -> None:
+    ledger = ("-p", "clinic.yaml", "--ledger", "l.sqlite")
+    run("anonymize", *ledger, "-o", "out.parquet")
+    run("anonymize", "--update", "out.parquet", "visits.parquet", *ledger)  # only judged: nothing leaves
+    run("anonymize", "--update", "out.parquet", "visits.parquet", *ledger, "-o", "more.parquet")
+    told = run("register", "-p", "clinic.yaml", "--ledger", "l.sqlite")
+    assert len(told["releases"]) == 2
+
+
+def test_a_hierarchy_that_is_neither_file_nor_kind_is_refused_with_the_kinds(clinic: Path) -> None:
+    with pytest.raises(DeniableError, match="prefix") as refused:
+        run("anonymize", "visits.csv", "--qi", "zip", "--hierarchy", "zip=prefixes:3,2", "-o", "out.csv")
+    assert "There is no hierarchy 'prefixes'" in str(refused.value)
+
+
 def test_two_releases_are_checked_together_and_refused_on_demand(clinic: Path) -> None:
     run("anonymize", "visits.parquet", "--qi", "zip,age", "--k", "5", "--suppress", "0.05", "-o", "a.parquet")
     b = ("anonymize", "visits.parquet", "--qi", "age,sex", "--k", "5", "--measure", "ncp", "--suppress", "0.05")

@@ -99,7 +99,7 @@ def test_closeness_along_a_hierarchy_can_be_said_in_a_policy() -> None:
 def test_nearly_unique_columns_are_named_and_their_values_are_not() -> None:
     with curator() as held:
         (warning,) = held.anonymize("visits").details["warnings"]  # type: ignore[misc]
-    assert "note (50%), charge (100%)" in warning
+    assert "note (50% of the rows), charge (100% of the rows)" in warning
     assert "identifier" in warning
     assert "quasi-identifier" in warning
     for absent in ("diagnosis", "ward", "said", "1013"):
@@ -111,6 +111,13 @@ def test_a_table_without_such_columns_is_released_without_a_warning() -> None:
     text = text.replace("charge:    {role: insensitive,", "charge:    {role: identifier,")
     with curator(text) as held:
         assert held.anonymize("visits").details["warnings"] == []
+
+
+def test_a_quasi_identifier_that_is_not_asked_for_is_left_out_rather_than_shown_as_it_is() -> None:
+    with curator() as held:
+        release = held.anonymize("visits", quasi_identifiers=("zip",))
+        assert isinstance(release.rows, pa.Table)
+        assert "age" not in release.rows.column_names
 
 
 def test_check_measures_the_columns_of_the_roles() -> None:

@@ -280,3 +280,28 @@ def test_dates_are_recoded_for_rows_to_come() -> None:
         table, Request(("born",), (KAnonymity(12),)), {"born": Spec("dates", {"levels": ("month", "year")})}
     )
     assert recoded(pa.table({"born": [date(1981, 7, 9)]}), made.recoding)["born"].to_pylist() == ["1981"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "told"),
+    [
+        (Spec("delta_presence", {}), "lacks 'most'"),
+        (Spec("average_risk", {}), "lacks 'most'"),
+        (Spec("entropy_diversity", {"column": "d", "l": "many"}), "'l' of 'entropy_diversity' is 'many'"),
+        (Spec("beta_likeness", {"column": "d", "beta": "1", "enhanced": "perhaps"}), "true or false"),
+        (Spec("closeness", {"column": "d", "t": "0.1", "distance": "far"}), "One of equal"),
+        (Spec("k_map", {"k": "3", "kk": "3"}), "no option 'kk'"),
+    ],
+)
+def test_a_privacy_model_said_wrongly_is_refused_with_what_is_wrong(spec: Spec, told: str) -> None:
+    with pytest.raises(ParameterError) as refused:
+        condition(spec)
+    assert told in str(refused.value)
+
+
+def test_words_are_read_by_the_type_of_the_option() -> None:
+    plain = condition(Spec("beta_likeness", {"column": "d", "beta": "2", "enhanced": "false"}))
+    assert str(plain) != str(condition(Spec("beta_likeness", {"column": "d", "beta": "2", "enhanced": "true"})))
+    assert condition(Spec("delta_presence", {"most": "0.5"})) == condition(
+        Spec("delta_presence", {"least": 0, "most": 0.5})
+    )

@@ -9,12 +9,13 @@ import typer
 
 from deniable.cli.office import LedgerPlace
 from deniable.cli.screen import JsonFlag, emit, progress
-from deniable.errors import ParameterError
+from deniable.errors import ParameterError, nearest
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from deniable.curator.anonymize_demands import Asked
+    from deniable.curator.anonymize_order import Order
     from deniable.policy.schema import Spec
 
 EXAMPLES = """\b
@@ -81,16 +82,17 @@ def anonymize(
     """Make a k-anonymous release, optimal and with the proof, or say what must change when rows are added."""
     if draft:
         return _draft(source, qi, as_json)
-    if update is not None:
-        return _update(update, source, out, as_json)
-    if out is None:
-        raise ParameterError("No output is named", remedy="Say --out FILE")
-    if grid is not None:
-        return _grid(_needed(source), out, _listed(grid), digits, 5 if k is None else k, as_json)
     from deniable.curator import anonymizing
     from deniable.curator.anonymize_order import Order
     from deniable.curator.offices import charging_ledger
 
+    if update is not None:
+        place = charging_ledger(policy, ledger) if policy else None
+        return _update(update, Order(_needed(source), out, policy, table, ledger=place), as_json)
+    if out is None:
+        raise ParameterError("No output is named", remedy="Say --out FILE")
+    if grid is not None:
+        return _grid(_needed(source), out, _listed(grid), digits, 5 if k is None else k, as_json)
     order = Order(
         source,
         out,
@@ -158,10 +160,10 @@ def _draft(source: str | None, qi: str | None, as_json: bool) -> None:
     emit(drafted, as_json, lambda console: _show_draft(console, drafted))
 
 
-def _update(release: Path, source: str | None, out: Path | None, as_json: bool) -> None:
-    from deniable.curator import checking
+def _update(release: Path, order: Order, as_json: bool) -> None:
+    from deniable.curator import updating
 
-    found = checking.update(release, _needed(source), out)
+    found = updating.update(release, order)
     emit(found, as_json, lambda console: _show_update(console, found))
 
 
@@ -235,8 +237,12 @@ def _hierarchy(words: str) -> Spec:
 
     kind, colon, rest = words.partition(":")
     known = HIERARCHIES.kind(kind)
-    if not colon or known is None or known.short is None:
+    if not colon or Path(words).exists():
         return Spec("tree", {"file": words})
+    if known is None or known.short is None:
+        kinds = [each.name for each in HIERARCHIES.kinds if each.short is not None]
+        expected = f"A file with one line a leaf, or KIND:LEVEL,LEVEL with one of {', '.join(kinds)}"
+        raise ParameterError(f"There is no hierarchy '{kind}'", expected=expected, remedy=nearest(kind, kinds))
     levels = tuple(_level(level) for level in rest.split(","))
     alone = kind == "redact" or rest == "ages"
     return Spec(kind, {known.short: rest if alone else levels})
@@ -309,7 +315,7 @@ def _show_together(console: Console, found: dict[str, Any]) -> None:
         f"{found['asked_k']}, {found['singled_out']} singled out with exact values",
         markup=False,
     )
-    for column, rows in found["certain"]:
+    for column, rows in ((name, rows) for name, rows in found["certain"] if rows):
         console.print(f"  {column} becomes certain for {rows} rows", markup=False)
 
 

@@ -51,5 +51,5 @@ def _refuse_looser(what: str, asked: Fraction | int | None, least: Fraction | in
         raise AccessRefused(
             f"{what} is asked to be {float(asked):g}, and the policy says {float(least):g}",
             expected=f"{what} is {bound} {float(least):g}",
-            remedy="Ask for no less than the policy, or let the steward change release: anonymize:",
+            remedy="Ask for no less than the policy",
         )

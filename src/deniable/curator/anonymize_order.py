@@ -102,7 +102,9 @@ def roles_of(engine: Engine, policy: Policy | None, order: Order) -> Roles:
     sensitive = order.sensitive or _names(schema, Role.SENSITIVE)
     withheld = _withheld(policy, schema)
     quasi, sensitive = (tuple(n for n in names if n not in withheld) for names in (quasi, sensitive))
-    identifiers = tuple(dict.fromkeys((*_names(schema, Role.IDENTIFIER), *order.identifiers, *withheld)))
+    # A quasi-identifier of the policy that the order does not name is left out: it may not leave as it is.
+    dropped = (name for name in _names(schema, Role.QUASI_IDENTIFIER) if name not in (*quasi, *sensitive))
+    identifiers = tuple(dict.fromkeys((*_names(schema, Role.IDENTIFIER), *order.identifiers, *withheld, *dropped)))
     specs = _with_tails(engine, {**specs, **order.hierarchies}, order)
     return Roles(schema, known_columns(engine, quasi), sensitive, identifiers, specs)
 

@@ -1,8 +1,9 @@
-"""Where a k-anonymous release goes: to a file with its statement and its recoding beside it, or to memory."""
+"""Where a k-anonymous release goes: to a file with its statement and its recoding, or to memory; and the ledger."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,8 @@ if TYPE_CHECKING:
     from deniable.engines.base import Engine
     from deniable.kanonymity.recoding import Recoding
     from deniable.kanonymity.request import Request
-    from deniable.release import Release
+    from deniable.policy.schema import Spec
+    from deniable.release import Guarantee, Release
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,36 @@ class Work:
     roles: Roles
     request: Request
     books: Books | None
+
+
+@contextmanager
+def books_of(policy: Policy | None, order: Order) -> Iterator[Books | None]:
+    """The ledger and the cabinet that the order names; none without a policy."""
+    from deniable.ledger.opening import open_cabinet, open_ledger
+
+    if policy is None:
+        yield None
+        return
+    ledger, cabinet = open_ledger(order.ledger, policy), open_cabinet(order.ledger, policy.dataset)
+    with closing(ledger), closing(cabinet):
+        yield Books(ledger, cabinet)
+
+
+def restrict(engine: Engine, policy: Policy | None, roles: Roles, books: Books | None) -> None:
+    """Leave out who withdrew or is not in the sample."""
+    from deniable.curator.minimizing import restrictions
+
+    if policy is not None and roles.schema is not None and books is not None:
+        engine.restrict(TABLE, *restrictions(policy, books.cabinet, roles.schema.name))
+
+
+def record_release(roles: Roles, books: Books | None, method: str) -> None:
+    """Write to the ledger that rows leave without a formal guarantee; call it before the data is touched."""
+    from deniable.curator.recording import record
+
+    if roles.schema is not None and books is not None:
+        unit = str(roles.schema.unit or "one row")
+        record(books.ledger, "k-anonymity", tables=(roles.schema.name,), unit=unit, method=method)
 
 
 def put(work: Work, rows: pa.Table | Iterable[pa.RecordBatch]) -> pa.Table | Path:
@@ -69,17 +101,12 @@ def keep_recoding(work: Work, recoding: Recoding) -> None:
 def sealed(work: Work, rows: pa.Table | Path, details: dict[str, Any]) -> tuple[Release, dict[str, Any]]:
     """State what is claimed, beside the file or with the rows: the release, and the report for the steward."""
     from deniable.kanonymity.words import spelled
-    from deniable.release import Guarantee, Property, Provenance, Release, seal
+    from deniable.release import Provenance, Release, seal
 
     order, request, policy = work.order, work.request, work.policy
-    properties = []
-    for model in request.models:
-        spec = spelled(model)
-        given = tuple((name, str(value)) for name, value in spec.options.items())
-        properties.append(Property(spec.kind.replace("_", "-"), given))
     parameters = {"method": order.method, "quasi_identifiers": list(request.quasi_identifiers), "form": order.form}
     provenance = Provenance(policy.hash if policy else None, {TABLE: work.engine.data_version(TABLE)}, parameters)
-    guarantee = Guarantee.syntactic(tuple(properties))
+    guarantee = claimed(spelled(model) for model in request.models)
     release = Release(rows, guarantee, provenance, details)
     if order.out is None:
         return release, details
@@ -88,3 +115,15 @@ def sealed(work: Work, rows: pa.Table | Path, details: dict[str, Any]) -> tuple[
     statement = seal(order.out, guarantee, provenance, stated)
     told = {"output": str(order.out), "statement": str(statement.path), "words": list(statement.words)}
     return release, details | told
+
+
+def claimed(models: Iterable[Spec]) -> Guarantee:
+    """What a release claims that meets these models."""
+    from deniable.release import Guarantee, Property
+
+    return Guarantee.syntactic(
+        tuple(
+            Property(spec.kind.replace("_", "-"), tuple((name, str(value)) for name, value in spec.options.items()))
+            for spec in models
+        )
+    )

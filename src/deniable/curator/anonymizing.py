@@ -6,8 +6,8 @@ combinations of quasi-identifiers and not by the rows. Local recodings need the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,6 @@ from deniable.curator.anonymize_order import (
     COUNT,
     TABLE,
     Books,
-    Roles,
     drafted,
     known_columns,
     policy_of,
@@ -29,7 +28,16 @@ from deniable.curator.anonymize_order import (
     statement,
 )
 from deniable.curator.anonymize_order import Order as Order
-from deniable.curator.anonymize_outlet import Work, attach_released, keep_recoding, put, sealed
+from deniable.curator.anonymize_outlet import (
+    Work,
+    attach_released,
+    books_of,
+    keep_recoding,
+    put,
+    record_release,
+    restrict,
+    sealed,
+)
 from deniable.policy.budget import Amount, exact
 from deniable.policy.document import Policy
 from deniable.policy.schema import Spec
@@ -54,7 +62,7 @@ def anonymize(order: Order, progress: Progress | None = None) -> dict[str, Any]:
     from deniable.engines.duckdb import DuckDBEngine
 
     policy = policy_of(order)
-    with DuckDBEngine(root=policy.folder if policy else Path.cwd()) as engine, _books(policy, order) as books:
+    with DuckDBEngine(root=policy.folder if policy else Path.cwd()) as engine, books_of(policy, order) as books:
         return _released(engine, policy, order, books, progress)[1]
 
 
@@ -92,7 +100,8 @@ def _released(
     """The release, and the report about it."""
     refuse_unknown("method", order.method, METHODS)
     roles = roles_of(engine, policy, order)
-    _governed(engine, policy, order, roles, books)
+    restrict(engine, policy, roles, books)
+    record_release(roles, books, order.method)
     known_columns(engine, (order.target,) if order.target else ())
     work = Work(engine, policy, order, roles, request_for(engine, policy, order, roles), books)
     warnings = linkable.warnings(engine, roles, work.request)
@@ -101,31 +110,6 @@ def _released(
     rows, lattice = details.pop("rows_released"), details.pop("lattice", [])
     release, report = sealed(work, rows, details)
     return release, report | {"lattice": lattice}
-
-
-@contextmanager
-def _books(policy: Policy | None, order: Order) -> Iterator[Books | None]:
-    """The ledger and the cabinet that the order names; none without a policy."""
-    from deniable.ledger.opening import open_cabinet, open_ledger
-
-    if policy is None:
-        yield None
-        return
-    ledger, cabinet = open_ledger(order.ledger, policy), open_cabinet(order.ledger, policy.dataset)
-    with closing(ledger), closing(cabinet):
-        yield Books(ledger, cabinet)
-
-
-def _governed(engine: Engine, policy: Policy | None, order: Order, roles: Roles, books: Books | None) -> None:
-    """Leave out who withdrew or is not in the sample, and write to the ledger that rows leave without a guarantee."""
-    from deniable.curator.minimizing import restrictions
-    from deniable.curator.recording import record
-
-    if policy is None or roles.schema is None or books is None:
-        return
-    engine.restrict(TABLE, *restrictions(policy, books.cabinet, roles.schema.name))
-    unit = str(roles.schema.unit or "one row")
-    record(books.ledger, "k-anonymity", tables=(roles.schema.name,), unit=unit, method=order.method)
 
 
 def draft(source: Any, columns: tuple[str, ...] = ()) -> dict[str, Any]:
@@ -164,10 +148,11 @@ def _globally(work: Work, progress: Progress | None) -> dict[str, Any]:
         seconds=order.seconds,
         progress=None if progress is None else lambda share: progress(0.5 * share),
     )
-    composed = _composed(work, found.recoding)
-    rows = put(work, Recoder(found.recoding).stream(engine.stream(rows_to_release(work.roles))))
-    keep_recoding(work, found.recoding)
-    earlier_releases.keep(work.books, _name(work), found.recoding)
+    recoding = replace(found.recoding, shown=tuple(linkable.untouched(engine, work.roles, request)))
+    composed = _composed(work, recoding)
+    rows = put(work, Recoder(recoding).stream(engine.stream(rows_to_release(work.roles))))
+    keep_recoding(work, recoding)
+    earlier_releases.keep(work.books, _name(work), recoding)
     details = _details(found, request) | _risk(counted, found, request) | composed | _usefulness(work, rows)
     return details | {"rows_released": rows, "lattice": _points(found, request)}
 

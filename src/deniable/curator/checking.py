@@ -1,4 +1,4 @@
-"""The journeys of checking: a table anybody hands in, two releases against each other, rows added to a release."""
+"""The journeys of checking: a table anybody hands in, and two releases against each other."""
 
 from __future__ import annotations
 
@@ -96,31 +96,6 @@ def refuse_composition(together: dict[str, Any]) -> None:
         )
 
 
-def update(recoding_file: Path, source: Any, out: Path | None = None) -> dict[str, Any]:
-    """Judge rows added to a release; write those that may be shown, and keep the grown recoding beside them."""
-    from deniable.kanonymity.recoding import read, write
-    from deniable.kanonymity.update import shown_rows
-    from deniable.kanonymity.update import update as judge
-    from deniable.kanonymity.words import condition
-
-    path = _recoding_file(recoding_file)
-    recoding = read(path)
-    added = _table(source)
-    judged = judge(recoding, added, (condition(spec) for spec in recoding.models))  # type: ignore[misc]
-    if out is not None:
-        _write(shown_rows(recoding, added, judged), out)
-        write(judged.recoding, out.with_name(out.name + ".recoding.json"))
-    counts = {name: getattr(judged, name) for name in ("rows", "shown", "waiting", "new_classes", "grown_classes")}
-    return counts | {"broken": judged.broken, "search_again": judged.search_again, "output": str(out) if out else None}
-
-
-def _recoding_file(path: Path) -> Path:
-    """The recoding itself, or that beside a released file or its statement."""
-    if path.name.endswith(".recoding.json"):
-        return path
-    return path.with_name(path.name.removesuffix(".release.json").removesuffix(".release") + ".recoding.json")
-
-
 def _table(source: Any, columns: tuple[str, ...] = ()) -> pa.Table:
     from deniable.engines.base import quote
     from deniable.engines.duckdb import DuckDBEngine
@@ -131,13 +106,6 @@ def _table(source: Any, columns: tuple[str, ...] = ()) -> pa.Table:
         require_columns([f.name for f in engine.describe(TABLE)], columns, str(source))
         listed = ", ".join(map(quote, dict.fromkeys(columns))) or "*"
         return engine.run(f"SELECT {listed} FROM {quote(TABLE)}")  # noqa: S608  our own words and quoted names
-
-
-def _write(table: pa.Table, out: Path) -> None:
-    from deniable.engines.duckdb import DuckDBEngine
-
-    with DuckDBEngine(root=Path.cwd()) as engine:
-        engine.write(table, out)
 
 
 def _classes(table: pa.Table, recoding: Recoding) -> NDArray[np.int64]:

@@ -37,11 +37,11 @@ def _linkable(engine: Engine, roles: Roles, request: Request) -> list[str]:
     rare = {name: share for name in untouched(engine, roles, request) if (share := _rare(engine, name, least)) > NEARLY}
     if not rare:
         return []
-    named = ", ".join(f"{name} ({share:.0%})" for name, share in rare.items())
+    named = ", ".join(f"{name} ({share:.0%} of the rows)" for name, share in rare.items())
     return [
-        f"released as they are though most of their values are rare: {named} of the rows have a value that fewer than "
-        f"{least} rows have. Who knows it finds the row. Make such a column a quasi-identifier (it is generalized) or "
-        "an identifier (it is left out), or mask the table first"
+        f"nearly unique and released as they are: {named} have a value that fewer than {least} rows share, and whoever "
+        "knows it finds the row. Make such a column a quasi-identifier (it is generalized) or an identifier (it is "
+        "left out), or mask the table first"
     ]
 
 

@@ -74,7 +74,7 @@ def impossible(checker: Checker) -> Infeasible:
     fewest = min((v.suppressed for v in checker.verdicts.values()), default=top.suppressed)
     rows = max(problem.tuples.rows, 1)
     open_tops = [h.column for h in problem.hierarchies if h.levels[-1].size > 1]
-    hints = [f"Allow {np.ceil(1000 * fewest / rows) / 10:g}% of the rows to be suppressed"] if fewest < rows else []
+    hints = [f"allow {np.ceil(1000 * fewest / rows) / 10:g}% of the rows to be suppressed"] if fewest < rows else []
     if open_tops:
         hints.append(f"let {', '.join(open_tops)} be generalized to one group")
     hints += [_within_reach(model, checker) for model in problem.models if getattr(model, "column", None)]
@@ -82,8 +82,12 @@ def impossible(checker: Checker) -> Infeasible:
     return Infeasible(
         f"No generalization meets {asked} with at most {problem.limit} of {problem.tuples.rows} rows suppressed",
         expected=f"The best node checked suppresses {fewest} rows",
-        remedy="; or ".join(hint for hint in hints if hint) or "Ask for weaker models",
+        remedy=_sentence("; or ".join(hint for hint in hints if hint) or "ask for weaker models"),
     )
+
+
+def _sentence(words: str) -> str:
+    return words[0].upper() + words[1:]
 
 
 def _within_reach(model: PrivacyModel, checker: Checker) -> str:

@@ -135,8 +135,9 @@ class Recoder:
         own = {c.column.name: (c, codes) for c, codes in zip(self.columns, coded, strict=True)}
         star = self.recoding.suppressed_rows is Suppressed.STAR
         arrays: dict[str, pa.Array | pa.ChunkedArray] = {}
+        kept = table.column_names if self.recoding.shown is None else (*own, *self.recoding.shown)
         for name in table.column_names:
-            if name in self.recoding.removed:
+            if name in self.recoding.removed or name not in kept:
                 continue
             if name in own:
                 recoder, codes = own[name]

@@ -66,7 +66,11 @@ class ReleasedClasses:
 
 @dataclass(frozen=True, slots=True)
 class Recoding:
-    """Everything needed to recode rows the same way, and to judge rows that are added."""
+    """Everything needed to recode rows the same way, and to judge rows that are added.
+
+    `shown` are the columns that leave as they are; a later table may have more, which are left out. None shows all but
+    those `removed`.
+    """
 
     columns: tuple[ColumnRecoding, ...]
     classes: ReleasedClasses
@@ -78,6 +82,7 @@ class Recoding:
     limit: float = 0.0
     form: Form = Form.TEXT
     suppressed_rows: Suppressed = Suppressed.DROP
+    shown: tuple[str, ...] | None = None
 
     @property
     def levels(self) -> tuple[int, ...]:
@@ -128,6 +133,7 @@ def as_document(recoding: Recoding) -> dict[str, Any]:
         ],
         "sensitive": list(recoding.sensitive),
         "removed": list(recoding.removed),
+        "shown": None if recoding.shown is None else list(recoding.shown),
         "models": [{model.kind: _plain(model.options)} for model in recoding.models],
         "rows": recoding.rows,
         "suppressed": recoding.suppressed,
@@ -162,6 +168,7 @@ def from_document(document: Mapping[str, Any]) -> Recoding:
         document["limit"],
         Form(document["form"]),
         Suppressed(document["suppressed_rows"]),
+        None if document.get("shown") is None else tuple(document["shown"]),
     )
 
 

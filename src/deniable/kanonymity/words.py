@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import fields
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, fields
 from typing import Any
 
 from deniable.errors import ParameterError, nearest
@@ -40,6 +40,13 @@ KINDS: tuple[tuple[str, type[Any]], ...] = (
 """Every model with the name by which a policy and a recoding know it."""
 
 _RENAMED = {("average_risk", "most"): "risk"}
+_DEFAULTS: Mapping[str, dict[str, object]] = {"delta_presence": {"least": 0}}
+_WANTED = {
+    "Distance": "One of equal, ordered, hierarchical",
+    "int": "A number",
+    "float": "A number",
+    "bool": "true or false",
+}
 
 
 def condition(spec: Spec) -> Condition:
@@ -50,8 +57,10 @@ def condition(spec: Spec) -> Condition:
     """
     for kind, model in KINDS:
         if kind == spec.kind:
-            given = {_RENAMED.get((kind, name), name): value for name, value in spec.options.items()}
-            return model(**{name: _value(model, name, value) for name, value in given.items()})  # type: ignore[no-any-return]
+            given = _DEFAULTS.get(kind, {}) | dict(spec.options)
+            renamed = {_RENAMED.get((kind, name), name): value for name, value in given.items()}
+            _refuse_lacking(kind, model, renamed)
+            return model(**{name: _value(kind, model, name, value) for name, value in renamed.items()})  # type: ignore[no-any-return]
     known = [kind for kind, _ in KINDS]
     expected = f"One of {', '.join(known)}"
     raise ParameterError(
@@ -59,15 +68,41 @@ def condition(spec: Spec) -> Condition:
     )
 
 
-def _value(model: type[Any], name: str, value: object) -> object:
+def _refuse_lacking(kind: str, model: type[Any], given: Mapping[str, object]) -> None:
+    needed = [f.name for f in fields(model) if f.default is MISSING and f.default_factory is MISSING]
+    if absent := [name for name in needed if name not in given]:
+        said = {new: old for (of, old), new in _RENAMED.items() if of == kind}
+        raise ParameterError(
+            f"The privacy model '{kind}' lacks '{said.get(absent[0], absent[0])}'",
+            expected=f"Options: {', '.join(said.get(f.name, f.name) for f in fields(model))}",
+        )
+
+
+def _value(kind: str, model: type[Any], name: str, value: object) -> object:
     kinds = {field.name: str(field.type) for field in fields(model)}
     if name not in kinds:
-        raise ParameterError(f"{model.__name__} has no option '{name}'", expected=f"Options: {', '.join(kinds)}")
-    if kinds[name] == "Distance":
-        return Distance(str(value))
-    if kinds[name] == "int":
-        return math.ceil(float(value))  # type: ignore[arg-type]
-    return float(value) if kinds[name] == "float" else value  # type: ignore[arg-type]
+        expected = f"Options: {', '.join(kinds)}"
+        raise ParameterError(f"The privacy model '{kind}' has no option '{name}'", expected=expected)
+    if kinds[name] not in _READ:
+        return value
+    read, wanted = _READ[kinds[name]]
+    try:
+        return read(value)
+    except (KeyError, ValueError, OverflowError):
+        raise ParameterError(f"The option '{name}' of '{kind}' is '{value}'", expected=wanted) from None
+
+
+def _truth(value: object) -> bool:
+    return {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}[str(value).lower()]
+
+
+_READ: Mapping[str, tuple[Callable[[Any], object], str]] = {
+    "Distance": (lambda value: Distance(str(value)), "One of equal, ordered, hierarchical"),
+    "int": (lambda value: math.ceil(float(value)), "A number"),
+    "float": (float, "A number"),
+    "bool": (_truth, "true or false"),
+}
+"""How an option of each type is read from words, and what it must be."""
 
 
 def spelled(model: Condition) -> Spec:
