@@ -32,6 +32,21 @@ def test_an_answer_shows_numbers_with_their_error_and_what_they_cost(town: Path)
     assert "Cost: epsilon 0.5" in done.stdout
 
 
+def test_the_budget_is_spent_over_commands_and_explaining_leaves_nothing_behind(town: Path, tmp_path: Path) -> None:
+    (tmp_path / "policy.yaml").write_text((town / "policy.yaml").read_text().replace("source: ", f"source: {town}/"))
+    ledger = tmp_path / "policy.ledger.sqlite"
+    assert deniable("query", COUNTS, "--epsilon", "1", "--explain", cwd=tmp_path).returncode == 0
+    assert not ledger.exists()
+    costs = [
+        deniable("query", f"SELECT COUNT(*) FROM visits WHERE charge > {number}", "--epsilon", "1", cwd=tmp_path)
+        for number in range(4)
+    ]  # the policy's epsilon 10 is rho 1.48, and a question's is 0.5
+    assert [done.returncode for done in costs[:2]] == [0, 0], costs[0].stderr
+    assert costs[3].returncode != 0
+    assert "Nothing was charged" in costs[3].stderr
+    assert ledger.exists()
+
+
 def test_an_answer_as_json_has_rows_intervals_and_cost(town: Path) -> None:
     done = deniable("query", COUNTS, "--epsilon", "0.5", "--json", cwd=town)
     told = json.loads(done.stdout)
