@@ -15,6 +15,7 @@ from deniable.cli.screen import JsonFlag, emit, progress
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from deniable.policy.budget import Budget
     from deniable.release import Release
 
 EXAMPLES = """\\b
@@ -33,7 +34,13 @@ PolicyFile = Annotated[Path, typer.Option("--policy", "-p", help="The policy fil
 Epsilon = Annotated[str | None, typer.Option(help="Epsilon to spend, such as 1.")]
 Delta = Annotated[str, typer.Option(help="Delta to spend, such as 1e-6.")]
 Rho = Annotated[str | None, typer.Option(help="Zero-concentrated budget, instead of epsilon.")]
-MethodName = Annotated[str, typer.Option(help="auto, mst, correlated or independent.")]
+MethodName = Annotated[
+    str, typer.Option(help="auto, mst, correlated, independent, mwem, hierarchical, or random (costs nothing).")
+]
+WorkloadNames = Annotated[
+    list[str] | None, typer.Option("--workload", help="Columns to see together: age,sex,ward. May be repeated.")
+]
+AreasName = Annotated[str | None, typer.Option(help="The column whose areas add up (hierarchical).")]
 Columns = Annotated[str | None, typer.Option(help="Only these columns, separated by commas.")]
 Rows = Annotated[int | None, typer.Option(min=0, help="How many rows; as many as estimated, if not said.")]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of the drawing (never of the noise).")]
@@ -49,6 +56,8 @@ def synthesize(
     rho: Rho = None,
     method: MethodName = "auto",
     columns: Columns = None,
+    workload: WorkloadNames = None,
+    areas: AreasName = None,
     rows: Rows = None,
     seed: Seed = 0,
     assess: Annotated[bool, typer.Option("--assess", help="Also compare with the real rows, for the steward.")] = False,
@@ -70,7 +79,7 @@ def synthesize(
     from deniable.curator.offices import charging_ledger
 
     with Curator.open(policy, ledger=charging_ledger(policy, ledger)) as curator, progress("Drawing rows") as tick:
-        order = _order(table, epsilon, delta, rho, method, columns)
+        order = _order(table, _stated(method, epsilon, delta, rho), method, columns, workload, areas)
         drawing: dict[str, Any] = {"rows": rows, "seed": seed, "progress": tick}
         proof = proving.Proof(held_out, control, attacks, limits(most)) if attack else None
         release, proved = proving.synthesize(curator, order, out, proof, **drawing)
@@ -96,6 +105,8 @@ def describe(
     rho: Rho = None,
     method: MethodName = "auto",
     columns: Columns = None,
+    workload: WorkloadNames = None,
+    areas: AreasName = None,
     ledger: LedgerPlace = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -104,7 +115,7 @@ def describe(
     from deniable.curator.offices import charging_ledger
 
     with Curator.open(policy, ledger=charging_ledger(policy, ledger)) as curator:
-        order = _order(table, epsilon, delta, rho, method, columns)
+        order = _order(table, _stated(method, epsilon, delta, rho), method, columns, workload, areas)
         details = synthesizing.described(curator, order, out)
     emit({"file": str(out), **details}, as_json, lambda console: _told(console, out, details))
 
@@ -125,12 +136,25 @@ def generate(
     emit({"file": str(out), "rows": made}, as_json, lambda console: console.print(f"Wrote {made:,} rows to {out}"))
 
 
-def _order(table: str, epsilon: str | None, delta: str, rho: str | None, method: str, columns: str | None) -> Any:
+def _order(
+    table: str, stated: Budget, method: str, columns: str | None, workload: list[str] | None, areas: str | None
+) -> Any:
     from deniable.curator.synthesizing import Order
+
+    wanted = tuple(_names(asked) for asked in workload or ())
+    return Order(table, stated, method, _names(columns) if columns else None, wanted, areas)
+
+
+def _names(listed: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in listed.split(","))
+
+
+def _stated(method: str, epsilon: str | None, delta: str, rho: str | None) -> Budget:
+    """The budget; a method that costs nothing needs none."""
     from deniable.policy.budget import budget
 
-    chosen = tuple(name.strip() for name in columns.split(",")) if columns else None
-    return Order(table, budget(epsilon, delta, rho), method, chosen)
+    free = method == "random"
+    return budget("0") if free else budget(epsilon, delta, rho)
 
 
 def _document(

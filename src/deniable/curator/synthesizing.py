@@ -32,6 +32,10 @@ class Order:
     budget: Budget
     method: str = "auto"
     columns: tuple[str, ...] | None = None
+    workload: tuple[tuple[str, ...], ...] = ()
+    """Columns that findings are about together."""
+    areas: str | None = None
+    """The column whose areas add up, for the hierarchical method."""
 
 
 def describe(curator: Curator, order: Order, who: Asker | None = None) -> SynthModel:
@@ -56,16 +60,13 @@ class Charged:
 def charge(curator: Curator, order: Order, who: Asker | None = None) -> Charged:
     """Refuse what cannot be described; then charge for it."""
     from deniable.curator.governing import refuse_expired
-    from deniable.synth.attributes import attributes
-    from deniable.synth.describing import domain_of, method_named
-    from deniable.synth.spending import spending
+    from deniable.synth.describing import charged, refuse_unsuited
 
     refuse_expired(curator)
     table, _ = _private(curator, order.table)
-    method_named(order.method)
-    domain_of(attributes(table, order.columns))
+    refuse_unsuited(table, order.method, order.columns, order.workload, order.areas)
     source = unbilled(curator, order.table)
-    event = spending(order.budget, source.most_rows).event
+    event = charged(order.method, order.budget, source.most_rows)
     about = {"tables": (table.name,), "unit": str(source.unit), "question": repr(order)}
     curator.record("differentially private synthesis", event, who=who, **about)
     return source
@@ -93,7 +94,8 @@ def learned(curator: Curator, order: Order, charged: Charged, rows: pa.Table) ->
     from deniable.synth.describing import model_of
 
     truths = curator.policy.release.truths
-    rest = {"most_rows": charged.most_rows, "columns": order.columns, "truths": truths}
+    asked = {"workload": order.workload, "areas": order.areas}
+    rest = {"most_rows": charged.most_rows, "columns": order.columns, "truths": truths, **asked}
     return model_of(rows, charged.table, order.budget, order.method, **rest)  # type: ignore[arg-type]
 
 

@@ -58,6 +58,15 @@ def areas_of(table: TableSchema, chosen: tuple[Attribute, ...], name: str | None
     return Areas(place, _levels(attribute, told))
 
 
+def no_areas() -> ParameterError:
+    """The refusal of a table without areas."""
+    return ParameterError(
+        "no column's values lie in one another",
+        expected="A column with categories and a hierarchy: tree, redact, prefix or order",
+        remedy="Declare the hierarchy in the policy, or take another method",
+    )
+
+
 def _levels(attribute: Labels, told: Spec) -> tuple[Groups, ...]:
     """Levels from coarse to fine, each finer than the one before; null is an area of its own."""
     levels = [_numbered(keys, attribute.nullable) for keys in _keys([str(label) for label in attribute.labels], told)]

@@ -18,7 +18,7 @@ from deniable.errors import InternalError, ParameterError, nearest
 from deniable.policy.budget import ZCDP, ApproxDP, Budget
 from deniable.policy.schema import Spec, TableSchema
 from deniable.synth import originals
-from deniable.synth.areas import areas_of
+from deniable.synth.areas import areas_of, no_areas
 from deniable.synth.attributes import Attribute, Bins, Coded, Made, attributes
 from deniable.synth.coding import encode
 from deniable.synth.domain import Clique, Domain
@@ -65,6 +65,16 @@ def _clique(names: tuple[str, ...], domain: Domain) -> Clique:
             remedy=nearest(unknown[0], domain.names),
         )
     return tuple(sorted({domain.names.index(name) for name in names}))
+
+
+def refuse_unsuited(
+    table: TableSchema, method: str, columns: tuple[str, ...] | None, workload: Workload, areas: str | None
+) -> None:
+    """Refuse, before anything is charged, what could not be described: from the policy alone."""
+    chosen = attributes(table, columns)
+    cliques_of(workload, domain_of(chosen))
+    if areas_of(table, chosen, areas) is None and method_named(method).areas:
+        raise no_areas()
 
 
 def charged(method: str, budget: Budget, most_rows: int) -> Event:

@@ -15,8 +15,7 @@ import numpy as np
 
 from deniable.dp.accounting import ComposedEvent, Event
 from deniable.dp.samplers import Entropy
-from deniable.errors import ParameterError
-from deniable.synth.areas import Areas, Groups
+from deniable.synth.areas import Areas, Groups, no_areas
 from deniable.synth.choose import Chosen, worthwhile
 from deniable.synth.collapse import Collapsed, collapse
 from deniable.synth.description import Description
@@ -35,11 +34,7 @@ def hierarchical(codes: Codes, domain: Domain, terms: Terms, entropy: Entropy) -
     """Measure every column by area, level by level, and pairs of other columns for all."""
     areas = terms.areas
     if areas is None:
-        raise ParameterError(
-            "no column's values lie in one another",
-            expected="A column with categories and a hierarchy: tree, redact, prefix or order",
-            remedy="Declare the hierarchy in the policy, or take another method",
-        )
+        raise no_areas()
     if len(domain) == 1:
         return replace(independent(codes, domain, terms, entropy), method="hierarchical")
     one_way = measured_columns(codes, domain, terms.spend, COLUMNS, entropy)

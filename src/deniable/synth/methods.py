@@ -33,6 +33,8 @@ class Method:
     run: Callable[[Codes, Domain, Terms, Entropy], Description]
     free: bool = False
     """Whether it looks at no record, and so costs nothing."""
+    areas: bool = False
+    """Whether it needs a column whose values lie in one another."""
 
 
 METHODS: dict[str, Method] = {
@@ -43,7 +45,7 @@ METHODS: dict[str, Method] = {
         Method("correlated", "a Bayesian network of degree two (PrivBayes)", correlated),
         Method("mst", "a maximum spanning tree of pairs", mst),
         Method("mwem", "the cliques of a workload that are worst answered, one after another (MWEM-PGM)", mwem),
-        Method("hierarchical", "areas in areas, from coarse to fine, that add up", hierarchical),
+        Method("hierarchical", "areas in areas, from coarse to fine, that add up", hierarchical, areas=True),
         Method("auto", "as many pairs and cliques of three as bring more than their noise costs", auto),
     )
 }
