@@ -84,18 +84,21 @@ def serving(folder: Path, policy: str = POLICY, limits: Any = None, **places: An
     pytest.importorskip("uvicorn", reason="the server extra is not installed")
     from deniable.curator import Curator, governing
     from deniable.governance.grants import Role
+    from deniable.server.home import Home
     from deniable.server.limits import Limits
     from deniable.server.serve import Places, start
 
-    curator = Curator.open(write_clinic(folder, policy), ledger=folder / "ledger.sqlite")
-    chosen = Places(port=0, steward="127.0.0.1:0", postgres=0, **places)
+    written = write_clinic(folder, policy)
+    home = Home(written, str(folder / "ledger.sqlite"))
+    curator = Curator.open(written, ledger=home.ledger)
+    chosen = Places(**{"port": 0, "steward": "127.0.0.1:0", "postgres": 0} | places)
     generous = limits or Limits(rate=5000, burst=20000, guesses=10_000, at_once=64, quantum=0.005, seconds=20)
     box: dict[str, Any] = {}
     up, stop = threading.Event(), threading.Event()
 
     async def run() -> None:
         async with contextlib.AsyncExitStack() as stack:
-            box["running"] = await start(stack, curator, chosen, generous, lambda _line: None)
+            box["running"] = await start(stack, curator, chosen, generous, lambda _line: None, home=home)
             up.set()
             while not stop.is_set():
                 await asyncio.sleep(0.02)
@@ -167,3 +170,9 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 def write_policy() -> Callable[[Path], Path]:
     """A function that writes the table and its policy into a folder."""
     return write_clinic
+
+
+@pytest.fixture(scope="session")
+def clinic_policy() -> str:
+    """The text of the clinic's policy, for tests that change a word of it."""
+    return POLICY

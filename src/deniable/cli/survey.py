@@ -89,15 +89,25 @@ def results(
     confidence: Annotated[float, typer.Option(help="Confidence of the intervals.")] = 0.95,
     by: Annotated[str | None, typer.Option(help="A question that forms groups.", show_default=False)] = None,
     of: Annotated[str | None, typer.Option(help="The question to compare between them.", show_default=False)] = None,
+    policy: Annotated[
+        Path | None, typer.Option(help="Record the results in the ledger of this policy.", show_default=False)
+    ] = None,
+    ledger: Annotated[
+        str | None, typer.Option(help="That ledger, if it is not beside the policy.", show_default=False)
+    ] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Estimate what people answered, with intervals that account for the noise they added.
 
-    Example: deniable survey results staff.yaml -o results.html
+    Example: deniable survey results staff.yaml -o results.html --policy policy.yaml
     """
+    from deniable.curator.surveying import record_results
     from deniable.curator.surveying import results as told
 
-    shown = _document(told(file, store, confidence, by, of))
+    estimated = told(file, store, confidence, by, of)
+    if policy is not None:
+        record_results(estimated, file, policy, ledger)
+    shown = _document(estimated)
     if out is not None:
         from deniable.reports.page import write
         from deniable.reports.survey import page

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import ssl
 import time
 import urllib.error
@@ -15,12 +16,14 @@ import urllib.request
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
 from deniable import errors
 from deniable.client.answer import Answer
 from deniable.errors import AccessRefused, DeniableError, ParameterError, Stopped
+from deniable.storage import whole_file
 
 ATTEMPTS = 5
 AGAIN = (429, 502, 503, 504)
@@ -116,8 +119,22 @@ class Connection:
         """Your requests and their decisions."""
         return list(self.get("/v1/requests")["requests"])
 
+    def download(self, request: str, table: str, path: str | Path) -> Path:
+        """Write a table of a release that you requested, once it was approved and made, to a Parquet file."""
+        place = f"/v1/requests/{quote(request, safe='')}/tables/{quote(table, safe='')}"
+        asked = urllib.request.Request(self.url + place, headers={"Authorization": f"Bearer {self.token}"})  # noqa: S310
+        try:
+            response = urllib.request.urlopen(asked, timeout=self.timeout, context=self.tls)  # noqa: S310  checked
+            with response, whole_file(Path(path)) as file:
+                shutil.copyfileobj(response, file)
+        except urllib.error.HTTPError as failure:
+            raise _refusal(failure) from None
+        except (urllib.error.URLError, ConnectionError, TimeoutError):
+            raise _unreachable(self.url) from None
+        return Path(path)
+
     def cancel(self, request: str) -> bool:
-        """Take back a question that was not begun."""
+        """Take back a question; whether it had not been begun. One that was begun is stopped, and stays charged."""
         return bool(self._send("DELETE", f"/v1/queries/{quote(request, safe='')}")["cancelled"])
 
     def get(self, path: str, **query: Any) -> dict[str, Any]:

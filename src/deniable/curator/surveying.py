@@ -6,9 +6,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from deniable.curator.telling import LOCAL
 from deniable.errors import ParameterError
 
 if TYPE_CHECKING:
+    from deniable.ledger import Receipt
     from deniable.localdp.survey.desk import Desk
     from deniable.localdp.survey.results import Contrast, Results
 
@@ -74,6 +76,22 @@ def results(
     kept.close()
     found = estimated(survey, bodies, confidence)
     return Told(found, contrast(survey, bodies, by, of) if by and of else ())
+
+
+def record_results(told: Told, file: Path, policy: Path, ledger: str | None = None) -> Receipt:
+    """Write to a ledger that results leave: under local privacy, shown beside what budgets bound.
+
+    The same survey with as many responses is recorded once, however often its results are looked at.
+    """
+    from deniable.curator.offices import office
+    from deniable.localdp.survey.definition import read
+
+    survey, found = read(file), told.results
+    request = f"survey {survey.identity} {found.responses}"
+    facts: dict[str, Any] = {LOCAL: str(survey.epsilon), "survey": survey.identity, "responses": found.responses}
+    with office(policy, ledger) as curator:
+        return curator.record("local differential privacy", unit="one response", request=request,
+                              question=request, **facts)  # fmt: skip
 
 
 def page_of(desk: Desk) -> dict[str, Any]:

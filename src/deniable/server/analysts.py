@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from starlette.responses import Response
+from starlette.responses import FileResponse, Response
 
 from deniable.curator import governing, serving
 from deniable.errors import DeniableError, ParameterError
@@ -12,7 +12,7 @@ from deniable.governance.grants import Action
 from deniable.server.bodies import QuestionBody, RequestBody
 from deniable.server.desk import Question, missing
 from deniable.server.door import answered
-from deniable.server.formats import FORMS, chosen, written
+from deniable.server.formats import FORMS, PARQUET, chosen, written
 from deniable.server.operations import Call, Operation
 
 if TYPE_CHECKING:
@@ -128,6 +128,11 @@ async def own_requests(call: Call) -> Response:
     return answered({"requests": found})
 
 
+async def download(call: Call) -> Response:
+    """One table of a release that was requested, approved and made, as Parquet."""
+    return FileResponse(await call.desk.file(call.who, call.path["request"], call.path["table"]), media_type=PARQUET)
+
+
 async def register(call: Call) -> Response:
     """The public register: every release with its technique, epsilon, delta, unit and date."""
     curator = call.desk.curator
@@ -184,6 +189,10 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation("DELETE", "/v1/queries/{request}", "cancel", "Take back a question", cancel),
     Operation("POST", "/v1/requests", "request", "Request a release", file_request, RequestBody, status=201),
     Operation("GET", "/v1/requests", "requests", "List your requests", own_requests),
+    Operation(
+        "GET", "/v1/requests/{request}/tables/{table}", "download", "Download a table of a release", download,
+        forms=(PARQUET,),
+    ),
     Operation("GET", "/v1/register", "register", "See the public register", register, public=True),
     Operation("GET", "/health", "health", "See whether the server is up", health, public=True),
 )  # fmt: skip

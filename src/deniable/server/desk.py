@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from deniable.curator import governing, serving
 from deniable.errors import AccessRefused, ParameterError
 from deniable.governance.grants import Action, Asker, Grant
 from deniable.server.limits import Limits, Rate
+from deniable.server.logging import Log, to_stderr
 from deniable.server.messages import NotHere, TokenRefused
 from deniable.server.recent import Recent
 from deniable.server.workshop import Workshop
@@ -22,7 +24,9 @@ if TYPE_CHECKING:
     from deniable.curator.asking import QueryAnswer
     from deniable.curator.hall import Curator
     from deniable.curator.serving import AnswerColumn
+    from deniable.governance.requests import Request
     from deniable.server.crew import Crew
+    from deniable.server.home import Home
 
 Result = TypeVar("Result")
 LONGEST_REQUEST = 200
@@ -56,8 +60,17 @@ class Question:
 class Desk:
     """One curator, and those who may come to it."""
 
-    def __init__(self, curator: Curator, limits: Limits | None = None, crew: Crew | None = None) -> None:
+    def __init__(
+        self,
+        curator: Curator,
+        limits: Limits | None = None,
+        crew: Crew | None = None,
+        home: Home | None = None,
+        log: Log = to_stderr,
+    ) -> None:
         self.curator = curator
+        self._home = home
+        self._log = log
         self.limits = limits or Limits()
         self.workshop = Workshop(curator, self.limits, crew)
         self._rate = Rate(self.limits.rate, self.limits.burst)
@@ -138,6 +151,31 @@ class Desk:
     def cancel(self, grant: Grant, request: str) -> bool:
         """Take back a question that was not begun."""
         return self.workshop.cancel(grant.name, request)
+
+    async def decide(self, grant: Grant, identity: str, approved: bool, reason: str) -> Request:
+        """Decide on a request; what is approved is made in the background."""
+        self.asker(grant, Action.DECIDE)
+        decide = lambda: governing.decide(self.curator, identity, approved, reason, grant.name)  # noqa: E731  work
+        decided = await self.hall(grant, decide)
+        if approved and self._home is not None:
+            self.workshop.leave(self._home.making(decided.id, self._log))
+        return decided
+
+    async def file(self, grant: Grant, identity: str, table: str) -> Path:
+        """The file of a release that was made for this asker."""
+        request = self.curator.governor.requests().get(identity)
+        self.asker(grant, Action.REQUEST, request.purpose if request and request.analyst == grant.name else "")
+        home, curator = self._home, self.curator
+        found = await self.hall(grant, lambda: home.file(curator, grant.name, identity, table)) if home else None
+        if found is None:
+            raise missing("file")
+        return found
+
+    def forget(self) -> int:
+        """Forget stored answers and kept releases, if the policy's term is over."""
+        forgotten = governing.expire(self.curator)
+        over = governing.term_over(self.curator.policy)
+        return forgotten + (self._home.forget() if over and self._home is not None else 0)
 
     def close(self) -> None:
         """Finish the work that was begun, and let go of the curator."""

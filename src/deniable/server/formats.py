@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 JSON, CSV, ARROW = "application/json", "text/csv", "application/vnd.apache.arrow.stream"
 FORMS = (JSON, CSV, ARROW)
+PARQUET = "application/vnd.apache.parquet"
+"""The form of rows that are released as files."""
 
 
 def chosen(accept: str) -> str:

@@ -22,6 +22,7 @@ from deniable.curator.offices import ledger_of
 from deniable.errors import MissingExtra, ParameterError, StorageError
 from deniable.server.crew import Crew
 from deniable.server.desk import Desk
+from deniable.server.home import Home
 from deniable.server.limits import Limits
 from deniable.server.logging import Log, to_stderr
 
@@ -59,7 +60,7 @@ def serve(policy: Path, ledger: str | None, places: Places, limits: Limits, log:
     place = ledger_of(policy, ledger)
     with Curator.open(policy, ledger=place) as curator:
         crew = Crew(policy, place, limits.processes) if limits.processes else None
-        run(_until_stopped(curator, places, limits, log, crew))
+        run(_until_stopped(curator, places, limits, log, crew, Home(policy, place)))
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
@@ -72,9 +73,11 @@ def run(work: Coroutine[Any, Any, None]) -> None:
         uvloop.run(work)
 
 
-async def _until_stopped(curator: Curator, places: Places, limits: Limits, log: Log, crew: Crew | None) -> None:
+async def _until_stopped(
+    curator: Curator, places: Places, limits: Limits, log: Log, crew: Crew | None, home: Home
+) -> None:
     async with contextlib.AsyncExitStack() as stack:
-        running = await start(stack, curator, places, limits, log, crew)
+        running = await start(stack, curator, places, limits, log, crew, home)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, running.stopping.set)
@@ -102,6 +105,7 @@ async def start(
     limits: Limits,
     log: Log = to_stderr,
     crew: Crew | None = None,
+    home: Home | None = None,
 ) -> Running:
     """Open all doors; the stack closes them."""
     with _extra():
@@ -112,7 +116,7 @@ async def start(
 
     _allowed(places)
     tls = _tls(places)
-    desk, metrics = Desk(curator, limits, crew), Metrics()
+    desk, metrics = Desk(curator, limits, crew, home, log), Metrics()
     stack.callback(desk.workshop.close)
     first, text = FirstKey.new() if not _has_steward(curator) else (FirstKey(), "")
     hosts = LOOPBACK | set(places.hosts) | {places.host} if _loopback(places.host) or places.hosts else None
@@ -136,7 +140,7 @@ async def start(
 async def _keep_terms(desk: Desk, log: Log) -> None:
     """Forget stored answers once the policy's term is over, now and every hour."""
     while True:
-        forgotten = await desk.workshop.run("terms", lambda: governing.expire(desk.curator))
+        forgotten = await desk.workshop.run("terms", desk.forget)
         if forgotten:
             log(f"the policy has expired: {forgotten} stored answers were forgotten; the ledger stays")
         await asyncio.sleep(EXPIRY_SECONDS)

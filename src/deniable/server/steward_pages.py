@@ -109,10 +109,8 @@ class StewardPages:
     async def _decide(self, request: Request, grant: Grant) -> Response:
         form = await form_of(request, self._desk.limits.body)
         identity, approved = str(request.path_params["request"]), request.path_params["decision"] == "approve"
-        curator, reason = self._desk.curator, form.get("reason", "")[:2000]
-        self._desk.asker(grant, Action.DECIDE)
         try:
-            await self._desk.hall(grant, lambda: governing.decide(curator, identity, approved, reason, grant.name))
+            await self._desk.decide(grant, identity, approved, form.get("reason", "")[:2000])
         except DeniableError as refusal:
             return await self._shown(grant, refusal=told(refusal).message)
         return RedirectResponse("/", 303)

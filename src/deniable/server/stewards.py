@@ -32,10 +32,7 @@ async def decline(call: Call) -> Response:
 
 
 async def _decide(call: Call, approved: bool) -> Response:
-    call.desk.asker(call.who, Action.DECIDE)
-    curator, identity, reason, by = call.desk.curator, call.path["request"], call.body.reason, call.who.name
-    decided = await call.desk.hall(call.who, lambda: governing.decide(curator, identity, approved, reason, by))
-    return answered(decided.as_dict())
+    return answered((await call.desk.decide(call.who, call.path["request"], approved, call.body.reason)).as_dict())
 
 
 async def tokens(call: Call) -> Response:

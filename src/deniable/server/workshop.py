@@ -62,6 +62,10 @@ class Workshop:
                 raise Busy("the question was cancelled before it was begun", remedy="Ask again") from None
             raise
 
+    def leave(self, work: Callable[[], None]) -> None:
+        """Begin some work that nobody waits for."""
+        self._hands.begin(lambda _stop: work())
+
     def cancel(self, owner: str, name: Hashable) -> bool:
         """Take a question back; whether it had not been begun, so that nothing was charged."""
         future = self._works.get((owner, name))

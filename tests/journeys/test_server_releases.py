@@ -1,0 +1,96 @@
+"""Releases of rows through the server: requested, approved, made in the background, downloaded by who asked alone."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pyarrow.parquet as pq
+import pytest
+
+import deniable
+from deniable.errors import AccessRefused, DeniableError
+
+
+@pytest.fixture
+def served(serve, clinic_policy: str) -> Iterator[Any]:
+    """A server whose policy says how identifiers are masked, and can price Gaussian noise."""
+    masked = clinic_policy.replace("id: {role: identifier}", "id: {role: identifier, mask: redact}")
+    with serve(policy=masked.replace("epsilon: 100000, accounting: pure", "epsilon: 100000, delta: 1e-5, accounting: zcdp")) as up:
+        yield up
+
+
+def steward(served: Any) -> httpx.Client:
+    return httpx.Client(
+        base_url=served.steward, timeout=120, headers={"authorization": f"Bearer {served.tokens['steward']}"}
+    )
+
+
+def until(status: str, connection: Any, identity: str) -> dict[str, Any]:
+    """The request, once it stands as expected; making a release takes as long as it takes."""
+    for _ in range(1200):
+        found = next(each for each in connection.requests() if each["id"] == identity)
+        if found["status"] == status:
+            return found
+        time.sleep(0.1)
+    raise AssertionError(f"the request is still {found['status']}")
+
+
+def test_an_approved_release_is_made_and_goes_to_the_one_who_asked(served, tmp_path: Path):
+    ana = deniable.connect(served.http, served.tokens["ana"], timeout=120)
+    filed = ana.request("mask", ["people"])
+    with pytest.raises(AccessRefused, match="pending"):
+        ana.download(filed["id"], "people", tmp_path / "early.parquet")
+    with steward(served) as door:
+        assert door.post(f"/v1/requests/{filed['id']}/approve", json={"reason": "fine"}).status_code == 200
+    made = until("released", ana, filed["id"])
+    file = ana.download(filed["id"], "people", tmp_path / "people.parquet")
+    rows = pq.read_table(file)
+    assert rows.num_rows == 300
+    assert "p7" not in rows.column("id").to_pylist()
+    assert made["release"] in {each["release"] for each in ana.register()["releases"]}
+    ben = deniable.connect(served.http, served.tokens["ben"], timeout=120)
+    for wanted in (filed["id"], "nothing", "../../people"):
+        with pytest.raises(DeniableError):
+            ben.download(wanted, "people", tmp_path / "stolen.parquet")
+    with pytest.raises(DeniableError, match="no such file"):
+        ana.download(filed["id"], "towns", tmp_path / "other.parquet")
+    assert not (tmp_path / "stolen.parquet").exists()
+    assert not (tmp_path / "early.parquet").exists()
+
+
+def test_a_synthetic_release_is_charged_to_the_one_who_asked(served, tmp_path: Path):
+    ana = deniable.connect(served.http, served.tokens["ana"], timeout=120)
+    filed = ana.request("synthesize", ["people"], epsilon="2", delta="0.000001")
+    with steward(served) as door:
+        door.post(f"/v1/requests/{filed['id']}/approve", json={"reason": "fine"})
+    made = until("released", ana, filed["id"])
+    assert any(each["release"] == made["release"] for each in ana.releases())
+    assert pq.read_table(ana.download(filed["id"], "people", tmp_path / "p.parquet")).num_rows > 0
+
+
+def test_a_declined_request_is_never_made(served):
+    ana = deniable.connect(served.http, served.tokens["ana"], timeout=120)
+    filed = ana.request("mask", ["people"])
+    with steward(served) as door:
+        door.post(f"/v1/requests/{filed['id']}/decline", json={"reason": "no"})
+    assert until("declined", ana, filed["id"])["reason"] == "no"
+    assert not (served.folder / "policy.releases" / filed["id"]).exists()
+
+
+def test_the_stewards_door_can_be_a_socket_that_only_its_owner_opens(serve, tmp_path: Path):
+    place = tmp_path / "steward.sock"
+    with serve(steward=str(place)) as served:
+        assert served.steward == f"unix:{place}"
+        assert place.stat().st_mode & 0o777 == 0o600
+        transport = httpx.HTTPTransport(uds=str(place))
+        header = {"authorization": f"Bearer {served.tokens['steward']}"}
+        with httpx.Client(transport=transport, base_url="http://localhost", headers=header, timeout=120) as door:
+            assert door.get("/v1/verify").json()["entries"] >= 4
+            issued = door.post("/v1/tokens", json={"name": "cyd", "purposes": ["care"]})
+            assert issued.status_code == 201
+            assert door.get("/v1/tokens", headers={"authorization": "Bearer wrong"}).status_code == 401
+        assert httpx.get(f"{served.http}/v1/tokens", timeout=120).status_code == 404, "not on the analysts' port"
