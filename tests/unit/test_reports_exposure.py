@@ -7,7 +7,8 @@ from deniable.attacks.base import Outcome, Rate
 from deniable.attacks.game import distinguishing_game
 from deniable.dp.samplers import discrete_laplace
 from deniable.dp.samplers.seeded import SeededEntropy
-from deniable.reports.exposure import exposure_page, game_plot
+from deniable.reports.audit import game_plot
+from deniable.reports.exposure import exposure_page
 from deniable.reports.page import render
 
 
@@ -36,5 +37,5 @@ def test_the_game_is_drawn_beside_its_bound():
 
     game = distinguishing_game(noise(0, 1), noise(1, 2), epsilon=1)
     plot = game_plot([asdict(point) for point in game.points], game.epsilon)
-    assert {row["who"] for row in plot.spec["data"]["values"]} == {"best attacker", "bound"}
+    assert {row["who"] for row in plot.spec["data"]["values"]} == {"best attacker", "bound of epsilon", "a coin"}
     assert "epsilon 1" in plot.caption

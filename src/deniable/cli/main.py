@@ -11,6 +11,7 @@ from deniable import __version__
 from deniable.cli import (
     anonymize,
     attack,
+    audit,
     demo,
     govern,
     hierarchy,
@@ -61,6 +62,7 @@ app.command(name="mask", epilog=mask.EXAMPLES)(mask.mask)
 app.command(name="anonymize", epilog=anonymize.EXAMPLES)(anonymize.anonymize)
 app.command(name="check", epilog=anonymize.CHECK_EXAMPLES)(anonymize.check)
 app.command(name="attack", epilog=attack.EXAMPLES)(attack.attack)
+app.command(name="audit", epilog=audit.EXAMPLES)(audit.audit)
 app.command(name="synthesize", epilog=synthesize.EXAMPLES)(synthesize.synthesize)
 app.command(name="describe", epilog=synthesize.EXAMPLES)(synthesize.describe)
 app.command(name="generate", epilog=synthesize.EXAMPLES)(synthesize.generate)

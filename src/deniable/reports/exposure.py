@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from deniable.reports import plots
@@ -138,17 +138,3 @@ def _weakest(found: Found) -> tuple[Block, ...]:
         return ()
     note = Callout("Positions in the file, counted from 1. Do not pass this page on with the release.", Tone.WARNING)
     return (note, Table.of(rows))
-
-
-def game_plot(points: Sequence[Found], epsilon: float) -> Plot:
-    """The distinguishing game: the best attacker's hits against false alarms, beside what epsilon allows."""
-    rows = [
-        {"false alarms": point["false_alarms"], "hits": point[field], "who": who}
-        for who, field in (("best attacker", "hits"), ("bound", "bound"))
-        for point in points
-    ]
-    over = sum(point["hits"] > point["bound"] for point in points)
-    alt = f"The best attacker's hits against false alarms, above the bound of epsilon {epsilon:g} {over} times."
-    return Plot(
-        plots.lines(rows, x="false alarms", y="hits", series="who", alt=alt), f"The game at epsilon {epsilon:g}"
-    )
