@@ -139,3 +139,20 @@ def test_what_a_newcomer_gets_wrong_is_told_with_exit_code_2(file, run, argument
     done = run(*(str(file) if part == "{file}" else part for part in arguments))
     assert done.returncode == 2
     assert words in done.stderr.replace("\n", " ")
+
+
+def test_results_are_recorded_once_in_the_ledger_of_a_policy_beside_what_budgets_bound(file, run, tmp_path):
+    from deniable.curator import offices
+
+    policy = tmp_path / "policy.yaml"
+    policy.write_text("version: 1\ndataset: staff\ntables: {}\nbudgets: {dataset: {epsilon: 1}}\n")
+    (tmp_path / "towns.csv").write_text("town\nCambridge\n")
+    policy.write_text(policy.read_text().replace("{}", "{towns: {source: towns.csv, public: true}}", 1))
+    for _ in range(2):
+        done = run("results", str(file), "--policy", str(policy), "--json")
+        assert done.returncode == 0, done.stderr
+    told = offices.register(policy, None)
+    assert [each["guarantee"] for each in told["releases"]] == ["local differential privacy"]
+    assert told["releases"][0]["epsilon"] == pytest.approx(json.loads(done.stdout)["local_epsilon"], rel=1e-5)
+    assert told["standing"]["local"] == 1
+    assert told["standing"]["charged"] == 0
