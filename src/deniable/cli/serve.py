@@ -32,6 +32,10 @@ def serve(
     name: Annotated[
         list[str] | None, typer.Option(help="A host name by which clients reach the server.", show_default=False)
     ] = None,
+    oidc: Annotated[
+        Path | None,
+        typer.Option(help="A file that describes an OpenID Connect issuer whose tokens count too.", show_default=False),
+    ] = None,
     seconds: Annotated[float, typer.Option(help="The longest a question may take.", min=0.1)] = 30.0,
     rate: Annotated[float, typer.Option(help="Requests a second for one token.", min=0.1)] = 50.0,
     processes: Annotated[
@@ -43,5 +47,5 @@ def serve(
     from deniable.server.serve import Places
     from deniable.server.serve import serve as served
 
-    places = Places(host, port, steward, postgres or None, certificate, key, tuple(name or ()))
+    places = Places(host, port, steward, postgres or None, certificate, key, tuple(name or ()), oidc)
     served(policy, ledger, places, Limits(seconds=seconds, rate=rate, burst=4 * rate, processes=processes))

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from deniable.governance.requests import Request
     from deniable.server.crew import Crew
     from deniable.server.home import Home
+    from deniable.server.oidc import Verifier
 
 Result = TypeVar("Result")
 LONGEST_REQUEST = 200
@@ -67,8 +68,10 @@ class Desk:
         crew: Crew | None = None,
         home: Home | None = None,
         log: Log = to_stderr,
+        verifier: Verifier | None = None,
     ) -> None:
         self.curator = curator
+        self._verifier = verifier
         self._home = home
         self._log = log
         self.limits = limits or Limits()
@@ -94,7 +97,10 @@ class Desk:
 
     def _authenticated(self, token: str, address: str) -> Grant:
         try:
-            grant = governing.authenticate(self.curator, token)
+            if self._verifier is not None and token.count(".") == 2:
+                grant = self._verifier.grant(token)
+            else:
+                grant = governing.authenticate(self.curator, token)
         except AccessRefused as refusal:
             self._guesses.take(address)
             raise TokenRefused(refusal.happened, remedy=refusal.remedy) from None

@@ -14,7 +14,7 @@ from collections.abc import Coroutine, Iterator
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from deniable.curator import governing
 from deniable.curator.hall import Curator
@@ -25,6 +25,9 @@ from deniable.server.desk import Desk
 from deniable.server.home import Home
 from deniable.server.limits import Limits
 from deniable.server.logging import Log, to_stderr
+
+if TYPE_CHECKING:
+    from deniable.server.oidc import Verifier
 
 EXPIRY_SECONDS = 3600.0
 
@@ -42,6 +45,8 @@ class Places:
     key: Path | None = None
     hosts: tuple[str, ...] = ()
     """Names under which clients reach the server, beside loopback."""
+    issuer: Path | None = None
+    """A file that describes an issuer of OpenID Connect, whose tokens count as well."""
 
 
 @dataclass(slots=True)
@@ -116,7 +121,7 @@ async def start(
 
     _allowed(places)
     tls = _tls(places)
-    desk, metrics = Desk(curator, limits, crew, home, log), Metrics()
+    desk, metrics = Desk(curator, limits, crew, home, log, _verifier(places, curator)), Metrics()
     stack.callback(desk.workshop.close)
     first, text = FirstKey.new() if not _has_steward(curator) else (FirstKey(), "")
     hosts = LOOPBACK | set(places.hosts) | {places.host} if _loopback(places.host) or places.hosts else None
@@ -187,6 +192,14 @@ def _at(places: Places, host: str) -> Places:
     from dataclasses import replace
 
     return replace(places, host=host)
+
+
+def _verifier(places: Places, curator: Curator) -> Verifier | None:
+    if places.issuer is None:
+        return None
+    from deniable.server import oidc
+
+    return oidc.Verifier(oidc.read(places.issuer), curator.policy)
 
 
 def _has_steward(curator: Curator) -> bool:

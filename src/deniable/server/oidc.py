@@ -1,0 +1,206 @@
+"""OpenID Connect (extra `oidc`): an organization's own sign-on instead of tokens of ours.
+
+A steward's file names the issuer, the audience, and where its public keys are. A JWT counts if its signature is of one
+of these keys by an allowed algorithm, and issuer, audience and term are right. Who it speaks for is a claim; what that
+person may do is the policy's to say: an analyst has the purposes that the policy grants, and no claim adds to them.
+Symmetric algorithms and `none` cannot be allowed, so that nobody can sign with a public key.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from deniable.errors import AccessRefused, DataError, MissingExtra, ParameterError, nearest
+from deniable.governance.grants import Grant, Role
+
+if TYPE_CHECKING:
+    from deniable.policy.document import Policy
+
+ASYMMETRIC = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
+LONGEST_TOKEN = 16_384
+MOST_KEYS = 1 << 18
+"""Bytes of a key set that are read."""
+LEEWAY = 10
+"""Seconds by which clocks may differ."""
+EVERY = 30.0
+"""Seconds between looks at the key set, however many unknown keys are named."""
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+
+
+@dataclass(frozen=True, slots=True)
+class Issuer:
+    """Who signs, for whom, where the keys are, and which claims tell who somebody is."""
+
+    issuer: str
+    audience: str
+    jwks: str
+    """An https address, or the path of a file."""
+    algorithms: tuple[str, ...] = ("RS256", "ES256")
+    name: str = "sub"
+    """The claim that holds the name by which the policy knows somebody."""
+    purposes: str = ""
+    """A claim that lists purposes: it narrows what the policy grants."""
+    roles: str = ""
+    """A claim that lists groups; without it everybody is an analyst."""
+    stewards: tuple[str, ...] = ()
+    auditors: tuple[str, ...] = ()
+    """The groups whose members are stewards and auditors."""
+    folder: Path = field(default=Path(), compare=False)
+
+    def __post_init__(self) -> None:
+        unsafe = [each for each in self.algorithms if each not in ASYMMETRIC]
+        if unsafe or not self.algorithms:
+            raise ParameterError(
+                f"'{(unsafe or [''])[0]}' cannot be allowed to sign tokens", expected=f"Among {', '.join(ASYMMETRIC)}"
+            )
+        if not self.issuer or not self.audience or not self.jwks:
+            raise ParameterError("an issuer needs a name, an audience and a key set")
+        place = urlsplit(self.jwks)
+        if place.scheme == "http" and place.hostname not in LOOPBACK:
+            raise ParameterError("a key set may not travel unencrypted", expected="An https address, or a file")
+
+
+def read(path: Path) -> Issuer:
+    """The issuer of a YAML or JSON file."""
+    from ruamel.yaml import YAML, YAMLError
+
+    try:
+        form = YAML(typ="safe", pure=True).load(path.read_text())
+    except (OSError, ValueError, YAMLError):
+        raise DataError(f"'{path.name}' cannot be read as a description of an issuer") from None
+    known = [each.name for each in fields(Issuer) if each.name != "folder"]
+    if not isinstance(form, dict):
+        raise ParameterError(f"'{path.name}' describes no issuer", expected=f"Fields: {', '.join(known)}")
+    for name in form:
+        if name not in known:
+            raise ParameterError(f"an issuer has no field '{name}'", remedy=nearest(str(name), known))
+    try:
+        listed: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in form.items()}
+        return Issuer(**listed, folder=path.parent)
+    except TypeError:
+        raise ParameterError(f"'{path.name}' lacks something", expected="issuer, audience and jwks") from None
+
+
+class Verifier:
+    """Turns tokens of one issuer into grants under one policy. Keys are fetched beside, never while somebody waits."""
+
+    def __init__(self, issuer: Issuer, policy: Policy) -> None:
+        self._issuer = issuer
+        self._policy = policy
+        self._jwt = _library()
+        self._keys: Mapping[str, Any] = self._fetched()
+        self._looked = time.monotonic()
+        self._lock = threading.Lock()
+
+    def grant(self, token: str) -> Grant:
+        """The grant of a token; one sentence refuses whatever is wrong with it."""
+        try:
+            claims = self._claims(token)
+            return self._granted(claims)
+        except (self._jwt.PyJWTError, ValueError, KeyError, TypeError, AttributeError):
+            raise AccessRefused("the token is not valid", remedy="Sign on again") from None
+
+    def _claims(self, token: str) -> dict[str, Any]:
+        if len(token) > LONGEST_TOKEN:
+            raise ValueError
+        head = self._jwt.get_unverified_header(token)
+        key = self._keys.get(str(head.get("kid", "")))
+        if key is None:
+            self._look_again()
+            raise KeyError
+        # The algorithm must be allowed, and be the one that this key is for: a key never serves two.
+        if head["alg"] not in self._issuer.algorithms or head["alg"] != key.algorithm_name:
+            raise ValueError
+        claims: dict[str, Any] = self._jwt.decode(
+            token, key.key, algorithms=[key.algorithm_name], audience=self._issuer.audience,
+            issuer=self._issuer.issuer, leeway=LEEWAY, options={"require": ["exp", "iss", "aud", self._issuer.name]},
+        )  # fmt: skip
+        return claims
+
+    def _granted(self, claims: dict[str, Any]) -> Grant:
+        name, role = claims[self._issuer.name], self._role(claims)
+        if not isinstance(name, str) or not name or not name.isprintable() or len(name) > 200:
+            raise ValueError
+        expires = datetime.fromtimestamp(int(claims["exp"]), UTC)
+        purposes = self._purposes(name, claims) if role is Role.ANALYST else None
+        return Grant(name, role, self._policy.dataset, purposes, expires, f"oidc {name}")
+
+    def _role(self, claims: dict[str, Any]) -> Role:
+        groups = _listed(claims.get(self._issuer.roles)) if self._issuer.roles else ()
+        if set(groups) & set(self._issuer.stewards):
+            return Role.STEWARD
+        return Role.AUDITOR if set(groups) & set(self._issuer.auditors) else Role.ANALYST
+
+    def _purposes(self, name: str, claims: dict[str, Any]) -> tuple[str, ...]:
+        """What the policy grants this analyst, narrowed by the claim if there is one."""
+        budgets = self._policy.budgets
+        analysts = {each.name: each.purposes for each in budgets.analysts} if budgets else {}
+        every = tuple(each.name for each in budgets.purposes) if budgets else ()
+        granted = analysts.get(name, ()) if analysts else every
+        if not self._issuer.purposes:
+            return tuple(granted)
+        return tuple(each for each in granted if each in _listed(claims.get(self._issuer.purposes)))
+
+    def _look_again(self) -> None:
+        """Fetch the keys in the background: the issuer may have new ones. Whoever came first tries again."""
+        with self._lock:
+            if time.monotonic() - self._looked < EVERY:
+                return
+            self._looked = time.monotonic()
+        threading.Thread(target=self._refresh, daemon=True).start()
+
+    def _refresh(self) -> None:
+        try:
+            self._keys = self._fetched()
+        except (DataError, ParameterError):
+            return  # the keys that are known stay
+
+    def _fetched(self) -> dict[str, Any]:
+        """The keys by their names; those for encryption, without a name or of other algorithms are left out."""
+        try:
+            listed = json.loads(self._text())["keys"]
+        except (OSError, ValueError, KeyError, TypeError):
+            raise DataError("the issuer's key set cannot be read", expected="A JSON Web Key Set") from None
+        found = {}
+        for form in listed:
+            if isinstance(form, dict) and form.get("kid") and form.get("use", "sig") == "sig":
+                try:
+                    key = self._jwt.PyJWK.from_dict(form)
+                except (self._jwt.PyJWTError, ValueError, TypeError, KeyError):
+                    continue
+                if key.algorithm_name in self._issuer.algorithms:
+                    found[str(form["kid"])] = key
+        return found
+
+    def _text(self) -> bytes:
+        if "://" not in self._issuer.jwks:
+            return (self._issuer.folder / self._issuer.jwks).read_bytes()[:MOST_KEYS]
+        with urllib.request.urlopen(self._issuer.jwks, timeout=10) as response:  # noqa: S310  https, or loopback
+            return bytes(response.read(MOST_KEYS))
+
+
+def _listed(value: object) -> tuple[str, ...]:
+    """A claim that lists words: a list of texts, or one text with spaces between."""
+    if isinstance(value, str):
+        return tuple(value.split())
+    return tuple(each for each in value if isinstance(each, str)) if isinstance(value, list) else ()
+
+
+def _library() -> Any:
+    try:
+        import jwt
+        from jwt.algorithms import has_crypto
+    except ImportError:
+        has_crypto = False
+    if not has_crypto:
+        raise MissingExtra("OpenID Connect needs PyJWT", remedy="Install it: pip install 'deniable[oidc]'") from None
+    return jwt

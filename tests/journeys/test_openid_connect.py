@@ -1,0 +1,171 @@
+"""OpenID Connect: tokens of a real issuer with real keys are let in, and every kind of broken token is refused."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from deniable.errors import AccessRefused, DataError, ParameterError
+
+jwt = pytest.importorskip("jwt", reason="the oidc extra is not installed")
+ec = pytest.importorskip("cryptography.hazmat.primitives.asymmetric.ec")
+rsa = pytest.importorskip("cryptography.hazmat.primitives.asymmetric.rsa")
+from cryptography.hazmat.primitives import serialization  # noqa: E402
+
+RSA, OTHER, EC = (
+    rsa.generate_private_key(65537, 2048),
+    rsa.generate_private_key(65537, 2048),
+    ec.generate_private_key(ec.SECP256R1()),
+)
+ISSUER, AUDIENCE = "https://login.example", "deniable"
+
+
+def public(key: Any, kid: str, algorithm: str) -> dict[str, Any]:
+    kind = jwt.algorithms.RSAAlgorithm if algorithm.startswith("RS") else jwt.algorithms.ECAlgorithm
+    return json.loads(kind.to_jwk(key.public_key())) | {"kid": kid, "alg": algorithm, "use": "sig"}
+
+
+KEYS = {"keys": [public(RSA, "r1", "RS256"), public(EC, "e1", "ES256"), {"kty": "oct", "kid": "h1", "k": "c2VjcmV0"}]}
+
+
+def claims(**changes: Any) -> dict[str, Any]:
+    said = {"iss": ISSUER, "aud": AUDIENCE, "sub": "ana", "exp": int(time.time()) + 600, **changes}
+    return {name: value for name, value in said.items() if value is not None}
+
+
+def signed(key: Any = RSA, algorithm: str = "RS256", kid: str | None = "r1", **changes: Any) -> str:
+    return jwt.encode(claims(**changes), key, algorithm, {"kid": kid} if kid else None)
+
+
+def pem() -> bytes:
+    return RSA.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+
+
+def hand_signed_with_the_public_key() -> str:
+    """HS256 with the RSA public key as the secret; the library itself refuses to make this one."""
+    import base64
+    import hashlib
+    import hmac
+
+    def part(value: Any) -> str:
+        return base64.urlsafe_b64encode(json.dumps(value).encode()).rstrip(b"=").decode()
+
+    text = f"{part({'alg': 'HS256', 'typ': 'JWT', 'kid': 'r1'})}.{part(claims())}"
+    mark = hmac.new(pem(), text.encode(), hashlib.sha256).digest()
+    return f"{text}.{base64.urlsafe_b64encode(mark).rstrip(b'=').decode()}"
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    """Where a local issuer shows its keys."""
+
+    class Keys(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = json.dumps(KEYS).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_words: Any) -> None: ...
+
+    server = HTTPServer(("127.0.0.1", 0), Keys)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}/keys"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.fixture
+def issuer(tmp_path: Path, address: str) -> Path:
+    file = tmp_path / "issuer.yaml"
+    file.write_text(
+        f"issuer: {ISSUER}\naudience: {AUDIENCE}\njwks: {address}\nroles: groups\nstewards: [privacy-office]\n"
+        "purposes: scope\n"
+    )
+    return file
+
+
+def test_tokens_of_the_issuer_are_let_in_and_broken_ones_are_not(serve, issuer: Path):
+    with serve(issuer=issuer) as served:
+
+        def status(token: str, where: str = served.http, path: str = "/v1/remaining?purpose=research") -> int:
+            return httpx.get(where + path, headers={"authorization": f"Bearer {token}"}, timeout=120).status_code
+
+        scope = {"scope": "research care"}
+        assert status(signed(**scope)) == 200
+        assert status(signed(EC, "ES256", "e1", **scope)) == 200
+        assert status(served.tokens["ana"]) == 200, "tokens of ours still count"
+        asked = {"sql": "SELECT COUNT(*) AS n FROM people", "epsilon": "1"}
+        header = {"authorization": f"Bearer {signed(**scope)}"}
+        assert httpx.post(f"{served.http}/v1/query", json=asked, headers=header, timeout=120).status_code == 200
+        assert [each.analyst for each in served.curator.ledger.entries(acts=("charge",))] == ["ana"]
+        narrowed = {"authorization": f"Bearer {signed(scope='care')}"}
+        assert httpx.post(f"{served.http}/v1/query", json=asked | {"epsilon": "2"}, headers=narrowed,
+                          timeout=120).status_code == 403, "the claim narrows what the policy grants"  # fmt: skip
+        assert status(signed(groups=["privacy-office"]), served.steward, "/v1/verify") == 200
+        assert status(signed(groups=["others"]), served.steward, "/v1/verify") == 403
+
+        unsigned = jwt.encode(claims(**scope), None, "none", {"kid": "r1"})
+        head, body, mark = signed(**scope).split(".")
+        broken = {
+            "no algorithm": unsigned,
+            "the public key as a secret": hand_signed_with_the_public_key(),
+            "expired": signed(exp=int(time.time()) - 60),
+            "no end": signed(exp=None),
+            "another audience": signed(aud="another"),
+            "no audience": signed(aud=None),
+            "another issuer": signed(iss="https://evil.example"),
+            "unknown key": signed(kid="r2"),
+            "no key named": signed(kid=None),
+            "another key under a known name": signed(OTHER),
+            "a symmetric key of the set": jwt.encode(claims(), "secret" * 8, "HS256", {"kid": "h1"}),
+            "the name of a key of another kind": signed(EC, "ES256", "r1"),
+            "an algorithm that is not allowed": signed(RSA, "RS512"),
+            "nobody": signed(sub=None),
+            "somebody who is no text": signed(sub=7) if jwt.__version__ < "2.10" else signed(sub=""),
+            "changed": f"{head}.{body[:-2]}AA.{mark}",
+            "cut off": f"{head}.{body}.",
+            "not yet valid": signed(nbf=int(time.time()) + 3600),
+            "nonsense": "a.b.c",
+        }
+        assert {why: status(token) for why, token in broken.items()} == dict.fromkeys(broken, 401)
+        assert status(signed(sub="eve", scope="research")) in (200, 403)
+        eve = {"authorization": f"Bearer {signed(sub='eve', scope='research')}"}
+        refused = httpx.post(f"{served.http}/v1/query", json=asked | {"epsilon": "3"}, headers=eve, timeout=120)
+        assert refused.status_code == 403, "the policy does not know her"
+
+
+def test_an_issuer_is_described_safely_or_refused(tmp_path: Path):
+    from deniable.server.oidc import Issuer, Verifier, read
+
+    good = {"issuer": ISSUER, "audience": AUDIENCE, "jwks": "keys.json"}
+    for algorithms in (("HS256",), ("none",), ("RS256", "HS512"), ()):
+        with pytest.raises(ParameterError):
+            Issuer(**good, algorithms=algorithms)
+    with pytest.raises(ParameterError, match="unencrypted"):
+        Issuer(**good | {"jwks": "http://login.example/keys"})
+    file = tmp_path / "issuer.yaml"
+    for text in ("issuer: x", "[]", "issuer: x\naudiense: y", "{"):
+        file.write_text(text)
+        with pytest.raises((ParameterError, DataError)):
+            read(file)
+    file.write_text(json.dumps(good))
+    policy = type("Policy", (), {"dataset": "clinic", "budgets": None, "expires": None})()
+    with pytest.raises(DataError, match="key set"):
+        Verifier(read(file), policy)
+    (tmp_path / "keys.json").write_text(json.dumps(KEYS))
+    found = Verifier(read(file), policy)
+    assert found.grant(signed()).name == "ana"
+    with pytest.raises(AccessRefused, match="not valid"):
+        found.grant(signed(kid="r9"))
