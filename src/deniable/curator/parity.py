@@ -57,7 +57,7 @@ def compare(curator: Curator, wanted: Comparison, progress: Progress | None = No
 
     table = curator.policy.table(wanted.table or _only(curator))
     findings = _findings(wanted, table.name)
-    bench = _bench(curator, table, wanted)
+    bench = _bench(curator, table, wanted, findings)
     methods, unsuited = _methods(bench, wanted.methods)
     turns = _turns(wanted, methods)
     real = conclusions(findings, curator.tables.attach(table.name).run(everything(table)))
@@ -90,13 +90,17 @@ def _findings(wanted: Comparison, table: str) -> tuple[Finding, ...]:
     return findings
 
 
-def _bench(curator: Curator, table: TableSchema, wanted: Comparison) -> Bench:
-    """What every turn is made from: the rows as `synthesize` would see them."""
+def _bench(curator: Curator, table: TableSchema, wanted: Comparison, findings: tuple[Finding, ...]) -> Bench:
+    """What every turn is made from: the rows as `synthesize` would see them, and what the findings ask for."""
+    from deniable.assess.reading import workload
     from deniable.curator.synthesizing import bounded, unbilled
+    from deniable.synth.attributes import attributes
+    from deniable.synth.describing import domain_of
 
     source = unbilled(curator, table.name)
     truths = curator.policy.release.truths
-    return Bench(bounded(source, None), table, wanted.findings, wanted.delta, source.most_rows, truths)
+    asked = workload([finding.function for finding in findings], domain_of(attributes(table)).names)
+    return Bench(bounded(source, None), table, wanted.findings, wanted.delta, source.most_rows, truths, asked)
 
 
 def _methods(bench: Bench, wanted: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:

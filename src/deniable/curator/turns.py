@@ -36,12 +36,14 @@ class Bench:
     delta: str
     most_rows: int
     truths: tuple[Spec, ...] = ()
+    workload: tuple[tuple[str, ...], ...] = ()
+    """The columns that findings name together: what methods that can be asked are asked for."""
 
     def model(self, rows: pa.Table, method: str, epsilon: float) -> SynthModel:
         """The model of rows, as `synthesize` would learn it."""
         from deniable.synth.describing import model_of
 
-        rest: Any = {"most_rows": self.most_rows, "truths": self.truths}
+        rest: Any = {"most_rows": self.most_rows, "truths": self.truths, "workload": self.workload}
         return model_of(rows, self.table, budget(epsilon, self.delta), method, **rest)
 
     def nobody(self, method: str) -> None:

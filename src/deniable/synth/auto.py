@@ -54,7 +54,7 @@ def auto(codes: Codes, domain: Domain, terms: Terms, entropy: Entropy) -> Descri
     problem, scored = scored_pairs(codes, collapsed, one_way, spend, PAIR_SCORES, left, entropy)
     chosen = worthwhile(problem)
     rough, outlook = rough_columns(collapsed, one_way, problem.total), _outlook(problem)
-    asked = asked_looks(collapsed.domain, rough, outlook, terms.workload)
+    asked = asked_looks(collapsed.domain, rough, outlook, terms.workload, chosen.cliques)
     tried = candidates(collapsed.domain, rough, outlook, [*chosen.cliques, *(one.clique for one in asked)])
     if tried or asked:
         plan = _Plan(problem, chosen, tuple(asked), tuple(tried))

@@ -56,11 +56,18 @@ class Outlook:
         return DENOISED * math.sqrt(2 / math.pi) * self.rows / math.sqrt(max(self.amount, 1e-300))
 
 
-def asked_looks(domain: Domain, columns: Sequence[Floats], outlook: Outlook, workload: Sequence[Clique]) -> list[Look]:
-    """What was asked for, each in as many cells as its share keeps out of the noise; none where that is hopeless."""
-    share = ASKED / max(len(workload), 1)
-    found = [look(domain, columns, clique, outlook.most_cells(share)) for clique in dict.fromkeys(workload)]
-    return [one for one in found if outlook.noise(one.cells, share) <= HOPELESS * outlook.total]
+def asked_looks(
+    domain: Domain, columns: Sequence[Floats], outlook: Outlook, workload: Sequence[Clique], done: Sequence[Clique]
+) -> list[Look]:
+    """What was asked for, each in as many cells as its share keeps out of the noise; none where that is hopeless.
+
+    A pair that is measured anyway is measured in full once more, so that both measurements can be joined.
+    """
+    asked = list(dict.fromkeys(workload))
+    share = ASKED / max(len(asked), 1)
+    most = outlook.most_cells(share)
+    found = [look(domain, columns, clique, math.inf if clique in done else most) for clique in asked]
+    return [one for one in found if one.clique in done or outlook.noise(one.cells, share) <= HOPELESS * outlook.total]
 
 
 def candidates(domain: Domain, columns: Sequence[Floats], outlook: Outlook, done: Sequence[Clique]) -> list[Look]:
