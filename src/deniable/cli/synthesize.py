@@ -24,6 +24,7 @@ Examples:
   deniable synthesize visits -p town/policy.yaml --epsilon 1 --delta 1e-6 --method mst --rows 1000 -o few.csv
   deniable synthesize visits -p town/policy.yaml --epsilon 1 --delta 1e-6 --assess -o synthetic.parquet
   deniable synthesize visits -p town/policy.yaml --epsilon 1 --delta 1e-6 --attack --report proof.html -o out.csv
+  deniable synthesize visits -p town/policy.yaml --epsilon 1 --delta 1e-6 --linked -o histories.parquet
   deniable describe visits -p town/policy.yaml --epsilon 1 --delta 1e-6 -o visits.model.json
   deniable generate visits.model.json --rows 5000 --seed 7 -o more.parquet
   deniable generate visits.model.json --where sex=F,payer=private --rows 500 -o women.csv
@@ -45,6 +46,9 @@ Columns = Annotated[str | None, typer.Option(help="Only these columns, separated
 Rows = Annotated[int | None, typer.Option(min=0, help="How many rows; as many as estimated, if not said.")]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of the drawing (never of the noise).")]
 Out = Annotated[Path, typer.Option("--out", "-o", help="Where to write.")]
+Linked = Annotated[
+    bool, typer.Option("--linked", help="People with their rows, as the policy links them; --rows counts people.")
+]
 
 
 def synthesize(
@@ -60,6 +64,7 @@ def synthesize(
     areas: AreasName = None,
     rows: Rows = None,
     seed: Seed = 0,
+    linked: Linked = False,
     assess: Annotated[bool, typer.Option("--assess", help="Also compare with the real rows, for the steward.")] = False,
     attack: Annotated[bool, typer.Option("--attack", help="Attack the rows first, and stop at a limit.")] = False,
     held_out: Annotated[float, typer.Option(help="Share of people the model never sees: the control group.")] = 0.1,
@@ -79,7 +84,8 @@ def synthesize(
     from deniable.curator.offices import charging_ledger
 
     with Curator.open(policy, ledger=charging_ledger(policy, ledger)) as curator, progress("Drawing rows") as tick:
-        order = _order(table, _stated(method, epsilon, delta, rho), method, columns, workload, areas)
+        order = _order(table, _stated(method, epsilon, delta, rho), method, columns, workload, areas, linked=linked)
+        _refuse_beside(order, assess=assess, attack=attack)
         drawing: dict[str, Any] = {"rows": rows, "seed": seed, "progress": tick}
         proof = proving.Proof(held_out, control, attacks, limits(most)) if attack else None
         release, proved = proving.synthesize(curator, order, out, proof, **drawing)
@@ -107,6 +113,7 @@ def describe(
     columns: Columns = None,
     workload: WorkloadNames = None,
     areas: AreasName = None,
+    linked: Linked = False,
     ledger: LedgerPlace = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -115,7 +122,7 @@ def describe(
     from deniable.curator.offices import charging_ledger
 
     with Curator.open(policy, ledger=charging_ledger(policy, ledger)) as curator:
-        order = _order(table, _stated(method, epsilon, delta, rho), method, columns, workload, areas)
+        order = _order(table, _stated(method, epsilon, delta, rho), method, columns, workload, areas, linked=linked)
         details = synthesizing.described(curator, order, out)
     emit({"file": str(out), **details}, as_json, lambda console: _told(console, out, details))
 
@@ -136,13 +143,21 @@ def generate(
     emit({"file": str(out), "rows": made}, as_json, lambda console: console.print(f"Wrote {made:,} rows to {out}"))
 
 
+def _refuse_beside(order: Any, *, assess: bool, attack: bool) -> None:
+    from deniable.errors import ParameterError
+
+    if order.linked and (assess or attack):
+        raise ParameterError("--assess and --attack are for one table", remedy="Leave them out beside --linked")
+
+
 def _order(
-    table: str, stated: Budget, method: str, columns: str | None, workload: list[str] | None, areas: str | None
-) -> Any:
+    table: str, stated: Budget, method: str, columns: str | None, workload: list[str] | None, areas: str | None, *,
+    linked: bool,
+) -> Any:  # fmt: skip
     from deniable.curator.synthesizing import Order
 
     wanted = tuple(_names(asked) for asked in workload or ())
-    return Order(table, stated, method, _names(columns) if columns else None, wanted, areas)
+    return Order(table, stated, method, _names(columns) if columns else None, wanted, areas, linked)
 
 
 def _names(listed: str) -> tuple[str, ...]:

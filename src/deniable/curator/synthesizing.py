@@ -36,6 +36,8 @@ class Order:
     """Columns that findings are about together."""
     areas: str | None = None
     """The column whose areas add up, for the hierarchical method."""
+    linked: bool = False
+    """With its people, as the policy links them."""
 
 
 def describe(curator: Curator, order: Order, who: Asker | None = None) -> SynthModel:
@@ -110,6 +112,10 @@ def synthesize(
     who: Asker | None = None,
 ) -> Release:
     """Describe a table and write synthetic rows, the model and the statement."""
+    if order.linked:
+        from deniable.curator import linked
+
+        return linked.synthesize(curator, order, out, rows=rows, seed=seed, progress=progress, who=who)
     described = describe(curator, order, who)
     return written(curator, order, described, out, rows=rows, seed=seed, progress=progress)
 
@@ -133,15 +139,18 @@ def written(
     parameters = {"method": order.method, "seed": seed, "table": order.table}
     provenance = Provenance(curator.policy.hash, versions, parameters)
     details = {"rows": made, **told(model), **further}
-    guarantee = _guarantee(curator, order)
-    seal(out, guarantee, provenance, details)
-    return Release(out, guarantee, provenance, details)
+    claimed = guarantee(curator, order)
+    seal(out, claimed, provenance, details)
+    return Release(out, claimed, provenance, details)
 
 
 def described(curator: Curator, order: Order, out: Path) -> dict[str, Any]:
     """Describe a table and keep the model in a file."""
+    from deniable.curator import linked
     from deniable.synth.model import save
 
+    if order.linked:
+        return linked.described(curator, order, out)
     model = describe(curator, order)
     save(model, out)
     return told(model)
@@ -152,11 +161,17 @@ def generate(
     progress: Progress | None = None,
 ) -> int:  # fmt: skip
     """Rows from a model file alone: no data, no budget."""
+    from deniable.curator import linked
     from deniable.engines.duckdb import DuckDBEngine
     from deniable.synth.condition import condition, parsed
     from deniable.synth.generate import batches
+    from deniable.synth.linked_file import is_linked_file
     from deniable.synth.model import load
 
+    if is_linked_file(path):
+        if where is not None:
+            raise ParameterError("conditions are for models of one table", remedy="Draw all rows, and filter them")
+        return linked.generate(path, out, rows=rows, seed=seed, progress=progress)
     model = load(path)
     only = parsed(where) if where is not None else {}
     condition(model, only)
@@ -197,7 +212,8 @@ def _most_rows(unit: PrivacyUnit) -> int:
     return 1 if unit.is_row else unit.max_rows_per_group or 1
 
 
-def _guarantee(curator: Curator, order: Order) -> Guarantee:
+def guarantee(curator: Curator, order: Order) -> Guarantee:
+    """What is claimed of a synthetic table."""
     from deniable.dp.accounting import epsilon_of_zcdp
     from deniable.policy.budget import exact
     from deniable.release import Guarantee, Technique

@@ -99,6 +99,17 @@ TABLE = Record(
             "whose presence is hidden: `row` if each row is another person, or a column; every private table states it",
         ),
         Field("columns", Named(COLUMN_ENTRY, declares="column", least=1), "the columns; a private table lists them"),
+        Field(
+            "parent",
+            Text("a table"),
+            "a private table with one row for each unit and the same unit column: synthetic rows of both are linked",
+        ),
+        Field(
+            "sequence",
+            COLUMN,
+            "the bounded number, date or datetime in whose order a unit's rows follow one another; synthetic rows do "
+            "so too",
+        ),
     ),
     meaning="One table.",
 )

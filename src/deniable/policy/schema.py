@@ -89,6 +89,10 @@ class TableSchema:
     columns: tuple[Column, ...]
     unit: PrivacyUnit | None = None
     public: bool = False
+    parent: str | None = None
+    """The table with one row for each unit that synthetic rows of this one belong to."""
+    sequence: str | None = None
+    """The column in whose order a unit's rows follow one another."""
 
     def column(self, name: str) -> Column | None:
         """The column of that name, or None."""

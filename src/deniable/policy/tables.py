@@ -14,6 +14,7 @@ from deniable.policy.checking import Chosen, Item
 from deniable.policy.grammar import Kinds
 from deniable.policy.hierarchies import HIERARCHIES
 from deniable.policy.likeness import follow
+from deniable.policy.linking import linked
 from deniable.policy.masks import MASKS
 from deniable.policy.mistakes import Mistakes
 from deniable.policy.plain import Section, plain, spec
@@ -31,7 +32,10 @@ T = TypeVar("T")
 
 def tables(entries: Section, folder: Path, mistakes: Mistakes) -> tuple[TableSchema, ...]:
     """All tables of a policy."""
-    return tuple(_table(name, entries.section(name), folder, mistakes) for name in entries)
+    found = tuple(_table(name, entries.section(name), folder, mistakes) for name in entries)
+    for table in found:
+        linked(table, found, entries.section(table.name), mistakes)
+    return found
 
 
 def _table(name: str, entry: Section, folder: Path, mistakes: Mistakes) -> TableSchema:
@@ -40,7 +44,8 @@ def _table(name: str, entry: Section, folder: Path, mistakes: Mistakes) -> Table
     _source(entry, mistakes)
     columns = _columns(entry.section("columns"), folder, mistakes)
     unit = None if public else _unit(entry, mistakes)
-    return TableSchema(name, entry.get("source", ""), columns, unit, public)
+    parent, sequence = entry.get("parent", None), entry.get("sequence", None)
+    return TableSchema(name, entry.get("source", ""), columns, unit, public, parent, sequence)
 
 
 def _who_is_protected(name: str, entry: Section, public: bool, mistakes: Mistakes) -> None:

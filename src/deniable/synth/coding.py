@@ -98,15 +98,22 @@ def _texts(attribute: Shaped, codes: NDArray[np.int32], generator: np.random.Gen
 
 
 def _unbinned(attribute: Bins, codes: NDArray[np.int32], generator: np.random.Generator) -> pa.Array:
+    return typed(attribute, *steps_of(attribute, codes, generator))
+
+
+def steps_of(
+    attribute: Bins, codes: NDArray[np.int32], generator: np.random.Generator
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """A step for each code, any of its bin, and which codes are null."""
     missing = codes >= attribute.bins
     bins = np.where(missing, 0, codes).astype(np.int64)
     cuts = np.array(attribute.cuts, dtype=np.int64)
     first, after = cuts[bins], cuts[bins + 1]
-    place = first + (generator.random(codes.size) * (after - first)).astype(np.int64)
-    return _typed(attribute, place, missing)
+    return first + (generator.random(codes.size) * (after - first)).astype(np.int64), missing
 
 
-def _typed(attribute: Bins, place: NDArray[np.int64], missing: NDArray[np.bool_]) -> pa.Array:
+def typed(attribute: Bins, place: NDArray[np.int64], missing: NDArray[np.bool_]) -> pa.Array:
+    """The values at steps, in the column's own type."""
     match attribute.type:
         case ColumnType.DATE:
             days = (int(attribute.lower) + place * int(attribute.step)).astype(np.int32)

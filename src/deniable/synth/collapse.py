@@ -49,7 +49,7 @@ def collapse(domain: Domain, one_way: list[Marginal]) -> Collapsed:
     """Join the values that the noise hides."""
     maps = [_stretches(m) if place in domain.ordered else _rare(m) for place, m in enumerate(one_way)]
     sizes = tuple(int(mapping.max()) + 1 for mapping in maps)
-    return Collapsed(Domain(domain.names, sizes, domain.ordered), tuple(maps))
+    return Collapsed(domain.resized(sizes), tuple(maps))
 
 
 def _rare(marginal: Marginal) -> NDArray[np.int32]:

@@ -36,23 +36,24 @@ def along_cliques(
     done: set[int] = set()
     for clique in order:
         table = estimates.tables[clique]
-        known, fresh = _divided(clique, done)
+        known, fresh = divided(clique, done)
         if fresh:
             flat = table.transpose([clique.index(place) for place in known + fresh])
             rows = flat.reshape(domain.cells(known), domain.cells(fresh))
             given = keys(codes, domain, known) if known else np.zeros(records, dtype=np.int64)
-            _unpack(codes, domain, fresh, children(given, rows, generator))
+            unpack(codes, domain, fresh, children(given, rows, generator))
             done.update(fresh)
     for place in set(range(len(domain))) - done:
         codes[place] = from_column(estimates.columns[place], records, generator)
     return codes
 
 
-def _divided(clique: Clique, done: set[int]) -> tuple[Clique, Clique]:
+def divided(clique: Clique, done: set[int]) -> tuple[Clique, Clique]:
+    """The columns of a clique that are there, and those that are not."""
     return tuple(p for p in clique if p in done), tuple(p for p in clique if p not in done)
 
 
-def _unpack(codes: Codes, domain: Domain, places: Clique, values: NDArray[np.int32]) -> None:
+def unpack(codes: Codes, domain: Domain, places: Clique, values: NDArray[np.int32]) -> None:
     """One number a record back into the columns that it stands for."""
     for place in reversed(places):
         codes[place] = values % domain.sizes[place]

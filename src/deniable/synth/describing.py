@@ -108,7 +108,7 @@ def model_of(
     description = describe(codes, domain, way, learned.spend, entropy, workload=asked, areas=places)
     description = replace(description, event=ComposedEvent((*learned.events, description.event)))
     if not way.free:
-        _double_entry(description.event, budget)
+        double_entry(description.event, budget)
     kept = concerning(truths, [attribute.name for attribute in coded])
     types = tuple(originals.kept(rows.schema.field(attribute.name).type) for attribute in chosen)
     # The model is what its file says, to the last digit written.
@@ -134,7 +134,7 @@ def _described(workload: Workload, domain: Domain) -> Workload:
     return tuple(tuple(name for name in names if name in domain.names) for names in workload)
 
 
-def _double_entry(event: object, budget: Budget) -> None:
+def double_entry(event: object, budget: Budget) -> None:
     """What was measured is priced again, by the accountants; more than the budget is our bug."""
     match budget:
         case ZCDP(rho):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from deniable.errors import ParameterError
 
@@ -23,6 +24,8 @@ class Domain:
     sizes: tuple[int, ...]
     ordered: frozenset[int] = frozenset()
     """The places of columns whose neighboring codes are neighboring values."""
+    given: frozenset[int] = frozenset()
+    """The places of columns that are never drawn, only drawn from: what they have to do with one another is no use."""
 
     def __post_init__(self) -> None:
         if len(self.names) != len(self.sizes) or len(set(self.names)) != len(self.names):
@@ -37,9 +40,22 @@ class Domain:
         """The domain of some of the columns."""
         return Domain(tuple(self.names[place] for place in clique), tuple(self.sizes[place] for place in clique))
 
+    def resized(self, sizes: tuple[int, ...]) -> Domain:
+        """The same columns with other numbers of values."""
+        return replace(self, sizes=sizes)
+
     def shape(self, clique: Clique) -> tuple[int, ...]:
         """The sizes of a clique's columns."""
         return tuple(self.sizes[place] for place in clique)
+
+    def useful(self, size: int) -> list[Clique]:
+        """All cliques of so many columns that are not wholly given.
+
+        >>> Domain(("a", "b", "c"), (2, 2, 2), given=frozenset({0, 1})).useful(2)
+        [(0, 2), (1, 2)]
+        """
+        cliques = itertools.combinations(range(len(self)), size)
+        return [clique for clique in cliques if not self.given.issuperset(clique)]
 
     def cells(self, clique: Clique) -> int:
         """How many combinations a clique has."""

@@ -62,19 +62,20 @@ def _nudge(codes: Codes, estimates: Estimates, domain: Domain, generator: np.ran
     targets = {clique: table.ravel() * (records / table.sum()) for clique, table in estimates.tables.items()}
     cliques = list(targets)
     places = [np.array(clique, dtype=np.int64) for clique in cliques]
-    strides = [_strides(domain.shape(clique)) for clique in cliques]
+    strides = [strides_of(domain.shape(clique)) for clique in cliques]
     share = copied(estimates.noise)
     state = generator.integers(0, 2**63, 1, dtype=np.uint64)
-    for step in _steps(len(cliques) * records):
+    for step in steps(len(cliques) * records):
         for i in generator.permutation(len(cliques)):
             moved(codes, places[i], strides[i], targets[cliques[i]], step, share, state)
 
 
-def _steps(visits: int) -> Floats:
+def steps(visits: int) -> Floats:
     """The steps of all rounds, falling by equal factors: fewer of them where a round takes many visits to records."""
-    steps: Floats = np.geomspace(STEP, LAST_STEP, min(ROUNDS, max(FEWEST, MOST_VISITS // max(visits, 1))))
-    return steps
+    found: Floats = np.geomspace(STEP, LAST_STEP, min(ROUNDS, max(FEWEST, MOST_VISITS // max(visits, 1))))
+    return found
 
 
-def _strides(shape: tuple[int, ...]) -> NDArray[np.int64]:
+def strides_of(shape: tuple[int, ...]) -> NDArray[np.int64]:
+    """How far apart cells are that differ by one in each column."""
     return np.array([math.prod(shape[axis + 1 :]) for axis in range(len(shape))], dtype=np.int64)

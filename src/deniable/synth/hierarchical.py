@@ -58,7 +58,7 @@ def _kept_whole(collapsed: Collapsed, domain: Domain, place: int) -> Collapsed:
     maps[place] = np.arange(domain.sizes[place], dtype=np.int32)
     sizes = [*collapsed.domain.sizes]
     sizes[place] = domain.sizes[place]
-    return Collapsed(Domain(domain.names, tuple(sizes), domain.ordered), tuple(maps))
+    return Collapsed(domain.resized(tuple(sizes)), tuple(maps))
 
 
 def _levels(

@@ -72,8 +72,7 @@ def asked_looks(
 
 def candidates(domain: Domain, columns: Sequence[Floats], outlook: Outlook, done: Sequence[Clique]) -> list[Look]:
     """What to score, each in as many cells as the noise allows: all of three columns, and pairs not measured yet."""
-    places = [place for place in range(len(domain)) if domain.sizes[place] > 1]
-    cliques = [*itertools.combinations(places, 2), *itertools.combinations(places, 3)]
+    cliques = [clique for clique in (*domain.useful(2), *domain.useful(3)) if min(domain.shape(clique)) > 1]
     some = [clique for clique in cliques if clique not in done]
     fewest = sorted(some, key=lambda clique: (domain.cells(clique), clique))[:MOST_TRIED]
     tried = [look(domain, columns, clique, outlook.most_cells(USUAL)) for clique in fewest]

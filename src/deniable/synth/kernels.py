@@ -42,8 +42,8 @@ def moved(codes: Any, places: Any, strides: Any, target: Any, step: float, copie
     asked = _listed(ask)
     number: int = min(freed.size, asked.size)
     for j in range(number):
-        _swap(asked, j, state)
-        _swap(freed, j, state)
+        _swap(asked, j, asked.size, state)
+        _swap(freed, j, freed.size, state)
         i, cell = freed[j], asked[j]
         if copies[cell] > 0:
             copies[cell] -= 1
@@ -135,7 +135,40 @@ def _listed(ask: Any) -> Any:
 
 
 @numba.njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
-def _swap(values: Any, place: int, state: Any) -> None:
-    """One step of a shuffle: any of the values from a place on comes to stand there."""
-    other = place + int(_uniform(state) * (values.size - place))
+def _swap(values: Any, place: int, end: int, state: Any) -> None:
+    """One step of a shuffle: any of the values from a place to an end comes to stand there."""
+    other = place + int(_uniform(state) * (end - place))
     values[place], values[other] = values[other], values[place]
+
+
+@numba.njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def moved_within(codes: Any, places: Any, strides: Any, target: Any, inner: int, step: float, state: Any) -> int:
+    """The same where some columns of the clique are given: records move between cells of one group alone.
+
+    The given columns come first, so a group is a stretch of `inner` cells. Nothing is copied: a whole record of
+    another would bring what belongs to other given values.
+    """
+    cell_of = _cells(codes, places, strides)
+    count = np.zeros(target.size, np.int64)
+    for i in range(cell_of.size):
+        count[cell_of[i]] += 1
+    give, ask, copies = _orders(count, target, step, 0.0, state)
+    freed, _, _ = _chosen(cell_of, count, give, copies, state)
+    asked = _listed(ask)
+    number, f, a = 0, 0, 0
+    for group in range(target.size // inner):
+        last_f, last_a = f, a
+        while last_f < freed.size and cell_of[freed[last_f]] // inner == group:
+            last_f += 1
+        while last_a < asked.size and asked[last_a] // inner == group:
+            last_a += 1
+        for j in range(min(last_f - f, last_a - a)):
+            _swap(freed, f + j, last_f, state)
+            _swap(asked, a + j, last_a, state)
+            i, cell = freed[f + j], asked[a + j]
+            for k in range(places.size):
+                codes[places[k], i] = cell // strides[k]
+                cell = cell % strides[k]
+            number += 1
+        f, a = last_f, last_a
+    return number

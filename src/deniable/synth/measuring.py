@@ -5,7 +5,6 @@ Each step takes the records as an argument, keeps none of them, and returns nois
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
 
@@ -77,7 +76,7 @@ def scored_pairs(
     """Every pair's distance from independence, and what else is known when cliques are chosen."""
     domain, total = collapsed.domain, total_of(one_way)
     columns = rough_columns(collapsed, one_way, total)
-    pairs: list[Clique] = list(itertools.combinations(range(len(domain)), 2))
+    pairs: list[Clique] = domain.useful(2)
 
     def independent(pair: Clique) -> Floats:
         return np.outer(columns[pair[0]], columns[pair[1]]) / max(total, 1.0)

@@ -6,7 +6,7 @@ A model file is data, never code: numbers, texts and lists, checked when they ar
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from deniable.dp.accounting import GaussianEvent, from_dict, to_dict
-from deniable.errors import IntegrityError
+from deniable.errors import IntegrityError, ParameterError
 from deniable.policy.schema import ColumnType, Spec
 from deniable.storage import write_whole
 from deniable.synth.attributes import Attribute, Bins, Labels, Made, Shaped, equal_cuts
@@ -31,6 +31,8 @@ SECOND = "deniable synthetic model, version 2"
 """Knew equal bins only; still read."""
 FIRST = "deniable synthetic model, version 1"
 """Knew pairs only, called them so, and gave no reason; still read."""
+LINKED = "deniable linked model, version 1"
+"""The form of models of people with their rows (`linked_file`)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,6 +57,8 @@ def load(path: Path) -> SynthModel:
     """Read a model file; anything that is not one is refused."""
     try:
         held = json.loads(path.read_text(encoding="utf-8"))
+        if held["form"] == LINKED:
+            raise ParameterError(f"'{path.name}' is a model of people with their rows", remedy="Draw them: generate")
         return from_plain(held)
     except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError):
         raise IntegrityError(
@@ -68,13 +72,14 @@ def to_plain(model: SynthModel) -> dict[str, Any]:
     return {
         "form": FORM,
         "table": model.table,
-        "attributes": [_attribute(attribute) for attribute in model.attributes],
+        "attributes": [attribute_plain(attribute) for attribute in model.attributes],
         "types": list(model.types),
-        "truths": [{"kind": truth.kind, "options": _plain(truth.options)} for truth in model.truths],
+        "truths": truths_plain(model.truths),
         "method": d.method,
         "columns": [_measured(marginal) for marginal in d.one_way],
         "collapsed": [mapping.tolist() for mapping in d.collapsed.maps],
         "ordered": sorted(d.domain.ordered),
+        "given": sorted(d.domain.given),
         "reason": d.reason,
         "cliques": [
             {"clique": m.clique, "shape": m.counts.shape, "groups": m.maps, **_measured(m)} for m in d.cliques
@@ -102,9 +107,10 @@ def _measured(marginal: Marginal) -> dict[str, Any]:
 def from_plain(held: dict[str, Any]) -> SynthModel:
     """The model that plain values stand for."""
     held = _present(held)
-    attributes = tuple(_from_attribute(entry) for entry in held["attributes"])
+    attributes = tuple(attribute_of(entry) for entry in held["attributes"])
     coded = [attribute for attribute in attributes if not isinstance(attribute, Made)]
-    domain = Domain(tuple(a.name for a in coded), tuple(a.size for a in coded), frozenset(held["ordered"]))
+    ordered, given = frozenset(held["ordered"]), frozenset(held.get("given", ()))
+    domain = Domain(tuple(a.name for a in coded), tuple(a.size for a in coded), ordered, given)
     one_way = tuple(
         Marginal((place,), np.array(c["counts"], dtype=np.float64), float(c["variance"]), _gaussian(c["event"]))
         for place, c in enumerate(held["columns"])
@@ -112,7 +118,7 @@ def from_plain(held: dict[str, Any]) -> SynthModel:
     maps = tuple(np.array(mapping, dtype=np.int32) for mapping in held["collapsed"])
     if len(one_way) not in (0, len(domain)) or any(m.size != s for m, s in zip(maps, domain.sizes, strict=True)):
         raise ValueError
-    collapsed = Collapsed(Domain(domain.names, tuple(int(m.max()) + 1 for m in maps), domain.ordered), maps)
+    collapsed = Collapsed(domain.resized(tuple(int(m.max()) + 1 for m in maps)), maps)
     cliques = tuple(
         Marginal(
             tuple(p["clique"]),
@@ -133,7 +139,7 @@ def from_plain(held: dict[str, Any]) -> SynthModel:
     estimates = Estimates(float(told["total"]), columns, tables, float(told["noise"]))
     event, reason = from_dict(held["event"]), str(held["reason"])
     description = Description(held["method"], domain, collapsed, one_way, cliques, estimates, event, reason)
-    truths = tuple(Spec(str(entry["kind"]), dict(entry["options"])) for entry in held["truths"])
+    truths = truths_of(held["truths"])
     return SynthModel(held["table"], attributes, description, truths, tuple(map(str, held.get("types", ()))))
 
 
@@ -162,6 +168,16 @@ def _cuts(held: Any) -> tuple[int, ...]:
     return cuts
 
 
+def truths_plain(truths: Iterable[Spec]) -> list[dict[str, Any]]:
+    """Truths as plain values."""
+    return [{"kind": truth.kind, "options": _plain(truth.options)} for truth in truths]
+
+
+def truths_of(held: Iterable[dict[str, Any]]) -> tuple[Spec, ...]:
+    """The truths that plain values stand for."""
+    return tuple(Spec(str(entry["kind"]), dict(entry["options"])) for entry in held)
+
+
 def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items()}
@@ -179,7 +195,8 @@ def _rounded(values: Any) -> list[float]:
     return [round(float(value), 3) for value in np.asarray(values).ravel()]
 
 
-def _attribute(attribute: Attribute) -> dict[str, Any]:
+def attribute_plain(attribute: Attribute) -> dict[str, Any]:
+    """An attribute as plain values."""
     match attribute:
         case Labels(name, kind, labels, nullable):
             return {"kind": "labels", "name": name, "type": kind.value, "labels": list(labels), "nullable": nullable}
@@ -199,7 +216,8 @@ def _attribute(attribute: Attribute) -> dict[str, Any]:
             return {"kind": "made", "name": name, "type": kind.value, "prefix": prefix}
 
 
-def _from_attribute(entry: dict[str, Any]) -> Attribute:
+def attribute_of(entry: dict[str, Any]) -> Attribute:
+    """The attribute that plain values stand for."""
     kind = ColumnType(entry["type"])
     match entry["kind"]:
         case "labels":

@@ -8,7 +8,6 @@ the rounds end when nothing is answered badly enough. What is left then goes int
 
 from __future__ import annotations
 
-import itertools
 import math
 from dataclasses import replace
 
@@ -53,7 +52,7 @@ def mwem(codes: Codes, domain: Domain, terms: Terms, entropy: Entropy) -> Descri
 
 def _workload(domain: Domain, asked: tuple[Clique, ...]) -> list[Clique]:
     wanted = [clique for clique in dict.fromkeys(asked) if len(clique) > 1]
-    return wanted or list(itertools.combinations(range(len(domain)), 2))
+    return wanted or domain.useful(2)
 
 
 def _rounds(

@@ -1,0 +1,261 @@
+"""Generating people and their rows: first people, then for each place in a sequence the rows of all who have one.
+
+Post-processing of a public model: it costs nothing and may be seeded. Rows name their person by the key that was made
+for that person, so every link holds. Time runs on: a row stands as far after the one before as was drawn, inside the
+declared bounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from deniable.errors import ParameterError
+from deniable.synth.attributes import Bins, Made
+from deniable.synth.coding import anew, decode, steps_of, typed
+from deniable.synth.draw import draw
+from deniable.synth.given import draw_given
+from deniable.synth.linked import LinkedModel
+from deniable.synth.links import AFTER, COUNT, FIRST, PERSON, PLACE, PREVIOUS, REPEATS, SINCE, carried
+from deniable.synth.marginal import Codes
+from deniable.synth.mending import mended
+from deniable.synth.model import SynthModel
+from deniable.synth.originals import restored
+from deniable.synth.restore import restore
+
+CHUNK = 100_000
+"""People in a batch."""
+
+Steps = NDArray[np.int64]
+Pair = tuple[pa.RecordBatch, pa.RecordBatch]
+
+
+def generate_linked(model: LinkedModel, people: int | None = None, seed: int = 0) -> tuple[pa.Table, pa.Table]:
+    """Synthetic people and rows; as many people as there are estimated to be, if not told otherwise."""
+    pairs = list(linked_batches(model, people, seed))
+    return pa.Table.from_batches([first for first, _ in pairs]), pa.Table.from_batches([second for _, second in pairs])
+
+
+def linked_batches(
+    model: LinkedModel, people: int | None = None, seed: int = 0, progress: Callable[[float], None] | None = None
+) -> Iterator[Pair]:
+    """The same in batches of people; the first comes even if it is empty, for its columns."""
+    wanted, made = _wanted(model, people), 0
+    for start in range(0, max(wanted, 1), CHUNK):
+        size = min(CHUNK, wanted - start)
+        pair = _batch(model, size, (seed, start), wanted, made)
+        made += pair[1].num_rows
+        yield pair
+        if progress is not None:
+            progress((start + size) / max(wanted, 1))
+
+
+def person_batches(model: LinkedModel, people: int | None = None, seed: int = 0) -> Iterator[pa.RecordBatch]:
+    """The same people without their rows: what is drawn of rows never moves what is drawn of people."""
+    wanted = _wanted(model, people)
+    for start in range(0, max(wanted, 1), CHUNK):
+        yield _persons(model, min(CHUNK, wanted - start), (seed, start), wanted)[1]
+
+
+def _wanted(model: LinkedModel, people: int | None) -> int:
+    wanted = round(model.people.description.estimates.total) if people is None else people
+    if wanted < 0:
+        raise ParameterError("there cannot be a negative number of people")
+    return wanted
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _People:
+    """Drawn people: codes by column, how many rows each has, and at which step the first stands."""
+
+    codes: dict[str, Codes]
+    count: Steps
+    first: Steps
+
+
+def _batch(model: LinkedModel, size: int, seed: tuple[int, int], wanted: int, made: int) -> Pair:
+    people, persons = _persons(model, size, seed, wanted)
+    generator = np.random.default_rng((*seed, 3))
+    who, codes, times = _rows(model, people, seed, generator)
+    return persons, _row_table(model, persons, who, codes, times, made, generator)
+
+
+def _persons(model: LinkedModel, size: int, seed: tuple[int, int], wanted: int) -> tuple[_People, pa.RecordBatch]:
+    generator = np.random.default_rng((*seed, 2))
+    people = _people(model, size, seed, generator)
+    return people, _person_table(model, people, seed[1], size, wanted, generator)
+
+
+def _people(model: LinkedModel, size: int, seed: tuple[int, int], generator: np.random.Generator) -> _People:
+    d = model.people.description
+    found = restore(d, draw(d.estimates, d.collapsed.domain, size, seed), seed)
+    codes = dict(zip(d.domain.names, found, strict=True))
+    first = np.zeros(size, dtype=np.int64)
+    if model.link.clock is not None:
+        clock = _bins(model.people, FIRST)
+        first, missing = steps_of(clock, codes[FIRST], generator)
+        # People with rows have a first one: what noise left without is drawn from those that have it.
+        held = first[~missing] if not missing.all() else np.arange(clock.steps)
+        first = np.where(missing, generator.choice(held, size) if size else first, first)
+    return _People(codes, codes[COUNT].astype(np.int64) + model.link.least, first)
+
+
+def _rows(
+    model: LinkedModel, people: _People, seed: tuple[int, int], generator: np.random.Generator
+) -> tuple[Steps, dict[str, Codes], Steps]:
+    """Whose each row is, its codes and its time, in the order of people and then of time."""
+    chain = _Chain(model, people, seed, generator)
+    if model.link.clock is None:
+        return chain.at_once()
+    return chain.one_by_one()
+
+
+class _Chain:
+    """Draws the rows of people, each given the person and the row before."""
+
+    def __init__(
+        self, model: LinkedModel, people: _People, seed: tuple[int, int], generator: np.random.Generator
+    ) -> None:
+        self._model, self._people, self._seed, self._generator = model, people, seed, generator
+        self._description = model.rows.description
+        self._names = self._description.domain.names
+
+    def at_once(self) -> tuple[Steps, dict[str, Codes], Steps]:
+        """Rows without an order."""
+        who = np.repeat(np.arange(self._people.count.size), self._people.count)
+        return who, self._drawn(who, {}, 0), np.zeros(who.size, dtype=np.int64)
+
+    def one_by_one(self) -> tuple[Steps, dict[str, Codes], Steps]:
+        """First rows, second rows, and so on; then sorted by person."""
+        parts: list[tuple[Steps, dict[str, Codes], Steps]] = []
+        for place in range(self._model.link.most):
+            who = np.flatnonzero(self._people.count > place)
+            before = self._before(parts, who, place)
+            codes = self._drawn(who, before, place)
+            if place:
+                codes = self._drawn(who, before | self._repeated(codes), place)
+            parts.append((who, codes, self._times(parts, who, codes, place)))
+        who = np.concatenate([part[0] for part in parts])
+        order = np.argsort(who, kind="stable")
+        codes = {name: np.concatenate([part[1][name] for part in parts])[order] for name in self._names}
+        return who[order], codes, np.concatenate([part[2] for part in parts])[order]
+
+    def _before(self, parts: list[tuple[Steps, dict[str, Codes], Steps]], who: Steps, place: int) -> dict[str, Codes]:
+        """Codes of the row before each: null where there is none."""
+        kept = [a for a in self._model.rows.attributes if not isinstance(a, Made)]
+        found = {PLACE: np.full(who.size, min(place, 1), dtype=np.int32)}
+        earlier = {a.name for a in carried(self._model.rows.attributes) if PREVIOUS + a.name in self._names}
+        for attribute in kept:
+            name = attribute.name.removeprefix(PREVIOUS)
+            if attribute.name == name or name not in earlier:
+                continue
+            if place:
+                at = np.searchsorted(parts[-1][0], who)
+                found[attribute.name] = parts[-1][1][name][at]
+            else:
+                found[attribute.name] = np.full(who.size, attribute.size - 1, dtype=np.int32)
+        if not place:
+            cuts = np.array(_bins(self._model.rows, SINCE).cuts)
+            found[SINCE] = (np.searchsorted(cuts, self._people.first[who], side="right") - 1).astype(np.int32)
+        return found
+
+    def _repeated(self, codes: dict[str, Codes]) -> dict[str, Codes]:
+        """What rows repeat of those before, and when: given, when the rest of each row is drawn to suit it."""
+        found = {SINCE: codes[SINCE]}
+        for flag in (name for name in self._names if name.startswith(REPEATS)):
+            name = flag.removeprefix(REPEATS)
+            same = (codes[flag] == 1) & (codes[PREVIOUS + name] < self._size(name))
+            found |= {flag: codes[flag], name: np.where(same, codes[PREVIOUS + name], codes[name])}
+        return found
+
+    def _size(self, name: str) -> int:
+        return self._description.domain.sizes[self._names.index(name)]
+
+    def _drawn(self, who: Steps, before: dict[str, Codes], place: int) -> dict[str, Codes]:
+        """Full codes of rows, by name."""
+        d, seed = self._description, (*self._seed, place)
+        given = {PERSON + name: codes[who] for name, codes in self._people.codes.items()} | before
+        held = {name: codes for name, codes in given.items() if name in self._names}
+        places = {name: self._names.index(name) for name in held}
+        collapsed = {places[name]: d.collapsed.maps[places[name]][codes] for name, codes in held.items()}
+        found = restore(d, draw_given(d.estimates, d.collapsed.domain, collapsed, seed, who.size), seed)
+        return {**dict(zip(self._names, found, strict=True)), **held}
+
+    def _times(
+        self, parts: list[tuple[Steps, dict[str, Codes], Steps]], who: Steps, codes: dict[str, Codes], place: int
+    ) -> Steps:
+        """The step at which each row stands; one that would fall beyond the bounds falls anywhere before them."""
+        if not place:
+            return self._people.first[who]
+        since = _bins(self._model.rows, SINCE)
+        last = parts[-1][2][np.searchsorted(parts[-1][0], who)]
+        times = last + steps_of(since, codes[SINCE], self._generator)[0]
+        anywhere = last + (self._generator.random(who.size) * (since.steps - last)).astype(np.int64)
+        return np.where(times < since.steps, times, anywhere)
+
+
+def _bins(model: SynthModel, name: str) -> Bins:
+    found = next(a for a in model.attributes if a.name == name)
+    assert isinstance(found, Bins)
+    return found
+
+
+def _person_table(
+    model: LinkedModel, people: _People, after: int, size: int, wanted: int, generator: np.random.Generator
+) -> pa.RecordBatch:
+    columns = []
+    for attribute in model.people.attributes[: len(model.link.people)]:
+        if isinstance(attribute, Made):
+            columns.append(anew(attribute, after, size, wanted))
+        else:
+            columns.append(decode(attribute, people.codes[attribute.name], generator))
+    return _record(columns, [a.name for a in model.link.people], model.people_types)
+
+
+def _row_table(
+    model: LinkedModel, persons: pa.RecordBatch, who: Steps, codes: dict[str, Codes], times: Steps, made: int,
+    generator: np.random.Generator,
+) -> pa.RecordBatch:  # fmt: skip
+    """Rows in their own types, mended; with the person's columns where these stand in the same table."""
+    known, link = {a.name: a for a in model.rows.attributes}, model.link
+    columns: dict[str, pa.Array] = {}
+    for declared in link.rows:
+        name = declared.name
+        if name == link.sequence:
+            assert isinstance(declared, Bins)
+            columns[name] = typed(declared, times, np.zeros(times.size, dtype=bool))
+        elif name in link.after:
+            columns[name] = _after(model, declared, times, codes[AFTER + name], generator)
+        else:
+            own = known[name]
+            columns[name] = (
+                anew(own, made, who.size, made + who.size)
+                if isinstance(own, Made)
+                else decode(own, codes[name], generator)
+            )
+    owners = persons.take(pa.array(who))
+    people = {name: owners.column(name) for name in owners.schema.names if link.parent is None or name == link.key}
+    own_rows = _record(list(columns.values()), list(columns), model.row_types)
+    return mended(model.truths, people, own_rows, generator)
+
+
+def _after(
+    model: LinkedModel, declared: object, times: Steps, codes: Codes, generator: np.random.Generator
+) -> pa.Array:
+    """A column counted from the sequence: as many steps later as drawn, and no later than its own bound."""
+    clock = model.link.clock
+    assert isinstance(declared, Bins)
+    assert clock is not None
+    later, missing = steps_of(_bins(model.rows, AFTER + declared.name), codes, generator)
+    start = int((declared.lower - clock.lower) / clock.step)
+    return typed(declared, np.clip(times + later - start, 0, declared.steps - 1), missing)
+
+
+def _record(columns: list[pa.Array], names: list[str], types: tuple[str, ...]) -> pa.RecordBatch:
+    if types:
+        columns = [restored(column, kind) for column, kind in zip(columns, types, strict=True)]
+    return pa.record_batch(columns, names=names)
