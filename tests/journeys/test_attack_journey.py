@@ -231,3 +231,20 @@ def test_nothing_heavy_is_loaded_for_help():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
     assert Path(attacking.__file__).exists()
+
+
+def test_columns_that_were_left_as_they_are_are_named_in_one_sentence(town, tmp_path):
+    """A k-anonymous release that still carries the free text and the charge to the cent."""
+    released, page = tmp_path / "released.parquet", tmp_path / "page.html"
+    rows = pq.read_table(town / "visits.parquet").select(["zip", "birth_date", "sex", "diagnosis", "charge", "note"])
+    pq.write_table(rows, tmp_path / "rows.parquet")
+    words = ["--qi", KNOWS, "--sensitive", "diagnosis", "--k", "5", "-o", str(released)]
+    assert CliRunner().invoke(app, ["anonymize", str(tmp_path / "rows.parquet"), *words]).exit_code == 0
+    given = (released, "--knows", KNOWS, "--sensitive", "diagnosis", "--original", tmp_path / "rows.parquet")
+    _, found = attack(*given, "--report", page)
+    assert {one["column"] for one in found["untouched"]} == {"charge", "note"}
+    assert all(f"{name} (" in found["because"] for name in ("charge", "note"))
+    assert "Leave them out" in page.read_text()
+    pq.write_table(pq.read_table(released).drop_columns(["charge", "note"]), released)
+    _, found = attack(*given)
+    assert (found["untouched"], found["because"]) == ([], "")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from deniable.assess.risk import Evidence
 from deniable.attacks.linkage import linkage
@@ -14,6 +15,9 @@ from deniable.attacks.uniqueness import blame, identifying_sets, uniqueness, wea
 
 MOST_COLUMNS = 8
 """So many known columns are tried in all combinations; more would take too long to be worth it."""
+TELLING = 0.05
+"""A column by which so large a share of people is alone is worth a word."""
+KEPT = 0.9
 
 
 def details(
@@ -39,6 +43,45 @@ def _curve(release: pa.Table, columns: Sequence[str], unit: str | None) -> list[
         worst, chosen = max(tried, key=lambda pair: pair[0].share)
         found.append({"known": size, "columns": list(chosen)} | worst.as_dict())
     return found
+
+
+def untouched(evidence: Evidence) -> list[dict[str, Any]]:
+    """Columns that no one was taken to know, which still single people out as they are released, the worst first.
+
+    With the original at hand a column counts where it was left as it is (or nearly: a tenth of its values may differ);
+    without it, every column that singles out.
+    """
+    found = []
+    release, unit = evidence.release, evidence.unit if evidence.unit in evidence.release.column_names else None
+    for name in release.column_names:
+        if name in evidence.knows or name == unit or not release.num_rows or not _kept(evidence, name):
+            continue
+        share = uniqueness(release, [name], unit=unit).attack.share
+        if share >= TELLING:
+            found.append({"column": name, "singled_out": share})
+    return sorted(found, key=lambda one: (-one["singled_out"], one["column"]))
+
+
+def _kept(evidence: Evidence, name: str) -> bool:
+    """Whether a released column holds the original's own values."""
+    if evidence.original is None:
+        return True
+    if name not in evidence.original.column_names:
+        return False
+    ours, theirs = (table[name].cast(pa.string()) for table in (evidence.release, evidence.original))
+    same = pc.is_in(ours, value_set=theirs.combine_chunks())
+    return bool((pc.mean(same.cast(pa.float64())).as_py() or 0.0) >= KEPT)
+
+
+def because(columns: Sequence[Mapping[str, Any]]) -> str:
+    """One sentence: which columns expose people although an intruder was taken not to know them, and what to do."""
+    if not columns:
+        return ""
+    named = ", ".join(f"{one['column']} ({one['singled_out']:.0%})" for one in columns[:5])
+    return (
+        f"Columns released as they are single people out by themselves: {named}; whoever saw such a value elsewhere "
+        "finds the row. Leave them out, or name them as quasi-identifiers so that they are generalized."
+    )
 
 
 def before(evidence: Evidence) -> dict[str, Any]:

@@ -104,6 +104,8 @@ def show(console: Console, found: dict[str, Any]) -> None:
         console.print(f"{' + '.join(one['columns'])} single out {one['share']:.1%}", markup=False)
     for one in found.get("blame", [])[:3]:
         console.print(f"without {one['column']}: {one['unique_without']:.1%} unique", markup=False)
+    if found.get("because"):
+        console.print(found["because"], markup=False)
     for one in found["verdicts"]:
         word = "FAILED" if one["failed"] else "met"
         console.print(f"{word}: {one['attack']} exposes {one['exposed']:.1%}, allowed {one['most']:.1%}", markup=False)

@@ -229,11 +229,13 @@ def table_at(source: str) -> pa.Table:
 
 def _details(order: Order, evidence: Evidence) -> dict[str, Any]:
     """What to do about it: smallest sets, the curve of knowledge, column blame, weakest records."""
-    if not evidence.knows:
-        return {}
     from deniable.assess import blame
 
-    return blame.details(evidence.release, evidence.knows, unit=evidence.unit, seconds=order.seconds)
+    columns = blame.untouched(evidence)
+    told = {"untouched": columns, "because": blame.because(columns)}
+    if not evidence.knows:
+        return told
+    return told | blame.details(evidence.release, evidence.knows, unit=evidence.unit, seconds=order.seconds)
 
 
 def _before(evidence: Evidence) -> dict[str, Any]:

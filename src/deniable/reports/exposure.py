@@ -48,10 +48,23 @@ def _sentence(found: Found) -> tuple[Block, ...]:
     tone = Tone.DANGER if found["failed"] else (Tone.WARNING if count else Tone.GOOD)
     label = "of 1,000 people are exposed"
     crowd = Plot(plots.people(min(1000, count), label=label, alt=f"{count} {label}."), worst["scenario"])
-    return (Callout(worst["sentence"], tone), KeyFigures(_figures(found, worst)), crowd)
+    return (Callout(worst["sentence"], tone), KeyFigures(_figures(worst)), crowd, *_before(found))
 
 
-def _figures(found: Found, worst: Found) -> tuple[KeyFigure, ...]:
+def _before(found: Found) -> tuple[Block, ...]:
+    """People exposed of 1,000 by the same intruder, had the original rows been released, and now."""
+    after = {made["attack"]: made["outcomes"][0]["per_thousand"] for made in found["attacks"] if made["outcomes"]}
+    rows = [
+        {"attack": name, "before": outcome["per_thousand"], "after": after[name]}
+        for name, outcome in found.get("before", {}).items()
+        if name in after
+    ]
+    return (
+        (Table.of(rows, "People exposed of 1,000, before (the original rows as they are) and after"),) if rows else ()
+    )
+
+
+def _figures(worst: Found) -> tuple[KeyFigure, ...]:
     rate = worst["exposed"]
     figures = [
         KeyFigure(f"{worst['per_thousand']}", "exposed of 1,000", f"95%: {rate['low']:.1%} to {rate['high']:.1%}"),
@@ -59,10 +72,6 @@ def _figures(found: Found, worst: Found) -> tuple[KeyFigure, ...]:
     ]
     if worst["precision"]:
         figures.append(KeyFigure(f"{worst['precision']['share']:.0%}", "right when a claim is made"))
-    for name, outcome in found.get("before", {}).items():
-        figures.append(
-            KeyFigure(f"{outcome['per_thousand']}", f"of 1,000 by {name}, before", "the original rows as is")
-        )
     return tuple(figures)
 
 
@@ -107,11 +116,12 @@ def _curve(found: Found) -> tuple[Block, ...]:
 
 def _blame(found: Found) -> tuple[Block, ...]:
     rows = found.get("blame", [])
+    said = (Callout(found["because"], Tone.WARNING, "Left as they are"),) if found.get("because") else ()
     if not rows:
-        return ()
+        return said
     alt = f"Without {rows[0]['column']}, {rows[0]['unique_without']:.0%} of people would be unique."
     spec = plots.bars(rows, category="column", value="unique_without", alt=alt, title="unique without it")
-    return (Plot(spec, "People who stay unique when the intruder does not know a column"),)
+    return (*said, Plot(spec, "People who stay unique when the intruder does not know a column"))
 
 
 def _verdicts(found: Found) -> tuple[Block, ...]:
