@@ -32,7 +32,7 @@ CONFIDENCE = 1 - 1e-6
 RUNS = 2000
 CATCHING = {"confidence": 0.999, "runs": 2000}
 """For twins, which nobody can accuse falsely. With all clips, clamps or scales gone the person moves the releases by
-three deviations or more: the bound is near 2, some eight of its own deviations above the claim."""
+three deviations or more: measured bounds are 3.1 and above, with a deviation of 0.16 at most."""
 OTHERS = [{"age": 20, "charge": 100.0, "ill": True}]
 WORST = {"age": 100, "charge": 1000.0, "ill": False}
 FAR = {"age": 10**9, "charge": 1000.0, "ill": False}
@@ -90,8 +90,8 @@ def test_a_training_stays_under_its_claim(target: str) -> None:
 
 @pytest.mark.parametrize("target", ["charge", "ill"])
 def test_half_the_noise_is_caught(target: str) -> None:
-    # Half the deviation: p = 0.53 against q = 0.08 for the best event, so that 4,000 tested runs bound epsilon by 1.60
-    # with a deviation below 0.09: seven of them above the claim.
+    # Half the deviation doubles the distance of the neighbors: ten audits measured bounds of 1.96 on average with a
+    # deviation of 0.13, which is seven of them above the claim.
     variance = _plan(target).plan.mechanism.variance / 4  # type: ignore[attr-defined]
     assert _audited(target, variance=variance, runs=8000, confidence=0.999).violated
 

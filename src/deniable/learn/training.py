@@ -61,8 +61,8 @@ class Planned:
 
 
 def most_rows(unit: PrivacyUnit) -> int:
-    """The rows of a unit that are learned from."""
-    return 1 if unit.is_row else unit.max_rows_per_group or 1
+    """The rows of a unit that are learned from: its rows in all where the policy bounds them, else those of a group."""
+    return 1 if unit.is_row else unit.max_rows or unit.max_rows_per_group or 1
 
 
 def planned(table: TableSchema, unit: PrivacyUnit, task: Task, budget: Budget) -> Planned:
