@@ -69,23 +69,57 @@ def test_noisy_max_has_its_law():
     assert [fits(counts, permute_and_flip_law(0.5 * off)) for off in OFF] == [True, False, False]
 
 
-def quantile_law(values: list[int], q: Fraction, lower: int, upper: int, unit: float) -> list[float]:
-    """The naive twin: the weight of every integer from the definition of its cost."""
-    n, weights = len(values), []
+def rank_costs_by_definition(values: list[int], q: Fraction, lower: int, upper: int, unit: Fraction) -> list[float]:
+    """The naive twin: the cost of every integer from its definition."""
+    n, slack, costs = len(values), math.ceil(2 / unit), []
     for o in range(lower, upper + 1):
         below, above = sum(v < o for v in values), sum(v > o for v in values)
-        weights.append(math.exp(-unit * float(max(below - q * n, above - (1 - q) * n, 0))))
-    return weights
+        beyond = max(below - q * n, above - (1 - q) * n, 0)
+        costs.append(float(min(abs((1 - q) * below - q * above), beyond + slack)))
+    return costs
 
 
+def exponential_law(costs: list[float], unit: float) -> list[float]:
+    return [math.exp(-unit * cost) for cost in costs]
+
+
+def flipped_law(costs: list[float], unit: float) -> list[float]:
+    """A heads with probability p_i, and then it is first in a random order of all heads: one over their number.
+
+    1 / (1 + k) is the integral of t^k, so the law is p_i times the integral of prod (1 - p_j + p_j t) over the others.
+    """
+    heads = np.exp(-unit * (np.array(costs) - min(costs)))
+    points, weights = np.polynomial.legendre.leggauss(50)
+    factors = 1 - heads + heads * ((points + 1) / 2)[:, np.newaxis]
+    others = [np.prod(np.delete(factors, i, axis=1), axis=1) for i in range(len(costs))]
+    return [float(heads[i] * (weights / 2) @ other) for i, other in enumerate(others)]
+
+
+@pytest.mark.parametrize("flips", [False, True])
 @pytest.mark.parametrize("q", [Fraction(1, 2), Fraction(1, 4), Fraction(9, 10)])
-def test_a_quantile_has_the_law_of_its_naive_twin(q):
-    values, entropy = [3, 3, 3, 7, 8, 8, 12, 20, -4], SeededEntropy(5)
-    mechanism = QuantileMechanism((q,), 0, 14, 2)
-    counts = np.bincount([int(mechanism.release(values, entropy)[0]) for _ in range(3000)], minlength=15)
+def test_a_quantile_has_the_law_of_its_naive_twin(q, flips):
+    values, entropy = [3, 3, 3, 7, 8, 8, 12, 20, -4, 6, 6, 1], SeededEntropy(5)
+    mechanism = QuantileMechanism((q,), 0, 14, 2, flips=flips)
+    counts = np.bincount([int(mechanism.release(values, entropy)[0]) for _ in range(4000)], minlength=15)
     clamped = [min(max(v, 0), 14) for v in values]
-    unit = 2 / (2 * float(max(q, 1 - q)))
-    assert [fits(counts, quantile_law(clamped, q, 0, 14, unit * off)) for off in OFF] == [True, False, False]
+    unit = 2 / (2 * max(q, 1 - q))
+    costs, law = rank_costs_by_definition(clamped, q, 0, 14, unit), flipped_law if flips else exponential_law
+    assert [fits(counts, law(costs, float(unit) * off)) for off in OFF] == [True, False, False]
+
+
+@pytest.mark.parametrize("flips", [False, True])
+def test_quantiles_of_many_groups_have_the_law_of_one(flips):
+    values = [3, 3, 3, 7, 8, 8, 12]
+    mechanism = QuantileMechanism((Fraction(1, 2),), 0, 14, 2, flips=flips)
+    distinct, counts = np.unique(values, return_counts=True)
+    group = np.repeat(np.arange(3000), distinct.size)
+    drawn = mechanism.release_groups(np.tile(distinct, 3000), np.tile(counts, 3000), group, 3001, SeededEntropy(8))
+    costs, law = (
+        rank_costs_by_definition(values, Fraction(1, 2), 0, 14, Fraction(2)),
+        flipped_law if flips else exponential_law,
+    )
+    found = np.bincount(drawn[:3000, 0], minlength=15)
+    assert [fits(found, law(costs, 2 * off)) for off in OFF] == [True, False, False]
 
 
 @pytest.mark.parametrize(("gaussian", "seed"), [(False, 6), (True, 7)])

@@ -195,15 +195,12 @@ def _ranks(node: NodePlan, step: Step, placed: Placed, keys: pa.Table, reader: R
     assert isinstance(placed.mechanism, QuantileMechanism)
     found = reader.run(exact.valued(node.node, step.places, placed.measurement, step.limits, step.keys, salt))
     names = exact.key_names(step.places)
-    values, counts = _integers(found, "v"), _integers(found, "rows")
-    groups: dict[tuple[object, ...], list[int]] = {}
-    for i, key in enumerate(_tuples(found, names)):
-        groups.setdefault(key, []).append(i)
-    released = []
-    for key in _tuples(keys, names) if names else [()]:
-        at = np.array(groups.get(key, []), dtype=np.int64)
-        released.append(int(placed.mechanism.release(np.repeat(values[at], counts[at]), reader.entropy)[0]))
-    return np.array(released, dtype=np.int64)
+    shown = _tuples(keys, names) if names else [()]
+    place = {key: i for i, key in enumerate(shown)}
+    group = np.array([place.get(key, -1) for key in _tuples(found, names)], dtype=np.int64)
+    kept = group >= 0
+    values, counts = _integers(found, "v")[kept], _integers(found, "rows")[kept]
+    return placed.mechanism.release_groups(values, counts, group[kept], len(shown), reader.entropy)[:, 0]
 
 
 def _tuples(table: pa.Table, names: list[str]) -> list[tuple[object, ...]]:

@@ -8,7 +8,7 @@ from datetime import date
 from fractions import Fraction
 from typing import Any
 
-from deniable.dp.mechanisms import GaussianMechanism, LaplaceMechanism
+from deniable.dp.mechanisms import GaussianMechanism, LaplaceMechanism, QuantileMechanism
 from deniable.policy.budget import ZCDP, Amount, Budget
 from deniable.policy.budget import exact as exact_amount
 from deniable.query.expression import from_number, to_number
@@ -134,6 +134,8 @@ def mechanism_name(placed: Placed) -> str:
             return "discrete Laplace"
         case GaussianMechanism():
             return "discrete Gaussian"
+        case QuantileMechanism(flips=True):
+            return "permute-and-flip"
         case _:
             return "exponential"
 

@@ -7,7 +7,7 @@ system's. Nothing is kept between calls, except tables that depend on the public
 """
 
 from deniable.dp.samplers.bernoulli import bernoulli, bernoulli_exp, bernoulli_exp_each
-from deniable.dp.samplers.choice import exponential_choice, permute_and_flip
+from deniable.dp.samplers.choice import exponential_choice, permute_and_flip, permute_and_flip_rows
 from deniable.dp.samplers.entropy import SYSTEM, Entropy, SystemEntropy, salt
 from deniable.dp.samplers.gaussian import discrete_gaussian
 from deniable.dp.samplers.laplace import discrete_laplace, geometric
@@ -26,6 +26,7 @@ __all__ = [
     "geometric",
     "permutation",
     "permute_and_flip",
+    "permute_and_flip_rows",
     "salt",
     "uniform_below",
 ]

@@ -62,13 +62,37 @@ def permute_and_flip(
     return filled(size, lambda count: _one_of_the_heads(exponents, entropy, count))
 
 
+def permute_and_flip_rows(
+    costs: NDArray[np.int64], unit: Fraction | int, *, entropy: Entropy = SYSTEM
+) -> NDArray[np.int64]:
+    """One draw by permute-and-flip for each row of a matrix of costs, among its columns.
+
+    >>> permute_and_flip_rows(np.array([[5, 0, 5], [0, 9, 9]]), Fraction(1000)).tolist()
+    [1, 0]
+    """
+    rows, candidates = costs.shape
+    drawn = np.empty(rows, dtype=np.int64)
+    step = max(1, CHUNK // max(candidates, 1))
+    for start in range(0, rows, step):
+        piece = costs[start : start + step]
+        exponents = Exponents.of((piece - piece.min(axis=1, keepdims=True)).ravel(), non_negative(unit, "unit"))
+        heads = flip(exponents.whole, exponents.fraction, exponents.exact, entropy)
+        drawn[start : start + step] = _one_of(heads.reshape(piece.shape), entropy)
+    return drawn
+
+
 def _one_of_the_heads(exponents: Exponents, entropy: Entropy, count: int) -> NDArray[np.int64]:
     """As many draws (at most `count`, at least one) as flips of all candidates fit in a chunk."""
     candidates = exponents.costs.size
     rows = max(1, min(count, CHUNK // candidates))
     whole, fraction = np.tile(exponents.whole, rows), np.tile(exponents.fraction, rows)
     heads = flip(whole, fraction, lambda i: exponents.exact(i % candidates), entropy)
-    shown = np.cumsum(heads.reshape(rows, candidates), axis=1, dtype=np.int64)
+    return _one_of(heads.reshape(rows, candidates), entropy)
+
+
+def _one_of(heads: NDArray[np.bool_], entropy: Entropy) -> NDArray[np.int64]:
+    """A uniform choice among the heads of each row."""
+    shown = np.cumsum(heads, axis=1, dtype=np.int64)
     chosen = _below_each(shown[:, -1], entropy)
     first: NDArray[np.int64] = np.argmax(shown > chosen[:, np.newaxis], axis=1)
     return first

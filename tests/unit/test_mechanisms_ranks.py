@@ -1,0 +1,106 @@
+"""Errors in rank: their sensitivity by brute force, and the guarantee of a choice by its exact law."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from deniable.dp.mechanisms import QuantileMechanism
+from deniable.dp.mechanisms.ranks import Ranks, rank_costs
+from deniable.errors import ParameterError
+from deniable.policy.budget import ZCDP, PureDP
+
+QUANTILES = st.sampled_from([Fraction(0), Fraction(1, 10), Fraction(1, 4), Fraction(1, 2), Fraction(9, 10)])
+    [Fraction(0), Fraction(1, 10), Fraction(1, 4), Fraction(1, 2), Fraction(9, 10), Fraction(1)]
+)
+COUNTS = st.lists(st.integers(0, 4), min_size=1, max_size=7)
+
+
+def costs_of(equal: list[int], q: Fraction, unit: Fraction) -> NDArray[np.int64]:
+    return rank_costs(Ranks.of(np.array(equal, dtype=np.int64)), q, unit)
+
+
+@settings(max_examples=200, deadline=None)
+@given(COUNTS, QUANTILES, st.fractions(Fraction(1, 8), Fraction(4)), st.data())
+def test_one_value_more_moves_no_cost_by_more_than_the_sensitivity(equal, q, unit, data) -> None:
+    at = data.draw(st.integers(0, len(equal) - 1))
+    more = [count + (i == at) for i, count in enumerate(equal)]
+    moved = np.abs(costs_of(equal, q, unit) - costs_of(more, q, unit)).max()
+    assert moved <= max(q, 1 - q) * q.denominator
+
+
+def beyond(equal: list[int], q: Fraction) -> list[Fraction]:
+    n = sum(equal)
+    return [max(sum(equal[:i]) - q * n, sum(equal[i + 1 :]) - (1 - q) * n, Fraction(0)) for i in range(len(equal))]
+
+
+@settings(max_examples=200, deadline=None)
+@given(COUNTS, QUANTILES, st.fractions(Fraction(1, 8), Fraction(4)))
+def test_a_cost_is_at_least_the_error_in_rank_and_at_most_the_slack_above_it(equal, q, unit) -> None:
+    costs = [Fraction(int(cost), q.denominator) for cost in costs_of(equal, q, unit)]
+    for cost, error in zip(costs, beyond(equal, q), strict=True):
+        assert error <= cost <= error + math.ceil(2 / unit)
+
+
+def flipped(costs: NDArray[np.int64], part: float) -> NDArray[np.float64]:
+    """The law of permute-and-flip: p_i times the integral of prod (1 - p_j + p_j t) over the others."""
+    heads = np.exp(-part * (costs - costs.min()))
+    points, weights = np.polynomial.legendre.leggauss(60)
+    factors = 1 - heads + heads * ((points + 1) / 2)[:, np.newaxis]
+    law = [heads[i] * (weights / 2) @ np.prod(np.delete(factors, i, axis=1), axis=1) for i in range(costs.size)]
+    return np.array(law)
+
+
+def exponential(costs: NDArray[np.int64], part: float) -> NDArray[np.float64]:
+    weights = np.exp(-part * (costs - costs.min()))
+    return weights / weights.sum()
+
+
+def loss(law, equal: list[int], more: list[int], q: Fraction, unit: Fraction) -> float:
+    """The largest privacy loss of one outcome between two neighbors."""
+    part = float(unit) / q.denominator
+    one, other = law(costs_of(equal, q, unit), part), law(costs_of(more, q, unit), part)
+    return float(np.abs(np.log(one) - np.log(other)).max())
+
+
+@pytest.mark.parametrize("law", [flipped, exponential])
+@settings(max_examples=100, deadline=None)
+@given(COUNTS, QUANTILES, st.data())
+def test_no_outcome_loses_more_than_epsilon(law, equal, q, data) -> None:
+    at = data.draw(st.integers(0, len(equal) - 1))
+    more = [count + (i == at) for i, count in enumerate(equal)]
+    epsilon = Fraction(3, 2)
+    assert loss(law, equal, more, q, epsilon / (2 * max(q, 1 - q))) <= float(epsilon) + 1e-9
+
+
+@pytest.mark.parametrize("law", [flipped, exponential])
+def test_a_choice_that_is_half_as_careful_is_caught(law) -> None:
+    """The broken twin: a unit made for half the sensitivity loses more than epsilon on some pair of neighbors."""
+    q, epsilon = Fraction(1, 2), Fraction(1)
+    pairs = [([k, 0, 4 - k, 1], [k, 0, 4 - k, 2]) for k in range(5)]
+    assert max(loss(law, *pair, q, epsilon / (2 * q)) for pair in pairs) <= 1 + 1e-9
+    assert max(loss(law, *pair, q, epsilon / q) for pair in pairs) > 1.2
+
+
+def test_permute_and_flip_is_taken_where_every_integer_can_have_its_coin() -> None:
+    median = ("1/2",)
+    assert QuantileMechanism.within(PureDP(Fraction(1)), median, 0, 1000).flips
+    assert not QuantileMechanism.within(PureDP(Fraction(1)), median, 0, 10**6).flips
+    assert not QuantileMechanism.within(ZCDP(Fraction(1)), median, 0, 1000).flips
+    assert QuantileMechanism.within(PureDP(Fraction(1)), median, 0, 9).event.event.bounded_range is False
+    with pytest.raises(ParameterError, match="flip a coin"):
+        QuantileMechanism((Fraction(1, 2),), 0, 10**6, Fraction(1), flips=True)
+
+
+def test_groups_are_released_in_their_order_even_without_values() -> None:
+    sharp = QuantileMechanism((Fraction(1, 2), Fraction(9, 10)), 0, 100, Fraction(10_000), flips=True)
+    values, counts = np.array([70, 3, 5, 4]), np.array([1, 1, 1, 5])
+    drawn = sharp.release_groups(values, counts, np.array([2, 0, 0, 0]), 3)
+    assert drawn[[0, 2]].tolist() == [[4, 5], [70, 70]]
+    assert ((drawn >= 0) & (drawn <= 100)).all()
