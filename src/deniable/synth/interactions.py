@@ -110,12 +110,16 @@ def worthwhile_looks(
     """The looks that lower the expected error, and their parts beside `sized` for all that was chosen before.
 
     With parts z = c^(2/3) of a sum Z, noise adds up to scale Z^(3/2) (see `choose.worthwhile`), so a look costs what
-    Z^(3/2) grows by. Looks are taken by gain a part; one that holds a chosen one gains only what is beyond it.
+    Z^(3/2) grows by. Looks are taken by gain a part; one that holds a chosen one gains only what is beyond it,
+    and one within a chosen one nothing.
     """
     parts = np.array([float(one.cells) for one in looks]) ** (2 / 3)
     whole, taken = sized, list[int]()
     for i in np.argsort(-gains / np.maximum(parts, 1.0), kind="stable"):
-        beyond = gains[i] - max((gains[j] for j in taken if set(looks[j].clique) < set(looks[i].clique)), default=0.0)
+        own = set(looks[i].clique)
+        if any(own < set(looks[j].clique) for j in taken):
+            continue
+        beyond = gains[i] - max((gains[j] for j in taken if set(looks[j].clique) < own), default=0.0)
         if beyond > PAYS * outlook.scale * ((whole + parts[i]) ** 1.5 - whole**1.5):
             taken.append(int(i))
             whole += parts[i]

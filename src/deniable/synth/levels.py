@@ -16,6 +16,8 @@ from deniable.synth.areas import Groups
 from deniable.synth.marginal import Floats
 from deniable.synth.simplex import agreeing, project, shifted
 
+TRACE = 1e-3
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Levels:
@@ -138,6 +140,8 @@ def _children(above: Floats, values: Floats, parent: Groups, rows: Floats) -> Fl
                 (0,): rows[mine],
                 (1,): above[area] * (rows[mine].sum() / max(above[area].sum(), 1e-300)),
             }
-            moved = project(shifted(values[mine], margins), float(rows[mine].sum()))
-            result[mine] = agreeing(moved, margins)
+            near = project(shifted(values[mine], margins), float(rows[mine].sum()))
+            # A trace of independence lets the fit put records where the projection left none.
+            trace = np.outer(margins[0,], margins[1,]) / max(float(rows[mine].sum()), 1e-300)
+            result[mine] = agreeing(near + TRACE * trace, margins, rounds=500)
     return result

@@ -1,0 +1,113 @@
+"""Areas that add up: least squares against the normal equations, tables from the top down, levels from the policy."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from deniable.dp.accounting import GaussianEvent
+from deniable.errors import ParameterError
+from deniable.policy.budget import ApproxDP
+from deniable.policy.schema import Column, Spec, TableSchema
+from deniable.synth.areas import Areas, areas_of
+from deniable.synth.attributes import attributes
+from deniable.synth.domain import Domain
+from deniable.synth.levels import Levels, fitted_levels, parents_of, top_down
+from deniable.synth.methods import METHODS, describe
+from deniable.synth.spending import spending
+
+EVENT = GaussianEvent(Fraction(1), Fraction(1))
+LEVELS = [np.array([0, 0, 0, 1, 1, 1]), np.array([0, 0, 1, 2, 3, 3]), np.arange(6)]
+"""Six tracts in four counties in two regions."""
+
+
+def _levels(seed: int, values: int = 2) -> Levels:
+    generator = np.random.default_rng(seed)
+    sizes = [1, *(int(groups.max()) + 1 for groups in LEVELS)]
+    counts = tuple(generator.normal(50, 60, (size, values)) for size in sizes)
+    variances = tuple(np.full((size, values), generator.uniform(1, 20)) for size in sizes)
+    return Levels(counts, variances, EVENT, parents_of(LEVELS))
+
+
+@given(st.integers(0, 10**6))
+@settings(max_examples=40, deadline=None)
+def test_fitted_levels_are_the_weighted_least_squares(seed: int) -> None:
+    held = _levels(seed)
+    # Every level is a sum of leaves: measured = design @ leaves + noise.
+    design = np.vstack([np.ones((1, 6)), *(np.eye(int(g.max()) + 1)[:, g] for g in LEVELS)])
+    for value in range(2):
+        y = np.concatenate([level[:, value] for level in held.counts])
+        precision = np.diag(1 / np.concatenate([level[:, value] for level in held.variances]))
+        information = design.T @ precision @ design
+        leaves = np.linalg.solve(information, design.T @ precision @ y)
+        fit = fitted_levels(held)
+        assert fit[-1].values[:, value] == pytest.approx(leaves)
+        assert fit[-1].variances[:, value] == pytest.approx(np.diag(np.linalg.inv(information)))
+        for level, own in zip(fit[1:-1], LEVELS[:-1], strict=True):
+            assert level.values[:, value] == pytest.approx(np.bincount(own, leaves))
+
+
+@given(st.integers(0, 10**6))
+@settings(max_examples=40, deadline=None)
+def test_from_the_top_down_nothing_is_negative_areas_agree_and_columns_are_kept(seed: int) -> None:
+    held = {1: _levels(seed, 2), 2: _levels(seed + 1, 3)}
+    columns = [np.array([]), np.array([70.0, 30.0]), np.array([20.0, 50.0, 30.0])]
+    tables = top_down(held, 100.0, columns)
+    for place, table in tables.items():
+        assert table.min() >= 0
+        assert table.sum(axis=0) == pytest.approx(columns[place], abs=0.05)
+    assert tables[1].sum(axis=1) == pytest.approx(tables[2].sum(axis=1), abs=0.05)
+
+
+def test_large_areas_are_told_better_than_their_parts_alone_would() -> None:
+    # 200 areas of about 20 records in 4 regions. A region measured by itself at a third of the budget for areas has
+    # noise of deviation s; 50 areas of deviation at least s add up to 7 s. Over 4 regions x 10 runs the mean absolute
+    # errors are about 0.8 s and 5.6 s, each within a fifth: the factor of 2 has more than ten deviations of room.
+    generator = np.random.default_rng(3)
+    domain = Domain(("area", "kind"), (200, 2))
+    codes = np.stack([generator.integers(0, 200, 4000), generator.integers(0, 2, 4000)]).astype(np.int32)
+    region = np.arange(200) // 50
+    truth = np.bincount(region[codes[0]], minlength=4)
+
+    def error(levels: tuple[np.ndarray, ...]) -> float:
+        spend = spending(ApproxDP(1, 1e-6), 1)
+        found = [
+            describe(codes, domain, METHODS["hierarchical"], spend, areas=Areas(0, levels)).cliques[0]
+            for _ in range(10)
+        ]
+        return float(np.mean([np.abs(np.bincount(region, m.counts.sum(axis=1)) - truth).mean() for m in found]))
+
+    assert error((region, np.arange(200))) < error((np.arange(200),)) / 2
+
+
+def _table(hierarchy: Spec, categories: tuple[str, ...]) -> TableSchema:
+    place = Column("place", categories=categories, nullable=False, hierarchy=hierarchy)
+    return TableSchema("t", "t.csv", (Column("kind", categories=("a", "b")), place))
+
+
+def _levels_of(hierarchy: Spec, categories: tuple[str, ...]) -> list[list[int]]:
+    table = _table(hierarchy, categories)
+    found = areas_of(table, attributes(table))
+    assert found is not None
+    assert found.place == 1
+    return [groups.tolist() for groups in found.levels]
+
+
+def test_levels_come_from_the_declared_hierarchy() -> None:
+    zips = ("69501", "69502", "69611", "70000")
+    rows = (("a", "n", "all"), ("b", "n", "all"), ("c", "s", "all"))
+    assert _levels_of(Spec("redact", {"from": "right"}), zips) == [[0, 0, 0, 1], [0, 0, 1, 2], [0, 1, 2, 3]]
+    assert _levels_of(Spec("prefix", {"lengths": (3, 1)}), zips) == [[0, 0, 0, 1], [0, 0, 1, 2], [0, 1, 2, 3]]
+    assert _levels_of(Spec("tree", {"rows": rows}), ("a", "b", "c")) == [[0, 0, 1], [0, 1, 2]]
+    assert _levels_of(Spec("order", {"sizes": (2,)}), ("a", "b", "c")) == [[0, 0, 1], [0, 1, 2]]
+    assert _levels_of(Spec("order", {"groups": (("a", "c"), ("b",))}), ("a", "b", "c")) == [[0, 1, 0], [0, 1, 2]]
+
+
+def test_a_column_without_areas_is_refused_by_name_and_another_is_offered() -> None:
+    table = _table(Spec("redact", {}), ("69501", "69502"))
+    with pytest.raises(ParameterError, match=r"'kind' do not lie in one another.*take 'place'"):
+        areas_of(table, attributes(table), "kind")
