@@ -106,6 +106,14 @@ def test_nearly_unique_columns_are_named_and_their_values_are_not() -> None:
         assert absent not in warning
 
 
+def test_a_column_that_may_leave_masked_only_is_left_out_and_named() -> None:
+    with curator(POLICY.replace("note:      {role: sensitive}", "note:      {role: sensitive, mask: scrub}")) as held:
+        release = held.anonymize("visits")
+        assert isinstance(release.rows, pa.Table)
+        assert "note" not in release.rows.column_names
+        assert any("masked only: note." in told for told in release.details["warnings"])  # type: ignore[attr-defined]
+
+
 def test_a_table_without_such_columns_is_released_without_a_warning() -> None:
     text = POLICY.replace("note:      {role: sensitive}", "note:      {role: identifier}")
     text = text.replace("charge:    {role: insensitive,", "charge:    {role: identifier,")

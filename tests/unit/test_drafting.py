@@ -170,3 +170,10 @@ def test_words_survive_yaml(text: str) -> None:
     columns = f"a: {{categories: [{word(text)}]}}"
     found = parse(f"{{version: 1, dataset: d, tables: {{t: {{source: t.csv, unit: row, columns: {{{columns}}}}}}}}}")
     assert found.table("t").columns[0].categories == (text,)
+
+
+@pytest.mark.parametrize(("distinct", "told"), [(1000, True), (900, False)])
+def test_a_number_that_nearly_every_row_has_alone_is_said_to_find_the_row(distinct: int, told: bool) -> None:
+    found = clue(Profile("charge", ColumnType.DECIMAL, 1000, 1000, distinct, 5.0, {}))
+    assert found.role is Role.SENSITIVE
+    assert ("finds the row" in found.reason) is told

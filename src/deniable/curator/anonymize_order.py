@@ -102,11 +102,16 @@ def roles_of(engine: Engine, policy: Policy | None, order: Order) -> Roles:
     sensitive = order.sensitive or _names(schema, Role.SENSITIVE)
     withheld = _withheld(policy, schema)
     quasi, sensitive = (tuple(n for n in names if n not in withheld) for names in (quasi, sensitive))
-    # A quasi-identifier of the policy that the order does not name is left out: it may not leave as it is.
-    dropped = (name for name in _names(schema, Role.QUASI_IDENTIFIER) if name not in (*quasi, *sensitive))
+    dropped = _not_as_it_is(schema, quasi)
     identifiers = tuple(dict.fromkeys((*_names(schema, Role.IDENTIFIER), *order.identifiers, *withheld, *dropped)))
     specs = _with_tails(engine, {**specs, **order.hierarchies}, order)
     return Roles(schema, known_columns(engine, quasi), sensitive, identifiers, specs)
+
+
+def _not_as_it_is(schema: TableSchema, generalized: tuple[str, ...]) -> tuple[str, ...]:
+    """Columns that the policy lets out changed only (quasi-identifiers, masked ones), and that are not generalized."""
+    changed = (c.name for c in schema.columns if c.role is Role.QUASI_IDENTIFIER or c.mask is not None)
+    return tuple(name for name in changed if name not in generalized)
 
 
 def _withheld(policy: Policy | None, schema: TableSchema) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ column, so no message made of it holds a value.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from deniable.policy.roles import Role
 from deniable.policy.schema import ColumnType
@@ -84,12 +84,19 @@ UNIQUE = 0.95
 CODES = 0.01
 FEWEST_ROWS = 20
 LONG_TEXT = 40
+LINKS = "nearly every value occurs once, so that it finds the row: generalize (quasi-identifier) or mask it"
 
 
 def clue(profile: Profile) -> Clue:
     """The role a column is suspected of; insensitive if nothing speaks against it."""
     found = _by_name(profile) or _by_shape(profile) or _by_counts(profile)
-    return found or Clue(Role.INSENSITIVE, "nothing, so confirm it")
+    found = found or Clue(Role.INSENSITIVE, "nothing, so confirm it")
+    shown = found.role in (Role.SENSITIVE, Role.INSENSITIVE) and not found.mask
+    return replace(found, reason=f"{found.reason}; {LINKS}") if shown and _nearly_unique(profile) else found
+
+
+def _nearly_unique(profile: Profile) -> bool:
+    return profile.present >= FEWEST_ROWS and profile.distinct_ratio > UNIQUE
 
 
 def _by_name(profile: Profile) -> Clue | None:
@@ -122,7 +129,6 @@ def _by_counts(profile: Profile) -> Clue | None:
         return Clue(Role.QUASI_IDENTIFIER, "dates are often known from elsewhere")
     if profile.type is ColumnType.TEXT and profile.mean_length > LONG_TEXT:
         return Clue(Role.SENSITIVE, "it looks like free text, which may name people", "scrub")
-    many = profile.present >= FEWEST_ROWS and profile.distinct_ratio > UNIQUE
-    if many and profile.type in (ColumnType.TEXT, ColumnType.INTEGER):
+    if _nearly_unique(profile) and profile.type in (ColumnType.TEXT, ColumnType.INTEGER):
         return Clue(Role.IDENTIFIER, "nearly every value occurs once", _PSEUDONYM)
     return None

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from deniable.curator.anonymize_order import TABLE, Roles, statement
+from deniable.policy.roles import Role
 
 if TYPE_CHECKING:
     from deniable.engines.base import Engine
@@ -21,7 +22,7 @@ NEARLY = 0.1
 
 def warnings(engine: Engine, roles: Roles, request: Request) -> list[str]:
     """What a steward should know before the rows leave: names of columns, never a value."""
-    return [*_rows_are_not_people(roles), *_linkable(engine, roles, request)]
+    return [*_rows_are_not_people(roles), *_left_out(roles, request), *_linkable(engine, roles, request)]
 
 
 def _rows_are_not_people(roles: Roles) -> list[str]:
@@ -30,6 +31,17 @@ def _rows_are_not_people(roles: Roles) -> list[str]:
     if unit is None or unit.is_row:
         return []
     return [f"k counts rows; the policy protects {unit}, who may have several rows in one class"]
+
+
+def _left_out(roles: Roles, request: Request) -> list[str]:
+    """Columns that a reader of the policy may expect in the release."""
+    columns = roles.schema.columns if roles.schema else ()
+    gone = [c.name for c in columns if c.name in request.identifiers and c.role is not Role.IDENTIFIER and c.mask]
+    if not gone:
+        return []
+    return [
+        f"left out, since the policy lets them out masked only: {', '.join(gone)}. To have them, mask the table first"
+    ]
 
 
 def _linkable(engine: Engine, roles: Roles, request: Request) -> list[str]:
