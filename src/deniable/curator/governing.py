@@ -16,6 +16,7 @@ from deniable.errors import AccessRefused, ParameterError, nearest
 from deniable.governance import requests, tokens
 from deniable.governance.grants import Action, Asker, Grant, Role
 from deniable.governance.requests import Request
+from deniable.governance.scram import ScramKeys
 from deniable.governance.tokens import Token
 
 if TYPE_CHECKING:
@@ -97,6 +98,11 @@ def listed(curator: Curator) -> dict[str, dict[str, Any]]:
 def authenticate(curator: Curator, token: str) -> Grant:
     """The grant that a token speaks for."""
     return tokens.grant_of(token, curator.governor.tokens())
+
+
+def provable(curator: Curator, name: str) -> list[tuple[ScramKeys, Grant]]:
+    """The tokens of a name that can be proved without being sent."""
+    return tokens.provable(name, curator.governor.tokens())
 
 
 def authorize(curator: Curator, grant: Grant, action: Action, purpose: str = "") -> Asker:

@@ -79,7 +79,7 @@ def _registered(entry: Entry) -> dict[str, Any]:
 
 def _entry(entry: Entry) -> dict[str, Any]:
     plain = entry.as_dict()
-    facts = {name: value for name, value in plain["details"].items() if name != "hash"}
+    facts = {name: value for name, value in plain["details"].items() if name not in ("hash", "scram")}
     return {name: plain[name] for name in plain if name not in ("question", "previous")} | {"details": facts}
 
 

@@ -1,7 +1,8 @@
 """Tokens: random, shown once, stored as a hash, scoped to a dataset and purposes, expiring, revocable.
 
 A token is 32 random bytes; what is written down is its SHA-256, which needs no salt because nobody can guess the
-bytes. Finding a hash in a table takes the same time whether the token was once valid, is valid, or never was.
+bytes, and the keys with which a proof of it is checked (see `scram`). Finding a hash in a table takes the same time
+whether the token was once valid, is valid, or never was.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 from deniable.errors import AccessRefused, ParameterError
 from deniable.governance.acts import Act
 from deniable.governance.grants import Grant, Role
+from deniable.governance.scram import ScramKeys
 
 PREFIX = "deniable_"
 ACTS = ("token", "revoke")
@@ -29,6 +31,8 @@ class Token:
     digest: str
     issued: datetime
     revoked: datetime | None = None
+    scram: ScramKeys | None = None
+    """What proofs of it are checked with; None for tokens of an earlier version."""
 
     def as_dict(self) -> dict[str, Any]:
         """What may be listed: everything but the hash."""
@@ -54,6 +58,7 @@ def fresh(grant: Grant) -> tuple[str, dict[str, Any]]:
     digest = digest_of(text)
     facts: dict[str, Any] = {"id": digest[:12], "hash": digest, "name": grant.name, "role": str(grant.role)}
     facts |= {"dataset": grant.dataset, "purposes": None if grant.purposes is None else list(grant.purposes)}
+    facts |= {"scram": ScramKeys.of(grant.name, text).written()}
     return text, facts | {"expires": grant.expires.isoformat() if grant.expires else None}
 
 
@@ -83,6 +88,12 @@ def grant_of(token: str, tokens: Mapping[str, Token]) -> Grant:
     return found.grant
 
 
+def provable(name: str, tokens: Mapping[str, Token]) -> list[tuple[ScramKeys, Grant]]:
+    """The tokens of a name that still count and can be proved without being sent."""
+    found = [each for each in tokens.values() if each.grant.name == name and each.revoked is None]
+    return [(each.scram, each.grant) for each in found if each.scram is not None]
+
+
 def named(identity: str, tokens: Mapping[str, Token]) -> Token:
     """The token of that id."""
     found = [token for token in tokens.values() if token.grant.id == identity]
@@ -96,4 +107,5 @@ def _token(act: Act) -> Token:
     purposes = None if facts["purposes"] is None else tuple(facts["purposes"])
     expires = datetime.fromisoformat(facts["expires"]) if facts["expires"] else None
     grant = Grant(facts["name"], Role(facts["role"]), facts["dataset"], purposes, expires, facts["id"])
-    return Token(grant, facts["hash"], act.time)
+    scram = ScramKeys.read(facts["scram"]) if facts.get("scram") else None
+    return Token(grant, facts["hash"], act.time, scram=scram)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from deniable.curator import governing, serving
 from deniable.errors import AccessRefused, ParameterError
 from deniable.governance.grants import Action, Asker, Grant
+from deniable.governance.scram import Exchange
 from deniable.server.limits import Limits, Rate
 from deniable.server.logging import Log, to_stderr
 from deniable.server.messages import NotHere, TokenRefused
@@ -89,11 +90,30 @@ class Desk:
 
     def admit(self, token: str, address: str) -> Grant:
         """The grant of a token; who guesses is slowed down by address, and who asks by token."""
-        if self._guesses.left(address) < 1:
-            self._guesses.take(address)
+        self._unless_guessing(address)
         grant = self._grants.get(token) or self._authenticated(token, address)
         self._rate.take(grant.id or grant.name)
         return grant
+
+    def exchange(self, name: str) -> Exchange[Grant] | None:
+        """An exchange in which somebody proves a token of a name; None where the name has none that can be proved."""
+        known = governing.provable(self.curator, name)
+        return Exchange(name, known) if known else None
+
+    def admit_proof(self, exchange: Exchange[Grant], message: bytes, address: str) -> tuple[Grant, bytes]:
+        """The grant of a token that was proved, and our own proof; guesses count as those of tokens do."""
+        self._unless_guessing(address)
+        try:
+            grant, proof = exchange.final(message)
+        except AccessRefused as refusal:
+            self._guesses.take(address)
+            raise TokenRefused(refusal.happened, remedy=refusal.remedy) from None
+        self._rate.take(grant.id or grant.name)
+        return grant, proof
+
+    def _unless_guessing(self, address: str) -> None:
+        if self._guesses.left(address) < 1:
+            self._guesses.take(address)
 
     def _authenticated(self, token: str, address: str) -> Grant:
         try:

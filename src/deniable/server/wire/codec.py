@@ -57,6 +57,10 @@ class Fields:
         except UnicodeDecodeError:
             raise ProtocolViolation("a text is not UTF-8") from None
 
+    def rest(self) -> bytes:
+        """All that follows."""
+        return self.take(len(self._content) - self._at)
+
     def end(self) -> None:
         """Nothing may follow."""
         if self._at != len(self._content):
@@ -103,6 +107,21 @@ CLOSE_COMPLETE = message("3")
 NO_DATA = message("n")
 EMPTY_QUERY = message("I")
 PORTAL_SUSPENDED = message("s")
+
+
+def sasl_mechanisms(name: str) -> bytes:
+    """Ask for a proof by this mechanism."""
+    return message("R", struct.pack("!i", 10) + text(name) + b"\0")
+
+
+def sasl_challenge(content: bytes) -> bytes:
+    """Our first message of a proof."""
+    return message("R", struct.pack("!i", 11) + content)
+
+
+def sasl_outcome(content: bytes) -> bytes:
+    """Our last message of a proof."""
+    return message("R", struct.pack("!i", 12) + content)
 
 
 def parameter_status(name: str, value: str) -> bytes:

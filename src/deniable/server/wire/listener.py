@@ -14,6 +14,7 @@ import time
 from ipaddress import ip_address
 
 from deniable.governance.grants import Action, Grant
+from deniable.governance.scram import MECHANISM
 from deniable.server.desk import Desk
 from deniable.server.limits import even
 from deniable.server.messages import Busy, told
@@ -88,8 +89,7 @@ class Listener:
             return
         since = time.monotonic()
         try:
-            token = await asyncio.wait_for(_password(reader, writer), START_SECONDS)
-            grant = self._desk.admit(token, _address(writer))
+            grant = await asyncio.wait_for(self._admitted(reader, writer, start.get("user", "")), START_SECONDS)
             purpose = _purpose(grant)
             self._desk.asker(grant, Action.EXPLAIN, purpose)
         except (ProtocolViolation, WireRefusal, ConnectionError, asyncio.IncompleteReadError, TimeoutError):
@@ -100,6 +100,24 @@ class Listener:
             writer.write(codec.report(shown | {"C": "53300" if isinstance(failure, Busy) else "28P01"}))
             return
         await self._talk(reader, writer, grant, purpose, start)
+
+    async def _admitted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, name: str) -> Grant:
+        """Who connects: by a proof where the name has a token that can be proved, else by the token as password."""
+        exchange = self._desk.exchange(name)
+        if exchange is None:
+            return self._desk.admit(await _password(reader, writer), _address(writer))
+        writer.write(codec.sasl_mechanisms(MECHANISM))
+        await writer.drain()
+        first = await _answer(reader)
+        if first.text() != MECHANISM:
+            raise ProtocolViolation("another way of authentication was chosen than was offered")
+        length = first.int32()
+        writer.write(codec.sasl_challenge(exchange.first(first.take(length))))
+        first.end()
+        await writer.drain()
+        grant, proof = self._desk.admit_proof(exchange, (await _answer(reader)).rest(), _address(writer))
+        writer.write(codec.sasl_outcome(proof))
+        return grant
 
     async def _start(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> dict[str, str] | None:
         """The options of the startup message, after TLS if the client wants it; None after a cancel request."""
@@ -181,12 +199,17 @@ class Listener:
 async def _password(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> str:
     writer.write(codec.CLEARTEXT_PASSWORD)
     await writer.drain()
-    letter, content = await codec.read_message(reader)
-    if letter != "p":
-        raise ProtocolViolation("a password was expected")
+    content = await _answer(reader)
     token = content.text()
     content.end()
     return token
+
+
+async def _answer(reader: asyncio.StreamReader) -> Fields:
+    letter, content = await codec.read_message(reader)
+    if letter != "p":
+        raise ProtocolViolation("a password was expected")
+    return content
 
 
 def _purpose(grant: Grant) -> str:

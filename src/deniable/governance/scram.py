@@ -1,0 +1,128 @@
+"""SCRAM-SHA-256 (RFC 5802, RFC 7677): a client proves that it holds a token without sending it.
+
+What is kept of a token for this are two keys, from which the token cannot be found. The salt is the same for all tokens
+of a name, because a server must send it before it knows which of them the client holds; salts are against guessing
+many passwords at once, and nobody guesses 32 random bytes.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import secrets
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from deniable.errors import AccessRefused
+
+MECHANISM = "SCRAM-SHA-256"
+ROUNDS = 4096
+"""Iterations of the key derivation: what PostgreSQL takes, and plenty for random tokens."""
+
+Holder = TypeVar("Holder")
+
+
+@dataclass(frozen=True, slots=True)
+class ScramKeys:
+    """What a server keeps of a token: enough to check a proof, and to prove in turn that it knows the token."""
+
+    stored: bytes
+    server: bytes
+
+    @classmethod
+    def of(cls, name: str, token: str) -> ScramKeys:
+        """The keys of a token that is given to somebody."""
+        salted = hashlib.pbkdf2_hmac("sha256", token.encode("utf-8", "surrogatepass"), salt_of(name), ROUNDS)
+        return cls(hashlib.sha256(_mac(salted, b"Client Key")).digest(), _mac(salted, b"Server Key"))
+
+    def written(self) -> str:
+        """The keys as one text."""
+        return f"{self.stored.hex()}:{self.server.hex()}"
+
+    @classmethod
+    def read(cls, text: str) -> ScramKeys:
+        """The keys in a text."""
+        stored, _, server = text.partition(":")
+        return cls(bytes.fromhex(stored), bytes.fromhex(server))
+
+
+def salt_of(name: str) -> bytes:
+    """The salt of all tokens of a name."""
+    return hashlib.sha256(b"deniable scram " + name.encode("utf-8", "surrogatepass")).digest()[:16]
+
+
+class Exchange(Generic[Holder]):
+    """A server's side of one proof: two messages come, two are sent. Whatever is wrong is one refusal."""
+
+    def __init__(self, name: str, known: Iterable[tuple[ScramKeys, Holder]]) -> None:
+        self._known = tuple(known)
+        self._salt = salt_of(name)
+        self._nonce = base64.b64encode(secrets.token_bytes(18)).decode()
+        self._header = self._bare = self._first = ""
+
+    def first(self, message: bytes) -> bytes:
+        """The challenge to a client's first message."""
+        header, comma, rest = _text(message).partition(",")
+        named, also, self._bare = rest.partition(",")
+        fields = _fields(self._bare)
+        # A client that insists on binding the channel cannot be served; one that only could is told that we cannot.
+        if not comma or not also or header not in ("n", "y") or (named and not named.startswith("a=")):
+            raise refused()
+        if not fields.get("r") or "n" not in fields or "m" in fields:
+            raise refused()
+        self._header, self._nonce = f"{header},{named},", fields["r"] + self._nonce
+        self._first = f"r={self._nonce},s={base64.b64encode(self._salt).decode()},i={ROUNDS}"
+        return self._first.encode()
+
+    def final(self, message: bytes) -> tuple[Holder, bytes]:
+        """Whose token was proved, and the server's own proof; refuses a proof of none."""
+        without, found, proof = _text(message).rpartition(",p=")
+        fields = _fields(without)
+        bound = base64.b64encode(self._header.encode()).decode()
+        if not found or not self._first or fields.get("c") != bound or fields.get("r") != self._nonce:
+            raise refused()
+        signed = f"{self._bare},{self._first},{without}".encode()
+        given = _decoded(proof)
+        holders = [(keys, holder) for keys, holder in self._known if _proves(keys, signed, given)]
+        if not holders:
+            raise refused()
+        keys, holder = holders[0]
+        return holder, b"v=" + base64.b64encode(_mac(keys.server, signed))
+
+
+def refused() -> AccessRefused:
+    """The one sentence for whatever was wrong."""
+    return AccessRefused("the token is not valid", remedy="Ask the steward for another")
+
+
+def _proves(keys: ScramKeys, signed: bytes, proof: bytes) -> bool:
+    """Whether the proof, with our signature taken off it, is the key whose hash is kept."""
+    mask = _mac(keys.stored, signed)
+    if len(proof) != len(mask):
+        return False
+    key = bytes(a ^ b for a, b in zip(proof, mask, strict=True))
+    return hmac.compare_digest(hashlib.sha256(key).digest(), keys.stored)
+
+
+def _mac(key: bytes, content: bytes) -> bytes:
+    return hmac.new(key, content, hashlib.sha256).digest()
+
+
+def _text(message: bytes) -> str:
+    try:
+        return message.decode("utf-8")
+    except UnicodeDecodeError:
+        raise refused() from None
+
+
+def _fields(text: str) -> dict[str, str]:
+    return {part[:1]: part[2:] for part in text.split(",") if part[1:2] == "="}
+
+
+def _decoded(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except ValueError:
+        raise refused() from None
