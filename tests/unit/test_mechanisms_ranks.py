@@ -17,8 +17,6 @@ from deniable.errors import ParameterError
 from deniable.policy.budget import ZCDP, PureDP
 
 QUANTILES = st.sampled_from([Fraction(0), Fraction(1, 10), Fraction(1, 4), Fraction(1, 2), Fraction(9, 10)])
-    [Fraction(0), Fraction(1, 10), Fraction(1, 4), Fraction(1, 2), Fraction(9, 10), Fraction(1)]
-)
 COUNTS = st.lists(st.integers(0, 4), min_size=1, max_size=7)
 
 
