@@ -84,5 +84,5 @@ def test_a_wrong_table_or_target_is_refused_in_words(town: Path) -> None:
 def test_an_assessment_is_shown_and_never_sealed(town: Path) -> None:
     done = _run("synthesize", "visits", *BUDGET, "--assess", "-o", "made.parquet", "--json", cwd=town)
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["utility"]["variation"][0]["score"] > 900
+    assert json.loads(done.stdout)["utility"]["variation"][0]["score"] > 600
     assert "utility" not in (town / "made.parquet.release.json").read_text()

@@ -5,7 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from deniable.assess.utility import classified, default_target, distance, variation
+from deniable.assess.utility import classified, default_target, distance, variation, yardstick
+from deniable.policy.schema import Bounds, Column, ColumnType, TableSchema
+from deniable.policy.unit import PrivacyUnit
+from deniable.synth.attributes import Bins, Labels, attributes
 from deniable.synth.domain import Domain
 
 DOMAIN = Domain(("a", "b"), (2, 2))
@@ -69,3 +72,17 @@ def test_a_classifier_learns_from_synthetic_rows_exactly_what_they_keep() -> Non
 def test_the_default_target_is_the_last_column_with_few_values() -> None:
     assert default_target(Domain(("a", "b", "c"), (2, 5, 80))) == "b"
     assert default_target(Domain(("a",), (80,))) is None
+
+
+def test_the_yardstick_follows_from_the_policy_and_keeps_null_apart() -> None:
+    columns = (
+        Column("sex", ColumnType.TEXT, categories=("F", "M"), nullable=False),
+        Column("age", ColumnType.INTEGER, bounds=Bounds(0, 999)),
+        Column("stars", ColumnType.INTEGER, bounds=Bounds(1, 5), nullable=False),
+    )
+    chosen = attributes(TableSchema("t", "t.csv", columns, PrivacyUnit()))
+    measure = yardstick([a for a in chosen if isinstance(a, Labels | Bins)])
+    assert measure.domain.sizes == (2, 17, 5)
+    ages = measure.maps[1]
+    assert (np.diff(ages) >= 0).all()
+    assert (ages[-1], ages[-2], ages[0]) == (16, 15, 0)

@@ -12,16 +12,36 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from deniable.synth.attributes import Bins, Coded
+from deniable.synth.collapse import Collapsed
 from deniable.synth.domain import Clique, Domain
 from deniable.synth.marginal import Codes, count
 
 MOST_CLIQUES = 2000
 """Of more cliques than this, as many are taken at equal distances along their list."""
 MOST_RECORDS = 20_000
+STRETCHES = 16
 TURNS = 300
 PENALTY = 1e-4
 
 Numbers = NDArray[np.float64]
+
+
+def yardstick(attributes: Sequence[Coded]) -> Collapsed:
+    """What tables are compared over: every listed value, and numbers and dates in up to 16 equal stretches.
+
+    It follows from the policy and not from what a model joined: a model that joins everything must not look perfect.
+    """
+    maps = tuple(_stretched(a) if isinstance(a, Bins) else np.arange(a.size, dtype=np.int32) for a in attributes)
+    sizes = tuple(int(mapping.max()) + 1 for mapping in maps)
+    return Collapsed(Domain(tuple(a.name for a in attributes), sizes), maps)
+
+
+def _stretched(attribute: Bins) -> NDArray[np.int32]:
+    """Each bin to the stretch in which it begins, without gaps; null stays apart."""
+    begins = np.array(attribute.cuts[:-1], dtype=np.int64) * STRETCHES // attribute.steps
+    codes = np.unique(begins, return_inverse=True)[1].astype(np.int32)
+    return np.append(codes, codes[-1] + 1).astype(np.int32) if attribute.nullable else codes
 
 
 @dataclass(frozen=True, slots=True)

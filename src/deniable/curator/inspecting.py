@@ -44,7 +44,8 @@ def steward(curator: Curator, path: Path, table: str, question: Question | None 
     asked, model = question or Question(), load(path)
     rows, drawn = _real(curator, model, table), generate(model, seed=seed)
     real, made = _coded(model, rows), _coded(model, drawn)
-    view = _beside(_public(model, asked), model, real, made)
+    joined = model.description.collapsed
+    view = _beside(_public(model, asked), model, joined.apply(real), joined.apply(made))
     found = _utility(model, real, made, asked) | {"regression": _regression(model, rows, drawn, asked)}
     return {**view, "utility": found}
 
@@ -87,8 +88,7 @@ def _coded(model: SynthModel, rows: Any) -> Codes:
     from deniable.synth.coding import encode
 
     coded = [attribute for attribute in model.attributes if not isinstance(attribute, Made)]
-    codes = np.stack([encode(attribute, rows.column(attribute.name)) for attribute in coded])
-    return model.description.collapsed.apply(codes)
+    return np.stack([encode(attribute, rows.column(attribute.name)) for attribute in coded])
 
 
 def _beside(view: View, model: SynthModel, real: Codes, made: Codes) -> View:
@@ -114,11 +114,12 @@ def _beside(view: View, model: SynthModel, real: Codes, made: Codes) -> View:
 
 
 def _utility(model: SynthModel, real: Codes, made: Codes, question: Question) -> View:
-    from deniable.assess.utility import classified, default_target, variation, workload
-    from deniable.synth.attributes import Labels
+    from deniable.assess.utility import classified, default_target, variation, workload, yardstick
+    from deniable.synth.attributes import Labels, Made
     from deniable.synth.cells import places
 
-    domain = model.description.collapsed.domain
+    measure = yardstick([attribute for attribute in model.attributes if not isinstance(attribute, Made)])
+    real, made, domain = measure.apply(real), measure.apply(made), measure.domain
     listed = [attribute.name for attribute in model.attributes if isinstance(attribute, Labels)]
     wanted = question.target or default_target(domain, listed)
     if wanted is not None and wanted not in domain.names:

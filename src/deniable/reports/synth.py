@@ -22,7 +22,8 @@ ASSOCIATIONS = (
 )
 CLOSE = (
     "Total variation is the share of rows that would have to change for the synthetic table to equal the real one, in "
-    "so many columns at a time. The k-marginal score is the same on a scale up to 1000 for agreement."
+    "so many columns at a time; numbers and dates count in 16 equal stretches. The k-marginal score is the same on a "
+    "scale up to 1000 for agreement."
 )
 CELLS = (
     "Tables of up to 60 cells, with the 95% interval of the noise on each cell. Ask for others by name (--marginal). "
@@ -70,7 +71,9 @@ def _histogram(histogram: View) -> Section:
         alt = f"Shares of the values of {column}, in real and synthetic rows side by side"
         drawn = plots.bars(rows, category="value", value="share", series="of", alt=alt)
         return Section(column, (Plot(drawn, alt),))
-    rows = [{**bar, "low": max(bar["share"] - bar["error"], 0.0), "high": bar["share"] + bar["error"]} for bar in bars]
+    rows = [{**bar, "low": max(bar["share"] - bar["error"], 0.0), "high": min(bar["share"] + bar["error"], 1.0)}
+        for bar in bars
+    ]  # fmt: skip
     alt = f"Estimated shares of the values of {column}, with 95% intervals of the noise"
     drawn = plots.bars(rows, category="value", value="share", low="low", high="high", alt=alt)
     return Section(column, (Plot(drawn, alt),))
@@ -156,4 +159,8 @@ def _regression(found: View) -> Section:
 
 
 def _interval(estimate: View) -> str:
-    return f"{estimate['value']:,.4g} ({estimate['low']:,.4g} to {estimate['high']:,.4g})"
+    return f"{_figure(estimate['value'])} ({_figure(estimate['low'])} to {_figure(estimate['high'])})"
+
+
+def _figure(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
