@@ -2,6 +2,7 @@
 
     SET, SHOW, RESET      settings of the session            BEGIN, COMMIT, SAVEPOINT ...   accepted, and mean nothing
     EXPLAIN SELECT ...    the privacy plan; nothing runs     questions about the catalog    declared metadata
+    PREPARE, DECLARE ...  names of the session (see `shelf`) COPY (SELECT ...) TO STDOUT    an answer as lines
     anything else         a question: charged, and answered with noise
 
 Nothing is ever undone: a charge stands, whatever a transaction says.
@@ -11,21 +12,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from deniable.curator import serving
 from deniable.governance.grants import Action, Grant
 from deniable.server.desk import Desk, Question
+from deniable.server.wire import shelf
 from deniable.server.wire import values as v
 from deniable.server.wire.catalog_sql import about_catalog
 from deniable.server.wire.catalogs import Catalogs
 from deniable.server.wire.codec import ResultColumn
+from deniable.server.wire.copying import Copying, copied_by, lines
 from deniable.server.wire.explaining import plan_lines
 from deniable.server.wire.lexing import Statement, statements
+from deniable.server.wire.outcome import Outcome
 from deniable.server.wire.refusals import WireRefusal
 from deniable.server.wire.settings import Settings, assignment
+from deniable.server.wire.shelf import Prepared, Shelf
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -33,20 +38,11 @@ if TYPE_CHECKING:
 _TAGS = {
     "begin": "BEGIN", "start": "START TRANSACTION", "commit": "COMMIT", "end": "COMMIT", "rollback": "ROLLBACK",
     "abort": "ROLLBACK", "savepoint": "SAVEPOINT", "release": "RELEASE", "discard": "DISCARD ALL",
-    "deallocate": "DEALLOCATE", "unlisten": "UNLISTEN", "close": "CLOSE CURSOR",
+    "unlisten": "UNLISTEN",
 }  # fmt: skip
 """Statements that are accepted and change nothing, with the tag that tools wait for."""
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What a statement gave: rows with their columns, or only a tag; settings the client must be told of."""
-
-    tag: str
-    columns: tuple[ResultColumn, ...] | None = None
-    rows: Sequence[Sequence[Any]] = ()
-    statuses: tuple[tuple[str, str], ...] = ()
-    charged: bool = field(default=False)
+_ASKING = frozenset({"select", "with", "values", "table", "(", "show", "explain"})
+_ROWLESS = frozenset({*_TAGS, "set", "reset", "prepare", "deallocate", "declare", "move", "close", "copy"})
 
 
 class Answering:
@@ -59,14 +55,20 @@ class Answering:
         self._process = process
         self._asked = 0
         self.settings = settings
+        self.shelf = Shelf()
 
     async def columns(self, statement: Statement, values: Sequence[Any]) -> tuple[ResultColumn, ...] | None:
         """The columns that a statement will give, or None where it gives no rows. Nothing is charged."""
         word = statement.words[0]
-        if word in _TAGS or word in ("set", "reset"):
+        if word in _ROWLESS:
             return None
         if word == "show":
             return self._shown(statement)[0]
+        if word == "execute":
+            return await self.columns(*self._executed(statement))
+        if word == "fetch":
+            portal = self.shelf.portal(shelf.fetched_by(statement)[0])
+            return portal.columns or await self.columns(_whole(portal.prepared), portal.values)
         if word == "explain":
             return (ResultColumn("QUERY PLAN", v.TEXT),)
         if about_catalog(statement):
@@ -84,11 +86,65 @@ class Answering:
         if word == "show":
             columns, rows = self._shown(statement)
             return Outcome("SHOW", columns, rows)
+        if word in ("prepare", "deallocate", "declare", "close"):
+            return self._shelved(word, statement, values)
+        if word == "execute":
+            return await self.run(*self._executed(statement))
+        if word in ("fetch", "move"):
+            return await self._fetched(word, *shelf.fetched_by(statement))
+        if word == "copy":
+            return await self._copied(copied_by(statement), values)
         if word == "explain":
             return await self._explained(statement, values)
         if about_catalog(statement):
             return await self._catalog(statement, values)
         return await self._answered(statement, values)
+
+    def _shelved(self, word: str, statement: Statement, values: Sequence[Any]) -> Outcome:
+        """Put something under a name of the session, or take it away."""
+        match word:
+            case "prepare":
+                name, prepared = shelf.prepared_by(statement)
+                _whole(prepared)
+                self.shelf.prepare(name, prepared)
+                return Outcome("PREPARE")
+            case "declare":
+                name, portal = shelf.declared_by(statement, values)
+                _whole(portal.prepared)
+                self.shelf.open(name, portal)
+                return Outcome("DECLARE CURSOR")
+            case "close":
+                return Outcome(self.shelf.close(statement))
+            case _:
+                return Outcome(self.shelf.deallocate(statement))
+
+    def _executed(self, statement: Statement) -> tuple[Statement, tuple[Any, ...]]:
+        """The statement that EXECUTE names, and its values."""
+        name, given = shelf.executed_by(statement)
+        prepared = self.shelf.statement(name)
+        if len(given) != len(prepared.oids):
+            raise WireRefusal("42601", f"the prepared statement takes {len(prepared.oids)} values, not {len(given)}")
+        return _whole(prepared), given
+
+    async def _fetched(self, word: str, name: str, most: int | None) -> Outcome:
+        """The next rows of a cursor; its question is asked when rows are first taken."""
+        portal, charged = self.shelf.portal(name), False
+        if portal.outcome is None:
+            portal.outcome = await self.run(_whole(portal.prepared), portal.values)
+            charged = portal.outcome.charged
+        whole = portal.outcome
+        rows = whole.rows[portal.given :] if most is None else whole.rows[portal.given : portal.given + most]
+        portal.given += len(rows)
+        tag = f"{word.upper()} {len(rows)}"
+        return Outcome(tag, charged=charged) if word == "move" else Outcome(tag, whole.columns, rows, charged=charged)
+
+    async def _copied(self, copying: Copying, values: Sequence[Any]) -> Outcome:
+        """An answer as lines of text."""
+        whole = await self.run(_asking(copying.question), values)
+        if whole.columns is None:
+            raise WireRefusal("42601", "only what gives rows can be copied")
+        copied = lines(copying, whole.columns, whole.rows)
+        return replace(whole, tag=f"COPY {len(whole.rows)}", rows=(), copied=copied)
 
     def cancel(self) -> None:
         """Take back the question that waits, if it was not begun."""
@@ -158,6 +214,17 @@ class Answering:
 
     def _work_name(self) -> str:
         return f"session {self._process} question {self._asked}"
+
+
+def _whole(prepared: Prepared) -> Statement:
+    return _asking(prepared.statement)
+
+
+def _asking(statement: Statement | None) -> Statement:
+    """A statement that gives rows of its own; one that names others could name itself."""
+    if statement is None or statement.words[0] not in _ASKING:
+        raise WireRefusal("0A000", "only a question can be prepared, declared or copied")
+    return statement
 
 
 def _confidence(text: str) -> float:

@@ -173,6 +173,19 @@ def command_complete(tag: str) -> bytes:
     return message("C", text(tag))
 
 
+def copy_out(columns: int) -> bytes:
+    """Text is copied out from here on, of so many columns."""
+    return message("H", struct.pack("!bH", 0, columns) + struct.pack(f"!{columns}H", *[0] * columns))
+
+
+def copy_line(line: bytes) -> bytes:
+    """A line that is copied out."""
+    return message("d", line)
+
+
+COPY_DONE = message("c")
+
+
 def parameter_description(oids: Iterable[int]) -> bytes:
     """The types of a statement's parameters."""
     listed = list(oids)

@@ -9,19 +9,20 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from deniable.server.limits import even
 from deniable.server.messages import TakingLong, told
 from deniable.server.wire import codec, values
-from deniable.server.wire.answering import Answering, Outcome
+from deniable.server.wire.answering import Answering
 from deniable.server.wire.codec import Fields, ProtocolViolation, ResultColumn
-from deniable.server.wire.lexing import Kind, Statement, statements
+from deniable.server.wire.lexing import Statement, statements
+from deniable.server.wire.outcome import Outcome
 from deniable.server.wire.refusals import WireRefusal, fields
+from deniable.server.wire.shelf import Portal, Prepared, completed
 
 IDLE_SECONDS = 3600.0
-MOST_PREPARED = 1000
 CHARGES_STAY = {
     "S": "NOTICE",
     "V": "NOTICE",
@@ -29,27 +30,6 @@ CHARGES_STAY = {
     "M": "answers cannot be unseen: what was charged stays charged",
 }
 _SAMPLES: dict[int, Any] = {values.BOOL: True, values.FLOAT4: 1, values.FLOAT8: 1, values.NUMERIC: 1}
-
-
-@dataclass(slots=True)
-class Prepared:
-    """A statement that was parsed; None is the empty one. `oids` are the types of its parameters."""
-
-    statement: Statement | None
-    oids: tuple[int, ...]
-
-
-@dataclass(slots=True)
-class Portal:
-    """A statement with its values, and what is left of its rows once it ran."""
-
-    prepared: Prepared
-    values: tuple[Any, ...]
-    formats: tuple[int, ...]
-    columns: tuple[ResultColumn, ...] | None = None
-    """The columns as they were described: what is sent then has their types."""
-    outcome: Outcome | None = None
-    given: int = field(default=0)
 
 
 class Session:
@@ -61,8 +41,7 @@ class Session:
         self._reader, self._writer = reader, writer
         self._answering = answering
         self._quantum = quantum
-        self._prepared: dict[str, Prepared] = {}
-        self._portals: dict[str, Portal] = {}
+        self._shelf = answering.shelf
         self._status = "I"
         self._skipping = False
         self._charged = False
@@ -108,7 +87,7 @@ class Session:
                 self._send(codec.EMPTY_QUERY)
             for statement in found:
                 outcome = await self._run(statement, ())
-                if outcome.columns is not None:
+                if outcome.columns is not None and outcome.copied is None:
                     self._send(codec.row_description(outcome.columns, [0] * len(outcome.columns)))
                 self._rows(outcome, outcome.rows, [0] * len(outcome.columns or ()))
                 await self._finish(outcome, since)
@@ -147,17 +126,13 @@ class Session:
         found = statements(sql)
         if len(found) > 1:
             raise WireRefusal("42601", "cannot insert multiple commands into a prepared statement")
-        if name and name in self._prepared:
-            raise WireRefusal("42P05", "a prepared statement of that name exists already")
-        if len(self._prepared) >= MOST_PREPARED:
-            raise WireRefusal("53400", f"more than {MOST_PREPARED} prepared statements", "DEALLOCATE some")
         statement = found[0] if found else None
-        self._prepared[name] = Prepared(statement, _completed(statement, oids))
+        self._shelf.prepare(name, Prepared(statement, completed(statement, oids)))
         self._send(codec.PARSE_COMPLETE)
 
     def _bind(self, content: Fields) -> None:
         portal, name = content.text(), content.text()
-        prepared = self._known(name)
+        prepared = self._shelf.statement(name)
         formats = [content.int16() for _ in range(content.int16())]
         raw = [_raw(content) for _ in range(content.int16())]
         shown = tuple(content.int16() for _ in range(content.int16()))
@@ -171,24 +146,20 @@ class Session:
             values.bound(value, oid, binary == 1, i + 1)
             for i, (value, oid, binary) in enumerate(zip(raw, prepared.oids, spread, strict=True))
         )
-        if portal and portal in self._portals:
-            raise WireRefusal("42P03", "a portal of that name exists already")
-        if len(self._portals) >= MOST_PREPARED:
-            raise WireRefusal("53400", f"more than {MOST_PREPARED} portals")
-        self._portals[portal] = Portal(prepared, bound, shown)
+        self._shelf.open(portal, Portal(prepared, bound, shown))
         self._send(codec.BIND_COMPLETE)
 
     async def _describe(self, content: Fields) -> None:
         kind, name = content.take(1), content.text()
         content.end()
         if kind == b"S":
-            prepared = self._known(name)
+            prepared = self._shelf.statement(name)
             self._send(codec.parameter_description(prepared.oids))
             samples = tuple(_SAMPLES.get(oid, _sample(oid)) for oid in prepared.oids)
             columns = await self._columns(prepared, samples)
             self._send(codec.NO_DATA if columns is None else codec.row_description(columns, [0] * len(columns)))
             return
-        portal = self._portal(name)
+        portal = self._shelf.portal(name)
         columns = portal.columns = await self._columns(portal.prepared, portal.values)
         spread = [] if columns is None else _spread(portal.formats, len(columns))
         self._send(codec.NO_DATA if columns is None else codec.row_description(columns, spread))
@@ -198,7 +169,7 @@ class Session:
         return None if prepared.statement is None else await self._answering.columns(prepared.statement, bound)
 
     async def _execute(self, content: Fields, since: float) -> None:
-        portal, most = self._portal(content.text()), content.int32()
+        portal, most = self._shelf.portal(content.text()), content.int32()
         content.end()
         if portal.prepared.statement is None:
             self._send(codec.EMPTY_QUERY)
@@ -219,7 +190,7 @@ class Session:
     def _close(self, content: Fields) -> None:
         kind, name = content.take(1), content.text()
         content.end()
-        (self._prepared if kind == b"S" else self._portals).pop(name, None)
+        (self._shelf.prepared if kind == b"S" else self._shelf.portals).pop(name, None)
         self._send(codec.CLOSE_COMPLETE)
 
     async def _run(self, statement: Statement, bound: Sequence[Any]) -> Outcome:
@@ -245,12 +216,19 @@ class Session:
             if word in ("rollback", "abort") and self._charged:
                 self._send(codec.report(CHARGES_STAY, "N"))
             self._status, self._charged = "I", False
-            self._portals.clear()
-        elif word == "deallocate" or word == "discard":
-            self._prepared.clear()
+            self._shelf.end_transaction()
+        elif word == "discard":
+            self._shelf.prepared.clear()
+            self._shelf.portals.clear()
 
     def _rows(self, outcome: Outcome, rows: Sequence[Sequence[Any]], formats: Sequence[int]) -> None:
         if outcome.columns is None:
+            return
+        if outcome.copied is not None:
+            self._send(codec.copy_out(len(outcome.columns)))
+            for line in outcome.copied:
+                self._send(codec.copy_line(line))
+            self._send(codec.COPY_DONE)
             return
         write = [values.encoder(c.oid, form == 1) for c, form in zip(outcome.columns, formats, strict=True)]
         for row in rows:
@@ -270,16 +248,6 @@ class Session:
         await even(since, self._quantum)
         self._send(codec.report(fields(shown, text, offset=start)))
 
-    def _known(self, name: str) -> Prepared:
-        if name not in self._prepared:
-            raise WireRefusal("26000", f'prepared statement "{name}" does not exist')
-        return self._prepared[name]
-
-    def _portal(self, name: str) -> Portal:
-        if name not in self._portals:
-            raise WireRefusal("34000", f'portal "{name}" does not exist')
-        return self._portals[name]
-
     def _send(self, message: bytes) -> None:
         self._writer.write(message)
 
@@ -296,13 +264,6 @@ def _spread(formats: Sequence[int], count: int) -> list[int]:
     if len(formats) != count:
         raise WireRefusal("08P01", "the formats of the columns do not fit")
     return list(formats)
-
-
-def _completed(statement: Statement | None, oids: tuple[int, ...]) -> tuple[int, ...]:
-    """A type for each parameter of the statement; one that the client left open is a text."""
-    named = [token for token in (statement.tokens if statement else ()) if token.kind is Kind.PARAMETER]
-    count = max((int(token.text[1:]) for token in named if len(token.text) < 6), default=0)
-    return oids + (values.TEXT,) * (count - len(oids))
 
 
 def _sample(oid: int) -> Any:

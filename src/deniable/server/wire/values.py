@@ -69,6 +69,11 @@ def _from_text(text: str, oid: int) -> Value:
     return readers[oid](text)
 
 
+def number(text: str) -> int | Decimal:
+    """A number as it is written in a statement."""
+    return int(text) if text.lstrip("-").isdigit() else _finite(Decimal(text))
+
+
 def _finite(number: Decimal) -> Decimal:
     if not number.is_finite() or abs(number.adjusted()) > 40 or len(number.as_tuple().digits) > 60:
         raise ValueError
