@@ -31,6 +31,8 @@ from deniable.policy.unit import PrivacyUnit
 ROOT = Path(__file__).parents[1]
 DATA = ROOT.parent / "shared" / "data" / "adult" / "adult.csv"
 ENVIRONMENT = ROOT / ".venvs" / "diffprivlib"
+PINNED = ("diffprivlib==0.6.6", "scikit-learn==1.5.2")
+"""diffprivlib 0.6.6 does not import with scikit-learn 1.9."""
 TRAINED = 24_000
 RUNS = 5
 PEER = """
@@ -73,7 +75,7 @@ def peers(**arrays: np.ndarray) -> dict[str, list[tuple[float, list[float]]]] | 
     try:
         if not python.exists():
             venv.create(ENVIRONMENT, with_pip=True)
-            subprocess.run([python, "-m", "pip", "install", "-q", "diffprivlib"], check=True, capture_output=True)
+            subprocess.run([python, "-m", "pip", "install", "-q", *PINNED], check=True, capture_output=True)
         with tempfile.TemporaryDirectory() as folder:
             np.savez(f"{folder}/rows.npz", **arrays)
             command = [python, "-c", PEER, f"{folder}/rows.npz", str(RUNS)]

@@ -37,6 +37,8 @@ REACH = 16
 """Logits beyond this act as this."""
 SPREAD = math.sqrt(52.5)
 MOST_TURNS = 10_000
+WHOLE = 1 << 24
+"""Entries up to this many (128 MB) are kept as floating point; of more, a chunk at a time is converted in each turn."""
 
 Table = NDArray[np.int64]
 
@@ -71,8 +73,9 @@ class LogisticPlan:
         rows = self.counted(len(entries), entropy)
         step, most = self.rate(rows), caps(entries, self.most_squared)
         weights = ahead = np.zeros(self.design.width)
+        held = entries.astype(np.float64) if entries.size <= WHOLE else entries
         for turn in range(self.turns):
-            noisy = self.mechanism.release(gradient(entries, truth, ahead, most), entropy)
+            noisy = self.mechanism.release(gradient(held, truth, ahead, most), entropy)
             slope = noisy / (RESIDUE * STEPS * rows) + self.penalty * ahead
             moved = ahead - step * slope
             ahead = moved + turn / (turn + 3) * (moved - weights)
@@ -137,14 +140,14 @@ def clipped(residuals: NDArray[np.int64], most: NDArray[np.int64]) -> NDArray[np
 
 
 def gradient(
-    entries: Entries, truth: NDArray[np.int64], weights: Numbers, most: NDArray[np.int64]
+    entries: Entries | Numbers, truth: NDArray[np.int64], weights: Numbers, most: NDArray[np.int64]
 ) -> NDArray[np.int64]:
     """The sum over rows of clipped residual times entries, as exact integers in steps of 1 / (RESIDUE STEPS)."""
     whole = np.rint(np.clip(weights, -MOST_WEIGHT, MOST_WEIGHT) * WEIGHT)
     total = np.zeros(entries.shape[1], np.int64)
     for start in range(0, len(entries), CHUNK):
         rows = slice(start, start + CHUNK)
-        held = entries[rows].astype(np.float64)
+        held = entries[rows].astype(np.float64, copy=False)
         residuals = sigmoid(held @ whole) - RESIDUE * truth[rows]
         total += (clipped(residuals, most[rows]).astype(np.float64) @ held).astype(np.int64)
     return total
