@@ -169,6 +169,17 @@ def test_a_hierarchy_that_is_neither_file_nor_kind_is_refused_with_the_kinds(cli
     assert "There is no hierarchy 'prefixes'" in str(refused.value)
 
 
+def test_the_encoding_of_a_file_can_be_told(clinic: Path) -> None:
+    lines = ["city,age", *("Köln,30" if n % 2 else "Münster,30" for n in range(40))]
+    (clinic / "old.csv").write_bytes("\n".join(lines).encode("latin-1"))
+    words = ("old.csv", "--qi", "city,age", "--k", "5")
+    with pytest.raises(DeniableError, match="not valid UTF-8"):
+        run("anonymize", *words, "-o", "out.csv")
+    run("anonymize", *words, "--encoding", "latin-1", "-o", "out.csv")
+    assert set(csv.read_csv("out.csv")["city"].to_pylist()) == {"Köln", "Münster"}
+    assert run("check", *words, "--encoding", "latin-1")["k"] == 20
+
+
 def test_two_releases_are_checked_together_and_refused_on_demand(clinic: Path) -> None:
     run("anonymize", "visits.parquet", "--qi", "zip,age", "--k", "5", "--suppress", "0.05", "-o", "a.parquet")
     b = ("anonymize", "visits.parquet", "--qi", "age,sex", "--k", "5", "--measure", "ncp", "--suppress", "0.05")

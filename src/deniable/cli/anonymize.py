@@ -40,7 +40,7 @@ METHODS = "optimal, mondrian, mondrian-relaxed, local, cells or microaggregate."
 Source = Annotated[str | None, typer.Argument(help="The table: a CSV, Parquet or Arrow file.", show_default=False)]
 Qi = Annotated[str | None, typer.Option("--qi", help="Quasi-identifiers, separated by commas.")]
 Sensitive = Annotated[str | None, typer.Option(help="Sensitive columns, separated by commas.")]
-PerColumn = Annotated[list[str] | None, typer.Option(help="COLUMN=NUMBER; may be repeated.")]
+Encoding = Annotated[str | None, typer.Option(help="Of a CSV file that is not UTF-8, such as latin-1 or cp1252.")]
 
 
 def anonymize(
@@ -77,6 +77,7 @@ def anonymize(
     draft: Annotated[bool, typer.Option("--draft", help="Print hierarchies to begin with, and stop.")] = False,
     report: Annotated[Path | None, typer.Option(help="Also write a page with the lattice.")] = None,
     ledger: LedgerPlace = None,
+    encoding: Encoding = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Make a k-anonymous release, optimal and with the proof, or say what must change when rows are added."""
@@ -86,9 +87,9 @@ def anonymize(
     from deniable.curator.anonymize_order import Order
     from deniable.curator.offices import charging_ledger
 
+    place = charging_ledger(policy, ledger) if policy else None
     if update is not None:
-        place = charging_ledger(policy, ledger) if policy else None
-        return _update(update, Order(_needed(source), out, policy, table, ledger=place), as_json)
+        return _update(update, Order(_needed(source), out, policy, table, ledger=place, encoding=encoding), as_json)
     if out is None:
         raise ParameterError("No output is named", remedy="Say --out FILE")
     if grid is not None:
@@ -114,7 +115,8 @@ def anonymize(
         refuse_composition,
         target,
         {"top": _numbers(top, "--top"), "bottom": _numbers(bottom, "--bottom")},
-        charging_ledger(policy, ledger) if policy else None,
+        place,
+        encoding,
     )
     with progress("Anonymizing") as told:
         made = anonymizing.anonymize(order, told)
@@ -132,6 +134,7 @@ def check(
     t: Annotated[list[str] | None, typer.Option("--t", help="COLUMN=DISTANCE: fail when t is higher.")] = None,
     fraction: Annotated[float | None, typer.Option(help="The share of the population in the table.")] = None,
     releases: Annotated[str | None, typer.Option(help="Two recodings of this table, to check together.")] = None,
+    encoding: Encoding = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Measure k, l, t and the risks of a table as it stands, or what two releases of it tell together."""
@@ -145,7 +148,7 @@ def check(
         return emit(found, as_json, lambda console: _show_together(console, found))
     least, most = _numbers(l, "--l"), _numbers(t, "--t")
     named = tuple(dict.fromkeys((*_listed(sensitive), *least, *most)))
-    found = checking.check(source, _listed(qi), named, fraction=fraction)
+    found = checking.check(source, _listed(qi), named, fraction=fraction, encoding=encoding)
     failed = checking.unmet(found, k, least, most)
     emit(found | {"unmet": failed}, as_json, lambda console: _show_findings(console, found, failed))
     if failed:

@@ -17,7 +17,7 @@ from deniable.policy.schema import Spec, TableSchema
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from deniable.engines.base import Engine
+    from deniable.engines.base import CsvDialect, Engine
     from deniable.kanonymity.request import Request
     from deniable.ledger import Ledger
     from deniable.ledger.cabinet import Cabinet
@@ -55,6 +55,7 @@ class Order:
     target: str | None = None
     tails: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     ledger: str | Path | None = None
+    encoding: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +90,7 @@ def roles_of(engine: Engine, policy: Policy | None, order: Order) -> Roles:
     source = order.source if order.source is not None else (schema.source if schema else None)
     if source is None:
         raise ParameterError("No table is named", remedy="Name a file, or a policy with --policy")
-    engine.attach(TABLE, _absolute(source, order), schema)
+    engine.attach(TABLE, _absolute(source, order), schema, csv=dialect(order.encoding))
     if schema is None:
         known_columns(engine, (*order.quasi_identifiers, *order.sensitive, *order.identifiers))
         specs = _with_tails(engine, order.hierarchies, order)
@@ -106,6 +107,13 @@ def roles_of(engine: Engine, policy: Policy | None, order: Order) -> Roles:
     identifiers = tuple(dict.fromkeys((*_names(schema, Role.IDENTIFIER), *order.identifiers, *withheld, *dropped)))
     specs = _with_tails(engine, {**specs, **order.hierarchies}, order)
     return Roles(schema, known_columns(engine, quasi), sensitive, identifiers, specs)
+
+
+def dialect(encoding: str | None) -> CsvDialect | None:
+    """How a CSV file is written whose encoding was told; None finds out, and expects UTF-8."""
+    from deniable.engines.base import CsvDialect
+
+    return None if encoding is None else CsvDialect(encoding=encoding)
 
 
 def _not_as_it_is(schema: TableSchema, generalized: tuple[str, ...]) -> tuple[str, ...]:

@@ -21,12 +21,17 @@ TABLE = "table"
 
 
 def check(
-    source: Any, quasi_identifiers: tuple[str, ...], sensitive: tuple[str, ...] = (), *, fraction: float | None = None
+    source: Any,
+    quasi_identifiers: tuple[str, ...],
+    sensitive: tuple[str, ...] = (),
+    *,
+    fraction: float | None = None,
+    encoding: str | None = None,
 ) -> dict[str, Any]:
     """Measure a table as it stands: k, l, t and risks."""
     from deniable.kanonymity.examine import examine
 
-    table = _table(source, (*quasi_identifiers, *sensitive))
+    table = _table(source, (*quasi_identifiers, *sensitive), encoding)
     return asdict(examine(table, quasi_identifiers, sensitive, fraction=fraction))
 
 
@@ -96,13 +101,14 @@ def refuse_composition(together: dict[str, Any]) -> None:
         )
 
 
-def _table(source: Any, columns: tuple[str, ...] = ()) -> pa.Table:
+def _table(source: Any, columns: tuple[str, ...] = (), encoding: str | None = None) -> pa.Table:
+    from deniable.curator.anonymize_order import dialect
     from deniable.engines.base import quote
     from deniable.engines.duckdb import DuckDBEngine
     from deniable.engines.naming import require_columns
 
     with DuckDBEngine(root=Path.cwd()) as engine:
-        engine.attach(TABLE, source)
+        engine.attach(TABLE, source, csv=dialect(encoding))
         require_columns([f.name for f in engine.describe(TABLE)], columns, str(source))
         listed = ", ".join(map(quote, dict.fromkeys(columns))) or "*"
         return engine.run(f"SELECT {listed} FROM {quote(TABLE)}")  # noqa: S608  our own words and quoted names

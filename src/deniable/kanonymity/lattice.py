@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -52,8 +51,3 @@ class Lattice:
 
 def _step(node: Levels, column: int, by: int) -> Levels:
     return (*node[:column], node[column] + by, *node[column + 1 :])
-
-
-def precedes(lower: Sequence[int], upper: Sequence[int]) -> bool:
-    """Whether one node is at most as general as another in every column."""
-    return all(a <= b for a, b in zip(lower, upper, strict=True))

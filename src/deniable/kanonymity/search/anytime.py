@@ -14,8 +14,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
-from deniable.kanonymity.lattice import Lattice, Levels, precedes
+from deniable.kanonymity.kernels import pruning
+from deniable.kanonymity.lattice import Lattice, Levels
 from deniable.kanonymity.search.check import Checker
 from deniable.kanonymity.search.optimal import cheapest_path
 from deniable.kanonymity.search.problem import Problem, Proof, Solution, Verdict
@@ -39,7 +41,8 @@ class AnytimeSearch:
     checker: Checker
     best: Verdict | None = None
     bound: float = 0.0
-    _barred: list[Levels] = field(default_factory=list)
+    _failing: list[Levels] = field(default_factory=list)
+    _barred: NDArray[np.int8] = field(default_factory=lambda: np.empty((0, 0), np.int8))
 
     def run(self, progress: Progress | None = None, seconds: float | None = None) -> Solution | None:
         """Search until the time is over or the solution is proved optimal; None when no node was acceptable."""
@@ -72,8 +75,9 @@ class AnytimeSearch:
 
     def _try(self, levels: Levels) -> Verdict:
         verdict = self.checker.check(levels)
-        if verdict.barred and len(self._barred) < BARRED_KEPT:
-            self._barred.append(levels)
+        if verdict.barred and len(self._failing) < BARRED_KEPT:
+            self._failing.append(levels)
+            self._barred = np.array(self._failing, np.int8)
         if verdict.acceptable and (self.best is None or verdict.cost < self.best.cost):
             self.best = verdict
         return verdict
@@ -82,7 +86,7 @@ class AnytimeSearch:
         """Whether a node needs no check: it lies below a failing one, or costs too much without any suppression."""
         if self.best is not None and self.checker.additive and self.checker.base(levels) >= self.best.cost:
             return True
-        return any(precedes(levels, failing) for failing in self._barred)
+        return bool(pruning.at_least(self._barred, np.array(levels, np.int8)).any()) if self._failing else False
 
     def _descend_until(self, deadline: float) -> None:
         # Choices only decide which solutions are met first; a fixed seed makes runs repeatable.
