@@ -162,3 +162,11 @@ def _refuse_unfit(model: SynthModel, names: tuple[str, ...]) -> None:
                 expected=f"Columns with numbers, dates or categories: {', '.join(fit)}",
                 remedy=nearest(name, fit),
             )
+    wide = next(
+        (a for a in model.attributes if a.name == names[0] and isinstance(a, Labels) and len(a.labels) != 2), None
+    )
+    if wide is not None:
+        raise ParameterError(
+            f"column '{wide.name}' cannot be explained by a regression",
+            expected="A number, a date, or a column of two values",
+        )
