@@ -160,12 +160,6 @@ def test_a_weak_effect_is_kept_where_it_is_asked_for() -> None:
     assert _shown("mwem", codes, COINS, 0, ((0, 1, 2),)) > 0
 
 
-def test_at_a_tiny_budget_auto_measures_nothing_that_noise_would_drown() -> None:
-    codes = _parity(200, 5)
-    told = describe(codes, COINS, METHODS["auto"], spending(ApproxDP(0.001, 1e-9), 1), workload=((0, 1, 2),))
-    assert told.cliques == ()
-
-
 def test_a_model_with_grouped_cliques_is_plain_data_and_read_back_as_it_was(tmp_path: Path) -> None:
     import pyarrow as pa
 

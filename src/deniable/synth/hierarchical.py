@@ -68,7 +68,9 @@ def _levels(
     joined = collapsed.apply(codes)
     others = [place for place in range(len(collapsed.domain)) if place != areas.place]
     sizes = [int(groups.max()) + 1 for groups in areas.levels]
-    parts = {(other, k): float(collapsed.domain.sizes[other] * size) ** (2 / 3)
+    # The cube root of the cells: halfway between equal shares and those of the least summed noise (2/3, see
+    # `choose.worthwhile`), because large areas are looked at most.
+    parts = {(other, k): float(collapsed.domain.sizes[other] * size) ** (1 / 3)
              for other in others for k, size in enumerate(sizes)}  # fmt: skip
     parents = parents_of(areas.levels)
     whole, found, events = sum(parts.values()), {}, []

@@ -21,6 +21,9 @@ from deniable.synth.marginal import Codes, Floats, Marginal, count, measure
 from deniable.synth.simplex import project
 from deniable.synth.spending import Spending
 
+DEVIATIONS = 2.0
+"""How far a pair's score must stand out of its noise to count: many are scored, and chance makes some large."""
+
 
 def measured_columns(codes: Codes, domain: Domain, spend: Spending, share: float, entropy: Entropy) -> list[Marginal]:
     """Every column by itself, all with the same variance."""
@@ -87,7 +90,7 @@ def scored_pairs(
     worth = DENOISED * math.sqrt(2 / math.pi) * np.array([math.sqrt(m.variance) for m in one_way])
     noise = worth * np.array([np.sqrt(collapsed.sizes(j)).sum() for j in range(len(domain))])
     # The noise of the one-way estimates alone moves a score away from zero by about their own error.
-    trusted = found - deviation - np.array([noise[a] + noise[b] for a, b in pairs])
+    trusted = found - DEVIATIONS * deviation - np.array([noise[a] + noise[b] for a, b in pairs])
     cells = np.array([m.counts.size for m in one_way], dtype=np.float64)
     amount = float(spend.amount) * left
     return Problem(domain, pairs, trusted, cells, worth * cells, amount, spend.rows, total), event
