@@ -2,6 +2,10 @@
 
 So children are drawn for parents, and an event for the one before it. Free columns are drawn along the strongest tables
 that tell something of them, then nudged, inside groups of equal given values, until all tables fit.
+
+The records drawn may be another population than the tables tell of (first visits, of all visits). A table is therefore
+moved to the margins that they should have: the given columns' own counts, and for a free column what the table that
+says most of it predicts from them. Associations stay as they are (iterative proportional fitting keeps odds ratios).
 """
 
 from __future__ import annotations
@@ -15,6 +19,7 @@ from deniable.synth.domain import Clique, Domain
 from deniable.synth.draw import steps, strength, strides_of
 from deniable.synth.estimate import Estimates
 from deniable.synth.marginal import Codes, Floats, keys
+from deniable.synth.simplex import fitted
 
 FAINT = 1e-6
 """How much of a column's own distribution is mixed into each conditional one: for given values never seen together."""
@@ -68,7 +73,8 @@ def _nudge(
     from deniable.synth.kernels import moved_within
 
     parts = [divided(clique, given) for clique in cliques]
-    targets = [_target(codes, estimates, domain, c, *each) for c, each in zip(cliques, parts, strict=True)]
+    margins = _margins(codes, estimates, domain, given)
+    targets = [_target(codes, estimates, domain, margins, c, *each) for c, each in zip(cliques, parts, strict=True)]
     places = [np.array(old + new, dtype=np.int64) for old, new in parts]
     strides = [strides_of(domain.shape(old + new)) for old, new in parts]
     state = generator.integers(0, 2**63, 1, dtype=np.uint64)
@@ -78,9 +84,34 @@ def _nudge(
             moved_within(codes, places[i], strides[i], targets[i], inner, step, state)
 
 
-def _target(codes: Codes, estimates: Estimates, domain: Domain, clique: Clique, old: Clique, new: Clique) -> Floats:
-    """The counts a clique should have: each group of given values has the records it has, divided as estimated."""
+def _margins(codes: Codes, estimates: Estimates, domain: Domain, given: set[int]) -> dict[int, Floats]:
+    """The counts of each free column that its strongest table with a given one predicts; its own shares without one."""
+    pairs = sorted((c for c in estimates.tables if len(c) == 2), key=lambda c: strength(estimates, c))
+    found = {place: _shares(estimates.columns[place]) * codes.shape[1] for place in range(len(domain))}
+    for pair in pairs:
+        old, new = divided(pair, given)
+        if len(old) == 1:
+            found[new[0]] = _predicted(codes, estimates, domain, pair, old, new).sum(axis=0)
+    return found
+
+
+def _shares(counts: Floats) -> Floats:
+    held: Floats = counts + 1e-9
+    return held / held.sum()
+
+
+def _predicted(codes: Codes, estimates: Estimates, domain: Domain, clique: Clique, old: Clique, new: Clique) -> Floats:
+    """The counts of a clique if each group of given values is divided as estimated."""
     table = _table(estimates, clique, old, new)
     held = np.bincount(keys(codes, domain, old), minlength=domain.cells(old)) if old else np.array([codes.shape[1]])
-    target: Floats = (table / table.sum(axis=1, keepdims=True) * held[:, np.newaxis]).ravel()
-    return target
+    return table / table.sum(axis=1, keepdims=True) * held[:, np.newaxis]
+
+
+def _target(
+    codes: Codes, estimates: Estimates, domain: Domain, margins: dict[int, Floats], clique: Clique, old: Clique,
+    new: Clique,
+) -> Floats:  # fmt: skip
+    """The counts a clique should have: as predicted, moved to the margins of its free columns."""
+    table = _predicted(codes, estimates, domain, clique, old, new)
+    shaped = table.reshape(table.shape[0], *domain.shape(new))
+    return fitted(shaped, table.sum(axis=1), *(margins[place] for place in new)).ravel()

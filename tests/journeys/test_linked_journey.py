@@ -1,0 +1,120 @@
+"""People with their rows from the command line: histories in one table, and a parent table with its children."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+
+BUDGET = ("--epsilon", "1", "--delta", "1e-6")
+PERSON = ("zip", "birth_date", "sex", "ethnicity")
+
+
+def _run(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", "from deniable.cli.main import main; main()", *words]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def town(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("histories")
+    assert _run("world", "make", "hospital", "--people", "2000", "-o", ".", cwd=folder).returncode == 0
+    return folder
+
+
+def _two_tables(town: Path) -> None:
+    """The same town with its patients in a table of their own."""
+    visits = pq.read_table(town / "visits.parquet")
+    people = visits.group_by("patient_id").aggregate([(name, "min") for name in PERSON])
+    people = people.rename_columns([name.removesuffix("_min") for name in people.column_names])
+    pq.write_table(people, town / "patients.parquet")
+    pq.write_table(visits.select(["patient_id", "admission", "discharge", "payer"]), town / "stays.parquet")
+    (town / "two.yaml").write_text("""
+version: 1
+dataset: hospital
+tables:
+  patients:
+    source: patients.parquet
+    unit: {column: patient_id, max_rows_per_group: 1}
+    columns:
+      patient_id: {role: identifier}
+      zip:        {}
+      birth_date: {type: date, between: [1924-01-01, 2008-12-31]}
+      sex:        {categories: [F, M], nullable: false}
+      ethnicity:  {categories: [Asian, Black, Hispanic, Other, White]}
+  stays:
+    source: stays.parquet
+    unit: {column: patient_id, max_rows_per_group: 3}
+    parent: patients
+    sequence: admission
+    columns:
+      patient_id: {role: identifier}
+      admission:  {type: date, between: [2025-01-01, 2025-12-31], nullable: false}
+      discharge:  {type: date, between: [2025-01-01, 2026-03-01]}
+      payer:      {categories: [Medicaid, Medicare, private, self-pay]}
+budgets: {dataset: {epsilon: 3, delta: 1e-5, accounting: zcdp}}
+release: {truths: [{order: [admission, discharge]}]}
+""")
+
+
+def test_histories_of_people_are_written_released_and_drawn_again(town: Path) -> None:
+    done = _run("synthesize", "visits", *BUDGET, "--linked", "-o", "histories.parquet", "--json", cwd=town)
+    assert done.returncode == 0, done.stderr
+    told, made = json.loads(done.stdout), pq.read_table(town / "histories.parquet")
+    assert made.num_rows == told["rows"]
+    real = pq.read_table(town / "visits.parquet")
+    assert set(made.column_names) == set(real.column_names)
+    for name in PERSON:
+        each = made.group_by("patient_id").aggregate([(name, "count_distinct")])
+        assert pc.max(each[f"{name}_count_distinct"]).as_py() == 1
+    assert pc.all(pc.less_equal(made["admission"], made["discharge"]).drop_null()).as_py()
+    assert not pc.any(pc.is_in(made["patient_id"], pa.array(real["patient_id"].unique()))).as_py()
+    assert _run("release", "verify", "histories.parquet", cwd=town).returncode == 0
+    drawn = _run("generate", "histories.parquet.model.json", "--rows", "25", "-o", "few.parquet", cwd=town)
+    assert drawn.returncode == 0, drawn.stderr
+    assert len(pq.read_table(town / "few.parquet")["patient_id"].unique()) == 25
+    refused = _run("generate", "histories.parquet.model.json", "--where", "sex=F", "-o", "none.parquet", cwd=town)
+    assert refused.returncode == 2
+    assert "one table" in refused.stderr
+
+
+def test_a_parent_and_its_children_are_written_from_one_charge(town: Path) -> None:
+    _two_tables(town)
+    (town / "made").mkdir(exist_ok=True)
+    words = ("synthesize", "stays", "-p", "two.yaml", *BUDGET, "--linked", "-o", "made/stays.parquet", "--json")
+    done = _run(*words, "--ledger", "two.db", cwd=town)
+    assert done.returncode == 0, done.stderr
+    assert set(json.loads(done.stdout)["files"]) == {"stays.parquet", "patients.parquet"}
+    people, stays = (pq.read_table(town / "made" / f"{name}.parquet") for name in ("patients", "stays"))
+    assert set(stays["patient_id"].to_pylist()) <= set(people["patient_id"].to_pylist())
+    assert len(people["patient_id"].unique()) == people.num_rows
+    for name in ("patients", "stays"):
+        assert _run("release", "verify", f"made/{name}.parquet", cwd=town).returncode == 0
+    shown = _run("ledger", "show", "-p", "two.yaml", "--ledger", "two.db", "--json", cwd=town)
+    assert shown.returncode == 0, shown.stderr
+    assert shown.stdout.count("differentially private synthesis") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("stays", "-p", "two.yaml", "--columns", "payer"), "whole"),
+        (("patients", "-p", "two.yaml"), "does not link"),
+        (("visits", "--assess"), "one table"),
+        (("stays", "-p", "two.yaml", "--method", "random"), "measure"),
+    ],
+)
+def test_what_cannot_be_linked_is_refused_before_anything_is_written(
+    town: Path, words: tuple[str, ...], message: str
+) -> None:
+    _two_tables(town)
+    done = _run("synthesize", *words, *BUDGET, "--linked", "-o", "refused.parquet", cwd=town)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert not (town / "refused.parquet").exists()
