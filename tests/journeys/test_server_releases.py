@@ -19,7 +19,7 @@ from deniable.errors import AccessRefused, DeniableError
 def served(serve, clinic_policy: str) -> Iterator[Any]:
     """A server whose policy says how identifiers are masked, and can price Gaussian noise."""
     masked = clinic_policy.replace("id: {role: identifier}", "id: {role: identifier, mask: redact}")
-    with serve(policy=masked.replace("epsilon: 100000, accounting: pure", "epsilon: 100000, delta: 1e-5, accounting: zcdp")) as up:
+    with serve(policy=masked.replace("accounting: pure", "delta: 1e-5, accounting: zcdp")) as up:
         yield up
 
 

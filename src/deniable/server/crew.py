@@ -34,8 +34,12 @@ class Seat:
 
     member: Member
     number: int
-    line: Connection
     asked: int = 0
+
+    @property
+    def line(self) -> Connection:
+        """The line to the process that holds this seat now."""
+        return self.member.lines[self.number]
 
 
 @dataclass(eq=False, slots=True)
@@ -61,19 +65,19 @@ class Crew:
         self.seats = processes * SEATS
         for number in range(SEATS):
             for member in self._members:
-                self._free.put(Seat(member, number, member.lines[number]))
+                self._free.put(Seat(member, number))
 
     def ask(self, question: dict[str, Any]) -> QueryAnswer:
         """Have a question answered; called in a thread of the server, which waits."""
         seat = self._free.get()
-        me = threading.get_ident()
+        me, line = threading.get_ident(), seat.line
         seat.asked += 1
         try:
             self._busy[me] = seat
-            seat.line.send((seat.asked, question))
-            outcome = seat.line.recv()
+            line.send((seat.asked, question))
+            outcome = line.recv()
         except (OSError, EOFError):
-            self._replace(seat)
+            self._replace(seat, line)
             raise TakingLong from None
         finally:
             self._busy.pop(me, None)
@@ -116,17 +120,14 @@ class Crew:
             raise InternalError("a process that works questions out could not be started")
         return Member(process, control, lines)
 
-    def _replace(self, seat: Seat) -> None:
-        """Give a seat a living process; the first that finds its process dead starts another for all its seats."""
+    def _replace(self, seat: Seat, line: Connection) -> None:
+        """Put a living process in the place of a dead one; the first that finds it dead does so for all its seats."""
         with self._lock:
-            if self._closed:
-                return
             member = seat.member
-            if seat.line is member.lines[seat.number]:
+            if not self._closed and line is seat.line:
                 member.process.kill()
                 fresh = self._hire()
                 member.process, member.control, member.lines = fresh.process, fresh.control, fresh.lines
-            seat.line = seat.member.lines[seat.number]
 
 
 def _cores() -> int:

@@ -1,0 +1,120 @@
+"""Cancelling a question that runs: it alone is stopped, and stays charged; and a crew that loses a member."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from deniable.query import execute
+
+FOREVER = "SELECT sum(a.range * b.range % 7) AS m0 FROM range(1000000) a, range(1000000) b"
+SLOW, QUICK = "SELECT COUNT(*) AS n FROM people WHERE age > 77", "SELECT COUNT(*) AS n FROM people WHERE age > 76"
+
+
+@pytest.fixture
+def endless(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One question whose work in the engine does not end by itself within any test."""
+    real = execute.measure
+
+    def measure(plan: Any, engine: Any, **rest: Any) -> Any:
+        return engine.run(FOREVER) if plan.text == SLOW else real(plan, engine, **rest)
+
+    monkeypatch.setattr(execute, "measure", measure)
+
+
+def charged(served: Any, sql: str) -> bool:
+    return any(each.details.get("asked") == sql for each in served.curator.ledger.entries(acts=("charge",)))
+
+
+def until(holds: Any) -> None:
+    for _ in range(1200):
+        if holds():
+            return
+        time.sleep(0.05)
+    raise AssertionError("it did not come to that")
+
+
+def ask(served: Any, sql: str, request: str, found: dict[str, Any] | None = None) -> httpx.Response:
+    header = {"authorization": f"Bearer {served.tokens['ana']}", "x-request-id": request}
+    answer = httpx.post(f"{served.http}/v1/query", json={"sql": sql, "epsilon": "1"}, headers=header, timeout=120)
+    if found is not None:
+        found[request] = answer
+    return answer
+
+
+def test_over_http_one_running_question_is_stopped_and_stays_charged(serve, endless):
+    with serve() as served:
+        found: dict[str, Any] = {}
+        asking = threading.Thread(target=ask, args=(served, SLOW, "slow", found))
+        asking.start()
+        until(lambda: charged(served, SLOW))
+        assert ask(served, QUICK, "quick").status_code == 200, "others go on meanwhile"
+        header = {"authorization": f"Bearer {served.tokens['ben']}"}
+        httpx.delete(f"{served.http}/v1/queries/slow", headers=header, timeout=120)
+        assert asking.is_alive(), "nobody else can stop it"
+        header = {"authorization": f"Bearer {served.tokens['ana']}"}
+        told = httpx.delete(f"{served.http}/v1/queries/slow", headers=header, timeout=120).json()
+        assert told["cancelled"] is False, "it was begun"
+        asking.join(60)
+        assert found["slow"].status_code == 500
+        assert found["slow"].json()["charged"] is True
+        assert len([each for each in served.curator.ledger.entries(acts=("charge",)) if each.request == "slow"]) == 1
+
+
+def test_over_the_wire_one_running_question_is_stopped_and_the_session_goes_on(serve, endless):
+    psycopg = pytest.importorskip("psycopg")
+    with serve() as served, psycopg.connect(served.dsn(), autocommit=True) as connection:
+        connection.execute("SET deniable.epsilon = 1")
+        canceller = threading.Thread(
+            target=lambda: (until(lambda: charged(served, SLOW)), connection.cancel_safe(timeout=60))
+        )
+        canceller.start()
+        with pytest.raises(psycopg.Error):
+            connection.execute(SLOW)
+        canceller.join()
+        assert connection.execute(QUICK).fetchone() is not None
+        until(lambda: served.curator.tables.engine._running == {})
+
+
+def test_what_is_taken_back_before_its_charge_costs_nothing(serve):
+    from deniable.errors import Stopped
+
+    with serve() as served:
+        stop = threading.Event()
+        stop.set()
+        with pytest.raises(Stopped, match="before it was charged"):
+            served.curator.query(QUICK, epsilon=1, stop=stop)
+        assert not charged(served, QUICK)
+
+
+def test_a_crew_that_loses_a_member_goes_on_and_charges_a_request_once(tmp_path: Path, write_policy):
+    from deniable.curator import Curator
+    from deniable.governance.grants import Asker, Role
+    from deniable.server.crew import Crew
+    from deniable.server.messages import TakingLong
+
+    policy, ledger = write_policy(tmp_path), str(tmp_path / "ledger.sqlite")
+    question = {"sql": QUICK, "epsilon": "1", "who": Asker("ana", "research", Role.ANALYST), "request": "one"}
+    crew = Crew(policy, ledger, 1)
+    try:
+        first = crew.ask(question)
+        crew._members[0].process.kill()
+        crew._members[0].process.join()
+        with pytest.raises(TakingLong):
+            crew.ask(question)
+        again = crew.ask(question)
+        assert again.rows.equals(first.rows)
+        assert again.repeated
+        from deniable.errors import QueryRefused
+
+        with pytest.raises(QueryRefused, match="id"):
+            crew.ask(question | {"sql": "SELECT id FROM people", "request": "two"})
+    finally:
+        crew.close()
+    with Curator.open(policy, ledger=ledger) as curator:
+        assert len(list(curator.ledger.entries(acts=("charge",)))) == 1
