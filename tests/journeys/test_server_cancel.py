@@ -94,6 +94,7 @@ def test_what_is_taken_back_before_its_charge_costs_nothing(serve):
 
 def test_a_crew_that_loses_a_member_goes_on_and_charges_a_request_once(tmp_path: Path, write_policy):
     from deniable.curator import Curator
+    from deniable.errors import QueryRefused
     from deniable.governance.grants import Asker, Role
     from deniable.server.crew import Crew
     from deniable.server.messages import TakingLong
@@ -110,9 +111,7 @@ def test_a_crew_that_loses_a_member_goes_on_and_charges_a_request_once(tmp_path:
         again = crew.ask(question)
         assert again.rows.equals(first.rows)
         assert again.repeated
-        from deniable.errors import QueryRefused
-
-        with pytest.raises(QueryRefused, match="id"):
+        with pytest.raises(QueryRefused):
             crew.ask(question | {"sql": "SELECT id FROM people", "request": "two"})
     finally:
         crew.close()
