@@ -5,7 +5,9 @@ Processes are started anew and get the rows through a pipe: nothing of them is w
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -79,7 +81,8 @@ def _shared(bench: Bench, turns: Sequence[Turn], workers: int) -> Iterator[tuple
     # Forked processes would inherit the locks of the engine's threads: they are started anew.
     pool = ProcessPoolExecutor(workers, get_context("spawn"), initializer=_ready, initargs=(held,))
     try:
-        waiting = {pool.submit(_take, turn): turn for turn in turns}
+        with _without_the_script():
+            waiting = {pool.submit(_take, turn): turn for turn in turns}
         for finished in as_completed(waiting):
             yield waiting[finished], finished.result()
     except BrokenProcessPool:
@@ -87,6 +90,21 @@ def _shared(bench: Bench, turns: Sequence[Turn], workers: int) -> Iterator[tuple
         raise Stopped("a process of the comparison was ended from outside", remedy=remedy, charge="") from None
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
+
+
+@contextmanager
+def _without_the_script() -> Iterator[None]:
+    """Hide the script that was started while processes are.
+
+    They would run it again to learn its names, of which ours need none; one without a guard would start itself over.
+    """
+    script = sys.modules["__main__"]
+    held = {name: vars(script).get(name) for name in ("__file__", "__spec__")}
+    vars(script).update(__file__=None, __spec__=None)
+    try:
+        yield
+    finally:
+        vars(script).update(held)
 
 
 _AT_WORK: list[tuple[Bench, tuple[Finding, ...]]] = []
