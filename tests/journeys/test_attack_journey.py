@@ -170,7 +170,11 @@ budgets: {dataset: {epsilon: 10}}
 
 
 def test_differencing_our_own_answers_wins_no_more_than_epsilon_allows(tmp_path):
-    """Freddie's two questions, answered by a curator at 1/2 each, afresh every time: epsilon 1 in total."""
+    """Freddie's two questions, answered by a curator at 1/2 each, afresh every time: epsilon 1 in total.
+
+    The difference of two noises of scale 2 is not negative with a chance of 0.56, and 67 of 80 wins would ring: less
+    than once in a million.
+    """
     pq.write_table(STAFF.select(["name", "hiv"]), tmp_path / "staff.parquet")
     (tmp_path / "policy.yaml").write_text(POLICY)
     asked = "SELECT SUM(hiv) AS n FROM staff", "SELECT SUM(hiv) AS n FROM staff WHERE name <> 'Freddie'"

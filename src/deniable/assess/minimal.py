@@ -7,6 +7,7 @@ the ends of intervals. Both need the original rows, to know who was right.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -38,6 +39,8 @@ def lacks_reasons(evidence: Evidence) -> str:
         return "needs a k-anonymous release with its recoding beside it, and the original rows (--original)"
     if _secret(evidence.recoding) is None:
         return "needs a privacy model about a secret (l, t): k alone does not look at secrets, so it tells none"
+    if evidence.original.num_rows != evidence.recoding.rows:
+        return "needs exactly the rows that were anonymized (--original): a sample of them was, or others"
     if evidence.original.num_rows > MOST_ROWS:
         return f"needs at most {MOST_ROWS:,} rows: a larger release is generalized because of many classes at once"
     return ""
@@ -86,16 +89,13 @@ def _released(recoding: Recoding, world: pa.Table) -> tuple[Any, Any] | None:
 
 
 def _classes(recoding: Recoding, table: pa.Table) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
-    """Everybody's class in the release; -1 for those who were suppressed."""
-    marked = table.append_column("__row", pa.array(np.arange(table.num_rows)))
-    shown = recoded(marked, recoding)
+    """Everybody's class in the release; -1 for those who were suppressed, whose secrets a starred row leaves empty."""
+    named = [name for name in table.column_names if name in (*recoding.names, *recoding.sensitive)]
+    shown = recoded(table.select(named), replace(recoding, suppressed_rows=Suppressed.STAR))
     codes = dense(together([shown], recoding.names, missing=True)[0])
-    classes = np.full(table.num_rows, -1, np.int64)
-    classes[shown["__row"].to_numpy()] = codes
-    if recoding.suppressed_rows is Suppressed.STAR:
-        stars = np.all([np.array(shown[name].to_pylist(), object) == "*" for name in recoding.names], axis=0)
-        classes[shown["__row"].to_numpy()[stars]] = -1
-    return classes
+    secret = _secret(recoding)
+    gone = shown[secret].is_null().to_numpy() & table[secret].is_valid().to_numpy()
+    return np.where(gone, -1, codes)
 
 
 def lacks_ends(evidence: Evidence) -> str:

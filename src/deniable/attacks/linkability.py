@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from deniable.attacks.base import Outcome, Progress, Rate
 from deniable.attacks.nearest import Mixed, mixed, nearest
@@ -28,7 +29,9 @@ def linkability(
     **Scenario.** One register holds some columns of people, another holds others; neither has names in common. The
     intruder puts two entries together when both are nearest to the same released row. Success is the right pair.
     **Method.** Nearest neighbors in the released table by either set of columns; a link where the sets of `neighbors`
-    meet. The control does so for people who were not in the original table.
+    meet. Rows that are equally near are told apart by lot, for either side by itself: were the first of them taken on
+    both sides, common values would meet in the first rows, and chance would look like a link. The control does so for
+    people who were not in the original table.
     **Outcome.** Targets linked; the baseline is what sets of neighbors drawn blindly would give.
     """
     generator = np.random.default_rng(seed)
@@ -38,7 +41,7 @@ def linkability(
             continue
         targets = np.sort(generator.choice(table.num_rows, min(attacks, table.num_rows), replace=False))
         sides = [mixed([table, released], part) for part in columns]
-        places = [_near(side, targets, neighbors, seconds, progress) for side in sides]
+        places = [_near(side, targets, neighbors, generator, seconds, progress) for side in sides]
         met = (places[0][:, :, None] == places[1][:, None, :]).any(axis=(1, 2))
         rates.append(Rate(int(met.sum()), len(targets)))
     kept = min(neighbors, rows)
@@ -50,7 +53,14 @@ def linkability(
 
 
 def _near(
-    side: list[Mixed], targets: np.ndarray[tuple[int, ...], np.dtype[np.int64]], neighbors: int,
-    seconds: float | None, progress: Progress | None,
-) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:  # fmt: skip
-    return nearest(side[0].take(targets), side[1], neighbors, seconds=seconds, progress=progress)[0]
+    side: list[Mixed],
+    targets: NDArray[np.int64],
+    neighbors: int,
+    generator: np.random.Generator,
+    seconds: float | None,
+    progress: Progress | None,
+) -> NDArray[np.int64]:
+    """The nearest released rows, looked for in an order drawn by lot: the first of equals is then any of them."""
+    order = generator.permutation(side[1].rows)
+    place = nearest(side[0].take(targets), side[1].take(order), neighbors, seconds=seconds, progress=progress)[0]
+    return np.asarray(order[place], np.int64)
