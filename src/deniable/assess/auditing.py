@@ -55,12 +55,12 @@ def _counted(release: Callable[[Any], Any], count: int) -> Runs:
 def _exponential(epsilon: Fraction, _: Fraction) -> Neighbors:
     made = ExponentialMechanism(epsilon)
     sides = ([1, 0, 0, 0], [0, 1, 1, 1])  # one person who moves every score, each by one, against the first
-    return tuple(lambda runs, side=side: np.array([made.release(side) for _ in range(runs)]) for side in sides)  # type: ignore[return-value, misc]
+    return tuple(lambda runs, side=side: np.array([made.release(side) for _ in range(runs)]) for side in sides)  # type: ignore[return-value]
 
 
 def _response(epsilon: Fraction, _: Fraction) -> Neighbors:
     made = Direct.calibrated(2, epsilon)
-    return tuple(lambda runs, answer=answer: made.randomize(np.full(runs, answer))[0] for answer in (0, 1))  # type: ignore[return-value, misc]
+    return tuple(lambda runs, answer=answer: made.randomize(np.full(runs, answer))[0] for answer in (0, 1))  # type: ignore[return-value]
 
 
 MECHANISMS: tuple[tuple[str, Callable[[Fraction, Fraction], Neighbors], str], ...] = (

@@ -73,7 +73,8 @@ def cross(
     parts = [column(one.table, sensitive) for one in releases]
     whole = one([*parts, *([column(targets, sensitive)] if scored else [])], missing=True)
     codes = np.split(whole, np.cumsum([len(part) for part in parts]))
-    prior = np.bincount(np.concatenate(codes[:-1]), minlength=int(whole.max(initial=0)) + 1) + 0.5
+    seen = np.concatenate(codes[: len(releases)])
+    prior = np.asarray(np.bincount(seen, minlength=int(whole.max(initial=0)) + 1) + 0.5, np.float64)
     count, deadline = targets.num_rows, Deadline(seconds)
     left, guess = np.zeros((len(releases) + 1, count), np.int64), np.full((len(releases) + 1, count), -1, np.int64)
     for start in range(0, count, BLOCK):

@@ -88,8 +88,8 @@ def reasons(
     **Outcome.** For each person the shares of values over the kept ways; without `same_release` they are the shares
     of the class.
     """
-    groups = [np.flatnonzero(classes == one) for one in np.unique(classes)]
-    ways = math.prod(_orders([values[i] for i in group]) for group in groups)
+    groups = [np.flatnonzero(classes == one).tolist() for one in np.unique(classes)]
+    ways = math.prod([_orders([values[i] for i in group]) for group in groups])
     dealt = _dealt(groups, values) if ways <= most else _drawn(groups, values, most, np.random.default_rng(seed))
     counts: list[Counter[Any]] = [Counter() for _ in values]
     deadline, tried, kept = Deadline(seconds), 0, 0
@@ -110,7 +110,7 @@ def _orders(values: Sequence[Any]) -> int:
     return math.factorial(len(values)) // math.prod(math.factorial(n) for n in Counter(values).values())
 
 
-def _dealt(groups: Sequence[NDArray[np.int64]], values: Sequence[Any]) -> Iterator[list[Any]]:
+def _dealt(groups: Sequence[list[int]], values: Sequence[Any]) -> Iterator[list[Any]]:
     every = [list(dict.fromkeys(permutations([values[i] for i in group]))) for group in groups]
     for chosen in product(*every):
         deal = list(values)
@@ -121,12 +121,12 @@ def _dealt(groups: Sequence[NDArray[np.int64]], values: Sequence[Any]) -> Iterat
 
 
 def _drawn(
-    groups: Sequence[NDArray[np.int64]], values: Sequence[Any], most: int, generator: np.random.Generator
+    groups: Sequence[list[int]], values: Sequence[Any], most: int, generator: np.random.Generator
 ) -> Iterator[list[Any]]:
     for _ in range(most):
         deal = list(values)
         for group in groups:
-            for place, other in zip(group, generator.permutation(group), strict=True):
+            for place, other in zip(group, generator.permutation(group).tolist(), strict=True):
                 deal[place] = values[other]
         yield deal
 
@@ -137,7 +137,9 @@ def _shares(counts: Sequence[Counter[Any]], kept: int) -> tuple[Mapping[Any, flo
 
 def by_class(classes: NDArray[np.int64], values: Sequence[Any]) -> Beliefs:
     """The beliefs of one who takes the classes as they are: everybody has each value of the class alike."""
-    counts = {int(one): Counter(values[i] for i in np.flatnonzero(classes == one)) for one in np.unique(classes)}
+    counts = {
+        int(one): Counter(values[i] for i in np.flatnonzero(classes == one).tolist()) for one in np.unique(classes)
+    }
     shares = tuple({value: n / counts[int(one)].total() for value, n in counts[int(one)].items()} for one in classes)
     return Beliefs(shares, 1, 1, True)
 

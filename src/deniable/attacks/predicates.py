@@ -75,7 +75,7 @@ def around_rows(
         values = rows[generator.integers(0, len(rows), BATCH)[:, None], chosen]
         away = np.where(values > medians[chosen], LEAST, MOST)
         made = Predicates(chosen, np.where(ordered[chosen], away, EQUAL).astype(np.int8), values)
-        yield made.take(~np.isnan(values).any(axis=1))
+        yield made.take(np.asarray(~np.isnan(values).any(axis=1)))
 
 
 def of_single_values(rows: Values, ordered: NDArray[np.bool_]) -> Iterator[Predicates]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -128,16 +129,21 @@ def subtract_maps(coarse: pa.Table, fine: pa.Table, columns: Sequence[str], coun
         raise ParameterError("The cells of one release do not lie in those of the other",
                              expected="The same columns, in one release more coarsely")  # fmt: skip
     large, small = (_cells(table, columns, counts) for table in (coarse, fine))
-    up = {cell: tuple(part[value] for part, value in zip(held, cell, strict=True)) for cell in small}
-    found = two_resolutions(dict(large), dict(small), lambda cell: up[cell])  # type: ignore[index]
+    up = {cell: _up(held, cell) for cell in small}
+    found = two_resolutions(large, small, lambda cell: up[cell])
     figures = {"cells": len(found.hidden), "alone": sum(count == 1 for count in found.hidden.values())}
     return Outcome("subtracted maps", "Subtracting a fine release from a coarse one",
                    Rate(found.people, sum(large.values())), 0.0, figures=figures)  # fmt: skip
 
 
-def _cells(table: pa.Table, columns: Sequence[str], counts: str | None) -> dict[Cell, int]:
+def _up(held: Parents, cell: Hashable) -> Cell:
+    assert isinstance(cell, tuple)
+    return tuple(part[value] for part, value in zip(held, cell, strict=True))
+
+
+def _cells(table: pa.Table, columns: Sequence[str], counts: str | None) -> dict[Hashable, int]:
     """How many people each cell stands for."""
-    measured = [(counts, "sum")] if counts else [([], "count_all")]
+    measured: list[tuple[Any, str]] = [(counts, "sum")] if counts else [([], "count_all")]
     grouped = table.group_by(list(columns)).aggregate(measured)
     parts = [_written(grouped[name]) for name in columns]
     numbers_of = grouped[f"{counts}_sum" if counts else "count_all"].to_pylist()
