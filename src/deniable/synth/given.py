@@ -97,14 +97,16 @@ def _margins(codes: Codes, estimates: Estimates, domain: Domain, given: set[int]
 
 def _shares(counts: Floats) -> Floats:
     held: Floats = counts + 1e-9
-    return held / held.sum()
+    shares: Floats = held / held.sum()
+    return shares
 
 
 def _predicted(codes: Codes, estimates: Estimates, domain: Domain, clique: Clique, old: Clique, new: Clique) -> Floats:
     """The counts of a clique if each group of given values is divided as estimated."""
     table = _table(estimates, clique, old, new)
     held = np.bincount(keys(codes, domain, old), minlength=domain.cells(old)) if old else np.array([codes.shape[1]])
-    return table / table.sum(axis=1, keepdims=True) * held[:, np.newaxis]
+    predicted: Floats = table / table.sum(axis=1, keepdims=True) * held[:, np.newaxis]
+    return predicted
 
 
 def _target(
