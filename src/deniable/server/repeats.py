@@ -26,6 +26,8 @@ Send = Callable[[Message], Awaitable[None]]
 Receive = Callable[[], Awaitable[Message]]
 PATH = "/v1/query"
 REPEATED = (b"x-deniable-repeated", b"true")
+LARGEST = 65_536
+"""Bytes of an answer that is remembered: larger ones would make the memory of a server depend on its askers."""
 DECIDING = (b"authorization", b"accept", b"content-type")
 """Headers that decide the answer, beside the body."""
 
@@ -75,7 +77,7 @@ class Repeats:
         async def heard(message: Message) -> None:
             if message["type"] == "http.response.start" and message["status"] == 200:
                 headers.extend(message["headers"])
-            elif REPEATED in headers and not message.get("more_body"):
+            elif REPEATED in headers and not message.get("more_body") and len(message.get("body", b"")) <= LARGEST:
                 self._told.put(key, (headers, message.get("body", b"")))
             await send(message)
 
