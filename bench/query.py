@@ -1,7 +1,8 @@
 """Questions in SQL beside their peers: plain DuckDB with the same bounding, SmartNoise SQL, OpenDP's Polars API.
 
 One table of 1,000,000 rows of 100,000 users over 100 known keys; COUNT and SUM by key at epsilon 1, at most 5 groups a
-user and 2 rows in each. Then the fixed cost of small questions, growth with rows, a million groups, and accuracy.
+user and 2 rows in each. Then the other forms of bounding with as much noise (10 rows in all; everything, scaled to the
+norm), the fixed cost of small questions, growth with rows, a million groups, and accuracy of counts, sums, medians.
 Peers are installed into `.venvs` on the first run and left out with a message where that fails. Figures are CPU
 seconds (wall seconds in brackets), the best of several runs.
 
@@ -11,20 +12,18 @@ seconds (wall seconds in brackets), the best of several runs.
 from __future__ import annotations
 
 import argparse
-import json
 import re
 import subprocess
 import sys
 import tempfile
-import time
-import venv
-from collections.abc import Callable
 from fractions import Fraction
 from itertools import count
 from pathlib import Path
 
 import duckdb
 import numpy as np
+from _query_accuracy import OPENDP, SMARTNOISE, compare, environment, our_errors, peer, quantiles
+from _query_tables import FAILED, IN_ALL, KEYS, SAMPLED, SCALED, SQL, Seconds, bar, best, generated, schema, shown
 
 from deniable.dp.mechanisms import GaussianMechanism, LaplaceMechanism
 from deniable.engines.duckdb import DuckDBEngine
@@ -33,133 +32,6 @@ from deniable.policy.schema import Bounds, Column, ColumnType, TableSchema
 from deniable.policy.unit import PrivacyUnit
 from deniable.query.compile import compile_query
 from deniable.query.execute import execute
-
-ROOT = Path(__file__).resolve().parent.parent
-KEYS = tuple(f"k{i:02d}" for i in range(100))
-SQL = "SELECT k, COUNT(*) AS n, SUM(v) AS s FROM t GROUP BY k"
-Seconds = tuple[float, float]
-FAILED: list[str] = []
-
-OPENDP = """
-import json, sys, time, warnings
-warnings.simplefilter("ignore")
-import polars as pl
-import opendp.prelude as dp
-dp.enable_features("contrib")
-folder, task = sys.argv[1], sys.argv[2]
-keys = pl.LazyFrame({"k": [f"k{i:02d}" for i in range(100)]})
-loss = dict(privacy_loss=dp.loss_of(epsilon=1.0), split_evenly_over=1)
-
-def grouped(data):
-    unit = dp.unit_of(contributions=1, identifier=pl.col("user"))
-    margins = [dp.polars.Margin(by=["k"], max_length=1_000_000, max_groups=100)]
-    query = dp.Context.compositor(data=data, privacy_unit=unit, margins=margins, **loss).query()
-    # keep="sample" fails in 0.16 (two fields of one name), so the first groups are kept.
-    query = query.truncate_per_group(2, by=["k"]).truncate_num_groups(5, by=["k"], keep="first").group_by("k")
-    total = pl.col("v").fill_null(0).dp.sum((0, 100)).alias("s")
-    return query.agg(dp.len(signed=True).alias("n"), total).with_keys(keys)
-
-def median(data):
-    margins = [dp.polars.Margin(by=[], max_length=1_000_000)]
-    context = dp.Context.compositor(data=data, privacy_unit=dp.unit_of(contributions=1), margins=margins, **loss)
-    return context.query().select(pl.col("v").fill_null(0).dp.median(list(range(1001))))
-
-data = pl.scan_parquet(f"{folder}/{'t' if task != 'median' else 'small'}.parquet")
-out = []
-for _ in range(int(sys.argv[3])):
-    wall, cpu = time.perf_counter(), time.process_time()
-    rows = (median if task == "median" else grouped)(data).release().collect()
-    out.append({"cpu": time.process_time() - cpu, "wall": time.perf_counter() - wall, "rows": rows.to_dicts()})
-if task == "table":
-    out.append([row["scale"] for row in grouped(data).summarize().to_dicts()])
-print(json.dumps(out))
-"""
-
-SMARTNOISE = """
-import json, sys, time, warnings
-warnings.simplefilter("ignore")
-import pandas as pd
-import snsql
-table = pd.read_csv(sys.argv[1] + "/t.csv")
-value = {"type": "int", "lower": 0, "upper": 100}
-columns = {"user": {"type": "int", "private_id": True}, "k": {"type": "string"}, "v": value}
-# One bound on rows: 5 groups of 2 rows are 10. Epsilon is meant for each column there, so that two of them get a half.
-options = {"row_privacy": False, "max_ids": 10, "sample_max_ids": True, "censor_dims": False, "clamp_counts": False}
-meta = {"": {"s": {"t": options | {"rows": len(table)} | columns}}}
-out = []
-for _ in range(2):
-    reader = snsql.from_df(table, privacy=snsql.Privacy(epsilon=0.5, delta=1e-6), metadata=meta)
-    wall, cpu = time.perf_counter(), time.process_time()
-    rows = reader.execute("SELECT k, COUNT(*) AS n, SUM(v) AS s FROM s.t GROUP BY k")
-    took = {"cpu": time.process_time() - cpu, "wall": time.perf_counter() - wall}
-    listed = [{"k": row[0], "n": float(row[1]), "s": float(row[2])} for row in rows[1:]]
-    out.append(took | {"rows": listed})
-print(json.dumps(out))
-"""
-
-
-def best(work: Callable[[], object], times: int = 5) -> Seconds:
-    """CPU and wall seconds of the fastest of several runs."""
-    taken = []
-    for _ in range(times):
-        wall, cpu = time.perf_counter(), time.process_time()
-        work()
-        taken.append((time.process_time() - cpu, time.perf_counter() - wall))
-    return min(taken)
-
-
-def shown(seconds: Seconds) -> str:
-    """CPU (wall) seconds."""
-    return f"{seconds[0]:.3f} ({seconds[1]:.3f})"
-
-
-def bar(name: str, value: float, limit: float, at_least: bool = False) -> None:
-    """Hold one figure to its bar, and remember a miss."""
-    met = value >= limit if at_least else value <= limit
-    print(
-        f"    {name}: {value:.3g}, bar {'at least' if at_least else 'at most'} {limit:g}: {'met' if met else 'MISSED'}"
-    )
-    if not met:
-        FAILED.append(name)
-
-
-def environment(name: str, packages: list[str], module: str) -> Path | None:
-    """The interpreter of a peer's own environment, made when it is missing; None when it cannot be had."""
-    python = ROOT / ".venvs" / name / "bin" / "python"
-    test = [str(python), "-c", f"import {module}"]
-    if python.exists() and subprocess.run(test, capture_output=True, check=False).returncode == 0:
-        return python
-    venv.create(python.parent.parent, with_pip=True)
-    done = subprocess.run([python, "-m", "pip", "install", "--quiet", *packages], capture_output=True, check=False)
-    if done.returncode:
-        print(f"{name} could not be installed: its comparison is left out.")
-        return None
-    return python
-
-
-def peer(python: Path, program: str, *arguments: str) -> list[dict[str, object]]:
-    """What a peer's program printed."""
-    command = [str(python), "-c", program, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(done.stderr[-2000:])
-    answered: list[dict[str, object]] = json.loads(done.stdout.strip().splitlines()[-1])
-    return answered
-
-
-def schema(unit: PrivacyUnit, name: str = "t", highest: int = 100) -> TableSchema:
-    """The policy's view of the table."""
-    value = Column("v", ColumnType.INTEGER, bounds=Bounds(0, highest))
-    return TableSchema(name, "", (Column("user", ColumnType.INTEGER), Column("k", categories=KEYS), value), unit)
-
-
-def generated(rows: int) -> str:
-    """Rows from a hash, so that every run and every peer sees the same ones."""
-    return (
-        f'SELECT (hash(range) % 100000)::BIGINT AS "user", '
-        "'k' || lpad((hash(range + 1000000000) % 100)::VARCHAR, 2, '0') AS k, "
-        f"(hash(range + 2000000000) % 101)::BIGINT AS v FROM range({rows})"
-    )
 
 
 def handwritten(table: str) -> tuple[str, ...]:
@@ -180,7 +52,7 @@ def handwritten(table: str) -> tuple[str, ...]:
 
 def table_question(engine: DuckDBEngine, plain: duckdb.DuckDBPyConnection, folder: Path) -> Seconds:
     """The question of the title beside hand-written SQL."""
-    plan = compile_query(SQL, (schema(PrivacyUnit("user", 5, 2)),), PureDP(1))
+    plan = compile_query(SQL, (schema(SAMPLED),), PureDP(1))
     file = f"'{folder}/t.parquet'"
     # In turns, so that a busy machine slows both: the fastest of each counts.
     ours = theirs = (float("inf"), 0.0)
@@ -193,6 +65,35 @@ def table_question(engine: DuckDBEngine, plain: duckdb.DuckDBPyConnection, folde
           f"unbounded {shown(floor)}")  # fmt: skip
     bar("times hand-written SQL (CPU)", ours[0] / theirs[0], 1.3)
     return ours
+
+
+def other_forms(plain: duckdb.DuckDBPyConnection, folder: Path) -> None:
+    """The same noise with other forms of bounding: 10 rows in all, and everything scaled to the L1 norm of 10 rows."""
+    file = f"'{folder}/t.parquet'"
+    listed = ", ".join(f"'{key}'" for key in KEYS)
+    rows = (
+        f'SELECT "user" AS u, id AS k, greatest(0, least(100, v)) AS v FROM {file} '
+        f"JOIN (SELECT unnest([{listed}]) AS word, unnest(range(100)) AS id) ON k = word"
+    )
+    kept = f"SELECT *, row_number() OVER (PARTITION BY u ORDER BY hash(42, k, v, u), k, v) AS r FROM ({rows})"
+    norms = f"SELECT u, count(*) AS n, sum(v) AS s FROM ({rows}) GROUP BY u"
+    forms = {
+        "10 rows in all": (IN_ALL, f"SELECT k, count(*), sum(v) FROM ({kept}) WHERE r <= 10 GROUP BY k"),
+        "scaled to the norm": (
+            SCALED,
+            "SELECT k, sum(CASE WHEN n <= 10 THEN 65536 ELSE 655360 // n END), sum(v * CASE WHEN s <= 1000 THEN 65536 "
+            f"ELSE 65536000 // s END) FROM ({rows}) JOIN ({norms}) USING (u) GROUP BY k",
+        ),
+    }
+    for name, (unit, sql) in forms.items():
+        plan, ours, theirs = compile_query(SQL, (schema(unit),), PureDP(1)), (float("inf"), 0.0), (float("inf"), 0.0)
+        with DuckDBEngine() as engine:
+            engine.attach("t", folder / "t.parquet", schema(unit))
+            for _ in range(5):
+                ours = min(ours, best(lambda: execute(plan, engine), 2))  # noqa: B023  called at once
+                theirs = min(theirs, best(lambda: plain.sql(sql).fetchall(), 2))  # noqa: B023  called at once
+        print(f"    {name}: ours {shown(ours)}, hand-written {shown(theirs)}")
+        bar(f"times hand-written SQL, {name} (CPU)", ours[0] / theirs[0], 1.3)
 
 
 def memory(folder: Path) -> None:
@@ -281,60 +182,21 @@ def many_groups(engine: DuckDBEngine, plain: duckdb.DuckDBPyConnection) -> None:
     )
 
 
-def errors(rows: list[dict[str, float]], truth: dict[str, tuple[int, int]]) -> tuple[float, float]:
-    """Mean absolute error of COUNT and SUM against the exact unbounded answer, noise and bounding together."""
-    found = {str(row["k"]): row for row in rows}
-    return (
-        float(np.mean([abs(found[k]["n"] - n) for k, (n, _) in truth.items()])),
-        float(np.mean([abs(found[k]["s"] - s) for k, (_, s) in truth.items()])),
-    )
-
-
-def accuracy(
-    engine: DuckDBEngine, truth: dict[str, tuple[int, int]], groups: int = 5, rows: int = 2
-) -> tuple[float, float]:
-    """Our errors under these contribution bounds, the mean of several answers."""
-    plan = compile_query(SQL, (schema(PrivacyUnit("user", groups, rows)),), PureDP(1))
-    runs = [errors(execute(plan, engine).to_pylist(), truth) for _ in range(3)]
-    return float(np.mean([n for n, _ in runs])), float(np.mean([s for _, s in runs]))
-
-
-def compare(name: str, answered: list[dict[str, object]], ours: Seconds, limit: float, mine: tuple[float, float],
-            truth: dict[str, tuple[int, int]]) -> None:  # fmt: skip
-    """One peer's speed and accuracy beside ours."""
-    runs = [run for run in answered if isinstance(run, dict)]
-    theirs = min((float(run["cpu"]), float(run["wall"])) for run in runs)  # type: ignore[arg-type]
-    error = [errors(run["rows"], truth) for run in runs]  # type: ignore[arg-type]
-    counts, sums = np.mean([n for n, _ in error]), np.mean([s for _, s in error])
-    print(f"{name}: {shown(theirs)}; mean absolute error of COUNT {counts:,.0f} (ours {mine[0]:,.0f}), "
-          f"of SUM {sums:,.0f} (ours {mine[1]:,.0f})")  # fmt: skip
-    bar(f"CPU of {name} over ours", theirs[0] / ours[0], limit, at_least=True)
-    bar(f"our error of COUNT over that of {name}", mine[0] / counts, 1.05)
-    bar(f"our error of SUM over that of {name}", mine[1] / sums, 1.05)
-
-
-def quantiles(engine: DuckDBEngine, plain: duckdb.DuckDBPyConnection, folder: Path, opendp: Path | None) -> None:
-    """The median of 500 skewed values at epsilon 1, unit = row: mean error in rank over many answers."""
-    value = "least(1000, floor(exp(hash(range) % 690 / 100.0)))::BIGINT"
-    sql = f"SELECT 0 AS \"user\", 'k00' AS k, {value} AS v FROM range(500)"
-    plain.execute(f"COPY ({sql}) TO '{folder}/small.parquet'")
-    values = np.sort(plain.sql(f"SELECT v FROM '{folder}/small.parquet'").fetchnumpy()["v"])
-    table = schema(PrivacyUnit(), "small", 1000)
-    engine.attach("small", folder / "small.parquet", table)
-    plan = compile_query("SELECT MEDIAN(v) AS v FROM small", (table,), PureDP(1))
-
-    def rank_error(answer: float) -> float:
-        below, above = np.searchsorted(values, answer, "left"), values.size - np.searchsorted(values, answer, "right")
-        return float(max(below - values.size / 2, above - values.size / 2, 0))
-
-    runs = 100
-    ours = float(np.mean([rank_error(execute(plan, engine).to_pylist()[0]["v"]) for _ in range(runs)]))
-    print(f"MEDIAN of 500 rows: mean rank error ours {ours:.2f}")
-    if opendp is not None:
-        answered = peer(opendp, OPENDP, str(folder), "median", "20")
-        theirs = float(np.mean([rank_error(run["rows"][0]["v"]) for run in answered]))  # type: ignore[index]
-        print(f"    OpenDP {theirs:.2f}")
-        bar("our rank error of MEDIAN over OpenDP's", ours / theirs, 1.0)
+def many_medians(plain: duckdb.DuckDBPyConnection) -> None:
+    """The median of 10,000 groups in one question."""
+    keys = plain.sql("SELECT range AS id FROM range(10000)").to_arrow_table()
+    sql = "SELECT (hash(range) % 10000)::BIGINT AS id, (hash(range + 1) % 101)::BIGINT AS v FROM range(500000)"
+    listed = TableSchema("keys", "", (Column("id", ColumnType.INTEGER),), public=True)
+    columns = (Column("id", ColumnType.INTEGER), Column("v", ColumnType.INTEGER, bounds=Bounds(0, 100)))
+    private = TableSchema("facts", "", columns, PrivacyUnit())
+    asked = "SELECT keys.id, MEDIAN(v) AS m FROM facts JOIN keys ON facts.id = keys.id GROUP BY keys.id"
+    with DuckDBEngine() as engine:
+        engine.attach("keys", keys, listed)
+        engine.attach("facts", plain.sql(sql).to_arrow_table(), private)
+        plan = compile_query(asked, (listed, private), PureDP(1))
+        taken = best(lambda: execute(plan, engine), 3)
+    print(f"MEDIAN of 10,000 groups, 500,000 rows: {shown(taken)}")
+    bar("medians of 10,000 groups, CPU s", taken[0], 3)
 
 
 def main() -> int:
@@ -352,21 +214,25 @@ def main() -> int:
             k: (n, s)
             for k, n, s in plain.sql(f"SELECT k, count(*), sum(v) FROM '{folder}/t.parquet' GROUP BY k").fetchall()
         }
-        engine.attach("t", folder / "t.parquet", schema(PrivacyUnit("user", 5, 2)))
+        engine.attach("t", folder / "t.parquet", schema(SAMPLED))
         ours = table_question(engine, plain, folder)
+        other_forms(plain, folder)
         memory(folder)
         small_questions(engine, plain)
-        growth(plain, folder, chosen.full)
         many_groups(engine, plain)
+        many_medians(plain)
         opendp = None if chosen.no_peers else environment("opendp-polars", ["opendp[polars]"], "opendp, polars")
-        quantiles(engine, plain, folder, opendp)
-        mine = accuracy(engine, truth)
+        quantiles(plain, folder, opendp)
+        mine = our_errors(folder, truth)
         if not chosen.no_peers and (python := environment("smartnoise-sql", ["smartnoise-sql"], "snsql")):
-            # It bounds a user by rows in all (10), not by groups: so here 10 groups of 2 rows, with more noise.
-            ten = accuracy(engine, truth, 10, 2)
-            compare("SmartNoise SQL", peer(python, SMARTNOISE, str(folder)), ours, 3, ten, truth)
+            # It bounds a user by rows in all (10), and its budget has a delta of 1e-6.
+            same = {form: found for form, found in mine.items() if form != "5 groups of 2 rows"}
+            compare("SmartNoise SQL", peer(python, SMARTNOISE, str(folder)), ours, 3, same, truth)
         if opendp is not None:
-            compare("OpenDP Polars", peer(opendp, OPENDP, str(folder), "table", "2"), ours, 8, mine, truth)
+            # It bounds groups and rows in each, and its budget is epsilon alone.
+            same = {form: found for form, found in mine.items() if "delta" not in form}
+            compare("OpenDP Polars", peer(opendp, OPENDP, str(folder), "table", "2"), ours, 8, same, truth)
+        growth(plain, folder, chosen.full)
     print(f"{len(FAILED)} bars missed" + (": " + "; ".join(FAILED) if FAILED else ""))
     return 1 if FAILED else 0
 

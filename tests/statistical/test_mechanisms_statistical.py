@@ -71,7 +71,7 @@ def test_noisy_max_has_its_law():
 
 def rank_costs_by_definition(values: list[int], q: Fraction, lower: int, upper: int, unit: Fraction) -> list[float]:
     """The naive twin: the cost of every integer from its definition."""
-    n, slack, costs = len(values), math.ceil(2 / unit), []
+    n, slack, costs = len(values), Fraction(int(2 * q.denominator / unit), q.denominator), []
     for o in range(lower, upper + 1):
         below, above = sum(v < o for v in values), sum(v > o for v in values)
         beyond = max(below - q * n, above - (1 - q) * n, 0)

@@ -446,3 +446,28 @@ def test_a_question_without_aggregate_or_curator_says_so(curator: Curator) -> No
         Question("sales").count().ask(epsilon=1)
     with pytest.raises(QueryRefused):
         curator.table("sales; DROP TABLE x").count().ask(epsilon=1)
+
+
+# Explaining without data
+
+
+def test_a_watch_is_explained_without_a_charge(curator: Curator) -> None:
+    before = _left(curator)
+    told = curator.explain_watch("SELECT COUNT(*) FROM sales", 100, 1)
+    assert told["cost"] == {"epsilon": "1", "delta": "0"}
+    assert told["threshold"] == 100
+    assert told["error"] > 0
+    assert "count(" in told["statement"]
+    assert _left(curator) == before
+
+
+def test_sample_and_aggregate_is_explained_without_a_charge(curator: Curator) -> None:
+    before = _left(curator)
+    mean = curator.explain_sample_and_aggregate("sales", blocks=20, bounds=(0, 10), epsilon=1, aggregate="mean")
+    median = curator.explain_sample_and_aggregate("sales", blocks=20, bounds=(0, 10), epsilon=1)
+    assert (mean["mechanism"], median["error_in"]) == ("discrete Laplace", "ranks of blocks")
+    # A mean of 20 results within 10 of each other moves by 10 / 20: Laplace noise of that scale, ln(20) of it at 95%.
+    assert mean["error"] == pytest.approx(0.5 * 2.9957, rel=1e-3)
+    assert _left(curator) == before
+    with pytest.raises(QueryRefused, match="no private table"):
+        curator.explain_sample_and_aggregate("sails", blocks=20, bounds=(0, 10), epsilon=1)

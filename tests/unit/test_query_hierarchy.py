@@ -229,3 +229,11 @@ def test_what_cannot_be_released_is_refused_and_nothing_is_charged(curator: Cura
     with pytest.raises(kind):
         deed(curator)
     assert curator.remaining().epsilon == 1000  # type: ignore[union-attr]
+
+
+def test_margins_are_explained_without_a_charge(curator: Curator) -> None:
+    before = curator.remaining()
+    told = curator.explain_margins("people", [["ward", "sex"], ["ward", "age"]], epsilon=1)
+    assert [each["name"] for each in told["sets"]] == ["ward, sex", "ward, age"]
+    assert told["cost"]["epsilon"] == "1"
+    assert curator.remaining() == before

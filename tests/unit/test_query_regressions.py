@@ -464,3 +464,12 @@ def test_ids_of_different_types_are_never_the_same_person() -> None:
         plan_of("SELECT COUNT(*) FROM visits JOIN notes ON visits.pid = notes.who", ONE, (*clinic.TABLES, text))
     with pytest.raises(QueryRefused, match="different units"):
         plan_of("SELECT COUNT(*) FROM (SELECT age FROM visits UNION ALL SELECT age FROM answers) u", ONE)
+
+
+def test_a_union_of_noisy_results_carries_their_intervals() -> None:
+    both = "SELECT sex, COUNT(*) AS n FROM visits GROUP BY sex UNION ALL SELECT sex, COUNT(DISTINCT pid) FROM visits "
+    mixed = "SELECT COUNT(*) AS n FROM visits UNION ALL SELECT COUNT(*) + 1 FROM visits"
+    with clinic.engine() as engine:
+        for row in execute(plan_of(both + "GROUP BY sex"), engine).to_pylist():
+            assert row["n_low"] <= row["n"] <= row["n_high"]
+        assert execute(plan_of(mixed), engine).column_names == ["n"]

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from deniable.curator.asking import QueryAnswer
     from deniable.curator.hall import Curator
     from deniable.curator.watching import LiveWatch
-    from deniable.policy.budget import Amount
+    from deniable.policy.budget import Amount, Budget
     from deniable.query.builder import Question
 
 
@@ -86,50 +86,74 @@ class Advanced:
 
         return blockwise.release(self, function, table, blocks, bounds, epsilon, **rest)
 
-    def hierarchy(  # type: ignore[misc]
-        self: Curator,
-        source: str,
-        levels: Sequence[str],
-        *,
-        epsilon: Amount | None = None,
-        delta: Amount = 0,
-        rho: Amount | None = None,
-        **rest: Any,
-    ) -> QueryAnswer:
-        """A tree of counts or sums, from the total down, in which children add up to their parents."""
-        from deniable.curator import asking, hierarchies
+    def hierarchy(self: Curator, source: str, levels: Sequence[str], **rest: Any) -> QueryAnswer:  # type: ignore[misc]
+        """A tree of counts or sums, from the total down, in which children add up to their parents.
 
-        return hierarchies.hierarchy(self, source, levels, asking.stated(epsilon, delta, rho), **rest)
+        The budget is `epsilon`, `delta` or `rho`; `aggregate`, `importance`, `nonnegative`, `confidence` as wanted.
+        """
+        from deniable.curator import hierarchies
+
+        return hierarchies.hierarchy(self, source, levels, _budget(rest), **rest)
 
     def margins(  # type: ignore[misc]
-        self: Curator,
-        source: str,
-        margins: Sequence[Sequence[str]],
-        *,
-        epsilon: Amount | None = None,
-        delta: Amount = 0,
-        rho: Amount | None = None,
-        **rest: Any,
+        self: Curator, source: str, margins: Sequence[Sequence[str]], **rest: Any
     ) -> QueryAnswer:
-        """A set of margins, measured together, that agree with each other."""
-        from deniable.curator import asking, hierarchies
+        """A set of margins, measured together, that agree with each other; keywords as for `hierarchy`."""
+        from deniable.curator import hierarchies
 
-        return hierarchies.margins(self, source, margins, asking.stated(epsilon, delta, rho), **rest)
+        return hierarchies.margins(self, source, margins, _budget(rest), **rest)
 
     def explain_hierarchy(  # type: ignore[misc]
         self: Curator,
         source: str,
         levels: Sequence[str],
         *,
-        epsilon: Amount | None = None,
-        delta: Amount = 0,
-        rho: Amount | None = None,
         aggregate: str = "COUNT(*)",
         importance: Mapping[str, float] | None = None,
+        **budget: Any,
     ) -> dict[str, Any]:
         """What a hierarchy would measure and cost, without touching private rows."""
-        from deniable.curator import asking, hierarchies
+        from deniable.curator import hierarchies
 
-        asked = asking.stated(epsilon, delta, rho)
+        asked = _budget(budget)
         statement = hierarchies.tree_statement(source, levels, aggregate)
         return hierarchies.explain(hierarchies.plan(self, statement, levels, asked, importance, None, tree=True))
+
+    def explain_margins(  # type: ignore[misc]
+        self: Curator,
+        source: str,
+        margins: Sequence[Sequence[str]],
+        *,
+        aggregate: str = "COUNT(*)",
+        importance: Mapping[str, float] | None = None,
+        **budget: Any,
+    ) -> dict[str, Any]:
+        """What a set of margins would measure and cost, without touching private rows."""
+        from deniable.curator import hierarchies
+
+        asked = _budget(budget)
+        statement, columns = hierarchies.margin_statement(source, margins, aggregate)
+        return hierarchies.explain(hierarchies.plan(self, statement, columns, asked, importance, None, tree=False))
+
+    def explain_watch(  # type: ignore[misc]
+        self: Curator, sql: str, threshold: int, epsilon: Amount, **rest: Any
+    ) -> dict[str, Any]:
+        """What a watch would compare and cost, without touching data."""
+        from deniable.curator import watching
+
+        return watching.explain(self, sql, threshold, epsilon, **rest)
+
+    def explain_sample_and_aggregate(  # type: ignore[misc]
+        self: Curator, table: str, *, blocks: int, bounds: tuple[Amount, Amount], epsilon: Amount, **rest: Any
+    ) -> dict[str, Any]:
+        """What a function on disjoint blocks would cost, and its error, without touching data."""
+        from deniable.curator import blocks as blockwise
+
+        return blockwise.explain(self, table, blocks, bounds, epsilon, **rest)
+
+
+def _budget(stated: dict[str, Any]) -> Budget | None:
+    """Takes `epsilon`, `delta` and `rho` out of the keywords of a question: the budget they state."""
+    from deniable.curator import asking
+
+    return asking.stated(stated.pop("epsilon", None), stated.pop("delta", 0), stated.pop("rho", None))

@@ -49,6 +49,27 @@ def release(
     return QueryAnswer(made, settled.repeated, settled.receipt)
 
 
+def explain(
+    curator: Curator,
+    table: str,
+    blocks: int,
+    bounds: tuple[Amount, Amount],
+    epsilon: Amount,
+    *,
+    aggregate: str = "median",
+    default: Amount | None = None,
+    confidence: float = 0.95,
+    who: Asker | None = None,
+) -> dict[str, Any]:
+    """What a function on disjoint blocks would cost, and its error; no row is read."""
+    from deniable.curator.settling import admitted, costed
+    from deniable.query.sample_aggregate import plan_blocks, told_blocks
+
+    schema = _private(admitted(curator, who), table)
+    plan = plan_blocks(blocks, bounds, epsilon, aggregate, default)
+    return costed(curator, plan.cost, schema.unit or PrivacyUnit(), who) | told_blocks(plan, confidence)
+
+
 def _private(tables: tuple[TableSchema, ...], name: str) -> TableSchema:
     found = next((table for table in tables if table.name == name), None)
     if found is None or found.public:

@@ -130,6 +130,15 @@ def released(
     return Release(rows, guaranteed(job), provenance, told)
 
 
+def costed(curator: Curator, cost: Budget, unit: PrivacyUnit, who: Asker | None) -> dict[str, Any]:
+    """What every explanation tells: the cost, whom it protects, and what is left."""
+    from deniable.query.explain import described
+
+    left = curator.remaining(who)
+    remaining = described(left) if left is not None else None
+    return {"cost": described(cost), "unit": str(unit), "neighbors": unit.neighboring.value, "remaining": remaining}
+
+
 def guaranteed(job: Job) -> Any:
     """The guarantee that a job's price implies."""
     from deniable.curator.asking import exact_delta

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from deniable.policy.budget import Amount, budget
 
@@ -10,7 +10,8 @@ if TYPE_CHECKING:
     from deniable.curator.hall import Curator
     from deniable.governance.grants import Asker
     from deniable.ledger import Receipt
-    from deniable.query.watch import Watch
+    from deniable.query.plan import QueryPlan
+    from deniable.query.watch import Watch, WatchPlan
 
 
 class LiveWatch:
@@ -56,16 +57,43 @@ class LiveWatch:
         return f"Live{self._watch!r}"
 
 
-def watch(curator: Curator, sql: str, threshold: int, epsilon: Amount, *, who: Asker | None = None) -> LiveWatch:
-    """Charge a watch and hand it out."""
-    from deniable.curator.asking import _all_tables
-    from deniable.curator.settling import Job, admitted, charged, private_of
+def _planned(
+    curator: Curator, sql: str, threshold: int, epsilon: Amount, who: Asker | None
+) -> tuple[QueryPlan, WatchPlan]:
+    from deniable.curator.settling import admitted
     from deniable.query.compile import compile_query
-    from deniable.query.watch import Watch, plan_watch
+    from deniable.query.watch import plan_watch
 
     asked = budget(epsilon)
     base = compile_query(sql, admitted(curator, who), asked)
-    plan = plan_watch(base, threshold, asked)
+    return base, plan_watch(base, threshold, asked)
+
+
+def explain(
+    curator: Curator,
+    sql: str,
+    threshold: int,
+    epsilon: Amount,
+    *,
+    confidence: float = 0.95,
+    who: Asker | None = None,
+) -> dict[str, Any]:
+    """What a watch would compare and cost; no row is read and nothing is charged."""
+    from deniable.curator.settling import costed
+    from deniable.query.watch import told_watch
+
+    base, plan = _planned(curator, sql, threshold, epsilon, who)
+    assert base.unit is not None
+    return costed(curator, plan.cost, base.unit, who) | told_watch(plan, confidence)
+
+
+def watch(curator: Curator, sql: str, threshold: int, epsilon: Amount, *, who: Asker | None = None) -> LiveWatch:
+    """Charge a watch and hand it out."""
+    from deniable.curator.asking import _all_tables
+    from deniable.curator.settling import Job, charged, private_of
+    from deniable.query.watch import Watch
+
+    base, plan = _planned(curator, sql, threshold, epsilon, who)
     assert base.unit is not None
     described = f"watch until {threshold}: {sql}"
     job = Job(described, base.canonical, plan.mechanism.event, plan.cost, base.unit, _all_tables(base),

@@ -19,7 +19,7 @@ from deniable.dp.mechanisms import QuantileMechanism
 from deniable.query.expression import ColumnRef, Facts, Kind, from_number
 from deniable.query.measure import Recipe
 from deniable.query.plan import Placed
-from deniable.query.relation import Field, Measure, Measured, PublicSelect, Relation
+from deniable.query.relation import Field, Measure, Measured, PublicSelect, Relation, Union
 
 Numbers = NDArray[Any]
 
@@ -123,26 +123,44 @@ def _quantile(recipe: Recipe, noisy: Numbers) -> Answer:
 
 
 def widened(relation: Relation) -> Relation:
-    """The relation with `name_low` and `name_high` beside each column that is a measured aggregate as it is."""
-    if not isinstance(relation, PublicSelect) or not isinstance(relation.input, Measured) or relation.distinct:
+    """The relation with `name_low` and `name_high` beside each column that is a measured aggregate as it is.
+
+    In a UNION ALL of such relations a column has them where it is a measured aggregate on every side.
+    """
+    sides = relation.inputs if isinstance(relation, Union) else (relation,)
+    names = [field.name for field in relation.fields]
+    places = set(range(len(names))) - {i for i, name in enumerate(names) if {f"{name}_low", f"{name}_high"} & {*names}}
+    for side in sides:
+        places &= _measured(side)
+    if not places:
         return relation
+    wider = tuple(_widened(side, places) for side in sides if isinstance(side, PublicSelect))
+    return replace(relation, inputs=wider, fields=wider[0].fields) if isinstance(relation, Union) else wider[0]
+
+
+def _measured(relation: Relation) -> set[int]:
+    """The places of columns that are measured aggregates as they are."""
+    if not isinstance(relation, PublicSelect) or not isinstance(relation.input, Measured) or relation.distinct:
+        return set()
     aggregates = {
         name
         for name, aggregate in relation.input.aggregates
-        if aggregate.measure is not Measure.QUANTILE and aggregate.measure not in (Measure.MIN, Measure.MAX)
+        if aggregate.measure not in (Measure.QUANTILE, Measure.MIN, Measure.MAX)
     }
-    taken = {name for name, _ in relation.projections}
+    return {i for i, (_, e) in enumerate(relation.projections) if isinstance(e, ColumnRef) and e.name in aggregates}
+
+
+def _widened(select: PublicSelect, places: set[int]) -> PublicSelect:
+    assert isinstance(select.input, Measured)
     projections = []
-    for name, expression in relation.projections:
+    for i, (name, expression) in enumerate(select.projections):
         projections.append((name, expression))
-        if isinstance(expression, ColumnRef) and expression.name in aggregates:
-            ends = [
-                (f"{name}_{end}", ColumnRef(f"{expression.name}_{end}", expression.facts)) for end in ("low", "high")
-            ]
-            projections += [end for end in ends if end[0] not in taken]
-    extra = [
-        Field(f"{name}_{end}", Facts(Kind.DECIMAL)) for name, _ in relation.input.aggregates for end in ("low", "high")
-    ]
-    inner = replace(relation.input, fields=relation.input.fields + tuple(extra))
+        if i in places and isinstance(expression, ColumnRef):
+            ends = (ColumnRef(f"{expression.name}_{end}", expression.facts) for end in ("low", "high"))
+            projections += zip((f"{name}_low", f"{name}_high"), ends, strict=True)
+    extra = (
+        Field(f"{name}_{end}", Facts(Kind.DECIMAL)) for name, _ in select.input.aggregates for end in ("low", "high")
+    )
+    inner = replace(select.input, fields=(*select.input.fields, *extra))
     fields = tuple(Field(name, expression.facts) for name, expression in projections)
-    return replace(relation, input=inner, projections=tuple(projections), fields=fields)
+    return replace(select, input=inner, projections=tuple(projections), fields=fields)

@@ -59,6 +59,21 @@ class BlocksPlan:
         return float(self.mechanism.accuracy(alpha) * self.step) / self.blocks
 
 
+def told_blocks(plan: BlocksPlan, confidence: float) -> dict[str, Any]:
+    """The plan in plain values, for explaining it without data."""
+    ranks = isinstance(plan.mechanism, QuantileMechanism)
+    return {
+        "blocks": plan.blocks,
+        "aggregate": plan.aggregate,
+        "bounds": [float(plan.lower), float(plan.upper)],
+        "sensitivity": "one block, since a unit is in one of them",
+        "mechanism": "exponential" if ranks else "discrete Laplace",
+        "error": plan.error(1 - confidence),
+        "error_in": "ranks of blocks" if ranks else "the function's own unit",
+        "confidence": confidence,
+    }
+
+
 def plan_blocks(
     blocks: int,
     bounds: tuple[Amount, Amount],

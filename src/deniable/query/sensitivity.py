@@ -75,7 +75,7 @@ def sensitivity_of(
     parts = parts_for(reach) if limits.scaled and not whole and not isinstance(measurement, Distinct) else 1
     if limits.in_all and not in_each_group(measurement):
         groups = 1
-    return Sensitivity(reach * parts, groups, 2 if replace else 1, _signed(measurement), parts)
+    return Sensitivity(reach * parts, groups, 2 if replace else 1, signed(measurement), parts)
 
 
 def in_each_group(measurement: Measurement) -> bool:
@@ -83,7 +83,8 @@ def in_each_group(measurement: Measurement) -> bool:
     return isinstance(measurement, Units) or (isinstance(measurement, Total) and measurement.per_group is not None)
 
 
-def _signed(measurement: Measurement) -> bool:
+def signed(measurement: Measurement) -> bool:
+    """Whether a unit can add less than nothing."""
     match measurement:
         case Total(squared=True):
             return False

@@ -63,6 +63,21 @@ def check(plan: WatchPlan) -> None:
         raise InternalError("the watch is not made for what it counts", remedy="Nothing was run")
 
 
+def told_watch(plan: WatchPlan, confidence: float) -> dict[str, Any]:
+    """The plan in plain values, for explaining it without data."""
+    node, step = plan.base.nodes[0], plan.base.nodes[0].steps[0]
+    wanted = exact.additive_parts(step.placed, False)
+    return {
+        "threshold": plan.mechanism.threshold,
+        "sensitivity": step.placed[0].sensitivity.l1,
+        "mechanism": "sparse vector (above threshold), discrete Laplace",
+        "scale": float(plan.mechanism.scale),
+        "error": plan.mechanism.accuracy(1 - confidence),
+        "confidence": confidence,
+        "statement": exact.additive(node.node, step.places, wanted, step.limits, step.keys, 0),
+    }
+
+
 def counted(plan: WatchPlan, engine: Runner, entropy: Entropy = SYSTEM) -> int:
     """The exact bounded count, now. It must not leave but through a Watch."""
     node, step = plan.base.nodes[0].node, plan.base.nodes[0].steps[0]

@@ -48,10 +48,10 @@ def rank_costs(ranks: Ranks, quantile: Fraction, unit: Fraction) -> NDArray[np.i
     middle = (b - a) * ranks.below - a * ranks.above
     # With q = a / b: b (below - q n) = (b - a) below - a above - a equal, and the same from the other side.
     beyond = np.maximum(np.maximum(middle - a * ranks.equal, -middle - (b - a) * ranks.equal), 0)
-    costs: NDArray[np.int64] = np.minimum(np.abs(middle), beyond + min(b * slack(unit), 1 << 61))
+    costs: NDArray[np.int64] = np.minimum(np.abs(middle), beyond + min(int(b * SLACK / unit), 1 << 61))
     return costs
 
 
 def slack(unit: Fraction) -> int:
-    """How many values the best integer may cost, at most."""
+    """How many values the best integer may cost, at most, rounded up."""
     return -(-SLACK // unit)

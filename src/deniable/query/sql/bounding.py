@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from deniable.query.limits import Limits, parts_for
 from deniable.query.measure import Measurement, Rows, Total, Units
-from deniable.query.sensitivity import in_each_group, reach_of
+from deniable.query.sensitivity import in_each_group, reach_of, signed
 from deniable.query.sql.render import UNIT
 
 LARGEST = 2**62
@@ -145,9 +145,14 @@ def _weight(name: str, measurement: Measurement, limits: Limits, by_row: bool) -
 
 
 def _shrunk(name: str, measurement: Measurement, limits: Limits) -> str:
-    """An entry times its unit's factor, in parts of a step, cut off toward zero: so no norm is passed by rounding."""
-    entry = _entry(name, measurement)
-    parts = 1 if name == THRESHOLD else parts_for(reach_of(measurement, limits.rows))
-    product = f"(CAST({entry} AS HUGEINT) * w_{name})"
-    shrunk = f"sign({product}) * (abs({product}) // {WEIGHT // parts})"
-    return f"CASE WHEN w_{name} = {WEIGHT} THEN {entry} * {parts} ELSE {shrunk} END"
+    """An entry times its unit's factor, in parts of a step, cut off toward zero: so no norm is passed by rounding.
+
+    The factor WEIGHT itself leaves the entry as it is: entry * WEIGHT // (WEIGHT / parts) = entry * parts.
+    """
+    reach, entry = reach_of(measurement, limits.rows), _entry(name, measurement)
+    parts = 1 if name == THRESHOLD else parts_for(reach)
+    # One row's value is within its reach, so the product fits 64 bits; sums in groups are wide as they are.
+    product = f"{entry} * w_{name}" if reach < LARGEST // WEIGHT else f"CAST({entry} AS HUGEINT) * w_{name}"
+    if not signed(measurement):
+        return f"({product}) // {WEIGHT // parts}"
+    return f"sign({product}) * (abs({product}) // {WEIGHT // parts})"

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from deniable.engines.base import quote
 from deniable.query.expression import ColumnRef, Expression, Kind
 from deniable.query.keys import Keys, Listed, PublicKeys
 from deniable.query.relation import Measured, Relation, Scan, Transform
-from deniable.query.sql.render import quoted, value
+from deniable.query.sql.render import value
 
 
 def codable(node: Measured, places: tuple[int, ...], keys: Keys) -> dict[int, Listed]:
@@ -69,7 +70,7 @@ def _without(source: Relation, names: set[str | None]) -> Relation:
 
 def code(place: int) -> str:
     """The column of a key's place in its list."""
-    return quoted(f"#code{place}")
+    return quote(f"#code{place}")
 
 
 def listing(part: Listed, name: str) -> str:
@@ -84,6 +85,6 @@ def joined(node: Measured, codes: dict[int, Listed]) -> str:
     for place, part in codes.items():
         key = node.keys[place][1]
         assert isinstance(key, ColumnRef)
-        word = quoted(f"#word{place}")
-        text += f" JOIN ({listing(part, word)}) AS w{place} ON t.{quoted(key.name)} = w{place}.{word}"
+        word = quote(f"#word{place}")
+        text += f" JOIN ({listing(part, word)}) AS w{place} ON t.{quote(key.name)} = w{place}.{word}"
     return text

@@ -18,7 +18,7 @@ from deniable.query.measure import Distinct, Measurement, Ordered, Rows, Total, 
 from deniable.query.relation import Join, Measured, Relation, Scan, Transform
 from deniable.query.sql import coding
 from deniable.query.sql.bounding import THRESHOLD, fitting, grouping, totals
-from deniable.query.sql.render import UNIT, expression, key, quoted, relation, value
+from deniable.query.sql.render import UNIT, expression, key, relation, value
 
 if TYPE_CHECKING:
     from deniable.query.plan import Placed
@@ -226,4 +226,4 @@ def every_key(keys: PublicKeys, codes: Mapping[int, Listed] | None = None) -> st
     return f"SELECT DISTINCT * FROM {' CROSS JOIN '.join(parts)}{where}"
 
 
-__all__ = ["Limits", "additive", "every_key", "key_names", "quoted", "row_value", "valued"]
+__all__ = ["Limits", "additive", "every_key", "key_names", "row_value", "valued"]

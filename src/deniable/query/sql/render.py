@@ -12,6 +12,7 @@ import re
 from datetime import date, datetime
 from fractions import Fraction
 
+from deniable.engines.base import quote
 from deniable.errors import InternalError
 from deniable.query.expression import (
     Call,
@@ -54,11 +55,6 @@ TYPES = {
 _SLOT = re.compile(r"\{(, )?(n|int)?(\*|rest|case|\d+)\}")
 
 
-def quoted(name: str) -> str:
-    """A name as an SQL identifier."""
-    return '"' + name.replace('"', '""') + '"'
-
-
 def value(value: Value) -> str:
     """A public value as an SQL literal of its exact type."""
     match value:
@@ -84,7 +80,7 @@ def expression(tree: Expression, side: str = "") -> str:
     """One expression over the fields of the relation below it; `side` names that relation where there are two."""
     match tree:
         case ColumnRef(name):
-            return side + quoted(name)
+            return side + quote(name)
         case Literal(held):
             return value(held)
         case Call("case", arguments):
@@ -167,21 +163,21 @@ def relation(tree: Relation) -> str:
         case Scan():
             return _scan(tree)
         case Transform(source, projections, predicate):
-            columns = [*(f"{expression(e)} AS {quoted(name)}" for name, e in projections), *_carried(tree)]
+            columns = [*(f"{expression(e)} AS {quote(name)}" for name, e in projections), *_carried(tree)]
             return f"SELECT {', '.join(columns)} FROM {below(source)}{_where(predicate)}"
         case Join():
             return _join(tree)
         case Union(inputs, fields):
             return " UNION ALL ".join(_side(side, [field.name for field in fields]) for side in inputs)
         case PerUnit(source, keys, aggregates):
-            written = [*(f"{expression(e)} AS {quoted(name)}" for name, e in keys), UNIT]
+            written = [*(f"{expression(e)} AS {quote(name)}" for name, e in keys), UNIT]
             places = ", ".join(str(i + 1) for i in range(len(written)))
-            written += [f"{exact(aggregate)} AS {quoted(name)}" for name, aggregate in aggregates]
+            written += [f"{exact(aggregate)} AS {quote(name)}" for name, aggregate in aggregates]
             return f"SELECT {', '.join(written)} FROM {below(source)} WHERE {UNIT} IS NOT NULL GROUP BY {places}"
         case PublicSelect():
             return _public(tree)
         case Measured(name=name, fields=fields):
-            return f"SELECT {', '.join(quoted(field.name) for field in fields)} FROM {quoted(name)}"
+            return f"SELECT {', '.join(quote(field.name) for field in fields)} FROM {quote(name)}"
         case Nothing():
             return "SELECT 1"
 
@@ -201,22 +197,22 @@ def _where(predicate: Expression | None) -> str:
 
 def _scan(tree: Scan) -> str:
     columns = [
-        f"{clamped(quoted(column.name), field.facts)} AS {quoted(field.name)}"
+        f"{clamped(quote(column.name), field.facts)} AS {quote(field.name)}"
         for column, field in zip(tree.table.columns, tree.fields, strict=True)
     ]
     if not tree.table.public and tree.table.unit is not None and tree.table.unit.column:
-        columns.append(f"{quoted(tree.table.unit.column)} AS {UNIT}")
-    return f"SELECT {', '.join(columns) or '1'} FROM {quoted(tree.table.name)}"
+        columns.append(f"{quote(tree.table.unit.column)} AS {UNIT}")
+    return f"SELECT {', '.join(columns) or '1'} FROM {quote(tree.table.name)}"
 
 
 def _side(side: Relation, names: list[str]) -> str:
-    columns = [f"{quoted(field.name)} AS {quoted(name)}" for field, name in zip(side.fields, names, strict=True)]
+    columns = [f"{quote(field.name)} AS {quote(name)}" for field, name in zip(side.fields, names, strict=True)]
     return f"SELECT {', '.join([*columns, *_carried(side)])} FROM {below(side)}"
 
 
 def _join(tree: Join) -> str:
-    columns = [f"l.{quoted(field.name)}" for field in tree.left.fields]
-    columns += [f"r.{quoted(field.name)}" for field in tree.right.fields]
+    columns = [f"l.{quote(field.name)}" for field in tree.left.fields]
+    columns += [f"r.{quote(field.name)}" for field in tree.right.fields]
     columns += [f"l.{unit}" for unit in _carried(tree.left)]
     pairs = [f"({expression(a, 'l.')} = {expression(b, 'r.')})" for a, b in tree.on]
     if tree.by_unit:
@@ -225,7 +221,7 @@ def _join(tree: Join) -> str:
     if private(tree.left) and unit_of(tree.left).is_row and not private(tree.right):
         # A row unit has no id to bound by, so the public side gives at most one match for each join key.
         keys = ", ".join(expression(b) for _, b in tree.on)
-        every = ", ".join(quoted(field.name) for field in tree.right.fields)
+        every = ", ".join(quote(field.name) for field in tree.right.fields)
         right = f"SELECT DISTINCT ON ({keys}) * FROM ({right}) AS t ORDER BY {keys}, {every}"
     kind = "LEFT JOIN" if tree.outer else "JOIN"
     return (
@@ -254,12 +250,12 @@ def _public(tree: PublicSelect) -> str:
     source = below(tree.input)
     predicate = tree.predicate
     if tree.grouped:
-        inner = [f"{expression(e)} AS {quoted(name)}" for name, e in tree.keys]
-        inner += [f"{exact(aggregate)} AS {quoted(name)}" for name, aggregate in tree.aggregates]
+        inner = [f"{expression(e)} AS {quote(name)}" for name, e in tree.keys]
+        inner += [f"{exact(aggregate)} AS {quote(name)}" for name, aggregate in tree.aggregates]
         places = ", ".join(str(i + 1) for i in range(len(tree.keys)))
         grouping = f" GROUP BY {places}" if tree.keys else ""
         source = f"(SELECT {', '.join(inner) or '1'} FROM {source}{grouping}) AS t"
-    columns = ", ".join(f"{_typed(e)} AS {quoted(name)}" for name, e in tree.projections)
+    columns = ", ".join(f"{_typed(e)} AS {quote(name)}" for name, e in tree.projections)
     text = f"SELECT {'DISTINCT ' if tree.distinct else ''}{columns or '1'} FROM {source}{_where(predicate)}"
     if tree.order:
         text += " ORDER BY " + ", ".join(
