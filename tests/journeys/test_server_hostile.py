@@ -118,9 +118,9 @@ def test_no_statement_reads_rows_files_or_settings_over_the_wire(served):
 
 
 def startup(served: Any) -> socket.socket:
-    """A connection that has entered with a token."""
+    """A connection that has entered with a token as password, under a name that has none of its own to prove."""
     wire = socket.create_connection(("127.0.0.1", served.postgres), timeout=20)
-    content = struct.pack("!i", 196608) + b"user\0ana\0database\0clinic\0\0"
+    content = struct.pack("!i", 196608) + b"user\0anybody\0database\0clinic\0\0"
     wire.sendall(struct.pack("!i", len(content) + 4) + content)
     read_until(wire, b"R")
     token = served.tokens["ana"].encode() + b"\0"
@@ -319,3 +319,20 @@ def test_a_steward_is_needed_for_the_stewards_port(served):
     assert "Enter with your token" in httpx.get(served.steward + "/").text
     assert httpx.get(served.steward + "/first/guess").status_code == 403
     assert httpx.post(served.steward + "/first/guess").status_code == 403
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [b"", b"\0", b"SCRAM-SHA-256\0", b"SCRAM-SHA-256\0\xff\xff\xff\xff", b"SCRAM-SHA-256\0\0\0\0\x04n,,n",
+     b"SCRAM-SHA-256-PLUS\0\0\0\0\x03n,,", b"SCRAM-SHA-256\0\0\0\0\x0bn,,n=,r=\xff\xfe\xfd", b"x" * 70_000],
+    ids=range(8),
+)  # fmt: skip
+def test_a_malformed_proof_ends_the_session_and_tells_nothing(served, sent):
+    with socket.create_connection(("127.0.0.1", served.postgres), timeout=60) as wire:
+        content = struct.pack("!i", 196608) + b"user\0ana\0database\0clinic\0\0"
+        wire.sendall(struct.pack("!i", len(content) + 4) + content)
+        assert b"SCRAM-SHA-256" in read_until(wire, b"R")[-1][1]
+        wire.sendall(b"p" + struct.pack("!i", len(sent) + 4) + sent)
+        found = read_until(wire, b"E")
+        assert all(letter != b"Z" for letter, _ in found)
+        assert b"Traceback" not in b"".join(body for _, body in found)
