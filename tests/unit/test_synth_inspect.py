@@ -93,7 +93,8 @@ def test_the_public_page_names_every_column_and_no_real_row() -> None:
     model = model_of(_rows(), PEOPLE, ApproxDP(5, 1e-6))
     view = {
         "method": "auto", "reason": "because", "estimated_rows": COUNT, "columns": ["sex", "age", "seen"],
-        "noise_in_a_table": 0.01, "made_anew": [], "marginals": [], "tables": [asdict(entry) for entry in measured(model)],
+        "noise_in_a_table": 0.01, "made_anew": [], "marginals": [],
+        "tables": [asdict(entry) for entry in measured(model)],
         "histograms": [asdict(entry) for entry in histograms(model)],
         "associations": [asdict(entry) for entry in associations(model)],
     }  # fmt: skip

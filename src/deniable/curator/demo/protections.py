@@ -81,8 +81,8 @@ def synthetic(stage: Stage) -> Chapter:
     return Chapter(
         "Synthetic rows",
         (
-            f"{rows:,} rows of nobody are drawn from noisy counts, for epsilon 1 of the budget. {len(pairs)} tables were "
-            f"worth their noise, such as {', '.join(str(pair) for pair in pairs[:4])}.",
+            f"{rows:,} rows of nobody are drawn from noisy counts, for epsilon 1 of the budget. {len(pairs)} tables "
+            f"were worth their noise, such as {', '.join(str(pair) for pair in pairs[:4])}.",
         ),
         commands=("deniable synthesize visits -p town/policy.yaml --epsilon 1 --delta 1e-7 -o synthetic.parquet",),
     )
