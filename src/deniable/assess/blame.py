@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from deniable.assess.combining import COUNT
 from deniable.assess.risk import Evidence
 from deniable.attacks.linkage import linkage
 from deniable.attacks.uniqueness import blame, identifying_sets, uniqueness, weakest
@@ -54,7 +55,7 @@ def untouched(evidence: Evidence) -> list[dict[str, Any]]:
     found = []
     release, unit = evidence.release, evidence.unit if evidence.unit in evidence.release.column_names else None
     for name in release.column_names:
-        if name in evidence.knows or name == unit or not release.num_rows or not _kept(evidence, name):
+        if name in (*evidence.knows, unit, COUNT) or not release.num_rows or not _kept(evidence, name):
             continue
         share = uniqueness(release, [name], unit=unit).attack.share
         if share >= TELLING:
