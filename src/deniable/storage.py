@@ -71,6 +71,12 @@ def storage_errors(path: Path) -> Iterator[None]:
         _refuse(refusal, path)
 
 
+def refuse_missing_folder(path: Path) -> None:
+    """Refuse a place whose folder does not exist: asked before a charge, so that nothing is paid for in vain."""
+    if not path.parent.is_dir():
+        _refuse(OSError(errno.ENOENT, ""), path)
+
+
 def write_whole(path: Path, content: bytes, mode: int = PRIVATE_FILE) -> None:
     """Write a small file in one piece."""
     with whole_file(path, mode) as file:

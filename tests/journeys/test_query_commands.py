@@ -47,6 +47,22 @@ def test_the_budget_is_spent_over_commands_and_explaining_leaves_nothing_behind(
     assert ledger.exists()
 
 
+@pytest.mark.parametrize(
+    "command",
+    [("query", COUNTS), ("synthesize", "visits", "--delta", "1e-7"), ("describe", "visits", "--delta", "1e-7")],
+)
+def test_a_folder_that_does_not_exist_is_found_out_before_the_charge(
+    command: tuple[str, ...], town: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "policy.yaml").write_text((town / "policy.yaml").read_text().replace("source: ", f"source: {town}/"))
+    done = deniable(*command, "--epsilon", "0.5", "-o", "nowhere/out.parquet", cwd=tmp_path)
+    assert done.returncode != 0
+    assert "the folder does not exist" in done.stderr
+    assert "Nothing was charged" in done.stderr
+    spent = deniable("ledger", "show", "--json", cwd=tmp_path)
+    assert not spent.stdout or not json.loads(spent.stdout).get("entries")
+
+
 def test_an_answer_as_json_has_rows_intervals_and_cost(town: Path) -> None:
     done = deniable("query", COUNTS, "--epsilon", "0.5", "--json", cwd=town)
     told = json.loads(done.stdout)

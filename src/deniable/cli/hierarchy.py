@@ -40,10 +40,14 @@ def hierarchy(
     """Release a tree: total, groups, groups of groups; children add up to their parents exactly."""
     from deniable.curator import Curator
     from deniable.curator.asking import written
-    from deniable.curator.offices import asker, charging_ledger
+    from deniable.curator.offices import asker, charging_ledger, existing_ledger
+    from deniable.storage import refuse_missing_folder
 
+    if out is not None:
+        refuse_missing_folder(out)
     budget: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "rho": rho, "aggregate": aggregate}
-    with Curator.open(policy, ledger=charging_ledger(policy, ledger)) as curator:
+    place = existing_ledger if explain else charging_ledger
+    with Curator.open(policy, ledger=place(policy, ledger)) as curator:
         if explain:
             told = curator.explain_hierarchy(source, levels, **budget)
             emit(told, as_json, lambda console: _sets(console, told))

@@ -49,7 +49,10 @@ def query(
     from deniable.curator import Curator
     from deniable.curator.asking import written
     from deniable.curator.offices import asker, charging_ledger, existing_ledger
+    from deniable.storage import refuse_missing_folder
 
+    if out is not None:
+        refuse_missing_folder(out)
     who = asker(analyst, purpose)
     explain = explain or sql.lstrip().upper().startswith("EXPLAIN")
     place = existing_ledger if explain or curve else charging_ledger  # what costs nothing leaves nothing behind

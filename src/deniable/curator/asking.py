@@ -10,6 +10,7 @@ from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any
 
+from deniable.curator.recording import still_charged
 from deniable.errors import NOTHING_CHARGED, ExecutionFailed, ParameterError, Stopped
 from deniable.policy.budget import ZCDP, Amount, Budget, budget, exact
 
@@ -248,6 +249,7 @@ def _possible(plan: QueryPlan, consistent: bool) -> bool:
     return consistent
 
 
+@still_charged()
 def written(curator: Curator, answer: QueryAnswer, path: Path) -> None:
     """Write an answer and its statement to files."""
     from deniable.release import write

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from deniable.curator.recording import still_charged
 from deniable.curator.synthesizing import Order, Progress, bounded, guarantee, model_path, told, unbilled
 
 if TYPE_CHECKING:
@@ -76,9 +77,10 @@ def synthesize(
     from deniable.synth.linked_file import save_linked
 
     model = describe(curator, order, who)
-    made = _written(curator.scopes.tables().engine, model, out, rows, seed, progress)
-    save_linked(model, model_path(out))
-    return _sealed(curator, order, model, out, seed, made)
+    with still_charged():
+        made = _written(curator.scopes.tables().engine, model, out, rows, seed, progress)
+        save_linked(model, model_path(out))
+        return _sealed(curator, order, model, out, seed, made)
 
 
 def _sealed(curator: Curator, order: Order, model: LinkedModel, out: Path, seed: int, made: dict[Path, int]) -> Release:
@@ -101,7 +103,8 @@ def described(curator: Curator, order: Order, out: Path) -> dict[str, Any]:
     from deniable.synth.linked_file import save_linked
 
     model = describe(curator, order)
-    save_linked(model, out)
+    with still_charged():
+        save_linked(model, out)
     return told_linked(model)
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from deniable.errors import ParameterError
+from deniable.storage import refuse_missing_folder
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -69,6 +70,7 @@ def synthesize(
     if proof is None:
         drawing = {"rows": rows, "seed": seed, "progress": progress, "who": who}
         return synthesizing.synthesize(curator, order, out, **drawing), None  # type: ignore[arg-type]
+    refuse_missing_folder(out)
     judged({"exposed": {}}, curator.policy, proof.limits)
     others = table_at(proof.control) if proof.control is not None else None
     charged = synthesizing.charge(curator, order, who)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
+
+from deniable.errors import CHARGED, StorageError
 
 if TYPE_CHECKING:
     from deniable.dp.accounting import Event
@@ -47,3 +50,12 @@ def record(
         details,
     )
     return ledger.record(posting)
+
+
+@contextmanager
+def still_charged() -> Iterator[None]:
+    """A disk that refuses what was made has not undone its charge."""
+    try:
+        yield
+    except StorageError as refusal:
+        raise StorageError(refusal.happened, remedy=refusal.remedy, charge=CHARGED) from None

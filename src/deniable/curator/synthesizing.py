@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from deniable.curator.recording import still_charged
 from deniable.errors import ParameterError
 from deniable.policy.budget import ZCDP, Budget
 from deniable.policy.unit import Neighboring
+from deniable.storage import refuse_missing_folder
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -77,7 +79,7 @@ def charge(curator: Curator, order: Order, who: Asker | None = None) -> Charged:
 def unbilled(curator: Curator, name: str) -> Charged:
     """The same before it is charged: enough for the steward's own eyes, as long as nothing leaves."""
     table, unit = _private(curator, name)
-    most = _most_rows(unit) * (2 if unit.neighboring is Neighboring.REPLACE else 1)
+    most = unit.rows_learned * (2 if unit.neighboring is Neighboring.REPLACE else 1)
     curator.scopes.refresh(curator.governor.withdrawals())
     return Charged(table, unit, most, curator.scopes.tables().attach(table.name))
 
@@ -87,7 +89,7 @@ def bounded(charged: Charged, columns: tuple[str, ...] | None) -> pa.Table:
     from deniable.synth.bounding import statement
 
     unit = charged.unit
-    rows: pa.Table = charged.engine.run(statement(charged.table, unit, _most_rows(unit), columns))
+    rows: pa.Table = charged.engine.run(statement(charged.table, unit, unit.rows_learned, columns))
     return rows
 
 
@@ -112,6 +114,7 @@ def synthesize(
     who: Asker | None = None,
 ) -> Release:
     """Describe a table and write synthetic rows, the model and the statement."""
+    refuse_missing_folder(out)
     if order.linked:
         from deniable.curator import linked
 
@@ -120,6 +123,7 @@ def synthesize(
     return written(curator, order, described, out, rows=rows, seed=seed, progress=progress)
 
 
+@still_charged()
 def written(
     curator: Curator, order: Order, model: SynthModel, out: Path, *, rows: int | None = None, seed: int = 0,
     progress: Progress | None = None, drawn: pa.Table | None = None, **further: Any,
@@ -146,13 +150,15 @@ def written(
 
 def described(curator: Curator, order: Order, out: Path) -> dict[str, Any]:
     """Describe a table and keep the model in a file."""
+    refuse_missing_folder(out)
     from deniable.curator import linked
     from deniable.synth.model import save
 
     if order.linked:
         return linked.described(curator, order, out)
     model = describe(curator, order)
-    save(model, out)
+    with still_charged():
+        save(model, out)
     return told(model)
 
 
@@ -206,10 +212,6 @@ def _private(curator: Curator, name: str) -> tuple[TableSchema, PrivacyUnit]:
     if table.public or table.unit is None:
         raise ParameterError(f"the table '{name}' is public", remedy="A public table needs no synthetic twin")
     return table, table.unit
-
-
-def _most_rows(unit: PrivacyUnit) -> int:
-    return 1 if unit.is_row else unit.max_rows_per_group or 1
 
 
 def guarantee(curator: Curator, order: Order) -> Guarantee:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from deniable.errors import CHARGED, AccessRefused, ParameterError, StorageError
+from deniable.curator.recording import still_charged
+from deniable.errors import AccessRefused, ParameterError
 from deniable.policy.budget import Amount, Budget, budget
+from deniable.storage import refuse_missing_folder
 
 if TYPE_CHECKING:
     import numpy as np
@@ -65,8 +66,8 @@ def train(
     """Learn a model: charged before the data is touched; with `out`, written with its statement."""
     from deniable.curator.asking import after_the_charge
 
-    if out is not None and not out.parent.is_dir():
-        raise StorageError(f"there is no folder '{out.parent}'", remedy="Create it first")
+    if out is not None:
+        refuse_missing_folder(out)
     if evaluate and who is not None:
         raise AccessRefused("an evaluation compares with real rows", remedy="Only the steward may see one")
     table, what = planned(curator, order, who)
@@ -77,7 +78,7 @@ def train(
     with after_the_charge():
         rows, held = _parted(_bounded(engine, table, what), table, evaluate)
         model = _learned(what, rows, progress)
-    with _still_charged():
+    with still_charged():
         release = _released(curator, order, model, versions, out)
     return Trained(model, release, _evaluated(model, rows, held) if evaluate else None)
 
@@ -149,13 +150,12 @@ def told(trained: Trained) -> dict[str, Any]:
 
 def _bounded(engine: Any, table: TableSchema, what: Planned) -> pa.Table:
     """The rows, at most so many of each unit, chosen by a fresh secret salt; with the unit's column, if any."""
-    from deniable.learn.training import most_rows
     from deniable.synth.bounding import statement
 
     assert table.unit is not None
     unit = (table.unit.column,) if table.unit.column is not None else ()
     columns = (*(each.name for each in what.design.features), what.target.name, *unit)
-    rows: pa.Table = engine.run(statement(table, table.unit, most_rows(table.unit), columns))
+    rows: pa.Table = engine.run(statement(table, table.unit, table.unit.rows_learned, columns))
     return rows
 
 
@@ -198,15 +198,6 @@ def _released(curator: Curator, order: Order, model: LearnedModel, versions: Any
     save(model, out)
     seal(out, model.guarantee, provenance, details)
     return Release(out, model.guarantee, provenance, details)
-
-
-@contextmanager
-def _still_charged() -> Iterator[None]:
-    """A disk that refuses the model has not undone the charge."""
-    try:
-        yield
-    except StorageError as refusal:
-        raise StorageError(refusal.happened, remedy=refusal.remedy, charge=CHARGED) from None
 
 
 def _evaluated(model: LearnedModel, rows: pa.Table, held: pa.Table) -> dict[str, Any] | None:

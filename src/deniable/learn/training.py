@@ -60,11 +60,6 @@ class Planned:
     guarantee: Guarantee
 
 
-def most_rows(unit: PrivacyUnit) -> int:
-    """The rows of a unit that are learned from: its rows in all where the policy bounds them, else those of a group."""
-    return 1 if unit.is_row else unit.max_rows or unit.max_rows_per_group or 1
-
-
 def planned(table: TableSchema, unit: PrivacyUnit, task: Task, budget: Budget) -> Planned:
     """Design, target and priced plan of a task, or a refusal. A replaced unit counts for two."""
     goal = target(table, task.target, task.positive)
@@ -73,7 +68,7 @@ def planned(table: TableSchema, unit: PrivacyUnit, task: Task, budget: Budget) -
     if task.penalty is not None and not 0 <= task.penalty < float("inf"):
         raise ParameterError("the penalty is not a number from 0 up", expected="A penalty such as 1e-4")
     _gaussian(budget)
-    rows = most_rows(unit) * (2 if unit.neighboring is Neighboring.REPLACE else 1)
+    rows = unit.rows_learned * (2 if unit.neighboring is Neighboring.REPLACE else 1)
     plan = _plan(made, goal, task, budget, rows)
     _double_entry(plan, budget)
     return Planned(method, table.name, made, goal, plan, _guarantee(unit, budget))

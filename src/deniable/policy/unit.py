@@ -62,6 +62,11 @@ class PrivacyUnit:
         return min((bound for bound in (self.max_rows, product) if bound is not None), default=None)
 
     @property
+    def rows_learned(self) -> int:
+        """The most rows of one unit that what learns from whole rows (synthesis, models) may see."""
+        return 1 if self.is_row else self.max_rows or self.max_rows_per_group or 1
+
+    @property
     def is_row(self) -> bool:
         """Whether each row is its own unit."""
         return self.column is None

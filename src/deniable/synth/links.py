@@ -73,7 +73,7 @@ def link_of(child: TableSchema, parent: TableSchema | None, truths: Sequence[Spe
     owned = parent.names if parent else (key, *_owned(truths, key, child))
     people = attributes(parent or child, owned)
     rows = tuple(a for a in attributes(child) if a.name != key and (parent is not None or a.name not in owned))
-    link = Link(child.name, parent.name if parent else None, key, child.unit.max_rows_per_group or 1, people, rows)
+    link = Link(child.name, parent.name if parent else None, key, child.unit.rows_learned, people, rows)
     clock = child.sequence if any(a.name == child.sequence for a in rows) else None
     after = tuple(name for name in _after(truths, clock) if _countable(link, clock, name)) if clock else ()
     return replace(link, sequence=clock, after=after)
