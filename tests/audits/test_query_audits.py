@@ -46,7 +46,7 @@ class Replaying:
     def __init__(self, engine: DuckDBEngine, salts: int = 5) -> None:
         self.engine, self.salts, self.known = engine, salts, {}
 
-    def run(self, sql: str, parameters: Any = None, *, seconds: Any = None, frames: Any = None) -> Any:
+    def run(self, sql: str, *, frames: Any = None, **_: Any) -> Any:
         if sql not in self.known:
             self.known[sql] = self.engine.run(sql, frames=frames)
         return self.known[sql]
