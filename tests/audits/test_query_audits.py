@@ -166,4 +166,5 @@ def test_long_audits_refute_no_claim(name: str, monkeypatch: pytest.MonkeyPatch)
     sql, budget, tables = QUESTIONS[name]
     outcome = audited(compile_query(sql, tables, budget), budget, monkeypatch, 30_000)
     assert not outcome.violated, str(outcome)
-    assert outcome.epsilon_bound > 0.3, "an audit that sees nothing proves nothing"
+    if name != "private keys":  # there the person is alone in a key, which stays hidden but with probability delta
+        assert outcome.epsilon_bound > 0.3, "an audit that sees nothing proves nothing"

@@ -180,3 +180,10 @@ def test_a_policy_says_rows_in_all() -> None:
 def test_a_policy_that_says_two_forms_is_refused_with_its_line() -> None:
     with pytest.raises(PolicyError, match=r"7.*max_rows bounds rows in all, and bounding is scale"):
         parse(POLICY.replace("BOUNDS", "max_rows: 10, bounding: scale"))
+
+
+def test_what_nobody_can_move_is_compiled_and_answered_under_scaling() -> None:
+    scaled = {"bounding": Bounding.SCALE, "max_groups": 2, "max_rows_per_group": 2}
+    asked = "SELECT city, SUM(CLAMP(1, 0, 0)) AS s, COUNT(*) AS n FROM visits GROUP BY city"
+    rows = answered(asked, EVERYWHERE, **scaled)
+    assert [row["s"] for row in rows] == [0, 0, 0]

@@ -40,8 +40,12 @@ def parts_for(reach: int) -> int:
     """Into how many parts a step is cut (a power of two) where one unit adds at most `reach` steps to a group.
 
     A count scaled by 0.9 is no whole number; cut off to one it would be lost. In parts, less than reach / FINE is lost.
+    What no unit can move needs no parts.
+
+    >>> parts_for(1), parts_for(10_000), parts_for(0)
+    (4096, 1, 1)
     """
     parts = 1
-    while parts * reach < FINE:
+    while 0 < parts * reach < FINE:
         parts *= 2
     return parts
