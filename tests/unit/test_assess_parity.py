@@ -227,7 +227,7 @@ def an_effect_was_made(rows):
 def test_the_findings_that_come_with_a_world_are_true_of_it_and_the_plain_ones_are_kept(
     kind: str, table: str, people: int | None, sure: set[str], tmp_path: Path
 ) -> None:
-    (tmp_path / "findings.py").write_text(world.findings(kind))
+    (tmp_path / "findings.py").write_text(world.findings_of(kind))
     found = findings_in(tmp_path / "findings.py")
     assert len(found) >= 7
     rows = world.make(kind, people)[table]

@@ -17,7 +17,7 @@ from deniable.world.kinds import KINDS, Kind, check, kind
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["KINDS", "SEED", "Kind", "findings", "kind", "make", "policy", "write"]
+__all__ = ["KINDS", "SEED", "Kind", "findings_of", "kind", "make", "policy", "write"]
 
 SEED = 2026
 
@@ -50,7 +50,7 @@ def write(
     chosen = kind(name)
     size = chosen.usual if people is None else people
     check(size, seed)
-    texts = {"policy.yaml": policy(name)} | ({"findings.py": found} if (found := findings(name)) else {})
+    texts = {"policy.yaml": policy(name)} | ({"findings.py": found} if (found := findings_of(name)) else {})
     return writing.write(chosen, size, seed, Path(folder), texts, progress)
 
 
@@ -59,7 +59,7 @@ def policy(name: str) -> str:
     return (files("deniable.world") / "policies" / f"{kind(name).name}.yaml").read_text(encoding="utf-8")
 
 
-def findings(name: str) -> str:
+def findings_of(name: str) -> str:
     """The text of a file of findings about a world, for `deniable parity`; empty for a world without."""
     file = files("deniable.world") / "findings" / f"{kind(name).name}.py"
     return file.read_text(encoding="utf-8") if file.is_file() else ""
