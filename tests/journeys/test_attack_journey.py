@@ -57,6 +57,22 @@ def test_the_nameless_visits_are_named_by_the_voter_roll_and_scored_by_the_truth
     assert found["blame"][0]["column"] == "birth_date"
 
 
+def test_what_is_rare_among_synthetic_rows_is_nobodys_weakness(town, tmp_path):
+    released = tmp_path / "synthetic.parquet"
+    money = ["--epsilon", "1", "--delta", "1e-7", "--ledger", str(tmp_path / "ledger.sqlite")]
+    done = CliRunner().invoke(
+        app, ["synthesize", "visits", "-p", str(town / "policy.yaml"), *money, "-o", str(released)]
+    )
+    assert done.exit_code == 0, done.output
+    code, found = attack(released, "--knows", KNOWS, "--register", town / "voters.parquet", "--sensitive", "diagnosis")
+    assert code == 0
+    skipped = {one["attack"]: one["skipped"] for one in found["attacks"]}
+    assert "nobody's" in skipped["uniqueness"]
+    assert "nobody's" in skipped["inference"]
+    assert found["exposed"].keys() == {"linkage"}
+    assert "blame" not in found
+
+
 def test_a_k_anonymous_release_names_nobody_and_still_tells_by_class(town, tmp_path):
     released = tmp_path / "released.parquet"
     done = CliRunner().invoke(

@@ -119,6 +119,13 @@ def _linkage(evidence: Evidence, settings: Settings) -> tuple[Outcome, ...]:
     return (found,)
 
 
+def _of_nobody(evidence: Evidence, original: pa.Table | None = None) -> str:
+    """Rows that are formally private are nobody's: what is rare among them finds nobody, without the true rows."""
+    if original is not None or not any(evidence.noisy[:1]):
+        return ""
+    return "rows with a formal guarantee are nobody's; compare them with --original and --control (--all)"
+
+
 def _unit(evidence: Evidence) -> str | None:
     return evidence.unit if evidence.unit in evidence.release.column_names else None
 
@@ -159,6 +166,7 @@ def _linkability(evidence: Evidence, settings: Settings) -> tuple[Outcome, ...]:
 def _inference(evidence: Evidence, settings: Settings) -> tuple[Outcome, ...]:
     release = evidence.release
     few = [name for name in evidence.sensitive if len(column(release, name).unique()) <= MOST_VALUES]
+    few = [] if _of_nobody(evidence) else few
     by_class = tuple(disclosure.bayesian_intruder(release, evidence.knows, name) for name in few)
     return by_class if evidence.original is None else (*by_class, *_inference_by_likeness(evidence, settings))
 
@@ -193,9 +201,9 @@ def _shared(evidence: Evidence) -> tuple[str, ...]:
 
 
 TRIALS = (
-    Trial("uniqueness", lambda e: e.lacks("knows"), _uniqueness),
+    Trial("uniqueness", lambda e: e.lacks("knows") or _of_nobody(e), _uniqueness),
     Trial("linkage", lambda e: e.lacks("knows", "register"), _linkage),
-    Trial("inference", lambda e: e.lacks("knows", "sensitive"), _inference),
+    Trial("inference", lambda e: e.lacks("knows", "sensitive") or _of_nobody(e, e.original), _inference),
     Trial("singling_out", lambda e: e.lacks("original"), _singling_out),
     Trial("linkability", lambda e: e.lacks("knows", "original") or _no_rest(e), _linkability),
     Trial("membership", lambda e: e.lacks("original", "control"), _membership),
