@@ -8,6 +8,7 @@ from fractions import Fraction
 import pytest
 
 import clinic
+from deniable.errors import QueryRefused
 from deniable.policy.budget import ApproxDP
 from deniable.query.compile import compile_query
 from deniable.query.functions import FUNCTIONS
@@ -35,3 +36,9 @@ def test_every_form_is_understood_as_its_function(name: str) -> None:
 @pytest.mark.parametrize("form", [form for form, _, _ in AGGREGATES])
 def test_every_aggregate_is_understood(form: str) -> None:
     assert not compile_query(f"SELECT {written(form)} FROM visits", clinic.TABLES, BUDGET).free
+
+
+@pytest.mark.parametrize("form", ["REPLACE(note, 'A')", "REPLACE(note, 'A', )", "SUBSTRING(note)"])
+def test_a_function_with_too_few_arguments_is_refused(form: str) -> None:
+    with pytest.raises(QueryRefused, match="arguments, not"):
+        compile_query(f"SELECT COUNT({form}) FROM visits", clinic.TABLES, BUDGET)

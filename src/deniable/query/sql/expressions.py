@@ -158,7 +158,8 @@ def _bind(node: exp.Expression, scope: Scope, inner: Callable[[exp.Expression], 
             parts = [node.this, node.args.get("start"), node.args.get("length")]
             return _apply("substring", *(inner(part) for part in parts if part is not None))
         case exp.Replace():
-            return _apply("replace", *(inner(node.args[name]) for name in ("this", "expression", "replacement")))
+            parts = [node.this, node.args.get("expression"), node.args.get("replacement")]
+            return _apply("replace", *(inner(part) for part in parts if part is not None))
         case exp.Cast() | exp.TryCast():
             return _cast(node, scope, inner)
         case exp.Extract():
