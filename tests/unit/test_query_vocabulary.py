@@ -42,3 +42,11 @@ def test_every_aggregate_is_understood(form: str) -> None:
 def test_a_function_with_too_few_arguments_is_refused(form: str) -> None:
     with pytest.raises(QueryRefused, match="arguments, not"):
         compile_query(f"SELECT COUNT({form}) FROM visits", clinic.TABLES, BUDGET)
+
+
+@pytest.mark.parametrize(
+    "form", ["MAX()", "SUM()", "AVG()", "MEDIAN()", "COUNT(ABS())", "COUNT(UPPER())", "QUANTILE()"]
+)
+def test_empty_parentheses_are_refused(form: str) -> None:
+    with pytest.raises(QueryRefused):
+        compile_query(f"SELECT {form} FROM visits", clinic.TABLES, BUDGET)

@@ -102,6 +102,8 @@ def offset(node: exp.Expression) -> int:
 
 def bind(node: exp.Expression, scope: Scope, depth: int = 0) -> Expression:
     """One expression over the scope's fields, or a refusal."""
+    if node is None:  # a function with nothing in its parentheses
+        raise QueryRefused("a function lacks an argument", remedy="Give every function its arguments")
     if depth > DEEPEST:
         raise scope.refusal(node, "the expression is nested too deeply")
     if scope.special is not None and (special := scope.special(node)) is not None:
