@@ -29,8 +29,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     one landing in dozens; three in a row have 1e-9. What is truly broken rings each time.
     """
     for item in items:
-        drawing = item.path.parent.name in DRAWING or item.path.name.startswith(NOISY)
-        if drawing or item.get_closest_marker("draws"):
+        if item.path.parent.name in DRAWING or item.path.name.startswith(NOISY):
             item.add_marker(pytest.mark.flaky(reruns=2))
 
 

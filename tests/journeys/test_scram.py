@@ -87,13 +87,18 @@ def test_any_valid_token_of_a_name_counts_and_no_other(served):
 
 def test_under_tls_a_client_that_could_bind_the_channel_is_served(serve, certificate):
     crt, key = certificate
-    with serve(certificate=crt, key=key) as served:
-        psycopg.connect(served.dsn(sslmode="require", **SCRAM_ONLY)).close()
+    with (
+        serve(certificate=crt, key=key) as served,
+        psycopg.connect(served.dsn(sslmode="require", **SCRAM_ONLY)) as connection,
+    ):
+        assert connection.pgconn.ssl_in_use
+        assert connection.execute("SHOW deniable.purpose").fetchone() == ("research",)
 
 
 def test_a_name_without_such_a_token_gives_its_token_as_password_on_loopback(served):
     place = f"host=127.0.0.1 port={served.postgres} user=somebody dbname=clinic"
-    psycopg.connect(f"{place} password={served.tokens['ana']}").close()
+    with psycopg.connect(f"{place} password={served.tokens['ana']}") as connection:
+        assert connection.execute("SHOW deniable.purpose").fetchone() == ("research",)
 
 
 def mac(key: bytes, content: str) -> bytes:

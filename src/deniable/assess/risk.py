@@ -26,6 +26,8 @@ from deniable.kanonymity.recoding import Recoding
 
 MOST_VALUES = 200
 """A sensitive column with more different values is not guessed by class."""
+NOBODY = "rows with a formal guarantee are nobody's; compare them with --original and --control (--all)"
+"""Why what is rare in a release is not counted as people found."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -52,6 +54,11 @@ class Evidence:
     noisy: tuple[bool, ...] = ()
     knowledge: tuple[str, ...] = ()
     recoding: Recoding | None = None
+
+    @property
+    def of_nobody(self) -> bool:
+        """Whether the rows are formally private: what is rare among them finds nobody."""
+        return any(self.noisy[:1])
 
     def lacks(self, *parts: str) -> str:
         """Which of these parts are missing, in words; empty when all are there."""
@@ -119,11 +126,9 @@ def _linkage(evidence: Evidence, settings: Settings) -> tuple[Outcome, ...]:
     return (found,)
 
 
-def _of_nobody(evidence: Evidence, original: pa.Table | None = None) -> str:
-    """Rows that are formally private are nobody's: what is rare among them finds nobody, without the true rows."""
-    if original is not None or not any(evidence.noisy[:1]):
-        return ""
-    return "rows with a formal guarantee are nobody's; compare them with --original and --control (--all)"
+def _lacks_classes(evidence: Evidence) -> str:
+    alone = evidence.of_nobody and evidence.original is None
+    return evidence.lacks("knows", "sensitive") or (NOBODY if alone else "")
 
 
 def _unit(evidence: Evidence) -> str | None:
@@ -165,8 +170,8 @@ def _linkability(evidence: Evidence, settings: Settings) -> tuple[Outcome, ...]:
 
 def _inference(evidence: Evidence, settings: Settings) -> tuple[Outcome, ...]:
     release = evidence.release
-    few = [name for name in evidence.sensitive if len(column(release, name).unique()) <= MOST_VALUES]
-    few = [] if _of_nobody(evidence) else few
+    guessed = () if evidence.of_nobody else evidence.sensitive
+    few = [name for name in guessed if len(column(release, name).unique()) <= MOST_VALUES]
     by_class = tuple(disclosure.bayesian_intruder(release, evidence.knows, name) for name in few)
     return by_class if evidence.original is None else (*by_class, *_inference_by_likeness(evidence, settings))
 
@@ -201,9 +206,9 @@ def _shared(evidence: Evidence) -> tuple[str, ...]:
 
 
 TRIALS = (
-    Trial("uniqueness", lambda e: e.lacks("knows") or _of_nobody(e), _uniqueness),
+    Trial("uniqueness", lambda e: e.lacks("knows") or (NOBODY if e.of_nobody else ""), _uniqueness),
     Trial("linkage", lambda e: e.lacks("knows", "register"), _linkage),
-    Trial("inference", lambda e: e.lacks("knows", "sensitive") or _of_nobody(e, e.original), _inference),
+    Trial("inference", _lacks_classes, _inference),
     Trial("singling_out", lambda e: e.lacks("original"), _singling_out),
     Trial("linkability", lambda e: e.lacks("knows", "original") or _no_rest(e), _linkability),
     Trial("membership", lambda e: e.lacks("original", "control"), _membership),

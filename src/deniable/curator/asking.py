@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any
 
-from deniable.curator.recording import still_charged
-from deniable.errors import NOTHING_CHARGED, ExecutionFailed, ParameterError, Stopped
+from deniable.curator.recording import after_the_charge, still_charged
+from deniable.errors import NOTHING_CHARGED, ParameterError, Stopped
 from deniable.policy.budget import ZCDP, Amount, Budget, budget, exact
 
 if TYPE_CHECKING:
@@ -226,15 +225,6 @@ def _presented(plan: QueryPlan, stored: Stored, engine: Any, how: Presentation, 
         return present(plan, stored.measured, engine, how, seconds=seconds)
 
 
-@contextmanager
-def after_the_charge() -> Iterator[None]:
-    """Whatever fails now, even by our own bug, is one fixed sentence: more of it could tell of rows."""
-    try:
-        yield
-    except Exception:
-        raise ExecutionFailed from None
-
-
 def _checked(confidence: float) -> float:
     if not 0 < confidence < 1:
         raise ParameterError("the confidence is not between 0 and 1", expected="A confidence such as 0.95")
@@ -249,12 +239,12 @@ def _possible(plan: QueryPlan, consistent: bool) -> bool:
     return consistent
 
 
-@still_charged()
 def written(curator: Curator, answer: QueryAnswer, path: Path) -> None:
     """Write an answer and its statement to files."""
     from deniable.release import write
 
-    write(answer.release, path, curator.tables.engine)
+    with still_charged() if answer.receipt is not None else nullcontext():
+        write(answer.release, path, curator.tables.engine)
 
 
 def _released(

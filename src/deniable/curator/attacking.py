@@ -231,10 +231,9 @@ def _details(order: Order, evidence: Evidence) -> dict[str, Any]:
     """What to do about it: smallest sets, the curve of knowledge, column blame, weakest records."""
     from deniable.assess import blame
 
-    nobody = any(evidence.noisy[:1])  # what is rare among rows of nobody is no one's weakness
-    columns = [] if nobody else blame.untouched(evidence)
+    columns = [] if evidence.of_nobody else blame.untouched(evidence)
     told = {"untouched": columns, "because": blame.because(columns)}
-    if nobody or not evidence.knows:
+    if evidence.of_nobody or not evidence.knows:
         return told
     return told | blame.details(evidence.release, evidence.knows, unit=evidence.unit, seconds=order.seconds)
 

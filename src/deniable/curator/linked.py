@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from deniable.curator.recording import still_charged
+from deniable.curator.recording import after_the_charge, still_charged
 from deniable.curator.synthesizing import Order, Progress, bounded, guarantee, model_path, told, unbilled
 
 if TYPE_CHECKING:
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 def describe(curator: Curator, order: Order, who: Asker | None = None) -> LinkedModel:
     """The model of a table and of its people: charged once, before the data is touched."""
-    from deniable.curator.asking import after_the_charge
     from deniable.synth.linked import linked_model_of
 
     link = _checked(curator, order)

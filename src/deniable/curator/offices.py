@@ -33,10 +33,13 @@ def charging_ledger(policy: Path, ledger: str | None) -> str | None:
     A budget that a process kept in its memory would be whole again for the next command, and an earlier release that
     the policy says to refuse a second beside would be forgotten.
     """
+    found = existing_ledger(policy, ledger)
+    if found is not None:
+        return found
     known = read(policy)
     asked = known.release.anonymize
     needed = known.budgets is not None or (asked is not None and asked.second_release == "refuse")
-    return existing_ledger(policy, ledger) or (ledger_of(policy, None) if needed else None)
+    return ledger_of(policy, None) if needed else None
 
 
 def asker(name: str, purpose: str) -> Asker | None:

@@ -64,8 +64,8 @@ def synthesize(
     Without a proof nothing is attacked. The findings hold no row; without a release they say why there is none.
     """
     from deniable.curator import synthesizing
-    from deniable.curator.asking import after_the_charge
     from deniable.curator.attacking import judged, table_at
+    from deniable.curator.recording import after_the_charge
 
     if proof is None:
         drawing = {"rows": rows, "seed": seed, "progress": progress, "who": who}

@@ -1,4 +1,4 @@
-"""One way into the ledger for every technique: charges under a budget, and releases without a formal guarantee."""
+"""One way into the ledger for every technique: charges, releases without a formal guarantee, and what fails after."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from deniable.errors import CHARGED, StorageError
+from deniable.errors import CHARGED, ExecutionFailed, StorageError
 
 if TYPE_CHECKING:
     from deniable.dp.accounting import Event
@@ -50,6 +50,15 @@ def record(
         details,
     )
     return ledger.record(posting)
+
+
+@contextmanager
+def after_the_charge() -> Iterator[None]:
+    """Whatever fails now, even by our own bug, is one fixed sentence: more of it could tell of rows."""
+    try:
+        yield
+    except Exception:
+        raise ExecutionFailed from None
 
 
 @contextmanager

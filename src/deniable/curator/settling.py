@@ -109,7 +109,7 @@ def _measured(job: Job, engine: Any, receipt: Receipt) -> Stored:
     from datetime import UTC, datetime
 
     from deniable.curator.answers import Stored
-    from deniable.curator.asking import after_the_charge
+    from deniable.curator.recording import after_the_charge
 
     with after_the_charge():
         measured = job.measure(engine)

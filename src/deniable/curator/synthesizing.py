@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from deniable.curator.recording import still_charged
+from deniable.curator.recording import after_the_charge, still_charged
 from deniable.errors import ParameterError
 from deniable.policy.budget import ZCDP, Budget
 from deniable.policy.unit import Neighboring
@@ -44,8 +44,6 @@ class Order:
 
 def describe(curator: Curator, order: Order, who: Asker | None = None) -> SynthModel:
     """The model of a table: charged before the data is touched."""
-    from deniable.curator.asking import after_the_charge
-
     charged = charge(curator, order, who)
     with after_the_charge():
         return learned(curator, order, charged, bounded(charged, order.columns))

@@ -8,7 +8,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from deniable.curator.recording import still_charged
+from deniable.curator.recording import after_the_charge, still_charged
 from deniable.errors import AccessRefused, ParameterError
 from deniable.policy.budget import Amount, Budget, budget
 from deniable.storage import refuse_missing_folder
@@ -64,8 +64,6 @@ def train(
     progress: Progress | None = None,
 ) -> Trained:  # fmt: skip
     """Learn a model: charged before the data is touched; with `out`, written with its statement."""
-    from deniable.curator.asking import after_the_charge
-
     if out is not None:
         refuse_missing_folder(out)
     if evaluate and who is not None:

@@ -40,7 +40,7 @@ class LiveWatch:
 
     def check(self) -> bool:
         """Whether the count passes the threshold now; no further charge, until it has passed."""
-        from deniable.curator.asking import after_the_charge
+        from deniable.curator.recording import after_the_charge
         from deniable.errors import ParameterError
         from deniable.query.watch import counted
 

@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-from deniable.errors import IntegrityError
 from deniable.storage import write_whole
 from deniable.synth.linked import LinkedModel
 from deniable.synth.links import Link
@@ -15,6 +14,7 @@ from deniable.synth.model import (
     attribute_of,
     attribute_plain,
     from_plain,
+    only_models,
     to_plain,
     truths_of,
     truths_plain,
@@ -37,12 +37,8 @@ def save_linked(model: LinkedModel, path: Path) -> None:
 
 def load_linked(path: Path) -> LinkedModel:
     """Read a model file; anything that is not one is refused."""
-    try:
+    with only_models(path):
         return linked_of(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError):
-        raise IntegrityError(
-            f"'{path.name}' is not a model of ours, or was changed", remedy="Describe the tables again"
-        ) from None
 
 
 def linked_plain(model: LinkedModel) -> dict[str, Any]:

@@ -6,7 +6,8 @@ A model file is data, never code: numbers, texts and lists, checked when they ar
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
@@ -55,11 +56,18 @@ def save(model: SynthModel, path: Path) -> None:
 
 def load(path: Path) -> SynthModel:
     """Read a model file; anything that is not one is refused."""
-    try:
+    with only_models(path):
         held = json.loads(path.read_text(encoding="utf-8"))
         if held["form"] == LINKED:
             raise ParameterError(f"'{path.name}' is a model of people with their rows", remedy="Draw them: generate")
         return from_plain(held)
+
+
+@contextmanager
+def only_models(path: Path) -> Iterator[None]:
+    """Whatever goes wrong in reading means that the file is no model of ours."""
+    try:
+        yield
     except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError):
         raise IntegrityError(
             f"'{path.name}' is not a model of ours, or was changed", remedy="Describe the table again"
