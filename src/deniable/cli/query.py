@@ -74,8 +74,17 @@ def query(
         answer = curator.query(sql, epsilon=epsilon, delta=delta, rho=rho, who=who, **shown)
         if out is not None:
             written(curator, answer, out)
-        document = {"rows": answer.to_pylist(), **dict(answer.release.details)}
-        emit(document, as_json, lambda console: _answered(console, answer))
+        more = _more_like_this(curator, answer, sql, epsilon=epsilon, delta=delta, rho=rho, who=who)
+        document = {"rows": answer.to_pylist(), **dict(answer.release.details), "more_like_this": more}
+        emit(document, as_json, lambda console: _answered(console, answer, more))
+
+
+def _more_like_this(curator: Any, answer: Any, sql: str, **asked: Any) -> int | None:
+    """How often the question would still fit: what is left, in words that need no epsilon; None without a limit."""
+    if not answer.release.details.get("remaining"):
+        return None
+    more: int | None = curator.explain(sql, **asked)["more_like_this"]
+    return more
 
 
 def _page(sql: str, rows: list[dict[str, Any]], path: Path) -> Path:
@@ -89,7 +98,7 @@ def _curved(console: Console, path: Path) -> None:
     console.print(f"Wrote {path}: the expected error of each number against epsilon. No data was touched.")
 
 
-def _answered(console: Console, answer: Any) -> None:
+def _answered(console: Console, answer: Any, more: int | None) -> None:
     from rich.table import Table
 
     names = [name for name in answer.rows.column_names if not name.endswith(("_low", "_high"))]
@@ -105,6 +114,7 @@ def _answered(console: Console, answer: Any) -> None:
     console.print(
         f"Cost: {_figures(details['cost'])}"
         + (f"; left: {_figures(details['remaining'])}" if details.get("remaining") else "")
+        + (f", enough for about {more:,} more like this" if more is not None else "")
     )
     for found in details["bias"]:
         console.print(f"Bias: about {found['units']:,} ± {found['error']:,.4g} {found['counts']}")
