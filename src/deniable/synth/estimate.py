@@ -1,7 +1,7 @@
 """From noisy marginals to consistent ones, rising: columns, then pairs that agree with them, then larger cliques.
 
-Everything that speaks of a column, or of a pair, is joined by inverse variance: a clique of three with variance v says
-of its pairs what a pair with variance v times the third column's size would say.
+Everything that speaks of a column, a pair or more is joined first, exactly and without bias (`residuals`); then counts
+become what counts are: not negative, adding up, and agreeing with one another.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ import numpy as np
 from deniable.synth.coarse import spread, summed
 from deniable.synth.collapse import Collapsed
 from deniable.synth.domain import Clique
-from deniable.synth.marginal import Floats, Maps, Marginal, along
+from deniable.synth.marginal import Floats, Maps, Marginal
+from deniable.synth.residuals import Reconstructed, Residuals, over_joined, reconstruct
 from deniable.synth.simplex import agreeing, project, shifted
 
 REFINEMENTS = 15
@@ -44,11 +45,12 @@ def total_of(one_way: list[Marginal]) -> float:
 
 def estimate(collapsed: Collapsed, one_way: list[Marginal], measured: list[Marginal]) -> Estimates:
     """Estimates from one-way marginals (old codes) and further marginals (new codes)."""
-    total = total_of(one_way)
+    held = over_joined(collapsed, one_way, measured)
+    total = max(1.0, held.total)
+    columns = [project(reconstruct(held, (place,)).counts, total) for place in range(len(one_way))]
     full = [marginal for marginal in measured if not marginal.maps]
-    columns = [_column(place, collapsed, one_way, full, total) for place in range(len(one_way))]
-    pairs = {pair: _pair(pair, full, columns, total) for pair in _pairs_within(full)}
-    tables = {marginal.clique: _larger(marginal, columns, pairs, total) for marginal in measured}
+    pairs = {pair: _pair(reconstruct(held, pair), columns, total) for pair in _pairs_within(full)}
+    tables = {marginal.clique: _larger(marginal, held, columns, pairs) for marginal in measured}
     return Estimates(total, tuple(columns), tables, noise_of(measured, total))
 
 
@@ -58,47 +60,25 @@ def noise_of(measured: list[Marginal], total: float) -> float:
     return sum(each) / len(each) if each else 0.0
 
 
-def _column(
-    place: int, collapsed: Collapsed, one_way: list[Marginal], measured: list[Marginal], total: float
-) -> Floats:
-    """Everything that speaks of one column, weighted by how little noise it has."""
-    weight = 1.0 / (one_way[place].variance * collapsed.sizes(place))
-    numerator = collapsed.summed(place, one_way[place].counts) * weight
-    for marginal in measured:
-        if place in marginal.clique:
-            axis = marginal.clique.index(place)
-            summed = marginal.counts.size / marginal.counts.shape[axis]
-            own = 1.0 / (marginal.variance * summed)
-            numerator, weight = numerator + along(marginal.counts, (axis,)) * own, weight + own
-    return project(numerator / weight, total)
-
-
 def _pairs_within(measured: list[Marginal]) -> set[Clique]:
     """Every pair that some clique holds."""
     return {pair for marginal in measured for pair in itertools.combinations(marginal.clique, 2)}
 
 
-def _pair(pair: Clique, measured: list[Marginal], columns: list[Floats], total: float) -> Floats:
+def _pair(told: Reconstructed, columns: list[Floats], total: float) -> Floats:
     """What is known of a pair, moved to agree with its columns: in L2, then without negatives, then proportionally."""
-    numerator, weight = np.zeros(()), 0.0
-    for marginal in measured:
-        if set(pair) <= set(marginal.clique):
-            axes = tuple(marginal.clique.index(place) for place in pair)
-            summed = along(marginal.counts, axes)
-            own = summed.size / (marginal.variance * marginal.counts.size)
-            numerator, weight = numerator + summed * own, weight + own
-    margins: dict[Clique, Floats] = {(axis,): columns[place] for axis, place in enumerate(pair)}
-    return agreeing(project(shifted(numerator / weight, margins), total), margins)
+    margins: dict[Clique, Floats] = {(axis,): columns[place] for axis, place in enumerate(told.clique)}
+    return agreeing(project(shifted(told.counts, margins), total), margins)
 
 
-def _larger(marginal: Marginal, columns: list[Floats], pairs: dict[Clique, Floats], total: float) -> Floats:
+def _larger(marginal: Marginal, held: Residuals, columns: list[Floats], pairs: dict[Clique, Floats]) -> Floats:
     """A clique's counts moved to agree with what is known of its pairs, and of columns that no such pair holds."""
-    clique = marginal.clique
+    clique, total = marginal.clique, max(1.0, held.total)
     if clique in pairs:
         return pairs[clique]
     margins = margins_within(clique, columns, pairs)
     if not marginal.maps:
-        return agreeing(project(shifted(marginal.counts, margins, ROUNDS), total), margins)
+        return agreeing(project(shifted(reconstruct(held, clique).counts, margins, ROUNDS), total), margins)
     by_group = {axes: summed(margin, tuple(marginal.maps[axis] for axis in axes)) for axes, margin in margins.items()}
     groups = agreeing(project(shifted(marginal.counts, by_group, ROUNDS), total), by_group)
     return _refined(groups, marginal.maps, even([columns[place] for place in clique], total), margins)

@@ -20,7 +20,7 @@ from deniable.synth.collapse import Collapsed, collapse
 from deniable.synth.dependence import distance, scores
 from deniable.synth.description import Description
 from deniable.synth.domain import Clique, Domain
-from deniable.synth.estimate import Estimates, estimate, noise_of, total_of
+from deniable.synth.estimate import Estimates, estimate, noise_of
 from deniable.synth.graphical import Graphical, fit
 from deniable.synth.independent import independent
 from deniable.synth.junction import junction_tree
@@ -43,9 +43,10 @@ def mwem(codes: Codes, domain: Domain, terms: Terms, entropy: Entropy) -> Descri
     workload = _workload(collapsed.domain, terms.workload)
     cliques, events = _rounds(codes, collapsed, domain, one_way, workload, terms, entropy)
     measured = united(cliques)
-    model = fit(collapsed.domain, estimate(collapsed, one_way, measured))
+    first = estimate(collapsed, one_way, measured)
+    model = fit(collapsed.domain, first)
     event = ComposedEvent((*(marginal.event for marginal in one_way), *events))
-    estimates = _estimates(model, measured, total_of(one_way))
+    estimates = _estimates(model, measured, first.total)
     reason = f"{len(measured)} of {len(workload)} cliques of the workload, those that were answered worst"
     return Description("mwem", domain, collapsed, tuple(one_way), tuple(measured), estimates, event, reason)
 
