@@ -94,18 +94,19 @@ def _coded(model: SynthModel, rows: Any) -> Codes:
 def _beside(view: View, model: SynthModel, real: Codes, made: Codes) -> View:
     """Each bar and cell with its share of the real and of the drawn rows, each association with the real one."""
     from deniable.synth.cells import places
+    from deniable.synth.coarse import summed
     from deniable.synth.inspect import strength
     from deniable.synth.marginal import count
 
     domain = model.description.collapsed.domain
-    listed: list[tuple[Any, tuple[int, ...]]] = [
-        (histogram["bars"], (place,)) for place, histogram in enumerate(view["histograms"])
+    listed: list[tuple[Any, tuple[int, ...], Any]] = [
+        (histogram["bars"], (place,), ()) for place, histogram in enumerate(view["histograms"])
     ]
-    listed += [(entry["cells"], places(model, entry["columns"])) for entry in view["marginals"]]
-    for entries, clique in listed:
+    listed += [(entry["cells"], places(model, entry["columns"]), entry["groups"]) for entry in view["marginals"]]
+    for entries, clique, groups in listed:
         for name, codes in (("real", real), ("synthetic", made)):
-            shares = count(codes, domain, clique).ravel() / max(codes.shape[1], 1)
-            for entry, share in zip(entries, shares, strict=True):
+            shares = summed(count(codes, domain, clique) / max(codes.shape[1], 1), groups)
+            for entry, share in zip(entries, shares.ravel(), strict=True):
                 entry[name] = float(share)
     for entry in view["associations"]:
         pair = (domain.names.index(entry["first"]), domain.names.index(entry["second"]))

@@ -9,6 +9,10 @@ from deniable.synth.collapse import Collapsed
 from deniable.synth.domain import Domain
 from deniable.synth.estimate import Estimates
 from deniable.synth.marginal import Marginal
+from deniable.synth.residuals import Residuals, over_joined
+
+FITTED = frozenset({"hierarchical"})
+"""Methods whose tables were fitted to one another before they are told: their errors are no longer independent."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -25,3 +29,9 @@ class Description:
     event: Event
     reason: str = ""
     """Why these cliques."""
+
+    @property
+    def residuals(self) -> Residuals | None:
+        """All that was measured over joined values, joined; none where its errors are not independent."""
+        fitted = self.method in FITTED
+        return None if fitted else over_joined(self.collapsed, self.one_way, self.cliques)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from deniable.synth.attributes import Bins, Coded, Made
 from deniable.synth.marginal import Floats, Marginal, along
 from deniable.synth.model import SynthModel
+from deniable.synth.residuals import Residuals, reconstruct
 
 NORMAL_95 = 1.959964
 
@@ -76,25 +78,35 @@ def _measured(marginal: Marginal, model: SynthModel) -> Measured:
 
 
 def histograms(model: SynthModel) -> tuple[Histogram, ...]:
-    """Every column's estimated shares over the joined values; errors are those of its own measurement, or better."""
-    return tuple(_histogram(model, place) for place in range(len(model.description.domain)))
+    """Every column's estimated shares over the joined values, with the errors of all that was measured of it."""
+    held = model.description.residuals
+    return tuple(_histogram(model, place, held) for place in range(len(model.description.domain)))
 
 
-def _histogram(model: SynthModel, place: int) -> Histogram:
+def _histogram(model: SynthModel, place: int, held: Residuals | None) -> Histogram:
     description = model.description
     total, column = description.estimates.total, description.estimates.columns[place]
-    variance = description.one_way[place].variance if description.one_way else math.inf
-    errors = NORMAL_95 * np.sqrt(variance * description.collapsed.sizes(place)) / total
+    errors = NORMAL_95 * np.sqrt(_variances(model, place, held)) / total
     values = labels(model, place)
     bars = [Bar(v, float(c / total), min(float(e), 1.0)) for v, c, e in zip(values, column, errors, strict=True)]
     return Histogram(description.domain.names[place], tuple(bars))
 
 
-def labels(model: SynthModel, place: int) -> list[str]:
-    """What each joined code of a coded column stands for."""
+def _variances(model: SynthModel, place: int, held: Residuals | None) -> Floats:
+    """The variance of each joined value; that of the column's own measurement where errors are not independent."""
+    sizes = model.description.collapsed.sizes(place)
+    if held is None:
+        return model.description.one_way[place].variance * sizes
+    told = reconstruct(held, (place,))
+    return np.full(sizes.size, math.inf) if told.missing else told.variances
+
+
+def labels(model: SynthModel, place: int, groups: Sequence[int] = ()) -> list[str]:
+    """What each joined code of a coded column stands for, or each group of them."""
     coded = [attribute for attribute in model.attributes if not isinstance(attribute, Made)]
     collapsed = model.description.collapsed
-    return [_label(coded[place], collapsed.members(place, code)) for code in range(collapsed.domain.sizes[place])]
+    grouped = np.array(groups or range(collapsed.domain.sizes[place]))[collapsed.maps[place]]
+    return [_label(coded[place], np.flatnonzero(grouped == code)) for code in range(int(grouped.max()) + 1)]
 
 
 def _label(attribute: Coded, members: NDArray[np.int64]) -> str:
