@@ -19,7 +19,7 @@ from deniable.engines.duckdb import DuckDBEngine
 from deniable.errors import InternalError, QueryRefused
 from deniable.policy.budget import ApproxDP, PureDP
 from deniable.policy.schema import Bounds, Column, ColumnType, TableSchema
-from deniable.policy.unit import Bounding, PrivacyUnit
+from deniable.policy.unit import Bounding, Neighboring, PrivacyUnit
 from deniable.query.compile import compile_query
 from deniable.query.double_entry import check
 from deniable.query.execute import execute
@@ -473,3 +473,11 @@ def test_a_union_of_noisy_results_carries_their_intervals() -> None:
         for row in execute(plan_of(both + "GROUP BY sex"), engine).to_pylist():
             assert row["n_low"] <= row["n"] <= row["n_high"]
         assert execute(plan_of(mixed), engine).column_names == ["n"]
+
+
+def test_an_epsilon_far_below_delta_can_be_asked_for() -> None:
+    """Nearly all is paid with delta there, and rounding the variance up by a hair saves much of so small an epsilon."""
+    budget = ApproxDP(Fraction(8603, 10**9), Fraction(1, 100))
+    tables = clinic.with_unit(neighboring=Neighboring.REPLACE, max_groups=1)
+    plan = compile_query("SELECT sex, SUM(0.001) AS s FROM visits GROUP BY sex", tables, budget)
+    assert 0 < plan.cost.epsilon <= budget.epsilon
