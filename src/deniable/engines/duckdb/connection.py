@@ -18,6 +18,7 @@ import duckdb
 import pyarrow as pa
 
 from deniable.engines.base import quote
+from deniable.engines.duckdb.shapes import Shapes, statement
 from deniable.errors import DataError, InternalError, ParameterError, Stopped, StorageError
 
 _SIZE = re.compile(r"^[1-9][0-9]*(\.[0-9]+)? ?[KMGT]i?B$", re.IGNORECASE)
@@ -75,23 +76,16 @@ def sealed(limits: Limits, paths: Iterable[Path], databases: Mapping[str, Path])
 
 def reading(connection: Any, sql: str, parameters: Any = None) -> Any:
     """The relation of one reading statement; anything else, or more than one, is our bug and does not run."""
-    return connection.sql(_statement(connection, sql), params=parameters)
+    return connection.sql(statement(connection, sql), params=parameters)
 
 
-def row_of(connection: Any, sql: str) -> pa.Table:
+def row_of(cursor: Any, shapes: Shapes, sql: str) -> pa.Table:
     """The one row of integers of a reading statement; a relation would have it parsed and bound a second time."""
-    connection.execute(_statement(connection, sql))
-    names, found = [column[0] for column in connection.description], connection.fetchall()
+    shapes.execute(cursor, sql)
+    names, found = [column[0] for column in cursor.description], cursor.fetchall()
     if len(found) != 1:
         raise InternalError("a statement that gives one row gave another number of them")
     return pa.table([pa.array([value], pa.int64()) for value in found[0]], names=names)
-
-
-def _statement(connection: Any, sql: str) -> Any:
-    statements = connection.extract_statements(sql)
-    if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
-        raise InternalError("an engine was given something else than one reading statement; it was not run")
-    return statements[0]
 
 
 def batches_of(relation: Any, rows: int) -> Any:

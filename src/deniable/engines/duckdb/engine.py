@@ -25,6 +25,7 @@ from deniable.engines.base import BATCH_ROWS, CsvDialect, Field, Parameters, Sou
 from deniable.engines.duckdb.connection import Limits, batches_of, reading, refusals, row_of, sealed
 from deniable.engines.duckdb.csv import scan_csv
 from deniable.engines.duckdb.scan import Scan, scan_arrow_files, scan_database, scan_parquet, scan_rows, spool
+from deniable.engines.duckdb.shapes import Shapes
 from deniable.engines.frames import as_arrow, is_frame
 from deniable.engines.naming import column_names
 from deniable.engines.restriction import Restriction
@@ -120,7 +121,7 @@ class DuckDBEngine:
         cursor = self._cursor()
         with self._watched(cursor, seconds), refusals(), _registered(cursor, frames or {}):
             if one_row and parameters is None:
-                return row_of(cursor, sql)
+                return row_of(cursor, self._local.shapes, sql)
             return reading(cursor, sql, parameters).to_arrow_table()
 
     def stream(
@@ -225,6 +226,7 @@ class DuckDBEngine:
         """This thread's cursor; a new one when sources were attached since."""
         if getattr(self._local, "connection", None) is not self._connection:
             self._local.connection, self._local.cursor = self._connection, self._new_cursor()
+            self._local.shapes = Shapes()
         return self._local.cursor
 
     def _new_cursor(self) -> Any:
