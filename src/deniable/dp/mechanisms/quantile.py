@@ -10,21 +10,33 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from deniable.dp.accounting.events import SelectionEvent, SelfComposedEvent
-from deniable.dp.mechanisms.mechanism import Integers, positive, share, taken
-from deniable.dp.mechanisms.ranks import Ranks, rank_costs, slack
-from deniable.dp.mechanisms.selection import LARGEST_UNIT, bounded_range_epsilon
-from deniable.dp.samplers import SYSTEM, Entropy, exponential_choice, permute_and_flip_rows, uniform_below
+from deniable.dp.accounting.calibrate import epsilon_of
+from deniable.dp.accounting.events import ComposedEvent, SelectionEvent, SelfComposedEvent
+from deniable.dp.mechanisms.counted import Counted, missing
+from deniable.dp.mechanisms.mechanism import Integers, drawable, positive, share, taken
+from deniable.dp.mechanisms.quantile_tree import DIVIDING, FINEST, Node, Order, ordered
+from deniable.dp.mechanisms.ranks import Ranks, rank_costs
+from deniable.dp.mechanisms.selection import BOUNDED_RANGE, LARGEST_UNIT, bounded_range_epsilon
+from deniable.dp.samplers import (
+    SYSTEM,
+    Entropy,
+    discrete_laplace,
+    exponential_choice_groups,
+    permute_and_flip_rows,
+    uniform_below_each,
+)
 from deniable.errors import ParameterError
-from deniable.policy.budget import ZCDP, Amount, Budget, exact, split
+from deniable.policy.budget import ZCDP, Amount, Budget, exact
 
 LARGEST_BOUND = 1 << 60
-FINEST = 10**6
-"""The largest denominator of a quantile."""
 NARROW = 1 << 12
 """Up to so many integers between the bounds every one of them can have its own coin."""
 CELLS = 1 << 21
 """How many coins are flipped at a time when there are many groups."""
+MOST = BOUNDED_RANGE * DIVIDING
+"""The largest epsilon of a division: it then errs by one row or so, and more would be wasted."""
+
+Numbers = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,26 +45,31 @@ class QuantileMechanism:
 
     The cost of an integer is its error in rank (see `ranks`). It is chosen by permute-and-flip where `flips`, which
     needs a coin for every integer, and else by the exponential mechanism, with probability proportional to
-    exp(-unit * cost).
+    exp(-unit * cost). Several quantiles are chosen one inside the other (see `quantile_tree`); the rows equal to the
+    chosen integer are divided so that their parts have the shares they stand for, by a noisy count.
 
-    **Guarantee.** epsilon-DP for neighbors that differ by at most `rows_per_unit` values: each value more moves a cost
-    by q or 1 - q at most, so `sensitivity` = rows_per_unit * max(q, 1 - q), and unit = epsilon_each / (2 sensitivity).
-    Each of m quantiles gets epsilon / m; the losses of the exponential mechanism have a range of that width.
-    **Utility.** The rank errs by more than (ln(integers between the bounds / alpha) + 2) / unit with probability below
-    alpha.
+    **Guarantee.** For neighbors that differ by at most r = `rows_per_unit` values: each value more moves a cost by q or
+    1 - q at most, q the share in its part, so unit = epsilon / (2 r max(q, 1 - q)) makes a choice epsilon-DP; the
+    losses of the exponential mechanism have a range of that width. Each value is in one part of every level and moves
+    the count of one division there by max(q, 1 - q), noise on which has scale r max(q, 1 - q) / `dividing`. If k of
+    the r values are in a part they lose k / r of its epsilon, so all parts of a level lose one epsilon together (and
+    their squares no more), and L levels are L choices and L - 1 divisions: L epsilon + (L - 1) dividing.
+    **Utility.** One quantile: the rank errs by more than ln(integers between the bounds / alpha) / unit with
+    probability below alpha. Several: a part's own error, and on average of the errors of its two ends.
     Permute-and-flip is never worse than the exponential mechanism at the same epsilon; but the latter composes better
     (epsilon^2 / 8 against epsilon^2 / 2 in zCDP), so it is taken there.
     **Runtime.** One sort, then linear in the values for each quantile, or in the integers between the bounds.
 
     >>> median = QuantileMechanism((Fraction(1, 2),), lower=0, upper=120, epsilon=1)
     >>> median.accuracy(0.05)
-    10
+    8
     """
 
     quantiles: tuple[Fraction, ...]
     lower: int
     upper: int
     epsilon: Fraction
+    """Of each choice."""
     rows_per_unit: int = 1
     flips: bool = False
 
@@ -65,118 +82,157 @@ class QuantileMechanism:
     def within(
         cls, budget: Budget, quantiles: Sequence[Amount], lower: int, upper: int, *, rows_per_unit: int = 1
     ) -> QuantileMechanism:
-        """The sharpest quantiles that keep a budget together, each with an equal share."""
-        count = max(len(quantiles), 1)
-        each = bounded_range_epsilon(split(budget, (Fraction(1),) * count)[0])
-        flips = not isinstance(budget, ZCDP) and upper - lower < NARROW
+        """The sharpest quantiles that keep a budget together."""
         wanted = tuple(exact(q, "quantile") for q in quantiles)
-        return cls(wanted, lower, upper, each * count, rows_per_unit, flips)
+        flips = not isinstance(budget, ZCDP) and upper - lower < NARROW
+        order = ordered(wanted)
+        each = _each(budget, order.choices, order.divisions) if wanted else Fraction(1)
+        return cls(wanted, lower, upper, each, rows_per_unit, flips)
 
     @property
-    def event(self) -> SelfComposedEvent:
-        """One choice for each quantile."""
-        each = self.epsilon / len(self.quantiles)
-        return SelfComposedEvent(SelectionEvent(each, bounded_range=not self.flips), len(self.quantiles))
+    def order(self) -> Order:
+        """In which order, and among which rows, the quantiles are chosen."""
+        return ordered(self.quantiles)
+
+    @property
+    def dividing(self) -> Fraction:
+        """The epsilon of the noise by which the rows equal to a chosen integer are divided."""
+        return min(self.epsilon * DIVIDING, MOST)
+
+    @property
+    def event(self) -> SelfComposedEvent | ComposedEvent:
+        """The choices and divisions that one value takes part in."""
+        order = self.order
+        chosen = SelfComposedEvent(SelectionEvent(self.epsilon, bounded_range=not self.flips), order.choices)
+        if not order.divisions:
+            return chosen
+        return ComposedEvent((chosen, SelfComposedEvent(SelectionEvent(self.dividing), order.divisions)))
 
     @property
     def sensitivity(self) -> Fraction:
         """The largest change of a rank error by one unit."""
-        return max(self._sensitivity(q) for q in self.quantiles)
+        return max(self._sensitivity(node.share) for node in self.order.nodes)
+
+    def noise_scale(self, node: Node) -> Fraction:
+        """The scale of the noise on a division, in parts of a value: 1 / denominator of its share."""
+        return node.share.denominator * self._sensitivity(node.share) / self.dividing
 
     def accuracy(self, alpha: float, size: int = 1) -> int:
         """A rank error (in values) that no quantile passes, but with probability alpha, however many there are."""
-        candidates = (self.upper - self.lower + 1) * len(self.quantiles)
-        unit = min(self._unit(q) for q in self.quantiles)
-        # An error in rank is at most the cost, and the best integer may itself cost the slack of `rank_costs`.
-        reach = math.log(candidates / share(alpha, size)) / float(unit) * (1 + 1e-9)
-        return math.ceil(reach) + slack(unit)
+        order = self.order
+        each = share(alpha, size) / (len(order.nodes) + sum(node.divides for node in order.nodes))
+        return math.ceil(max(self._reach(root, 0.0, 0.0, each) for root in order.roots) * (1 + 1e-9))
 
-    def release(self, values: Integers, entropy: Entropy = SYSTEM) -> NDArray[np.int64]:
-        """One integer for each quantile, in their order, made monotone (which is post-processing)."""
+    def release(self, values: Integers, entropy: Entropy = SYSTEM) -> Numbers:
+        """One integer for each quantile, in their order; they rise with the quantiles."""
         entries = np.clip(taken(values), self.lower, self.upper).astype(np.int64)
-        distinct, counts = np.unique(entries, return_counts=True)
-        nobody = np.zeros(distinct.size, dtype=np.int64)
-        drawn: NDArray[np.int64] = self.release_groups(distinct, counts.astype(np.int64), nobody, 1, entropy)[0]
-        monotone = np.empty_like(drawn)
-        monotone[np.argsort(np.array(self.quantiles, dtype=object), kind="stable")] = np.sort(drawn)
-        return monotone
-
-    def release_groups(
-        self,
-        values: NDArray[np.int64],
-        counts: NDArray[np.int64],
-        group: NDArray[np.int64],
-        groups: int,
-        entropy: Entropy = SYSTEM,
-    ) -> NDArray[np.int64]:
-        """The quantiles of every group, a row for each, from distinct values (in any order) and how often each is in
-        its group; groups without values are drawn from too, as if they were any others."""
-        inside = np.clip(values, self.lower, self.upper)
-        order = np.lexsort((inside, group))
-        inside, counts, group = inside[order], counts[order], group[order]
-        drawn = np.empty((groups, len(self.quantiles)), dtype=np.int64)
-        step = max(1, CELLS // (self.upper - self.lower + 1)) if self.flips else 1
-        ends = np.searchsorted(group, np.arange(groups + 1))
-        for start in range(0, groups, step):
-            last = min(start + step, groups)
-            part = slice(int(ends[start]), int(ends[last]))
-            for i, q in enumerate(self.quantiles):
-                if self.flips:
-                    rows = (inside[part] - self.lower, counts[part], group[part] - start, last - start)
-                    drawn[start:last, i] = self._flipped(q, *rows, entropy)
-                else:
-                    drawn[start, i] = self._drawn(q, inside[part], counts[part], entropy)
+        ones, nobody = np.ones(entries.size, dtype=np.int64), np.zeros(entries.size, dtype=np.int64)
+        drawn: Numbers = self.release_groups(entries, ones, nobody, 1, entropy)[0]
         return drawn
 
-    def _sensitivity(self, quantile: Fraction) -> Fraction:
-        return self.rows_per_unit * max(quantile, 1 - quantile)
+    def release_groups(
+        self, values: Numbers, counts: Numbers, group: Numbers, groups: int, entropy: Entropy = SYSTEM
+    ) -> Numbers:
+        """The quantiles of every group, a row for each, from values (in any order) and how often each is in its group;
+        groups without values are drawn from too, as if they were any others."""
+        drawn = np.empty((groups, len(self.quantiles)), dtype=np.int64)
+        rows = Counted.of(np.clip(values, self.lower, self.upper), counts, group, groups)
+        ends = np.full(groups, self.lower, dtype=np.int64), np.full(groups, self.upper, dtype=np.int64)
+        for root in self.order.roots if groups else ():
+            self._descend(root, rows, *ends, drawn, entropy)
+        # Chosen apart, quantiles may cross: sorting them is post-processing.
+        rising = np.argsort(np.array(self.quantiles, dtype=object), kind="stable")
+        drawn[:, rising] = np.sort(drawn, axis=1)
+        return drawn
 
-    def _unit(self, quantile: Fraction) -> Fraction:
-        return self.epsilon / len(self.quantiles) / (2 * self._sensitivity(quantile))
+    def _descend(
+        self, node: Node, rows: Counted, low: Numbers, high: Numbers, drawn: Numbers, entropy: Entropy
+    ) -> None:
+        """Choose between the ends of a part in each group, then in the parts below and above what was chosen."""
+        chosen = self._chosen(node.share, rows, low, high, entropy)
+        drawn[:, [i for i, q in enumerate(self.quantiles) if q == node.quantile]] = chosen[:, np.newaxis]
+        if not node.divides:
+            return
+        noise = discrete_laplace(self.noise_scale(node), rows.groups, entropy=entropy)
+        ties = (missing(rows, chosen, node.share) + noise) // node.share.denominator
+        below, above = rows.divided(chosen, ties)
+        if node.below is not None:
+            self._descend(node.below, below, low, chosen, drawn, entropy)
+        if node.above is not None:
+            self._descend(node.above, above, chosen, high, drawn, entropy)
 
-    def _costs(self, quantile: Fraction, ranks: Ranks) -> tuple[NDArray[np.int64], Fraction]:
+    def _chosen(self, q: Fraction, rows: Counted, low: Numbers, high: Numbers, entropy: Entropy) -> Numbers:
+        """One integer between the ends for each group, some groups at a time."""
+        width = self.upper - self.lower + 1
+        step = max(1, (CELLS if self.flips else 1 << 61) // width)
+        chosen = np.empty(rows.groups, dtype=np.int64)
+        for start in range(0, rows.groups, step):
+            last = min(start + step, rows.groups)
+            some = rows.part(start, last)
+            choose = self._flipped if self.flips else self._drawn
+            chosen[start:last] = choose(q, some, low[start:last], high[start:last], entropy)
+        return chosen
+
+    def _flipped(self, q: Fraction, rows: Counted, low: Numbers, high: Numbers, entropy: Entropy) -> Numbers:
+        """Permute-and-flip among all integers between the ends."""
+        costs, part = self._costs(q, Ranks.of(rows.matrix(self.lower, self.upper)))
+        line = np.arange(self.lower, self.upper + 1)
+        inside = (line >= low[:, np.newaxis]) & (line <= high[:, np.newaxis])
+        return self.lower + permute_and_flip_rows(costs, part, allowed=inside, entropy=entropy)
+
+    def _drawn(self, q: Fraction, rows: Counted, low: Numbers, high: Numbers, entropy: Entropy) -> Numbers:
+        """The exponential mechanism: runs of integers that have the same cost are weighed by their width."""
+        runs = rows.runs(low, high)
+        costs, part = self._costs(q, runs.ranks)
+        run = exponential_choice_groups(costs, part, runs.width, runs.group, rows.groups, entropy=entropy)
+        return runs.start[run] + uniform_below_each(runs.width[run], entropy=entropy)
+
+    def _costs(self, q: Fraction, ranks: Ranks) -> tuple[Numbers, Fraction]:
         """Costs in whole parts of a value, 1 / denominator, and what a part is worth in the exponent.
 
-        They are cut off at a fixed public height, which moves no two costs apart.
+        They are cut off at fixed public heights, which moves no two costs apart.
         """
-        unit = self._unit(quantile)
-        part = unit / quantile.denominator
-        return np.minimum(rank_costs(ranks, quantile, unit), min(1 << 61, int((1 << 61) / part))), part
+        part = self._unit(q) / q.denominator
+        reach = min(1 << 60, int((1 << 60) / part))
+        return np.clip(rank_costs(ranks, q), -reach, reach), part
 
-    def _flipped(
-        self,
-        quantile: Fraction,
-        places: NDArray[np.int64],
-        counts: NDArray[np.int64],
-        group: NDArray[np.int64],
-        groups: int,
-        entropy: Entropy,
-    ) -> NDArray[np.int64]:
-        """Permute-and-flip among all integers, for several groups at once."""
-        equal = np.zeros((groups, self.upper - self.lower + 1), dtype=np.int64)
-        np.add.at(equal, (group, places), counts)
-        costs, part = self._costs(quantile, Ranks.of(equal))
-        return self.lower + permute_and_flip_rows(costs, part, entropy=entropy)
+    def _sensitivity(self, q: Fraction) -> Fraction:
+        return self.rows_per_unit * max(q, 1 - q)
 
-    def _drawn(self, quantile: Fraction, values: NDArray[np.int64], counts: NDArray[np.int64], entropy: Entropy) -> int:
-        """The exponential mechanism: runs of integers that have the same cost are weighed by their width."""
-        starts, widths, equal = _runs(values, counts, self.lower, self.upper)
-        costs, part = self._costs(quantile, Ranks.of(equal))
-        chosen = int(exponential_choice(costs, part, 1, widths=widths, entropy=entropy)[0])
-        return int(starts[chosen]) + int(uniform_below(int(widths[chosen]), 1, entropy=entropy)[0])
+    def _unit(self, q: Fraction) -> Fraction:
+        return self.epsilon / (2 * self._sensitivity(q))
+
+    def _reach(self, node: Node, low: float, high: float, alpha: float) -> float:
+        """The largest error in rank of this choice and those after it, if no draw does what has probability alpha.
+
+        Let a part have its ends at ranks that are wrong by `low` and `high`. Its quantile is then looked for at a rank
+        that is wrong by their mean with weights 1 - share and share, and found with the error t of the choice itself.
+        The division errs by no more than the larger of t and its noise z: inside the ties by z, outside by t.
+        """
+        meant = float(1 - node.share) * low + float(node.share) * high
+        t = math.log((self.upper - self.lower + 1) / alpha) / float(self._unit(node.share))
+        z = float(self._sensitivity(node.share) / self.dividing) * math.log(2 / alpha) + 1
+        cut, found = meant + max(t, z), meant + t
+        if node.below is not None:
+            found = max(found, self._reach(node.below, low, cut, alpha))
+        if node.above is not None:
+            found = max(found, self._reach(node.above, cut, high, alpha))
+        return found
 
 
-def _runs(
-    values: NDArray[np.int64], counts: NDArray[np.int64], lower: int, upper: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Gap, value, gap, value, ..., gap: where each starts, how wide it is (maybe 0), how many values are at it."""
-    distinct, first = np.unique(values, return_index=True)
-    starts = np.empty(2 * distinct.size + 1, dtype=np.int64)
-    starts[0], starts[1::2], starts[2::2] = lower, distinct, distinct + 1
-    equal = np.zeros(starts.size, dtype=np.int64)
-    if distinct.size:
-        equal[1::2] = np.add.reduceat(counts, first)
-    return starts, np.diff(np.append(starts, upper + 1)), equal
+def _each(budget: Budget, choices: int, divisions: int) -> Fraction:
+    """The epsilon of a choice, where all choices and divisions keep a budget.
+
+    In zCDP a choice costs min(epsilon^2 / 8, epsilon), and a division with epsilon d < 2 costs d^2 / 2. Both change
+    their form at the same epsilon, where a division has reached what it may have at most.
+    """
+    pure = not isinstance(budget, ZCDP)
+    amount = budget.rho if isinstance(budget, ZCDP) else epsilon_of(budget)
+    rising, most = (DIVIDING, MOST) if pure else (4 * DIVIDING**2, MOST**2 / 2)
+    each = amount / (choices + divisions * rising)
+    if each > BOUNDED_RANGE:
+        each = (amount - divisions * most) / choices
+    return each if pure else bounded_range_epsilon(ZCDP(each))
 
 
 def _check(mechanism: QuantileMechanism) -> None:
@@ -192,3 +248,5 @@ def _check(mechanism: QuantileMechanism) -> None:
         raise ParameterError("rows_per_unit is below 1", expected="a contribution bound of at least 1")
     if mechanism.epsilon > LARGEST_UNIT:
         raise ParameterError("epsilon is above 2**40", expected="a smaller epsilon")
+    for node in mechanism.order.nodes:
+        drawable(mechanism.noise_scale(node) if node.divides else Fraction(1), "scale")

@@ -18,6 +18,8 @@ from deniable.errors import ParameterError
 from deniable.policy.budget import ZCDP, Amount, Budget
 
 LARGEST_UNIT = 1 << 40
+BOUNDED_RANGE = 8
+"""Where epsilon^2 / 8, the zCDP price of a choice with bounded range, passes epsilon."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,9 +125,12 @@ def _unit(epsilon: Fraction, sensitivity: Fraction, monotonic: bool) -> Fraction
 
 
 def bounded_range_epsilon(budget: Budget) -> Fraction:
-    """The largest epsilon of the exponential mechanism in a budget: epsilon^2 / 8 <= rho under zCDP, rounded down."""
+    """The largest epsilon of the exponential mechanism in a budget: min(epsilon^2 / 8, epsilon) <= rho under zCDP,
+    rounded down."""
     if not isinstance(budget, ZCDP) or budget.rho <= 0:
         return epsilon_of(budget)
+    if budget.rho >= BOUNDED_RANGE:
+        return budget.rho
     root = sqrt_above(8 * budget.rho)
     return root if root * root == 8 * budget.rho else round_down(8 * budget.rho / root)
 

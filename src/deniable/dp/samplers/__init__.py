@@ -10,8 +10,9 @@ from deniable.dp.samplers.bernoulli import bernoulli, bernoulli_exp, bernoulli_e
 from deniable.dp.samplers.choice import exponential_choice, permute_and_flip, permute_and_flip_rows
 from deniable.dp.samplers.entropy import SYSTEM, Entropy, SystemEntropy, salt
 from deniable.dp.samplers.gaussian import discrete_gaussian
+from deniable.dp.samplers.grouped import exponential_choice_groups
 from deniable.dp.samplers.laplace import discrete_laplace, geometric
-from deniable.dp.samplers.uniform import permutation, uniform_below
+from deniable.dp.samplers.uniform import permutation, uniform_below, uniform_below_each
 
 __all__ = [
     "SYSTEM",
@@ -23,10 +24,12 @@ __all__ = [
     "discrete_gaussian",
     "discrete_laplace",
     "exponential_choice",
+    "exponential_choice_groups",
     "geometric",
     "permutation",
     "permute_and_flip",
     "permute_and_flip_rows",
     "salt",
     "uniform_below",
+    "uniform_below_each",
 ]

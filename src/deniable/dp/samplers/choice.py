@@ -16,9 +16,10 @@ from deniable.dp.samplers.bernoulli import flip
 from deniable.dp.samplers.chunks import CHUNK, filled
 from deniable.dp.samplers.domain import natural, non_negative
 from deniable.dp.samplers.enclosure import Enclosure, exp_minus
-from deniable.dp.samplers.entropy import SYSTEM, Entropy, words
+from deniable.dp.samplers.entropy import SYSTEM, Entropy
 from deniable.dp.samplers.exponent import ROOM, Exponents, integers
 from deniable.dp.samplers.table import Table
+from deniable.dp.samplers.uniform import uniform_below_each
 from deniable.errors import ParameterError
 
 
@@ -63,9 +64,14 @@ def permute_and_flip(
 
 
 def permute_and_flip_rows(
-    costs: NDArray[np.int64], unit: Fraction | int, *, entropy: Entropy = SYSTEM
+    costs: NDArray[np.int64],
+    unit: Fraction | int,
+    *,
+    allowed: NDArray[np.bool_] | None = None,
+    entropy: Entropy = SYSTEM,
 ) -> NDArray[np.int64]:
-    """One draw by permute-and-flip for each row of a matrix of costs, among its columns.
+    """One draw by permute-and-flip for each row of a matrix of costs, among its columns, or those that are allowed
+    (at least one in each row).
 
     >>> permute_and_flip_rows(np.array([[5, 0, 5], [0, 9, 9]]), Fraction(1000)).tolist()
     [1, 0]
@@ -75,9 +81,11 @@ def permute_and_flip_rows(
     step = max(1, CHUNK // max(candidates, 1))
     for start in range(0, rows, step):
         piece = costs[start : start + step]
-        exponents = Exponents.of((piece - piece.min(axis=1, keepdims=True)).ravel(), non_negative(unit, "unit"))
-        heads = flip(exponents.whole, exponents.fraction, exponents.exact, entropy)
-        drawn[start : start + step] = _one_of(heads.reshape(piece.shape), entropy)
+        mine = np.True_ if allowed is None else allowed[start : start + step]
+        above = piece - piece.min(axis=1, keepdims=True, where=mine, initial=np.iinfo(np.int64).max)
+        exponents = Exponents.of(np.where(mine, above, 0).ravel(), non_negative(unit, "unit"))
+        heads = flip(exponents.whole, exponents.fraction, exponents.exact, entropy).reshape(piece.shape)
+        drawn[start : start + step] = _one_of(heads & mine, entropy)
     return drawn
 
 
@@ -93,7 +101,7 @@ def _one_of_the_heads(exponents: Exponents, entropy: Entropy, count: int) -> NDA
 def _one_of(heads: NDArray[np.bool_], entropy: Entropy) -> NDArray[np.int64]:
     """A uniform choice among the heads of each row."""
     shown = np.cumsum(heads, axis=1, dtype=np.int64)
-    chosen = _below_each(shown[:, -1], entropy)
+    chosen = uniform_below_each(shown[:, -1], entropy=entropy)
     first: NDArray[np.int64] = np.argmax(shown > chosen[:, np.newaxis], axis=1)
     return first
 
@@ -185,27 +193,7 @@ def _layers(exponents: Exponents, widths: NDArray[np.int64]) -> Layers:
 def _propose(layers: Layers, exponents: Exponents, entropy: Entropy, count: int) -> NDArray[np.int64]:
     """`count` proposals, returned where they are kept."""
     layer = layers.table.draw(count, entropy)
-    inside = _below_each(layers.sizes[layer], entropy)
+    inside = uniform_below_each(layers.sizes[layer], entropy=entropy)
     candidate = layers.order[np.searchsorted(layers.ends, layers.starts[layer] + inside, side="right")]
     some = exponents.at(candidate)
     return candidate[flip(np.zeros_like(candidate), some.fraction, some.exact_fraction, entropy)]
-
-
-def _below_each(bounds: NDArray[np.int64], entropy: Entropy) -> NDArray[np.int64]:
-    """A uniform integer below each bound (at most 2**62): the lowest bits that can hold it, redrawn when too large."""
-    answer = np.zeros_like(bounds)
-    masks = _masks(bounds - 1)
-    pending = np.arange(bounds.size)
-    while pending.size:
-        word = (words(entropy, 64, pending.size) >> np.uint64(1)).astype(np.int64) & masks[pending]
-        answer[pending] = word
-        pending = pending[word >= bounds[pending]]
-    return answer
-
-
-def _masks(values: NDArray[np.int64]) -> NDArray[np.int64]:
-    """All bits up to the highest one set: 2**bit_length - 1."""
-    masks = values.copy()
-    for shift in (1, 2, 4, 8, 16, 32):
-        masks |= masks >> shift
-    return masks

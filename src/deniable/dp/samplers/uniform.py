@@ -37,6 +37,31 @@ def _draw(bound: int, entropy: Entropy, count: int) -> NDArray[np.int64]:
     return (word % word.dtype.type(bound) if bound < 1 << bits else word).astype(np.int64)
 
 
+def uniform_below_each(bounds: NDArray[np.int64], *, entropy: Entropy = SYSTEM) -> NDArray[np.int64]:
+    """Draws an integer uniformly from [0, bound) for each bound, from 1 to 2**62: as many bits as can hold it, drawn
+    again when too large.
+
+    >>> uniform_below_each(np.array([1, 1])).tolist()
+    [0, 0]
+    """
+    answer = np.zeros_like(bounds)
+    masks = ones_below(bounds - 1)
+    pending = np.arange(bounds.size)
+    while pending.size:
+        word = (words(entropy, 64, pending.size) >> np.uint64(1)).astype(np.int64) & masks[pending]
+        answer[pending] = word
+        pending = pending[word >= bounds[pending]]
+    return answer
+
+
+def ones_below(values: NDArray[np.int64]) -> NDArray[np.int64]:
+    """All bits up to the highest one set: 2**bit_length - 1."""
+    masks = values.copy()
+    for shift in (1, 2, 4, 8, 16, 32):
+        masks |= masks >> shift
+    return masks
+
+
 def permutation(n: int, *, entropy: Entropy = SYSTEM) -> NDArray[np.int64]:
     """A uniform order of 0, ..., n - 1: the order of independent 64-bit keys.
 
