@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from deniable.ledger.cabinet import Cabinet
+from deniable.ledger.cabinet import Cabinet, SqliteCabinet
 from deniable.ledger.opening import open_cabinet
 from ledgers import STORES
 
@@ -50,4 +50,24 @@ def test_what_was_forgotten_is_not_left_in_the_file(tmp_path: Path) -> None:
     assert any(b"secret" in path.read_bytes() for path in tmp_path.iterdir())
     cabinet.empty("answers")
     assert not any(b"secret" in path.read_bytes() for path in tmp_path.iterdir())
+    cabinet.close()
+
+
+def test_a_look_into_a_full_drawer_takes_no_more_steps_than_into_an_empty_one(tmp_path: Path) -> None:
+    cabinet = open_cabinet(tmp_path / "x.sqlite", "d")
+    assert isinstance(cabinet, SqliteCabinet)
+
+    def steps(name: str) -> int:
+        counted: list[None] = []
+        cabinet._reader.set_progress_handler(lambda: counted.append(None), 1)  # called at each step of SQLite's machine
+        cabinet.find("answers", name)
+        cabinet._reader.set_progress_handler(None, 1)
+        return len(counted)
+
+    cabinet.keep("answers", "first", "first release", b"x")
+    steps("first")  # the first look reads the schema as well
+    before = [steps(name) for name in ("first", "first release", "nobody")]
+    for place in range(300):
+        cabinet.keep("answers", f"question {place}", f"release {place}", b"x")
+    assert [steps(name) for name in ("first", "first release", "nobody")] == before
     cabinet.close()

@@ -261,3 +261,14 @@ def test_what_another_analyst_has_left_is_not_told_with_a_repeated_answer(curato
     assert first.release.details["receipt"] is not None
     assert again.release.details["receipt"] is None
     assert again.release.details["remaining"] != first.release.details["remaining"]
+
+
+def test_a_repeated_answer_tells_what_is_left_now_and_a_charged_one_what_its_charge_left(curator: Curator) -> None:
+    first = curator.query(COUNT, epsilon=1, who=ANA)
+    again = [curator.query(COUNT, epsilon=1, who=ANA) for _ in range(3)]
+    assert [each.repeated for each in again] == [True] * 3
+    curator.query(COUNT, epsilon=3, who=BEN)
+    later = curator.query(COUNT, epsilon=1, who=ANA)
+    told = [float(each.release.details["remaining"]["epsilon"]) for each in (first, *again, later)]
+    assert told == [8999, 8999, 8999, 8999, 8996]
+    assert later.rows.equals(first.rows)

@@ -8,7 +8,6 @@ ever seen.
 
 from __future__ import annotations
 
-import io
 import json
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -74,10 +73,11 @@ def _read(value: bytes) -> Stored:
 def _stream(table: pa.Table) -> bytes:
     import pyarrow as pa
 
-    sink = io.BytesIO()
+    sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
-    return sink.getvalue()
+    stream: bytes = sink.getvalue().to_pybytes()
+    return stream
 
 
 def _table(value: bytes, start: int, length: int) -> pa.Table:

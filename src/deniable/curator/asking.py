@@ -170,9 +170,9 @@ def query(
     tables = curator.scopes.tables(who)
     engine, versions = tables.attach(*_all_tables(plan)), tables.version(*names)
     key = f"{plan.canonical}:{sorted(versions.items())}:{curator.ledger.policy}"
-    known = curator.shown.find((key, plan.text, how, curator.remaining(who)))
-    if known is not None:
-        return QueryAnswer(known, repeated=True)
+    known = curator.shown.find((key, plan.text, how, who))
+    if known is not None and known[0] == curator.remaining(who):
+        return QueryAnswer(known[1], repeated=True)
     stored, receipt = answers.find(curator.cabinet, key), None
     repeated = stored is not None
     if stored is None and not plan.free:
@@ -181,10 +181,10 @@ def query(
         stored = answers.find(curator.cabinet, receipt.release) if receipt.repeated else None
     if stored is None:
         stored = answers.keep(curator.cabinet, key, _measured(plan, engine, seconds, receipt))
-    rows, left = _presented(plan, stored, engine, how, seconds), curator.remaining(who)
+    rows, left = _presented(plan, stored, engine, how, seconds), _left(curator, who, receipt)
     release = _released(curator, plan, rows, stored, versions, confidence, left, receipt)
     if repeated:
-        curator.shown.get((key, plan.text, how, left), lambda: release)
+        curator.shown.put((key, plan.text, how, who), (left, release))
     return QueryAnswer(release, repeated, receipt)
 
 
@@ -203,6 +203,11 @@ def _charged(
     return curator.record(
         Technique.DP_QUERY, plan.event, tables=names, unit=unit, who=who, request=request, question=question, **details
     )
+
+
+def _left(curator: Curator, who: Asker | None, receipt: Receipt | None) -> Budget | None:
+    """What is left after a question: a charge has just reckoned it."""
+    return curator.remaining(who) if receipt is None or receipt.repeated else receipt.remaining
 
 
 def _measured(plan: QueryPlan, engine: Any, seconds: float | None, receipt: Receipt | None) -> Stored:
@@ -258,12 +263,10 @@ def _released(
     receipt: Receipt | None,
 ) -> Release:
     from deniable.query.bias import estimates
-    from deniable.query.explain import described
-    from deniable.query.explain import explain as explained
+    from deniable.query.explain import described, summarized
     from deniable.release import Provenance, Release
 
-    told = explained(plan, confidence)
-    details = {"cost": told["cost"], "aggregates": told["aggregates"], "notes": told["notes"], "confidence": confidence,
+    details = {**summarized(plan, confidence), "confidence": confidence,
                "remaining": described(left) if left is not None else None, "release": stored.release,
                "receipt": receipt.as_dict() if receipt else None,
                "bias": estimates(plan, stored.measured, confidence)}  # fmt: skip

@@ -53,7 +53,7 @@ class Curator(Advanced):
         self.scopes = Scopes(policy, self.cabinet, engine, dict(sources or {}))
         self.governor = Governor(self.ledger)
         self.plans: Memo[QueryPlan] = Memo()
-        self.shown: Memo[Release] = Memo()
+        self.shown: Memo[tuple[Budget | None, Release]] = Memo()
 
     @property
     def tables(self) -> Tables:

@@ -28,10 +28,7 @@ class Memo(Generic[Made]):
         found = self.find(key)
         if found is None:
             found = make()
-            with self._lock:
-                self._held[key] = found
-                if len(self._held) > self._most:
-                    self._held.popitem(last=False)
+            self.put(key, found)
         return found
 
     def find(self, key: Hashable) -> Made | None:
@@ -41,6 +38,14 @@ class Memo(Generic[Made]):
             if found is not None:
                 self._held.move_to_end(key)
             return found
+
+    def put(self, key: Hashable, made: Made) -> None:
+        """Remember something for a key, instead of what was remembered for it."""
+        with self._lock:
+            self._held[key] = made
+            self._held.move_to_end(key)
+            if len(self._held) > self._most:
+                self._held.popitem(last=False)
 
     def clear(self) -> None:
         """Forget everything."""

@@ -46,7 +46,8 @@ class MemoryCabinet:
     """A cabinet that lives as long as its process."""
 
     def __init__(self) -> None:
-        self._drawers: dict[str, dict[str, tuple[str, bytes]]] = {}
+        self._drawers: dict[str, dict[str, bytes]] = {}
+        self._aliases: dict[str, dict[str, str]] = {}
         self._lock = threading.Lock()
 
     def keep(self, drawer: str, name: str, alias: str, value: bytes) -> bytes:
@@ -54,7 +55,8 @@ class MemoryCabinet:
         with self._lock:
             taken = next((t for t in (self._find(drawer, n) for n in (name, alias)) if t is not None), None)
             if taken is None:
-                self._drawers.setdefault(drawer, {})[name] = (alias, value)
+                self._drawers.setdefault(drawer, {})[name] = value
+                self._aliases.setdefault(drawer, {})[alias] = name
             return value if taken is None else taken
 
     def find(self, drawer: str, name: str) -> bytes | None:
@@ -65,11 +67,12 @@ class MemoryCabinet:
     def everything(self, drawer: str) -> dict[str, bytes]:
         """All that a drawer holds."""
         with self._lock:
-            return {name: value for name, (_, value) in self._drawers.get(drawer, {}).items()}
+            return dict(self._drawers.get(drawer, {}))
 
     def empty(self, drawer: str) -> int:
         """Forget all that a drawer holds."""
         with self._lock:
+            self._aliases.pop(drawer, None)
             return len(self._drawers.pop(drawer, {}))
 
     def close(self) -> None:
@@ -77,9 +80,7 @@ class MemoryCabinet:
 
     def _find(self, drawer: str, name: str) -> bytes | None:
         held = self._drawers.get(drawer, {})
-        if name in held:
-            return held[name][1]
-        return next((value for alias, value in held.values() if alias == name), None)
+        return held[name] if name in held else held.get(self._aliases.get(drawer, {}).get(name, ""))
 
 
 class SqliteCabinet:
@@ -106,7 +107,7 @@ class SqliteCabinet:
     def find(self, drawer: str, name: str) -> bytes | None:
         """What is kept under a name or an alias."""
         with self._reading, refusals(self.path):
-            return _found(self._reader, drawer, name, name)
+            return _found(self._reader, drawer, name)
 
     def everything(self, drawer: str) -> dict[str, bytes]:
         """All that a drawer holds."""
@@ -144,7 +145,12 @@ def _keep(run: sqlite3.Connection, asked: tuple[str, str, str, bytes]) -> bytes:
     return value if taken is None else taken
 
 
-def _found(run: sqlite3.Connection, drawer: str, name: str, alias: str) -> bytes | None:
-    sql = "SELECT value FROM kept WHERE drawer = ? AND (name IN (?, ?) OR alias IN (?, ?))"
-    row = run.execute(sql, (drawer, name, alias, name, alias)).fetchone()
-    return None if row is None else bytes(row[0])
+def _found(run: sqlite3.Connection, drawer: str, *words: str) -> bytes | None:
+    """What is kept under any of these words, as a name or else as an alias; each look is one step in an index."""
+    for column in ("name", "alias"):
+        for word in words:
+            sql = f"SELECT value FROM kept WHERE drawer = ? AND {column} = ?"  # noqa: S608  our own words
+            row = run.execute(sql, (drawer, word)).fetchone()
+            if row is not None:
+                return bytes(row[0])
+    return None

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
@@ -99,7 +99,7 @@ class Entry:
 
     def as_dict(self) -> dict[str, Any]:
         """The entry as plain JSON values."""
-        shown = {each.name: getattr(self, each.name) for each in fields(self)}
+        shown = {name: getattr(self, name) for name in self.__slots__}
         return shown | {"time": self.time.isoformat(timespec="microseconds"), "tables": list(self.tables)}
 
 
@@ -133,8 +133,7 @@ def chained(posting: Posting, before: Entry | None, time: datetime, dataset: str
 
 def sealed(entry: Entry) -> Entry:
     """The entry with the hash of its content."""
-    values = {each.name: getattr(entry, each.name) for each in fields(entry)}
-    return Entry(**values | {"hash": hash_of(entry)})
+    return replace(entry, hash=hash_of(entry))
 
 
 def hash_of(entry: Entry) -> str:

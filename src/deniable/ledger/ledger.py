@@ -197,11 +197,13 @@ class Ledger:
 
     def _totals(self, book: Book, nodes: tuple[tree.Node, ...], head: Entry | None) -> dict[str, str]:
         """The totals of these nodes up to the head, and of all others that the cache had not caught up with."""
-        upto = int(self._cached(book, ("upto",)).get("upto", 0))
-        missed = [_entry(line) for line in book.after(upto)] if head and head.sequence > upto else []
+        known = self._cached(book, ("upto", *(node.key for node in nodes)))
+        upto = int(known.pop("upto", 0))
+        if head is None or head.sequence <= upto:
+            return known
+        missed = [_entry(line) for line in book.after(upto)]
         touched = {node.key for entry in missed for node in tree.written_path(self.budgets, entry)}
-        known = self._cached(book, tuple(touched | {node.key for node in nodes}))
-        return tree.replayed(self.budgets, known, missed)
+        return tree.replayed(self.budgets, known | self._cached(book, tuple(touched)), missed)
 
     def _cached(self, book: Book, keys: tuple[str, ...]) -> dict[str, str]:
         found = book.totals(tuple(f"{self._cache} {key}" for key in keys))

@@ -101,7 +101,8 @@ def measure(
     reader = Reader(engine, entropy, seconds, {})
     for node in plan.nodes:
         found[node.node.name] = tuple(_measured(node, step, reader) for step in node.steps)
-        reader.frames[node.node.name] = _frame(node, found[node.node.name], PLAIN)
+        if node is not plan.nodes[-1]:
+            reader.frames[node.node.name] = _frame(node, found[node.node.name], PLAIN)
     return found
 
 

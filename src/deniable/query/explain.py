@@ -24,14 +24,24 @@ CONFIDENCE = 0.95
 
 def explain(plan: QueryPlan, confidence: float = CONFIDENCE) -> dict[str, Any]:
     """Everything an analyst may know before asking, as plain values."""
+    summary = summarized(plan, confidence)
     return {
-        "cost": described(plan.cost),
+        "cost": summary["cost"],
         "strategy": plan.strategy,
         "unit": str(plan.unit) if plan.unit else "nobody: the question reads public data only",
         "neighbors": plan.unit.neighboring.value if plan.unit else None,
         "relations": _relations(plan.relation),
-        "aggregates": [row for node in plan.nodes for step in node.steps for row in _step(node, step, confidence)],
+        "aggregates": summary["aggregates"],
         "statements": [text for node in plan.nodes for text in _statements(node)],
+        "notes": summary["notes"],
+    }
+
+
+def summarized(plan: QueryPlan, confidence: float = CONFIDENCE) -> dict[str, Any]:
+    """What goes with every answer: the cost, each aggregate with its error, and notes."""
+    return {
+        "cost": described(plan.cost),
+        "aggregates": [row for node in plan.nodes for step in node.steps for row in _step(node, step, confidence)],
         "notes": _notes(plan),
     }
 

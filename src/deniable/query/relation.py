@@ -267,7 +267,11 @@ def tables(relation: Relation) -> tuple[TableSchema, ...]:
 
 def measured(relation: Relation) -> tuple[Measured, ...]:
     """Every noisy aggregate in the tree, from the bottom up, once each."""
-    below = [node for source in inputs(relation) for node in measured(source)]
-    if isinstance(relation, Measured):
-        below.append(relation)
-    return tuple(dict.fromkeys(below))
+    found = _measured(relation)
+    # Hashing a tree takes as long as binding it did: one aggregate alone need not be told apart from others.
+    return tuple(dict.fromkeys(found)) if len(found) > 1 else tuple(found)
+
+
+def _measured(relation: Relation) -> list[Measured]:
+    below = [node for source in inputs(relation) for node in _measured(source)]
+    return [*below, relation] if isinstance(relation, Measured) else below

@@ -69,10 +69,10 @@ class PureAccountant:
 
     def compose(self, event: Event, count: int = 1) -> PureAccountant:
         """The accountant after the event; refuses, changing nothing, what would pass the limit."""
-        if self.limit is not None and not self.fits(event, count):
-            asked = self._after(event, count)
-            refuse_over("epsilon", asked.amount - self.cost.amount, asked.delta - self.cost.delta, asked.private, self)
-        return replace(self, cost=self._after(event, count))
+        after = self._after(event, count)
+        if self.limit is not None and not after.within(self.limit.epsilon, self.limit.delta):
+            refuse_over("epsilon", after.amount - self.cost.amount, after.delta - self.cost.delta, after.private, self)
+        return replace(self, cost=after)
 
     def spent(self, delta: Amount | None = None) -> PureDP | ApproxDP | None:
         """The guarantee of everything so far, at its own delta or at a larger one; None where there is none."""

@@ -94,10 +94,10 @@ class ZCDPAccountant:
 
     def compose(self, event: Event, count: int = 1) -> ZCDPAccountant:
         """The accountant after the event; refuses, changing nothing, what would pass the limit."""
-        if self.limit is not None and not self.fits(event, count):
-            asked = self._after(event, count)
-            refuse_over("rho", asked.amount - self.cost.amount, asked.delta - self.cost.delta, asked.private, self)
-        return replace(self, cost=self._after(event, count))
+        after = self._after(event, count)
+        if self.limit is not None and not after.within(self.limit.rho, self.limit.delta):
+            refuse_over("rho", after.amount - self.cost.amount, after.delta - self.cost.delta, after.private, self)
+        return replace(self, cost=after)
 
     def spent(self, delta: Amount | None = None) -> ZCDP | PureDP | ApproxDP | None:
         """The guarantee so far: rho with its delta, or, at a given total delta, (epsilon, delta); None if none."""

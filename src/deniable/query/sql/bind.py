@@ -100,12 +100,12 @@ def _unreadable(failure: Exception) -> QueryRefused:
 
 def number(relation: Relation) -> Relation:
     """Give each noisy measurement of the statement a name of its own."""
-    names = {node: f"m{i}" for i, node in enumerate(measured(relation))}
+    nodes = measured(relation)
 
     def rename(node: Relation) -> Relation:
         match node:
             case Measured(source):
-                return replace(node, name=names[node], input=rename(source))
+                return replace(node, name=f"m{nodes.index(node)}", input=rename(source))
             case Transform(source) | PerUnit(source) | PublicSelect(source):
                 return replace(node, input=rename(source))
             case Join(left, right):
