@@ -52,6 +52,27 @@ def test_rows_with_given_values_alone_are_drawn_from_a_model(town: Path) -> None
     assert not (town / "none.parquet").exists()
 
 
+def test_a_workload_of_the_policy_is_measured_and_told_and_another_word_is_refused(town: Path) -> None:
+    text = (town / "policy.yaml").read_text()
+    asked = text.replace("  truths:", "  synthesize: {workload: [[sex, ethnicity, payer]]}\n  truths:", 1)
+    (town / "asked.yaml").write_text(asked)
+    words = ("-p", "asked.yaml", "--epsilon", "3", "--delta", "1e-6", "--columns", "sex,ethnicity,payer,diagnosis")
+    done = _run("describe", "visits", *words, "-o", "asked.json", "--json", cwd=town)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert told["asked"][0]["table"] == "sex x ethnicity x payer"
+    assert told["asked"][0]["how"].startswith("measured")
+    assert "sex x ethnicity x payer" in told["measured"]
+    shown = _run("describe", "visits", *words, "-o", "again.json", cwd=town)
+    assert "Asked for sex x ethnicity x payer: measured" in shown.stdout
+    without = _run("describe", "visits", *words[:-1], "sex,payer", "-o", "two.json", "--json", cwd=town)
+    assert json.loads(without.stdout)["asked"] == []
+    (town / "wrong.yaml").write_text(asked.replace("ethnicity, payer]]", "ethnicty, payer]]"))
+    refused = _run("describe", "visits", "-p", "wrong.yaml", *BUDGET, "-o", "w.json", cwd=town)
+    assert refused.returncode == 2
+    assert "Did you mean 'ethnicity'" in refused.stderr
+
+
 def test_the_budget_is_charged_and_a_second_release_beyond_it_is_refused(town: Path) -> None:
     words = ("--epsilon", "9", "--delta", "4e-7", "--ledger", "ledger.db")
     first = _run("synthesize", "visits", *words, "-o", "a.parquet", cwd=town)

@@ -210,6 +210,8 @@ def _told(console: Console, out: Path, details: dict[str, Any]) -> None:
         console.print(f"  {clique}", markup=False)
     if len(details["measured"]) > 12:
         console.print(f"  ... and {len(details['measured']) - 12} more")
+    for entry in details.get("asked", ()):
+        console.print(f"Asked for {entry['table']}: {entry['how']}", markup=False)
     if details["made_anew"]:
         console.print("Made anew, with nothing learned: " + ", ".join(details["made_anew"]), markup=False)
     console.print(f"Noise alone moves such a table by about {details['noise_in_a_table']:.1%} of the rows.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,13 +41,20 @@ def steward(curator: Curator, path: Path, table: str, question: Question | None 
     from deniable.synth.generate import generate
     from deniable.synth.model import load
 
-    asked, model = question or Question(), load(path)
+    model = load(path)
+    asked = _with_workload(question or Question(), curator, model)
     rows, drawn = _real(curator, model, table), generate(model, seed=seed)
     real, made = _coded(model, rows), _coded(model, drawn)
     joined = model.description.collapsed
     view = _beside(_public(model, asked), model, joined.apply(real), joined.apply(made))
     found = _utility(model, real, made, asked) | {"regression": _regression(model, rows, drawn, asked)}
     return {**view, "utility": found}
+
+
+def _with_workload(question: Question, curator: Curator, model: SynthModel) -> Question:
+    """The question with the tables that the policy says matter, as far as the model has their columns."""
+    matter = curator.policy.release.synthesize.concerning(model.description.domain.names)
+    return replace(question, marginals=tuple(dict.fromkeys((*question.marginals, *matter))))
 
 
 def _public(model: SynthModel, question: Question) -> View:

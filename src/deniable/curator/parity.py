@@ -99,7 +99,9 @@ def _bench(curator: Curator, table: TableSchema, wanted: Comparison, findings: t
 
     source = unbilled(curator, table.name)
     truths = curator.policy.release.truths
-    asked = workload([finding.function for finding in findings], domain_of(attributes(table)).names)
+    names = domain_of(attributes(table)).names
+    asked = workload([finding.function for finding in findings], names)
+    asked = tuple(dict.fromkeys((*asked, *curator.policy.release.synthesize.concerning(names))))
     return Bench(bounded(source, None), table, wanted.findings, wanted.delta, source.most_rows, truths, asked)
 
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from deniable.synth.model import SynthModel
 
 Progress = Callable[[float], None]
+Workload = tuple[tuple[str, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,7 @@ def charge(curator: Curator, order: Order, who: Asker | None = None) -> Charged:
 
     refuse_expired(curator)
     table, _ = _private(curator, order.table)
-    refuse_unsuited(table, order.method, order.columns, order.workload, order.areas)
+    refuse_unsuited(table, order.method, order.columns, asked(curator, order), order.areas)
     source = unbilled(curator, order.table)
     event = charged(order.method, order.budget, source.most_rows)
     about = {"tables": (table.name,), "unit": str(source.unit), "question": repr(order)}
@@ -96,9 +97,16 @@ def learned(curator: Curator, order: Order, charged: Charged, rows: pa.Table) ->
     from deniable.synth.describing import model_of
 
     truths = curator.policy.release.truths
-    asked = {"workload": order.workload, "areas": order.areas}
-    rest = {"most_rows": charged.most_rows, "columns": order.columns, "truths": truths, **asked}
+    wanted = {"workload": asked(curator, order), "areas": order.areas}
+    rest = {"most_rows": charged.most_rows, "columns": order.columns, "truths": truths, **wanted}
     return model_of(rows, charged.table, order.budget, order.method, **rest)  # type: ignore[arg-type]
+
+
+def asked(curator: Curator, order: Order) -> Workload:
+    """The tables that are asked for: by the order, and by the policy of columns that are described."""
+    table = curator.policy.table(order.table)
+    described = table.names if order.columns is None else order.columns
+    return tuple(dict.fromkeys((*order.workload, *curator.policy.release.synthesize.concerning(described))))
 
 
 def synthesize(
@@ -140,7 +148,7 @@ def written(
     versions = curator.scopes.tables().version(order.table)
     parameters = {"method": order.method, "seed": seed, "table": order.table}
     provenance = Provenance(curator.policy.hash, versions, parameters)
-    details = {"rows": made, **told(model), **further}
+    details = {"rows": made, **told(model), "asked": answered(model, asked(curator, order)), **further}
     claimed = guarantee(curator, order)
     seal(out, claimed, provenance, details)
     return Release(out, claimed, provenance, details)
@@ -157,7 +165,7 @@ def described(curator: Curator, order: Order, out: Path) -> dict[str, Any]:
     model = describe(curator, order)
     with still_charged():
         save(model, out)
-    return told(model)
+    return {**told(model), "asked": answered(model, asked(curator, order))}
 
 
 def generate(
@@ -203,6 +211,18 @@ def told(model: SynthModel) -> dict[str, Any]:
         "measured": measured,
         "noise_in_a_table": round(description.estimates.noise, 4),
     }
+
+
+def answered(model: SynthModel, workload: Workload) -> list[dict[str, str]]:
+    """Each table that was asked for, and how it was measured: public."""
+    names, held = model.description.domain.names, model.description.cliques
+    found = []
+    for wanted in workload:
+        holding = [m for m in held if {names[place] for place in m.clique}.issuperset(wanted)]
+        whole = any(not marginal.maps for marginal in holding)
+        how = "measured" if whole else "measured by groups of values" if holding else "not measured"
+        found.append({"table": " x ".join(wanted), "how": how})
+    return found
 
 
 def _private(curator: Curator, name: str) -> tuple[TableSchema, PrivacyUnit]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from fractions import Fraction
@@ -95,6 +95,22 @@ class AttackLimits:
 
 
 @dataclass(frozen=True, slots=True)
+class Synthesize:
+    """What synthetic rows are for: lists of columns of one table that they should get right together."""
+
+    workload: tuple[tuple[str, ...], ...] = ()
+
+    def concerning(self, columns: Iterable[str]) -> tuple[tuple[str, ...], ...]:
+        """The lists whose columns are all among these.
+
+        >>> Synthesize((("age", "sex"), ("sex", "ward"))).concerning(["age", "sex"])
+        (('age', 'sex'),)
+        """
+        known = set(columns)
+        return tuple(names for names in self.workload if known.issuperset(names))
+
+
+@dataclass(frozen=True, slots=True)
 class ReleaseSettings:
     """Defaults for releases that the command line or a request may tighten.
 
@@ -105,6 +121,7 @@ class ReleaseSettings:
     minimize: Minimize | None = None
     attack: AttackLimits | None = None
     truths: tuple[Spec, ...] = ()
+    synthesize: Synthesize = Synthesize()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What a release must meet: privacy models, minimization, attack thresholds, and the truths synthetic rows keep."""
+"""What a release must meet: privacy models, minimization, attack thresholds, truths and tables for synthetic rows."""
 
 from __future__ import annotations
 
@@ -203,6 +203,19 @@ TRUTHS = Kinds(
     ),
 )
 
+SYNTHESIZE = Record(
+    "synthesize",
+    (
+        Field(
+            "workload",
+            ListOf(ListOf(COLUMN, least=2, distinct=True)),
+            "tables that matter: lists of columns of one table that synthetic rows should get right together, such as "
+            "`[[age, sex, ward], [payer, charge]]`",
+        ),
+    ),
+    meaning="What synthetic rows are for. A request may ask for further tables.",
+)
+
 RELEASE = Record(
     "release",
     (
@@ -210,6 +223,7 @@ RELEASE = Record(
         Field("minimize", MINIMIZE, "columns and sample of record-level releases"),
         Field("attack", ATTACK, "thresholds that a release must stay under"),
         Field("truths", ListOf(TRUTHS), "public truths that synthetic rows must keep exactly"),
+        Field("synthesize", SYNTHESIZE, "what synthetic rows are for"),
     ),
     meaning="Defaults for releases, which a command or a request may tighten but not loosen.",
 )

@@ -5,12 +5,13 @@ from __future__ import annotations
 from fractions import Fraction
 
 from deniable.policy import scalars
-from deniable.policy.access import Anonymize, AttackLimits, KeyPlace, Minimize, ReleaseSettings
+from deniable.policy.access import Anonymize, AttackLimits, KeyPlace, Minimize, ReleaseSettings, Synthesize
 from deniable.policy.checking import Chosen, Item
 from deniable.policy.frozen import Frozen
 from deniable.policy.mistakes import Mistakes
 from deniable.policy.plain import Section, plain, spec
 from deniable.policy.reading import Leaf
+from deniable.policy.roles import Role
 from deniable.policy.schema import Column, Spec, TableSchema
 
 
@@ -21,6 +22,7 @@ def settings(entry: Section, tables: tuple[TableSchema, ...], mistakes: Mistakes
         _minimize(entry.section("minimize")) if "minimize" in entry else None,
         _attack(entry.section("attack")) if "attack" in entry else None,
         _truths(entry["truths"], tables, mistakes) if "truths" in entry else (),
+        Synthesize(_workload(entry.section("synthesize"), tables, mistakes)),
     )
 
 
@@ -66,6 +68,31 @@ def _truth(item: Item, tables: tuple[TableSchema, ...], mistakes: Mistakes) -> S
     when = Section(chosen.options["when"])
     values = {name: _values(when[name], home.column(name), mistakes) for name in when}
     return Spec("impossible", Frozen({"when": Frozen(values)}))
+
+
+def _workload(entry: Section, tables: tuple[TableSchema, ...], mistakes: Mistakes) -> tuple[tuple[str, ...], ...]:
+    """Lists of columns, each list of one table; what is made anew cannot be got right."""
+    asked = entry["workload"].value if "workload" in entry else ()
+    assert isinstance(asked, tuple)
+    for item in asked:
+        _home(item, tables, mistakes)
+    return tuple(plain(item) for item in asked)
+
+
+def _home(item: Item, tables: tuple[TableSchema, ...], mistakes: Mistakes) -> None:
+    names = plain(item)
+    home = next((table for table in tables if set(names) <= set(table.names)), None)
+    if home is None:
+        known = {name for table in tables for name in table.names}
+        if all(name in known or "." in name for name in names):  # an unknown name is a mistake that was told already
+            happened = f"{', '.join(names)} are not columns of one table"
+            mistakes.add(item.place, happened, "Columns of one table, each by its own name")
+        return
+    for name in names:
+        column = home.column(name)
+        if column is not None and column.role is Role.IDENTIFIER and column.categories is None:
+            happened = f"'{name}' is an identifier, which synthetic rows make anew"
+            mistakes.add(item.place, happened, remedy="Leave it out of the workload")
 
 
 def _named(chosen: Chosen) -> set[str]:
