@@ -46,9 +46,11 @@ def answer(stage: Stage) -> Chapter:
     )
     left = answered.release.details["remaining"]
     assert isinstance(left, dict)
+    told = ", ".join(f"{k} {v}" for k, v in left.items())
+    more = stage.curator.explain(QUESTION, epsilon="0.5")["more_like_this"]
     return Chapter(
         "The answer",
-        ("Every answer says what is left of the budget: " + ", ".join(f"{k} {v}" for k, v in left.items()) + ".",),
+        (f"Every answer says what is left of the budget: {told}, enough for about {more} more like it.",),
         rows,
         commands=(f'deniable query "{QUESTION}" -p town/policy.yaml --epsilon 0.5',),
     )
