@@ -16,6 +16,7 @@ from deniable.errors import ParameterError, StorageError
 from deniable.reports import plots
 from deniable.reports.blocks import (
     Callout,
+    Commands,
     KeyFigure,
     KeyFigures,
     Page,
@@ -92,6 +93,7 @@ def test_everything_a_caller_passes_is_escaped() -> None:
         Paragraph(EVIL),
         KeyFigures((KeyFigure(EVIL, EVIL, EVIL),)),
         Callout(EVIL, Tone.DANGER, EVIL),
+        Commands((EVIL,), EVIL),
         Table((EVIL,), ((EVIL,),), EVIL),
         Plot(plots.bars(rows, category=EVIL, value="rate", alt=EVIL, title=EVIL), EVIL),
     )

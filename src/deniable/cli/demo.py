@@ -44,6 +44,7 @@ def _document(chapter: Chapter) -> dict[str, Any]:
         "sentences": list(chapter.sentences),
         "table": [dict(row) for row in chapter.table],
         "people": list(chapter.people) if chapter.people else None,
+        "bars": list(chapter.bars),
         "commands": list(chapter.commands),
     }
 

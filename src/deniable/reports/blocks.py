@@ -76,6 +76,14 @@ class Callout:
 
 
 @dataclass(frozen=True, slots=True)
+class Commands:
+    """What to type, a line each, after a word of introduction."""
+
+    lines: tuple[str, ...]
+    lead: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Plot:
     """A Vega-Lite specification with its caption; its `description` is the alt text, and its rows the table twin.
 
@@ -102,7 +110,7 @@ class Plot:
         return Table.of(rows)
 
 
-Block = Paragraph | KeyFigures | Table | Callout | Plot
+Block = Paragraph | KeyFigures | Table | Callout | Commands | Plot
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from deniable.errors import InternalError, StorageError
-from deniable.reports.blocks import Block, Callout, KeyFigures, Page, Paragraph, Plot, Section, Table
+from deniable.reports.blocks import Block, Callout, Commands, KeyFigures, Page, Paragraph, Plot, Section, Table
 
 NOTHING_FETCHED = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
 MOST_PRINTED_ROWS = 40  # a longer twin is printed only if the reader has opened it
@@ -105,6 +105,8 @@ def _block(block: Block) -> str:
         return _table(block)
     if isinstance(block, Callout):
         return _callout(block)
+    if isinstance(block, Commands):
+        return _commands(block)
     return _plot(block)
 
 
@@ -124,6 +126,11 @@ def _callout(block: Callout) -> str:
     title = block.title or block.tone.value.capitalize()
     body = f'<p class="title">{_text(title)}</p>{_paragraphs(block.text)}'
     return f'<aside class="callout {block.tone.value}">{body}</aside>'
+
+
+def _commands(block: Commands) -> str:
+    lead = f'<p class="lead">{_text(block.lead)}</p>' if block.lead else ""
+    return f"{lead}<pre><code>{_text(chr(10).join(block.lines))}</code></pre>"
 
 
 def _table(table: Table) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from deniable.reports import plots
-from deniable.reports.blocks import Block, Page, Paragraph, Plot, Section, Table
+from deniable.reports.blocks import Block, Commands, Page, Paragraph, Plot, Section, Table
 
 
 def page(title: str, chapters: Sequence[Mapping[str, Any]]) -> Page:
@@ -16,11 +16,21 @@ def page(title: str, chapters: Sequence[Mapping[str, Any]]) -> Page:
 
 def _section(chapter: Mapping[str, Any]) -> Section:
     blocks: list[Block] = [Paragraph("\n\n".join(chapter["sentences"]))]
-    if chapter["table"]:
+    if chapter["bars"]:
+        blocks.append(_bars(chapter["table"], chapter["bars"], chapter["title"]))
+    elif chapter["table"]:
         blocks.append(Table.of(chapter["table"]))
     if chapter["people"]:
         count, label = chapter["people"]
         blocks.append(Plot(plots.people(count, label=label, alt=f"{count} {label}"), f"{count} {label}"))
     if chapter["commands"]:
-        blocks.append(Paragraph("Do it yourself: " + "; ".join(chapter["commands"])))
+        blocks.append(Commands(tuple(chapter["commands"]), "Do it yourself:"))
     return Section(chapter["title"], tuple(blocks))
+
+
+def _bars(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], title: str) -> Plot:
+    """The table as bars: what each is, how long it is and, if told, between which ends the truth lies."""
+    category, value, *ends = columns
+    low, high = ends if ends else (None, None)
+    alt = f"{title}: " + ", ".join(f"{row[category]} {row[value]}" for row in rows)
+    return Plot(plots.bars(rows, category=category, value=value, low=low, high=high, alt=alt), table=Table.of(rows))

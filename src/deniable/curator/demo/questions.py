@@ -41,7 +41,7 @@ def answer(stage: Stage) -> Chapter:
     """The noisy answer, with its error and what is left."""
     answered = stage.curator.query(QUESTION, epsilon="0.5")
     rows = tuple(
-        {"sex": row["sex"], "visits": row["visits"], "95% interval": f"{row['visits_low']} to {row['visits_high']}"}
+        {"sex": row["sex"], "visits": row["visits"], "at least": row["visits_low"], "at most": row["visits_high"]}
         for row in answered.to_pylist()
     )
     left = answered.release.details["remaining"]
@@ -50,8 +50,12 @@ def answer(stage: Stage) -> Chapter:
     more = stage.curator.explain(QUESTION, epsilon="0.5")["more_like_this"]
     return Chapter(
         "The answer",
-        (f"Every answer says what is left of the budget: {told}, enough for about {more} more like it.",),
+        (
+            "Every number says between what the truth lies, in 95 of 100 answers.",
+            f"And it says what is left of the budget: {told}, enough for about {more} more like it.",
+        ),
         rows,
+        bars=("sex", "visits", "at least", "at most"),
         commands=(f'deniable query "{QUESTION}" -p town/policy.yaml --epsilon 0.5',),
     )
 

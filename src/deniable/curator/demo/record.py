@@ -26,6 +26,7 @@ def attacked(stage: Stage) -> Chapter:
             "row, a person is named.",
         ),
         rows,
+        bars=("rows", "named of 1,000"),
         commands=(
             f"deniable attack masked.parquet --knows {','.join(KNOWN)} --register town/voters.parquet",
             "deniable attack anonymous.parquet --policy town/policy.yaml --table visits --all --report report.html",

@@ -13,13 +13,15 @@ Row = dict[str, object]
 
 @dataclass(frozen=True, slots=True)
 class Chapter:
-    """What one chapter has to say: sentences, figures worth a table, and bars worth a plot."""
+    """What one chapter has to say: sentences, figures worth a table, and those worth a plot."""
 
     title: str
     sentences: tuple[str, ...]
     table: tuple[Row, ...] = ()
     people: tuple[int, str] | None = None
     """So many of 1,000 people, and what they are."""
+    bars: tuple[str, ...] = ()
+    """Columns of the table that make bars on the page: their names, their lengths, and perhaps low and high ends."""
     commands: tuple[str, ...] = ()
     """How to do it yourself."""
 
