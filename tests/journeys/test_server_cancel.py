@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from deniable.query import execute
@@ -90,6 +92,49 @@ def test_what_is_taken_back_before_its_charge_costs_nothing(serve):
         with pytest.raises(Stopped, match="before it was charged"):
             served.curator.query(QUICK, epsilon=1, stop=stop)
         assert not charged(served, QUICK)
+
+
+# One person with 30,000 visits: three of them joined by person are 27,000,000,000,000 rows, which no test lives to see.
+VISITS = "  visits: {source: visits.parquet, unit: {column: id, max_rows: 1}, columns: {id: {type: integer}}}\n"
+ENDLESS = "SELECT COUNT(*) AS n FROM visits a JOIN visits b ON a.id = b.id JOIN visits c ON b.id = c.id"
+
+
+def test_a_question_running_in_a_process_of_the_crew_is_stopped_and_the_crew_goes_on(
+    serve, tmp_path: Path, clinic_policy: str
+):
+    from deniable.server.crew import SEATS
+    from deniable.server.limits import Limits
+
+    pq.write_table(pa.table({"id": [7] * 30_000}), tmp_path / "visits.parquet")
+    policy = clinic_policy.replace("  towns:", VISITS + "  towns:")
+    limits = Limits(rate=5000, burst=20_000, at_once=64, quantum=0.005, seconds=600, processes=2)
+    with serve(policy, limits) as served:
+        members = [member.process.pid for member in served.crew._members]
+        found: dict[str, Any] = {}
+        asking = threading.Thread(target=ask, args=(served, ENDLESS, "slow", found))
+        asking.start()
+        until(lambda: charged(served, ENDLESS))
+        assert ask(served, QUICK, "quick").status_code == 200, "others go on meanwhile"
+        assert asking.is_alive(), "it does not end by itself"
+        header = {"authorization": f"Bearer {served.tokens['ana']}"}
+        told = httpx.delete(f"{served.http}/v1/queries/slow", headers=header, timeout=120).json()
+        assert told == {"cancelled": False, "charged": "if it was begun"}
+        asking.join(60)
+        assert found["slow"].status_code == 500
+        refusal = found["slow"].json()
+        assert (refusal["error"], refusal["charged"]) == ("execution", True)
+        assert "The charge stands" in refusal["message"]
+        assert len([each for each in served.curator.ledger.entries(acts=("charge",)) if each.request == "slow"]) == 1
+
+        # Every seat of both processes is there again, and no process had to be replaced.
+        sqls = [f"SELECT COUNT(*) AS n FROM people WHERE age > {i}" for i in range(2 * SEATS * len(members))]
+        askers = [threading.Thread(target=ask, args=(served, sql, sql, found)) for sql in sqls]
+        for asker in askers:
+            asker.start()
+        for asker in askers:
+            asker.join(60)
+        assert [found[sql].status_code for sql in sqls] == [200] * len(sqls)
+        assert [member.process.pid for member in served.crew._members] == members
 
 
 def test_a_crew_that_loses_a_member_goes_on_and_charges_a_request_once(tmp_path: Path, write_policy):

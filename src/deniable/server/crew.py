@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from deniable.curator.asking import QueryAnswer
     from deniable.curator.hall import Curator
 
-SEATS = 4
+SEATS = 8
 """Questions that one process works on at a time: while one waits for the disk, another has the processor."""
 
 
