@@ -79,9 +79,17 @@ def test_histories_of_people_are_written_released_and_drawn_again(town: Path) ->
     drawn = _run("generate", "histories.parquet.model.json", "--rows", "25", "-o", "few.parquet", cwd=town)
     assert drawn.returncode == 0, drawn.stderr
     assert len(pq.read_table(town / "few.parquet")["patient_id"].unique()) == 25
-    refused = _run("generate", "histories.parquet.model.json", "--where", "sex=F", "-o", "none.parquet", cwd=town)
+    words = ("generate", "histories.parquet.model.json", "--rows", "30", "--where", "sex=F,payer=private")
+    only = _run(*words, "-o", "women.parquet", cwd=town)
+    assert only.returncode == 0, only.stderr
+    women = pq.read_table(town / "women.parquet")
+    assert len(women["patient_id"].unique()) == 30
+    assert set(women["sex"].to_pylist()) == {"F"}
+    assert set(women["payer"].to_pylist()) == {"private"}
+    refused = _run("generate", "histories.parquet.model.json", "--where", "sx=F", "-o", "none.parquet", cwd=town)
     assert refused.returncode == 2
-    assert "one table" in refused.stderr
+    assert "Did you mean 'sex'" in refused.stderr
+    assert not (town / "none.parquet").exists()
 
 
 def test_a_parent_and_its_children_are_written_from_one_charge(town: Path) -> None:

@@ -107,25 +107,34 @@ def described(curator: Curator, order: Order, out: Path) -> dict[str, Any]:
     return told_linked(model)
 
 
-def generate(path: Path, out: Path, *, rows: int | None = None, seed: int = 0, progress: Progress | None = None) -> int:
+def generate(
+    path: Path, out: Path, *, rows: int | None = None, seed: int = 0, where: str | None = None,
+    progress: Progress | None = None,
+) -> int:  # fmt: skip
     """Rows of so many people from a model file alone, and the people beside them where they have a table."""
     from deniable.engines.duckdb import DuckDBEngine
+    from deniable.synth.condition import parsed
+    from deniable.synth.linked_condition import linked_condition
     from deniable.synth.linked_file import load_linked
 
+    model = load_linked(path)
+    only = parsed(where) if where is not None else {}
+    linked_condition(model.link, only)
     with DuckDBEngine() as engine:
-        return _written(engine, load_linked(path), out, rows, seed, progress)[out]
+        return _written(engine, model, out, rows, seed, progress, only)[out]
 
 
 def _written(
-    engine: Any, model: LinkedModel, out: Path, people: int | None, seed: int, progress: Progress | None
-) -> dict[Path, int]:
+    engine: Any, model: LinkedModel, out: Path, people: int | None, seed: int, progress: Progress | None,
+    where: dict[str, str] | None = None,
+) -> dict[Path, int]:  # fmt: skip
     """The files that were written, with their rows: children, and parents beside them under their table's name."""
     from deniable.synth.linked_rows import linked_batches, person_batches
 
     parents = parent_path(model, out)
-    made = {out: engine.write((rows for _, rows in linked_batches(model, people, seed, progress)), out)}
+    made = {out: engine.write((rows for _, rows in linked_batches(model, people, seed, progress, where)), out)}
     if parents is not None:
-        made[parents] = engine.write(person_batches(model, people, seed), parents)
+        made[parents] = engine.write(person_batches(model, people, seed, where), parents)
     return made
 
 

@@ -181,9 +181,7 @@ def generate(
     from deniable.synth.model import load
 
     if is_linked_file(path):
-        if where is not None:
-            raise ParameterError("conditions are for models of one table", remedy="Draw all rows, and filter them")
-        return linked.generate(path, out, rows=rows, seed=seed, progress=progress)
+        return linked.generate(path, out, rows=rows, seed=seed, where=where, progress=progress)
     model = load(path)
     only = parsed(where) if where is not None else {}
     condition(model, only)

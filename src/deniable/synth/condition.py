@@ -31,11 +31,16 @@ class Condition:
 
     def keep(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """The rows that fit."""
+        return rows.filter(self.fits(rows))
+
+    def fits(self, rows: pa.RecordBatch) -> pa.BooleanArray:
+        """Of each row, whether it fits."""
+        found = pa.array(np.ones(rows.num_rows, dtype=bool))
         for name, value in self.values:
             column = rows.column(name)
-            fits = pc.equal(column, value) if value.is_valid else pc.is_null(column)
-            rows = rows.filter(fits)
-        return rows
+            held = pc.equal(column.cast(value.type, safe=False), value) if value.is_valid else pc.is_null(column)
+            found = pc.and_(found, pc.fill_null(held, False))
+        return found
 
 
 def parsed(text: str) -> dict[str, str]:
@@ -55,6 +60,12 @@ def parsed(text: str) -> dict[str, str]:
 def condition(model: SynthModel, where: Mapping[str, str]) -> Condition:
     """The condition that a model's rows can meet; what none can meet is refused."""
     known = {attribute.name: attribute for attribute in model.attributes if isinstance(attribute, Labels | Bins)}
+    values = values_of(known, where)
+    return Condition(values, _share(model, [encode(known[name], pa.array([value])) for name, value in values], values))
+
+
+def values_of(known: Mapping[str, Labels | Bins], where: Mapping[str, str]) -> tuple[tuple[str, pa.Scalar], ...]:
+    """The values that are meant, by the columns that conditions can speak of."""
     for name in where:
         if name not in known:
             raise ParameterError(
@@ -62,8 +73,7 @@ def condition(model: SynthModel, where: Mapping[str, str]) -> Condition:
                 expected=f"Columns with declared values: {', '.join(known)}",
                 remedy=nearest(name, known),
             )
-    values = tuple((name, _scalar(known[name], text)) for name, text in where.items())
-    return Condition(values, _share(model, [encode(known[name], pa.array([value])) for name, value in values], values))
+    return tuple((name, _scalar(known[name], text)) for name, text in where.items())
 
 
 def _share(model: SynthModel, codes: list[NDArray[np.int32]], values: tuple[tuple[str, pa.Scalar], ...]) -> float:

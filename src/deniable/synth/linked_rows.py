@@ -7,6 +7,7 @@ declared bounds.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -14,12 +15,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from deniable.errors import ParameterError
+from deniable.errors import Infeasible, ParameterError
 from deniable.synth.attributes import Bins, Made
 from deniable.synth.coding import anew, decode, steps_of, typed
 from deniable.synth.draw import draw
+from deniable.synth.generate import Where
 from deniable.synth.given import draw_given
 from deniable.synth.linked import LinkedModel
+from deniable.synth.linked_condition import LinkedCondition, linked_condition
 from deniable.synth.links import AFTER, COUNT, FIRST, PERSON, PLACE, PREVIOUS, REPEATS, SINCE, carried
 from deniable.synth.marginal import Codes
 from deniable.synth.mending import mended
@@ -29,36 +32,63 @@ from deniable.synth.restore import restore
 
 CHUNK = 100_000
 """People in a batch."""
+MOST_DRAWN = 20
+"""How many batches are drawn for a condition before it is given up."""
 
 Steps = NDArray[np.int64]
 Pair = tuple[pa.RecordBatch, pa.RecordBatch]
 
 
-def generate_linked(model: LinkedModel, people: int | None = None, seed: int = 0) -> tuple[pa.Table, pa.Table]:
+def generate_linked(
+    model: LinkedModel, people: int | None = None, seed: int = 0, where: Where | None = None
+) -> tuple[pa.Table, pa.Table]:
     """Synthetic people and rows; as many people as there are estimated to be, if not told otherwise."""
-    pairs = list(linked_batches(model, people, seed))
+    pairs = list(linked_batches(model, people, seed, where=where))
     return pa.Table.from_batches([first for first, _ in pairs]), pa.Table.from_batches([second for _, second in pairs])
 
 
 def linked_batches(
-    model: LinkedModel, people: int | None = None, seed: int = 0, progress: Callable[[float], None] | None = None
-) -> Iterator[Pair]:
-    """The same in batches of people; the first comes even if it is empty, for its columns."""
-    wanted, made = _wanted(model, people), 0
+    model: LinkedModel, people: int | None = None, seed: int = 0, progress: Callable[[float], None] | None = None,
+    where: Where | None = None,
+) -> Iterator[Pair]:  # fmt: skip
+    """The same in batches of people; the first comes even if it is empty, for its columns.
+
+    Under a condition people are drawn until so many fit; if their number is not told, as many are drawn as there are
+    estimated to be, and those that fit are kept.
+    """
+    only, wanted = linked_condition(model.link, where or {}), _wanted(model, people)
+    until = bool(only) and people is not None
+    drawn = kept = numbered = made = 0
+    while (kept if until else drawn) < wanted or not drawn:
+        if until and drawn >= MOST_DRAWN * CHUNK:
+            happened = f"only {kept:,} of {wanted:,} people met the condition"
+            raise Infeasible(happened, remedy="Ask for fewer people or fewer conditions")
+        size = min(CHUNK, _further(wanted - kept, kept, drawn) if until else wanted - drawn)
+        most = wanted - kept if until else size
+        batch = _batch(model, size, (seed, drawn), wanted, _Before(numbered, made), only, most)
+        drawn, kept = drawn + max(size, 1), kept + batch.people.num_rows
+        numbered, made = numbered + batch.numbered, made + batch.rows.num_rows
+        yield batch.people, batch.rows
+        if progress is not None:
+            progress((kept if until else drawn) / max(wanted, 1))
+
+
+def _further(missing: int, kept: int, drawn: int) -> int:
+    """How many people to draw next: by the share that fitted so far, and ten for one at first."""
+    return math.ceil(missing * (drawn / max(kept, 1) * 1.1 if drawn else 10.0))
+
+
+def person_batches(
+    model: LinkedModel, people: int | None = None, seed: int = 0, where: Where | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The same people without their rows: what is drawn of rows never moves what is drawn of people."""
+    if where:
+        yield from (persons for persons, _ in linked_batches(model, people, seed, where=where))
+        return
+    wanted, anybody = _wanted(model, people), linked_condition(model.link, {})
     for start in range(0, max(wanted, 1), CHUNK):
         size = min(CHUNK, wanted - start)
-        pair = _batch(model, size, (seed, start), wanted, made)
-        made += pair[1].num_rows
-        yield pair
-        if progress is not None:
-            progress((start + size) / max(wanted, 1))
-
-
-def person_batches(model: LinkedModel, people: int | None = None, seed: int = 0) -> Iterator[pa.RecordBatch]:
-    """The same people without their rows: what is drawn of rows never moves what is drawn of people."""
-    wanted = _wanted(model, people)
-    for start in range(0, max(wanted, 1), CHUNK):
-        yield _persons(model, min(CHUNK, wanted - start), (seed, start), wanted)[1]
+        yield _persons(model, size, (seed, start), wanted, start, anybody, size)[1]
 
 
 def _wanted(model: LinkedModel, people: int | None) -> int:
@@ -76,18 +106,58 @@ class _People:
     count: Steps
     first: Steps
 
+    def take(self, kept: Steps) -> _People:
+        """Some of them."""
+        codes = {name: column[kept] for name, column in self.codes.items()}
+        return _People(codes, self.count[kept], self.first[kept])
 
-def _batch(model: LinkedModel, size: int, seed: tuple[int, int], wanted: int, made: int) -> Pair:
-    people, persons = _persons(model, size, seed, wanted)
+
+@dataclass(frozen=True, slots=True)
+class _Before:
+    """How many people were numbered, and how many rows were made, before a batch."""
+
+    numbered: int
+    made: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Batch:
+    """People and rows of a batch; `numbered` counts the people who got a number, kept or not."""
+
+    people: pa.RecordBatch
+    rows: pa.RecordBatch
+    numbered: int
+
+
+def _batch(
+    model: LinkedModel, size: int, seed: tuple[int, int], wanted: int, before: _Before, only: LinkedCondition, most: int
+) -> _Batch:
+    """At most so many people who fit, of as many as are drawn."""
+    at_first = size if only.of_rows else most
+    people, persons = _persons(model, size, seed, wanted, before.numbered, only, at_first)
     generator = np.random.default_rng((*seed, 3))
     who, codes, times = _rows(model, people, seed, generator)
-    return persons, _row_table(model, persons, who, codes, times, made, generator)
+    rows = _row_table(model, persons, who, codes, times, before.made, generator)
+    if not only.of_rows:
+        return _Batch(persons, rows, persons.num_rows)
+    fits = only.rows.fits(rows).to_numpy(zero_copy_only=False)
+    have = np.unique(who[fits])[:most]
+    kept = rows.filter(pa.array(fits & np.isin(who, have)))
+    return _Batch(persons.take(pa.array(have)), kept, persons.num_rows)
 
 
-def _persons(model: LinkedModel, size: int, seed: tuple[int, int], wanted: int) -> tuple[_People, pa.RecordBatch]:
+def _persons(
+    model: LinkedModel, size: int, seed: tuple[int, int], wanted: int, numbered: int, only: LinkedCondition, most: int
+) -> tuple[_People, pa.RecordBatch]:
     generator = np.random.default_rng((*seed, 2))
     people = _people(model, size, seed, generator)
-    return people, _person_table(model, people, seed[1], size, wanted, generator)
+    coded = [a for a in model.people.attributes[: len(model.link.people)] if not isinstance(a, Made)]
+    values = {a.name: decode(a, people.codes[a.name], generator) for a in coded}
+    if only.people.values:
+        fits = only.people.fits(pa.record_batch(values)).to_numpy(zero_copy_only=False)
+        kept = np.flatnonzero(fits)[:most]
+        people, values = people.take(kept), {name: column.take(pa.array(kept)) for name, column in values.items()}
+    return people, _person_table(model, people, values, numbered, wanted)
 
 
 def _people(model: LinkedModel, size: int, seed: tuple[int, int], generator: np.random.Generator) -> _People:
@@ -205,14 +275,12 @@ def _bins(model: SynthModel, name: str) -> Bins:
 
 
 def _person_table(
-    model: LinkedModel, people: _People, after: int, size: int, wanted: int, generator: np.random.Generator
+    model: LinkedModel, people: _People, values: dict[str, pa.Array], after: int, wanted: int
 ) -> pa.RecordBatch:
-    columns = []
-    for attribute in model.people.attributes[: len(model.link.people)]:
-        if isinstance(attribute, Made):
-            columns.append(anew(attribute, after, size, wanted))
-        else:
-            columns.append(decode(attribute, people.codes[attribute.name], generator))
+    columns = [
+        anew(attribute, after, people.count.size, wanted) if isinstance(attribute, Made) else values[attribute.name]
+        for attribute in model.people.attributes[: len(model.link.people)]
+    ]
     return _record(columns, [a.name for a in model.link.people], model.people_types)
 
 
