@@ -6,7 +6,8 @@ tables that the policy declares public.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -111,6 +112,22 @@ def opened(policy: Path, ledger: str, threads: int) -> Curator:
     from deniable.engines.duckdb import DuckDBEngine
 
     return Curator.open(policy, ledger=ledger, engine=DuckDBEngine(root=policy.parent, threads=threads))
+
+
+@contextmanager
+def settled() -> Iterator[None]:
+    """Load what questions need, and let the garbage collector not look at it again and again: it is no garbage."""
+    import gc
+
+    import deniable.query.compile
+    import deniable.query.execute  # noqa: F401  loaded for the questions to come
+
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
 
 
 def bare_engine(memory: str = "128MB") -> Engine:

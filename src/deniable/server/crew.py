@@ -180,12 +180,12 @@ class _Desk:
 
 def _work(policy: Path, ledger: str, threads: int, lines: list[Connection]) -> None:
     """What a process of the crew does, from its start to its end."""
-    from deniable.curator.serving import opened
+    from deniable.curator.serving import opened, settled
 
     for number in (signal.SIGINT, signal.SIGTERM):  # the server says when to end, by cutting the lines
         signal.signal(number, signal.SIG_IGN)
     control, *seats = lines
-    with opened(policy, ledger, threads) as curator:
+    with opened(policy, ledger, threads) as curator, settled():
         desk = _Desk(curator)
         workers = [threading.Thread(target=desk.serve, args=each, daemon=True) for each in enumerate(seats)]
         for worker in workers:

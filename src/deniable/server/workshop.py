@@ -11,6 +11,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from deniable.server.hands import Hands, Work
@@ -27,6 +28,14 @@ SLACK = 2.0
 """Seconds beyond the time limit of a question in which its own refusal may still arrive."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """A piece of work as its thread knows it, and as the event loop does."""
+
+    future: Future[Any]
+    outcome: asyncio.Future[Any]
+
+
 class Workshop:
     """The threads of one server, and its crew of processes if it has one."""
 
@@ -36,7 +45,7 @@ class Workshop:
         self._crew = crew
         self._hands = Hands(limits.workers, curator.interrupt)
         self._seats = Hands(crew.seats, crew.interrupt) if crew is not None else self._hands
-        self._works: dict[Hashable, Future[Any]] = {}
+        self._works: dict[Hashable, _Work] = {}
         self._owned: Counter[str] = Counter()
 
     async def run(self, owner: str, work: Callable[[], Result], name: Hashable = None) -> Result:
@@ -52,13 +61,15 @@ class Workshop:
 
     async def _done(self, owner: str, hands: Hands, work: Work[Result], name: Hashable) -> Result:
         key = (owner, name) if name else object()
-        future = self._works.get(key) or self._begin(key, owner, hands, work)
+        begun = self._works.get(key) or self._begin(key, owner, hands, work)
         try:
-            return await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(future)), self._limits.seconds + SLACK)
+            async with asyncio.timeout(self._limits.seconds + SLACK):
+                done: Result = await asyncio.shield(begun.outcome)
+                return done
         except TimeoutError:
             raise TakingLong from None
         except asyncio.CancelledError:
-            if future.cancelled():
+            if begun.future.cancelled():
                 raise Busy("the question was cancelled before it was begun", remedy="Ask again") from None
             raise
 
@@ -68,8 +79,8 @@ class Workshop:
 
     def cancel(self, owner: str, name: Hashable) -> bool:
         """Take a question back; whether it had not been begun, so that nothing was charged."""
-        future = self._works.get((owner, name))
-        return future is not None and self._seats.stop(future)
+        begun = self._works.get((owner, name))
+        return begun is not None and self._seats.stop(begun.future)
 
     @property
     def waiting(self) -> int:
@@ -83,26 +94,21 @@ class Workshop:
         if self._crew is not None:
             self._crew.close()
 
-    def _begin(self, key: Hashable, owner: str, hands: Hands, work: Work[Result]) -> Future[Result]:
+    def _begin(self, key: Hashable, owner: str, hands: Hands, work: Work[Result]) -> _Work:
         if self._owned[owner] >= self._limits.at_once:
             raise Busy(f"{self._limits.at_once} questions of yours are being worked on", remedy="Wait for one of them")
         if self.waiting >= self._limits.waiting:
             raise Busy("too many questions wait", remedy="Try again in some seconds")
-        loop = asyncio.get_running_loop()
         future = hands.begin(work)
-        self._works[key] = future
+        begun = self._works[key] = _Work(future, asyncio.wrap_future(future))
         self._owned[owner] += 1
-        future.add_done_callback(lambda _: _soon(loop, self._end, key, owner))
-        return future
+        begun.outcome.add_done_callback(lambda outcome: self._end(key, owner, outcome))
+        return begun
 
-    def _end(self, key: Hashable, owner: str) -> None:
+    def _end(self, key: Hashable, owner: str, outcome: asyncio.Future[Any]) -> None:
+        if not outcome.cancelled():
+            outcome.exception()  # it is seen here even if nobody waits for it any more
         self._works.pop(key, None)
         self._owned[owner] -= 1
         if not self._owned[owner]:
             del self._owned[owner]
-
-
-def _soon(loop: asyncio.AbstractEventLoop, deed: Callable[..., None], *arguments: Any) -> None:
-    """Do something on the loop, if it still runs."""
-    if not loop.is_closed():
-        loop.call_soon_threadsafe(deed, *arguments)

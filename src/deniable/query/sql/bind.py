@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-import sqlglot
 from sqlglot import expressions as exp
+from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import SqlglotError
 
 from deniable.errors import QueryRefused, nearest
@@ -68,7 +68,7 @@ def statement(text: str, tables: tuple[TableSchema, ...]) -> tuple[Relation, Cla
     clauses = cut(text)
     context = Context(clauses, tables)
     try:
-        parsed = sqlglot.parse(clauses.text, read="duckdb")
+        parsed = _parsed(clauses)
     except (SqlglotError, RecursionError) as failure:
         raise _unreadable(failure) from None
     if len(parsed) != 1 or parsed[0] is None:
@@ -85,6 +85,14 @@ def statement(text: str, tables: tuple[TableSchema, ...]) -> tuple[Relation, Cla
             remedy="Aggregate over people, not for each of them",
         )
     return number(relation), clauses
+
+
+def _parsed(clauses: Clauses) -> list[exp.Expression | None]:
+    """The statements of a text; tokens that were read already are not read again."""
+    dialect = Dialect.get_or_raise("duckdb")
+    tokens = dialect.tokenize(clauses.text) if clauses.tokens is None else list(clauses.tokens)
+    found: list[exp.Expression | None] = dialect.parser().parse(tokens, clauses.text)
+    return found
 
 
 def _unreadable(failure: Exception) -> QueryRefused:

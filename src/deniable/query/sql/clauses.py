@@ -55,6 +55,8 @@ class Clauses:
     within: Within | None = None
     per_group: dict[int, tuple[Fraction, Fraction]] = field(default_factory=dict)
     """By the offset at which the aggregate's name starts."""
+    tokens: tuple[Token, ...] | None = field(default=None, repr=False, compare=False)
+    """The statement in tokens, where nothing was cut out of it."""
 
 
 def place_at(text: str, offset: int) -> Place:
@@ -80,7 +82,7 @@ def tokens_of(text: str) -> list[Token]:
 
 def cut(text: str) -> Clauses:
     """Separate deniable's own clauses from the SQL around them."""
-    tokens = tokens_of(text)
+    typed, tokens = text, tokens_of(text)
     while tokens and tokens[-1].token_type is TokenType.SEMICOLON:
         text = _blank(text, tokens[-1].start, tokens[-1].end)
         tokens.pop()
@@ -96,7 +98,7 @@ def cut(text: str) -> Clauses:
     text, tokens, within = _within(text, tokens)
     text, options = _options(text, tokens)
     text, per_group = _per_group(text, tokens)
-    return Clauses(text, explain, options, within, per_group)
+    return Clauses(text, explain, options, within, per_group, tuple(tokens) if text == typed else None)
 
 
 def _blank(text: str, start: int, end: int) -> str:
