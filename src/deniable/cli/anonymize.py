@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from deniable.cli.office import LedgerPlace
-from deniable.cli.screen import JsonFlag, emit, progress
+from deniable.cli.screen import Encoding, JsonFlag, emit, progress
 from deniable.errors import ParameterError, nearest
 
 if TYPE_CHECKING:
@@ -40,7 +40,6 @@ METHODS = "optimal, mondrian, mondrian-relaxed, local, cells or microaggregate."
 Source = Annotated[str | None, typer.Argument(help="The table: a CSV, Parquet or Arrow file.", show_default=False)]
 Qi = Annotated[str | None, typer.Option("--qi", help="Quasi-identifiers, separated by commas.")]
 Sensitive = Annotated[str | None, typer.Option(help="Sensitive columns, separated by commas.")]
-Encoding = Annotated[str | None, typer.Option(help="Of a CSV file that is not UTF-8, such as latin-1 or cp1252.")]
 
 
 def anonymize(

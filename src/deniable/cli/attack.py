@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from deniable.cli.screen import JsonFlag, emit, progress
+from deniable.cli.screen import Encoding, JsonFlag, emit, progress
 from deniable.errors import ParameterError
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ def attack(
     seconds: Annotated[float | None, typer.Option(help="Stop after so long.")] = None,
     resume: Annotated[Path | None, typer.Option(help="Keep finished attacks here, and go on from it.")] = None,
     report: Annotated[Path | None, typer.Option(help="Write the page of the test (HTML).")] = None,
+    encoding: Encoding = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Attack a table, a release or a log, and say how many people would be exposed, by whom, knowing what.
@@ -61,7 +62,7 @@ def attack(
 
     order = attacking.Order(
         source, _listed(knows), register, original, control, truth, _listed(sensitive), unit, _listed(ratings),
-        tuple(others or ()), policy, table, limits(most), everything, attacks, seed, seconds, resume,
+        tuple(others or ()), policy, table, limits(most), everything, attacks, seed, seconds, resume, encoding,
     )  # fmt: skip
     with progress("Attacking") as told:
         found = attacking.attack(order, told)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from deniable.cli.screen import JsonFlag, emit, err, progress
+from deniable.cli.screen import Encoding, JsonFlag, emit, err, progress
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -40,6 +40,7 @@ def init(
     suggest: Annotated[
         bool, typer.Option(help="Add values read from the data, in comments marked as not public.")
     ] = True,
+    encoding: Encoding = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Draft a policy from a table: types and suspected roles; bounds are for you to fill in.
@@ -49,7 +50,7 @@ def init(
     from deniable.curator.drafting import draft, save
 
     with progress("Looking at the columns") as told:
-        text = draft(table, out.parent if out else None, suggest=suggest, progress=told)
+        text = draft(table, out.parent if out else None, suggest=suggest, encoding=encoding, progress=told)
     if out is not None:
         save(text, out, replace_it=force)
     written = {"policy": text, "written": str(out) if out else None}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from deniable.cli.screen import JsonFlag, emit, err, progress
+from deniable.cli.screen import Encoding, JsonFlag, emit, err, progress
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -21,13 +21,14 @@ def scan(
     save: Annotated[Path | None, typer.Option(help="Keep the report as JSON here.")] = None,
     draft: Annotated[Path | None, typer.Option(help="Draft a policy from what was found, and write it here.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace a draft that is there.")] = False,
+    encoding: Encoding = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Find identifiers: by names, types, check digits, patterns, word lists and uniqueness. No value is shown."""
     from deniable.curator import drafting, scanning
 
     with progress("Looking at the columns") as told:
-        report = scanning.scan(table, unit, told)
+        report = scanning.scan(table, unit, told, encoding=encoding)
     if save is not None:
         scanning.save(report, save)
     if draft is not None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
+Encoding = Annotated[str | None, typer.Option(help="Of a CSV file that is not UTF-8, such as latin-1 or cp1252.")]
 Progress = Callable[[float], None]
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from deniable.curator.anonymize_demands import Asked, demands
 from deniable.curator.governing import in_force
 from deniable.errors import ParameterError, nearest
+from deniable.policy.dialect import written_in
 from deniable.policy.document import Policy, read
 from deniable.policy.roles import Role
 from deniable.policy.schema import Spec, TableSchema
@@ -17,7 +18,7 @@ from deniable.policy.schema import Spec, TableSchema
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from deniable.engines.base import CsvDialect, Engine
+    from deniable.engines.base import Engine
     from deniable.kanonymity.request import Request
     from deniable.ledger import Ledger
     from deniable.ledger.cabinet import Cabinet
@@ -90,7 +91,7 @@ def roles_of(engine: Engine, policy: Policy | None, order: Order) -> Roles:
     source = order.source if order.source is not None else (schema.source if schema else None)
     if source is None:
         raise ParameterError("No table is named", remedy="Name a file, or a policy with --policy")
-    engine.attach(TABLE, _absolute(source, order), schema, csv=dialect(order.encoding))
+    engine.attach(TABLE, _absolute(source, order), schema, csv=written_in(order.encoding))
     if schema is None:
         known_columns(engine, (*order.quasi_identifiers, *order.sensitive, *order.identifiers))
         specs = _with_tails(engine, order.hierarchies, order)
@@ -107,13 +108,6 @@ def roles_of(engine: Engine, policy: Policy | None, order: Order) -> Roles:
     identifiers = tuple(dict.fromkeys((*_names(schema, Role.IDENTIFIER), *order.identifiers, *withheld, *dropped)))
     specs = _with_tails(engine, {**specs, **order.hierarchies}, order)
     return Roles(schema, known_columns(engine, quasi), sensitive, identifiers, specs)
-
-
-def dialect(encoding: str | None) -> CsvDialect | None:
-    """How a CSV file is written whose encoding was told; None finds out, and expects UTF-8."""
-    from deniable.engines.base import CsvDialect
-
-    return None if encoding is None else CsvDialect(encoding=encoding)
 
 
 def _not_as_it_is(schema: TableSchema, generalized: tuple[str, ...]) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from deniable.errors import DataError, ParameterError, nearest
+from deniable.policy.dialect import written_in
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -46,6 +47,7 @@ class Order:
     seed: int = 0
     seconds: float | None = None
     state: Path | None = None
+    encoding: str | None = None
 
 
 def attack(order: Order, progress: Progress | None = None) -> dict[str, Any]:
@@ -135,18 +137,18 @@ def _keep(path: Path, key: str, attempts: Mapping[str, Any]) -> None:
 def _evidence(order: Order, policy: Policy | None) -> Evidence:
     from deniable.assess.risk import Evidence
 
-    release = table_at(order.source)
+    release = table_at(order.source, order.encoding)
     schema = _schema(order, policy)
     knows = order.knows or known(policy, schema, release)
     sensitive = order.sensitive or declared(schema, release, "sensitive")
-    register = table_at(order.register) if order.register else None
+    register = table_at(order.register, order.encoding) if order.register else None
     unit = order.unit or (schema.unit.column if schema and schema.unit else None)
     ratings = order.ratings or None
     if ratings is not None and len(ratings) != 4:
         raise ParameterError("--ratings names other than four columns", expected="person,item,rating,day")
-    original, control = (table_at(path) if path else None for path in (order.original, order.control))
+    original, control = (table_at(path, order.encoding) if path else None for path in (order.original, order.control))
     truth = _truth(order, release, register) if register is not None and order.truth else None
-    others, paths = tuple(table_at(path) for path in order.others), (order.source, *order.others)
+    others, paths = tuple(table_at(path, order.encoding) for path in order.others), (order.source, *order.others)
     noisy = tuple(stated(path).get("formal") is True for path in paths)
     shown = _shown(knows, release, others)
     return Evidence(release, shown, sensitive, unit, original, control, register, truth, ratings, others, noisy, knows,
@@ -214,16 +216,16 @@ def _truth(order: Order, release: pa.Table, register: pa.Table) -> Any:
     from deniable.assess.scoring import entries
 
     assert order.truth is not None
-    return entries(release, register, table_at(order.truth))
+    return entries(release, register, table_at(order.truth, order.encoding))
 
 
-def table_at(source: str) -> pa.Table:
-    """The rows of a file."""
+def table_at(source: str, encoding: str | None = None) -> pa.Table:
+    """The rows of a file; a CSV file may be in another encoding than UTF-8."""
     from deniable.engines.base import quote
     from deniable.engines.duckdb import DuckDBEngine
 
     with DuckDBEngine(root=Path.cwd()) as engine:
-        engine.attach(TABLE, source)
+        engine.attach(TABLE, source, csv=written_in(encoding))
         return engine.run(f"SELECT * FROM {quote(TABLE)}")  # noqa: S608  our own words and quoted names
 
 
@@ -256,10 +258,12 @@ def _attack_log(order: Order, progress: Progress | None) -> dict[str, Any]:
         lines = Path(order.source).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError):
         raise DataError(f"The log {Path(order.source).name} cannot be read", charge="") from None
-    original = table_at(order.original) if order.original else None
+    original = table_at(order.original, order.encoding) if order.original else None
     attempts = [
         plain(made)
-        for made in attack_log(lines, table_at(order.register), original, seconds=order.seconds, progress=progress)
+        for made in attack_log(
+            lines, table_at(order.register, order.encoding), original, seconds=order.seconds, progress=progress
+        )
     ]
     exposed = {one["attack"]: one["exposed"] for one in attempts}
     return {

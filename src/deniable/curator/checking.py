@@ -102,13 +102,13 @@ def refuse_composition(together: dict[str, Any]) -> None:
 
 
 def _table(source: Any, columns: tuple[str, ...] = (), encoding: str | None = None) -> pa.Table:
-    from deniable.curator.anonymize_order import dialect
     from deniable.engines.base import quote
     from deniable.engines.duckdb import DuckDBEngine
     from deniable.engines.naming import require_columns
+    from deniable.policy.dialect import written_in
 
     with DuckDBEngine(root=Path.cwd()) as engine:
-        engine.attach(TABLE, source, csv=dialect(encoding))
+        engine.attach(TABLE, source, csv=written_in(encoding))
         require_columns([f.name for f in engine.describe(TABLE)], columns, str(source))
         listed = ", ".join(map(quote, dict.fromkeys(columns))) or "*"
         return engine.run(f"SELECT {listed} FROM {quote(TABLE)}")  # noqa: S608  our own words and quoted names

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from deniable.curator.clues import SHAPES, Clue, Profile, clue
 from deniable.errors import ParameterError
+from deniable.policy.dialect import written_in
 from deniable.policy.roles import Role
 from deniable.policy.schema import ColumnType
 
@@ -43,20 +44,21 @@ def draft(
     folder: Path | None = None,
     *,
     suggest: bool = True,
+    encoding: str | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> str:
     """The text of a policy for one table; `folder` is where the policy file will stand."""
     from deniable.engines.duckdb import DuckDBEngine
 
     with DuckDBEngine() as engine:
-        engine.attach("table", source)
+        engine.attach("table", source, csv=written_in(encoding))
         fields = engine.describe("table")
         columns = []
         for done, field in enumerate(fields, start=1):
             columns.append(_inspect(engine, field, suggest))
             if progress:
                 progress(done / len(fields))
-    return _document(_table_name(source), _relative(source, folder), columns)
+    return _document(_table_name(source), _relative(source, folder), encoding, columns)
 
 
 def save(text: str, path: Path, *, replace_it: bool = False) -> None:
@@ -139,7 +141,7 @@ def _relative(source: str, folder: Path | None) -> str:
     return os.path.relpath(source, folder)
 
 
-def _document(table: str, source: str, columns: list[tuple[Profile, Clue, Suggestion]]) -> str:
+def _document(table: str, source: str, encoding: str | None, columns: list[tuple[Profile, Clue, Suggestion]]) -> str:
     dataset = table if table[0].isalpha() else f"data_{table}"
     lines = [
         "# A draft: confirm every role, and fill in the bounds from what you know of the subject.",
@@ -149,6 +151,7 @@ def _document(table: str, source: str, columns: list[tuple[Profile, Clue, Sugges
         "tables:",
         f"  {word(table)}:",
         f"    source: {word(source)}",
+        *([f"    csv: {{encoding: {word(encoding)}}}"] if encoding else []),
         *_unit(columns),
         "    columns:",
     ]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from deniable.curator.drafting import word
 from deniable.curator.masking import sample
+from deniable.policy.dialect import written_in
 
 if TYPE_CHECKING:
     from deniable.engines.base import Engine
@@ -23,7 +24,9 @@ NO_QUASI = ("free text", "url", "street address")
 Progress = Callable[[float], None]
 
 
-def scan(source: str, unit: str | None = None, progress: Progress | None = None) -> dict[str, Any]:
+def scan(
+    source: str, unit: str | None = None, progress: Progress | None = None, *, encoding: str | None = None
+) -> dict[str, Any]:
     """Look at a table: findings with their evidence, the 18 categories of Safe Harbor, and smallest singling-out sets.
 
     The report holds names, counts and shares; no value of the table is in it.
@@ -32,7 +35,7 @@ def scan(source: str, unit: str | None = None, progress: Progress | None = None)
     from deniable.masking import detect, safe_harbor
 
     with DuckDBEngine() as engine:
-        engine.attach("table", source)
+        engine.attach("table", source, csv=written_in(encoding))
         rows = sample(engine, "table", rows=SCAN_ROWS)
         _told(progress, 0.4)
         findings = detect.detect(rows)
@@ -40,6 +43,7 @@ def scan(source: str, unit: str | None = None, progress: Progress | None = None)
         lines = safe_harbor.checklist({"table": findings}, {"table": dict.fromkeys(rows.schema.names)})
         report = {
             "source": source,
+            "encoding": encoding,
             "unit": unit,
             "rows": engine.count("table"),
             "rows_looked_at": rows.num_rows,
@@ -69,6 +73,7 @@ def draft(report: Mapping[str, Any], folder: Path, key: str = "people") -> str:
         "tables:",
         f"  {word(table)}:",
         f"    source: {word(source if ':' in source else os.path.relpath(source, folder))}",
+        *([f"    csv: {{encoding: {word(report['encoding'])}}}"] if report["encoding"] else []),
         _unit(report["unit"]),
         "    columns:",
     ]

@@ -6,7 +6,8 @@ from our own relations. `Engine` is the protocol; `deniable.engines.duckdb.DuckD
 
 from __future__ import annotations
 
-from deniable.engines.base import BadRows, CsvDialect, Engine, Field, quote
+from deniable.engines.base import Engine, Field, quote
 from deniable.engines.extras import require
+from deniable.policy.dialect import BadRows, CsvDialect
 
 __all__ = ["BadRows", "CsvDialect", "Engine", "Field", "quote", "require"]

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, runtime_checkable
 
 from deniable.engines.restriction import Restriction
+from deniable.policy.dialect import CsvDialect
 from deniable.policy.schema import ColumnType, TableSchema
 
 if TYPE_CHECKING:
@@ -36,31 +36,6 @@ class Field:
     name: str
     type: ColumnType
     native: str
-
-
-class BadRows(StrEnum):
-    """What to do with lines of a CSV file that do not fit."""
-
-    REFUSE = "refuse"
-    """Refuse the file, naming the lines (the default)."""
-    SKIP = "skip"
-    """Leave out lines with too many or too few fields, and read a value of the wrong type as null."""
-
-
-@dataclass(frozen=True, slots=True)
-class CsvDialect:
-    """How a CSV file is written; whatever is None is found out from the file.
-
-    `encoding` is any codec that Python knows. Without it a byte-order mark decides, then UTF-8 is expected; no other
-    encoding is guessed, since a wrong guess changes names silently.
-    """
-
-    delimiter: str | None = None
-    quote: str | None = None
-    header: bool | None = None
-    encoding: str | None = None
-    null: str = ""
-    bad_rows: BadRows = BadRows.REFUSE
 
 
 @runtime_checkable

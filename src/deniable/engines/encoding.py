@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from deniable.errors import DataError, Place
+from deniable.policy.dialect import codec
 from deniable.storage import storage_errors
 
 BLOCK = 1 << 20
@@ -42,18 +43,19 @@ def refuse_encoding(path: Path, line: int) -> DataError:
     """The refusal for bytes that are not UTF-8 in a file that declared nothing else."""
     return DataError(
         f"line {line} of '{path.name}' is not valid UTF-8",
-        remedy="Declare the file's encoding, for example latin-1, cp1252 or utf-16",
+        remedy="Declare the file's encoding, for example cp1252: with --encoding, or as csv: {encoding: cp1252} in the "
+        "policy's table",
         place=Place(path.name, line),
     )
 
 
 def _codec(name: str) -> str:
-    try:
-        return codecs.lookup(name).name
-    except LookupError:
+    known = codec(name)
+    if known is None:
         raise DataError(
             f"there is no encoding '{name}'", expected="An encoding is named as in utf-8, latin-1, cp1252, utf-16"
-        ) from None
+        )
+    return known
 
 
 def _marked(path: Path) -> str:

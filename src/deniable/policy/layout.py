@@ -5,6 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 from deniable.policy.access import Accounting, Period
+from deniable.policy.dialect import BadRows
 from deniable.policy.grammar import (
     COLUMN,
     POSITIVE,
@@ -54,6 +55,21 @@ UNIT = Record(
     meaning="The privacy unit: all rows that share a value of one column belong to one person.",
 )
 
+ONE_CHARACTER = Text("one character", pattern="(?s).")
+
+CSV = Record(
+    "csv",
+    (
+        Field("encoding", Text("an encoding"), "such as latin-1, cp1252, utf-16", default="utf-8"),
+        Field("delimiter", ONE_CHARACTER, "what stands between values", default="found out"),
+        Field("quote", ONE_CHARACTER, "what stands around values", default="found out"),
+        Field("header", Flag(), "whether the first line names the columns", default="found out"),
+        Field("null", Text("a word"), "how a missing value is written, beside an empty one", default="empty"),
+        Field("bad_rows", Choice(tuple(BadRows)), "whether lines that do not fit are refused", default="refuse"),
+    ),
+    meaning="How a CSV file is written, where the file itself does not tell.",
+)
+
 COLUMN_ENTRY = Record(
     "column",
     (
@@ -92,6 +108,7 @@ TABLE = Record(
             "`duckdb:FILE#TABLE`, `postgresql://HOST/DATABASE#TABLE` or `spark:TABLE`",
             required=True,
         ),
+        Field("csv", CSV, "how the file is written, where it does not tell by itself"),
         Field("public", Flag(), "true if the table protects nobody: its rows may be used as they are", default="false"),
         Field(
             "unit",

@@ -12,6 +12,7 @@ from datetime import date, datetime
 from enum import StrEnum
 from fractions import Fraction
 
+from deniable.policy.dialect import CsvDialect
 from deniable.policy.frozen import Frozen
 from deniable.policy.roles import Role
 from deniable.policy.unit import PrivacyUnit
@@ -93,6 +94,8 @@ class TableSchema:
     """The table with one row for each unit that synthetic rows of this one belong to."""
     sequence: str | None = None
     """The column in whose order a unit's rows follow one another."""
+    csv: CsvDialect = field(default_factory=CsvDialect)
+    """How the file is written, if it is a CSV file."""
 
     def column(self, name: str) -> Column | None:
         """The column of that name, or None."""

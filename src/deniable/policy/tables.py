@@ -11,6 +11,7 @@ from deniable.errors import Place, nearest
 from deniable.policy import scalars, sidefiles
 from deniable.policy.bounds import bounds
 from deniable.policy.checking import Chosen, Item
+from deniable.policy.dialect import BadRows, CsvDialect, codec
 from deniable.policy.grammar import Kinds
 from deniable.policy.hierarchies import HIERARCHIES
 from deniable.policy.likeness import follow
@@ -45,7 +46,8 @@ def _table(name: str, entry: Section, folder: Path, mistakes: Mistakes) -> Table
     columns = _columns(entry.section("columns"), folder, mistakes)
     unit = None if public else _unit(entry, mistakes)
     parent, sequence = entry.get("parent", None), entry.get("sequence", None)
-    return TableSchema(name, entry.get("source", ""), columns, unit, public, parent, sequence)
+    dialect = _dialect(entry.section("csv"), mistakes)
+    return TableSchema(name, entry.get("source", ""), columns, unit, public, parent, sequence, dialect)
 
 
 def _who_is_protected(name: str, entry: Section, public: bool, mistakes: Mistakes) -> None:
@@ -93,6 +95,21 @@ def _source(entry: Section, mistakes: Mistakes) -> None:
         mistakes.add(place, "the source holds a password", remedy="Leave it to PGPASSFILE or PGPASSWORD")
     elif not rest.strip("/"):
         mistakes.add(place, f"'{scheme}:' names no database", f"Such as {scheme}:NAME#TABLE")
+
+
+def _dialect(entry: Section, mistakes: Mistakes) -> CsvDialect:
+    encoding = entry.get("encoding", None)
+    if encoding is not None and codec(encoding) is None:
+        expected = "An encoding is named as in utf-8, latin-1, cp1252, utf-16"
+        mistakes.add(entry.place_of("encoding"), f"there is no encoding '{encoding}'", expected)
+    return CsvDialect(
+        entry.get("delimiter", None),
+        entry.get("quote", None),
+        entry.get("header", None),
+        encoding,
+        entry.get("null", ""),
+        BadRows(entry.get("bad_rows", "refuse")),
+    )
 
 
 def _columns(entries: Section, folder: Path, mistakes: Mistakes) -> tuple[Column, ...]:

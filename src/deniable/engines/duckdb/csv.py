@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from deniable.engines.base import BadRows, CsvDialect, Field
+from deniable.engines.base import Field
 from deniable.engines.duckdb import lines, types
 from deniable.engines.duckdb.connection import Limits, literal, probe, refusals
 from deniable.engines.duckdb.inference import infer
@@ -24,6 +24,7 @@ from deniable.engines.encoding import as_utf8
 from deniable.engines.naming import column_names
 from deniable.engines.sources import Files
 from deniable.errors import DataError
+from deniable.policy.dialect import BadRows, CsvDialect
 from deniable.policy.schema import ColumnType, TableSchema
 
 

@@ -21,7 +21,7 @@ from typing import Any, ClassVar, Self
 import pyarrow as pa
 
 from deniable.engines import fingerprint, restriction
-from deniable.engines.base import BATCH_ROWS, CsvDialect, Field, Parameters, Source, quote
+from deniable.engines.base import BATCH_ROWS, Field, Parameters, Source, quote
 from deniable.engines.duckdb.connection import Limits, batches_of, reading, refusals, row_of, sealed
 from deniable.engines.duckdb.csv import scan_csv
 from deniable.engines.duckdb.scan import Scan, scan_arrow_files, scan_database, scan_parquet, scan_rows, spool
@@ -33,6 +33,7 @@ from deniable.engines.sources import Files, Format, resolve
 from deniable.engines.watch import stopped_after
 from deniable.engines.writing import write_rows
 from deniable.errors import DataError, ParameterError, nearest
+from deniable.policy.dialect import CsvDialect
 from deniable.policy.schema import TableSchema
 
 
@@ -78,7 +79,8 @@ class DuckDBEngine:
             raise ParameterError(f"'{name}' cannot be the name of a source")
         with self._lock:
             self._require_open()
-            held, scan = self._inspect(name, source, schema, csv or CsvDialect())
+            dialect = csv or (schema.csv if schema is not None else CsvDialect())
+            held, scan = self._inspect(name, source, schema, dialect)
             scans = {key: value for key, value in self._scans.items() if key.casefold() != name.casefold()} | {
                 name: scan
             }

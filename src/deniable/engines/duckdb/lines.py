@@ -11,11 +11,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from deniable.engines.base import BadRows
 from deniable.engines.duckdb import types
 from deniable.engines.duckdb.layout import Layout
 from deniable.engines.encoding import refuse_encoding
 from deniable.errors import DataError, Place
+from deniable.policy.dialect import BadRows
 from deniable.policy.schema import ColumnType
 
 SHOWN = 10
