@@ -109,12 +109,54 @@ def test_a_parent_and_its_children_are_written_from_one_charge(town: Path) -> No
     assert shown.stdout.count("differentially private synthesis") == 1
 
 
+def test_both_tables_are_attacked_compared_and_shown_on_one_page(town: Path) -> None:
+    _two_tables(town)
+    (town / "proved").mkdir(exist_ok=True)
+    words = ("synthesize", "stays", "-p", "two.yaml", *BUDGET, "--linked", "--attack", "--attacks", "100", "--assess")
+    done = _run(*words, "--report", "proof.html", "-o", "proved/stays.parquet", "--json", cwd=town)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    named = {outcome["attack"] for made in told["attack"]["attacks"] for outcome in made["outcomes"]}
+    assert {"membership (patients)", "membership (stays)", "singling out (stays)"} <= named
+    assert told["held_out"] == 0.1
+    assert {part: found["variation"][0]["way"] for part, found in told["utility"].items()} == {"people": 1, "rows": 1}
+    assert "membership (patients)" in (town / "proof.html").read_text()
+    for name in ("patients", "stays"):
+        assert "attack" not in (town / "proved" / f"{name}.parquet.release.json").read_text()
+    shown = _run(
+        "inspect", "proved/stays.parquet.model.json", "--marginal", "sex,payer", "--report", "m.html", cwd=town
+    )
+    assert shown.returncode == 0, shown.stderr
+    assert "(person) sex x payer" in shown.stdout
+    page = (town / "m.html").read_text()
+    assert "patients: What was measured" in page
+    assert "stays: What was measured" in page
+    against = ("inspect", "proved/stays.parquet.model.json", "-p", "two.yaml", "--against", "stays", "--json")
+    view = json.loads(_run(*against, "--target", "sex", cwd=town).stdout)
+    assert view["utility"]["people"]["classifier"]["target"] == "sex"
+    assert all("real" in bar for part in ("people", "rows") for h in view[part]["histograms"] for bar in h["bars"])
+    wrong = _run(*against, "--marginal", "sex,payr", cwd=town)
+    assert wrong.returncode == 2
+    assert "Did you mean 'payer'" in wrong.stdout
+
+
+def test_the_name_of_the_parents_file_is_refused_before_the_charge(town: Path) -> None:
+    _two_tables(town)
+    words = ("synthesize", "stays", "-p", "two.yaml", *BUDGET, "--linked", "-o", "patients.parquet")
+    done = _run(*words, "--ledger", "clash.db", cwd=town)
+    assert done.returncode == 2
+    assert "parent's file" in done.stderr
+    shown = _run("ledger", "show", "-p", "two.yaml", "--ledger", "clash.db", "--json", cwd=town)
+    assert "differentially private synthesis" not in shown.stdout
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (("stays", "-p", "two.yaml", "--columns", "payer"), "whole"),
         (("patients", "-p", "two.yaml"), "does not link"),
-        (("visits", "--assess"), "one table"),
+        (("visits", "--attack", "--control", "visits.parquet"), "held out with their rows"),
+        (("stays", "-p", "two.yaml", "--attack", "--held-out", "0.7"), "at most a half"),
         (("stays", "-p", "two.yaml", "--method", "random"), "measure"),
     ],
 )

@@ -48,7 +48,7 @@ def inspect(
             view = inspecting.steward(curator, model, against, question)
     if report is not None:
         write(synth.page(view), report)
-    emit(view, as_json, lambda console: _told(console, view, len(marginals)))
+    emit(view, as_json, lambda console: _shown(console, view))
 
 
 def _listed(words: str, between: str) -> tuple[str, ...]:
@@ -65,7 +65,16 @@ def _formula(text: str | None) -> tuple[str, tuple[str, ...]] | None:
     return target.strip(), by
 
 
-def _told(console: Console, view: dict[str, Any], asked: int) -> None:
+def _shown(console: Console, view: dict[str, Any]) -> None:
+    if "link" not in view:
+        _told(console, view)
+        return
+    for name, part in ((view["link"]["parent"] or "people", "people"), (view["link"]["child"], "rows")):
+        console.print(f"\n{name}", style="bold underline", markup=False)
+        _told(console, view[part])
+
+
+def _told(console: Console, view: dict[str, Any]) -> None:
     console.print(f"Method {view['method']}, about {view['estimated_rows']:,} rows. {view['reason']}", markup=False)
     for histogram in view["histograms"]:
         console.print(f"\n{histogram['column']}", style="bold", markup=False)
@@ -76,7 +85,7 @@ def _told(console: Console, view: dict[str, Any], asked: int) -> None:
     for entry in sorted(view["associations"], key=lambda entry: -entry["strength"])[:12]:
         real = f"  real {entry['real']:.2f}" if "real" in entry else ""
         console.print(f"  {entry['strength']:.2f}{real}  {entry['first']} x {entry['second']}", markup=False)
-    for entry in view["marginals"][:asked]:
+    for entry in view["marginals"][: view["asked_marginals"]]:
         _marginal(console, entry)
     if "utility" in view:
         utility(console, view["utility"])
@@ -100,7 +109,12 @@ def _marginal(console: Console, entry: dict[str, Any]) -> None:
 
 
 def utility(console: Console, found: dict[str, Any]) -> None:
-    """Print a comparison with the real rows."""
+    """Print a comparison with the real rows, of people and of their rows where they are linked."""
+    if "variation" not in found:
+        for name, part in found.items():
+            console.print(f"\n{name}", style="bold", markup=False)
+            utility(console, part)
+        return
     console.print("\nAgainst the real rows (for the steward, not for release)", style="bold")
     for entry in found["variation"]:
         names, worst = entry["worst"][0]

@@ -85,7 +85,6 @@ def synthesize(
 
     with Curator.open(policy, ledger=charging_ledger(policy, ledger)) as curator, progress("Drawing rows") as tick:
         order = _order(table, _stated(method, epsilon, delta, rho), method, columns, workload, areas, linked=linked)
-        _refuse_beside(order, assess=assess, attack=attack)
         drawing: dict[str, Any] = {"rows": rows, "seed": seed, "progress": tick}
         proof = proving.Proof(held_out, control, attacks, limits(most)) if attack else None
         release, proved = proving.synthesize(curator, order, out, proof, **drawing)
@@ -141,13 +140,6 @@ def generate(
     with progress("Drawing rows") as tick:
         made = synthesizing.generate(model, out, rows=rows, seed=seed, where=where, progress=tick)
     emit({"file": str(out), "rows": made}, as_json, lambda console: console.print(f"Wrote {made:,} rows to {out}"))
-
-
-def _refuse_beside(order: Any, *, assess: bool, attack: bool) -> None:
-    from deniable.errors import ParameterError
-
-    if order.linked and (assess or attack):
-        raise ParameterError("--assess and --attack are for one table", remedy="Leave them out beside --linked")
 
 
 def _order(

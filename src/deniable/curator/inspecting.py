@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,22 +32,34 @@ class Question:
 
 def public(path: Path, question: Question | None = None) -> View:
     """What a model file tells anyone."""
+    from deniable.curator import inspecting_linked
+    from deniable.synth.linked_file import is_linked_file
     from deniable.synth.model import load
 
-    return _public(load(path), question or Question())
+    if is_linked_file(path):
+        return inspecting_linked.public(path, question or Question())
+    return public_view(load(path), question or Question())
 
 
 def steward(curator: Curator, path: Path, table: str, question: Question | None = None, seed: int = 0) -> View:
     """The public view with the real rows beside it: not to be released. Nothing is charged, because nothing leaves."""
+    from deniable.curator import inspecting_linked
     from deniable.synth.generate import generate
+    from deniable.synth.linked_file import is_linked_file
     from deniable.synth.model import load
 
+    if is_linked_file(path):
+        return inspecting_linked.steward(curator, path, table, question or Question(), seed)
     model = load(path)
     asked = _with_workload(question or Question(), curator, model)
-    rows, drawn = _real(curator, model, table), generate(model, seed=seed)
+    return compared(public_view(model, asked), model, asked, _real(curator, model, table), generate(model, seed=seed))
+
+
+def compared(view: View, model: SynthModel, asked: Question, rows: pa.Table, drawn: pa.Table) -> View:
+    """A public view with real rows, and rows drawn from the model, beside it."""
     real, made = _coded(model, rows), _coded(model, drawn)
     joined = model.description.collapsed
-    view = _beside(_public(model, asked), model, joined.apply(real), joined.apply(made))
+    view = _beside(view, model, joined.apply(real), joined.apply(made))
     found = _utility(model, real, made, asked) | {"regression": _regression(model, rows, drawn, asked)}
     return {**view, "utility": found}
 
@@ -57,7 +70,8 @@ def _with_workload(question: Question, curator: Curator, model: SynthModel) -> Q
     return replace(question, marginals=tuple(dict.fromkeys((*question.marginals, *matter))))
 
 
-def _public(model: SynthModel, question: Question) -> View:
+def public_view(model: SynthModel, question: Question, drawn: Callable[[], pa.Table] | None = None) -> View:
+    """What a model tells anyone; `drawn` gives its rows where they are drawn by a larger model."""
     from deniable.curator.synthesizing import told
     from deniable.synth import inspect
     from deniable.synth.cells import cells
@@ -70,7 +84,8 @@ def _public(model: SynthModel, question: Question) -> View:
         "tables": [asdict(entry) for entry in measured],
         "histograms": [asdict(histogram) for histogram in inspect.histograms(model)],
         "associations": [asdict(association) for association in inspect.associations(model)],
-        "marginals": [asdict(cells(model, columns)) for columns in wanted],
+        "marginals": [asdict(cells(model, columns, drawn)) for columns in wanted],
+        "asked_marginals": len(question.marginals),
     }
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from deniable.curator.recording import after_the_charge, still_charged
-from deniable.curator.synthesizing import Order, Progress, bounded, guarantee, model_path, told, unbilled
+from deniable.curator.synthesizing import Charged, Order, Progress, bounded, guarantee, model_path, told, unbilled
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from deniable.curator.hall import Curator
     from deniable.governance.grants import Asker
     from deniable.release import Release
@@ -16,18 +19,46 @@ if TYPE_CHECKING:
     from deniable.synth.links import Link
 
 
-def describe(curator: Curator, order: Order, who: Asker | None = None) -> LinkedModel:
+def describe(curator: Curator, order: Order, who: Asker | None = None, out: Path | None = None) -> LinkedModel:
     """The model of a table and of its people: charged once, before the data is touched."""
-    from deniable.synth.linked import linked_model_of
+    charged = charge(curator, order, who, out)
+    with after_the_charge():
+        return learned(curator, order, charged, *tables(charged))
 
+
+@dataclass(frozen=True, slots=True)
+class Linked:
+    """A description that is paid for: how rows belong to people, and where both are."""
+
+    link: Link
+    rows: Charged
+    people: Charged | None
+
+
+def charge(curator: Curator, order: Order, who: Asker | None = None, out: Path | None = None) -> Linked:
+    """Refuse what cannot be described, or written where it is wanted; then charge for it."""
     link = _checked(curator, order)
+    if out is not None:
+        parent_path(link, out)
     rows = unbilled(curator, link.child)
     people = unbilled(curator, link.parent) if link.parent else None
     _charge(curator, order, link, rows.most_rows, who)
-    with after_the_charge():
-        parents = bounded(people, None) if people else None
-        rest = {"truths": curator.policy.release.truths, "neighbors": rows.most_rows // link.most}
-        return linked_model_of(bounded(rows, None), parents, link, order.budget, order.method, **rest)  # type: ignore[arg-type]
+    return Linked(link, rows, people)
+
+
+def tables(charged: Linked) -> tuple[pa.Table | None, pa.Table]:
+    """People, where they have a table, and their rows, at most so many each."""
+    people = bounded(charged.people, None) if charged.people else None
+    return people, bounded(charged.rows, None)
+
+
+def learned(curator: Curator, order: Order, charged: Linked, people: pa.Table | None, rows: pa.Table) -> LinkedModel:
+    """What is learned of people and their bounded rows."""
+    from deniable.synth.linked import linked_model_of
+
+    release, link = curator.policy.release, charged.link
+    rest: Any = {"truths": release.truths, "neighbors": charged.rows.most_rows // link.most}
+    return linked_model_of(rows, people, link, order.budget, order.method, workload=release.synthesize.workload, **rest)
 
 
 def _checked(curator: Curator, order: Order) -> Link:
@@ -75,14 +106,32 @@ def synthesize(
     """Describe a table with its people, and write the rows of so many people, their parents, model and statements."""
     from deniable.synth.linked_file import save_linked
 
-    model = describe(curator, order, who)
+    model = describe(curator, order, who, out)
     with still_charged():
         made = _written(curator.scopes.tables().engine, model, out, rows, seed, progress)
         save_linked(model, model_path(out))
         return _sealed(curator, order, model, out, seed, made)
 
 
-def _sealed(curator: Curator, order: Order, model: LinkedModel, out: Path, seed: int, made: dict[Path, int]) -> Release:
+@still_charged()
+def written(
+    curator: Curator, order: Order, model: LinkedModel, out: Path, people: pa.Table, rows: pa.Table, *, seed: int,
+    **further: Any,
+) -> Release:  # fmt: skip
+    """Write people and rows that were drawn already, the model and the statements; `further` are public details."""
+    from deniable.synth.linked_file import save_linked
+
+    engine, parents = curator.scopes.tables().engine, parent_path(model.link, out)
+    made = {out: engine.write(rows, out)}
+    if parents is not None:
+        made[parents] = engine.write(people, parents)
+    save_linked(model, model_path(out))
+    return _sealed(curator, order, model, out, seed, made, **further)
+
+
+def _sealed(
+    curator: Curator, order: Order, model: LinkedModel, out: Path, seed: int, made: dict[Path, int], **further: Any
+) -> Release:
     """A statement beside each file; the release is that of the rows."""
     from deniable.release import Provenance, Release, seal
 
@@ -91,7 +140,7 @@ def _sealed(curator: Curator, order: Order, model: LinkedModel, out: Path, seed:
     provenance = Provenance(curator.policy.hash, versions, parameters)
     claimed = guarantee(curator, order)
     files = {path.name: count for path, count in made.items()}
-    details = {"rows": made[out], "files": files, **told_linked(model)}
+    details = {"rows": made[out], "files": files, **told_linked(model), **further}
     for path in made:
         seal(path, claimed, provenance, {**details, "rows": made[path]})
     return Release(out, claimed, provenance, details)
@@ -131,20 +180,20 @@ def _written(
     """The files that were written, with their rows: children, and parents beside them under their table's name."""
     from deniable.synth.linked_rows import linked_batches, person_batches
 
-    parents = parent_path(model, out)
+    parents = parent_path(model.link, out)
     made = {out: engine.write((rows for _, rows in linked_batches(model, people, seed, progress, where)), out)}
     if parents is not None:
         made[parents] = engine.write(person_batches(model, people, seed, where), parents)
     return made
 
 
-def parent_path(model: LinkedModel, out: Path) -> Path | None:
+def parent_path(link: Link, out: Path) -> Path | None:
     """Where the people of a file are written: beside it, under the parent table's name."""
     from deniable.errors import ParameterError
 
-    if model.link.parent is None:
+    if link.parent is None:
         return None
-    path = out.with_name(model.link.parent + out.suffix)
+    path = out.with_name(link.parent + out.suffix)
     if path == out:
         raise ParameterError(
             f"'{out.name}' is the name of the parent's file", remedy="Choose another name for the rows"

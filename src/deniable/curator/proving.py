@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from deniable.curator.hall import Curator
     from deniable.curator.synthesizing import Charged, Order, Progress
     from deniable.governance.grants import Asker
+    from deniable.policy.document import Policy
     from deniable.policy.schema import TableSchema
     from deniable.release import Release
     from deniable.synth.model import SynthModel
@@ -66,11 +67,17 @@ def synthesize(
     from deniable.curator import synthesizing
     from deniable.curator.attacking import judged, table_at
     from deniable.curator.recording import after_the_charge
+    from deniable.synth.attributes import Bins, Labels
 
     if proof is None:
         drawing = {"rows": rows, "seed": seed, "progress": progress, "who": who}
         return synthesizing.synthesize(curator, order, out, **drawing), None  # type: ignore[arg-type]
     refuse_missing_folder(out)
+    if order.linked:
+        from deniable.curator import proving_linked
+
+        drawing = {"rows": rows, "seed": seed, "progress": progress, "who": who}
+        return proving_linked.synthesize(curator, order, out, proof, **drawing)  # type: ignore[arg-type]
     judged({"exposed": {}}, curator.policy, proof.limits)
     others = table_at(proof.control) if proof.control is not None else None
     charged = synthesizing.charge(curator, order, who)
@@ -78,8 +85,9 @@ def synthesize(
         seen, control = _sides(charged, order, proof, others)
         model = synthesizing.learned(curator, order, charged, seen)
         drawn = _drawn(model, proof, rows, seed)
-        found = _attacked(curator, model, charged.table, drawn, seen, control, proof, progress)
-    verdict = _told(judged(found, curator.policy, proof.limits), out, order, proof)
+        shown = drawn.select([a.name for a in model.attributes if isinstance(a, Bins | Labels)])
+        found = attacked(curator.policy, (charged.table,), shown, seen, control, proof, progress)
+    verdict = told(judged(found, curator.policy, proof.limits), out, order, proof)
     if verdict["failed"]:
         return None, verdict
     share = round(1.0 - proof.described, 6)
@@ -104,18 +112,17 @@ def _drawn(model: SynthModel, proof: Proof, rows: int | None, seed: int) -> pa.T
     return generate(model, round(model.description.estimates.total / proof.described) if rows is None else rows, seed)
 
 
-def _attacked(
-    curator: Curator, model: SynthModel, table: TableSchema, drawn: pa.Table, seen: pa.Table, control: pa.Table,
+def attacked(
+    policy: Policy, tables: tuple[TableSchema, ...], release: pa.Table, seen: pa.Table, control: pa.Table,
     proof: Proof, progress: Progress | None,
 ) -> dict[str, Any]:  # fmt: skip
     """All attacks, on columns that say something about people; what is made anew would only blunt them."""
     from deniable.assess.risk import CONTROLLED, Evidence, Settings, attempt
     from deniable.assess.sides import evened
     from deniable.curator.attacking import declared, known, plain
-    from deniable.synth.attributes import Bins, Labels
 
-    release = drawn.select([a.name for a in model.attributes if isinstance(a, Bins | Labels)])
-    knows, secrets = known(curator.policy, table, release), declared(table, release, "sensitive")
+    knows = tuple(dict.fromkeys(name for table in tables for name in known(policy, table, release)))
+    secrets = tuple(dict.fromkeys(name for table in tables for name in declared(table, release, "sensitive")))
     original, others = evened(seen, control, release.column_names)
     enough = original.num_rows >= FEWEST
     sides = {"original": original, "control": others} if enough else {}
@@ -127,17 +134,18 @@ def _attacked(
     return {"knows": list(knows), "attacks": attempts, "exposed": exposed} | sizes
 
 
-def _told(found: dict[str, Any], out: Path, order: Order, proof: Proof) -> dict[str, Any]:
+def told(found: dict[str, Any], out: Path, order: Order, proof: Proof) -> dict[str, Any]:
     """The findings with what was not tried, where the control came from, and what was charged."""
     from deniable.query.explain import described
 
-    untried = [one["attack"] for one in found["attacks"] if one["skipped"]]
+    tried = {one["attack"] for one in found["attacks"] if not one["skipped"]}
+    untried = dict.fromkeys(one["attack"] for one in found["attacks"] if one["attack"] not in tried)
     source = (
         "rows of other people that the steward gave"
         if proof.control is not None
         else f"{proof.held_out:.0%} of the people, drawn at random and held out of the description"
     )
     charged = " and ".join(f"{name} {amount}" for name, amount in described(order.budget).items())
-    told = {"subject": out.name, "control": source, "charged": charged, "remark": NOT_PRIVATE}
+    about = {"subject": out.name, "control": source, "charged": charged, "remark": NOT_PRIVATE}
     unmet = [name for name in untried if name in found["limits"]]
-    return found | told | {"untried": unmet, "failed": found["failed"] or bool(unmet)}
+    return found | about | {"untried": unmet, "failed": found["failed"] or bool(unmet)}

@@ -107,7 +107,8 @@ def _question(outcome: Found) -> str:
     secret = outcome["figures"].get("secret")
     if secret:
         return f"What is this person's {secret}?"
-    return QUESTIONS.get(outcome["attack"], str(outcome["scenario"]))
+    # Of linked tables an attack is named with its table: membership (patients).
+    return QUESTIONS.get(outcome["attack"].partition(" (")[0], str(outcome["scenario"]))
 
 
 def _outcomes(proved: Found) -> list[Found]:

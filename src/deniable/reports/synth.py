@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from deniable.reports import plots
@@ -29,11 +30,18 @@ CELLS = (
     "Tables of up to 60 cells, with the 95% interval of the noise on each cell. Ask for others by name (--marginal). "
     "Rare values, and neighbors that hold too few rows to stand out from the noise, are joined."
 )
+LINKED = (
+    "People are drawn first, with the number of their rows. Rows are drawn for a person, whose columns are called "
+    "'(person)' here, and after the row before it, '(previous)'; '(since)' is how long after, '(after)' how long after "
+    "the row's own time, and '(repeats)' whether a value is that of the row before."
+)
 CAUTION = "This shows real rows' shares, without noise: it is for the steward, and not to be released."
 
 
 def page(view: View) -> Page:
     """One page from a view; the steward's is marked as such."""
+    if "link" in view:
+        return _linked(view)
     compared = "utility" in view
     sections = [_overview(view, compared), *(_utility(view["utility"]) if compared else ())]
     sections += [_histogram(histogram) for histogram in view["histograms"]]
@@ -43,6 +51,19 @@ def page(view: View) -> Page:
     lead = f"Method {view['method']}: {view['reason']}."
     foot = "For the steward: this page is made with real rows." if compared else "Made from the model alone."
     return Page("Synthetic model" + (", compared with the real rows" if compared else ""), tuple(sections), lead, foot)
+
+
+def _linked(view: View) -> Page:
+    """People and their rows on one page: the sections of both, one after the other."""
+    link = view["link"]
+    people = link["parent"] or f"people of {link['child']}"
+    sections = [
+        replace(section, heading=f"{name}: {section.heading}")
+        for name, part in ((people, view["people"]), (link["child"], view["rows"]))
+        for section in page(part).sections
+    ]
+    foot = "For the steward: this page is made with real rows." if "utility" in view else "Made from the model alone."
+    return Page("Synthetic model of people with their rows", tuple(sections), LINKED, foot)
 
 
 def _overview(view: View, compared: bool) -> Section:

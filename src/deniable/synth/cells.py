@@ -10,10 +10,11 @@ out is not known.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import pyarrow as pa
 
 from deniable.errors import ParameterError, nearest
 from deniable.synth.attributes import Made
@@ -63,10 +64,13 @@ class _Told:
     groups: Maps = ()
 
 
-def cells(model: SynthModel, columns: Sequence[str]) -> Cells:
-    """A marginal of named columns, over the values as the noise joined them."""
+def cells(model: SynthModel, columns: Sequence[str], drawn: Callable[[], pa.Table] | None = None) -> Cells:
+    """A marginal of named columns, over the values as the noise joined them.
+
+    `drawn` gives rows of the model where it is part of a larger one, by which its rows are drawn.
+    """
     clique, names = places(model, columns), model.description.domain.names
-    told = _joined(model, clique) or _fitted(model, clique) or _grouped(model, clique) or _drawn(model, clique)
+    told = _joined(model, clique) or _fitted(model, clique) or _grouped(model, clique) or _drawn(model, clique, drawn)
     every = itertools.product(*(labels(model, p, told.groups[i] if told.groups else ()) for i, p in enumerate(clique)))
     errors = itertools.repeat(None) if told.errors is None else map(float, told.errors.ravel())
     unbiased = itertools.repeat(None) if told.unbiased is None else map(float, told.unbiased.ravel())
@@ -144,9 +148,9 @@ def _grouped(model: SynthModel, clique: Clique) -> _Told | None:
     return replace(told, groups=maps)
 
 
-def _drawn(model: SynthModel, clique: Clique) -> _Told:
+def _drawn(model: SynthModel, clique: Clique, drawn: Callable[[], pa.Table] | None) -> _Told:
     """What the model draws."""
-    rows = generate(model, min(DRAWN, max(round(model.description.estimates.total), 1)))
+    rows = drawn() if drawn else generate(model, min(DRAWN, max(round(model.description.estimates.total), 1)))
     coded = [attribute for attribute in model.attributes if not isinstance(attribute, Made)]
     codes = np.stack([encode(attribute, rows.column(attribute.name)) for attribute in coded])
     joined = model.description.collapsed.apply(codes)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from deniable.dp.samplers import salt
 
@@ -18,6 +19,21 @@ def parted(rows: pa.Table, unit: str | None, share: float) -> tuple[pa.Table, pa
     lots = np.random.default_rng(int.from_bytes(salt(16), "little")).random(int(people.max(initial=-1)) + 1)
     held = lots[people] < share
     return rows.filter(pa.array(~held)), rows.filter(pa.array(held))
+
+
+def parted_people(
+    people: pa.Table | None, rows: pa.Table, key: str, share: float
+) -> tuple[tuple[pa.Table | None, pa.Table], tuple[pa.Table | None, pa.Table]]:
+    """The same of people with their rows: whoever is held out is so in both tables."""
+    if people is None:
+        seen, held = parted(rows, key, share)
+        return (None, seen), (None, held)
+    chosen, others = parted(people, key, share)
+    return (chosen, _of(rows, chosen, key)), (others, _of(rows, others, key))
+
+
+def _of(rows: pa.Table, people: pa.Table, key: str) -> pa.Table:
+    return rows.filter(pc.is_in(rows.column(key), value_set=people.column(key).combine_chunks().cast(rows[key].type)))
 
 
 def _people(names: pa.ChunkedArray) -> np.ndarray[tuple[int], np.dtype[np.int64]]:

@@ -19,10 +19,11 @@ from deniable.policy.budget import Budget
 from deniable.policy.schema import Spec
 from deniable.synth import originals
 from deniable.synth.attributes import Attribute, Made
-from deniable.synth.describing import domain_of, double_entry, encoded, method_named
+from deniable.synth.describing import Workload, domain_of, double_entry, encoded, method_named
+from deniable.synth.domain import Clique, Domain
 from deniable.synth.gathering import gathered
 from deniable.synth.learning import learn
-from deniable.synth.links import Link, free_attributes, given_attributes, person_attributes
+from deniable.synth.links import AFTER, PERSON, Link, free_attributes, given_attributes, person_attributes
 from deniable.synth.methods import Method, describe
 from deniable.synth.model import SynthModel, from_plain, to_plain
 from deniable.synth.spending import Spending, spending
@@ -52,25 +53,39 @@ def linked_model_of(
     method: str = "auto",
     *,
     truths: Sequence[Spec] = (),
+    workload: Workload = (),
     neighbors: int = 1,
     entropy: Entropy = SYSTEM,
 ) -> LinkedModel:
     """The model of rows and of the people they belong to (None where their columns stand in the rows).
 
+    `workload` lists columns, of people or of rows, that should be right together.
     `neighbors` is 2 where neighboring tables replace a person, and 1 where they add or remove one.
     """
     persons, owned = gathered(link, people, rows)
     first, second = divided(spending(budget, link.most), link.most, neighbors)
     way = method_named(method)
-    of_people = _described(persons, person_attributes(link), (), way, first, entropy)
+    of_people = _described(persons, person_attributes(link), (), way, first, entropy, workload=workload)
     free = free_attributes(link)
     learned = learn(free, {a.name: owned.column(a.name) for a in free}, second, entropy)
     given = given_attributes(link, of_people.attributes, learned.attributes)
-    of_rows = _described(owned, learned.attributes, given, way, learned.spend, entropy, open=False)
+    of_rows = _described(owned, learned.attributes, given, way, learned.spend, entropy, open=False, workload=workload)
     events = (of_people.description.event, *learned.events, of_rows.description.event)
     double_entry(ComposedEvent(events), budget)
     source = people if people is not None else rows
     return LinkedModel(link, of_people, of_rows, tuple(truths), _types(source, link.people), _types(rows, link.rows))
+
+
+def asked_of(names: Sequence[str], domain: Domain) -> Clique | None:
+    """Columns as places of a domain of people or of rows; none where it lacks one, or where all of them are given.
+
+    >>> asked_of(("sex", "ward"), Domain(("(person) sex", "ward"), (2, 3), given=frozenset({0})))
+    (0, 1)
+    """
+    calls = {name.removeprefix(PERSON).removeprefix(AFTER): place for place, name in enumerate(domain.names)}
+    calls |= {name: place for place, name in enumerate(domain.names)}
+    clique = tuple(sorted({calls[name] for name in names})) if all(name in calls for name in names) else ()
+    return clique if len(clique) > 1 and not domain.given.issuperset(clique) else None
 
 
 def divided(whole: Spending, most: int, neighbors: int) -> tuple[Spending, Spending]:
@@ -83,7 +98,7 @@ def divided(whole: Spending, most: int, neighbors: int) -> tuple[Spending, Spend
 
 def _described(
     table: pa.Table, own: tuple[Attribute, ...], given: tuple[Attribute, ...], method: Method, spend: Spending,
-    entropy: Entropy, *, open: bool = True,
+    entropy: Entropy, *, open: bool = True, workload: Workload = (),
 ) -> SynthModel:  # fmt: skip
     """A model of one of both tables; what its columns leave open is learned first, unless that was done."""
     events: tuple[GaussianEvent, ...] = ()
@@ -93,7 +108,8 @@ def _described(
     every = (*given, *own)
     coded = [a for a in every if not isinstance(a, Made)]
     domain = replace(domain_of(every), given=frozenset(range(len(given))))
-    description = describe(encoded(table, coded), domain, method, spend, entropy)
+    asked = tuple(clique for names in workload if (clique := asked_of(names, domain)) is not None)
+    description = describe(encoded(table, coded), domain, method, spend, entropy, workload=asked)
     description = replace(description, event=ComposedEvent((*events, description.event)))
     return from_plain(to_plain(SynthModel("", every, description)))
 
