@@ -72,6 +72,7 @@ def runs_of(
 
 IN_ALL = clinic.with_unit(bounding=Bounding.ROWS, max_groups=None, max_rows_per_group=None, max_rows=2)
 SCALED = clinic.with_unit(bounding=Bounding.SCALE, max_groups=1, max_rows_per_group=2)
+RANKED = ("median", "quartiles")
 FOUR_GROUPS = "SELECT sex, insured, COUNT(*) FROM visits GROUP BY sex, insured"
 QUESTIONS = {
     "count": ("SELECT COUNT(*) FROM visits", ONE, clinic.TABLES),
@@ -79,6 +80,7 @@ QUESTIONS = {
     "sum": ("SELECT SUM(age) FROM visits", ONE, clinic.TABLES),
     "average": ("SELECT AVG(age) FROM visits", ONE, clinic.TABLES),
     "median": ("SELECT MEDIAN(CLAMP(age, 50, 100)) FROM visits", ONE, clinic.TABLES),
+    "quartiles": ("SELECT QUANTILE(CLAMP(age, 50, 100), [0.25, 0.5, 0.75]) FROM visits", ONE, clinic.TABLES),
     "private keys": ("SELECT city, COUNT(DISTINCT pid) FROM visits GROUP BY city", WITH_KEYS, clinic.TABLES),
     "join": ("SELECT COUNT(*) FROM visits v JOIN stays s ON v.pid = s.pid", ONE, clinic.TABLES),
     "rows in all": (FOUR_GROUPS, ONE, IN_ALL),
@@ -94,7 +96,7 @@ def audited(plan: QueryPlan, budget: Budget, monkeypatch: pytest.MonkeyPatch, ru
 @pytest.mark.parametrize("name", QUESTIONS)
 def test_the_claim_of_a_question_is_not_refuted(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     sql, budget, tables = QUESTIONS[name]
-    outcome = audited(compile_query(sql, tables, budget), budget, monkeypatch, 1_000 if name == "median" else RUNS)
+    outcome = audited(compile_query(sql, tables, budget), budget, monkeypatch, 1_000 if name in RANKED else RUNS)
     assert not outcome.violated, str(outcome)
 
 
@@ -109,6 +111,12 @@ def half_noise(plan: QueryPlan) -> QueryPlan:
         replace(p, mechanism=replace(p.mechanism, scale=p.mechanism.scale / 4)) for p in plan.nodes[0].steps[0].placed
     )
     return twin(plan, placed=placed)
+
+
+def sharp_choices(plan: QueryPlan) -> QueryPlan:
+    """Each choice has the whole budget and more, as if they were made on rows of different people."""
+    (placed,) = plan.nodes[0].steps[0].placed
+    return twin(plan, placed=(replace(placed, mechanism=replace(placed.mechanism, epsilon=Fraction(6))),))
 
 
 def unbounded_rows(plan: QueryPlan) -> QueryPlan:
@@ -144,6 +152,7 @@ def no_threshold(plan: QueryPlan) -> QueryPlan:
 FEW_GROUPS = clinic.with_unit(max_groups=1)
 TWINS = {
     "a quarter of the noise": (half_noise, *QUESTIONS["count"]),
+    "each of several quantiles has more than the whole budget": (sharp_choices, *QUESTIONS["quartiles"]),
     "rows are not bounded": (unbounded_rows, *QUESTIONS["sum"]),
     "groups are not bounded": (unbounded_groups, FOUR_GROUPS, ONE, FEW_GROUPS),
     "keys have no threshold": (no_threshold, *QUESTIONS["private keys"]),

@@ -46,6 +46,7 @@ AGGREGATES = [
     "STDDEV(delta)",
     "MEDIAN(age)",
     "QUANTILE(charge, 0.9)",
+    "QUANTILE(age, 0.25), QUANTILE(age, 0.5), QUANTILE(age, 0.75)",
     "MIN(delta)",
     "MAX(day)",
     "SUM(age * delta)",

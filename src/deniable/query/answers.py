@@ -57,7 +57,7 @@ def finished(
         case Measure.VARIANCE | Measure.STDDEV:
             return _variance(recipe, noisy, reach)
         case _:
-            return _quantile(recipe, noisy[0])
+            return _quantile(recipe, values[recipe.column])
 
 
 def _integers(values: Numbers, low: Numbers, high: Numbers, floor: int | None) -> Answer:

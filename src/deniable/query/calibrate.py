@@ -89,7 +89,7 @@ def noise_for(
 
 
 def _quantile(measurement: Ordered, sensitivity: Sensitivity, spending: Spending, share: Fraction) -> QuantileMechanism:
-    """One choice in each group; a unit takes part in as many of them as it has groups (twice when it is replaced)."""
+    """One release in each group; a unit takes part in as many of them as it has groups (twice when it is replaced)."""
     times = sensitivity.groups * sensitivity.factor
     match spending.budget:
         case PureDP(epsilon):
@@ -99,7 +99,7 @@ def _quantile(measurement: Ordered, sensitivity: Sensitivity, spending: Spending
         case _:
             raise AssertionError("quantiles have no Gaussian form")
     return QuantileMechanism.within(
-        part, (measurement.quantile,), measurement.lower, measurement.upper, rows_per_unit=sensitivity.per_group
+        part, measurement.quantiles, measurement.lower, measurement.upper, rows_per_unit=sensitivity.per_group
     )
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from deniable.dp.accounting import NoOpEvent
+from deniable.dp.mechanisms.quantile_tree import ordered
 from deniable.errors import ParameterError, QueryRefused
 from deniable.policy.budget import ZCDP, Amount, Budget, PureDP
 from deniable.policy.budget import budget as budget_of
@@ -53,7 +54,14 @@ class Draft:
     @property
     def parts(self) -> int:
         """How many shares of the budget it takes."""
-        return len(self.measurements) + (isinstance(self.keys, PrivateKeys) and self.reused is None)
+        return len(self.loads)
+
+    @property
+    def loads(self) -> tuple[int, ...]:
+        """How many rounds of noise each share is for."""
+        chosen = isinstance(self.keys, PrivateKeys) and self.reused is None
+        rounds = (ordered(m.quantiles).choices if isinstance(m, Ordered) else 1 for m in self.measurements)
+        return (*rounds, 1) if chosen else tuple(rounds)
 
 
 def compile_query(
@@ -199,9 +207,9 @@ def _split(drafts: list[Draft], weights: Weights, strategy: str, extra: Fraction
 
 def _best(drafts: list[Draft], asked: Budget, weights: Weights, extra: Fraction) -> tuple[list[Step], Spending]:
     thresholds = sum(isinstance(draft.keys, PrivateKeys) for draft in drafts)
-    ordered = any(isinstance(m, Ordered) for draft in drafts for m in draft.measurements)
+    ranks = any(isinstance(m, Ordered) for draft in drafts for m in draft.measurements)
     tried, hindered = [], None
-    for spending in calibrate.spendings(asked, thresholds, ordered):
+    for spending in calibrate.spendings(asked, thresholds, ranks):
         split = _split(drafts, weights, spending.strategy, extra)
         try:
             steps = [_step(draft, part, spending) for draft, part in zip(drafts, split, strict=True)]

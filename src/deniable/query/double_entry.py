@@ -24,6 +24,7 @@ from deniable.policy.budget import ZCDP, ApproxDP, Budget, PureDP
 from deniable.policy.unit import Neighboring
 from deniable.query.keys import PrivateKeys
 from deniable.query.limits import parts_for
+from deniable.query.measure import Ordered
 from deniable.query.plan import NodePlan, Placed, QueryPlan, Step
 from deniable.query.sensitivity import in_each_group, reach_of
 
@@ -98,7 +99,14 @@ def _enough(placed: Placed, step: Step, groups: int, factor: int) -> bool:
         case GaussianMechanism() as noise:
             return limits.norm in (None, 2) and noise.sensitivity_squared >= sensitivity.l2_squared
         case QuantileMechanism() as choice:
-            return not limits.scaled and choice.rows_per_unit >= sensitivity.per_group
+            return not limits.scaled and choice.rows_per_unit >= sensitivity.per_group and _same(choice, placed)
+
+
+def _same(choice: QuantileMechanism, placed: Placed) -> bool:
+    """Whether a choice is the one that its measurement speaks of; its ranks, bounds and price hang together."""
+    found = placed.measurement
+    return isinstance(found, Ordered) and (choice.quantiles, choice.lower, choice.upper) == (
+        found.quantiles, found.lower, found.upper)  # fmt: skip
 
 
 def price(event: Event, asked: Budget) -> Budget:

@@ -47,7 +47,10 @@ class Runner(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Noisy:
-    """What was measured of one grouping set: the keys that are shown, and each measurement's noisy values. Public."""
+    """What was measured of one grouping set: the keys that are shown, and each measurement's noisy values. Public.
+
+    A measurement of several ranks has the first of them at its own place, and the others after all measurements.
+    """
 
     keys: pa.Table
     values: tuple[NDArray[Any], ...]
@@ -145,17 +148,20 @@ def _measured(node: NodePlan, step: Step, reader: Reader) -> Noisy:
     if step.threshold is not None:
         shown, counted = step.threshold.release(_integers(exactly, "units"), reader.entropy)
         keys = keys.take(pa.array(shown))
-    values = []
+    values: list[NDArray[Any]] = []
+    ranks: list[NDArray[Any]] = []
     for i, placed in enumerate(step.placed):
         if i == step.counted_by_threshold:
             values.append(counted)
         elif isinstance(placed.measurement, Ordered):
-            values.append(_ranks(node, step, placed, keys, reader, salt))
+            first, *others = _ranks(node, step, placed, keys, reader, salt)
+            values.append(first)
+            ranks += others
         else:
             column = _column(node, step, placed, exactly, reader, salt)
             # Noise goes to every group before any is left out, so that time and memory do not tell which were shown.
             values.append(placed.rounded(placed.mechanism.release(column, reader.entropy)[shown]))
-    return Noisy(keys, tuple(values))
+    return Noisy(keys, (*values, *ranks))
 
 
 def _salt(entropy: Entropy) -> int:
@@ -191,7 +197,7 @@ def _column(
 
 
 def _ranks(node: NodePlan, step: Step, placed: Placed, keys: pa.Table, reader: Reader, salt: int) -> NDArray[np.int64]:
-    """One quantile for each shown group."""
+    """Each quantile (a row) of each shown group."""
     assert isinstance(placed.measurement, Ordered)
     assert isinstance(placed.mechanism, QuantileMechanism)
     found = reader.run(exact.valued(node.node, step.places, placed.measurement, step.limits, step.keys, salt))
@@ -201,7 +207,7 @@ def _ranks(node: NodePlan, step: Step, placed: Placed, keys: pa.Table, reader: R
     group = np.array([place.get(key, -1) for key in _tuples(found, names)], dtype=np.int64)
     kept = group >= 0
     values, counts = _integers(found, "v")[kept], _integers(found, "rows")[kept]
-    return placed.mechanism.release_groups(values, counts, group[kept], len(shown), reader.entropy)[:, 0]
+    return placed.mechanism.release_groups(values, counts, group[kept], len(shown), reader.entropy).T
 
 
 def _tuples(table: pa.Table, names: list[str]) -> list[tuple[object, ...]]:

@@ -123,8 +123,11 @@ def measures(measurement: Measurement) -> str:
             return "number of units"
         case Distinct():
             return "number of different values"
-        case Ordered(quantile=share):
+        case Ordered(quantiles=(share,)):
             return f"value at rank {float(share):g} between {_bounds(measurement)}"
+        case Ordered(quantiles=shares):
+            listed = ", ".join(f"{float(share):g}" for share in shares)
+            return f"values at ranks {listed} between {_bounds(measurement)}"
         case Total(squared=squared, center=center):
             what = "sum of squares" if squared else "sum"
             about = f" about {float(center * measurement.step):g}" if center else ""
@@ -144,10 +147,9 @@ def mechanism_name(placed: Placed) -> str:
             return "discrete Laplace"
         case GaussianMechanism():
             return "discrete Gaussian"
-        case QuantileMechanism(flips=True):
-            return "permute-and-flip"
-        case _:
-            return "exponential"
+        case QuantileMechanism(flips=flips, order=order):
+            name = "permute-and-flip" if flips else "exponential"
+            return f"{name}, one inside the other in {order.choices} levels" if order.joint else name
 
 
 def _scale(placed: Placed) -> float | None:
@@ -199,6 +201,10 @@ def _notes(plan: QueryPlan) -> list[str]:
         notes.append("Units with more rows in a group than the bound count for the bound only: totals may be low.")
     if any(isinstance(p.measurement, Total) for step in steps for p in step.placed):
         notes.append("Values outside their bounds are clamped to them before they are summed.")
+    if any(isinstance(p.mechanism, QuantileMechanism) and p.mechanism.order.joint for s in steps for p in s.placed):
+        notes.append(
+            "Quantiles of one column are chosen together: the middle first, then each side among its own rows."
+        )
     if any(isinstance(step.keys, PrivateKeys) for step in steps):
         notes.append("Groups with few units may be missing.")
     elif any(step.places for step in steps):

@@ -67,14 +67,14 @@ class Distinct:
 
 @dataclass(frozen=True, slots=True)
 class Ordered:
-    """The value at a rank of a group, in steps between public bounds."""
+    """The values at one or several (rising) ranks of a group, in steps between public bounds."""
 
     argument: Expression
     condition: Expression | None
     lower: int
     upper: int
     step: Fraction
-    quantile: Fraction
+    quantiles: tuple[Fraction, ...]
 
 
 Measurement = Rows | Units | Total | Distinct | Ordered
@@ -92,6 +92,9 @@ class Recipe:
     lower: Fraction | None = None
     upper: Fraction | None = None
     population: bool = False
+    quantile: Fraction | None = None
+    column: int = 0
+    """Where its quantile stands among the released numbers: see `Noisy` in `execute`."""
 
 
 def measurements(node: Measured, text: str, by_row: bool = False) -> tuple[tuple[Measurement, ...], tuple[Recipe, ...]]:
@@ -107,7 +110,7 @@ def measurements(node: Measured, text: str, by_row: bool = False) -> tuple[tuple
         return found.index(measurement)
 
     recipes = tuple(_recipe(aggregate, place, text, by_row) for _, aggregate in node.aggregates)
-    return tuple(found), recipes
+    return _together(found, recipes)
 
 
 def _recipe(aggregate: NoisyAggregate, place: Callable[[Measurement], int], text: str, by_row: bool) -> Recipe:
@@ -156,9 +159,51 @@ def _ordered(aggregate: NoisyAggregate, place: Callable[[Measurement], int], tex
     assert share is not None
     assert aggregate.argument is not None
     lower, upper, step = _grid(aggregate, text)
-    measurement = Ordered(aggregate.argument, aggregate.condition, lower, upper, step, share)
-    kind = aggregate.argument.facts.kind
-    return Recipe(Measure.QUANTILE, (place(measurement),), step, kind=kind, lower=lower * step, upper=upper * step)
+    measurement = Ordered(aggregate.argument, aggregate.condition, lower, upper, step, (share,))
+    return Recipe(
+        Measure.QUANTILE,
+        (place(measurement),),
+        step,
+        kind=aggregate.argument.facts.kind,
+        lower=lower * step,
+        upper=upper * step,
+        quantile=share,
+    )
+
+
+def _together(
+    found: list[Measurement], recipes: tuple[Recipe, ...]
+) -> tuple[tuple[Measurement, ...], tuple[Recipe, ...]]:
+    """One measurement for all ranks of the same values: chosen together they cost less than one by one.
+
+    The first rank of each measurement is released at its own place, the others after all measurements.
+    """
+    asked: dict[Measurement, set[Fraction]] = {}
+    for m in found:
+        asked.setdefault(_of_ranks(m, ()), set()).update(m.quantiles if isinstance(m, Ordered) else ())
+    merged = tuple(_of_ranks(m, tuple(sorted(ranks))) for m, ranks in asked.items())
+    columns, after = {}, len(merged)
+    for place, m in enumerate(merged):
+        for rank in range(len(m.quantiles) if isinstance(m, Ordered) else 0):
+            columns[place, rank] = after + rank - 1 if rank else place
+        after += len(m.quantiles) - 1 if isinstance(m, Ordered) else 0
+    now = [list(asked).index(_of_ranks(m, ())) for m in found]
+    return merged, tuple(_moved(recipe, now, merged, columns) for recipe in recipes)
+
+
+def _of_ranks(measurement: Measurement, ranks: tuple[Fraction, ...]) -> Measurement:
+    return replace(measurement, quantiles=ranks) if isinstance(measurement, Ordered) else measurement
+
+
+def _moved(
+    recipe: Recipe, now: list[int], merged: tuple[Measurement, ...], columns: dict[tuple[int, int], int]
+) -> Recipe:
+    """The recipe with the new places of its measurements."""
+    places = tuple(now[place] for place in recipe.places)
+    measurement = merged[places[0]]
+    if not isinstance(measurement, Ordered) or recipe.quantile is None:
+        return replace(recipe, places=places)
+    return replace(recipe, places=places, column=columns[places[0], measurement.quantiles.index(recipe.quantile)])
 
 
 def _total(

@@ -3,6 +3,8 @@
 *Weights* belong to aggregates, in the order of the SELECT list. An aggregate of several measurements (an average is a
 sum and a count) divides its weight among them, and a measurement that several aggregates share adds up their weights.
 
+Without weights every measurement has an equal share, and quantiles that are chosen together one for each level.
+
 *optimal* makes the sum of all squared relative deviations least. A unit that is in g groups makes Laplace noise of
 deviation proportional to g / share, whose squares add up to the least for shares proportional to g^(2/3); Gaussian
 noise has variance proportional to g / share, for which shares proportional to g^(1/2) are best.
@@ -40,6 +42,10 @@ class Sharing(Protocol):
         """How many shares it takes."""
 
     @property
+    def loads(self) -> tuple[int, ...]:
+        """How many rounds of noise each of its parts takes: one, or the levels of quantiles chosen together."""
+
+    @property
     def groups(self) -> int:
         """In how many groups one unit is."""
 
@@ -61,12 +67,12 @@ def weights_of(text: str | None) -> Weights:
 def shares(drafts: Sequence[Sharing], weights: Weights, strategy: str) -> list[list[Fraction]]:
     """Each measurement's part of the budget, and the threshold's after them; all of them add up to 1."""
     if weights is None:
-        wanted = [[Fraction(1)] * draft.parts for draft in drafts]
+        wanted = [[Fraction(load) for load in draft.loads] for draft in drafts]
     elif isinstance(weights, BySet):
         wanted = _by_set(drafts, weights.weights)
     elif isinstance(weights, str):
         power = 2 / 3 if strategy == "pure" else 1 / 2
-        wanted = [[_rounded(draft.groups**power)] * draft.parts for draft in drafts]
+        wanted = [[_rounded(draft.groups**power) * load for load in draft.loads] for draft in drafts]
     else:
         wanted = _weighted(drafts, weights)
     total = sum((weight for each in wanted for weight in each), Fraction(0))
