@@ -51,6 +51,8 @@ ROWS = (
     ("auto", 10.0),
     ("independent", 0.1),
     ("auto", 0.1),
+    ("independent", 0.03),
+    ("auto", 0.03),
 )
 PEER_SECONDS = {"mst": 190.0, "auto": 1732.0, "correlated": 1552.0}
 """CPU seconds of the peer quoted above: private-pgm's MST and AIM, DataSynthesizer's correlated mode."""
@@ -181,8 +183,8 @@ def main() -> int:
     for method, epsilon in ROWS:
         met, two_way[method, epsilon] = row(codes, domain, method, epsilon, floor)
         missed += not met
-    worse = two_way["auto", 0.1] > two_way["independent", 0.1]
-    print(f"auto at epsilon 0.1 is {'WORSE' if worse else 'no worse'} than independent columns")
+    worse = sum(two_way["auto", epsilon] > two_way["independent", epsilon] for epsilon in (0.1, 0.03))
+    print(f"auto at epsilon 0.1 and 0.03 is {'WORSE' if worse else 'no worse'} than independent columns")
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(f"peak memory {peak:.0f} MB (bar 500: {'met' if peak <= 500 else 'MISSED'})")
     missed += worse + (peak > 500)

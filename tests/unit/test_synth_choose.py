@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from deniable.dp.samplers import SYSTEM
+from deniable.policy.budget import ApproxDP
 from deniable.synth.choose import DENOISED, Problem, worthwhile
+from deniable.synth.collapse import Collapsed
+from deniable.synth.describing import double_entry
 from deniable.synth.domain import Domain
+from deniable.synth.measuring import measured_columns, scored_pairs
+from deniable.synth.methods import METHODS, describe
+from deniable.synth.spending import spending
 
 
 def _problem(seed: int) -> Problem:
@@ -20,7 +28,8 @@ def _problem(seed: int) -> Problem:
     scores, errors = generator.normal(200, 300, len(pairs)), generator.random(columns) * 100 + 1
     cells = np.array(sizes) * generator.integers(1, 4, columns).astype(float)
     domain = Domain(tuple(f"c{i}" for i in range(columns)), sizes)
-    return Problem(domain, pairs, scores, cells, errors, float(10 ** generator.uniform(-3, 0)), 1, 1e4)
+    within = generator.random(columns)
+    return Problem(domain, pairs, scores, cells, errors, within, float(10 ** generator.uniform(-3, 0)), 1, 1e4)
 
 
 def _priced(problem: Problem, chosen: list[tuple[int, ...]]) -> tuple[float, list[float]]:
@@ -30,7 +39,10 @@ def _priced(problem: Problem, chosen: list[tuple[int, ...]]) -> tuple[float, lis
     cells, sized = [], []
     for clique in chosen:
         cells.append(problem.domain.cells(clique) if len(clique) == 2 else problem.column_cells[clique[0]])
-        weight = 1 if len(clique) == 2 else max(sum(clique[0] in pair for pair in left), 1)
+        hidden = sum(
+            problem.column_within[clique[0]] for pair in problem.pairs if pair not in left and clique[0] in pair
+        )
+        weight = 1 if len(clique) == 2 else max(sum(clique[0] in pair for pair in left) + hidden, 1)
         sized.append((weight * cells[-1]) ** (2 / 3))
     shares = [size / sum(sized) for size in sized]
     scale = DENOISED * math.sqrt(2 / math.pi) * problem.rows / math.sqrt(problem.amount)
@@ -40,6 +52,9 @@ def _priced(problem: Problem, chosen: list[tuple[int, ...]]) -> tuple[float, lis
         if len(clique) == 1:
             alone[clique[0]] = 1 / math.sqrt(1 / alone[clique[0]] ** 2 + 1 / own**2)
     error = sum(own for clique, own in zip(chosen, noise, strict=True) if len(clique) == 2)
+    error += sum(
+        alone[place] * problem.column_within[place] for pair in problem.pairs if pair not in left for place in pair
+    )
     score = dict(zip(problem.pairs, problem.scores, strict=True))
     assert columns > 1
     return error + sum(max(score[a, b], 0) + alone[a] + alone[b] for a, b in left), shares
@@ -48,7 +63,8 @@ def _priced(problem: Problem, chosen: list[tuple[int, ...]]) -> tuple[float, lis
 @pytest.mark.parametrize("seed", range(25))
 def test_the_choice_is_the_naive_twins(seed: int) -> None:
     problem = _problem(seed)
-    candidates = [*problem.pairs, *((place,) for place in range(len(problem.domain)))]
+    singles = [(place,) for place in range(len(problem.domain)) if problem.column_cells[place] > 1]
+    candidates = [*problem.pairs, *singles]
     chosen: list[tuple[int, ...]] = []
     best, shares = _priced(problem, chosen)
     while open_ones := [clique for clique in candidates if clique not in chosen]:
@@ -62,9 +78,33 @@ def test_the_choice_is_the_naive_twins(seed: int) -> None:
     assert found.shares == pytest.approx(shares)
 
 
+@pytest.mark.parametrize("method", ["auto", "mst", "correlated", "mwem"])
+@pytest.mark.parametrize("sizes", [(1, 2, 3), (1, 4), (1, 1), (1, 1, 5)])
+def test_nothing_is_spent_on_tables_that_say_no_more_than_a_column(method: str, sizes: tuple[int, ...]) -> None:
+    codes = np.stack([np.arange(600) % size for size in sizes]).astype(np.int32)
+    domain = Domain(tuple(f"c{i}" for i in range(len(sizes))), sizes)
+    found = describe(codes, domain, METHODS[method], spending(ApproxDP(5, 1e-6), 1), workload=((0, 1),))
+    asked = (0, 1) if sizes[1] > 1 else None
+    assert all(min(marginal.counts.shape) > 1 for marginal in found.cliques if marginal.clique != asked)
+    assert all(marginal.counts.size > 1 for marginal in found.cliques)
+    double_entry(found.event, ApproxDP(5, 1e-6))
+
+
+def test_no_pair_is_scored_with_a_column_whose_values_were_all_joined() -> None:
+    codes = np.stack([np.arange(400) % size for size in (30, 2, 3)]).astype(np.int32)
+    domain = Domain(("day", "a", "b"), (30, 2, 3), frozenset({0}))
+    maps = (np.zeros(30, dtype=np.int32), np.arange(2, dtype=np.int32), np.arange(3, dtype=np.int32))
+    collapsed = Collapsed(domain.resized((1, 2, 3)), maps)
+    spend = spending(ApproxDP(1, 1e-6), 1)
+    one_way = measured_columns(codes, domain, spend, 0.2, SYSTEM)
+    problem, _ = scored_pairs(codes, collapsed, one_way, spend, 0.1, 0.7, SYSTEM)
+    assert problem.pairs == [(1, 2)]
+    assert problem.column_within == pytest.approx([1 - math.sqrt(30) / 30, 0, 0])
+
+
 def test_at_a_hopeless_budget_nothing_is_measured_and_the_reason_says_so() -> None:
     held = _problem(3)
-    hopeless = Problem(held.domain, held.pairs, held.scores, held.column_cells, held.column_errors, 1e-12, 1, 1e4)
+    hopeless = replace(held, amount=1e-12)
     found = worthwhile(hopeless)
     assert found.cliques == ()
     assert "independent" in found.reason

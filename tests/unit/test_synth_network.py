@@ -36,7 +36,7 @@ def _problem(scores: list[float], columns: int, amount: float = 1.0, total: floa
     domain = Domain(tuple(f"c{i}" for i in range(columns)), (3,) * columns)
     pairs = list(itertools.combinations(range(columns), 2))
     ones = np.ones(columns)
-    return Problem(domain, pairs, np.array(scores), 3 * ones, ones, amount, 1, total)
+    return Problem(domain, pairs, np.array(scores), 3 * ones, ones, 0 * ones, amount, 1, total)
 
 
 @given(

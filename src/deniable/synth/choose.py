@@ -30,6 +30,8 @@ class Problem:
     """How many values each column has before collapsing: a column is measured again in full."""
     column_errors: Floats
     """The expected L1 error of each column's estimate."""
+    column_within: Floats
+    """The part of it that lies between values that were joined: measuring a pair does not mend it."""
     amount: float
     """What is left to spend."""
     rows: int
@@ -70,10 +72,12 @@ def spanning_tree(columns: int, pairs: list[Clique], scores: Floats) -> tuple[Cl
 def worthwhile(problem: Problem) -> Chosen:
     """The cliques (pairs, and columns once more) that lower the expected error of all pairs most, greedily.
 
-    The expected L1 error of a pair that is not measured is its score plus the errors of its columns; that
-    of a measured pair is the noise on its cells. A clique of c cells with variance v has noise about
-    sqrt(2 v / pi) c, and for a fixed total of 1 / v the sum of such noises is least when the shares grow like
-    c^(2/3). Adding a clique thins out the others, so the greedy search ends by itself where nothing more pays.
+    The expected L1 error of a pair that is not measured is its score plus the errors of its columns; that of a
+    measured pair is the noise on its cells, and what errors its columns have between values that were joined (left out,
+    a pair of few joined values looks better than it is, and a tiny budget is spent on pairs that columns need more).
+    A clique of c cells with variance v has noise about sqrt(2 v / pi) c, and for a fixed total of 1 / v the sum of such
+    noises is least when the shares grow like c^(2/3). Adding a clique thins out the others, so the greedy search ends
+    by itself where nothing more pays.
     """
     columns = len(problem.domain)
     singles: list[Clique] = [(place,) for place in range(columns)]
@@ -95,10 +99,11 @@ def worthwhile(problem: Problem) -> Chosen:
 
 def parts_of(problem: Problem, chosen: Chosen) -> list[float]:
     """The parts z = (w c)^(2/3) from which the shares of a choice were made: w is 1 for a pair, and for a column the
-    number of pairs with it that are not measured."""
+    number of pairs with it that are not measured, and of the others what lies between joined values."""
     found = []
     for clique in chosen.cliques:
-        open_pairs = len(problem.domain) - 1 - sum(clique[0] in other for other in chosen.cliques if len(other) == 2)
+        measured = sum(clique[0] in other for other in chosen.cliques if len(other) == 2)
+        open_pairs = len(problem.domain) - 1 - measured * (1.0 - float(problem.column_within[clique[0]]))
         single = max(open_pairs, 1.0) * float(problem.column_cells[clique[0]])
         found.append((problem.domain.cells(clique) if len(clique) == 2 else single) ** (2 / 3))
     return found
@@ -118,7 +123,8 @@ def _reason(chosen: list[int], pairs: int, start: float, best: float) -> str:
 class _Trials:
     """What is chosen so far, and the expected error with each further candidate, all candidates at once.
 
-    The noise on a column counts once for every pair with it that is not measured, so with these weights w the sum of
+    The noise on a column counts once for every pair with it that is not measured, and for the others as far as it lies
+    between joined values, so with these weights w the sum of
     w c / sqrt(share) is least for shares like z = (w c)^(2/3), out of their sum Z. A pair has w = 1 and so the noise
     scale c sqrt(Z / z) = scale sqrt(Z) z: all measured pairs together err by scale sqrt(Z) times the sum of their z.
     The last row of every array is the choice as it is, without a further candidate.
@@ -137,6 +143,8 @@ class _Trials:
         self._sized[: len(pairs)] = [problem.domain.cells(pair) ** (2 / 3) for pair in problem.pairs]
         self._worth[: len(pairs)] = np.maximum(problem.scores, 0.0)
         self._open = np.ones(rows, dtype=bool)
+        # A column of one value says nothing but how many records there are, which every other column says as well.
+        self._open[len(pairs) : len(pairs) + columns] = problem.column_cells > 1
 
     def add(self, place: int) -> None:
         """Choose a candidate: every further trial has it."""
@@ -169,7 +177,10 @@ class _Trials:
         return found / found.sum() if chosen else found
 
     def _column_sizes(self) -> tuple[Floats, Floats]:
-        """How many pairs with each column are not measured, and z of the columns that are measured once more."""
-        unmeasured = len(self._problem.domain) - 1 - self._touches
+        """How many pairs each column's error is in, and z of the columns that are measured once more.
+
+        A pair that is measured has the part of it that lies between joined values.
+        """
+        unmeasured = len(self._problem.domain) - 1 - self._touches * (1.0 - self._problem.column_within)
         sized = (np.maximum(unmeasured, 1.0) * self._problem.column_cells) ** (2 / 3)
         return unmeasured, np.where(self._single, sized, 0.0)

@@ -15,7 +15,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from deniable.dp.accounting import GaussianEvent
+from deniable.dp.accounting import Event, NoOpEvent
 from deniable.dp.mechanisms import GaussianMechanism
 from deniable.dp.samplers import SYSTEM, Entropy
 from deniable.synth.marginal import Floats
@@ -26,8 +26,10 @@ FINENESS = 1000
 
 def scores(
     distances: Sequence[float], spend: Spending, share: float, entropy: Entropy = SYSTEM
-) -> tuple[Floats, float, GaussianEvent]:
-    """Noisy scores from exact distances, the deviation of their noise, and what was run."""
+) -> tuple[Floats, float, Event]:
+    """Noisy scores from exact distances, the deviation of their noise, and what was run; nothing, of no distances."""
+    if not distances:
+        return np.zeros(0), 0.0, NoOpEvent()
     exact = np.array([math.floor(distance * FINENESS) for distance in distances], dtype=np.int64)
     each = spend.rows * FINENESS + 1
     squared = each * each * len(distances)

@@ -63,7 +63,7 @@ def asked_looks(
 
     A pair that is measured anyway is measured in full once more, so that both measurements can be joined.
     """
-    asked = list(dict.fromkeys(workload))
+    asked = [clique for clique in dict.fromkeys(workload) if domain.cells(clique) > 1]
     share = ASKED / max(len(asked), 1)
     most = outlook.most_cells(share)
     found = [look(domain, columns, clique, math.inf if clique in done else most) for clique in asked]

@@ -76,10 +76,13 @@ def scored_pairs(
     left: float,
     entropy: Entropy,
 ) -> tuple[Problem, Event]:
-    """Every pair's distance from independence, and what else is known when cliques are chosen."""
+    """Every pair's distance from independence, and what else is known when cliques are chosen.
+
+    Where all values of a column were joined, or it has but one, no pair with it says anything: none is scored.
+    """
     domain, total = collapsed.domain, total_of(one_way)
     columns = rough_columns(collapsed, one_way, total)
-    pairs: list[Clique] = domain.useful(2)
+    pairs: list[Clique] = [pair for pair in domain.useful(2) if min(domain.shape(pair)) > 1]
 
     def independent(pair: Clique) -> Floats:
         return np.outer(columns[pair[0]], columns[pair[1]]) / max(total, 1.0)
@@ -93,4 +96,5 @@ def scored_pairs(
     trusted = found - DEVIATIONS * deviation - np.array([noise[a] + noise[b] for a, b in pairs])
     cells = np.array([m.counts.size for m in one_way], dtype=np.float64)
     amount = float(spend.amount) * left
-    return Problem(domain, pairs, trusted, cells, worth * cells, amount, spend.rows, total), event
+    within = 1.0 - noise / (worth * cells)
+    return Problem(domain, pairs, trusted, cells, worth * cells, within, amount, spend.rows, total), event

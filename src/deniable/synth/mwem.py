@@ -52,8 +52,9 @@ def mwem(codes: Codes, domain: Domain, terms: Terms, entropy: Entropy) -> Descri
 
 
 def _workload(domain: Domain, asked: tuple[Clique, ...]) -> list[Clique]:
-    wanted = [clique for clique in dict.fromkeys(asked) if len(clique) > 1]
-    return wanted or domain.useful(2)
+    """What is asked for, or all pairs; never a table of one cell, or one that says no more than a column does."""
+    wanted = [clique for clique in dict.fromkeys(asked) if len(clique) > 1 and domain.cells(clique) > 1]
+    return wanted or [pair for pair in domain.useful(2) if min(domain.shape(pair)) > 1]
 
 
 def _rounds(
@@ -67,7 +68,7 @@ def _rounds(
 ) -> tuple[list[Marginal], list[Event]]:
     """Score, choose, measure, fit, as often as it pays; then all of it again with what is left."""
     spend = terms.spend
-    rounds = min(len(workload), MOST_ROUNDS)
+    rounds = max(min(len(workload), MOST_ROUNDS), 1)
     each, joined = (1.0 - COLUMNS - SCORES) / rounds, collapsed.apply(codes)
     found: list[Marginal] = []
     events: list[Event] = []
