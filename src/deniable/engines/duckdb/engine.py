@@ -23,6 +23,7 @@ import pyarrow as pa
 from deniable.engines import fingerprint, restriction
 from deniable.engines.base import BATCH_ROWS, Field, Parameters, Source, quote
 from deniable.engines.duckdb.connection import Limits, batches_of, reading, refusals, row_of, sealed
+from deniable.engines.duckdb.copies import Copy, copies_of
 from deniable.engines.duckdb.csv import scan_csv
 from deniable.engines.duckdb.scan import Scan, scan_arrow_files, scan_database, scan_parquet, scan_rows, spool
 from deniable.engines.duckdb.shapes import Shapes
@@ -64,6 +65,7 @@ class DuckDBEngine:
         self._limits = Limits(memory, threads, folder)
         self._root = Path(root)
         self._scans: dict[str, Scan] = {}
+        self._copies: dict[str, Copy] | None = None
         self._sources: dict[str, Files | pa.Table] = {}
         self._hashes: dict[fingerprint.Stamp, str] = {}
         self._lock = threading.RLock()
@@ -75,7 +77,7 @@ class DuckDBEngine:
         self, name: str, source: Source, schema: TableSchema | None = None, *, csv: CsvDialect | None = None
     ) -> None:
         """Declare a source under a name; a name that was used before now means the new source."""
-        if not name or name.startswith(("rows of ", "values ")):
+        if not name or name.startswith(("rows of ", "values ", "copy of ")):
             raise ParameterError(f"'{name}' cannot be the name of a source")
         with self._lock:
             self._require_open()
@@ -136,6 +138,7 @@ class DuckDBEngine:
         if batch_rows < 1:
             raise ParameterError(f"batch_rows is {batch_rows}", expected="A batch has at least 1 row")
         known = sql_or_table in self._scans
+        self._refresh()
         sql = f"SELECT * FROM {quote(sql_or_table)}" if known else sql_or_table
         cursor = self._new_cursor()
         with refusals():
@@ -171,7 +174,7 @@ class DuckDBEngine:
     def close(self) -> None:
         """Let go of all sources and remove all temporary files; closing twice is fine."""
         self.cancel()
-        self._scans, self._sources, self._local = {}, {}, threading.local()
+        self._scans, self._copies, self._sources, self._local = {}, None, {}, threading.local()
         self._connection.close()
         self._finalizer()
 
@@ -208,7 +211,7 @@ class DuckDBEngine:
         """Open a connection that knows these sources; every thread's next cursor is on it."""
         paths = [path for each in scans.values() for path in each.paths]
         databases = dict(each.database for each in scans.values() if each.database)
-        self._connection, self._scans = sealed(self._limits, paths, databases), scans
+        self._connection, self._scans, self._copies = sealed(self._limits, paths, databases), scans, None
 
     def _require_open(self) -> None:
         if not self._finalizer.alive:
@@ -225,7 +228,8 @@ class DuckDBEngine:
         return self._scans[name]
 
     def _cursor(self) -> Any:
-        """This thread's cursor; a new one when sources were attached since."""
+        """This thread's cursor; a new one when sources were attached, or a copied file was changed, since."""
+        self._refresh()
         if getattr(self._local, "connection", None) is not self._connection:
             self._local.connection, self._local.cursor = self._connection, self._new_cursor()
             self._local.shapes = Shapes()
@@ -234,8 +238,10 @@ class DuckDBEngine:
     def _new_cursor(self) -> Any:
         self._require_open()
         with self._lock, refusals():
+            if self._copies is None:
+                self._copies = copies_of(self._connection, self._scans)
             cursor = self._connection.cursor()
-            for name, scan in self._scans.items():
+            for name, scan in self._shown():
                 if scan.rows is not None:
                     cursor.register(f"rows of {name}", scan.rows)
                 for place, listed in scan.listed():
@@ -243,6 +249,17 @@ class DuckDBEngine:
                     cursor.register(f"values {place} of {name}", values)
                 cursor.execute(scan.view(name))
             return cursor
+
+    def _refresh(self) -> None:
+        """Let new copies be taken if a file was changed since; statements that run go on with the old ones."""
+        with self._lock:
+            if any(copy.outdated for copy in (self._copies or {}).values()):
+                self._reseal(self._scans)
+
+    def _shown(self) -> Iterator[tuple[str, Scan]]:
+        """Each source as it is read: from its copy where there is one."""
+        copies = self._copies or {}
+        return ((name, copies[name].scan if name in copies else scan) for name, scan in self._scans.items())
 
     def _batches(self, cursor: Any, reader: Any, batch_rows: int) -> Iterator[pa.RecordBatch]:
         empty = True
