@@ -154,8 +154,14 @@ def test_auto_clamp_that_cannot_be_paid_is_refused_before_its_first_stage(curato
 @pytest.mark.parametrize(
     "sql",
     [
-        "SELECT SUM(AUTO_CLAMP(amount + 1)) FROM sales",
         "SELECT SUM(AUTO_CLAMP()) FROM sales",
+        "SELECT SUM(AUTO_CLAMP(amount, 3)) FROM sales",
+        "SELECT SUM(AUTO_CLAMP(AUTO_CLAMP(amount))) FROM sales",
+        "SELECT AUTO_CLAMP(SUM(amount)) FROM sales",
+        "SELECT COUNT(*) FROM sales WHERE AUTO_CLAMP(amount) > 3",
+        "SELECT COUNT(*) FROM sales GROUP BY AUTO_CLAMP(amount)",
+        "SELECT SUM(AUTO_CLAMP(s)) FROM (SELECT buyer, SUM(AUTO_CLAMP(amount)) AS s FROM sales GROUP BY buyer) AS p",
+        "SELECT SUM(AUTO_CLAMP(1))",
         "SELECT SUM(AUTO_CLAMP(kind)) FROM sales",
         "SELECT SUM(AUTO_CLAMP(amounts)) FROM sales",
         "SELECT SUM(AUTO_CLAMP(towns.t)) FROM sales",
@@ -167,6 +173,42 @@ def test_auto_clamp_of_something_else_is_refused(curator: Curator, sql: str) -> 
     with pytest.raises(QueryRefused):
         curator.query(sql, epsilon=1)
     assert _left(curator) == 5000
+
+
+FEW = "SELECT * FROM sales WHERE amount <= 8"
+PER_BUYER = "SELECT buyer, SUM(AUTO_CLAMP(amount - 1)) AS n FROM sales WHERE amount < 8 GROUP BY buyer"
+AUTO_CLAMPED = [
+    ("SELECT SUM(AUTO_CLAMP(amount * 1024)) AS s FROM sales", "CLAMP(amount * 1024, 2048, 65536)"),
+    ("SELECT SUM(AUTO_CLAMP(amount)) AS s FROM sales WHERE amount < 8 OR amount < 3", "CLAMP(amount, 2, 8)"),
+    (f"WITH few AS ({FEW}) SELECT SUM(AUTO_CLAMP(amount)) FROM few", "CLAMP(amount, 2, 8)"),
+    (f"SELECT SUM(AUTO_CLAMP(s.amount)) FROM ({FEW}) AS s", "CLAMP(s.amount, 2, 8)"),
+    (f"SELECT AVG(CLAMP(n, 0, 100)) FROM ({PER_BUYER}) AS p", "CLAMP(amount - 1, 2, 8)"),
+]
+
+
+@pytest.mark.parametrize(("sql", "written"), AUTO_CLAMPED)
+def test_auto_clamp_finds_bounds_of_an_expression_over_the_rows_of_the_question(
+    curator: Curator, sql: str, written: str
+) -> None:
+    """The bounds have epsilon 40, so a bin that is off by one unit has a chance of e^-40, and bins have 13 or more."""
+    answer = curator.query(sql, epsilon=400)
+    assert written in answer.release.provenance.parameters["sql"]
+    assert _left(curator) == 4600
+
+
+def test_the_same_expression_is_bounded_once_and_others_share_the_tenth(curator: Curator) -> None:
+    sql = (
+        "SELECT kind, SUM(AUTO_CLAMP(amount)) AS s, AVG(AUTO_CLAMP( amount )) AS m, MAX(AUTO_CLAMP(weight)) FROM sales "
+    )
+    told = curator.explain(sql + "GROUP BY kind", epsilon=1)
+    assert [(stage["finds"], stage["cost"]["epsilon"]) for stage in told["bounds"]] == [
+        ("bounds of amount", "0.05"), ("bounds of weight", "0.05")]  # fmt: skip
+
+
+def test_finding_bounds_over_a_questions_rows_counts_each_unit_once(curator: Curator) -> None:
+    (call,) = auto_clamps("SELECT SUM(AUTO_CLAMP(amount + 1)) FROM sales WHERE amount > 2")
+    plan = compile_query(auto_bounds.bounds_question_over(*call.meant), curator.tables.schemas(), PureDP(1))
+    assert plan.nodes[0].steps[0].placed[0].sensitivity.l1 == 1
 
 
 def test_auto_clamps_are_found_by_tokens_not_by_text() -> None:

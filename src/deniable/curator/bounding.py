@@ -38,7 +38,7 @@ def find_bounds(
     plan = _plan(schema, known, budget(epsilon, delta))
     job = job_of(plan)
     settled = settle(curator, job, who=who)
-    found = _read(plan, settled, known, confidence)
+    found = _read(plan, settled, known.type == "integer", confidence)
     row = {"lower": float(found.lower), "upper": float(found.upper), "found": found.found}
     release = released(curator, job, settled, pa.Table.from_pylist([row]), who, **_told(found))
     return QueryAnswer(release, settled.repeated, settled.receipt)
@@ -51,10 +51,10 @@ def _plan(table: TableSchema, column: Column, asked: Budget) -> QueryPlan:
     return compile_query(bounds_question(table, column), (table,), asked)
 
 
-def _read(plan: QueryPlan, settled: Any, column: Column, confidence: float) -> FoundBounds:
+def _read(plan: QueryPlan, settled: Any, whole: bool, confidence: float) -> FoundBounds:
     from deniable.query.auto_bounds import bounds_from
 
-    return bounds_from(plan, settled.stored.measured, column, confidence)
+    return bounds_from(plan, settled.stored.measured, whole, confidence)
 
 
 def _told(found: FoundBounds) -> dict[str, Any]:
@@ -62,50 +62,45 @@ def _told(found: FoundBounds) -> dict[str, Any]:
     return {"threshold": found.threshold, "notes": [note]}
 
 
-def _column(tables: tuple[TableSchema, ...], column: str, table: str = "") -> tuple[TableSchema, Column]:
-    """The private table and the column meant; where no table is named, the only one that has the column."""
+def _column(tables: tuple[TableSchema, ...], column: str, table: str) -> tuple[TableSchema, Column]:
+    """The private table and the column meant."""
     from deniable.errors import nearest
     from deniable.query.auto_bounds import numeric_column
 
-    private = [each for each in tables if not each.public]
-    if table:
-        named = [each for each in tables if each.name.lower() == table.lower()]
-        if not named:
-            raise QueryRefused(
-                f"there is no table '{table}'", remedy=nearest(table, [t.name for t in tables]) or "Use its own name"
-            )
-        return named[0], numeric_column(named[0], column)
-    having = [each for each in private if any(c.name.lower() == column.lower() for c in each.columns)]
-    if len(having) != 1:
+    named = [each for each in tables if each.name.lower() == table.lower()]
+    if not named:
         raise QueryRefused(
-            f"the column '{column}' is in {len(having)} private tables",
-            remedy="Write table.column, by the table's name",
+            f"there is no table '{table}'", remedy=nearest(table, [t.name for t in tables]) or "Use its own name"
         )
-    return having[0], numeric_column(having[0], column)
+    return named[0], numeric_column(named[0], column)
+
+
+Stages = list[tuple["QueryPlan", "list[AutoClamp]"]]
+"""The plans that find bounds, one for each expression over the same rows, with the calls that they are for."""
 
 
 def _stages(
-    curator: Curator, calls: tuple[AutoClamp, ...], asked: Budget | None, who: Asker | None
-) -> tuple[dict[tuple[str, str], tuple[QueryPlan, Column, list[AutoClamp]]], Budget]:
-    """The plans that find bounds, one for each column, and what is left of the budget for the question."""
+    curator: Curator, sql: str, calls: tuple[AutoClamp, ...], asked: Budget | None, who: Asker | None
+) -> tuple[Stages, Budget]:
+    """The first stages, and what is left of the budget for the question."""
     from fractions import Fraction
 
-    from deniable.curator.settling import admitted
-    from deniable.query.auto_bounds import SHARE
+    from deniable.curator.asking import compiled
+    from deniable.query.auto_bounds import SHARE, bounds_question_over
 
     if asked is None:
         raise QueryRefused("AUTO_CLAMP shares a budget stated beside the question", remedy="State epsilon beside it")
-    tables = admitted(curator, who)
-    meant: dict[tuple[str, str], list[AutoClamp]] = {}
+    compiled(curator, _placeholder(sql, calls), asked, who)  # what is wrong with the question is told in its own words
+    meant: dict[tuple[str, ...], list[AutoClamp]] = {}
     for call in calls:
-        table, column = _column(tables, call.column, call.table)
-        meant.setdefault((table.name, column.name), []).append(call)
-    each = SHARE / len(meant)
-    parts = split(asked, (*(each for _ in meant), Fraction(1) - SHARE))
-    stages = {}
-    for (key, mine), part in zip(meant.items(), parts, strict=False):
-        table, column = _column(tables, key[1], key[0])
-        stages[key] = (_plan(table, column, part), column, mine)
+        meant.setdefault(call.meant, []).append(call)
+    parts = split(asked, (*(SHARE / len(meant) for _ in meant), Fraction(1) - SHARE))
+    stages = []
+    for mine, part in zip(meant.values(), parts, strict=False):
+        plan = compiled(curator, bounds_question_over(*mine[0].meant), part, who)
+        if plan.free:
+            raise QueryRefused("AUTO_CLAMP is over public rows, whose bounds need no privacy")
+        stages.append((plan, mine))
     return stages, parts[-1]
 
 
@@ -115,31 +110,33 @@ def query(
     """Answer a question with AUTO_CLAMP: bounds first, for a tenth of its budget, then the question with them."""
     from deniable.curator.asking import query as ask
     from deniable.curator.settling import job_of, settle
+    from deniable.query.auto_bounds import rounded
     from deniable.query.sql.auto_clamp import with_bounds
 
-    stages, left = _stages(curator, calls, asked, who)
-    _refuse_unaffordable(curator, sql, stages, left, who)
+    stages, left = _stages(curator, sql, calls, asked, who)
+    _refuse_unaffordable(curator, _placeholder(sql, calls), stages, left, who)
     bounds: dict[AutoClamp, tuple[str, str]] = {}
-    for plan, column, mine in stages.values():
-        found = _read(plan, settle(curator, job_of(plan), who=who), column, CONFIDENCE)
-        bounds |= dict.fromkeys(mine, found.written)
+    for plan, mine in stages:
+        found = _read(plan, settle(curator, job_of(plan), who=who), False, CONFIDENCE)
+        bounds |= dict.fromkeys(mine, rounded(found, plan).written)
     return ask(curator, with_bounds(sql, bounds), left, who=who, **rest)
 
 
-def _placeholder(sql: str, stages: Any) -> str:
+def _placeholder(sql: str, calls: tuple[AutoClamp, ...]) -> str:
+    """The question with bounds that are still to be found."""
     from deniable.query.sql.auto_clamp import with_bounds
 
-    return with_bounds(sql, {call: ("0", "1") for _, _, mine in stages.values() for call in mine})
+    return with_bounds(sql, dict.fromkeys(calls, ("0", "1")))
 
 
-def _refuse_unaffordable(curator: Curator, sql: str, stages: Any, left: Budget, who: Asker | None) -> None:
+def _refuse_unaffordable(curator: Curator, sql: str, stages: Stages, left: Budget, who: Asker | None) -> None:
     """Refuse before the first stage what the last could not pay: prices do not depend on the bounds found."""
     from deniable.curator.asking import compiled
     from deniable.curator.settling import charged, job_of
     from deniable.dp.accounting import ComposedEvent
 
-    final = compiled(curator, _placeholder(sql, stages), left, who)
-    whole = ComposedEvent((*(plan.event for plan, _, _ in stages.values()), final.event))
+    final = compiled(curator, sql, left, who)
+    whole = ComposedEvent((*(plan.event for plan, _ in stages), final.event))
     path = (who.purpose, who.analyst) if who else ("", "")
     fits = curator.ledger.fits(whole, *path)
     if fits is not None and fits < 1:
@@ -156,11 +153,9 @@ def explain(
     from deniable.query.explain import described
     from deniable.query.explain import explain as explained
 
-    stages, left = _stages(curator, calls, asked, who)
-    final = told(curator, _placeholder(sql, stages), left, who=who)
+    stages, left = _stages(curator, sql, calls, asked, who)
+    final = told(curator, _placeholder(sql, calls), left, who=who)
     assert asked is not None
     note = "Bounds are found first, for a tenth of the budget; errors of sums are shown for bounds 0 and 1."
-    first = [
-        explained(plan) | {"finds": f"bounds of {table}.{column}"} for (table, column), (plan, _, _) in stages.items()
-    ]
+    first = [explained(plan) | {"finds": f"bounds of {mine[0].argument}"} for plan, mine in stages]
     return final | {"bounds": first, "cost": described(asked), "notes": [note, *final["notes"]]}

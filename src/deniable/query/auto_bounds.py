@@ -13,7 +13,9 @@ threshold of units. Bounds are powers of two, at most twice as wide as needed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
@@ -21,6 +23,7 @@ import numpy as np
 from deniable.errors import QueryRefused, nearest
 from deniable.policy.schema import Column, TableSchema
 from deniable.query.execute import Measurements
+from deniable.query.expression import Call, Expression, Kind
 from deniable.query.plan import QueryPlan
 
 LARGEST = 52
@@ -60,19 +63,28 @@ def edges(whole: bool) -> tuple[Fraction, ...]:
 
 def bounds_question(table: TableSchema, column: Column) -> str:
     """The question whose answer has one row for each bin: its number (0 around zero, negative below) and its units."""
-    name, rising = f'"{column.name}"', edges(column.type == "integer")
-    above = [f"WHEN {name} > {_number(edge)} THEN {i + 2}" for i, edge in reversed(list(enumerate(rising[:-1])))]
-    below = [f"WHEN {name} < {_number(-edge)} THEN {-(i + 2)}" for i, edge in reversed(list(enumerate(rising[:-1])))]
-    inner = [f"WHEN {name} > {_zero(column)} THEN 1", f"WHEN {name} < -{_zero(column)} THEN -1"]
-    bins = f"CASE {' '.join([*above, *below, *inner])} ELSE 0 END"
+    name = f'"{column.name}"'
     unit = table.unit.column if table.unit else None
     counted = f'COUNT(DISTINCT "{unit}")' if unit else "COUNT(*)"
     options = "WITH DIFFERENTIAL_PRIVACY OPTIONS (max_groups_contributed = 1) " if unit else ""
+    bins = _bins(name, column.type == "integer")
     return f'SELECT {options}{bins} AS bin, {counted} AS units FROM "{table.name}" WHERE {name} IS NOT NULL GROUP BY 1'
 
 
-def _zero(column: Column) -> str:
-    return "0" if column.type == "integer" else _number(edges(False)[0] / 2)
+def bounds_question_over(argument: str, rows: str, condition: str, named: str = "") -> str:
+    """The same for an expression over the rows of FROM, JOIN and WHERE: each unit counts once, by one of its rows."""
+    select = "SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS (max_groups_contributed = 1, max_rows_per_group = 1)"
+    where = f"({condition}) AND ({argument}) IS NOT NULL" if condition else f"({argument}) IS NOT NULL"
+    bins = _bins(f"({argument})", whole=False)
+    return f"{named} {select} {bins} AS bin, COUNT(*) AS units {rows} WHERE {where} GROUP BY 1".strip()
+
+
+def _bins(name: str, whole: bool) -> str:
+    rising, zero = edges(whole), "0" if whole else _number(edges(False)[0] / 2)
+    above = [f"WHEN {name} > {_number(edge)} THEN {i + 2}" for i, edge in reversed(list(enumerate(rising[:-1])))]
+    below = [f"WHEN {name} < {_number(-edge)} THEN {-(i + 2)}" for i, edge in reversed(list(enumerate(rising[:-1])))]
+    inner = [f"WHEN {name} > {zero} THEN 1", f"WHEN {name} < -{zero} THEN -1"]
+    return f"CASE {' '.join([*above, *below, *inner])} ELSE 0 END"
 
 
 def numeric_column(table: TableSchema, name: str) -> Column:
@@ -88,8 +100,8 @@ def numeric_column(table: TableSchema, name: str) -> Column:
     return column
 
 
-def bounds_from(plan: QueryPlan, measured: Measurements, column: Column, confidence: float) -> FoundBounds:
-    """The outer edges of the bins that rise above the noise."""
+def bounds_from(plan: QueryPlan, measured: Measurements, whole: bool, confidence: float) -> FoundBounds:
+    """The outer edges of the bins that rise above the noise; those of whole numbers begin at 1."""
     node = plan.nodes[0]
     noisy = measured[node.node.name][0]
     bins = np.array(noisy.keys.column(0).to_pylist(), dtype=np.int64)
@@ -97,8 +109,21 @@ def bounds_from(plan: QueryPlan, measured: Measurements, column: Column, confide
     full = np.sort(bins[noisy.values[0] > threshold])
     if not full.size:
         return FoundBounds(Fraction(0), Fraction(1), threshold, found=False)
-    whole = column.type == "integer"
     return FoundBounds(_lower(int(full[0]), whole), _upper(int(full[-1]), whole), threshold)
+
+
+def rounded(found: FoundBounds, plan: QueryPlan) -> FoundBounds:
+    """Bounds of an expression that has whole numbers are whole numbers too."""
+    (_, bins), *_ = plan.nodes[0].node.keys
+    if not any(ref.facts.kind is Kind.INTEGER for ref in _compared(bins)):
+        return found
+    return replace(found, lower=Fraction(math.floor(found.lower)), upper=Fraction(math.ceil(found.upper)))
+
+
+def _compared(bins: Expression) -> Iterator[Expression]:
+    """What the first condition of the CASE compares with an edge."""
+    if isinstance(bins, Call) and isinstance(bins.arguments[0], Call):
+        yield bins.arguments[0].arguments[0]
 
 
 def _upper(number: int, whole: bool) -> Fraction:

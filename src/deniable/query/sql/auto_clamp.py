@@ -1,4 +1,8 @@
-"""AUTO_CLAMP(x): where it stands in a statement, and the statement with bounds in its place."""
+"""AUTO_CLAMP(x): where it stands in a statement, the rows that its bounds are found over, and the statement with them.
+
+The rows are those that the aggregate around it sees: FROM, JOIN and WHERE of the SELECT it stands in. They are written
+anew as the source of a question of its own, which goes through the same compiler as any other.
+"""
 
 from __future__ import annotations
 
@@ -6,68 +10,119 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import sqlglot
+from sqlglot import expressions as exp
 from sqlglot.errors import SqlglotError
 from sqlglot.tokens import Token, TokenType
 
 from deniable.errors import QueryRefused
-from deniable.query.sql.clauses import place_at
+from deniable.query.sql.aggregates import has_aggregate
+from deniable.query.sql.clauses import cut, place_at
+from deniable.query.sql.expressions import offset
 
 NAME = "AUTO_CLAMP"
 
 
 @dataclass(frozen=True, slots=True)
 class AutoClamp:
-    """One call: its column (and table, where it is written), and the part of the text it takes."""
+    """One call: its argument as it was typed, the rows it is over, and the part of the text it takes."""
 
-    column: str
-    table: str
+    argument: str
+    named: str
+    """WITH and what follows it, where the statement has it."""
+    rows: str
+    """FROM and JOIN."""
+    condition: str
+    """WHERE, or nothing."""
     start: int
     end: int
 
+    @property
+    def meant(self) -> tuple[str, str, str, str]:
+        """What is to be bounded, over which rows: equal for calls that have the same bounds."""
+        return self.argument, self.rows, self.condition, self.named
+
 
 def auto_clamps(text: str) -> tuple[AutoClamp, ...]:
-    """Every call in a statement; one that is not of a plain column is refused."""
+    """Every call in a statement; one that is not over rows is refused."""
     if NAME not in text.upper():
         return ()
     try:
         tokens = sqlglot.tokenize(text, read="duckdb")
     except SqlglotError:
         return ()
-    found = [i for i, token in enumerate(tokens) if _named(token) and _is(tokens, i + 1, TokenType.L_PAREN)]
-    return tuple(_call(text, tokens, i) for i in found)
+    spans = [_span(text, tokens, i) for i, token in enumerate(tokens) if _named(token) and _opens(tokens, i + 1)]
+    if not spans:
+        return ()
+    nodes = _nodes(text)
+    if len(nodes) != len(spans) or any(a < c < b for a, b in spans for c, _ in spans):
+        raise _refused(text, spans[0][0], "AUTO_CLAMP cannot be read here")
+    return tuple(_call(text, span, node) for span, node in zip(spans, nodes, strict=True))
 
 
 def _named(token: Token) -> bool:
     return token.token_type is not TokenType.STRING and token.text.upper() == NAME
 
 
-def _is(tokens: list[Token], at: int, kind: TokenType) -> bool:
-    return at < len(tokens) and tokens[at].token_type is kind
+def _opens(tokens: list[Token], at: int) -> bool:
+    return at < len(tokens) and tokens[at].token_type is TokenType.L_PAREN
 
 
-def _call(text: str, tokens: list[Token], at: int) -> AutoClamp:
-    words: list[str] = []
-    i = at + 2
-    while i < len(tokens) and len(words) < 2:
-        words.append(tokens[i].text)
-        i += 1
-        if not _is(tokens, i, TokenType.DOT):
-            break
-        i += 1
-    if not _is(tokens, i, TokenType.R_PAREN) or not words or not words[-1].replace("_", "").isalnum():
-        raise QueryRefused(
-            "AUTO_CLAMP takes one column",
-            place=place_at(text, tokens[at].start),
-            expected="AUTO_CLAMP(charge) or AUTO_CLAMP(visits.charge)",
-            remedy="Clamp an expression by hand: CLAMP(x, 0, 100)",
-        )
-    return AutoClamp(words[-1], words[0] if len(words) == 2 else "", tokens[at].start, tokens[i].end + 1)
+def _span(text: str, tokens: list[Token], at: int) -> tuple[int, int]:
+    """From the name to the bracket that closes the call."""
+    depth = 0
+    for token in tokens[at + 1 :]:
+        depth += (token.token_type is TokenType.L_PAREN) - (token.token_type is TokenType.R_PAREN)
+        if depth == 0:
+            return tokens[at].start, token.end + 1
+    raise _refused(text, tokens[at].start, "AUTO_CLAMP is not closed")
+
+
+def _nodes(text: str) -> list[exp.Anonymous]:
+    """The calls as the parser sees them, in the order of the text."""
+    try:
+        tree = sqlglot.parse_one(cut(text).text, read="duckdb")
+    except (SqlglotError, RecursionError):
+        raise QueryRefused("the statement cannot be read as SQL") from None
+    found = [node for node in tree.find_all(exp.Anonymous) if node.name.upper() == NAME]
+    return sorted(found, key=offset)
+
+
+def _call(text: str, span: tuple[int, int], node: exp.Anonymous) -> AutoClamp:
+    if len(node.expressions) != 1 or has_aggregate(node.expressions[0]):
+        raise _refused(text, span[0], "AUTO_CLAMP takes one expression over rows")
+    if node.find_ancestor(exp.Where, exp.Join, exp.Group) is not None and not _inside(node):
+        raise _refused(text, span[0], "AUTO_CLAMP chooses no rows and no groups")
+    select = node.find_ancestor(exp.Select)
+    parts = [select.args.get("from_") or select.args.get("from"), *(select.args.get("joins") or [])] if select else []
+    if select is None or not parts or parts[0] is None:
+        raise _refused(text, span[0], "there are no rows to find bounds of")
+    rows, where = " ".join(part.sql(dialect="duckdb") for part in parts), select.args.get("where")
+    condition = where.this.sql(dialect="duckdb") if where is not None else ""
+    above = node.root().args.get("with_") or node.root().args.get("with")
+    named = above.sql(dialect="duckdb") if above is not None and select is node.root() else ""
+    if NAME in (rows + condition + named).upper():
+        raise _refused(text, span[0], "the rows that AUTO_CLAMP is over are bounded by AUTO_CLAMP themselves")
+    return AutoClamp(node.expressions[0].sql(dialect="duckdb"), named, rows, condition, *span)
+
+
+def _inside(node: exp.Expression) -> bool:
+    """Whether the nearest of WHERE, JOIN, GROUP BY and a SELECT around a call is the SELECT."""
+    nearest = node.find_ancestor(exp.Where, exp.Join, exp.Group, exp.Select)
+    return isinstance(nearest, exp.Select)
+
+
+def _refused(text: str, at: int, happened: str) -> QueryRefused:
+    return QueryRefused(
+        happened,
+        place=place_at(text, at),
+        expected="SUM(AUTO_CLAMP(charge)), or of any expression over the rows",
+        remedy="Clamp by hand: CLAMP(x, 0, 100)",
+    )
 
 
 def with_bounds(text: str, bounds: Mapping[AutoClamp, tuple[str, str]]) -> str:
     """The statement with CLAMP and bounds for each call."""
     for call in sorted(bounds, key=lambda each: -each.start):
         low, high = bounds[call]
-        column = f"{call.table}.{call.column}" if call.table else call.column
-        text = f"{text[: call.start]}CLAMP({column}, {low}, {high}){text[call.end :]}"
+        text = f"{text[: call.start]}CLAMP({call.argument}, {low}, {high}){text[call.end :]}"
     return text
