@@ -1,4 +1,4 @@
-"""The peers of DP SQL, each in its own environment, and the accuracy of counts, sums and medians beside theirs.
+"""The peers of DP SQL, each in its own environment, and the accuracy of counts and sums beside theirs.
 
 `bench/query.py` runs it. Errors are against the exact unbounded answer: noise and what bounding loses count together.
 """
@@ -11,7 +11,6 @@ import venv
 from fractions import Fraction
 from pathlib import Path
 
-import duckdb
 import numpy as np
 from _query_tables import (
     IN_ALL,
@@ -23,9 +22,7 @@ from _query_tables import (
     schema,
     shown,
 )
-from numpy.typing import NDArray
 
-from deniable.dp.mechanisms import QuantileMechanism
 from deniable.engines.duckdb import DuckDBEngine
 from deniable.policy.budget import ApproxDP, Budget, PureDP
 from deniable.policy.unit import PrivacyUnit
@@ -52,18 +49,6 @@ def grouped(data):
     query = query.truncate_per_group(2, by=["k"]).truncate_num_groups(5, by=["k"], keep="first").group_by("k")
     total = pl.col("v").fill_null(0).dp.sum((0, 100)).alias("s")
     return query.agg(dp.len(signed=True).alias("n"), total).with_keys(keys)
-
-if task == "medians":
-    # The mechanism behind dp.median, made once: a Polars query takes seconds to be made, whatever the table.
-    space = dp.vector_domain(dp.atom_domain(T="i64")), dp.symmetric_distance()
-    candidates, pure = list(range(1001)), dp.max_divergence()
-    make = lambda scale: dp.m.make_private_quantile(*space, pure, candidates, 0.5, scale)
-    mechanism, out = dp.binary_search_chain(make, 1, 1.0), {}
-    for name in sys.argv[4].split(","):
-        values = pl.read_parquet(f"{folder}/{name}.parquet")["v"].to_list()
-        out[name] = [mechanism(values) for _ in range(int(sys.argv[3]))]
-    print(json.dumps([out]))
-    sys.exit()
 
 data = pl.scan_parquet(f"{folder}/t.parquet")
 out = []
@@ -169,59 +154,3 @@ def compare(name: str, answered: list[dict[str, object]], ours: Seconds, limit: 
         # Both lose the same rows where the form is the same: what is left between them is chance, a percent or less.
         bar(f"our error of COUNT over that of {name} ({form})", rows / counts, 1.02)
         bar(f"our error of SUM over that of {name} ({form})", total / sums, 1.02)
-
-
-TABLES = {
-    "skewed": "least(1000, floor(exp(hash(range) % 690 / 100.0)))::BIGINT",
-    "even": "(hash(range) % 1001)::BIGINT",
-    "bell": "((hash(range) % 301 + hash(range + 1000) % 301 + hash(range + 2000) % 301) + 50)::BIGINT",
-    "two hills": "(200 + 600 * (range % 2) + hash(range) % 80)::BIGINT",
-    "heaped": "(50 * (hash(range) % 21))::BIGINT",
-}
-ANSWERS = 400
-
-
-def quantiles(plain: duckdb.DuckDBPyConnection, folder: Path, opendp: Path | None) -> None:
-    """The median of 500 values of several shapes at epsilon 1, unit = row: mean error in rank over many answers."""
-    tables = {}
-    for name, value in TABLES.items():
-        plain.execute(f"COPY (SELECT {value} AS v FROM range(500)) TO '{folder}/{name}.parquet'")
-        tables[name] = np.sort(plain.sql(f"SELECT v FROM '{folder}/{name}.parquet'").fetchnumpy()["v"])
-    theirs: dict[str, list[int]] = {}
-    if opendp is not None:
-        (found,) = peer(opendp, OPENDP, str(folder), "medians", str(ANSWERS), ",".join(TABLES))
-        theirs = found  # type: ignore[assignment]
-    sums = [0.0, 0.0]
-    for name, values in tables.items():
-        mean, deviation = rank_errors(values, our_medians(values))
-        line = f"MEDIAN of 500 rows, {name}: mean rank error ours {mean:.3f} +- {deviation:.3f}"
-        if name in theirs:
-            other, spread = rank_errors(values, np.array(theirs[name]))
-            sums = [sums[0] + mean, sums[1] + other]
-            line += f", OpenDP {other:.3f} +- {spread:.3f}"
-            noise = 3 * max(float(np.hypot(deviation, spread)), 1e-9)
-            print(line)
-            bar(f"our rank error of MEDIAN less OpenDP's, {name}, in 3 standard errors", (mean - other) / noise, 1.0)
-        else:
-            print(line)
-    if theirs:
-        bar("our rank error of MEDIAN over OpenDP's, all tables", sums[0] / sums[1], 1.0)
-
-
-def our_medians(values: NDArray[np.int64]) -> NDArray[np.int64]:
-    """As many answers as the peer gives, each from a fresh question's mechanism; here all at once, as groups."""
-    table = schema(PrivacyUnit(), "small", 1000)
-    placed = compile_query("SELECT MEDIAN(v) AS v FROM small", (table,), PureDP(1)).nodes[0].steps[0].placed[0]
-    assert isinstance(placed.mechanism, QuantileMechanism)
-    times = 10 * ANSWERS
-    group = np.repeat(np.arange(times), values.size)
-    ones = np.ones(group.size, dtype=np.int64)
-    return placed.mechanism.release_groups(np.tile(values, times), ones, group, times)[:, 0]
-
-
-def rank_errors(values: NDArray[np.int64], answers: NDArray[np.int64]) -> tuple[float, float]:
-    """The mean error in rank of answers, and the standard error of that mean."""
-    half = values.size / 2
-    below, above = np.searchsorted(values, answers, "left"), values.size - np.searchsorted(values, answers, "right")
-    found = np.maximum(np.maximum(below - half, above - half), 0)
-    return float(found.mean()), float(found.std() / np.sqrt(found.size))

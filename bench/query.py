@@ -2,7 +2,7 @@
 
 One table of 1,000,000 rows of 100,000 users over 100 known keys; COUNT and SUM by key at epsilon 1, at most 5 groups a
 user and 2 rows in each. Then the other forms of bounding with as much noise (10 rows in all; everything, scaled to the
-norm), the fixed cost of small questions, growth with rows, a million groups, and accuracy of counts, sums, medians.
+norm), the fixed cost of small questions, growth with rows, a million groups, and accuracy of counts, sums, quantiles.
 Peers are installed into `.venvs` on the first run and left out with a message where that fails. Figures are CPU
 seconds (wall seconds in brackets), the best of several runs.
 
@@ -22,13 +22,14 @@ from pathlib import Path
 
 import duckdb
 import numpy as np
-from _query_accuracy import OPENDP, SMARTNOISE, compare, environment, our_errors, peer, quantiles
+from _query_accuracy import OPENDP, SMARTNOISE, compare, environment, our_errors, peer
+from _query_quantiles import many_medians, quantiles
 from _query_tables import FAILED, IN_ALL, KEYS, SAMPLED, SCALED, SQL, Seconds, bar, best, generated, schema, shown
 
 from deniable.dp.mechanisms import GaussianMechanism, LaplaceMechanism
 from deniable.engines.duckdb import DuckDBEngine
 from deniable.policy.budget import ApproxDP, PureDP
-from deniable.policy.schema import Bounds, Column, ColumnType, TableSchema
+from deniable.policy.schema import Column, ColumnType, TableSchema
 from deniable.policy.unit import PrivacyUnit
 from deniable.query.compile import compile_query
 from deniable.query.execute import execute
@@ -180,23 +181,6 @@ def many_groups(engine: DuckDBEngine, plain: duckdb.DuckDBPyConnection) -> None:
     print(
         f"    the whole question over a public table of 1,000,000 keys: {shown(best(lambda: execute(plan, engine), 3))}"
     )
-
-
-def many_medians(plain: duckdb.DuckDBPyConnection) -> None:
-    """The median of 10,000 groups in one question."""
-    keys = plain.sql("SELECT range AS id FROM range(10000)").to_arrow_table()
-    sql = "SELECT (hash(range) % 10000)::BIGINT AS id, (hash(range + 1) % 101)::BIGINT AS v FROM range(500000)"
-    listed = TableSchema("keys", "", (Column("id", ColumnType.INTEGER),), public=True)
-    columns = (Column("id", ColumnType.INTEGER), Column("v", ColumnType.INTEGER, bounds=Bounds(0, 100)))
-    private = TableSchema("facts", "", columns, PrivacyUnit())
-    asked = "SELECT keys.id, MEDIAN(v) AS m FROM facts JOIN keys ON facts.id = keys.id GROUP BY keys.id"
-    with DuckDBEngine() as engine:
-        engine.attach("keys", keys, listed)
-        engine.attach("facts", plain.sql(sql).to_arrow_table(), private)
-        plan = compile_query(asked, (listed, private), PureDP(1))
-        taken = best(lambda: execute(plan, engine), 3)
-    print(f"MEDIAN of 10,000 groups, 500,000 rows: {shown(taken)}")
-    bar("medians of 10,000 groups, CPU s", taken[0], 3)
 
 
 def main() -> int:

@@ -37,7 +37,11 @@ AGGREGATES: tuple[tuple[str, str, str], ...] = (
     ("MIN(x)", "a value near the least, by rank", "one choice in each group"),
     ("MAX(x)", "a value near the greatest, by rank", "one choice in each group"),
     ("MEDIAN(x)", "a value near the middle, by rank", "one choice in each group"),
-    ("QUANTILE(x, 0.9)", "a value near that rank; QUANTILE(x, [0.1, 0.9]) for several", "one choice for each rank"),
+    (
+        "QUANTILE(x, 0.9)",
+        "a value near that rank; QUANTILE(x, [0.1, 0.9]) for several",
+        "one choice for a rank; two for three ranks, four for nine",
+    ),
     ("HISTOGRAM(x, 10)", "counts in so many equal bins between the bounds", "one count for all bins"),
 )
 """Each aggregate with its meaning, and what is measured for it; any of them takes FILTER (WHERE ...)."""
