@@ -18,6 +18,7 @@ from deniable.dp.mechanisms import (
 )
 from deniable.dp.mechanisms.threshold import gaussian_reach, laplace_reach
 from deniable.dp.samplers.seeded import SeededEntropy
+from deniable.policy.budget import PureDP
 
 SCORES = np.array([0, 1, 2, 4])
 OFF = (1, 0.7, 1.3)
@@ -184,3 +185,23 @@ def test_the_sparse_vector_has_its_law():
     finds = [mechanism.release(answers, entropy) for _ in range(3000)]
     counts = np.bincount([int(f[0]) if f.size else 4 for f in finds], minlength=5)
     assert [fits(counts, svt_law(mechanism, answers, 1.5 * off)) for off in OFF] == [True, False, False]
+
+
+@pytest.mark.parametrize("shape", ["spread", "heaped"])
+def test_quartiles_together_err_much_less_than_with_a_split_budget(shape):
+    """Seeded, so without a chance of a false alarm; over 300 releases of both on one table."""
+    values = np.sort(np.random.default_rng(1).integers(0, 21 if shape == "heaped" else 1001, 500))
+    values = values * (50 if shape == "heaped" else 1)
+    asked, runs = [Fraction(1, 4), Fraction(1, 2), Fraction(3, 4)], 300
+
+    def errors(quantiles: list[Fraction], epsilon: Fraction, seed: int) -> float:
+        mechanism = QuantileMechanism.within(PureDP(epsilon), quantiles, 0, 1000)
+        group, ones = np.repeat(np.arange(runs), values.size), np.ones(runs * values.size, dtype=np.int64)
+        drawn = mechanism.release_groups(np.tile(values, runs), ones, group, runs, SeededEntropy(seed))
+        targets = np.array([float(q) for q in quantiles]) * values.size
+        below, above = np.searchsorted(values, drawn), values.size - np.searchsorted(values, drawn, side="right")
+        return float(np.maximum(np.maximum(below - targets, above - values.size + targets), 0).mean())
+
+    together = errors(asked, Fraction(1), 21)
+    apart = np.mean([errors([q], Fraction(1, 3), 22 + i) for i, q in enumerate(asked)])
+    assert together < 0.75 * apart

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import random
+from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
@@ -209,6 +211,30 @@ def test_finding_bounds_over_a_questions_rows_counts_each_unit_once(curator: Cur
     (call,) = auto_clamps("SELECT SUM(AUTO_CLAMP(amount + 1)) FROM sales WHERE amount > 2")
     plan = compile_query(auto_bounds.bounds_question_over(*call.meant), curator.tables.schemas(), PureDP(1))
     assert plan.nodes[0].steps[0].placed[0].sensitivity.l1 == 1
+
+
+def test_mangled_statements_with_auto_clamp_are_read_or_refused() -> None:
+    """Words are dropped, doubled and moved: no call may end in anything but calls or a refusal."""
+    chance, seen = random.Random(1), 0
+    for sql, _ in AUTO_CLAMPED * 60:
+        words = sql.replace("(", " ( ").replace(")", " ) ").split()
+        for _ in range(chance.randint(1, 3)):
+            at = chance.randrange(len(words))
+            words[at : at + 1] = chance.choice([[], [words[at]] * 2, ["amount"], ["AUTO_CLAMP"], ["("], [words[0]]])
+        with suppress(QueryRefused):
+            seen += len(auto_clamps(" ".join(words)))
+    assert seen > 20
+
+
+def test_answers_of_several_quantiles_are_stored_and_shown_again(curator: Curator) -> None:
+    sql = "SELECT kind, QUANTILE(CLAMP(amount, 0, 100), [0.75, 0.25, 0.5]) AS q, COUNT(*) AS n FROM sales GROUP BY kind"
+    first, again = curator.query(sql, epsilon=1), curator.query(sql, epsilon=1)
+    assert again.repeated
+    assert first.to_pylist() == again.to_pylist()
+    assert all(row["q_0_25"] <= row["q_0_5"] <= row["q_0_75"] for row in first.to_pylist())
+    told = curator.explain(sql, epsilon=1)
+    assert any("chosen together" in note for note in told["notes"])
+    assert told["aggregates"][0]["measurements"][0]["share"] == "0.666667"
 
 
 def test_auto_clamps_are_found_by_tokens_not_by_text() -> None:

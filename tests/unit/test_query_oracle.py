@@ -151,6 +151,36 @@ def test_quantiles_with_little_noise_are_at_their_rank(
     assert above <= (1 - q) * len(ages) + 3
 
 
+LISTED = "QUANTILE(age, [0.1, 0.5, 0.75]) AS q, COUNT(*) AS n"
+ONE_BY_ONE = "QUANTILE(age, 0.75) AS q_0_75, COUNT(*) AS n, QUANTILE(age, 0.1) AS q_0_1, MEDIAN(age) AS q_0_5"
+
+
+@pytest.mark.parametrize("asked", [LISTED, ONE_BY_ONE])
+@pytest.mark.parametrize("key", ["", "sex", "city"])
+@pytest.mark.parametrize("condition", ["", "WHERE delta > 0"])
+def test_quantiles_asked_together_are_each_at_their_rank_in_each_group(
+    asked: str, key: str, condition: str, engine: DuckDBEngine, rows: dict[str, pa.Table]
+) -> None:
+    tables = clinic.with_unit(max_groups=9, max_rows_per_group=40)
+    sql = f"SELECT {key + ', ' if key else ''}{asked} FROM visits {condition}{' GROUP BY ' + key if key else ''}"
+    shown = execute(compile_query(sql, tables, HUGE), engine).to_pylist()
+    assert len(shown) == {"": 1, "sex": 2}.get(key, len(shown))
+    for row in shown:
+        ages = [
+            each["age"]
+            for each in rows["visits"].to_pylist()
+            if each["age"] is not None
+            and each["pid"] is not None
+            and (not key or each[key] == row[key])
+            and (not condition or (each["delta"] is not None and each["delta"] > 0))
+        ]
+        for q in (0.1, 0.5, 0.75):
+            answer = row[f"q_{q}".replace(".", "_")]
+            assert sum(age < answer for age in ages) <= q * len(ages) + 4
+            assert sum(age > answer for age in ages) <= (1 - q) * len(ages) + 4
+        assert row["q_0_1"] <= row["q_0_5"] <= row["q_0_75"]
+
+
 @pytest.mark.usefixtures("silence")
 def test_a_histogram_counts_each_row_once(engine: DuckDBEngine, rows: dict[str, pa.Table]) -> None:
     shown = execute(compile_query("SELECT HISTOGRAM(age, 4) AS h FROM visits", TABLES, HUGE), engine, intervals=False)
