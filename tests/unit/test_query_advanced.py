@@ -218,7 +218,7 @@ def test_mangled_statements_with_auto_clamp_are_read_or_refused() -> None:
     chance, seen = random.Random(1), 0
     for sql, _ in AUTO_CLAMPED * 60:
         words = sql.replace("(", " ( ").replace(")", " ) ").split()
-        for _ in range(chance.randint(1, 3)):
+        for _ in range(chance.randint(0, 2)):
             at = chance.randrange(len(words))
             words[at : at + 1] = chance.choice([[], [words[at]] * 2, ["amount"], ["AUTO_CLAMP"], ["("], [words[0]]])
         with suppress(QueryRefused):
