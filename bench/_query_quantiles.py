@@ -38,6 +38,8 @@ SHAPES = {
 ASKED = {"median": ("1/2",), "quartiles": ("1/4", "1/2", "3/4"), "deciles": tuple(f"{i}/10" for i in range(1, 10))}
 ANSWERS = {"median": 100, "quartiles": 4, "deciles": 2}
 """From each side, for each table."""
+NOTHING = 0.01
+"""An error in rank that is none."""
 
 OPENDP = """
 import json, sys, warnings
@@ -98,18 +100,21 @@ def _compare(name: str, shape: str, tables: list[Numbers], theirs: Numbers | Non
         others["OpenDP"] = np.array([_errors(v, found, asked) for v, found in zip(tables, theirs, strict=True)])
     print(", ".join([line, *(f"{other} {_told(found)}" for other, found in others.items())]), flush=True)
     for other, found in others.items():
-        _beyond_chance(f"our rank error of {name} less that of {other}, {shape}", ours - found)
+        _beyond_chance(f"{name} beside {other}, {shape}", ours, found)
 
 
 def _told(errors: NDArray[np.float64]) -> str:
     return f"{errors.mean():.3f} +- {errors.std() / np.sqrt(errors.size):.3f}"
 
 
-def _beyond_chance(name: str, differences: NDArray[np.float64]) -> None:
-    """Better by more than three standard errors, or neither side errs by as much as a hundredth of a rank more."""
-    error = max(float(differences.std() / np.sqrt(differences.size)), 1e-9)
-    value = float(differences.mean()) / error
-    bar(f"{name}, in standard errors", min(value, -3.0) if abs(differences.mean()) < 0.01 else value, -3.0)
+def _beyond_chance(name: str, ours: NDArray[np.float64], others: NDArray[np.float64]) -> None:
+    """Better by more than three standard errors; where neither side errs there is nothing to be better at."""
+    if max(ours.mean(), others.mean()) < NOTHING:
+        bar(f"our rank error of {name}: neither errs", float(ours.mean()), NOTHING)
+        return
+    differences = ours - others
+    error = float(differences.std() / np.sqrt(differences.size))
+    bar(f"our rank error of {name}, difference in standard errors", float(differences.mean()) / error, -3.0)
 
 
 def _ours(name: str, values: Numbers, times: int) -> Numbers:
