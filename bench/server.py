@@ -2,7 +2,8 @@
 
 Beside them, in the same run, the floors: flushes of the disk, a bare charge of the ledger, a bare statement of the
 engine, and a bare HTTP echo on the same stack with the same client. The client is a process of its own and shares the
-machine with the server.
+machine with the server, so its processor's time is counted too: with both, and the load of the machine beside them, a
+rate that was measured among other people's work can be judged.
 
     python bench/server.py                  all bars, in about two minutes
     python bench/server.py --soak 60        memory of the server every half minute, for an hour
@@ -32,6 +33,7 @@ from deniable.server.serve import run
 SECONDS = float(os.environ.get("BENCH_SECONDS", 5))
 PROCESSES = int(os.environ.get("BENCH_PROCESSES", os.cpu_count() or 2))
 CLIENTS = 16
+CORES = os.cpu_count() or 2
 CHARGED_BAR, REPEATED_BAR = 200, 5000
 GROWTH_BAR = 1.10
 """Memory is flat if the last quarter of a soak needs at most a tenth more than the second."""
@@ -212,6 +214,11 @@ def processor(process: int) -> float:
     return sum(int(each[11]) + int(each[12]) for each in fields) / os.sysconf("SC_CLK_TCK")
 
 
+def load() -> float:
+    """How many processes wanted a core in the last minute, ours and others'."""
+    return os.getloadavg()[0]
+
+
 def fresh(number: int) -> dict[str, str]:
     """A question that nobody asked before."""
     return {"sql": f"SELECT COUNT(*) AS n FROM people WHERE age + {number} > 50", "epsilon": "0.01"}
@@ -221,16 +228,18 @@ REPEATED = {"sql": "SELECT COUNT(*) AS n FROM people", "epsilon": "0.5"}
 
 
 def loaded(title: str, process: int, port: int, token: str, body: object, bar: float, floor: tuple[str, float]) -> bool:
-    """The best of two loads, beside its bar, a floor, and the processor's time."""
+    """The best of two loads, beside its bar, a floor, and the processor's time of the server and of the client."""
     best: tuple[float, list[float]] = (0.0, [])
-    before, asked = processor(process), 0
+    before, own, asked = processor(process), time.process_time(), 0
     for _ in range(2):
         found = http_load(port, "/v1/query", token, body, SECONDS)
         asked += len(found[1])
         best = max(best, found, key=lambda each: each[0])
-    cpu = 1e3 * (processor(process) - before) / asked
+    cpu, client = 1e3 * (processor(process) - before) / asked, 1e3 * (time.process_time() - own) / asked
     met = report(title, *best, bar)
-    print(f"{'':34} {floor[1] / best[0]:.1f} x below {floor[0]}; {cpu:.2f} CPU ms each in the server", flush=True)
+    spent, most = f"{cpu:.2f} server + {client:.2f} client", CORES * 1e3 / (cpu + client)
+    print(f"{'':34} {floor[1] / best[0]:.1f} x below {floor[0]}; CPU ms each: {spent},")
+    print(f"{'':34} so at most {most:,.0f}/s on {CORES} cores of their own; load now {load():.1f}", flush=True)
     return met
 
 
