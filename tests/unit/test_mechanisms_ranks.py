@@ -110,3 +110,33 @@ def test_groups_are_released_in_their_order_even_without_values() -> None:
     drawn = sharp.release_groups(values, counts, np.array([2, 0, 0, 0]), 3)
     assert drawn[[0, 2]].tolist() == [[4, 5], [70, 70]]
     assert ((drawn >= 0) & (drawn <= 100)).all()
+
+
+def exchanges(equal: list[int]) -> list[list[int]]:
+    """Every table in which one value stands elsewhere."""
+    pairs = [(i, j) for i in range(len(equal)) for j in range(len(equal)) if equal[i] and i != j]
+    return [[count - (k == i) + (k == j) for k, count in enumerate(equal)] for i, j in pairs]
+
+
+@settings(max_examples=100, deadline=None)
+@given(COUNTS, QUANTILES)
+def test_a_value_that_is_exchanged_moves_no_cost_by_more_than_one(equal, q) -> None:
+    for other in exchanges(equal):
+        assert np.abs(costs_of(equal, q) - costs_of(other, q)).max() <= q.denominator
+
+
+@pytest.mark.parametrize("law", [flipped, exponential])
+def test_exchanged_values_lose_epsilon_at_most_and_nearly_so(law) -> None:
+    """A unit of epsilon / 2; the broken twin has that of one value more, epsilon / (2 max(q, 1 - q))."""
+    tables = [[k, 0, 9 - k, 1] for k in range(10)] + [[0, k, 8 - k, 0] for k in range(9)]
+    for q in (Fraction(1, 2), Fraction(3, 5)):
+        pairs = [(equal, other) for equal in tables for other in exchanges(equal)]
+        assert 0.6 < max(loss(law, *pair, q, Fraction(1, 2)) for pair in pairs) <= 1 + 1e-9
+        assert max(loss(law, *pair, q, 1 / (2 * max(q, 1 - q))) for pair in pairs) > 1.2
+
+
+def test_a_mechanism_for_exchanged_values_is_made_for_one_group_and_no_division() -> None:
+    far = QuantileMechanism.within(PureDP(Fraction(1)), ("9/10",), 0, 100, rows_per_unit=3, exchanged=True)
+    assert far.sensitivity == 3
+    with pytest.raises(ParameterError, match="exchanged"):
+        QuantileMechanism((Fraction(1, 4), Fraction(3, 4)), 0, 100, Fraction(1), exchanged=True)

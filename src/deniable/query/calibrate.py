@@ -18,6 +18,7 @@ from deniable.dp.accounting import epsilon_of, rho_within
 from deniable.dp.accounting.analytic import SMOOTHING, ratio_within
 from deniable.dp.accounting.rounding import round_up
 from deniable.dp.mechanisms import GaussianMechanism, KeyThreshold, LaplaceMechanism, QuantileMechanism
+from deniable.dp.mechanisms.quantile_tree import ordered
 from deniable.errors import QueryRefused
 from deniable.policy.budget import ZCDP, ApproxDP, Budget, PureDP
 from deniable.query.measure import Measurement, Ordered
@@ -60,11 +61,16 @@ def spendings(asked: Budget, thresholds: int, ordered: bool) -> tuple[Spending, 
 
 
 def mechanism(
-    measurement: Measurement, sensitivity: Sensitivity, spending: Spending, share: Fraction, gaussian_only: bool
+    measurement: Measurement,
+    sensitivity: Sensitivity,
+    spending: Spending,
+    share: Fraction,
+    gaussian_only: bool,
+    one_group: bool = False,
 ) -> LaplaceMechanism | GaussianMechanism | QuantileMechanism:
     """The mechanism that a share of the spending buys."""
     if isinstance(measurement, Ordered):
-        return _quantile(measurement, sensitivity, spending, share)
+        return _quantile(measurement, sensitivity, spending, share, one_group)
     return noise_for(sensitivity, spending, share, gaussian_only)
 
 
@@ -88,9 +94,21 @@ def noise_for(
             return GaussianMechanism(round_up(ratio * squared / share + SMOOTHING, 12), Fraction(squared))
 
 
-def _quantile(measurement: Ordered, sensitivity: Sensitivity, spending: Spending, share: Fraction) -> QuantileMechanism:
-    """One release in each group; a unit takes part in as many of them as it has groups (twice when it is replaced)."""
-    times = sensitivity.groups * sensitivity.factor
+def _quantile(
+    measurement: Ordered, sensitivity: Sensitivity, spending: Spending, share: Fraction, one_group: bool
+) -> QuantileMechanism:
+    """One release in each group; a unit takes part in as many of them as it has groups, twice when it is replaced.
+
+    Where everybody is in one group, a unit that is replaced has its values exchanged there: one release, in which
+    each of them counts for 1 instead of max(q, 1 - q). What is sharper is taken: always that for epsilon, and for rho
+    if max(q, 1 - q) > sqrt(1/2).
+    """
+    times, exchanged = sensitivity.groups * sensitivity.factor, False
+    order = ordered(measurement.quantiles)
+    if one_group and sensitivity.factor == 2 and not order.joint:
+        farthest = max(max(q, 1 - q) for q in measurement.quantiles)
+        exchanged = isinstance(spending.budget, PureDP) or 2 * farthest**2 > 1
+        times = sensitivity.groups if exchanged else times
     match spending.budget:
         case PureDP(epsilon):
             part: Budget = PureDP(epsilon * share / times)
@@ -99,7 +117,12 @@ def _quantile(measurement: Ordered, sensitivity: Sensitivity, spending: Spending
         case _:
             raise AssertionError("quantiles have no Gaussian form")
     return QuantileMechanism.within(
-        part, measurement.quantiles, measurement.lower, measurement.upper, rows_per_unit=sensitivity.per_group
+        part,
+        measurement.quantiles,
+        measurement.lower,
+        measurement.upper,
+        rows_per_unit=sensitivity.per_group,
+        exchanged=exchanged,
     )
 
 

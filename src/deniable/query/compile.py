@@ -246,7 +246,8 @@ def _placed(draft: Draft, place: int, share: Fraction, spending: Spending) -> Pl
         raise QueryRefused("quantiles cannot be scaled to a norm", remedy="Declare bounding: sample for this table")
     # A count that the threshold answers is one of whole units.
     sensitivity = sensitivity_of(measurement, limits, draft.groups, draft.factor == 2, whole=place == draft.reused)
-    mechanism = calibrate.mechanism(measurement, sensitivity, spending, share, limits.norm == 2)
+    gaussian, one_group = limits.norm == 2, not draft.places
+    mechanism = calibrate.mechanism(measurement, sensitivity, spending, share, gaussian, one_group)
     return Placed(f"m{place}", measurement, sensitivity, mechanism, share)
 
 

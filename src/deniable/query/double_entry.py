@@ -59,7 +59,8 @@ def _events(step: Step) -> list[Event]:
 def event_of(placed: Placed) -> Event:
     """What a placed mechanism releases over all groups; a choice is made anew in each group that a unit is in."""
     if isinstance(placed.mechanism, QuantileMechanism):
-        return SelfComposedEvent(placed.mechanism.event, placed.sensitivity.groups * placed.sensitivity.factor)
+        factor = 1 if placed.mechanism.exchanged else placed.sensitivity.factor
+        return SelfComposedEvent(placed.mechanism.event, placed.sensitivity.groups * factor)
     return placed.mechanism.event
 
 
@@ -99,7 +100,9 @@ def _enough(placed: Placed, step: Step, groups: int, factor: int) -> bool:
         case GaussianMechanism() as noise:
             return limits.norm in (None, 2) and noise.sensitivity_squared >= sensitivity.l2_squared
         case QuantileMechanism() as choice:
-            return not limits.scaled and choice.rows_per_unit >= sensitivity.per_group and _same(choice, placed)
+            if limits.scaled or (choice.exchanged and step.places):
+                return False
+            return choice.rows_per_unit >= sensitivity.per_group and _same(choice, placed)
 
 
 def _same(choice: QuantileMechanism, placed: Placed) -> bool:

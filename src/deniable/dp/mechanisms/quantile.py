@@ -54,6 +54,9 @@ class QuantileMechanism:
     the count of one division there by max(q, 1 - q), noise on which has scale r max(q, 1 - q) / `dividing`. If k of
     the r values are in a part they lose k / r of its epsilon, so all parts of a level lose one epsilon together (and
     their squares no more), and L levels are L choices and L - 1 divisions: L epsilon + (L - 1) dividing.
+    Neighbors that have up to r values `exchanged` for others keep n, so an exchange moves a cost by 1 at most (a value
+    crosses from one side to the other), and unit = epsilon / (2 r). Taken for one unit less and another more it would
+    be two choices with max(q, 1 - q), which is no better; but where rows are divided it may be in two parts.
     **Utility.** One quantile: the rank errs by more than ln(integers between the bounds / alpha) / unit with
     probability below alpha. Several: a part's own error, and on average of the errors of its two ends.
     Permute-and-flip is never worse than the exponential mechanism at the same epsilon; but the latter composes better
@@ -72,6 +75,8 @@ class QuantileMechanism:
     """Of each choice."""
     rows_per_unit: int = 1
     flips: bool = False
+    exchanged: bool = False
+    """Whether neighbors have the values of one unit exchanged for others, all in this group."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "quantiles", tuple(exact(q, "quantile") for q in self.quantiles))
@@ -80,14 +85,21 @@ class QuantileMechanism:
 
     @classmethod
     def within(
-        cls, budget: Budget, quantiles: Sequence[Amount], lower: int, upper: int, *, rows_per_unit: int = 1
+        cls,
+        budget: Budget,
+        quantiles: Sequence[Amount],
+        lower: int,
+        upper: int,
+        *,
+        rows_per_unit: int = 1,
+        exchanged: bool = False,
     ) -> QuantileMechanism:
         """The sharpest quantiles that keep a budget together."""
         wanted = tuple(exact(q, "quantile") for q in quantiles)
         flips = not isinstance(budget, ZCDP) and upper - lower < NARROW
         order = ordered(wanted)
         each = _each(budget, order.choices, order.divisions) if wanted else Fraction(1)
-        return cls(wanted, lower, upper, each, rows_per_unit, flips)
+        return cls(wanted, lower, upper, each, rows_per_unit, flips, exchanged)
 
     @property
     def order(self) -> Order:
@@ -197,7 +209,7 @@ class QuantileMechanism:
         return np.clip(rank_costs(ranks, q), -reach, reach), part
 
     def _sensitivity(self, q: Fraction) -> Fraction:
-        return self.rows_per_unit * max(q, 1 - q)
+        return self.rows_per_unit * (Fraction(1) if self.exchanged else max(q, 1 - q))
 
     def _unit(self, q: Fraction) -> Fraction:
         return self.epsilon / (2 * self._sensitivity(q))
@@ -246,6 +258,8 @@ def _check(mechanism: QuantileMechanism) -> None:
         raise ParameterError(f"there are more than {NARROW} integers to flip a coin for", expected="flips=False")
     if mechanism.rows_per_unit < 1:
         raise ParameterError("rows_per_unit is below 1", expected="a contribution bound of at least 1")
+    if mechanism.exchanged and mechanism.order.joint:
+        raise ParameterError("rows that are exchanged may be in two parts", expected="exchanged=False")
     if mechanism.epsilon > LARGEST_UNIT:
         raise ParameterError("epsilon is above 2**40", expected="a smaller epsilon")
     for node in mechanism.order.nodes:
