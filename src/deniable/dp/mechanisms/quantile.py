@@ -34,7 +34,7 @@ NARROW = 1 << 12
 CELLS = 1 << 21
 """How many coins are flipped at a time when there are many groups."""
 MOST = BOUNDED_RANGE * DIVIDING
-"""The largest epsilon of a division: it then errs by one row or so, and more would be wasted."""
+"""The largest epsilon of a division: it then errs by what one unit adds or so, and more would be wasted."""
 
 Numbers = NDArray[np.int64]
 
