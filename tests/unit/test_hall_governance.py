@@ -272,3 +272,22 @@ def test_a_repeated_answer_tells_what_is_left_now_and_a_charged_one_what_its_cha
     told = [float(each.release.details["remaining"]["epsilon"]) for each in (first, *again, later)]
     assert told == [8999, 8999, 8999, 8999, 8996]
     assert later.rows.equals(first.rows)
+
+
+def test_a_plan_that_is_kept_for_one_asker_does_not_serve_another(curator: Curator) -> None:
+    sql = "SELECT COUNT(*) AS n FROM visits WHERE charge >= 0"
+    curator.query(sql, epsilon=MUCH)
+    assert curator.query(sql, epsilon=MUCH).repeated
+    with pytest.raises(QueryRefused):
+        curator.query(sql, epsilon=MUCH, who=ANA)
+    narrow = curator.query(sql, epsilon=MUCH, who=BEN)
+    assert not narrow.repeated
+    assert narrow.to_pylist()[0]["n"] == 20, "ben's rows only"
+
+
+def test_a_file_that_changes_under_a_curator_is_counted_anew(policy: Path, curator: Curator) -> None:
+    assert curator.query(COUNT, epsilon=MUCH).to_pylist()[0]["n"] == 40
+    with (policy.parent / "visits.csv").open("a") as file:
+        file.write("40,F,z1,7\n41,M,z1,7\n")
+    again = curator.query(COUNT, epsilon=MUCH)
+    assert (again.repeated, again.to_pylist()[0]["n"]) == (False, 42)
