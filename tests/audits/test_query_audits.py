@@ -80,7 +80,8 @@ QUESTIONS = {
     "sum": ("SELECT SUM(age) FROM visits", ONE, clinic.TABLES),
     "average": ("SELECT AVG(age) FROM visits", ONE, clinic.TABLES),
     "median": ("SELECT MEDIAN(CLAMP(age, 50, 100)) FROM visits", ONE, clinic.TABLES),
-    "quartiles": ("SELECT QUANTILE(CLAMP(age, 50, 100), [0.25, 0.5, 0.75]) FROM visits", ONE, clinic.TABLES),
+    # Two integers to choose from: among many, the three choices scatter, and no event is seen often enough to tell.
+    "quartiles": ("SELECT QUANTILE(CLAMP(age, 50, 51), [0.25, 0.5, 0.75]) FROM visits", ONE, clinic.TABLES),
     "private keys": ("SELECT city, COUNT(DISTINCT pid) FROM visits GROUP BY city", WITH_KEYS, clinic.TABLES),
     "join": ("SELECT COUNT(*) FROM visits v JOIN stays s ON v.pid = s.pid", ONE, clinic.TABLES),
     "rows in all": (FOUR_GROUPS, ONE, IN_ALL),
