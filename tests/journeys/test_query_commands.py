@@ -32,6 +32,20 @@ def test_an_answer_shows_numbers_with_their_error_and_what_they_cost(town: Path)
     assert "Cost: epsilon 0.5" in done.stdout
 
 
+def test_an_answer_says_how_many_more_like_it_fit_and_a_free_one_that_it_cost_nothing(
+    town: Path, tmp_path: Path
+) -> None:
+    """The policy has epsilon 10 with delta 1e-06; 0.5 + 0.5 leaves room for some, 1.2 rho for none like it."""
+    (tmp_path / "policy.yaml").write_text((town / "policy.yaml").read_text().replace("source: ", f"source: {town}/"))
+    bounded = "SELECT AVG(AUTO_CLAMP(charge)) AS a FROM visits"
+    for sql in (COUNTS, bounded):
+        before = json.loads(deniable("query", sql, "--epsilon", "0.5", "--explain", "--json", cwd=tmp_path).stdout)
+        told = json.loads(deniable("query", sql, "--epsilon", "0.5", "--json", cwd=tmp_path).stdout)
+        assert 0 < told["more_like_this"] <= before["more_like_this"] - (sql == COUNTS)
+    assert "too little for another" in deniable("query", COUNTS, "--rho", "1", cwd=tmp_path).stdout
+    assert "Cost: nothing" in deniable("query", "SELECT 3 AS x GROUP BY true", cwd=tmp_path).stdout
+
+
 def test_the_budget_is_spent_over_commands_and_explaining_leaves_nothing_behind(town: Path, tmp_path: Path) -> None:
     (tmp_path / "policy.yaml").write_text((town / "policy.yaml").read_text().replace("source: ", f"source: {town}/"))
     ledger = tmp_path / "policy.ledger.sqlite"

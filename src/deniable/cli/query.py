@@ -111,10 +111,12 @@ def _answered(console: Console, answer: Any, more: int | None) -> None:
     if answer.rows.num_rows > 50:
         console.print(f"... and {answer.rows.num_rows - 50:,} more rows; write them with --out")
     details = answer.release.details
+    enough = (
+        "" if more is None else f", enough for about {more:,} more like this" if more else ", too little for another"
+    )
     console.print(
-        f"Cost: {_figures(details['cost'])}"
-        + (f"; left: {_figures(details['remaining'])}" if details.get("remaining") else "")
-        + (f", enough for about {more:,} more like this" if more is not None else "")
+        f"Cost: {_figures(details['cost']) or 'nothing'}"
+        + (f"; left: {_figures(details['remaining'])}{enough}" if details.get("remaining") else "")
     )
     for found in details["bias"]:
         console.print(f"Bias: about {found['units']:,} ± {found['error']:,.4g} {found['counts']}")

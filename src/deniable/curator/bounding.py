@@ -10,6 +10,7 @@ from deniable.policy.budget import Amount, Budget, budget, split
 
 if TYPE_CHECKING:
     from deniable.curator.hall import Curator
+    from deniable.dp.accounting import Event
     from deniable.governance.grants import Asker
     from deniable.policy.schema import Column, TableSchema
     from deniable.query.auto_bounds import FoundBounds
@@ -133,29 +134,42 @@ def _refuse_unaffordable(curator: Curator, sql: str, stages: Stages, left: Budge
     """Refuse before the first stage what the last could not pay: prices do not depend on the bounds found."""
     from deniable.curator.asking import compiled
     from deniable.curator.settling import charged, job_of
-    from deniable.dp.accounting import ComposedEvent
 
     final = compiled(curator, sql, left, who)
-    whole = ComposedEvent((*(plan.event for plan, _ in stages), final.event))
-    path = (who.purpose, who.analyst) if who else ("", "")
-    fits = curator.ledger.fits(whole, *path)
+    whole = _whole(stages, final)
+    fits = _fits(curator, whole, who)
     if fits is not None and fits < 1:
         from dataclasses import replace
 
         charged(curator, replace(job_of(final), event=whole), who)
 
 
+def _whole(stages: Stages, final: QueryPlan) -> Event:
+    """All that a question with its first stages costs."""
+    from deniable.dp.accounting import ComposedEvent
+
+    return ComposedEvent((*(plan.event for plan, _ in stages), final.event))
+
+
+def _fits(curator: Curator, whole: Event, who: Asker | None) -> int | None:
+    return curator.ledger.fits(whole, *((who.purpose, who.analyst) if who else ("", "")))
+
+
 def explain(
     curator: Curator, sql: str, calls: tuple[AutoClamp, ...], asked: Budget | None, who: Asker | None
 ) -> dict[str, Any]:
     """Both stages without data: what finding bounds costs, and the question with bounds that are still to be found."""
+    from deniable.curator.asking import compiled
     from deniable.curator.asking import explain as told
     from deniable.query.explain import described
     from deniable.query.explain import explain as explained
 
     stages, left = _stages(curator, sql, calls, asked, who)
-    final = told(curator, _placeholder(sql, calls), left, who=who)
+    placed = _placeholder(sql, calls)
+    final = told(curator, placed, left, who=who)
+    more = _fits(curator, _whole(stages, compiled(curator, placed, left, who)), who)
     assert asked is not None
     note = "Bounds are found first, for a tenth of the budget; errors of sums are shown for bounds 0 and 1."
     first = [explained(plan) | {"finds": f"bounds of {mine[0].argument}"} for plan, mine in stages]
-    return final | {"bounds": first, "cost": described(asked), "notes": [note, *final["notes"]]}
+    rest = {"cost": described(asked), "more_like_this": more, "notes": [note, *final["notes"]]}
+    return final | {"bounds": first} | rest
