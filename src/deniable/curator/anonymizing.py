@@ -16,6 +16,7 @@ from deniable.curator.anonymize_demands import Asked
 from deniable.curator.anonymize_order import (
     COUNT,
     TABLE,
+    Order,
     Books,
     drafted,
     known_columns,
@@ -27,7 +28,6 @@ from deniable.curator.anonymize_order import (
     rows_to_release,
     statement,
 )
-from deniable.curator.anonymize_order import Order as Order
 from deniable.curator.anonymize_outlet import (
     Work,
     attach_released,

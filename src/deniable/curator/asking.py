@@ -154,7 +154,8 @@ def query(
     `stop` is set when the question is taken back: before the charge it ends uncharged; what the engine does after it
     is stopped by `Curator.interrupt`, and the charge stands.
     """
-    from deniable.curator import answers
+    from deniable.curator.answers import find, keep
+    from deniable.curator.settling import all_tables, private_of
     from deniable.query.execute import Presentation
     from deniable.query.sql.auto_clamp import auto_clamps
 
@@ -165,22 +166,22 @@ def query(
         return bounding.query(curator, sql, calls, asked, who, request=request, seconds=seconds, **shown)
     plan = compiled(curator, sql, asked, who, bias_share)
     how = Presentation(_checked(confidence), intervals, nonnegative, _possible(plan, consistent))
-    names = tuple(dict.fromkeys(table.name for node in plan.nodes for table in _tables(node.node)))
+    names = private_of(plan)
     curator.scopes.refresh(curator.governor.withdrawals())
     tables = curator.scopes.tables(who)
-    engine, versions = tables.attach(*_all_tables(plan)), tables.version(*names)
+    engine, versions = tables.attach(*all_tables(plan)), tables.version(*names)
     key = f"{plan.canonical}:{sorted(versions.items())}:{curator.ledger.policy}"
     known = curator.shown.find((key, plan.text, how, who))
     if known is not None and known[0] == curator.remaining(who):
         return QueryAnswer(known[1], repeated=True)
-    stored, receipt = answers.find(curator.cabinet, key), None
+    stored, receipt = find(curator.cabinet, key), None
     repeated = stored is not None
     if stored is None and not plan.free:
         _not_taken_back(stop)
         receipt = _charged(curator, plan, names, who, request, key)
-        stored = answers.find(curator.cabinet, receipt.release) if receipt.repeated else None
+        stored = find(curator.cabinet, receipt.release) if receipt.repeated else None
     if stored is None:
-        stored = answers.keep(curator.cabinet, key, _measured(plan, engine, seconds, receipt))
+        stored = keep(curator.cabinet, key, _measured(plan, engine, seconds, receipt))
     rows, left = _presented(plan, stored, engine, how, seconds), _left(curator, who, receipt)
     release = _released(curator, plan, rows, stored, versions, confidence, left, receipt)
     if repeated:
@@ -276,6 +277,7 @@ def _released(
 
 
 def _guarantee(plan: QueryPlan) -> Guarantee:
+    from deniable.curator.settling import exact_delta
     from deniable.dp.accounting import epsilon_of_zcdp
     from deniable.release import Guarantee, Technique
 
@@ -289,22 +291,3 @@ def _guarantee(plan: QueryPlan) -> Guarantee:
             Technique.DP_QUERY, unit, plan.cost, unit.neighboring, epsilon=epsilon, delta=delta
         )
     return Guarantee.differential(Technique.DP_QUERY, unit, plan.cost, unit.neighboring)
-
-
-def exact_delta() -> Any:
-    """The delta at which a rho is shown as an epsilon."""
-    from deniable.policy.budget import exact
-
-    return exact("1e-9")
-
-
-def _tables(node: Any) -> Any:
-    from deniable.query.relation import tables
-
-    return [table for table in tables(node) if not table.public]
-
-
-def _all_tables(plan: QueryPlan) -> tuple[str, ...]:
-    from deniable.query.relation import tables
-
-    return tuple(table.name for table in tables(plan.relation))

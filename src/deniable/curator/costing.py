@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from deniable.errors import ParameterError, nearest
-from deniable.policy.roles import Role
+from deniable.policy.roles import Role as ColumnRole
 
 if TYPE_CHECKING:
     from deniable.curator.hall import Curator
@@ -43,7 +43,7 @@ def _singled_out(curator: Curator, name: str) -> dict[str, Any]:
     from deniable.assess.uniqueness import uniqueness
 
     table = curator.policy.table(name)
-    quasi = tuple(column.name for column in table.with_role(Role.QUASI_IDENTIFIER))
+    quasi = tuple(column.name for column in table.with_role(ColumnRole.QUASI_IDENTIFIER))
     if table.public or not quasi:
         return {"columns": [], "per_thousand": 0}
     found = uniqueness(curator.tables.attach(name), name, quasi)

@@ -32,24 +32,24 @@ class Question:
 
 def public(path: Path, question: Question | None = None) -> View:
     """What a model file tells anyone."""
-    from deniable.curator import inspecting_linked
+    from deniable.curator.inspecting_linked import public as public_linked
     from deniable.synth.linked_file import is_linked_file
     from deniable.synth.model import load
 
     if is_linked_file(path):
-        return inspecting_linked.public(path, question or Question())
+        return public_linked(path, question or Question())
     return public_view(load(path), question or Question())
 
 
 def steward(curator: Curator, path: Path, table: str, question: Question | None = None, seed: int = 0) -> View:
     """The public view with the real rows beside it: not to be released. Nothing is charged, because nothing leaves."""
-    from deniable.curator import inspecting_linked
+    from deniable.curator.inspecting_linked import steward as steward_linked
     from deniable.synth.generate import generate
     from deniable.synth.linked_file import is_linked_file
     from deniable.synth.model import load
 
     if is_linked_file(path):
-        return inspecting_linked.steward(curator, path, table, question or Question(), seed)
+        return steward_linked(curator, path, table, question or Question(), seed)
     model = load(path)
     asked = _with_workload(question or Question(), curator, model)
     return compared(public_view(model, asked), model, asked, _real(curator, model, table), generate(model, seed=seed))

@@ -64,26 +64,27 @@ def synthesize(
 
     Without a proof nothing is attacked. The findings hold no row; without a release they say why there is none.
     """
-    from deniable.curator import synthesizing
+    from deniable.curator.synthesizing import charge, learned, written
+    from deniable.curator.synthesizing import synthesize as synthesize_unchecked
     from deniable.curator.attacking import judged, table_at
     from deniable.curator.recording import after_the_charge
     from deniable.synth.attributes import Bins, Labels
 
     if proof is None:
         drawing = {"rows": rows, "seed": seed, "progress": progress, "who": who}
-        return synthesizing.synthesize(curator, order, out, **drawing), None  # type: ignore[arg-type]
+        return synthesize_unchecked(curator, order, out, **drawing), None  # type: ignore[arg-type]
     refuse_missing_folder(out)
     if order.linked:
-        from deniable.curator import proving_linked
+        from deniable.curator.proving_linked import synthesize as synthesize_linked
 
         drawing = {"rows": rows, "seed": seed, "progress": progress, "who": who}
-        return proving_linked.synthesize(curator, order, out, proof, **drawing)  # type: ignore[arg-type]
+        return synthesize_linked(curator, order, out, proof, **drawing)  # type: ignore[arg-type]
     judged({"exposed": {}}, curator.policy, proof.limits)
     others = table_at(proof.control) if proof.control is not None else None
-    charged = synthesizing.charge(curator, order, who)
+    charged = charge(curator, order, who)
     with after_the_charge():
         seen, control = _sides(charged, order, proof, others)
-        model = synthesizing.learned(curator, order, charged, seen)
+        model = learned(curator, order, charged, seen)
         drawn = _drawn(model, proof, rows, seed)
         shown = drawn.select([a.name for a in model.attributes if isinstance(a, Bins | Labels)])
         found = attacked(curator.policy, (charged.table,), shown, seen, control, proof, progress)
@@ -91,7 +92,7 @@ def synthesize(
     if verdict["failed"]:
         return None, verdict
     share = round(1.0 - proof.described, 6)
-    return synthesizing.written(curator, order, model, out, seed=seed, drawn=drawn, held_out=share), verdict
+    return written(curator, order, model, out, seed=seed, drawn=drawn, held_out=share), verdict
 
 
 def _sides(charged: Charged, order: Order, proof: Proof, others: pa.Table | None) -> tuple[pa.Table, pa.Table]:

@@ -30,24 +30,24 @@ def synthesize(
     progress: Progress | None = None, who: Asker | None = None,
 ) -> tuple[Release | None, dict[str, Any]]:  # fmt: skip
     """Describe, draw, attack; write the release if every limit is met. The charge stands either way."""
-    from deniable.curator import linked
+    from deniable.curator.linked import charge, learned, tables, written
     from deniable.curator.attacking import judged
     from deniable.curator.recording import after_the_charge
     from deniable.synth.held_out import parted_people
 
     _refuse_control(proof)
     judged({"exposed": {}}, curator.policy, proof.limits)
-    charged = linked.charge(curator, order, who, out)
+    charged = charge(curator, order, who, out)
     with after_the_charge():
-        seen, control = parted_people(*linked.tables(charged), charged.link.key, proof.held_out)
-        model = linked.learned(curator, order, charged, *seen)
+        seen, control = parted_people(*tables(charged), charged.link.key, proof.held_out)
+        model = learned(curator, order, charged, *seen)
         drawn = _drawn(model, proof, rows, seed)
         found = _both(curator, charged, drawn, seen, control, proof, progress)
     verdict = told(judged(found, curator.policy, proof.limits), out, order, proof)
     if verdict["failed"]:
         return None, verdict
     share = round(1.0 - proof.described, 6)
-    return linked.written(curator, order, model, out, *drawn, seed=seed, held_out=share), verdict
+    return written(curator, order, model, out, *drawn, seed=seed, held_out=share), verdict
 
 
 def _refuse_control(proof: Proof) -> None:

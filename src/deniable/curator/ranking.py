@@ -80,14 +80,14 @@ def _spelled(asked: Budget) -> dict[str, Any]:
 
 
 def _job(text: str, plan: TopPlan) -> Any:
-    from deniable.curator.asking import _all_tables
+    from deniable.curator.settling import all_tables
     from deniable.curator.settling import Job, private_of
     from deniable.query.top_k import run_top
 
     assert plan.base.unit is not None
     described = f"top {plan.count} of: {text}"
     return Job(
-        described, plan.canonical, plan.event, plan.cost, plan.base.unit, _all_tables(plan.base),
+        described, plan.canonical, plan.event, plan.cost, plan.base.unit, all_tables(plan.base),
         private_of(plan.base), lambda engine: {"top": (run_top(plan, engine),)},
     )  # fmt: skip
 

@@ -61,36 +61,33 @@ def admitted(curator: Curator, who: Asker | None) -> tuple[TableSchema, ...]:
 
 def job_of(plan: QueryPlan) -> Job:
     """A compiled question as a job."""
-    from deniable.curator.asking import _all_tables
     from deniable.query.execute import measure
 
     assert plan.unit is not None
     deed: Callable[[Any], Measurements] = lambda engine: measure(plan, engine)  # noqa: E731  it closes over the plan
-    return Job(plan.text, plan.canonical, plan.event, plan.cost, plan.unit, _all_tables(plan), private_of(plan), deed)
+    return Job(plan.text, plan.canonical, plan.event, plan.cost, plan.unit, all_tables(plan), private_of(plan), deed)
 
 
 def private_of(plan: QueryPlan) -> tuple[str, ...]:
     """The private tables that a plan reads."""
-    from deniable.curator.asking import _tables
-
     return tuple(dict.fromkeys(table.name for node in plan.nodes for table in _tables(node.node)))
 
 
 def settle(curator: Curator, job: Job, *, who: Asker | None = None, request: str = "") -> Settled:
     """The measurements of a job, stored ones where it was asked before."""
-    from deniable.curator import answers
+    from deniable.curator.answers import find, keep
 
     curator.scopes.refresh(curator.governor.withdrawals())
     tables = curator.scopes.tables(who)
     engine, versions = tables.attach(*job.tables), tables.version(*job.private)
     key = f"{job.canonical}:{sorted(versions.items())}:{curator.ledger.policy}"
-    stored = answers.find(curator.cabinet, key)
+    stored = find(curator.cabinet, key)
     if stored is not None:
         return Settled(stored, versions, None, True)
     receipt = charged(curator, job, who, request, key)
-    if receipt.repeated and (found := answers.find(curator.cabinet, receipt.release)) is not None:
+    if receipt.repeated and (found := find(curator.cabinet, receipt.release)) is not None:
         return Settled(found, versions, receipt, True)
-    return Settled(answers.keep(curator.cabinet, key, _measured(job, engine, receipt)), versions, receipt, False)
+    return Settled(keep(curator.cabinet, key, _measured(job, engine, receipt)), versions, receipt, False)
 
 
 def charged(curator: Curator, job: Job, who: Asker | None, request: str = "", key: str = "") -> Receipt:
@@ -141,7 +138,6 @@ def costed(curator: Curator, cost: Budget, unit: PrivacyUnit, who: Asker | None)
 
 def guaranteed(job: Job) -> Any:
     """The guarantee that a job's price implies."""
-    from deniable.curator.asking import exact_delta
     from deniable.dp.accounting import epsilon_of_zcdp
     from deniable.policy.budget import ZCDP
     from deniable.release import Guarantee, Technique
@@ -152,3 +148,22 @@ def guaranteed(job: Job) -> Any:
     return Guarantee.differential(
         Technique.DP_QUERY, job.unit, job.cost, job.unit.neighboring, epsilon=epsilon, delta=delta
     )
+
+
+def exact_delta() -> Any:
+    """The delta at which a rho is shown as an epsilon."""
+    from deniable.policy.budget import exact
+
+    return exact("1e-9")
+
+
+def _tables(node: Any) -> Any:
+    from deniable.query.relation import tables
+
+    return [table for table in tables(node) if not table.public]
+
+
+def all_tables(plan: QueryPlan) -> tuple[str, ...]:
+    from deniable.query.relation import tables
+
+    return tuple(table.name for table in tables(plan.relation))

@@ -122,9 +122,9 @@ def synthesize(
     """Describe a table and write synthetic rows, the model and the statement."""
     refuse_missing_folder(out)
     if order.linked:
-        from deniable.curator import linked
+        from deniable.curator.linked import synthesize as synthesize_linked
 
-        return linked.synthesize(curator, order, out, rows=rows, seed=seed, progress=progress, who=who)
+        return synthesize_linked(curator, order, out, rows=rows, seed=seed, progress=progress, who=who)
     described = describe(curator, order, who)
     return written(curator, order, described, out, rows=rows, seed=seed, progress=progress)
 
@@ -157,11 +157,11 @@ def written(
 def described(curator: Curator, order: Order, out: Path) -> dict[str, Any]:
     """Describe a table and keep the model in a file."""
     refuse_missing_folder(out)
-    from deniable.curator import linked
+    from deniable.curator.linked import described as describe_linked
     from deniable.synth.model import save
 
     if order.linked:
-        return linked.described(curator, order, out)
+        return describe_linked(curator, order, out)
     model = describe(curator, order)
     with still_charged():
         save(model, out)
@@ -173,7 +173,7 @@ def generate(
     progress: Progress | None = None,
 ) -> int:  # fmt: skip
     """Rows from a model file alone: no data, no budget."""
-    from deniable.curator import linked
+    from deniable.curator.linked import generate as generate_linked
     from deniable.engines.duckdb import DuckDBEngine
     from deniable.synth.condition import condition, parsed
     from deniable.synth.generate import batches
@@ -181,7 +181,7 @@ def generate(
     from deniable.synth.model import load
 
     if is_linked_file(path):
-        return linked.generate(path, out, rows=rows, seed=seed, where=where, progress=progress)
+        return generate_linked(path, out, rows=rows, seed=seed, where=where, progress=progress)
     model = load(path)
     only = parsed(where) if where is not None else {}
     condition(model, only)

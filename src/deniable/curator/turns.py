@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from deniable.policy.schema import Spec, TableSchema
     from deniable.synth.model import SynthModel
 
-__all__ = ["Bench", "Turn", "taken"]
-
 Said = Mapping[str, Any]
 
 

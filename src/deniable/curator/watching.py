@@ -89,14 +89,14 @@ def explain(
 
 def watch(curator: Curator, sql: str, threshold: int, epsilon: Amount, *, who: Asker | None = None) -> LiveWatch:
     """Charge a watch and hand it out."""
-    from deniable.curator.asking import _all_tables
+    from deniable.curator.settling import all_tables
     from deniable.curator.settling import Job, charged, private_of
     from deniable.query.watch import Watch
 
     base, plan = _planned(curator, sql, threshold, epsilon, who)
     assert base.unit is not None
     described = f"watch until {threshold}: {sql}"
-    job = Job(described, base.canonical, plan.mechanism.event, plan.cost, base.unit, _all_tables(base),
+    job = Job(described, base.canonical, plan.mechanism.event, plan.cost, base.unit, all_tables(base),
               private_of(base), lambda _engine: {})  # fmt: skip
     receipt = charged(curator, job, who)
     return LiveWatch(curator, Watch(plan), job.tables, who, receipt)

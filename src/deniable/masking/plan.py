@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from deniable.errors import DataError, ParameterError, nearest
 from deniable.masking import coarsen, dates, fakes, formats, perturb, projection, replace, text, tokens, vault
+from deniable.masking.projection import Projection
 from deniable.masking.finders import Span
 from deniable.masking.keys import Key
 from deniable.policy.masks import MASKS
@@ -58,7 +59,7 @@ class TablePlan:
     table: str
     columns: tuple[ColumnPlan, ...]
     withheld: tuple[str, ...] = ()
-    projection: projection.Projection | None = None
+    projection: Projection | None = None
     unit: str | None = None
 
     @property
@@ -244,7 +245,7 @@ MASKERS: Mapping[str, Builder] = {
 """How each kind of the policy's grammar is built; a test holds the two lists equal."""
 
 
-def _projection(schema: TableSchema, masks: Mapping[str, Spec | None], shop: Workshop) -> projection.Projection | None:
+def _projection(schema: TableSchema, masks: Mapping[str, Spec | None], shop: Workshop) -> Projection | None:
     asked = [(name, spec) for name, spec in masks.items() if spec is not None and spec.kind == "projection"]
     if not asked:
         return None

@@ -23,7 +23,6 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-LANES = 16
 SMALL = 400_000  # rows in all below which loading the compiled loop costs more than it saves
 BLOCK = 64
 DIGEST = 32

@@ -10,7 +10,8 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from deniable.masking.sha256 import LANES
+LANES = 16
+"""Rows that go through the rounds in step; `sha256.py` fills as many."""
 
 U32 = numba.uint32
 Words = NDArray[np.uint32]

@@ -4,4 +4,3 @@ from deniable.curator.demo.story import Chapter as Chapter
 from deniable.curator.demo.story import Stage as Stage
 from deniable.curator.demo.story import tell as tell
 
-__all__ = ["Chapter", "Stage", "tell"]

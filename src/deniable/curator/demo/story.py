@@ -41,28 +41,32 @@ Scene = Callable[[Stage], Chapter]
 
 def scenes() -> tuple[Scene, ...]:
     """The chapters in the order in which they are told."""
-    from deniable.curator.demo import coins, exposure, protections, questions, record
+    from deniable.curator.demo.coins import coins
+    from deniable.curator.demo.exposure import linkage, uniqueness
+    from deniable.curator.demo.protections import anonymized, masked, synthetic
+    from deniable.curator.demo.questions import answer, averaging, price
+    from deniable.curator.demo.record import attacked, ledger
 
     return (
-        exposure.linkage,
-        exposure.uniqueness,
-        protections.masked,
-        protections.anonymized,
-        questions.price,
-        questions.answer,
-        questions.averaging,
-        protections.synthetic,
-        record.attacked,
-        record.ledger,
-        coins.coins,
+        linkage,
+        uniqueness,
+        masked,
+        anonymized,
+        price,
+        answer,
+        averaging,
+        synthetic,
+        attacked,
+        ledger,
+        coins,
     )
 
 
 def tell(folder: Path, people: int, progress: Callable[[float], None] | None = None) -> Iterator[Chapter]:
     """Make the town and tell the story, chapter by chapter."""
-    from deniable.curator.demo import town
+    from deniable.curator.demo.town import made
 
-    yield town.made(folder, people, progress)
+    yield made(folder, people, progress)
     ledger = _fresh_ledger(folder)
     with Curator.open(folder / "policy.yaml", ledger=ledger) as curator:
         stage = Stage(folder, people, ledger, curator)

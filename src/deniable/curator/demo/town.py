@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from deniable.curator import policies, worldmaking
+from deniable.curator import policies
 from deniable.curator.demo.story import Chapter
+from deniable.curator.worldmaking import make
 
 
 def made(folder: Path, people: int, progress: Callable[[float], None] | None) -> Chapter:
     """The town and its policy."""
-    told = worldmaking.make("hospital", people, None, folder, progress)
+    told = make("hospital", people, None, folder, progress)
     checked = policies.check(folder / "policy.yaml")
     rows = told["rows"]
     assert isinstance(rows, dict)
