@@ -18,7 +18,7 @@ from deniable import world
 from deniable.policy.budget import ApproxDP
 from deniable.policy.document import parse
 from deniable.policy.schema import TableSchema
-from deniable.synth.describing import model_of
+from deniable.synth.describe import describe_table
 from deniable.synth.generate import generate
 
 EPSILONS = (1.0, math.e)
@@ -103,7 +103,7 @@ def kept(runs: int) -> dict[tuple[str, float], list[float]]:
 def _effect(planted: Planted, rows: pa.Table, table: TableSchema, method: str, epsilon: float, run: int) -> float:
     name, _, asked = method.partition(" ")
     workload = (planted.columns,) if asked else ()
-    model = model_of(
+    model = describe_table(
         rows, table, ApproxDP(epsilon, "1e-9"), name, most_rows=planted.most_rows, workload=workload,
         columns=_columns(table),
     )  # fmt: skip

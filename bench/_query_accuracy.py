@@ -25,7 +25,7 @@ from _query_tables import (
 
 from deniable.engines.duckdb import DuckDBEngine
 from deniable.policy.budget import ApproxDP, Budget, PureDP
-from deniable.policy.unit import PrivacyUnit
+from deniable.policy.schema import PrivacyUnit
 from deniable.query.compile import compile_query
 from deniable.query.execute import execute
 

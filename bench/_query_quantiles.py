@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 from deniable.dp.mechanisms import QuantileMechanism
 from deniable.engines.duckdb import DuckDBEngine
 from deniable.policy.budget import PureDP
-from deniable.policy.schema import Bounds, Column, ColumnType, TableSchema
-from deniable.policy.unit import PrivacyUnit
+from deniable.policy.schema import Bounds, Column, ColumnType, PrivacyUnit, TableSchema
 from deniable.query.compile import compile_query
 from deniable.query.execute import execute
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from deniable.policy.schema import Bounds, Column, ColumnType, TableSchema
-from deniable.policy.unit import Bounding, PrivacyUnit
+from deniable.policy.schema import Bounding, Bounds, Column, ColumnType, PrivacyUnit, TableSchema
 
 KEYS = tuple(f"k{i:02d}" for i in range(100))
 SQL = "SELECT k, COUNT(*) AS n, SUM(v) AS s FROM t GROUP BY k"

@@ -23,14 +23,14 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from deniable import world
-from deniable.attacks.fuzzy import Field, Like, score_pairs
-from deniable.attacks.inference import inference
-from deniable.attacks.linkability import linkability
-from deniable.attacks.linkage import linkage
-from deniable.attacks.ratings import Knowledge, Records, ratings
-from deniable.attacks.reconstruction import reconstruct
-from deniable.attacks.singling_out import singling_out
-from deniable.attacks.tables import Attribute, Statistic, worlds
+from deniable.attacks.aggregates.published_tables import Attribute, Statistic, find_worlds
+from deniable.attacks.aggregates.reconstruction import reconstruct
+from deniable.attacks.fuzzy_linkage import Field, Like, score_pairs
+from deniable.attacks.inference import infer_secret
+from deniable.attacks.linkability import link_halves
+from deniable.attacks.linkage import link_register
+from deniable.attacks.ratings import Knowledge, Records, find_by_ratings
+from deniable.attacks.singling_out import single_out_people
 
 ROOT = Path(__file__).parents[1]
 DATA = ROOT.parent / "shared" / "data"
@@ -59,7 +59,7 @@ def exact_linkage() -> None:
     voters = world.make("hospital", 1_000_000)["voters"].select(["zip", "birth_date", "sex"])
     order = np.random.default_rng(1).permutation(voters.num_rows)
     release = voters.take(pa.array(order))
-    wall, cpu, found = best(lambda: linkage(release, voters, ["zip", "birth_date", "sex"], truth=order))
+    wall, cpu, found = best(lambda: link_register(release, voters, ["zip", "birth_date", "sex"], truth=order))
     line(
         "exact linkage",
         wall,
@@ -102,7 +102,7 @@ def real_ratings() -> None:
     raw = np.array([row.split("::") for row in path.read_text().split()], dtype=np.int64)
     person, film = (np.unique(raw[:, place], return_inverse=True)[1] for place in (0, 1))
     board = Records.of(person, film, raw[:, 2].astype(float), raw[:, 3] // 86_400)
-    wall, cpu, found = best(lambda: ratings(board, Knowledge(8, 2, 14), targets=1000))
+    wall, cpu, found = best(lambda: find_by_ratings(board, Knowledge(8, 2, 14), targets=1000))
     line(
         "ratings", wall, cpu, 5, f"16,554 people: {found.attack.share:.1%} named, precision {found.precision.share:.1%}"
     )
@@ -111,7 +111,7 @@ def real_ratings() -> None:
 
 def large_ratings() -> None:
     """100 targets against 480,000 people and about 100 million ratings; the table is made first, batch by batch."""
-    kind = world.kind("ratings")
+    kind = world.find_kind("ratings")
     parts: list[tuple[np.ndarray, ...]] = []
     for batch in kind.batches(480_000, world.SEED):
         table = batch["ratings"]
@@ -124,7 +124,7 @@ def large_ratings() -> None:
     person = np.repeat(np.arange(len(starts), dtype=np.int32), np.diff(starts, append=len(viewer)))
     wall, cpu = time.perf_counter(), time.process_time()
     board = Records.of(person, film, stars, day)
-    found = ratings(board, Knowledge(8, 2, 14), targets=100)
+    found = find_by_ratings(board, Knowledge(8, 2, 14), targets=100)
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     line("ratings, large", time.perf_counter() - wall, time.process_time() - cpu, 600,
          f"{len(viewer):,} ratings: {found.attack.share:.0%} named, peak {memory:.1f} GB (bar 8)")  # fmt: skip
@@ -165,7 +165,7 @@ def seven_people() -> None:
     block = [Attribute("age", 0, 115), *(Attribute(name, 0, 1) for name in ("female", "black", "married"))]
     statistics = [Statistic(where, n, "age", Decimal(mean), Decimal(median)) for where, n, median, mean in told]
     statistics += [Statistic(where) for where in small] + [Statistic({"age": (0, 17), "married": (1, 1)}, 0)]
-    wall, cpu, found = best(lambda: worlds(block, statistics))
+    wall, cpu, found = best(lambda: find_worlds(block, statistics))
     line("tables", wall, cpu, 1, f"seven people: {found.found} world, proven {found.complete}")
 
 
@@ -248,9 +248,9 @@ def wp29() -> None:
     ori, control = (table.take(pa.array(np.sort(part))) for part in np.split(chosen, 2))
     syn = synthetic(ori, 2)
     risks = {
-        "singling out": (lambda n: singling_out(ori, syn, control=control, attacks=n), 5_000),
-        "linkability": (lambda n: linkability(ori, syn, (AUX, REST), control=control, attacks=n), ROWS),
-        "inference": (lambda n: inference(ori, syn, AUX + REST, SECRET, control=control, attacks=n), ROWS),
+        "singling out": (lambda n: single_out_people(ori, syn, control=control, attacks=n), 5_000),
+        "linkability": (lambda n: link_halves(ori, syn, (AUX, REST), control=control, attacks=n), ROWS),
+        "inference": (lambda n: infer_secret(ori, syn, AUX + REST, SECRET, control=control, attacks=n), ROWS),
     }
     mine = {name: (*best(lambda work=work: work(ATTACKS))[:2], work(most)) for name, (work, most) in risks.items()}
     theirs = _anonymeter(ori, syn, control) if installed() else {}

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-from deniable.masking import formats, text
+from deniable.masking import format_preserving, replacement
 
 PRESIDIO = Path(__file__).resolve().parents[1] / ".venvs" / "presidio"
 
@@ -45,7 +45,7 @@ SENTENCES = (
 
 def _luhn(body: str) -> str:
     digits = np.array([[int(sign) for sign in body]])
-    return body + str(int(formats.luhn_digit(digits)[0]))
+    return body + str(int(format_preserving.luhn_digit(digits)[0]))
 
 
 def _iban(rng: random.Random) -> str:
@@ -181,8 +181,8 @@ def compare_text() -> None:
     """Texts a second and recall by kind."""
     many = planted(14_000)
     plain = [str(one["text"]) for one in many]
-    ours = best(lambda: text.scrubbed(plain))
-    found = [[(span.start, span.end) for span in spans] for spans in text.found_in(plain)]
+    ours = best(lambda: replacement.scrub_texts(plain))
+    found = [[(span.start, span.end) for span in spans] for spans in replacement.find_spans(plain)]
     mine = recall(many, found)
     print(f"text    {len(plain) / ours:,.0f} texts a CPU second, recall {sum(mine.values()) / len(mine):.3f}")
     if not install_presidio():

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deniable.dp.mechanisms import LaplaceMechanism
-from deniable.query.hierarchy import Tree, fitted, top_down
-from deniable.query.strategy import best_shares, tree_variances
+from deniable.query.techniques.least_squares import Tree, fit_tree, round_top_down
+from deniable.query.techniques.workload import find_best_shares, predict_tree_variances
 
 NAMES = ("nation", "regions", "states", "counties", "districts")
 FANS = (4, 12, 20, 5)
@@ -60,7 +60,7 @@ def main() -> int:
     tree, counts = world()
     even = (Fraction(1, 5),) * 5
     began = time.process_time()
-    best = best_shares(lambda v: tree_variances(tree.sizes, v), [1.0] * 5, [1.0] * 5, gaussian=False)
+    best = find_best_shares(lambda v: predict_tree_variances(tree.sizes, v), [1.0] * 5, [1.0] * 5, gaussian=False)
     planning = time.process_time() - began
     rows: dict[str, list[list[float]]] = {"districts alone": [], "even shares, unfitted": [], "ours": []}
     fitting = float("inf")
@@ -69,7 +69,7 @@ def main() -> int:
         rows["even shares, unfitted"].append(errors([v.astype(float) for v in measured(counts, even)], counts))
         noisy = measured(counts, best)
         began = time.process_time()
-        whole = top_down(tree, fitted(tree, noisy, [2 / float(s) ** 2 for s in best]), nonnegative=False)
+        whole = round_top_down(tree, fit_tree(tree, noisy, [2 / float(s) ** 2 for s in best]), nonnegative=False)
         fitting = min(fitting, time.process_time() - began)
         rows["ours"].append(errors([level.astype(float) for level in whole], counts))
     print(f"shares {', '.join(f'{name} {float(s):.3f}' for name, s in zip(NAMES, best, strict=True))}")

@@ -34,17 +34,16 @@ sys.path.insert(0, str(ROOT / "bench"))
 import _arx  # noqa: E402
 from _kanonymity_tables import ADULT, FOUR, census, million, read_adult, trees, wide  # noqa: E402
 
-from deniable.kanonymity.anonymize import anonymize, describe, recoded, solve  # noqa: E402
-from deniable.kanonymity.examine import examine  # noqa: E402
-from deniable.kanonymity.local import local_loss  # noqa: E402
+from deniable.kanonymity.anonymize import anonymize, describe_recoding, recode_table, solve  # noqa: E402
+from deniable.kanonymity.local_recoding import measure_local_loss  # noqa: E402
 from deniable.kanonymity.models import Closeness, DistinctDiversity, KAnonymity  # noqa: E402
-from deniable.kanonymity.recode import Recoder  # noqa: E402
-from deniable.kanonymity.recoding import Form  # noqa: E402
+from deniable.kanonymity.recoding import Form, Recoder  # noqa: E402
 from deniable.kanonymity.request import Prepared, Request, prepare  # noqa: E402
+from deniable.kanonymity.risk import examine  # noqa: E402
 from deniable.kanonymity.search.anytime import AnytimeSearch  # noqa: E402
 from deniable.kanonymity.search.check import Checker  # noqa: E402
 from deniable.kanonymity.search.mondrian import mondrian  # noqa: E402
-from deniable.kanonymity.update import update  # noqa: E402
+from deniable.kanonymity.update import update_recoding  # noqa: E402
 from deniable.policy.schema import Spec  # noqa: E402
 
 BARS: list[tuple[str, bool | None, str]] = []
@@ -111,7 +110,7 @@ def adult_end_to_end(folder: str | None = None, suppress: float = FOUR) -> Any:
     table = read_adult()
     made = anonymize(table, Request(tuple(table.column_names), suppress=suppress), trees(table))
     with tempfile.TemporaryDirectory() as fresh:
-        pq.write_table(recoded(table, made.recoding), Path(folder or fresh) / "out.parquet")
+        pq.write_table(recode_table(table, made.recoding), Path(folder or fresh) / "out.parquet")
     return made.solution
 
 
@@ -201,7 +200,7 @@ def bench_large(quick: bool, jar: Path | None) -> None:
             seconds,
             wall,
             2.0,
-            f"{local.classes} classes, loss {local_loss(ready, local):.4f}",
+            f"{local.classes} classes, loss {measure_local_loss(ready, local):.4f}",
         )
         if not quick:
             stream(path, folder, names, built)
@@ -212,17 +211,17 @@ def million_rows(path: Path, names: tuple[str, ...], built: dict[str, Any]) -> P
     big = pq.read_table(path, read_dictionary=[n for n in names if n != "age"])
     made = prepare(big, Request(names, suppress=FOUR), built)
     checker = Checker(made.problem)
-    out = recoded(big, describe(made, checker, solve(checker)))
+    out = recode_table(big, describe_recoding(made, checker, solve(checker)))
     pq.write_table(out, path.with_name("out.parquet"))
     return made
 
 
 def stream(path: Path, folder: str, names: tuple[str, ...], built: dict[str, Any]) -> None:
     """Ten million rows through a recoding, in a process of its own, whose memory is told."""
-    from deniable.kanonymity.recoding import write
+    from deniable.kanonymity.recoding import write_recoding
 
     first = pq.read_table(path)
-    write(anonymize(first, Request(names, suppress=FOUR), built).recoding, Path(folder) / "r.json")
+    write_recoding(anonymize(first, Request(names, suppress=FOUR), built).recoding, Path(folder) / "r.json")
     with pq.ParquetWriter(Path(folder) / "ten.parquet", first.schema) as writer:
         for _ in range(10):
             writer.write_table(first)
@@ -237,9 +236,9 @@ def stream(path: Path, folder: str, names: tuple[str, ...], built: dict[str, Any
 
 def stream_once(folder: str) -> None:
     """Recode `ten.parquet` batch by batch, and tell time and memory."""
-    from deniable.kanonymity.recoding import read
+    from deniable.kanonymity.recoding import read_recoding
 
-    recoder = Recoder(read(Path(folder) / "r.json"))
+    recoder = Recoder(read_recoding(Path(folder) / "r.json"))
     before, begun, rows = memory(), time.process_time(), 0
     writer = None
     for batch in recoder.stream(pq.ParquetFile(Path(folder) / "ten.parquet").iter_batches(65_536)):
@@ -275,7 +274,7 @@ def bench_checks(run: Callable[[str], dict[str, Any] | None]) -> None:
         print("  same values: " + str(all(abs(ours[n] - v[0]) < 1e-9 for n, v in peer.items())) + f" {ours}")
     recoding = anonymize(table, Request(tuple(table.column_names), suppress=FOUR), trees(table)).recoding
     for rows in (300, 3000, 30_000):
-        seconds, wall, _ = cpu(lambda n=rows: update(recoding, table.slice(0, n), (KAnonymity(5),)))
+        seconds, wall, _ = cpu(lambda n=rows: update_recoding(recoding, table.slice(0, n), (KAnonymity(5),)))
         line(f"  adding {rows} rows to a release", seconds, wall, None)
 
 
@@ -285,7 +284,7 @@ def bench_mondrian(run: Callable[[str], dict[str, Any] | None]) -> None:
     names = tuple(n for n in table.column_names if n != "salary-class")
     specs = {n: t for n, t in trees(table).items() if n != "age"} | {"age": Spec("intervals", {"widths": (5, 10, 20)})}
     seconds, wall, both = cpu(lambda: (p := prepare(table, Request(names), specs), mondrian(p, sets=True)))
-    loss = local_loss(*both, Form.SETS)
+    loss = measure_local_loss(*both, Form.SETS)
     peer = run("anonypy")
     told = f"loss {loss:.4f}"
     if peer is not None:

@@ -20,13 +20,11 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import csv
 
-from deniable.assess.prediction import classification
-from deniable.learn.features import STEPS, encode
-from deniable.learn.target import truth
-from deniable.learn.training import Task, planned, trained
+from deniable.assess.prediction import score_classification
+from deniable.learn.features import STEPS, encode_rows, encode_target
+from deniable.learn.training import Task, plan_training, train_model
 from deniable.policy.budget import ApproxDP
-from deniable.policy.schema import Bounds, Column, ColumnType, TableSchema
-from deniable.policy.unit import PrivacyUnit
+from deniable.policy.schema import Bounds, Column, ColumnType, PrivacyUnit, TableSchema
 
 ROOT = Path(__file__).parents[1]
 DATA = ROOT.parent / "shared" / "data" / "adult" / "adult.csv"
@@ -94,26 +92,26 @@ def main() -> int:
     order = np.random.default_rng(0).permutation(rows.num_rows)
     learn, test = rows.take(order[:TRAINED]), rows.take(order[TRAINED:])
     table, task = declared(rows), Task("salary-class", positive=">50K")
-    what = planned(table, PrivacyUnit(), task, ApproxDP(1, "1e-6"))
-    wanted, seen = truth(what.target, test)[0] == 1, truth(what.target, learn)[0] == 1
+    what = plan_training(table, PrivacyUnit(), task, ApproxDP(1, "1e-6"))
+    wanted, seen = encode_target(what.target, test)[0] == 1, encode_target(what.target, learn)[0] == 1
 
     def figures(runs: list[tuple[float, list[float]]]) -> tuple[float, float, float]:
-        found = [classification(wanted, np.array(chance), seen) for _, chance in runs]
+        found = [score_classification(wanted, np.array(chance), seen) for _, chance in runs]
         means = (float(np.mean([getattr(each, name) for each in found])) for name in ("accuracy", "area"))
         return (*means, min(cpu for cpu, _ in runs))
 
     ours = []
     for _ in range(RUNS):
         start, wall = time.process_time(), time.perf_counter()
-        model = trained(what, learn)
+        model = train_model(what, learn)
         ours.append((time.process_time() - start, model.predict(test)))
         elapsed = time.perf_counter() - wall
     accuracy, area, cpu = figures(ours)
-    majority = classification(wanted, ours[0][1], seen).majority
+    majority = score_classification(wanted, ours[0][1], seen).majority
     print(f"{TRAINED:,} rows learned from, {test.num_rows:,} tested; always the majority: accuracy {majority:.4f}")
     print(f"deniable      epsilon 1, delta 1e-6: accuracy {accuracy:.4f}  area {area:.4f}  {cpu:.2f} CPU s "
           f"({elapsed:.2f} s wall in the last run)")  # fmt: skip
-    inputs = [encode(what.design, part).astype(np.float64)[:, 1:] / STEPS for part in (learn, test)]
+    inputs = [encode_rows(what.design, part).astype(np.float64)[:, 1:] / STEPS for part in (learn, test)]
     found = peers(x=inputs[0], y=seen, test=inputs[1], norm=np.sqrt(what.design.blocks - 1.0))
     if found is None:
         return 0

@@ -117,7 +117,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(dir=ROOT) as folder:
         ledger = Ledger("bench", BUDGETS, SqliteStore(Path(folder) / "ledger.sqlite"))
         ledger.charge(CHARGE)
-        with ledger.store.reading() as book:
+        with ledger.store.begin_read() as book:
             size = len(book.head() or "")
         bare, bare_cpu = timed(floor(Path(folder) / "floor.sqlite", size), times)
         rate, cpu = timed(lambda: ledger.charge(CHARGE), times)

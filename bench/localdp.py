@@ -29,20 +29,20 @@ from typing import Any
 import numpy as np
 
 from deniable.dp.samplers import SYSTEM, Entropy
-from deniable.localdp.direct import Direct
-from deniable.localdp.hadamard import Hadamard
-from deniable.localdp.hashing import LocalHashing
-from deniable.localdp.sketch import CountMeanSketch, HadamardSketch, heaviest
-from deniable.localdp.unary import Unary
+from deniable.localdp.frequency.hadamard import Hadamard
+from deniable.localdp.frequency.hashing import LocalHashing
+from deniable.localdp.frequency.randomized_response import Direct
+from deniable.localdp.frequency.sketch import CountMeanSketch, HadamardSketch, rank_heaviest
+from deniable.localdp.frequency.unary import Unary
 
 ROOT = Path(__file__).resolve().parent.parent
 DOMAIN, EPSILON = 1024, 1
 BARS = {"k-ary": 0.1, "hadamard": 0.1, "unary": 3.0, "hashing": 8.0}
 MAKERS: dict[str, Callable[[], Any]] = {
-    "k-ary": lambda: Direct.calibrated(DOMAIN, EPSILON),
-    "hadamard": lambda: Hadamard.calibrated(DOMAIN, EPSILON),
-    "unary": lambda: Unary.optimized(DOMAIN, EPSILON),
-    "hashing": lambda: LocalHashing.calibrated(DOMAIN, EPSILON),
+    "k-ary": lambda: Direct.calibrate(DOMAIN, EPSILON),
+    "hadamard": lambda: Hadamard.calibrate(DOMAIN, EPSILON),
+    "unary": lambda: Unary.calibrate(DOMAIN, EPSILON),
+    "hashing": lambda: LocalHashing.calibrate(DOMAIN, EPSILON),
 }
 PEERS = """
 import json, sys, time, warnings
@@ -157,7 +157,7 @@ def peers(people: int, ours: dict[str, float]) -> None:
 def sketch(kind: str, people: int, strings: int) -> None:
     """Collect and decode one sketch in this process; print what the bar asks for."""
     # One bit of a wide row costs a respondent nothing, so the Hadamard sketch is wide and its strings collide less.
-    protocol = CountMeanSketch.calibrated(4) if kind == "count-mean" else HadamardSketch.calibrated(4, width=1 << 14)
+    protocol = CountMeanSketch.calibrate(4) if kind == "count-mean" else HadamardSketch.calibrate(4, width=1 << 14)
     words = [f"https://site-{i}.example/" for i in range(strings)]
     weights = 1 / np.arange(1, strings + 1) ** 1.1
     rng, edges = np.random.default_rng(1), np.cumsum(weights / weights.sum())
@@ -172,7 +172,7 @@ def sketch(kind: str, people: int, strings: int) -> None:
         absorbed += time.process_time() - clock
     clock = time.process_time()
     found = protocol.estimate(tally, people, words)
-    top = heaviest(found, words, 1000)
+    top = rank_heaviest(found, words, 1000)
     decoded = absorbed + time.process_time() - clock
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     ratio = float(((found.counts - truth) ** 2 / found.variances).mean())
@@ -216,12 +216,12 @@ async def flood(port: int, messages: list[bytes], statuses: list[int]) -> None:
 
 def server(count: int) -> None:
     """Responses a second of one server process, and what a kill in the middle loses."""
-    from deniable.curator.surveying import open_desk
+    from deniable.curator.survey import open_service
 
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "load.yaml"
         file.write_text(SURVEY)
-        desk = open_desk(file)
+        desk = open_service(file)
         body = {"format": 1, "survey": desk.survey.identity, "responses": {"ward": [[1]]}}
         messages = [json.dumps(body | {"ticket": ticket}).encode() for ticket in desk.invitations(2 * count)]
         desk.store.close()
@@ -236,7 +236,7 @@ def server(count: int) -> None:
         print(f"  bar 1,000 on one core: {met}", flush=True)
         kill = asyncio.run(cut_short(port, messages[count:], process.pid))
         process.wait()
-        desk = open_desk(file)
+        desk = open_service(file)
         thanked, kept = statuses.count(201) + kill, desk.store.count()
         print(f"  killed in the middle: {thanked:,} acknowledged, {kept:,} stored, {max(0, thanked - kept)} lost")
         desk.store.close()

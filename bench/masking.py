@@ -25,9 +25,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from deniable.curator import masking as journey
+from deniable.curator.mask import run as journey
 from deniable.engines.duckdb import DuckDBEngine
-from deniable.masking import detect, formats, keyring, keys, sha256, tokens
+from deniable.masking import format_preserving, identifiers, keys, pseudonyms, sha256
 
 ROWS = int(os.environ.get("BENCH_ROWS", 5_000_000))
 STRINGS = 1_000_000
@@ -68,12 +68,12 @@ def best(work: Callable[[], object], repeats: int = REPEATS) -> tuple[float, flo
 
 def compare_tokens() -> None:
     """A million strings, three ways, with equal digests."""
-    key = keys.generate("bench")
+    key = keys.generate_key("bench")
     secret = key.derive("token", "bench")
     values = [f"person-{i:08d}" for i in range(STRINGS)]
     column = pa.array(values)
-    mask = tokens.token(key, "bench")
-    sha256.kernel()
+    mask = pseudonyms.make_token_mask(key, "bench")
+    sha256.load_kernel()
     ours = best(lambda: mask.apply(column), 5)
     naive = best(lambda: [hmac.new(secret, v.encode(), hashlib.sha256).digest() for v in values], 1)
     pads = best(lambda: _with_pads(secret, values), 1)
@@ -83,7 +83,7 @@ def compare_tokens() -> None:
         f"{pads[1] / ours[1]:.1f}"
     )
     phones = pa.array([f"202-{i // 10000:03d}-{i % 10000:04d}" for i in range(STRINGS)])
-    same_form = best(lambda: formats.format_preserving(key, "bench").apply(phones), 2)
+    same_form = best(lambda: format_preserving.make_format_mask(key, "bench").apply(phones), 2)
     print(f"tokens  {STRINGS:,} telephone numbers by FF1: {same_form[1]:.2f} s CPU")
 
 
@@ -124,12 +124,12 @@ def make_people(folder: Path) -> None:
     assert writer is not None
     writer.close()
     (folder / "policy.yaml").write_text(POLICY)
-    keyring.store(keys.generate("people"), folder / "people.key")
+    keys.store_key(keys.generate_key("people"), folder / "people.key")
 
 
 def child(what: str, folder: Path) -> None:
     """One measured run in a process of its own, so that its peak memory is its own; start-up is not counted."""
-    sha256.kernel()
+    sha256.load_kernel()
     pa.array([1])
     wall, cpu = time.perf_counter(), time.process_time()
     if what == "copy":
@@ -228,7 +228,7 @@ def compare_detection() -> None:
         return
     right, wanted, missed, false = 0, 0, [], []
     for name, (rows, truth) in officials().items():
-        found = {f.column: FAMILIES.get(f.kind, f.kind) for f in detect.detect(rows)}
+        found = {f.column: FAMILIES.get(f.kind, f.kind) for f in identifiers.detect(rows)}
         for column in rows.schema.names:
             expected = truth.get(column)
             if expected in SOUGHT:

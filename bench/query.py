@@ -29,8 +29,7 @@ from _query_tables import FAILED, IN_ALL, KEYS, SAMPLED, SCALED, SQL, Seconds, b
 from deniable.dp.mechanisms import GaussianMechanism, LaplaceMechanism
 from deniable.engines.duckdb import DuckDBEngine
 from deniable.policy.budget import ApproxDP, PureDP
-from deniable.policy.schema import Column, ColumnType, TableSchema
-from deniable.policy.unit import PrivacyUnit
+from deniable.policy.schema import Column, ColumnType, PrivacyUnit, TableSchema
 from deniable.query.compile import compile_query
 from deniable.query.execute import execute
 

@@ -52,7 +52,7 @@ SERVER = """
 import asyncio, contextlib, sys
 from pathlib import Path
 from deniable.curator import Curator, governing
-from deniable.server.crew import Crew
+from deniable.server.worker_pool import Crew
 from deniable.server.limits import Limits
 from deniable.server.serve import Places, run, start
 from starlette.applications import Starlette

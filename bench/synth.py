@@ -28,13 +28,10 @@ from pathlib import Path
 import numpy as np
 
 from deniable.policy.budget import ApproxDP
-from deniable.synth.areas import Areas
-from deniable.synth.domain import Domain
-from deniable.synth.draw import draw
-from deniable.synth.marginal import count
-from deniable.synth.methods import METHODS, describe
-from deniable.synth.restore import restore
-from deniable.synth.spending import spending
+from deniable.synth.domain import Areas, Domain
+from deniable.synth.generate import draw_records, restore_codes
+from deniable.synth.marginal import convert_budget, count
+from deniable.synth.methods import METHODS, run_method
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA = ROOT.parent / "shared" / "data" / "adult14"
@@ -86,9 +83,9 @@ def synthesized(codes: np.ndarray, domain: Domain, method: str, epsilon: float, 
     place = domain.names.index("native-country")
     size = domain.sizes[place]
     areas = Areas(place, (np.arange(size) // 6, np.arange(size)))
-    description = describe(codes, domain, METHODS[method], spending(ApproxDP(epsilon, DELTA), 1), areas=areas)
-    drawn = draw(description.estimates, description.collapsed.domain, round(description.estimates.total), seed)
-    made = restore(description, drawn, seed)
+    description = run_method(codes, domain, METHODS[method], convert_budget(ApproxDP(epsilon, DELTA), 1), areas=areas)
+    drawn = draw_records(description.estimates, description.collapsed.domain, round(description.estimates.total), seed)
+    made = restore_codes(description, drawn, seed)
     return made, time.process_time() - start
 
 

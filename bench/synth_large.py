@@ -21,15 +21,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from deniable.engines.writing import write_rows
+from deniable.engines.arrow import write_rows
 from deniable.policy.budget import ApproxDP
-from deniable.policy.schema import Bounds, Column, ColumnType, TableSchema
-from deniable.policy.unit import PrivacyUnit
-from deniable.synth.coding import encode
-from deniable.synth.describing import model_of
+from deniable.policy.schema import Bounds, Column, ColumnType, PrivacyUnit, TableSchema
+from deniable.synth.describe import describe_table
 from deniable.synth.domain import Domain
-from deniable.synth.generate import batches
-from deniable.synth.marginal import count, keys
+from deniable.synth.encode import encode_column
+from deniable.synth.generate import generate_batches
+from deniable.synth.marginal import count, index_cells
 from deniable.synth.model import SynthModel
 
 CENSUS = Path(__file__).parents[2] / "shared" / "data" / "census_kdd" / "census_income_kdd_1994_1995.parquet"
@@ -62,7 +61,7 @@ def census() -> bool:
     real = pq.read_table(CENSUS).drop_columns(list(LEFT_OUT))
     table = _declared(real)
     start = time.process_time()
-    model = model_of(real, table, BUDGET)
+    model = describe_table(real, table, BUDGET)
     described = time.process_time() - start
     made, written = _written(model, None)
     codes, domain = _coded(real, model)
@@ -88,7 +87,7 @@ def wide() -> bool:
     declared = [Column(f"c{i}", ColumnType.INTEGER, categories=tuple(range(2 + i % 15))) for i in range(100)]
     table = TableSchema("wide", "wide.parquet", tuple(declared), PrivacyUnit())
     start = time.process_time()
-    model = model_of(real, table, BUDGET)
+    model = describe_table(real, table, BUDGET)
     described = time.process_time() - start
     _, written = _written(model, None)
     print(f"wide 100,000 x 100: describe {described:.1f}, generate and write {written:.1f} CPU s")
@@ -101,7 +100,7 @@ def many_rows() -> bool:
     from deniable.policy.document import parse
 
     table = parse(world.policy("hospital")).table("visits")
-    model = model_of(world.make("hospital", people=20_000)["visits"], table, ApproxDP(1, "1e-6"), most_rows=3)
+    model = describe_table(world.make("hospital", people=20_000)["visits"], table, ApproxDP(1, "1e-6"), most_rows=3)
     before = _megabytes()
     _, written = _written(model, ROWS, read=False)
     floor = _floor(len(model.attributes))
@@ -128,7 +127,7 @@ def _written(model: SynthModel, rows: int | None, *, read: bool = True) -> tuple
     """What was written, if it is to be read again, and the CPU seconds it took."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "made.parquet"
-        seconds = _seconds(lambda: write_rows(batches(model, rows), path))
+        seconds = _seconds(lambda: write_rows(generate_batches(model, rows), path))
         return pq.read_table(path) if read else None, seconds
 
 
@@ -145,7 +144,7 @@ def _coded(rows: pa.Table, model: SynthModel) -> tuple[np.ndarray, Domain]:
     """Codes of a table's columns, and their domain."""
     domain = model.description.domain
     coded = [attribute for attribute in model.attributes if attribute.name in domain.names]
-    return np.stack([encode(attribute, rows.column(attribute.name)) for attribute in coded]), domain
+    return np.stack([encode_column(attribute, rows.column(attribute.name)) for attribute in coded]), domain
 
 
 def _error(real: np.ndarray, made: np.ndarray, domain: Domain, way: int) -> float:
@@ -161,7 +160,7 @@ def _distance(real: np.ndarray, made: np.ndarray, domain: Domain, clique: tuple[
 
 
 def _shares(codes: np.ndarray, domain: Domain, clique: tuple[int, ...]) -> dict[int, float]:
-    cells, counts = np.unique(keys(codes, domain, clique), return_counts=True)
+    cells, counts = np.unique(index_cells(codes, domain, clique), return_counts=True)
     return dict(zip(cells.tolist(), (counts / codes.shape[1]).tolist(), strict=True))
 
 

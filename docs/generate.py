@@ -10,15 +10,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from deniable import errors
-from deniable.policy import layout, promises
-from deniable.policy.grammar import Either, Field, Kind, Kinds, ListOf, Named, Record, Shape
-from deniable.policy.hierarchies import BRACKETS, HIERARCHIES
-from deniable.policy.masks import MASKS, PRESETS
-from deniable.policy.reading import DEEPEST, MOST_BYTES, MOST_VALUES
-from deniable.policy.wording import describe
-from deniable.query.functions import FUNCTIONS
+from deniable.policy.grammar import Either, Field, Kind, Kinds, ListOf, Named, Record, Shape, describe
+from deniable.policy.layout import policy_file, release
+from deniable.policy.layout.hierarchies import BRACKETS, HIERARCHIES
+from deniable.policy.layout.masks import MASKS, PRESETS
+from deniable.policy.yaml_tree import DEEPEST, MOST_BYTES, MOST_VALUES
+from deniable.query.algebra.functions import AGGREGATE_FORMS, FUNCTION_FORMS, FUNCTIONS
 from deniable.query.sql.clauses import OPTIONS
-from deniable.query.sql.vocabulary import AGGREGATES, FORMS
 
 REFERENCE = Path(__file__).parent / "reference"
 NOTE = "<!-- Written by docs/generate.py from the code: change the code, then run `make docs`. -->\n"
@@ -37,10 +35,10 @@ def policy_page() -> str:
         f"millionth. A file has at most {MOST_BYTES >> 10} KiB, {MOST_VALUES} values and {DEEPEST} levels; long lists",
         "go into files of their own. Anchors, aliases and `<<` are understood.\n",
     ]
-    for record in _records(layout.POLICY, []):
+    for record in _records(policy_file.POLICY, []):
         lines += _section(record)
     lines += _kinds("Masks", MASKS) + _presets() + _kinds("Hierarchies", HIERARCHIES) + _brackets()
-    lines += _kinds("Privacy models", promises.MODELS) + _kinds("Truths", promises.TRUTHS)
+    lines += _kinds("Privacy models", release.MODELS) + _kinds("Truths", release.TRUTHS)
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -196,11 +194,11 @@ def sql_page() -> str:
         "## Aggregates over people\n",
         "| aggregate | gives | is measured as |",
         "|---|---|---|",
-        *(f"| `{form}` | {_cell(meaning)} | {measured} |" for form, meaning, measured in AGGREGATES),
+        *(f"| `{form}` | {_cell(meaning)} | {measured} |" for form, meaning, measured in AGGREGATE_FORMS),
         "",
         "## Functions of a row\n",
         "All are total: a division by zero, a logarithm of zero or a text that is no number gives null, no error.\n",
-        ", ".join(f"`{FORMS[name]}`" for name in FUNCTIONS)
+        ", ".join(f"`{FUNCTION_FORMS[name]}`" for name in FUNCTIONS)
         + ", `x BETWEEN y AND y`, `IF(c, x, y)`, `t || t`, `d + 30`.\n",
         "## Options\n",
         "After `SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS (name = value, ...)`: "

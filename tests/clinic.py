@@ -11,8 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from deniable.engines.duckdb import DuckDBEngine
-from deniable.policy.schema import Bounds, Column, ColumnType, TableSchema
-from deniable.policy.unit import PrivacyUnit
+from deniable.policy.schema import Bounds, Column, ColumnType, PrivacyUnit, TableSchema
 
 TYPES = {
     ColumnType.INTEGER: pa.int64(),

@@ -14,8 +14,7 @@ import pyarrow as pa
 
 from deniable.dp.mechanisms import GaussianMechanism
 from deniable.learn.training import Planned
-from deniable.policy.schema import Bounds, Column, ColumnType, TableSchema
-from deniable.policy.unit import PrivacyUnit
+from deniable.policy.schema import Bounds, Column, ColumnType, PrivacyUnit, TableSchema
 
 COLUMNS = (
     Column("pid", ColumnType.INTEGER),

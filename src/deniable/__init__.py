@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from deniable.client import connect as connect
     from deniable.curator import Curator as Curator
-    from deniable.curator.blocks import sample_and_aggregate as sample_and_aggregate
+    from deniable.curator.query.sample_aggregate import sample_and_aggregate as sample_and_aggregate
 
 __version__ = "0.1.0"
 
 _LAZY = {
     "Curator": "deniable.curator",
     "connect": "deniable.client",
-    "sample_and_aggregate": "deniable.curator.blocks",
+    "sample_and_aggregate": "deniable.curator.query.sample_aggregate",
 }
 
 

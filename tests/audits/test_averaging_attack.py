@@ -6,13 +6,13 @@ import json
 
 import pytest
 
-from deniable.localdp import client, wire
-from deniable.localdp.direct import Direct
-from deniable.localdp.odds import epsilon_of
-from deniable.localdp.rappor import Rappor
+from deniable.localdp import client, serialization
+from deniable.localdp.frequency.randomized_response import Direct
+from deniable.localdp.frequency.sketch import Rappor
+from deniable.localdp.likelihood_ratio import epsilon_of
 
-PROTOCOL = Direct.calibrated(4, 1)
-RECIPE = wire.recipe(PROTOCOL)
+PROTOCOL = Direct.calibrate(4, 1)
+RECIPE = serialization.recipe(PROTOCOL)
 ROUNDS, PEOPLE = 200, 60
 
 
@@ -80,8 +80,8 @@ def test_memory_survives_on_disk_readable_by_its_owner_only(tmp_path):
 
 
 def test_rappor_reports_differ_but_their_average_only_shows_the_permanent_response():
-    protocol = Rappor.calibrated(2, width=16, hashes=1, cohorts=1)
-    recipe, memory = wire.recipe(protocol), client.Memory()
+    protocol = Rappor.calibrate(2, width=16, hashes=1, cohorts=1)
+    recipe, memory = serialization.recipe(protocol), client.Memory()
     reports = [memory.response("url", recipe, "secret.example", 2.0)[1] for _ in range(400)]
     assert len(set(reports)) > 300
     rates = [sum(int(r, 16) >> (8 * (1 - p // 8) + p % 8) & 1 for r in reports) / 400 for p in range(16)]

@@ -14,13 +14,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from deniable.attacks.audit import audit
-from deniable.attacks.canaries import audit_one_run
 from deniable.attacks.confidence import lower_bound, upper_bound
-from deniable.attacks.membership import membership
+from deniable.attacks.dp_audit import audit, audit_one_run
+from deniable.attacks.membership import claim_membership
 from deniable.learn import features, linear, logistic, training
 from deniable.learn.fit import Fit
-from deniable.learn.training import Planned, Task, planned, trained
+from deniable.learn.training import Planned, Task, plan_training, train_model
 from deniable.policy.budget import ApproxDP
 from deniable.policy.schema import Bounds, Column, ColumnType, TableSchema
 from learning import ROW, rows_of, table, witnessed
@@ -44,12 +43,12 @@ Run = Callable[[], list[np.ndarray]]
 def _plan(target: str) -> Planned:
     # Two turns are enough to compose. A clip of 1/2 is reached by a row whose probability is 1/2, as all are at first.
     task = Task(target, ("age",), turns=2, clip="1/2")
-    return planned(table(), ROW, task, ApproxDP(Fraction(1), Fraction("0.05")))
+    return plan_training(table(), ROW, task, ApproxDP(Fraction(1), Fraction("0.05")))
 
 
 def _training(what: Planned, rows: pa.Table, **twin: Any) -> Run:
     """A training to be run again and again, and all that it releases; encoding has no noise, and is done once."""
-    entries, (wanted, known) = training.encode(what.design, rows), training.truth(what.target, rows)
+    entries, (wanted, known) = training.encode_rows(what.design, rows), training.encode_target(what.target, rows)
 
     def run() -> list[np.ndarray]:
         with witnessed(what, **twin) as (watched, witness):
@@ -78,7 +77,9 @@ def _audited(
 
     # Solving is left out to save time: it sees the releases alone, as this intruder does.
     with pytest.MonkeyPatch.context() as quick:
-        quick.setattr(linear, "solve", lambda design, *_: Fit(np.zeros(design.width), np.zeros(design.width), 1.0))
+        quick.setattr(
+            linear, "solve_ridge", lambda design, *_: Fit(np.zeros(design.width), np.zeros(design.width), 1.0)
+        )
         return audit(*map(told, trainings), epsilon=EPSILON, delta=DELTA, runs=runs, confidence=confidence)
 
 
@@ -97,10 +98,10 @@ def test_half_the_noise_is_caught(target: str) -> None:
 
 
 def test_a_forgotten_clip_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = training.logistic
-    monkeypatch.setattr(training, "logistic", lambda *given, **own: honest(*given[:-1], "1/8", **own))
+    honest = training.plan_logistic
+    monkeypatch.setattr(training, "plan_logistic", lambda *given, **own: honest(*given[:-1], "1/8", **own))
     assert not _audited("ill").violated
-    monkeypatch.setattr(logistic, "clipped", lambda residuals, most: residuals)
+    monkeypatch.setattr(logistic, "clip_residuals", lambda residuals, most: residuals)
     assert _audited("ill", **CATCHING).violated
 
 
@@ -116,7 +117,7 @@ def test_a_forgotten_clamp_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_scaling_by_what_is_in_the_data_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = training.encode
+    honest = training.encode_rows
 
     def standardized(made: features.Design, rows: pa.Table) -> np.ndarray:
         """The largest age that occurs is 1: one old person moves everybody else."""
@@ -124,7 +125,7 @@ def test_scaling_by_what_is_in_the_data_is_caught(monkeypatch: pytest.MonkeyPatc
         entries[:, 1] = np.rint(entries[:, 1].astype(float) / np.abs(entries[:, 1]).max() * features.STEPS)
         return entries
 
-    monkeypatch.setattr(training, "encode", standardized)
+    monkeypatch.setattr(training, "encode_rows", standardized)
     assert _audited("charge", others=[{"age": 55, "charge": 1000.0}] * 20, **CATCHING).violated
 
 
@@ -134,12 +135,12 @@ def test_one_run_with_many_canaries_stays_under_the_claim() -> None:
     names = tuple(range(count))
     columns = (Column("who", ColumnType.INTEGER, categories=names, nullable=False), *table().columns[6:7])
     declared = TableSchema("canaries", "canaries.csv", columns, ROW)
-    what = planned(declared, ROW, Task("charge"), ApproxDP(2, "1e-5"))
+    what = plan_training(declared, ROW, Task("charge"), ApproxDP(2, "1e-5"))
 
     def run(inside: np.ndarray) -> np.ndarray:
         rows = pa.table({"who": np.flatnonzero(inside), "charge": np.full(int(inside.sum()), 1000.0)})
         with witnessed(what) as (watched, witness):
-            trained(watched, rows)
+            train_model(watched, rows)
         # Of all moments, those of the intercept with each canary's entry: its count.
         return witness.released[0][1 : count + 1]
 
@@ -168,14 +169,14 @@ def _strangers(count: int, seed: int) -> pa.Table:
 
 def test_members_of_an_overfitted_twin_are_found_and_those_of_the_private_model_are_not() -> None:
     members, others = _strangers(120, 1), _strangers(2000, 2)
-    what = planned(WIDE, ROW, Task("y", penalty=1e-9), ApproxDP(1, "1e-6"))
+    what = plan_training(WIDE, ROW, Task("y", penalty=1e-9), ApproxDP(1, "1e-6"))
     with witnessed(what, variance=Fraction(1, 1000)) as (exact, _):
-        leaky = trained(exact, members)
-    found = membership(-leaky.losses(members), -leaky.losses(others))
+        leaky = train_model(exact, members)
+    found = claim_membership(-leaky.losses(members), -leaky.losses(others))
     assert found.attack.share > 0.5  # 178 coefficients for 120 rows: they fit nearly exactly
     assert found.figures["area"] > 0.9
-    private = trained(what, members)
-    kept = membership(-private.losses(members), -private.losses(others))
+    private = train_model(what, members)
+    kept = claim_membership(-private.losses(members), -private.losses(others))
     assert kept.control is not None
     # Found at most e^1 times as often as others are falsely accused, plus delta; bounds at 1e-6 each.
     low = lower_bound(kept.attack.successes, kept.attack.trials, CONFIDENCE)

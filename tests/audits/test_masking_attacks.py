@@ -16,9 +16,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from deniable.masking import fakes, formats, keys, perturb, replace, tokens, vault
+from deniable.masking import format_preserving, keys, perturbation, pseudonyms, replacement, vault
 
-KEY = keys.generate("people")
+KEY = keys.generate_key("people")
 Mask = Callable[[pa.Array], pa.Array]
 
 
@@ -47,9 +47,9 @@ def _codebook(tmp_path: Path) -> Mask:
 def consistent(tmp_path: Path) -> dict[str, Mask]:
     """The masks that give equal values equal replacements."""
     return {
-        "token": tokens.token(KEY, "people").apply,
-        "format_preserving": formats.format_preserving(KEY, "people").apply,
-        "fake": fakes.fake(KEY, "name").apply,
+        "token": pseudonyms.make_token_mask(KEY, "people").apply,
+        "format_preserving": format_preserving.make_format_mask(KEY, "people").apply,
+        "fake": pseudonyms.make_fake_mask(KEY, "name").apply,
         "codebook": _codebook(tmp_path),
     }
 
@@ -75,14 +75,14 @@ def _ranked(values: list[str]) -> list[str]:
 
 def _public_algorithms(tmp_path: Path) -> list[Mask]:
     """Everything an intruder can run: plain hashes, and our own masks under keys of the intruder's own."""
-    own = keys.generate("people")
+    own = keys.generate_key("people")
     (tmp_path / "own").mkdir(exist_ok=True)
     return [
         unsalted,
         lambda v: pa.array([hashlib.md5(x.encode()).hexdigest() for x in v.to_pylist()]),
-        tokens.token(own, "people").apply,
-        formats.format_preserving(own, "people").apply,
-        fakes.fake(own, "name").apply,
+        pseudonyms.make_token_mask(own, "people").apply,
+        format_preserving.make_format_mask(own, "people").apply,
+        pseudonyms.make_fake_mask(own, "name").apply,
         vault.Codebook(tmp_path / "own" / "v", own, "people").apply,
     ]
 
@@ -113,8 +113,8 @@ def test_every_consistent_substitution_falls_to_known_frequencies(name: str, tmp
 def test_masks_that_forget_the_value_hold_against_frequencies(tmp_path: Path) -> None:
     true = PEOPLE.to_pylist()
     most_common = Counter(true).most_common(1)[0][1] / len(true)  # what guessing the mode always gains
-    assert frequency_attack(replace.Redact().apply(PEOPLE).to_pylist(), true) <= most_common
-    shuffled = perturb.Shuffle().apply(PEOPLE).to_pylist()
+    assert frequency_attack(replacement.Redact().apply(PEOPLE).to_pylist(), true) <= most_common
+    shuffled = perturbation.Shuffle().apply(PEOPLE).to_pylist()
     right_by_place = sum(a == b for a, b in zip(shuffled, true, strict=True)) / len(true)
     by_chance = sum((count / len(true)) ** 2 for count in Counter(true).values())
     assert right_by_place == pytest.approx(by_chance, abs=0.03)
@@ -127,20 +127,20 @@ def test_frequencies_do_not_help_where_every_value_occurs_once(tmp_path: Path) -
 
 
 def test_tokens_of_two_domains_cannot_be_linked_even_for_the_same_people(tmp_path: Path) -> None:
-    one = tokens.token(KEY, "hospital").apply(PEOPLE).to_pylist()
-    two = tokens.token(KEY, "insurer").apply(PEOPLE).to_pylist()
+    one = pseudonyms.make_token_mask(KEY, "hospital").apply(PEOPLE).to_pylist()
+    two = pseudonyms.make_token_mask(KEY, "insurer").apply(PEOPLE).to_pylist()
     assert not set(one) & set(two)
 
 
 def test_one_known_date_betrays_the_offset_of_its_person_and_of_nobody_else() -> None:
     from datetime import date, timedelta
 
-    from deniable.masking import dates
+    from deniable.masking import perturbation
 
     people = [str(i) for i in range(400) for _ in range(2)]
     days = [date(2020, 1, 1) + timedelta(days=i) for i in range(800)]
     rows = pa.record_batch({"p": people, "day": pa.array(days)})
-    moved = dates.shift_dates(KEY, "p", 365).apply(rows.column("day"), rows).to_pylist()
+    moved = perturbation.make_date_shift(KEY, "p", 365).apply(rows.column("day"), rows).to_pylist()
     offset = moved[0] - days[0]
     right = [new - offset == old for new, old in zip(moved, days, strict=True)]
     assert right[:2] == [True, True]

@@ -6,7 +6,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from deniable.attacks.audit import audit
+from deniable.attacks.dp_audit import audit
 from deniable.dp.mechanisms import (
     AboveThreshold,
     ExponentialMechanism,

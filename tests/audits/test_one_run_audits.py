@@ -6,8 +6,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from deniable.attacks.canaries import audit_one_run, p_value
-from deniable.attacks.game import distinguishing_game
+from deniable.attacks.dp_audit import audit_one_run, compute_p_value, play_distinguishing_game
 from deniable.dp.samplers import discrete_gaussian, discrete_laplace
 from deniable.dp.samplers.seeded import SeededEntropy
 from deniable.errors import ParameterError
@@ -53,9 +52,13 @@ def test_releasing_the_rows_is_caught():
 
 
 def test_delta_raises_the_p_value_and_epsilon_too():
-    assert p_value(100, 30, 28, 1.0, 0.0) < p_value(100, 30, 28, 1.0, 1e-4) < p_value(100, 30, 28, 1.0, 1e-2)
-    assert p_value(100, 30, 28, 1.0, 0.0) < p_value(100, 30, 28, 2.0, 0.0)
-    assert p_value(10, 4, 0, 1.0, 0.0) == 1.0
+    assert (
+        compute_p_value(100, 30, 28, 1.0, 0.0)
+        < compute_p_value(100, 30, 28, 1.0, 1e-4)
+        < compute_p_value(100, 30, 28, 1.0, 1e-2)
+    )
+    assert compute_p_value(100, 30, 28, 1.0, 0.0) < compute_p_value(100, 30, 28, 2.0, 0.0)
+    assert compute_p_value(10, 4, 0, 1.0, 0.0) == 1.0
 
 
 def test_what_one_run_cannot_test_is_refused():
@@ -70,7 +73,7 @@ def laplace(scale, value, seed):
 
 
 def test_the_best_attackers_wins_stay_under_the_bound_of_epsilon_and_near_it():
-    game = distinguishing_game(laplace(1, 0, 1), laplace(1, 1, 2), epsilon=1, runs=40_000)
+    game = play_distinguishing_game(laplace(1, 0, 1), laplace(1, 1, 2), epsilon=1, runs=40_000)
     assert not game.beyond
     assert game.odds == pytest.approx(math.e)
     # Laplace noise of scale 1: the best attacker wins 1 - 1/(1 + e^(1)) of games with two-sided ties; it comes close.
@@ -79,12 +82,12 @@ def test_the_best_attackers_wins_stay_under_the_bound_of_epsilon_and_near_it():
 
 
 def test_the_game_against_half_the_noise_goes_beyond_the_bound():
-    assert distinguishing_game(laplace(Fraction(1, 3), 0, 1), laplace(Fraction(1, 3), 1, 2), epsilon=1).beyond
+    assert play_distinguishing_game(laplace(Fraction(1, 3), 0, 1), laplace(Fraction(1, 3), 1, 2), epsilon=1).beyond
 
 
 def test_one_random_row_of_many_is_a_coin_to_the_game_and_no_privacy_to_the_audit():
     rng = np.random.default_rng(1)
-    game = distinguishing_game(lambda n: rng.integers(0, 1000, n), lambda n: rng.integers(0, 999, n), epsilon=0.1)
+    game = play_distinguishing_game(lambda n: rng.integers(0, 1000, n), lambda n: rng.integers(0, 999, n), epsilon=0.1)
     assert not game.beyond  # statistical distance 1/n: wins alone do not show it; the audit (another test) does
     with pytest.raises(ParameterError):
-        distinguishing_game(laplace(1, 0, 1), laplace(1, 1, 2), epsilon=1, runs=10)
+        play_distinguishing_game(laplace(1, 0, 1), laplace(1, 1, 2), epsilon=1, runs=10)

@@ -12,13 +12,12 @@ import pyarrow as pa
 import pytest
 from numpy.typing import NDArray
 
-from deniable.attacks.audit import audit
+from deniable.attacks.dp_audit import audit
 from deniable.dp.mechanisms import ExponentialMechanism, QuantileMechanism
 from deniable.policy.budget import PureDP
-from deniable.policy.schema import Column, TableSchema
-from deniable.policy.unit import PrivacyUnit
-from deniable.query import sample_aggregate, top_k, watch
+from deniable.policy.schema import Column, PrivacyUnit, TableSchema
 from deniable.query.compile import compile_query
+from deniable.query.techniques import sample_aggregate, top_k, watch
 
 RUNS = 1_500
 KINDS = ("a", "b", "c")

@@ -16,10 +16,10 @@ import pytest
 from numpy.typing import NDArray
 
 import clinic
-from deniable.attacks.audit import audit
+from deniable.attacks.dp_audit import audit
 from deniable.engines.duckdb import DuckDBEngine
 from deniable.policy.budget import ApproxDP, Budget, PureDP
-from deniable.policy.unit import Bounding
+from deniable.policy.schema import Bounding
 from deniable.query import execute as execution
 from deniable.query.compile import compile_query
 from deniable.query.execute import measure
@@ -60,7 +60,7 @@ def runs_of(
     keys = sorted({str(row.get("city")) for row in OTHERS + WORST})
 
     def once(salt: int) -> list[int]:
-        monkeypatch.setattr(execution, "_salt", lambda entropy: salt % engine.salts)
+        monkeypatch.setattr(execution, "_draw_salt", lambda entropy: salt % engine.salts)
         (part,) = measure(plan, engine)[plan.nodes[0].node.name]
         if plan.nodes[0].steps[0].threshold is None:
             return [int(v) for values in part.values for v in values]

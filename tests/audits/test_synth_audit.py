@@ -5,12 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from deniable.attacks.audit import audit
+from deniable.attacks.dp_audit import audit
 from deniable.policy.budget import ApproxDP
-from deniable.synth.areas import Areas
-from deniable.synth.domain import Domain
-from deniable.synth.methods import METHODS, describe
-from deniable.synth.spending import Spending, spending
+from deniable.synth.domain import Areas, Domain
+from deniable.synth.marginal import GaussianBudget, convert_budget
+from deniable.synth.methods import METHODS, run_method
 
 DOMAIN = Domain(("a", "b"), (2, 2))
 RUNS = 1000
@@ -24,9 +23,9 @@ def _without() -> np.ndarray:
     return np.zeros((2, 0), dtype=np.int32)
 
 
-def _statistic(codes: np.ndarray, method: str, spend: Spending) -> float:
+def _statistic(codes: np.ndarray, method: str, spend: GaussianBudget) -> float:
     """What an intruder looks at: everything that was measured of the cell where the one record may be."""
-    description = describe(codes, DOMAIN, METHODS[method], spend, areas=Areas(0, (np.arange(2),)))
+    description = run_method(codes, DOMAIN, METHODS[method], spend, areas=Areas(0, (np.arange(2),)))
     if not description.one_way:
         return 0.0
     told = [m.counts.ravel()[0] / m.variance for m in (*description.one_way, *description.cliques)]
@@ -35,7 +34,7 @@ def _statistic(codes: np.ndarray, method: str, spend: Spending) -> float:
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_description_stays_under_its_claim(method: str) -> None:
-    spend = spending(ApproxDP(1, 1e-5), 1)
+    spend = convert_budget(ApproxDP(1, 1e-5), 1)
     found = audit(
         lambda runs: [_statistic(_without(), method, spend) for _ in range(runs)],
         lambda runs: [_statistic(_with(), method, spend) for _ in range(runs)],
@@ -47,8 +46,8 @@ def test_a_description_stays_under_its_claim(method: str) -> None:
 
 
 def test_a_description_that_spends_ten_times_its_budget_is_caught() -> None:
-    honest = spending(ApproxDP(1, 1e-5), 1)
-    twin = Spending(honest.amount * 100, 1, smoothed=False)
+    honest = convert_budget(ApproxDP(1, 1e-5), 1)
+    twin = GaussianBudget(honest.amount * 100, 1, smoothed=False)
     found = audit(
         lambda runs: [_statistic(_without(), "mst", twin) for _ in range(runs)],
         lambda runs: [_statistic(_with(), "mst", twin) for _ in range(runs)],

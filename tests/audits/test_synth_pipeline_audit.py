@@ -15,20 +15,19 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from deniable.attacks.audit import AuditOutcome, audit
-from deniable.dp.accounting.analytic import delta_of_continuous
+from deniable.attacks.dp_audit import AuditOutcome, audit
+from deniable.dp.accounting.analytic_gaussian import delta_of_continuous
 from deniable.errors import InternalError
 from deniable.policy.budget import ZCDP
 from deniable.policy.document import parse
 from deniable.policy.schema import Bounds, TableSchema
-from deniable.synth import describing, learning
-from deniable.synth.attributes import Bins, Labels, Made
-from deniable.synth.coding import encode
-from deniable.synth.describing import model_of
-from deniable.synth.marginal import Codes, Marginal
+from deniable.synth import describe
+from deniable.synth.describe import describe_table
+from deniable.synth.domain import Bins, Labels, Surrogate
+from deniable.synth.encode import encode_column
+from deniable.synth.marginal import Codes, GaussianBudget, Marginal
 from deniable.synth.methods import METHODS
 from deniable.synth.model import SynthModel
-from deniable.synth.spending import Spending
 
 POLICY = """
 version: 1
@@ -61,11 +60,11 @@ Pipeline = Callable[[pa.Table], tuple[SynthModel, ...]]
 
 
 def _sound(method: str = "independent", columns: tuple[str, ...] = COUNTED, rho: Fraction = RHO) -> Pipeline:
-    return lambda rows: (model_of(rows, TABLE, ZCDP(rho), method, most_rows=MOST_ROWS, columns=columns),)
+    return lambda rows: (describe_table(rows, TABLE, ZCDP(rho), method, most_rows=MOST_ROWS, columns=columns),)
 
 
 def _read(table: TableSchema, rows: pa.Table, columns: tuple[str, ...]) -> tuple[SynthModel, ...]:
-    return (model_of(rows, table, ZCDP(STRICT), "independent", most_rows=MOST_ROWS, columns=columns),)
+    return (describe_table(rows, table, ZCDP(STRICT), "independent", most_rows=MOST_ROWS, columns=columns),)
 
 
 def _claims(models: tuple[SynthModel, ...]) -> float:
@@ -76,9 +75,9 @@ def _claims(models: tuple[SynthModel, ...]) -> float:
     """
     ratio = 0.0
     for model in models:
-        coded = [attribute for attribute in model.attributes if not isinstance(attribute, Made)]
+        coded = [attribute for attribute in model.attributes if not isinstance(attribute, Surrogate)]
         person, others = (
-            np.stack([encode(a, rows.column(a.name)) for a in coded]) for rows in (TARGET.slice(0, 1), BASE)
+            np.stack([encode_column(a, rows.column(a.name)) for a in coded]) for rows in (TARGET.slice(0, 1), BASE)
         )
         joined = model.description.collapsed
         for marginal in model.description.one_way:
@@ -177,17 +176,17 @@ def test_cut_points_at_the_quantiles_of_the_data_are_caught(monkeypatch: pytest.
         inside = np.unique(np.quantile(steps, np.linspace(0, 1, 9)[1:-1]).astype(int))
         return replace(number, cuts=(0, *(int(cut) for cut in inside if 0 < cut < number.steps), number.steps)), []
 
-    monkeypatch.setattr(learning, "cut", quantiles)
+    monkeypatch.setattr(describe, "cut_bins", quantiles)
     assert _audited(_sound(columns=("age",), rho=STRICT), _structure, 200, SURE, STRICT_DELTA).violated
 
 
 def test_double_entry_stops_a_pipeline_that_spends_more_than_its_budget(monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = describing.spending
+    honest = describe.convert_budget
 
-    def doubled(budget: Any, rows: int) -> Spending:
+    def doubled(budget: Any, rows: int) -> GaussianBudget:
         spend = honest(budget, rows)
         return replace(spend, amount=2 * spend.amount)
 
-    monkeypatch.setattr(describing, "spending", doubled)
+    monkeypatch.setattr(describe, "convert_budget", doubled)
     with pytest.raises(InternalError, match="cost more than its budget"):
         _sound()(BASE)

@@ -13,20 +13,20 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from deniable.attacks import averaging as averages
-from deniable.attacks.base import Outcome, Rate
-from deniable.attacks.combining import intersect, join_releases
-from deniable.attacks.differencing import differencing
-from deniable.attacks.disclosure import bayesian_intruder
-from deniable.attacks.fuzzy import Field, Like, fuzzy_linkage
-from deniable.attacks.inference import inference
-from deniable.attacks.linkability import linkability
-from deniable.attacks.linkage import linkage
-from deniable.attacks.membership import closeness, membership
-from deniable.attacks.ratings import Facts, Knowledge, Records, draw_facts, scoreboard
-from deniable.attacks.reconstruction import exact, random_groups, reconstruct
-from deniable.attacks.singling_out import singling_out
-from deniable.attacks.tokens import dictionary, matching
+from deniable.attacks.aggregates import averaging as averages
+from deniable.attacks.aggregates.differencing import attack_by_differencing
+from deniable.attacks.aggregates.reconstruction import answer_exactly, draw_groups, reconstruct
+from deniable.attacks.class_disclosure import guess_from_class
+from deniable.attacks.composition import intersect_classes, join_releases
+from deniable.attacks.fuzzy_linkage import Field, Like, link_with_errors
+from deniable.attacks.inference import infer_secret
+from deniable.attacks.linkability import link_halves
+from deniable.attacks.linkage import link_register
+from deniable.attacks.membership import claim_membership, score_closeness
+from deniable.attacks.outcome import Outcome, Rate
+from deniable.attacks.ratings import Facts, Knowledge, Records, draw_facts, score_records
+from deniable.attacks.singling_out import single_out_people
+from deniable.attacks.tokens import invert_hashes, match_tokens
 from deniable.dp.samplers import bernoulli, discrete_laplace
 from deniable.dp.samplers.seeded import SeededEntropy
 
@@ -78,7 +78,7 @@ def by_ratings(kind: str) -> Outcome:
     if kind == "dp":  # everybody's films are replaced unless a coin with odds e^epsilon : 1 for all 15 of them falls so
         keep = bernoulli(Fraction(1, 400), len(film), entropy=SeededEntropy(1))
         film = np.where(keep, film, rng.integers(0, 400, len(film)))
-    board = scoreboard(
+    board = score_records(
         Records.of(person, film, stars, day), Facts(facts.target, facts.item, facts.rating, facts.day), needed=5
     )
     right = (board.best == facts.target) & (board.lead >= 1.5)
@@ -88,24 +88,26 @@ def by_ratings(kind: str) -> Outcome:
 
 def by_reconstruction(kind: str) -> Outcome:
     secret = np.random.default_rng(5).random(50) < 0.5
-    groups = random_groups(400, 50, 6)
+    groups = draw_groups(400, 50, 6)
     answers = {
-        "raw": lambda: exact(secret)(groups),
-        "random": lambda: exact(np.random.default_rng(8).random(50) < 0.5)(groups),
-        "dp": lambda: exact(secret)(groups) + discrete_laplace(Fraction(400, EPSILON), 400, entropy=SeededEntropy(6)),
+        "raw": lambda: answer_exactly(secret)(groups),
+        "random": lambda: answer_exactly(np.random.default_rng(8).random(50) < 0.5)(groups),
+        "dp": lambda: (
+            answer_exactly(secret)(groups) + discrete_laplace(Fraction(400, EPSILON), 400, entropy=SeededEntropy(6))
+        ),
     }[kind]()
     return reconstruct(groups, answers, secret)
 
 
 def by_differencing(kind: str) -> Outcome:
     secret = np.random.default_rng(5).integers(0, 50, 40).astype(float)
-    groups = random_groups(60, 40, 6)
+    groups = draw_groups(60, 40, 6)
     answers = {
         "raw": lambda: groups @ secret,
         "random": lambda: groups @ np.random.default_rng(9).integers(0, 50, 40).astype(float),
         "dp": lambda: groups @ secret + discrete_laplace(Fraction(60 * 50), 60, entropy=SeededEntropy(7)),
     }[kind]()
-    return differencing(groups, answers, secret=secret)
+    return attack_by_differencing(groups, answers, secret=secret)
 
 
 def by_averaging(kind: str) -> Outcome:
@@ -117,7 +119,7 @@ def by_averaging(kind: str) -> Outcome:
             n, 100.0 + discrete_laplace(Fraction(10), 1, entropy=SeededEntropy(rng.integers(9999)))[0]
         ),
     }  # the sound service remembers its answer, so that repeating it changes nothing
-    return averages.averaging(answers[kind], [100.0] * 60, repeats=50)
+    return averages.ask_repeatedly(answers[kind], [100.0] * 60, repeats=50)
 
 
 def by_tokens(kind: str) -> Outcome:
@@ -125,7 +127,7 @@ def by_tokens(kind: str) -> Outcome:
     share = np.arange(15, 0, -1) ** 2 / (np.arange(15, 0, -1) ** 2).sum()
     secret, known = rng.choice(15, 4000, p=share), rng.choice(15, 4000, p=share)
     tokens = {"raw": secret + 100, "random": rng.permutation(4000), "dp": rng.integers(0, 15, 4000)}[kind]
-    return matching(*(pa.chunked_array([part]) for part in (tokens, known, secret)))
+    return match_tokens(*(pa.chunked_array([part]) for part in (tokens, known, secret)))
 
 
 def by_dictionary(kind: str) -> Outcome:
@@ -133,7 +135,7 @@ def by_dictionary(kind: str) -> Outcome:
 
     names = [f"name {n}" for n in range(300)]
     salt = {"raw": b"", "random": b"x", "dp": b"y"}[kind]
-    return dictionary([hashlib.sha256(salt + name.encode()).hexdigest() for name in names[:100]], names)
+    return invert_hashes([hashlib.sha256(salt + name.encode()).hexdigest() for name in names[:100]], names)
 
 
 def by_classes(kind: str) -> Outcome:
@@ -143,7 +145,7 @@ def by_classes(kind: str) -> Outcome:
     of_class, blind = rng.integers(0, 5, 100)[classes], rng.integers(0, 5, 600)
     kept = bernoulli(Fraction(1, 5), 600, entropy=SeededEntropy(3))
     values = {"raw": of_class, "random": blind, "dp": np.where(kept, of_class, blind)}[kind]
-    return bayesian_intruder(pa.table({"class": classes, "ill": values}), ["class"], "ill")
+    return guess_from_class(pa.table({"class": classes, "ill": values}), ["class"], "ill")
 
 
 def by_crossing(kind: str) -> Outcome:
@@ -152,7 +154,7 @@ def by_crossing(kind: str) -> Outcome:
     one, two = (
         (np.arange(600) // 6, np.arange(600) % 100) if kind == "raw" else (np.zeros(600, int), np.arange(600) % 2)
     )
-    return intersect([one, two], secret if kind != "dp" else rng.integers(0, 4, 600))
+    return intersect_classes([one, two], secret if kind != "dp" else rng.integers(0, 4, 600))
 
 
 def by_joining(kind: str) -> Outcome:
@@ -160,16 +162,18 @@ def by_joining(kind: str) -> Outcome:
 
 
 ATTACKS: dict[str, Callable[[str], Outcome]] = {
-    "linkage": lambda kind: linkage(RELEASES[kind], IN, KNOWS, truth=np.arange(SIZE)),
-    "fuzzy linkage": lambda kind: fuzzy_linkage(
+    "linkage": lambda kind: link_register(RELEASES[kind], IN, KNOWS, truth=np.arange(SIZE)),
+    "fuzzy linkage": lambda kind: link_with_errors(
         RELEASES[kind], IN, [Field("age", Like.AGE), Field("town"), Field("job", Like.NAME)], truth=np.arange(SIZE)
     ),
-    "singling out": lambda kind: singling_out(IN, RELEASES[kind], control=OUT, attacks=200),
-    "linkability": lambda kind: linkability(
+    "singling out": lambda kind: single_out_people(IN, RELEASES[kind], control=OUT, attacks=200),
+    "linkability": lambda kind: link_halves(
         IN, RELEASES[kind], (["age", "town", "job"], ["pay", "secret"]), control=OUT
     ),
-    "inference": lambda kind: inference(IN, RELEASES[kind], KNOWS, "secret", control=OUT),
-    "membership": lambda kind: membership(closeness(IN, RELEASES[kind]), closeness(OUT, RELEASES[kind])),
+    "inference": lambda kind: infer_secret(IN, RELEASES[kind], KNOWS, "secret", control=OUT),
+    "membership": lambda kind: claim_membership(
+        score_closeness(IN, RELEASES[kind]), score_closeness(OUT, RELEASES[kind])
+    ),
     "ratings": by_ratings,
     "reconstruction": by_reconstruction,
     "differencing": by_differencing,

@@ -8,22 +8,22 @@ from pathlib import Path
 
 import pytest
 
-from deniable.ledger.cabinet import Cabinet, SqliteCabinet
-from deniable.ledger.opening import open_cabinet
+from deniable.ledger.answer_store import AnswerStore, SqliteAnswerStore
+from deniable.ledger.ledger import open_answer_store
 from ledgers import STORES
 
 
 @pytest.fixture(params=STORES)
-def cabinet(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Cabinet]:
+def cabinet(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[AnswerStore]:
     place = {"memory": None, "sqlite": tmp_path / "x.sqlite"}.get(request.param)
     if request.param == "postgres":
         place = request.getfixturevalue("postgres_address")
-    opened = open_cabinet(place, uuid.uuid4().hex)
+    opened = open_answer_store(place, uuid.uuid4().hex)
     yield opened
     opened.close()
 
 
-def test_what_came_first_is_what_is_kept(cabinet: Cabinet) -> None:
+def test_what_came_first_is_what_is_kept(cabinet: AnswerStore) -> None:
     assert cabinet.keep("answers", "question", "release 1", b"one") == b"one"
     assert cabinet.keep("answers", "question", "release 2", b"two") == b"one"
     assert cabinet.keep("answers", "other question", "release 1", b"three") == b"one"
@@ -34,7 +34,7 @@ def test_what_came_first_is_what_is_kept(cabinet: Cabinet) -> None:
     assert cabinet.keep("answers", "nothing", "release 4", b"something") == b""
 
 
-def test_an_emptied_drawer_is_empty_and_others_are_not(cabinet: Cabinet) -> None:
+def test_an_emptied_drawer_is_empty_and_others_are_not(cabinet: AnswerStore) -> None:
     cabinet.keep("answers", "a", "1", b"x")
     cabinet.keep("answers", "b", "2", b"")
     cabinet.keep("withdrawn", "c", "3", b"y")
@@ -45,7 +45,7 @@ def test_an_emptied_drawer_is_empty_and_others_are_not(cabinet: Cabinet) -> None
 
 
 def test_what_was_forgotten_is_not_left_in_the_file(tmp_path: Path) -> None:
-    cabinet = open_cabinet(tmp_path / "x.sqlite", "d")
+    cabinet = open_answer_store(tmp_path / "x.sqlite", "d")
     cabinet.keep("answers", "a", "1", b"a secret answer" * 100)
     assert any(b"secret" in path.read_bytes() for path in tmp_path.iterdir())
     cabinet.empty("answers")
@@ -54,8 +54,8 @@ def test_what_was_forgotten_is_not_left_in_the_file(tmp_path: Path) -> None:
 
 
 def test_a_look_into_a_full_drawer_takes_no_more_steps_than_into_an_empty_one(tmp_path: Path) -> None:
-    cabinet = open_cabinet(tmp_path / "x.sqlite", "d")
-    assert isinstance(cabinet, SqliteCabinet)
+    cabinet = open_answer_store(tmp_path / "x.sqlite", "d")
+    assert isinstance(cabinet, SqliteAnswerStore)
 
     def steps(name: str) -> int:
         counted: list[None] = []

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from deniable.engines import Engine
-from deniable.engines.restriction import Listed, Sampled
+from deniable.engines.base import Listed, Sampled
 from deniable.errors import DataError
 
 

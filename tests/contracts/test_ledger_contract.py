@@ -184,11 +184,11 @@ def test_threads_never_overspend_together(opened: Opening) -> None:
 def test_a_block_that_fails_writes_nothing(opened: Opening) -> None:
     ledger = opened(plain(1))
     charge(ledger, "1/2")
-    with suppress(ZeroDivisionError), ledger.store.writing() as book:
+    with suppress(ZeroDivisionError), ledger.store.begin_write() as book:
         book.put_totals({"x": "y"})
         book.append(Line(2, "charge", "eve", "r9", "a text"))
         raise ZeroDivisionError
-    with ledger.store.reading() as book:
+    with ledger.store.begin_read() as book:
         assert book.totals(("x",)) == {}
     assert ledger.store.last() == 1
     assert charge(ledger, "1/2").number == 2

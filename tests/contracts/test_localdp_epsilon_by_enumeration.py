@@ -11,46 +11,41 @@ import numpy as np
 import pytest
 
 from deniable.localdp.attributes import Attributes
-from deniable.localdp.coins import three_envelopes, two_coins, warner
-from deniable.localdp.direct import Direct
-from deniable.localdp.hadamard import Hadamard
-from deniable.localdp.hashing import LocalHashing
-from deniable.localdp.numeric.duchi import Duchi
-from deniable.localdp.numeric.hybrid import Hybrid
-from deniable.localdp.numeric.laplace import BoundedLaplace
+from deniable.localdp.frequency.hadamard import Hadamard
+from deniable.localdp.frequency.hashing import LocalHashing
+from deniable.localdp.frequency.randomized_response import Direct, three_envelopes, two_coins, warner
+from deniable.localdp.frequency.sketch import CountMeanSketch, HadamardSketch, Rappor
+from deniable.localdp.frequency.subset import Subset
+from deniable.localdp.frequency.unary import Unary
+from deniable.localdp.heavy_hitters import PrefixTree
+from deniable.localdp.likelihood_ratio import is_within_epsilon, odds_below
+from deniable.localdp.numeric.mechanisms import BoundedLaplace, Duchi, Hybrid, Window
 from deniable.localdp.numeric.scale import Scale
-from deniable.localdp.numeric.window import Window
-from deniable.localdp.odds import odds_below, within
 from deniable.localdp.ranges import Hierarchy
-from deniable.localdp.rappor import Rappor
-from deniable.localdp.sketch import CountMeanSketch, HadamardSketch
-from deniable.localdp.strings import PrefixTree
-from deniable.localdp.subset import Subset
-from deniable.localdp.unary import Unary
 
 SCALE = Scale.between(0, 5)
 WORDS = ("fig", "plum", "pear", "quince")
 EPSILONS = ("0.1", "1", "2.5", "6")
 
 FREQUENCY = {
-    "k-ary": lambda e: Direct.calibrated(5, e),
-    "optimized unary": lambda e: Unary.optimized(4, e),
+    "k-ary": lambda e: Direct.calibrate(5, e),
+    "optimized unary": lambda e: Unary.calibrate(4, e),
     "symmetric unary": lambda e: Unary.symmetric(4, e),
-    "local hashing": lambda e: LocalHashing.calibrated(6, e),
-    "hadamard": lambda e: Hadamard.calibrated(6, e),
+    "local hashing": lambda e: LocalHashing.calibrate(6, e),
+    "hadamard": lambda e: Hadamard.calibrate(6, e),
     "hadamard in four blocks": lambda e: Hadamard(6, 4, odds_below(e)),
-    "subset": lambda e: Subset.calibrated(6, e),
+    "subset": lambda e: Subset.calibrate(6, e),
     "subset of three": lambda e: Subset(6, 3, odds_below(e)),
-    "duchi": lambda e: Duchi.calibrated(SCALE, e),
+    "duchi": lambda e: Duchi.calibrate(SCALE, e),
     "piecewise": lambda e: Window.piecewise(SCALE, e, places=12),
     "square wave": lambda e: Window.square_wave(SCALE, e, places=12),
-    "hybrid": lambda e: Hybrid(Duchi.calibrated(SCALE, e), Window.piecewise(SCALE, e, places=9), 26000),
+    "hybrid": lambda e: Hybrid(Duchi.calibrate(SCALE, e), Window.piecewise(SCALE, e, places=9), 26000),
 }
 STRINGS = {
-    "count mean sketch": lambda e: CountMeanSketch.calibrated(e, hashes=3, width=4),
-    "hadamard sketch": lambda e: HadamardSketch.calibrated(e, hashes=5, width=8),
-    "rappor": lambda e: Rappor.calibrated(e, width=4, hashes=1, cohorts=2),
-    "rappor of two hashes": lambda e: Rappor.calibrated(e, width=4, hashes=2, cohorts=1),
+    "count mean sketch": lambda e: CountMeanSketch.calibrate(e, hashes=3, width=4),
+    "hadamard sketch": lambda e: HadamardSketch.calibrate(e, hashes=5, width=8),
+    "rappor": lambda e: Rappor.calibrate(e, width=4, hashes=1, cohorts=2),
+    "rappor of two hashes": lambda e: Rappor.calibrate(e, width=4, hashes=2, cohorts=1),
 }
 
 
@@ -67,7 +62,7 @@ def test_no_response_is_more_than_e_to_the_epsilon_times_as_likely_under_one_ans
     answers = range(getattr(protocol, "domain", SCALE.steps + 1))
     tables = [dict(protocol.likelihoods(answer)) for answer in answers]
     worst = ratios(tables)
-    assert within(worst, epsilon)
+    assert is_within_epsilon(worst, epsilon)
     assert worst == protocol.odds
     if name != "local hashing":  # there a sample of the 2^32 seeds is listed
         assert all(sum(table.values()) == 1 for table in tables)
@@ -80,11 +75,11 @@ def test_no_response_about_a_string_passes_its_odds(name, epsilon):
     tables = [dict(protocol.likelihoods(word)) for word in WORDS]
     assert all(sum(table.values()) == 1 for table in tables)
     assert ratios(tables) <= protocol.odds
-    assert within(protocol.odds, epsilon)
+    assert is_within_epsilon(protocol.odds, epsilon)
 
 
 def test_one_rappor_report_is_more_private_than_a_lifetime_of_them():
-    protocol = Rappor.calibrated(2, width=4, hashes=1, cohorts=2)
+    protocol = Rappor.calibrate(2, width=4, hashes=1, cohorts=2)
     single = ratios([dict(protocol.likelihoods(word, lifetime=False)) for word in WORDS])
     lifetime = ratios([dict(protocol.likelihoods(word)) for word in WORDS])
     assert single <= protocol.report_odds < lifetime <= protocol.odds
@@ -147,7 +142,7 @@ def test_walking_through_every_draw_of_subset_selection():
 @pytest.mark.parametrize("clamped", [False, True])
 @pytest.mark.parametrize("epsilon", ["0.3", "1", "4"])
 def test_laplace_responses_keep_to_epsilon_at_every_position_and_where_they_are_cut(epsilon, clamped):
-    protocol = BoundedLaplace.calibrated(SCALE, epsilon, clamped)
+    protocol = BoundedLaplace.calibrate(SCALE, epsilon, clamped)
     with localcontext() as context:
         context.prec = 60
         ratio = (-(Decimal(epsilon) / SCALE.steps)).exp()  # e^(-1/scale)
@@ -167,7 +162,7 @@ def test_laplace_responses_keep_to_epsilon_at_every_position_and_where_they_are_
 
 
 def test_the_hierarchy_and_the_prefix_tree_tell_one_level_at_full_odds_and_no_more():
-    plan = Hierarchy.calibrated(16, 1, 1000)
+    plan = Hierarchy.calibrate(16, 1, 1000)
     tables = []
     for position in range(16):
         table: dict[object, Fraction] = {}
@@ -176,13 +171,13 @@ def test_the_hierarchy_and_the_prefix_tree_tell_one_level_at_full_odds_and_no_mo
             table |= {(level, o): p / len(plan.protocols) for o, p in protocol.likelihoods(node)}
         tables.append(table)
     assert ratios(tables) == plan.odds
-    assert within(plan.odds, 1)
-    tree = PrefixTree("ab", 2, 1, HadamardSketch.calibrated(1, hashes=2, width=4))
+    assert is_within_epsilon(plan.odds, 1)
+    tree = PrefixTree("ab", 2, 1, HadamardSketch.calibrate(1, hashes=2, width=4))
     tables = [
         {
             (level, o): p / tree.levels
             for level in range(tree.levels)
-            for o, p in tree.sketch.likelihoods(tree.padded(word)[: level + 1])
+            for o, p in tree.sketch.likelihoods(tree.pad(word)[: level + 1])
         }
         for word in ("", "a", "b", "ab", "bb")
     ]
@@ -192,14 +187,14 @@ def test_the_hierarchy_and_the_prefix_tree_tell_one_level_at_full_odds_and_no_mo
 
 def test_several_attributes_keep_to_epsilon_as_a_whole():
     answers = list(product(range(2), range(3)))
-    sampled = Attributes.calibrated([2, 3], 1, 100)
+    sampled = Attributes.calibrate([2, 3], 1, 100)
     tables = [
         {(i, o): p / 2 for i, protocol in enumerate(sampled.protocols) for o, p in protocol.likelihoods(answer[i])}
         for answer in answers
     ]
     assert ratios(tables) == sampled.odds
-    assert within(sampled.odds, 1)
-    split = Attributes.calibrated([2, 3], 1, 100, sampled=False)
+    assert is_within_epsilon(sampled.odds, 1)
+    split = Attributes.calibrate([2, 3], 1, 100, sampled=False)
     tables = [
         {
             (a, b): p * q
@@ -209,7 +204,7 @@ def test_several_attributes_keep_to_epsilon_as_a_whole():
         for answer in answers
     ]
     assert ratios(tables) == split.odds
-    assert within(split.odds, 1)
+    assert is_within_epsilon(split.odds, 1)
 
 
 def test_a_broken_randomizer_is_caught_by_the_same_enumeration():
@@ -220,4 +215,4 @@ def test_a_broken_randomizer_is_caught_by_the_same_enumeration():
             for outcome, likelihood in super().likelihoods(answer):
                 yield outcome, likelihood * 2 if outcome == (answer,) else likelihood
 
-    assert not within(ratios([dict(Leaky.calibrated(4, 1).likelihoods(a)) for a in range(4)]), 1)
+    assert not is_within_epsilon(ratios([dict(Leaky.calibrate(4, 1).likelihoods(a)) for a in range(4)]), 1)

@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 from deniable.errors import StorageError
-from deniable.localdp.survey.definition import parse
-from deniable.localdp.survey.desk import open_store
+from deniable.localdp.survey.definition import parse_survey
+from deniable.localdp.survey.service import open_store
 from deniable.localdp.survey.store import Arrival, Store
 
-SURVEY = parse("{survey: ward, title: Ward, questions: {q: {ask: Q?, type: yes-no, epsilon: 1}}}")
+SURVEY = parse_survey("{survey: ward, title: Ward, questions: {q: {ask: Q?, type: yes-no, epsilon: 1}}}")
 
 
 def _programs() -> Path | None:

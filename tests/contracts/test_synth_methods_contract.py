@@ -13,16 +13,14 @@ from hypothesis import strategies as st
 from deniable.dp.accounting import GaussianEvent, NoOpEvent, cheap_epsilon, zcdp_cost
 from deniable.errors import ParameterError
 from deniable.policy.budget import ZCDP, ApproxDP
-from deniable.synth.areas import Areas
-from deniable.synth.description import Description
-from deniable.synth.domain import Domain
-from deniable.synth.draw import draw
-from deniable.synth.methods import METHODS, describe
-from deniable.synth.restore import restore
-from deniable.synth.spending import Spending, spending
+from deniable.synth.domain import Areas, Domain
+from deniable.synth.generate import draw_records, restore_codes
+from deniable.synth.marginal import GaussianBudget, convert_budget
+from deniable.synth.methods import METHODS, run_method
+from deniable.synth.model import Description
 
 PAID = [name for name, method in METHODS.items() if not method.free]
-SPEND = spending(ApproxDP(1, 1e-6), 1)
+SPEND = convert_budget(ApproxDP(1, 1e-6), 1)
 
 
 def _areas(domain: Domain) -> Areas:
@@ -32,12 +30,12 @@ def _areas(domain: Domain) -> Areas:
     return Areas(0, (*halves, np.arange(size)))
 
 
-def _described(codes: np.ndarray, domain: Domain, method: str, spend: Spending = SPEND) -> Description:
-    return describe(codes, domain, METHODS[method], spend, areas=_areas(domain))
+def _described(codes: np.ndarray, domain: Domain, method: str, spend: GaussianBudget = SPEND) -> Description:
+    return run_method(codes, domain, METHODS[method], spend, areas=_areas(domain))
 
 
 def _drawn(description: Description, records: int) -> np.ndarray:
-    return restore(description, draw(description.estimates, description.collapsed.domain, records, 0), 0)
+    return restore_codes(description, draw_records(description.estimates, description.collapsed.domain, records, 0), 0)
 
 
 def _table(records: int = 3000) -> tuple[np.ndarray, Domain]:
@@ -52,7 +50,7 @@ def _table(records: int = 3000) -> tuple[np.ndarray, Domain]:
 @pytest.mark.parametrize("epsilon", [Fraction(1, 10), 1, 10])
 def test_what_is_measured_costs_no_more_than_the_budget(method: str, epsilon: Fraction) -> None:
     codes, domain = _table()
-    description = _described(codes, domain, method, spending(ApproxDP(epsilon, 1e-6), 1))
+    description = _described(codes, domain, method, convert_budget(ApproxDP(epsilon, 1e-6), 1))
     spent = cheap_epsilon(description.event, Fraction(1, 10**6))
     assert spent is not None
     assert spent <= epsilon
@@ -71,7 +69,7 @@ def test_with_something_to_learn_nearly_all_of_the_budget_is_used(method: str) -
 def test_what_is_charged_before_is_at_least_what_is_measured_after(method: str, rows: int) -> None:
     codes, domain = _table(500)
     for budget in (ApproxDP(1, 1e-6), ApproxDP(9, 1e-6), ZCDP(Fraction(1, 20))):
-        spend = spending(budget, rows)
+        spend = convert_budget(budget, rows)
         charged, measured = zcdp_cost(spend.event), zcdp_cost(_described(codes, domain, method, spend).event)
         assert charged is not None
         assert measured is not None
@@ -138,4 +136,4 @@ def test_areas_that_overlap_are_refused() -> None:
 def test_a_table_without_areas_is_refused_by_the_hierarchical_method() -> None:
     codes, domain = _table(10)
     with pytest.raises(ParameterError, match="lie in one another"):
-        describe(codes, domain, METHODS["hierarchical"], SPEND)
+        run_method(codes, domain, METHODS["hierarchical"], SPEND)

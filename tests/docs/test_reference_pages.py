@@ -9,8 +9,8 @@ from types import ModuleType
 import pytest
 
 from deniable.policy.grammar import Field
-from deniable.policy.hierarchies import HIERARCHIES
-from deniable.policy.masks import MASKS
+from deniable.policy.layout.hierarchies import HIERARCHIES
+from deniable.policy.layout.masks import MASKS
 
 DOCS = Path(__file__).parents[2] / "docs"
 

@@ -9,15 +9,14 @@ import pytest
 from scipy.io import loadmat
 
 from deniable import world
-from deniable.attacks.cells import two_way_bounds
-from deniable.attacks.combining import combine_means
-from deniable.attacks.differencing import Published, difference, isolate
-from deniable.attacks.disclosure import class_disclosure
+from deniable.attacks.aggregates.differencing import Published, isolate_people, subtract_published
+from deniable.attacks.aggregates.published_tables import Attribute, Statistic, bound_two_way_cells, find_worlds
+from deniable.attacks.aggregates.reconstruction import reconstruct
+from deniable.attacks.class_disclosure import count_class_disclosure
+from deniable.attacks.composition import combine_means
 from deniable.attacks.linkage import find_links
-from deniable.attacks.reconstruction import reconstruct
-from deniable.attacks.tables import Attribute, Statistic, worlds
-from deniable.attacks.uniqueness import uniqueness
-from deniable.world.governor import GOVERNOR
+from deniable.attacks.uniqueness import measure_uniqueness
+from deniable.world.hospital import GOVERNOR
 
 
 def test_two_releases_of_body_mass_index_give_person_four_exactly():
@@ -30,7 +29,7 @@ def test_two_releases_of_body_mass_index_give_person_four_exactly():
 
 
 def test_march_and_april_whoever_left_is_rich():
-    left = difference(Published("March", 3005, 202), Published("April", 3004, 201))
+    left = subtract_published(Published("March", 3005, 202), Published("April", 3004, 201))
     assert (left.size, left.each) == (1, 1)
 
 
@@ -38,7 +37,7 @@ def test_freddies_status_is_the_difference_of_two_counts():
     names = np.array(["Ann", "Freddie", "Bo", "Cy"])
     positive = np.array([1.0, 1.0, 0.0, 1.0])
     masks = np.array([np.ones(4, bool), names != "Freddie"])
-    found = isolate(masks, masks @ positive)
+    found = isolate_people(masks, masks @ positive)
     assert found.by_pair.tolist() == [False, True, False, False]
     assert found.value[1] == pytest.approx(1)
 
@@ -46,15 +45,15 @@ def test_freddies_status_is_the_difference_of_two_counts():
 def test_a_resignation_between_two_means_gives_the_salary():
     pays = np.array([51_000, 64_500, 70_250, 48_900.0])
     before, after = Published.mean("May", 4, pays.mean()), Published.mean("June", 3, pays[:3].mean())
-    assert difference(before, after).each == pytest.approx(48_900)
+    assert subtract_published(before, after).each == pytest.approx(48_900)
 
 
 def test_the_cohort_of_three_with_low_scores_is_certain():
     rows = [(50, 3, "Low", 52), (50, 3, "Low", 34), (50, 3, "Low", 41), (40, 4, "High", 23), (40, 4, "Medium", 46)]
     table = pa.table(dict(zip(("age", "limbs", "iq", "mobility"), zip(*rows, strict=True), strict=True)))
-    assert class_disclosure(table, ["age", "limbs"], "iq").homogeneous == 3
+    assert count_class_disclosure(table, ["age", "limbs"], "iq").homogeneous == 3
     merged = table.set_column(0, "age", pa.array([1] * 5)).set_column(1, "limbs", pa.array([1] * 5))
-    assert class_disclosure(merged, ["age", "limbs"], "iq").homogeneous == 0
+    assert count_class_disclosure(merged, ["age", "limbs"], "iq").homogeneous == 0
 
 
 def test_the_governor_is_found_by_zip_birth_date_and_sex():
@@ -67,11 +66,11 @@ def test_the_governor_is_found_by_zip_birth_date_and_sex():
 
 def test_most_of_a_town_is_singled_out_by_zip_birth_date_and_sex():
     voters = world.make("hospital", 54_000)["voters"]
-    assert uniqueness(voters, ["zip", "birth_date", "sex"]).attack.share > 0.8
+    assert measure_uniqueness(voters, ["zip", "birth_date", "sex"]).attack.share > 0.8
 
 
 def test_hair_and_eyes_are_bounded_by_their_margins():
-    bounds = two_way_bounds([12, 18], [14, 16])
+    bounds = bound_two_way_cells([12, 18], [14, 16])
     assert bounds.high.reshape(-1).tolist() == [12, 12, 14, 16]
     assert bounds.low.reshape(-1).tolist() == [0, 0, 2, 4]
     truth = np.array([[2, 10], [12, 6]])
@@ -128,7 +127,7 @@ def block_table():
 
 
 def test_the_seven_person_block_has_one_world():
-    found = worlds(BLOCK, block_table())
+    found = find_worlds(BLOCK, block_table())
     assert found.unique
     assert [record[0] for record in found.certain] == [8, 18, 24, 30, 36, 66, 84]
     assert found.outcome().attack.share == 1

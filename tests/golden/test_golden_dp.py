@@ -6,7 +6,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from deniable.attacks.audit import audit
+from deniable.attacks.dp_audit import audit
 from deniable.dp.accounting import (
     ComposedEvent,
     LaplaceEvent,
@@ -15,9 +15,9 @@ from deniable.dp.accounting import (
     PureAccountant,
     PureEvent,
     ThresholdEvent,
+    build_randomized_event,
     calibrate_laplace,
     pure_cost,
-    randomized,
 )
 from deniable.dp.mechanisms import LaplaceMechanism
 from deniable.dp.samplers.seeded import SeededEntropy
@@ -90,7 +90,7 @@ DESIGNS = {
 
 @pytest.mark.parametrize(("table", "epsilon"), DESIGNS.values(), ids=DESIGNS.keys())
 def test_randomized_response_has_its_epsilon_from_its_probabilities(table, epsilon):
-    spent = PureAccountant().compose(randomized(table)).epsilon()
+    spent = PureAccountant().compose(build_randomized_event(table)).epsilon()
     assert epsilon <= spent < epsilon + 1e-12
 
 

@@ -6,9 +6,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from deniable.kanonymity.composition import betrayed, compose, inferred_means
-from deniable.kanonymity.examine import examine
-from deniable.kanonymity.geo import grid
+from deniable.kanonymity.composition import compose, find_hidden_cells, infer_means
+from deniable.kanonymity.geo import release_grid
+from deniable.kanonymity.risk import examine
 
 COHORTS = pa.table(
     {
@@ -55,7 +55,7 @@ def test_two_three_anonymous_releases_give_the_bmi_of_person_4_exactly() -> None
     means = [np.bincount(c, BMI) / np.bincount(c) for c in (FIRST, SECOND)]
     assert np.round(means[0][FIRST], 2).tolist() == [35.75] * 4 + [47.33] * 3
     assert np.round(means[1][SECOND], 2).tolist() == [33.33] * 3 + [46.25] * 4
-    inferred = inferred_means(FIRST, SECOND, *means)
+    inferred = infer_means(FIRST, SECOND, *means)
     assert np.round(inferred, 2).tolist() == [33.33, 33.33, 33.33, 43.00, 47.33, 47.33, 47.33]
 
 
@@ -67,18 +67,18 @@ def test_the_two_bmi_releases_are_reported_as_singling_one_person_out() -> None:
 def test_the_taxi_map_at_two_resolutions_betrays_the_suppressed_rides() -> None:
     # Seven rides in one coarse cell: five in one fine cell, two elsewhere, which the fine map drops.
     rides = pa.table({"lat": [40.711] * 5 + [40.745, 40.746], "lon": [-73.981] * 5 + [-73.921] * 2})
-    fine, coarse = (grid(rides, "lat", "lon", digits=digits, k=3) for digits in (2, 1))
+    fine, coarse = (release_grid(rides, "lat", "lon", digits=digits, k=3) for digits in (2, 1))
     assert fine.cells["count"].to_pylist() == [5]
     assert fine.dropped == 2
     assert coarse.cells["count"].to_pylist() == [7]
-    told = betrayed(coarse.cells, fine.cells, "lat", "lon", digits=1, k=3)
+    told = find_hidden_cells(coarse.cells, fine.cells, "lat", "lon", digits=1, k=3)
     assert told["hidden"].to_pylist() == [2]
 
 
 def test_maps_that_agree_betray_nothing() -> None:
     rides = pa.table({"lat": [40.711] * 5, "lon": [-73.981] * 5})
-    fine, coarse = (grid(rides, "lat", "lon", digits=digits, k=3) for digits in (2, 1))
-    assert betrayed(coarse.cells, fine.cells, "lat", "lon", digits=1, k=3).num_rows == 0
+    fine, coarse = (release_grid(rides, "lat", "lon", digits=digits, k=3) for digits in (2, 1))
+    assert find_hidden_cells(coarse.cells, fine.cells, "lat", "lon", digits=1, k=3).num_rows == 0
 
 
 @pytest.mark.parametrize("age", [0, 14, 15, 23, 24, 34, 35, 44, 45, 54, 55, 69, 70, 120])

@@ -13,17 +13,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from deniable.localdp import client, wire
-from deniable.localdp.coins import two_coins
-from deniable.localdp.direct import Direct
-from deniable.localdp.hadamard import Hadamard
-from deniable.localdp.hashing import bucket_of
-from deniable.localdp.layout import message_bytes
-from deniable.localdp.numeric.duchi import Duchi
+from deniable.localdp import client, serialization
+from deniable.localdp.frequency.hadamard import Hadamard
+from deniable.localdp.frequency.hashing import bucket_of
+from deniable.localdp.frequency.randomized_response import Direct, two_coins
+from deniable.localdp.frequency.sketch import hash_strings
+from deniable.localdp.frequency.subset import Subset
+from deniable.localdp.numeric.mechanisms import Duchi, Window
 from deniable.localdp.numeric.scale import Scale
-from deniable.localdp.numeric.window import Window
-from deniable.localdp.sketch import positions
-from deniable.localdp.subset import Subset
+from deniable.localdp.protocol import message_bytes
 
 FOLDER = Path(str(files("deniable.localdp")))
 DOCUMENT = json.loads((FOLDER / "vectors.json").read_text("utf-8"))
@@ -51,13 +49,15 @@ def test_the_python_client_gives_the_stated_response_and_uses_exactly_the_stated
 
 @pytest.mark.parametrize("vector", VECTORS, ids=ids)
 def test_responses_travel_as_json_and_as_the_stated_bytes(vector):
-    protocol = wire.protocol_of(vector["recipe"])
-    assert wire.recipe(protocol) == vector["recipe"]
-    columns = wire.from_json(protocol.layout, [vector["response"]])
-    message = wire.to_bytes(protocol.layout, columns)
+    protocol = serialization.protocol_of(vector["recipe"])
+    assert serialization.recipe(protocol) == vector["recipe"]
+    columns = serialization.from_json(protocol.layout, [vector["response"]])
+    message = serialization.to_bytes(protocol.layout, columns)
     assert message.hex() == vector["bytes"]
     assert len(message) == message_bytes(protocol.layout)
-    assert wire.to_json(protocol.layout, wire.from_bytes(protocol.layout, message)) == [vector["response"]]
+    assert serialization.to_json(protocol.layout, serialization.from_bytes(protocol.layout, message)) == [
+        vector["response"]
+    ]
 
 
 @pytest.mark.parametrize(
@@ -66,10 +66,10 @@ def test_responses_travel_as_json_and_as_the_stated_bytes(vector):
     ids=ids,
 )
 def test_the_vectorized_randomizers_follow_the_same_draws(vector):
-    protocol = wire.protocol_of(vector["recipe"])
+    protocol = serialization.protocol_of(vector["recipe"])
     assert [bound for bound, _ in vector["draws"]] == list(protocol.draws)
     columns = protocol.respond(np.array([vector["answer"]]), *(np.array([value]) for _, value in vector["draws"]))
-    assert wire.to_json(protocol.layout, columns) == [vector["response"]]
+    assert serialization.to_json(protocol.layout, columns) == [vector["response"]]
 
 
 def test_hashes_agree_with_the_collectors_side():
@@ -79,7 +79,7 @@ def test_hashes_agree_with_the_collectors_side():
         assert top == expected >> 12
     for text, function, width, expected in DOCUMENT["position"]:
         assert client.position(text, function, width) == expected
-        assert positions([text], function + 1, width)[0, function] == expected
+        assert hash_strings([text], function + 1, width)[0, function] == expected
 
 
 def test_the_javascript_client_passes_the_same_vectors():
@@ -138,7 +138,7 @@ def test_following_every_draw_of_the_client_file_gives_exactly_the_proven_probab
         for outcome, likelihood in protocol.likelihoods(answer):
             key = json.dumps([list(part) if isinstance(part, tuple) else part for part in outcome])
             stated[key] = stated.get(key, Fraction(0)) + likelihood
-        assert every_course(wire.recipe(protocol), answer) == stated
+        assert every_course(serialization.recipe(protocol), answer) == stated
 
 
 def test_following_every_draw_of_unary_bits_on_a_coarse_grid(monkeypatch):

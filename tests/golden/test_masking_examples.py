@@ -6,8 +6,8 @@ import pyarrow as pa
 import pytest
 
 from deniable.errors import ParameterError
-from deniable.masking import keys, replace, tokens
-from deniable.masking.plan import Workshop, build
+from deniable.masking import keys, pseudonyms, replacement
+from deniable.masking.plan import MaskContext, build_mask
 from deniable.policy.schema import Spec, TableSchema
 
 EXAMPLES = [
@@ -22,22 +22,22 @@ EXAMPLES = [
 
 @pytest.mark.parametrize(("name", "before", "after"), EXAMPLES)
 def test_regular_expressions_keep_what_they_are_named_for(name: str, before: str, after: str) -> None:
-    assert replace.preset(name).apply(pa.array([before])).to_pylist() == [after]
+    assert replacement.make_preset(name).apply(pa.array([before])).to_pylist() == [after]
 
 
 @pytest.mark.parametrize("name", ["last_four", "first_six", "first_and_last_letter", "street"])
 def test_what_an_expression_does_not_fit_is_redacted_and_not_passed_through(name: str) -> None:
-    assert replace.preset(name).apply(pa.array(["?"])).to_pylist() == ["***"]
+    assert replacement.make_preset(name).apply(pa.array(["?"])).to_pylist() == ["***"]
 
 
 def test_same_input_same_token_one_input_one_output_and_counts_kept() -> None:
     people = ["ann", "bob", "ann", "cy", "ann"]
-    masked = tokens.token(keys.generate("people"), "people").apply(pa.array(people)).to_pylist()
+    masked = pseudonyms.make_token_mask(keys.generate_key("people"), "people").apply(pa.array(people)).to_pylist()
     assert [masked.count(token) for token in masked] == [people.count(name) for name in people]
     assert len(set(masked)) == len(set(people))
 
 
 def test_an_unsalted_hash_is_refused() -> None:
-    shop = Workshop(lambda name: keys.generate(name), __import__("pathlib").Path())
+    shop = MaskContext(lambda name: keys.generate_key(name), __import__("pathlib").Path())
     with pytest.raises(ParameterError, match="dictionary of guesses"):
-        build(Spec("hash"), TableSchema("t", "t.csv", ()), "ssn", shop)
+        build_mask(Spec("hash"), TableSchema("t", "t.csv", ()), "ssn", shop)

@@ -18,8 +18,7 @@ sys.path.append(str(Path(__file__).parents[1]))
 import clinic
 from deniable.errors import QueryRefused
 from deniable.policy.budget import ApproxDP, PureDP
-from deniable.policy.schema import TableSchema
-from deniable.policy.unit import Bounding, Neighboring
+from deniable.policy.schema import Bounding, Neighboring, TableSchema
 from deniable.query.compile import compile_query
 from deniable.query.explain import explain
 

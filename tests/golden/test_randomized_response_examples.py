@@ -8,12 +8,11 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from deniable.localdp.coins import three_envelopes, two_coins, warner
-from deniable.localdp.direct import Direct
-from deniable.localdp.numeric.laplace import BoundedLaplace
+from deniable.localdp.frequency.randomized_response import Direct, three_envelopes, two_coins, warner
+from deniable.localdp.frequency.sketch import CountMeanSketch
+from deniable.localdp.likelihood_ratio import epsilon_of
+from deniable.localdp.numeric.mechanisms import BoundedLaplace
 from deniable.localdp.numeric.scale import Scale
-from deniable.localdp.odds import epsilon_of
-from deniable.localdp.sketch import CountMeanSketch
 
 
 @pytest.mark.parametrize(
@@ -39,16 +38,16 @@ def test_two_coins_at_a_fifth_of_a_hundred_people_expects_35_yes():
 
 
 def test_job_codes_come_back_to_the_cent_of_a_person():
-    protocol = Direct.calibrated(4, 1)
+    protocol = Direct.calibrate(4, 1)
     assert float(protocol.p) == pytest.approx(0.4754, abs=5e-5)
     found = protocol.estimate(np.array([1057, 990, 1828, 1594]), 5469)
     assert [f"{count:.2f}" for count in found.counts] == ["334.77", "111.80", "2900.58", "2121.85"]
 
 
 def test_numeric_answers_get_laplace_noise_of_the_range_over_epsilon():
-    protocol = BoundedLaplace.calibrated(Scale.between(20, 70), "0.5")
+    protocol = BoundedLaplace.calibrate(Scale.between(20, 70), "0.5")
     assert protocol.noise_scale == 100  # (70 - 20) / 0.5 in steps of 1
-    clamped = BoundedLaplace.calibrated(Scale.between(20, 70), "0.5", clamped=True)
+    clamped = BoundedLaplace.calibrate(Scale.between(20, 70), "0.5", clamped=True)
     (answers,) = clamped.randomize(np.full(200, 10))
     assert answers.min() >= 0
     assert answers.max() <= 50
@@ -56,6 +55,6 @@ def test_numeric_answers_get_laplace_noise_of_the_range_over_epsilon():
 
 @pytest.mark.parametrize("epsilon", [1, 2, 4, 8])
 def test_the_count_mean_sketch_flips_with_one_over_one_plus_e_to_the_half_epsilon(epsilon):
-    flip = CountMeanSketch.calibrated(epsilon).flip / 65536
+    flip = CountMeanSketch.calibrate(epsilon).flip / 65536
     exact = 1 / (1 + math.exp(epsilon / 2))
     assert exact <= flip < exact + 1 / 65536

@@ -83,19 +83,20 @@ class Served:
 def serving(folder: Path, policy: str = POLICY, limits: Any = None, **places: Any) -> Iterator[Served]:
     """A server in a thread of its own until the block ends."""
     pytest.importorskip("uvicorn", reason="the server extra is not installed")
-    from deniable.curator import Curator, governing
+    from deniable.curator import Curator
+    from deniable.curator.governance import requests
     from deniable.governance.grants import Role
-    from deniable.server.crew import Crew
-    from deniable.server.home import Home
     from deniable.server.limits import Limits
-    from deniable.server.serve import Places, start
+    from deniable.server.serve import ServerOptions, start
+    from deniable.server.service import Fulfillment
+    from deniable.server.worker_pool import WorkerPool
 
     written = write_clinic(folder, policy)
-    home = Home(written, str(folder / "ledger.sqlite"))
+    home = Fulfillment(written, str(folder / "ledger.sqlite"))
     curator = Curator.open(written, ledger=home.ledger)
-    chosen = Places(**{"port": 0, "steward": "127.0.0.1:0", "postgres": 0} | places)
+    chosen = ServerOptions(**{"port": 0, "steward": "127.0.0.1:0", "postgres": 0} | places)
     generous = limits or Limits(rate=5000, burst=20000, guesses=10_000, at_once=64, quantum=0.005, seconds=20)
-    crew = Crew(written, home.ledger, generous.processes) if generous.processes else None
+    crew = WorkerPool(written, home.ledger, generous.processes) if generous.processes else None
     box: dict[str, Any] = {}
     up, stop = threading.Event(), threading.Event()
 
@@ -123,10 +124,10 @@ def serving(folder: Path, policy: str = POLICY, limits: Any = None, **places: An
         scheme = "https" if chosen.certificate else "http"
         http = f"{scheme}://127.0.0.1:{running.http}"
         served = Served(curator, http, running.steward.rstrip("/"), running.postgres, running.link, folder, crew)
-        served.tokens["ana"], _ = governing.issue(curator, "ana", Role.ANALYST, ["research"])
-        served.tokens["ben"], _ = governing.issue(curator, "ben", Role.ANALYST, ["care"])
-        served.tokens["steward"], _ = governing.issue(curator, "steward", Role.STEWARD)
-        served.tokens["auditor"], _ = governing.issue(curator, "auditor", Role.AUDITOR)
+        served.tokens["ana"], _ = requests.issue(curator, "ana", Role.ANALYST, ["research"])
+        served.tokens["ben"], _ = requests.issue(curator, "ben", Role.ANALYST, ["care"])
+        served.tokens["steward"], _ = requests.issue(curator, "steward", Role.STEWARD)
+        served.tokens["auditor"], _ = requests.issue(curator, "auditor", Role.AUDITOR)
         yield served
     finally:
         stop.set()

@@ -13,11 +13,12 @@ import pytest
 from typer.testing import CliRunner
 
 from deniable import world
-from deniable.attacks.base import Rate
-from deniable.attacks.differencing import isolate
-from deniable.attacks.reconstruction import bits_bound
+from deniable.attacks.aggregates.differencing import isolate_people
+from deniable.attacks.aggregates.reconstruction import bound_correct_bits
+from deniable.attacks.outcome import Rate
 from deniable.cli.main import app, main
-from deniable.curator import Curator, attacking
+from deniable.curator import Curator
+from deniable.curator import attack as curator_attack
 from deniable.errors import DataError, ParameterError
 
 KNOWS = "zip,birth_date,sex"
@@ -112,14 +113,14 @@ def test_a_command_may_tighten_a_policys_limit_but_not_loosen_it(town, tmp_path)
     policy = tmp_path / "policy.yaml"
     limits = "  attack: {knows: [sex], most: {uniqueness: 0.05}}\n"
     policy.write_text((town / "policy.yaml").read_text().replace("release:\n", "release:\n" + limits))
-    order = attacking.Order(
+    order = curator_attack.Order(
         str(town / "visits.parquet"),
         policy=policy,
         table="visits",
         limits={"uniqueness": 1},
         knows=("zip", "birth_date"),
     )
-    assert attacking.attack(order)["failed"]
+    assert curator_attack.attack(order)["failed"]
 
 
 def test_every_attack_runs_on_a_synthetic_copy_and_the_page_is_whole(town, tmp_path):
@@ -199,46 +200,46 @@ def test_differencing_our_own_answers_wins_no_more_than_epsilon_allows(tmp_path)
         with Curator.open(tmp_path / "policy.yaml") as curator:
             x, y = (curator.query(sql, epsilon="0.5").to_pylist()[0]["n"] for sql in asked)
         won += x - y > 0.5
-    assert Rate(won, 80).interval.low <= bits_bound(1.0, 0.5)
+    assert Rate(won, 80).interval.low <= bound_correct_bits(1.0, 0.5)
     groups = np.array([[True] * 4, [True, False, True, True]])
-    exact = isolate(groups, np.array([3.0, 2.0]))
+    exact = isolate_people(groups, np.array([3.0, 2.0]))
     assert exact.value[1] == pytest.approx(1)
 
 
 def test_a_killed_run_goes_on_from_its_state(town, tmp_path):
     state = tmp_path / "state.json"
-    order = attacking.Order(str(town / "visits.parquet"), knows=("zip", "birth_date", "sex"), state=state)
-    first = attacking.attack(order)
+    order = curator_attack.Order(str(town / "visits.parquet"), knows=("zip", "birth_date", "sex"), state=state)
+    first = curator_attack.attack(order)
     kept = json.loads(state.read_text())
     kept["attempts"]["uniqueness"]["exposed"] = 0.123
     state.write_text(json.dumps(kept))
-    assert attacking.attack(order)["exposed"]["uniqueness"] == 0.123
-    changed = attacking.Order(str(town / "visits.parquet"), knows=("zip", "sex"), state=state)
-    assert attacking.attack(changed)["exposed"]["uniqueness"] != 0.123
+    assert curator_attack.attack(order)["exposed"]["uniqueness"] == 0.123
+    changed = curator_attack.Order(str(town / "visits.parquet"), knows=("zip", "sex"), state=state)
+    assert curator_attack.attack(changed)["exposed"]["uniqueness"] != 0.123
     other = pq.read_table(town / "visits.parquet")
     pq.write_table(other.take(pa.array(range(other.num_rows - 1, -1, -1))), tmp_path / "visits.parquet")
-    assert attacking._key(order, attacking._evidence(order, None)) == kept["key"]
-    turned = attacking.Order(str(tmp_path / "visits.parquet"), knows=order.knows)
-    rows = [attacking._fingerprint(attacking._evidence(one, None).release) for one in (order, turned)]
+    assert curator_attack._key(order, curator_attack._evidence(order, None)) == kept["key"]
+    turned = curator_attack.Order(str(tmp_path / "visits.parquet"), knows=order.knows)
+    rows = [curator_attack._fingerprint(curator_attack._evidence(one, None).release) for one in (order, turned)]
     assert rows[0] != rows[1]
     state.write_text("{ not json")
-    assert attacking.attack(order)["exposed"] == first["exposed"]
+    assert curator_attack.attack(order)["exposed"] == first["exposed"]
 
 
 def test_what_a_newcomer_mistypes_is_answered_with_help(town, tmp_path):
     visits = str(town / "visits.parquet")
     with pytest.raises(DataError, match="Did you mean 'zip'"):
-        attacking.attack(attacking.Order(visits, knows=("zipp",)))
+        curator_attack.attack(curator_attack.Order(visits, knows=("zipp",)))
     with pytest.raises(ParameterError, match="Did you mean 'linkage'"):
-        attacking.attack(attacking.Order(visits, knows=("zip",), limits={"linkag": 0}))
+        curator_attack.attack(curator_attack.Order(visits, knows=("zip",), limits={"linkag": 0}))
     with pytest.raises(ParameterError, match="--register"):
-        attacking.attack(attacking.Order(str(tmp_path / "log.jsonl")))
+        curator_attack.attack(curator_attack.Order(str(tmp_path / "log.jsonl")))
     with pytest.raises(ParameterError, match="person,item,rating,day"):
-        attacking.attack(attacking.Order(visits, ratings=("a", "b")))
+        curator_attack.attack(curator_attack.Order(visits, ratings=("a", "b")))
     broken = tmp_path / "broken.jsonl"
     broken.write_text('{"where": {}}\n')
     with pytest.raises(DataError, match="Line 1"):
-        attacking.attack(attacking.Order(str(broken), register=visits))
+        curator_attack.attack(curator_attack.Order(str(broken), register=visits))
     done = CliRunner().invoke(app, ["attack", visits, "--most", "linkage"])
     assert isinstance(done.exception, ParameterError)
     assert main.__module__ == "deniable.cli.main"
@@ -250,7 +251,7 @@ def test_nothing_heavy_is_loaded_for_help():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
-    assert Path(attacking.__file__).exists()
+    assert Path(curator_attack.__file__).exists()
 
 
 def test_columns_that_were_left_as_they_are_are_named_in_one_sentence(town, tmp_path):

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from deniable import world
-from deniable.attacks.crossing import shown, subtract_means
+from deniable.attacks.composition import prepare_releases, subtract_means
 from deniable.cli.main import app
 from deniable.errors import ParameterError
 
@@ -60,7 +60,7 @@ def test_two_three_anonymous_releases_give_the_fourth_persons_body_mass_index(cl
 
 def test_the_value_that_follows_is_43_and_needs_exactly_the_people_of_the_release():
     wrong = BMI.set_column(1, "bmi", pa.array([24.0, 35.0, 41.0, 43.01, 44.0, 48.0, 50.0]))
-    releases = shown([FIRST, SECOND], ["age"])
+    releases = prepare_releases([FIRST, SECOND], ["age"])
     assert subtract_means(releases, BMI, "bmi", within=1e-9).attack.successes == 1
     assert subtract_means(releases, wrong, "bmi", within=1e-9).attack.successes == 0
     with pytest.raises(ParameterError, match="do not agree"):

@@ -240,12 +240,12 @@ def test_pages_work_without_scripts_and_refuse_forms_of_other_sites(served):
 def test_a_revoked_token_is_refused_within_a_moment(served):
     import time
 
-    from deniable.curator import governing
-    from deniable.server.recent import SECONDS
+    from deniable.curator.governance import requests
+    from deniable.server.ttl_cache import SECONDS
 
-    token, grant = governing.issue(served.curator, "ana", purposes=["research"])
+    token, grant = requests.issue(served.curator, "ana", purposes=["research"])
     headers = {"authorization": f"Bearer {token}"}
     assert httpx.get(served.http + "/v1/remaining", headers=headers).status_code == 200
-    governing.revoke(served.curator, grant.id)
+    requests.revoke(served.curator, grant.id)
     time.sleep(2 * SECONDS)
     assert httpx.get(served.http + "/v1/remaining", headers=headers).status_code == 401

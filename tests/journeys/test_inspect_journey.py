@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from deniable.curator import Curator, inspecting
+from deniable.curator import Curator
+from deniable.curator.synthesize import inspect
 from deniable.errors import ParameterError
 
 BUDGET = ("--epsilon", "3", "--delta", "1e-6")
@@ -64,9 +65,9 @@ def test_marginals_and_a_regression_of_ones_own_choice(town: Path) -> None:
     assert view["utility"]["workload"]["marginals"][0][0] == ["sex", "payer"]
     assert [term["name"] for term in view["utility"]["regression"]["terms"]] == ["sex = M", "birth_date"]
     with pytest.raises(ParameterError, match="Did you mean 'payer'"):
-        inspecting.public(town / "v.json", inspecting.Question((("payr",),)))
+        inspect.public(town / "v.json", inspect.Question((("payr",),)))
     with Curator.open(town / "policy.yaml") as curator, pytest.raises(ParameterError, match="Did you mean 'sex'"):
-        inspecting.steward(curator, town / "v.json", "visits", inspecting.Question(regression=("charge", ("sx",))))
+        inspect.steward(curator, town / "v.json", "visits", inspect.Question(regression=("charge", ("sx",))))
     wrong = _run("inspect", "v.json", "--regress", "charge", cwd=town)
     assert wrong.returncode == 2
     assert "given wrongly" in wrong.stderr

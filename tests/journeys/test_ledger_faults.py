@@ -16,7 +16,7 @@ import pytest
 
 from deniable.errors import StorageError
 from deniable.ledger import Ledger
-from deniable.ledger.opening import open_cabinet
+from deniable.ledger.ledger import open_answer_store
 from deniable.ledger.sqlite import SqliteStore
 from deniable.ledger.verify import verify
 from ledgers import charge, plain
@@ -26,7 +26,7 @@ import sys
 from ledgers import charge, plain
 from deniable.errors import BudgetExceeded
 from deniable.ledger import Ledger
-from deniable.ledger.opening import _store
+from deniable.ledger.ledger import _store
 
 place, dataset, limit, attempts = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])
 ledger = Ledger(dataset, plain(limit), _store(place, dataset, True))
@@ -206,7 +206,7 @@ def test_a_folder_that_is_not_there_is_refused_in_words(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="folder"):
         SqliteStore(tmp_path / "nowhere" / "ledger.sqlite")
     with pytest.raises(StorageError):
-        open_cabinet(tmp_path / "nowhere" / "ledger.sqlite", "d")
+        open_answer_store(tmp_path / "nowhere" / "ledger.sqlite", "d")
 
 
 def test_postgresql_that_is_not_there_is_refused_without_its_address() -> None:

@@ -21,7 +21,7 @@ import pytest
 
 from deniable import world
 from deniable.cli.main import main
-from deniable.masking import keyring, keys, parts
+from deniable.masking import keys, streaming
 from deniable.release import verify
 
 POLICY = """
@@ -71,7 +71,7 @@ def clinic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     )
     pq.write_table(visits, tmp_path / "visits.parquet")
     (tmp_path / "clinic.yaml").write_text(POLICY)
-    keyring.store(keys.generate("people"), tmp_path / "keys" / "people.key")
+    keys.store_key(keys.generate_key("people"), tmp_path / "keys" / "people.key")
     return tmp_path
 
 
@@ -135,7 +135,7 @@ def test_masking_again_gives_the_same_tokens_and_another_key_is_refused_before_a
     masked(clinic)
     assert pq.read_table(clinic / "out" / "patients.parquet").equals(first)
     (clinic / "keys" / "people.key").unlink()
-    keyring.store(keys.generate("people"), clinic / "keys" / "people.key")
+    keys.store_key(keys.generate_key("people"), clinic / "keys" / "people.key")
     before = (clinic / "out" / "patients.parquet").stat().st_mtime_ns
     refused = run("mask", "--policy", clinic / "clinic.yaml", "-o", clinic / "out")
     assert refused.returncode == 2
@@ -159,7 +159,7 @@ def test_a_lost_key_is_explained_and_nothing_is_written(clinic: Path) -> None:
 
 def test_no_secret_is_in_any_output_statement_or_journal(clinic: Path) -> None:
     (clinic / "out").mkdir()
-    secret = keyring.Keyring(directory=clinic / "keys").open("people").secret
+    secret = keys.Keyring(directory=clinic / "keys").open("people").secret
     text = (clinic / "keys" / "people.key").read_text().split("secret ")[1].strip()
     done = run("mask", "--policy", clinic / "clinic.yaml", "-o", clinic / "out")
     checked = run("key", "check", "people", "--policy", clinic / "clinic.yaml")
@@ -214,9 +214,9 @@ def test_a_killed_run_leaves_nothing_under_the_final_name_and_goes_on_where_it_w
     work = target.with_name(f".{target.name}.work")
     first = (work / f"000000{suffix}").stat().st_mtime_ns, (work / f"000000{suffix}").read_bytes()
     again: list[int] = []
-    real = parts._one_part
-    monkeypatch.setattr(parts, "PART_ROWS", 100)
-    monkeypatch.setattr(parts, "_one_part", lambda *args: again.append(args[3]) or real(*args))
+    real = streaming._mask_part
+    monkeypatch.setattr(streaming, "PART_ROWS", 100)
+    monkeypatch.setattr(streaming, "_mask_part", lambda *args: again.append(args[3]) or real(*args))
     done = run("mask", clinic / "visits.parquet", "--policy", clinic / "clinic.yaml", "-o", target)
     assert done.returncode == 0, done.stderr
     assert len(again) == 20 - len(left)
@@ -235,9 +235,9 @@ def test_resuming_with_another_key_is_refused_and_fresh_starts_over(
     target = clinic / "out.parquet"
     _killed(clinic, target)
     (clinic / "keys" / "people.key").unlink()
-    keyring.store(keys.generate("people"), clinic / "keys" / "people.key")
+    keys.store_key(keys.generate_key("people"), clinic / "keys" / "people.key")
     (clinic / "clinic.keys.json").unlink()
-    monkeypatch.setattr(parts, "PART_ROWS", 100)
+    monkeypatch.setattr(streaming, "PART_ROWS", 100)
     words = ["mask", clinic / "visits.parquet", "--policy", clinic / "clinic.yaml", "-o", target]
     refused = run(*words)
     assert refused.returncode == 2

@@ -10,10 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
-from deniable.attacks.downcoding import downcoding
-from deniable.attacks.minimality import by_class, reasons
+from deniable.attacks.minimality import assume_class_shares, infer_within_classes, read_interval_ends
 from deniable.cli.main import app
-from deniable.kanonymity.local import write_local
+from deniable.kanonymity.local_recoding import write_local
 from deniable.kanonymity.models import KAnonymity
 from deniable.kanonymity.request import Request, prepare
 from deniable.kanonymity.search.mondrian import mondrian
@@ -117,22 +116,22 @@ def test_every_world_behind_a_mondrian_class_has_both_ends_by_brute_force():
     worlds = [ages for ages in itertools.combinations_with_replacement(range(20, 28), 4) if make(ages) == shown]
     assert len(worlds) > 5
     assert all({21, 26} <= set(ages) for ages in worlds)
-    outcome = downcoding(pa.table({"age": shown[:4]}), pa.table({"age": true}), ["age"])
+    outcome = read_interval_ends(pa.table({"age": shown[:4]}), pa.table({"age": true}), ["age"])
     assert (outcome.attack.successes, outcome.attack.trials, outcome.precision.share) == (2, 4, 1)
 
 
 def test_ends_that_nobody_has_are_not_called_right():
-    outcome = downcoding(pa.table({"age": ["[20, 29]"] * 3}), pa.table({"age": [20, 25, 26]}), ["age"])
+    outcome = read_interval_ends(pa.table({"age": ["[20, 29]"] * 3}), pa.table({"age": [20, 25, 26]}), ["age"])
     assert (outcome.attack.successes, outcome.precision.successes, outcome.precision.trials) == (1, 1, 2)
 
 
 def test_beliefs_without_a_reason_are_those_of_the_class():
     classes, values = np.array([0, 0, 1, 1, 1]), ["x", "y", "x", "x", "z"]
-    free = reasons(classes, values, lambda deal: True)
+    free = infer_within_classes(classes, values, lambda deal: True)
     assert free.complete
     assert free.worlds == 2 * 3
-    for one, other in zip(free.share, by_class(classes, values).share, strict=True):
+    for one, other in zip(free.share, assume_class_shares(classes, values).share, strict=True):
         assert one == pytest.approx(other)
-    some = reasons(classes, values, lambda deal: deal[0] == "x", most=5, seed=1)
+    some = infer_within_classes(classes, values, lambda deal: deal[0] == "x", most=5, seed=1)
     assert not some.complete
     assert some.share[0] in ({"x": 1.0}, {})

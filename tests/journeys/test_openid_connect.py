@@ -147,7 +147,7 @@ def test_tokens_of_the_issuer_are_let_in_and_broken_ones_are_not(serve, issuer: 
 
 
 def test_an_issuer_is_described_safely_or_refused(tmp_path: Path):
-    from deniable.server.oidc import Issuer, Verifier, read
+    from deniable.server.oidc import Issuer, Verifier, read_issuer
 
     good = {"issuer": ISSUER, "audience": AUDIENCE, "jwks": "keys.json"}
     for algorithms in (("HS256",), ("none",), ("RS256", "HS512"), ()):
@@ -159,13 +159,13 @@ def test_an_issuer_is_described_safely_or_refused(tmp_path: Path):
     for text in ("issuer: x", "[]", "issuer: x\naudiense: y", "{"):
         file.write_text(text)
         with pytest.raises((ParameterError, DataError)):
-            read(file)
+            read_issuer(file)
     file.write_text(json.dumps(good))
     policy = type("Policy", (), {"dataset": "clinic", "budgets": None, "expires": None})()
     with pytest.raises(DataError, match="key set"):
-        Verifier(read(file), policy)
+        Verifier(read_issuer(file), policy)
     (tmp_path / "keys.json").write_text(json.dumps(KEYS))
-    found = Verifier(read(file), policy)
+    found = Verifier(read_issuer(file), policy)
     assert found.grant(signed()).name == "ana"
     with pytest.raises(AccessRefused, match="not valid"):
         found.grant(signed(kid="r9"))

@@ -11,14 +11,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from deniable.assess.sides import evened
+from deniable.assess.evidence import equalize_sides
 from deniable.curator import Curator
-from deniable.curator.proving import Proof, synthesize
-from deniable.curator.synthesizing import Order
+from deniable.curator.synthesize.gate import Proof, synthesize_checked
+from deniable.curator.synthesize.run import Order
 from deniable.errors import BudgetExceeded, DataError, ParameterError
 from deniable.policy.budget import budget
 from deniable.policy.document import parse
-from deniable.synth.held_out import parted
+from deniable.synth.describe import split_rows
 from deniable.synth.model import load
 
 COUNT = 1000
@@ -59,7 +59,7 @@ def test_a_model_without_noise_to_speak_of_copies_people_and_is_stopped(tmp_path
     # At this epsilon the deviation of the noise is below a thousandth, so rounded noise is 0 but with a probability
     # under exp(-1/2 / 1e-6): every member is found at distance 0 and every other at 1 or more.
     with _curator(tmp_path) as curator:
-        release, found = synthesize(curator, _order(50000), tmp_path / "made.parquet", Proof())
+        release, found = synthesize_checked(curator, _order(50000), tmp_path / "made.parquet", Proof())
         assert found is not None
         assert release is None
         assert found["failed"]
@@ -73,7 +73,7 @@ def test_a_model_without_noise_to_speak_of_copies_people_and_is_stopped(tmp_path
 def test_a_private_model_leaves_and_the_rates_are_in_no_released_file(tmp_path: Path) -> None:
     out = tmp_path / "made.parquet"
     with _curator(tmp_path) as curator:
-        release, found = synthesize(curator, _order(1), out, Proof())
+        release, found = synthesize_checked(curator, _order(1), out, Proof())
     # Of 1,000 streets with one person each nothing is left at epsilon 1: all count as rare. Members claimed are then as
     # others are, 1% of about 100: 30 of them has a probability below 1e-25; so have 50 right guesses at one in ten.
     assert found is not None
@@ -93,7 +93,7 @@ def test_a_private_model_leaves_and_the_rates_are_in_no_released_file(tmp_path: 
 def test_rows_of_other_people_serve_as_control_and_nobody_is_held_out(tmp_path: Path) -> None:
     pq.write_table(_people(300), tmp_path / "others.parquet")
     with _curator(tmp_path) as curator:
-        release, found = synthesize(
+        release, found = synthesize_checked(
             curator, _order(1), tmp_path / "made.csv", Proof(control=str(tmp_path / "others.parquet"))
         )
     assert found is not None
@@ -105,7 +105,7 @@ def test_rows_of_other_people_serve_as_control_and_nobody_is_held_out(tmp_path: 
 @pytest.mark.parametrize("rows", [0, 1, 15])
 def test_too_few_people_to_try_a_limited_attack_stop_the_release(tmp_path: Path, rows: int) -> None:
     with _curator(tmp_path, _people(rows)) as curator:
-        release, found = synthesize(curator, _order(1), tmp_path / "made.parquet", Proof())
+        release, found = synthesize_checked(curator, _order(1), tmp_path / "made.parquet", Proof())
     assert found is not None
     assert release is None
     assert found["untried"] == ["membership", "inference"]
@@ -114,7 +114,7 @@ def test_too_few_people_to_try_a_limited_attack_stop_the_release(tmp_path: Path,
 
 def test_without_limits_few_people_leave_with_a_word_that_nothing_was_tried(tmp_path: Path) -> None:
     with _curator(tmp_path, _people(15), POLICY.split("release:")[0]) as curator:
-        release, found = synthesize(curator, _order(1), tmp_path / "made.parquet", Proof())
+        release, found = synthesize_checked(curator, _order(1), tmp_path / "made.parquet", Proof())
     assert found is not None
     assert release is not None
     assert all(one["skipped"] for one in found["attacks"])
@@ -127,33 +127,33 @@ def test_what_cannot_be_right_is_refused_before_anything_is_charged(tmp_path: Pa
         Proof(held_out=0)
     with _curator(tmp_path) as curator:
         with pytest.raises(ParameterError, match="no attack 'membrship'"):
-            synthesize(curator, _order(1), tmp_path / "m.csv", Proof(limits={"membrship": Fraction(1, 10)}))
+            synthesize_checked(curator, _order(1), tmp_path / "m.csv", Proof(limits={"membrship": Fraction(1, 10)}))
         with pytest.raises(DataError):
-            synthesize(curator, _order(1), tmp_path / "m.csv", Proof(control=str(tmp_path / "nothing.parquet")))
+            synthesize_checked(curator, _order(1), tmp_path / "m.csv", Proof(control=str(tmp_path / "nothing.parquet")))
         with pytest.raises(BudgetExceeded):
-            synthesize(curator, _order(1e8), tmp_path / "m.csv", Proof())
+            synthesize_checked(curator, _order(1e8), tmp_path / "m.csv", Proof())
         assert curator.balance()[0].spent.rho == 0  # type: ignore[union-attr]
     assert not (tmp_path / "m.csv").exists()
 
 
 def test_people_are_held_out_whole() -> None:
     rows = pa.table({"who": [i // 4 for i in range(4000)] + [None], "x": list(range(4001))})
-    seen, held = parted(rows, "who", 0.3)
+    seen, held = split_rows(rows, "who", 0.3)
     assert not set(seen["who"].to_pylist()) & set(held["who"].to_pylist())
     assert sorted(seen["x"].to_pylist() + held["x"].to_pylist()) == list(range(4001))
     # 300 of 1,001 people expected, deviation below 15: beyond 100 is more than 6 deviations (1e-9).
     assert abs(held.num_rows / 4 - 300) < 100
-    everybody, nobody = parted(rows.slice(0, 0), None, 0.3)
+    everybody, nobody = split_rows(rows.slice(0, 0), None, 0.3)
     assert (everybody.num_rows, nobody.num_rows) == (0, 0)
 
 
 def test_both_sides_of_a_comparison_have_as_many_people() -> None:
     many, few = pa.table({"a": list(range(50)), "b": [1] * 50}), pa.table({"b": [2] * 7, "a": list(range(7))})
-    one, other = evened(many, few, ("a",))
+    one, other = equalize_sides(many, few, ("a",))
     assert (one.num_rows, other.num_rows) == (7, 7)
     assert one.column_names == other.column_names == ["a"]
     with pytest.raises(DataError, match="no column 'c'"):
-        evened(many, few, ("c",))
+        equalize_sides(many, few, ("c",))
 
 
 def _run(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:

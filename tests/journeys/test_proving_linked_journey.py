@@ -9,14 +9,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from deniable.curator import Curator
-from deniable.curator.proving import Proof, synthesize
-from deniable.curator.synthesizing import Order
+from deniable.curator.synthesize.gate import Proof, synthesize_checked
+from deniable.curator.synthesize.run import Order
 from deniable.policy.budget import budget
 from deniable.policy.document import parse
-from deniable.synth.held_out import parted_people
-from deniable.synth.linked_file import load_linked
-from deniable.synth.links import COUNT, link_of
-from deniable.synth.sighted import sighted
+from deniable.synth.describe import split_people
+from deniable.synth.linked import load_linked
+from deniable.synth.linked.link import COUNT, build_intruder_tables, link_of
 
 COUNT_OF_PEOPLE = 400
 PLACES = ", ".join(f"s{i}" for i in range(COUNT_OF_PEOPLE))
@@ -69,7 +68,7 @@ def test_copied_people_are_stopped_and_neither_table_is_written(tmp_path: Path) 
     # person who was seen is drawn, and no other: members stand at distance 0, the others at 1 or more.
     out = tmp_path / "out.parquet"
     with _curator(tmp_path) as curator:
-        release, proved = synthesize(curator, _order(500_000), out, Proof(held_out=0.3, attacks=100))
+        release, proved = synthesize_checked(curator, _order(500_000), out, Proof(held_out=0.3, attacks=100))
     assert release is None
     assert proved is not None
     assert proved["exposed"]["membership"] > 0.3
@@ -85,7 +84,7 @@ def test_private_people_leave_in_both_tables_with_a_statement_that_says_nothing_
     # each side apart, and the same for their rows.
     out = tmp_path / "out.parquet"
     with _curator(tmp_path) as curator:
-        release, proved = synthesize(curator, _order(1), out, Proof(held_out=0.3, attacks=100))
+        release, proved = synthesize_checked(curator, _order(1), out, Proof(held_out=0.3, attacks=100))
     assert release is not None
     assert proved is not None
     assert not proved["failed"]
@@ -97,14 +96,14 @@ def test_private_people_leave_in_both_tables_with_a_statement_that_says_nothing_
 
 
 def test_whoever_is_held_out_is_so_in_both_tables() -> None:
-    (people, rows), (others, their) = parted_people(_people(), _visits(), "name", 0.3)
+    (people, rows), (others, their) = split_people(_people(), _visits(), "name", 0.3)
     assert people is not None
     assert others is not None
     assert people.num_rows + others.num_rows == COUNT_OF_PEOPLE
     assert rows.num_rows + their.num_rows == _visits().num_rows
     assert set(rows["name"].to_pylist()) == set(people["name"].to_pylist())
     assert set(their["name"].to_pylist()) == set(others["name"].to_pylist())
-    (nobody, seen), (_, held) = parted_people(None, _visits(), "name", 0.3)
+    (nobody, seen), (_, held) = split_people(None, _visits(), "name", 0.3)
     assert nobody is None
     assert not set(seen["name"].to_pylist()) & set(held["name"].to_pylist())
 
@@ -124,7 +123,7 @@ def test_the_intruder_sees_people_with_how_many_rows_they_have_and_rows_with_the
         rows = rows.append_column("day", pa.array([0] * rows.num_rows))
     policy = parse(text)
     link = link_of(policy.table("visits"), None if alone else policy.table("people"), policy.release.truths)
-    persons, owned = sighted(link, None if alone else _people(), rows)
+    persons, owned = build_intruder_tables(link, None if alone else _people(), rows)
     assert persons.column_names == ["street", COUNT]
     counts = dict(zip(persons["street"].to_pylist(), persons[COUNT].to_pylist(), strict=True))
     assert counts["s0"] == 1

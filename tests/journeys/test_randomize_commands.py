@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from deniable.curator.randomizing import estimate, ladder, randomize
+from deniable.curator.survey import estimate_released, randomize, sweep_epsilon
 from deniable.errors import DataError, IntegrityError, ParameterError
 
 POLICY = """\
@@ -91,7 +91,7 @@ def test_the_statement_says_local_epsilon_and_a_changed_table_is_refused(folder)
     assert '"local_epsilon": "2"' in json.dumps(statement)
     pq.write_table(pa.table({"job": ["staff"] * 10}), folder / "changed.parquet")
     with pytest.raises(IntegrityError):
-        estimate(folder / "changed.parquet")
+        estimate_released(folder / "changed.parquet")
 
 
 def test_no_randomized_record_is_bound_to_its_true_one(folder):
@@ -106,14 +106,14 @@ def test_missing_values_are_an_answer_of_their_own(folder):
     randomize(None, folder / "policy.yaml", folder / "bonus.parquet", 6, columns=["bonus", "sex"])
     told = pq.read_table(folder / "bonus.parquet")
     assert told.column_names == ["bonus", "bonus_given", "sex"]
-    found = {one["column"]: one for one in estimate(folder / "bonus.parquet", 0.9999999)["columns"]}
+    found = {one["column"]: one for one in estimate_released(folder / "bonus.parquet", 0.9999999)["columns"]}
     assert found["bonus"]["mean"]["low"] <= 4000 <= found["bonus"]["mean"]["high"]
     assert [row["label"] for row in found["sex"]["counts"]] == ["F", "M", None]
 
 
 def test_csv_travels_as_well(folder):
     randomize(None, folder / "policy.yaml", folder / "told.csv", 4, columns=["job", "salary"])
-    found = estimate(folder / "told.csv", 0.9999999)
+    found = estimate_released(folder / "told.csv", 0.9999999)
     assert found["rows"] == 5469
     assert found["columns"][0]["counts"][2]["low"] <= 2920 <= found["columns"][0]["counts"][2]["high"]
 
@@ -135,18 +135,18 @@ def test_training_on_randomized_records_as_if_they_were_true_is_worse(folder):
 
     import numpy as np
 
-    from deniable.localdp import records, recover
+    from deniable.localdp import records
+    from deniable.localdp.epsilon_sweep import train
     from deniable.localdp.records import CategoryPlan
-    from deniable.localdp.training import train
     from deniable.policy.document import read
 
     schema = read(folder / "policy.yaml").table("salaries")
     clean = pq.read_table(folder / "salaries.parquet")
-    made = records.plan(schema, Fraction(6), ["job", "sex"], {"sex": Fraction(1)})
+    made = records.plan_records(schema, Fraction(6), ["job", "sex"], {"sex": Fraction(1)})
     told = records.randomize(made, clean)
-    joint = recover.joint_counts(made, told, "job", "sex")
+    joint = records.estimate_joint_counts(made, told, "job", "sex")
     seen = np.histogram2d(
-        recover.told(made.column("job"), told), recover.told(made.column("sex"), told), bins=joint.shape
+        records.read_labels(made.column("job"), told), records.read_labels(made.column("sex"), told), bins=joint.shape
     )[0]
     truth = np.array([[count / 2, count / 2, 0] for count in JOBS.values()])
     assert np.abs(joint - truth).sum() < np.abs(seen - truth).sum()
@@ -184,15 +184,15 @@ def test_values_outside_the_categories_are_refused_without_being_named(folder, t
 
 def test_estimating_what_was_never_randomized_is_refused(folder):
     with pytest.raises(IntegrityError, match="no statement"):
-        estimate(folder / "salaries.parquet")
+        estimate_released(folder / "salaries.parquet")
     with pytest.raises(ParameterError, match="two columns"):
-        estimate(folder / "told.parquet", number="salary")
+        estimate_released(folder / "told.parquet", number="salary")
     with pytest.raises(ParameterError):
-        ladder(None, folder / "policy.yaml", "salary", ["job"], [1], 0.5)
+        sweep_epsilon(None, folder / "policy.yaml", "salary", ["job"], [1], 0.5)
 
 
 def test_an_empty_table_is_randomized_to_an_empty_one_and_cannot_be_estimated(folder, tmp_path):
     pq.write_table(pq.read_table(folder / "salaries.parquet").slice(0, 0), tmp_path / "salaries.parquet")
     randomize(str(tmp_path / "salaries.parquet"), folder / "policy.yaml", tmp_path / "o.parquet", 2, columns=["job"])
     with pytest.raises(DataError, match="no rows"):
-        estimate(tmp_path / "o.parquet")
+        estimate_released(tmp_path / "o.parquet")

@@ -102,8 +102,8 @@ ENDLESS = "SELECT COUNT(*) AS n FROM visits a JOIN visits b ON a.id = b.id JOIN 
 def test_a_question_running_in_a_process_of_the_crew_is_stopped_and_the_crew_goes_on(
     serve, tmp_path: Path, clinic_policy: str
 ):
-    from deniable.server.crew import SEATS
     from deniable.server.limits import Limits
+    from deniable.server.worker_pool import SLOTS
 
     pq.write_table(pa.table({"id": [7] * 30_000}), tmp_path / "visits.parquet")
     policy = clinic_policy.replace("  towns:", VISITS + "  towns:")
@@ -127,7 +127,7 @@ def test_a_question_running_in_a_process_of_the_crew_is_stopped_and_the_crew_goe
         assert len([each for each in served.curator.ledger.entries(acts=("charge",)) if each.request == "slow"]) == 1
 
         # Every seat of both processes is there again, and no process had to be replaced.
-        sqls = [f"SELECT COUNT(*) AS n FROM people WHERE age > {i}" for i in range(2 * SEATS * len(members))]
+        sqls = [f"SELECT COUNT(*) AS n FROM people WHERE age > {i}" for i in range(2 * SLOTS * len(members))]
         askers = [threading.Thread(target=ask, args=(served, sql, sql, found)) for sql in sqls]
         for asker in askers:
             asker.start()
@@ -141,17 +141,17 @@ def test_a_crew_that_loses_a_member_goes_on_and_charges_a_request_once(tmp_path:
     from deniable.curator import Curator
     from deniable.errors import QueryRefused
     from deniable.governance.grants import Asker, Role
-    from deniable.server.crew import Crew
-    from deniable.server.messages import TakingLong
+    from deniable.server.refusals import TimedOut
+    from deniable.server.worker_pool import WorkerPool
 
     policy, ledger = write_policy(tmp_path), str(tmp_path / "ledger.sqlite")
     question = {"sql": QUICK, "epsilon": "1", "who": Asker("ana", "research", Role.ANALYST), "request": "one"}
-    crew = Crew(policy, ledger, 1)
+    crew = WorkerPool(policy, ledger, 1)
     try:
         first = crew.ask(question)
         crew._members[0].process.kill()
         crew._members[0].process.join()
-        with pytest.raises(TakingLong):
+        with pytest.raises(TimedOut):
             crew.ask(question)
         again = crew.ask(question)
         assert again.rows.equals(first.rows)

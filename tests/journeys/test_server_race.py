@@ -38,7 +38,7 @@ SERVER = """
 import asyncio, contextlib, sys
 from pathlib import Path
 from deniable.curator import Curator
-from deniable.server.crew import Crew
+from deniable.server.worker_pool import Crew
 from deniable.server.limits import Limits
 from deniable.server.serve import Places, run, start
 
@@ -85,12 +85,12 @@ def ask_all(addresses: Sequence[str], token: str, clients: int, questions: int) 
 
 def exactly(statuses: list[int], ledger: Any, questions: int, granted: int) -> None:
     """As many answers as fit, as many charges as answers, and a chain that verifies."""
-    from deniable.curator import telling
+    from deniable.curator.governance import reports
 
     assert statuses.count(200) == granted
     assert statuses.count(402) == questions - granted
     assert len(list(ledger.entries(acts=("charge",)))) == granted
-    telling.verify(ledger)
+    reports.verify_ledger(ledger)
 
 
 def race(serve: Any, clients: int, questions: int, granted: int) -> None:
@@ -128,13 +128,14 @@ def shared_race(
 ) -> None:
     """Two server processes over one ledger."""
     pytest.importorskip("uvicorn", reason="the server extra is not installed")
-    from deniable.curator import Curator, governing
+    from deniable.curator import Curator
+    from deniable.curator.governance import requests
 
     dataset = f"d{uuid.uuid4().hex[:12]}"
     policy = write_policy(folder)
     policy.write_text(POLICY.replace("GRANTED", str(granted / 10)).replace("DATASET", dataset))
     with Curator.open(policy, ledger=ledger) as curator:
-        token, _ = governing.issue(curator, "ana", purposes=["research"])
+        token, _ = requests.issue(curator, "ana", purposes=["research"])
         with servers(policy, ledger, 2, processes) as addresses:
             statuses = ask_all(addresses, token, clients, questions)
         exactly(statuses, curator.ledger, questions, granted)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from deniable.curator.surveying import open_desk
+from deniable.curator.survey import open_service
 from deniable.localdp import client
 
 SURVEY = """\
@@ -29,7 +29,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A survey that 1,500 people have answered."""
     path = tmp_path_factory.mktemp("survey") / "ward.yaml"
     path.write_text(SURVEY)
-    desk = open_desk(path)
+    desk = open_service(path)
     survey, batch = client.Survey(desk.survey.described()), []
     for person in range(1500):
         answers = {"smoker": "yes" if person % 5 == 0 else "no", "hours": 5 + person % 4, "drug": "aspirin"}
@@ -113,7 +113,7 @@ def test_invitations_are_links_that_each_let_one_response_in(file, run):
     links = json.loads(done.stdout)
     assert len(set(links)) == 5
     assert all(link.startswith("https://survey.example/#") for link in links)
-    desk = open_desk(file)
+    desk = open_service(file)
     body = {
         "format": 1,
         "survey": desk.survey.identity,
@@ -142,7 +142,7 @@ def test_what_a_newcomer_gets_wrong_is_told_with_exit_code_2(file, run, argument
 
 
 def test_results_are_recorded_once_in_the_ledger_of_a_policy_beside_what_budgets_bound(file, run, tmp_path):
-    from deniable.curator import offices
+    from deniable.curator.governance import steward
 
     policy = tmp_path / "policy.yaml"
     policy.write_text("version: 1\ndataset: staff\ntables: {}\nbudgets: {dataset: {epsilon: 1}}\n")
@@ -151,7 +151,7 @@ def test_results_are_recorded_once_in_the_ledger_of_a_policy_beside_what_budgets
     for _ in range(2):
         done = run("results", str(file), "--policy", str(policy), "--json")
         assert done.returncode == 0, done.stderr
-    told = offices.register(policy, None)
+    told = steward.register(policy, None)
     assert [each["guarantee"] for each in told["releases"]] == ["local differential privacy"]
     assert told["releases"][0]["epsilon"] == pytest.approx(json.loads(done.stdout)["local_epsilon"], rel=1e-5)
     assert told["standing"]["local"] == 1

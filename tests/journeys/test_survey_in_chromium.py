@@ -14,17 +14,15 @@ from typing import Any
 
 import pytest
 
-from deniable.curator.surveying import open_desk
-from deniable.curator.surveying import results as survey_results
-from deniable.localdp import client, wire
-from deniable.localdp.coins import two_coins
-from deniable.localdp.direct import Direct
-from deniable.localdp.hadamard import Hadamard
-from deniable.localdp.numeric.duchi import Duchi
+from deniable.curator.survey import open_service
+from deniable.curator.survey import read_results as survey_results
+from deniable.localdp import client, serialization
+from deniable.localdp.frequency.hadamard import Hadamard
+from deniable.localdp.frequency.randomized_response import Direct, two_coins
+from deniable.localdp.frequency.subset import Subset
+from deniable.localdp.frequency.unary import Unary
+from deniable.localdp.numeric.mechanisms import Duchi, Window
 from deniable.localdp.numeric.scale import Scale
-from deniable.localdp.numeric.window import Window
-from deniable.localdp.subset import Subset
-from deniable.localdp.unary import Unary
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 uvicorn = pytest.importorskip("uvicorn", reason="the server extra is not installed")
@@ -81,12 +79,12 @@ def survey_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def address(survey_file: Path) -> Iterator[str]:
-    from deniable.server.survey.app import application
+    from deniable.server.survey.app import build_app
 
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    config = uvicorn.Config(application(open_desk(survey_file)), port=port, log_level="error", access_log=False)
+    config = uvicorn.Config(build_app(open_service(survey_file)), port=port, log_level="error", access_log=False)
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run)
     thread.start()
@@ -141,7 +139,7 @@ def sent_body(page: Any) -> dict[str, Any]:
 
 
 def test_a_respondent_answers_and_only_randomized_responses_travel(phone, address, survey_file):
-    desk = open_desk(survey_file)
+    desk = open_service(survey_file)
     before = desk.store.count()
     visit(phone, address)
     answer_all(phone)
@@ -260,11 +258,11 @@ def test_the_shared_vectors_pass_in_the_browser(phone, address):
 SCALE = Scale.between(0, 6)
 DISTRIBUTIONS = {
     "coins": (two_coins(), 1),
-    "k-ary": (Direct.calibrated(5, 1), 3),
-    "unary": (Unary.optimized(3, 1), 1),
-    "hadamard": (Hadamard.calibrated(6, 1), 4),
-    "subset": (Subset.calibrated(6, 1), 2),
-    "duchi": (Duchi.calibrated(SCALE, 1), 2),
+    "k-ary": (Direct.calibrate(5, 1), 3),
+    "unary": (Unary.calibrate(3, 1), 1),
+    "hadamard": (Hadamard.calibrate(6, 1), 4),
+    "subset": (Subset.calibrate(6, 1), 2),
+    "duchi": (Duchi.calibrate(SCALE, 1), 2),
     "window": (Window.piecewise(SCALE, 1, places=8), 5),
 }
 
@@ -284,7 +282,7 @@ def test_the_browsers_distribution_matches_the_proven_probabilities(name, phone,
           }
           return seen;
         }""",
-        [wire.recipe(protocol), answer, draws],
+        [serialization.recipe(protocol), answer, draws],
     )
     right = _statistic(seen, protocol, answer, draws)
     cells = len(list(protocol.likelihoods(answer)))

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from deniable.curator.surveying import open_desk
+from deniable.curator.survey import open_service
 from deniable.localdp import client
 
 pytest.importorskip("uvicorn", reason="the server extra is not installed")
@@ -149,7 +149,7 @@ async def _flood(address: str, survey: str, tickets: list[str], thanked: list[st
 
 def test_a_kill_in_the_middle_of_a_flood_loses_nothing_that_was_acknowledged(tmp_path):
     with served(tmp_path) as (address, process):
-        desk = open_desk(tmp_path / "survey.yaml")
+        desk = open_service(tmp_path / "survey.yaml")
         survey, tickets, thanked = desk.survey.identity, desk.invitations(20_000), []
         desk.store.close()
 
@@ -162,7 +162,7 @@ def test_a_kill_in_the_middle_of_a_flood_loses_nothing_that_was_acknowledged(tmp
         killer.start()
         asyncio.run(_flood(address, survey, tickets, thanked))
         killer.join()
-    desk = open_desk(tmp_path / "survey.yaml")
+    desk = open_service(tmp_path / "survey.yaml")
     assert len(thanked) >= 500
     assert tickets  # it really was cut short
     assert desk.store.count() >= len(thanked)

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from deniable.dp.mechanisms import GaussianMechanism, LaplaceMechanism
-from deniable.query.hierarchy import Tree, fitted
-from deniable.query.margins import fitted_margins
-from deniable.query.strategy import margin_variances
+from deniable.query.techniques.least_squares import Tree, fit_margins, fit_tree
+from deniable.query.techniques.workload import predict_margin_variances
 
 RUNS = 3_000
 TREE = Tree.of([[()], [(i,) for i in range(4)], [(i, j) for i in range(4) for j in range(3)]])
@@ -31,7 +30,7 @@ def _ratios(noises: list[LaplaceMechanism | GaussianMechanism]) -> list[float]:
     squares = [0.0] * 3
     for _ in range(RUNS):
         noisy = [noise.release(np.zeros(n, dtype=np.int64)) for noise, n in zip(noises, TREE.sizes, strict=True)]
-        fit = fitted(TREE, noisy, stated)
+        fit = fit_tree(TREE, noisy, stated)
         squares = [s + float(np.mean(f.values**2 / f.variances)) for s, f in zip(squares, fit, strict=True)]
     return [s / RUNS for s in squares]
 
@@ -48,14 +47,14 @@ def test_fitted_levels_err_as_stated(law: str) -> None:
 def test_fitted_margins_err_as_stated() -> None:
     sizes, margins, noises = [3, 4], [(0, 1), (0,), ()], NOISES["gaussian"]
     stated = [_variance(noise) for noise in noises]
-    spread = margin_variances(sizes, margins, stated)
+    spread = predict_margin_variances(sizes, margins, stated)
     squares = np.zeros(3)
     for _ in range(RUNS):
         noisy = [
             noise.release(np.zeros(math.prod(sizes[i] for i in m), dtype=np.int64)).reshape([sizes[i] for i in m])
             for noise, m in zip(noises, margins, strict=True)
         ]
-        found = fitted_margins(sizes, margins, noisy, stated)
+        found = fit_margins(sizes, margins, noisy, stated)
         squares += [float(np.mean(values**2)) / variance for values, variance in zip(found, spread, strict=True)]
     for ratio in squares / RUNS:
         assert abs(ratio - 1) < 4 * math.sqrt(2 / RUNS)

@@ -8,8 +8,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from deniable.learn import ridge
-from deniable.learn.training import Task, planned, trained
+from deniable.learn import linear
+from deniable.learn.training import Task, plan_training, train_model
 from deniable.policy.budget import ApproxDP
 from learning import ROW, people, table, witnessed
 
@@ -18,12 +18,12 @@ DRAWS = 4000
 
 def _noise(target: str, scale: Fraction) -> np.ndarray:
     """What was released less what was given, in planned deviations, from a plan whose variance is off by `scale`."""
-    what = planned(table(), ROW, Task(target), ApproxDP(1, "1e-6"))
+    what = plan_training(table(), ROW, Task(target), ApproxDP(1, "1e-6"))
     planned_variance = what.plan.mechanism.variance  # type: ignore[attr-defined]
     found: list[np.ndarray] = []
     while sum(map(len, found)) < DRAWS:
         with witnessed(what, variance=planned_variance * scale) as (twin, witness):
-            trained(twin, people(20))
+            train_model(twin, people(20))
             found += [seen - given for seen, given in zip(witness.released, witness.given, strict=True)]
     return np.concatenate(found)[:DRAWS] / math.sqrt(planned_variance)
 
@@ -45,7 +45,7 @@ def _delta(epsilon: float, mean: float) -> float:
 
 @pytest.mark.parametrize(("target", "releases"), [("charge", 1), ("ill", 51)])
 def test_the_planned_noise_is_what_the_budget_buys_and_no_more(target: str, releases: int) -> None:
-    mechanism = planned(table(), ROW, Task(target), ApproxDP(1, "1e-6")).plan.mechanism  # type: ignore[attr-defined]
+    mechanism = plan_training(table(), ROW, Task(target), ApproxDP(1, "1e-6")).plan.mechanism  # type: ignore[attr-defined]
     mean = math.sqrt(releases * mechanism.sensitivity_squared / mechanism.variance)
     assert 0.98e-6 < _delta(1, mean) <= 1e-6 * (1 + 1e-6)
     assert _delta(1, 1.3 * mean) > 5e-6
@@ -53,10 +53,10 @@ def test_the_planned_noise_is_what_the_budget_buys_and_no_more(target: str, rele
 
 def _squares(fits: int) -> np.ndarray:
     """How many told errors the slope by age is away from the truth, 3, squared; in a new sample for each fit."""
-    what = planned(table(), ROW, Task("charge", ("age", "sex"), penalty=1e-6), ApproxDP("0.3", "1e-6"))
+    what = plan_training(table(), ROW, Task("charge", ("age", "sex"), penalty=1e-6), ApproxDP("0.3", "1e-6"))
     found = []
     for seed in range(fits):
-        slope = trained(what, people(2000, seed)).coefficient_table()[1]
+        slope = train_model(what, people(2000, seed)).coefficient_table()[1]
         found.append((slope["coefficient"] - 3) / max(slope["error"], 1e-9))
     return np.array(found) ** 2
 
@@ -65,7 +65,7 @@ def test_the_told_errors_cover_the_truth_because_they_include_the_noise(monkeypa
     # Forty such means of 120 squares measured 1.03 with a deviation of 0.15, and 1.37 at most: 2.5 is nine deviations
     # away. Without the noise some errors are nearly 0 (those of a residual variance that noise made negative).
     assert _squares(120).mean() < 2.5
-    monkeypatch.setattr(ridge, "_noise", lambda whole, noisy: np.zeros((len(whole), len(whole))))
-    honest = ridge._filtered
-    monkeypatch.setattr(ridge, "_filtered", lambda *given: (honest(*given)[0], 0 * honest(*given)[1]))
+    monkeypatch.setattr(linear, "_estimate_noise", lambda whole, noisy: np.zeros((len(whole), len(whole))))
+    honest = linear._filter_inverse
+    monkeypatch.setattr(linear, "_filter_inverse", lambda *given: (honest(*given)[0], 0 * honest(*given)[1]))
     assert _squares(120).mean() > 4

@@ -7,30 +7,25 @@ import pytest
 
 from deniable.dp.samplers.seeded import SeededEntropy
 from deniable.localdp.attributes import Attributes
-from deniable.localdp.coins import two_coins
-from deniable.localdp.direct import Direct
-from deniable.localdp.hadamard import Hadamard
-from deniable.localdp.hashing import LocalHashing
-from deniable.localdp.numeric.duchi import Duchi
-from deniable.localdp.numeric.hybrid import Hybrid
-from deniable.localdp.numeric.laplace import BoundedLaplace
+from deniable.localdp.frequency.hadamard import Hadamard
+from deniable.localdp.frequency.hashing import LocalHashing
+from deniable.localdp.frequency.randomized_response import Direct, two_coins
+from deniable.localdp.frequency.sketch import CountMeanSketch, HadamardSketch, Rappor
+from deniable.localdp.frequency.subset import Subset
+from deniable.localdp.frequency.unary import Unary
+from deniable.localdp.likelihood_ratio import odds_below
+from deniable.localdp.numeric.mechanisms import BoundedLaplace, Duchi, Hybrid, Window
 from deniable.localdp.numeric.scale import Scale, mean_of, worst_variance
-from deniable.localdp.numeric.window import Window
-from deniable.localdp.odds import odds_below
-from deniable.localdp.rappor import Rappor
-from deniable.localdp.sketch import CountMeanSketch, HadamardSketch
-from deniable.localdp.subset import Subset
-from deniable.localdp.unary import Unary
 
 PROTOCOLS = {
     "coins": two_coins(),
-    "k-ary": Direct.calibrated(16, 1),
-    "optimized unary": Unary.optimized(16, 1),
+    "k-ary": Direct.calibrate(16, 1),
+    "optimized unary": Unary.calibrate(16, 1),
     "symmetric unary": Unary.symmetric(16, 1),
-    "local hashing": LocalHashing.calibrated(16, 1),
-    "hadamard": Hadamard.calibrated(16, 1),
+    "local hashing": LocalHashing.calibrate(16, 1),
+    "hadamard": Hadamard.calibrate(16, 1),
     "hadamard in blocks": Hadamard(16, 4, odds_below(2)),
-    "subset": Subset.calibrated(16, 1),
+    "subset": Subset.calibrate(16, 1),
 }
 RUNS, PEOPLE = 400, 400
 POWER = 0.3
@@ -70,15 +65,15 @@ def test_the_variance_formula_agrees_with_the_variance_estimated_from_data(name)
 
 
 PER_USER = {  # variance per respondent of a rare answer at epsilon 1, as the literature's formulas give it
-    "unary": (Unary.optimized(1024, 1), 3.68),
+    "unary": (Unary.calibrate(1024, 1), 3.68),
     "symmetric unary": (Unary.symmetric(1024, 1), 3.92),
-    "local hashing": (LocalHashing.calibrated(1024, 1), 3.69),
+    "local hashing": (LocalHashing.calibrate(1024, 1), 3.69),
     "one-bit hadamard": (Hadamard(1024, 1, odds_below(1)), 4.68),
-    "subset of 16": (Subset.calibrated(16, 1), 3.11),
-    "subset of 1,024": (Subset.calibrated(1024, 1), 3.67),
-    "k-ary of 4": (Direct.calibrated(4, 1), 1.60),
-    "k-ary of 16": (Direct.calibrated(16, 1), 5.66),
-    "k-ary of 1,024": (Direct.calibrated(1024, 1), 347),
+    "subset of 16": (Subset.calibrate(16, 1), 3.11),
+    "subset of 1,024": (Subset.calibrate(1024, 1), 3.67),
+    "k-ary of 4": (Direct.calibrate(4, 1), 1.60),
+    "k-ary of 16": (Direct.calibrate(16, 1), 5.66),
+    "k-ary of 1,024": (Direct.calibrate(1024, 1), 347),
 }
 
 
@@ -90,10 +85,10 @@ def test_variances_per_respondent_are_those_of_the_literature(name):
 
 ONE = Scale.between(-1, 1, "0.01")
 NUMERIC = {
-    "laplace": (BoundedLaplace.calibrated(ONE, 1), 8.0),
-    "duchi": (Duchi.calibrated(ONE, 1), 4.68),
+    "laplace": (BoundedLaplace.calibrate(ONE, 1), 8.0),
+    "duchi": (Duchi.calibrate(ONE, 1), 4.68),
     "piecewise": (Window.piecewise(ONE, 1), 5.22),
-    "hybrid": (Hybrid.calibrated(ONE, 1), 4.29),
+    "hybrid": (Hybrid.calibrate(ONE, 1), 4.29),
 }
 
 
@@ -119,7 +114,7 @@ def test_numeric_readings_are_unbiased_with_the_stated_variance(name, value):
 
 
 def test_intervals_cover_the_truth_as_often_as_they_say():
-    protocol, entropy, covered = Hybrid.calibrated(ONE, 1), SeededEntropy(5), 0
+    protocol, entropy, covered = Hybrid.calibrate(ONE, 1), SeededEntropy(5), 0
     values = np.random.default_rng(1).uniform(-0.5, 0.9, 500)
     for _ in range(300):
         low, high = mean_of(protocol, protocol.randomize(ONE.position_of(values), entropy)).interval(0.9)
@@ -133,9 +128,9 @@ WORDS = [f"word{i}" for i in range(60)]
 @pytest.mark.parametrize(
     "protocol",
     [
-        CountMeanSketch.calibrated(2, hashes=64, width=256),
-        HadamardSketch.calibrated(2, hashes=64, width=256),
-        Rappor.calibrated(6, width=64, hashes=2, cohorts=32),
+        CountMeanSketch.calibrate(2, hashes=64, width=256),
+        HadamardSketch.calibrate(2, hashes=64, width=256),
+        Rappor.calibrate(6, width=64, hashes=2, cohorts=32),
     ],
     ids=lambda p: p.name,
 )
@@ -158,7 +153,7 @@ def test_strings_are_counted_without_bias_and_within_their_errors(protocol):
 def test_several_attributes_are_each_counted_within_their_errors(sampled):
     entropy, rng = SeededEntropy(9), np.random.default_rng(4)
     columns = [rng.integers(0, size, 3000) ** 2 // size for size in (4, 9, 2)]
-    plan = Attributes.calibrated([4, 9, 2], 2, 3000, sampled)
+    plan = Attributes.calibrate([4, 9, 2], 2, 3000, sampled)
     scores = []
     for _ in range(60):
         for column, found in zip(columns, plan.estimate(plan.randomize(columns, entropy), 3000), strict=True):
@@ -172,7 +167,7 @@ def test_several_attributes_are_each_counted_within_their_errors(sampled):
 def test_numbers_among_the_attributes_give_their_means(sampled):
     entropy, rng = SeededEntropy(9), np.random.default_rng(4)
     ward, hours = rng.integers(0, 3, 4000), rng.integers(4, 11, 4000)
-    plan = Attributes.calibrated([3, Scale.between(0, 12)], 2, 4000, sampled)
+    plan = Attributes.calibrate([3, Scale.between(0, 12)], 2, 4000, sampled)
     scores = []
     for _ in range(60):
         _, mean = plan.estimate(plan.randomize([ward, hours], entropy), 4000)
@@ -183,7 +178,7 @@ def test_numbers_among_the_attributes_give_their_means(sampled):
 
 @pytest.mark.parametrize("buckets", [2, 3, 4, 8])
 def test_hash_collisions_are_as_rare_as_the_estimate_assumes(buckets):
-    from deniable.localdp.hashing import bucket_of
+    from deniable.localdp.frequency.hashing import bucket_of
 
     seeds = np.random.default_rng(0).integers(0, 2**32, 400_000)
     for left, right in ((0, 1), (1, 2), (3, 1024), (7, 8), (500, 501), (0, 65_535)):

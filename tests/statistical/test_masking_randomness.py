@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from scipy import stats
 
-from deniable.masking import dates, fakes, keys, lexicon, perturb, tokens
+from deniable.masking import keys, lexicon, perturbation, pseudonyms
 
 KEY = keys.Key("people", bytes(range(32)))
 N = 20_000
@@ -17,7 +17,7 @@ N = 20_000
 
 def _deviations(shape: str, scale: Fraction, kind: pa.DataType) -> np.ndarray:
     before = pa.array(np.full(N, 1000)).cast(kind)
-    after = perturb.Noise(scale, shape).apply(before)
+    after = perturbation.Noise(scale, shape).apply(before)
     return np.asarray(after.cast(pa.float64()).to_pylist()) - 1000
 
 
@@ -43,7 +43,7 @@ def test_noise_has_its_scale_and_no_other(shape: str, kind: pa.DataType) -> None
 
 def test_offsets_of_dates_are_uniform_and_never_zero() -> None:
     people = pa.array([str(i) for i in range(N)])
-    drawn = dates.offsets(KEY.secret, people, 10)
+    drawn = perturbation.derive_offsets(KEY.secret, people, 10)
     values, counts = np.unique(drawn, return_counts=True)
     assert values.tolist() == [*range(-10, 0), *range(1, 11)]
     assert stats.chisquare(counts).pvalue > 1e-4
@@ -53,15 +53,17 @@ def test_offsets_of_dates_are_uniform_and_never_zero() -> None:
 
 def test_token_signs_are_uniform() -> None:
     column = pa.array([str(i) for i in range(N)])
-    signs = np.frombuffer("".join(tokens.token(KEY, "d", 16).apply(column).to_pylist()).encode(), dtype=np.uint8)
-    counts = np.array([(signs == sign).sum() for sign in tokens.ALPHABET])
+    signs = np.frombuffer(
+        "".join(pseudonyms.make_token_mask(KEY, "d", 16).apply(column).to_pylist()).encode(), dtype=np.uint8
+    )
+    counts = np.array([(signs == sign).sum() for sign in pseudonyms.ALPHABET])
     assert counts.sum() == 16 * N
     assert stats.chisquare(counts).pvalue > 1e-4
 
 
 def test_fake_names_are_drawn_evenly_from_their_list() -> None:
-    names = fakes.fake(KEY, "first_name").apply(pa.array([str(i) for i in range(N)])).to_pylist()
-    known = lexicon.words("given_names")
+    names = pseudonyms.make_fake_mask(KEY, "first_name").apply(pa.array([str(i) for i in range(N)])).to_pylist()
+    known = lexicon.load_words("given_names")
     counts = np.array([names.count(name) for name in known[:50]])
     assert stats.chisquare(counts, np.full(50, counts.sum() / 50)).pvalue > 1e-4
     assert len(set(names)) > 0.99 * len(known)
@@ -71,6 +73,6 @@ def test_shuffling_sends_every_row_everywhere() -> None:
     places = np.zeros((6, 6))
     column = pa.array(range(6))
     for _ in range(3000):
-        for place, value in enumerate(perturb.Shuffle().apply(column).to_pylist()):
+        for place, value in enumerate(perturbation.Shuffle().apply(column).to_pylist()):
             places[place, value] += 1
     assert stats.chisquare(places.ravel()).pvalue > 1e-4

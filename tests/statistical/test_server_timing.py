@@ -22,11 +22,12 @@ import pytest
 
 pytest.importorskip("starlette", reason="the server extra is not installed")
 
-from deniable.curator import Curator, governing
+from deniable.curator import Curator
+from deniable.curator.governance import requests
 from deniable.errors import DeniableError
 from deniable.server import limits
-from deniable.server.desk import Desk, Question
-from deniable.server.limits import Limits, even
+from deniable.server.limits import Limits, wait_for_quantum
+from deniable.server.service import Question, Service
 
 QUANTUM = 0.05
 ROUNDS = 60
@@ -74,23 +75,23 @@ def desk(tmp_path_factory: pytest.TempPathFactory):
     pq.write_table(pa.table({"id": [f"p{i}" for i in range(400)], "age": [i % 90 for i in range(400)]}),
                    folder / "people.parquet")  # fmt: skip
     (folder / "policy.yaml").write_text(POLICY)
-    desk = Desk(Curator.open(folder / "policy.yaml"), Limits(quantum=QUANTUM, rate=1e6, burst=1e6, guesses=1e6))
+    desk = Service(Curator.open(folder / "policy.yaml"), Limits(quantum=QUANTUM, rate=1e6, burst=1e6, guesses=1e6))
     yield desk
     desk.close()
 
 
-async def timed(desk: Desk, token: str, sql: str, padded: bool = True, delay: float = 0.0) -> float:
+async def timed(desk: Service, token: str, sql: str, padded: bool = True, delay: float = 0.0) -> float:
     """How long one question takes, with the padding that the doors apply."""
     since = time.monotonic()
     with contextlib.suppress(DeniableError):
         await desk.answer(desk.admit(token, "here"), Question(sql, epsilon="1"))
     await asyncio.sleep(delay)
     if padded:
-        await even(since, QUANTUM)
+        await wait_for_quantum(since, QUANTUM)
     return time.monotonic() - since
 
 
-def alternately(desk: Desk, first: object, second: object) -> tuple[list[float], list[float]]:
+def alternately(desk: Service, first: object, second: object) -> tuple[list[float], list[float]]:
     """Samples of two kinds of request, taken in random order, so that the machine's mood is the same for both."""
 
     async def run() -> tuple[list[float], list[float]]:
@@ -105,7 +106,7 @@ def alternately(desk: Desk, first: object, second: object) -> tuple[list[float],
 
 
 def test_answers_for_present_and_absent_people_take_the_same_time(desk):
-    token, _ = governing.issue(desk.curator, "ana", purposes=["research"])
+    token, _ = requests.issue(desk.curator, "ana", purposes=["research"])
 
     def about(person: str):
         return lambda i: timed(desk, token, f"SELECT COUNT(*) FROM people WHERE id = '{person}' AND age + {i} > 3")
@@ -115,7 +116,7 @@ def test_answers_for_present_and_absent_people_take_the_same_time(desk):
 
 
 def test_refusals_take_the_same_time_whatever_their_reason(desk):
-    token, _ = governing.issue(desk.curator, "ana", purposes=["research"])
+    token, _ = requests.issue(desk.curator, "ana", purposes=["research"])
     unknown, known = alternately(
         desk,
         lambda i: timed(desk, f"deniable_{i}", "SELECT COUNT(*) FROM people"),
@@ -125,7 +126,7 @@ def test_refusals_take_the_same_time_whatever_their_reason(desk):
 
 
 def test_the_test_has_power_a_delay_is_found_where_nothing_pads_it(desk):
-    token, _ = governing.issue(desk.curator, "ana", purposes=["research"])
+    token, _ = requests.issue(desk.curator, "ana", purposes=["research"])
 
     def asked(i: int):
         return timed(desk, token, f"SELECT id FROM people WHERE age > {i}", padded=False)
@@ -148,7 +149,7 @@ def test_padding_hides_all_but_whole_quanta(monkeypatch):
 
     def shown(work: float) -> float:
         since, now[0] = 100.0, 100.0 + work
-        asyncio.run(even(since, QUANTUM))
+        asyncio.run(wait_for_quantum(since, QUANTUM))
         return now[0] - since
 
     for quanta in range(4):

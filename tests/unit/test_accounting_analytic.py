@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import norm
 
-from deniable.dp.accounting.analytic import (
+from deniable.dp.accounting.analytic_gaussian import (
     SMOOTHING,
     delta_of_continuous,
     delta_of_gaussian,

@@ -20,8 +20,8 @@ from deniable.dp.accounting import (
     SelfComposedEvent,
     ThresholdEvent,
     UnsupportedEvent,
+    build_randomized_event,
     from_dict,
-    randomized,
     to_dict,
     to_google,
 )
@@ -124,14 +124,14 @@ def test_a_float_means_its_decimal():
 
 
 def test_an_answer_that_only_one_input_can_give_has_no_guarantee():
-    assert randomized([["1/2", "1/2", 0], [0, "1/2", "1/2"]]) == NonPrivateEvent()
+    assert build_randomized_event([["1/2", "1/2", 0], [0, "1/2", "1/2"]]) == NonPrivateEvent()
 
 
 def test_an_answer_that_no_input_gives_does_not_matter():
-    assert randomized([["3/4", "1/4", 0], ["1/4", "3/4", 0]]) == RandomizedEvent(3)
+    assert build_randomized_event([["3/4", "1/4", 0], ["1/4", "3/4", 0]]) == RandomizedEvent(3)
 
 
 @pytest.mark.parametrize("table", [[], [["1/2", "1/3"]], [["1"], ["1/2", "1/2"]], [["3/2", "-1/2"]]])
 def test_a_table_that_is_not_one_of_probabilities_is_refused(table):
     with pytest.raises(ParameterError):
-        randomized(table)
+        build_randomized_event(table)

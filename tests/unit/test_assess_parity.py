@@ -9,9 +9,16 @@ import pyarrow as pa
 import pytest
 
 from deniable import world
-from deniable.assess.parity import Finding, concluded, conclusions, findings_in, same, tallied
+from deniable.assess.parity import (
+    Finding,
+    evaluate_finding,
+    is_same_conclusion,
+    load_findings,
+    require_conclusions,
+    tally_runs,
+)
 from deniable.curator import Curator
-from deniable.curator.parity import Comparison, compare
+from deniable.curator.synthesize.parity import Comparison, compare
 from deniable.errors import DataError, DeniableError, IntegrityError, ParameterError
 from deniable.policy.document import parse
 from deniable.synth.methods import METHODS
@@ -59,28 +66,28 @@ def the_coin_has_nothing_to_do_with_it(rows):
 def test_a_conclusion_is_kept_when_its_answer_or_sign_is(
     real: bool | float, made: bool | float | None, kept: bool
 ) -> None:
-    assert same(real, made) is kept
+    assert is_same_conclusion(real, made) is kept
 
 
 def test_a_finding_that_fails_on_a_table_says_nothing() -> None:
     empty = Finding("mean", "", lambda rows: 1 / rows.num_rows)
-    assert concluded(empty, pa.table({"a": []})) is None
+    assert evaluate_finding(empty, pa.table({"a": []})) is None
     with pytest.raises(DataError, match="says nothing"):
-        conclusions([empty], pa.table({"a": []}))
+        require_conclusions([empty], pa.table({"a": []}))
 
 
 def test_findings_are_the_public_functions_of_a_file_in_their_order(tmp_path: Path) -> None:
     (tmp_path / "findings.py").write_text(FINDINGS)
-    found = findings_in(tmp_path / "findings.py")
+    found = load_findings(tmp_path / "findings.py")
     assert [finding.name for finding in found] == ["smokers_fall_ill", "the_coin_has_nothing_to_do_with_it"]
     assert found[0].text == "Smokers are ill more often."
     (tmp_path / "none.py").write_text("x = 1\n")
     with pytest.raises(ParameterError, match="no finding"):
-        findings_in(tmp_path / "none.py")
+        load_findings(tmp_path / "none.py")
 
 
 def test_tallies_have_intervals() -> None:
-    (kept,) = tallied({"f": True}, [{"method": "m", "epsilon": 1, "said": {"f": i < 8}} for i in range(10)])
+    (kept,) = tally_runs({"f": True}, [{"method": "m", "epsilon": 1, "said": {"f": i < 8}} for i in range(10)])
     assert (kept.kept, kept.runs, kept.share) == (8, 10, 0.8)
     assert kept.low < 0.8 < kept.high
 
@@ -228,11 +235,11 @@ def test_the_findings_that_come_with_a_world_are_true_of_it_and_the_plain_ones_a
     kind: str, table: str, people: int | None, sure: set[str], tmp_path: Path
 ) -> None:
     (tmp_path / "findings.py").write_text(world.findings_of(kind))
-    found = findings_in(tmp_path / "findings.py")
+    found = load_findings(tmp_path / "findings.py")
     assert len(found) >= 7
     rows = world.make(kind, people)[table]
-    assert all(value > 0 for value in conclusions(found, rows).values())
-    assert all(concluded(finding, rows.slice(0, 0)) in (None, False) for finding in found)
+    assert all(value > 0 for value in require_conclusions(found, rows).values())
+    assert all(evaluate_finding(finding, rows.slice(0, 0)) in (None, False) for finding in found)
     declared = parse(world.policy(kind))
     wanted = Comparison(table, (tmp_path / "findings.py",), ("auto",), ("10",), runs=2)
     with Curator(declared, sources={table: rows}) as curator:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from deniable.assess.parity import findings_in
-from deniable.assess.reading import columns_named, workload
+from deniable.assess.parity import derive_workload, find_columns_named, load_findings
 
 COLUMNS = ("sex", "job", "salary", "hired", "department")
 
@@ -33,18 +32,18 @@ def test_a_finding_asks_for_the_columns_that_it_and_its_helpers_name_and_not_for
     tmp_path: Path,
 ) -> None:
     (tmp_path / "findings.py").write_text(PYTHON)
-    named = {f.name: columns_named(f.function, COLUMNS) for f in findings_in(tmp_path / "findings.py", "staff")}
+    named = {f.name: find_columns_named(f.function, COLUMNS) for f in load_findings(tmp_path / "findings.py", "staff")}
     assert named == {"women_earn_less": ("sex", "salary"), "everything": COLUMNS, "one_column": ("job",)}
 
 
 def test_a_statement_asks_for_the_columns_in_its_text(tmp_path: Path) -> None:
     (tmp_path / "findings.sql").write_text(SQL)
-    (finding,) = findings_in(tmp_path / "findings.sql", "staff")
-    assert columns_named(finding.function, COLUMNS) == ("job", "salary")
+    (finding,) = load_findings(tmp_path / "findings.sql", "staff")
+    assert find_columns_named(finding.function, COLUMNS) == ("job", "salary")
 
 
 def test_single_columns_and_more_than_five_ask_for_nothing_and_none_is_asked_twice(tmp_path: Path) -> None:
     (tmp_path / "findings.py").write_text(PYTHON)
-    functions = [f.function for f in findings_in(tmp_path / "findings.py", "staff")]
-    assert workload([*functions, *functions], COLUMNS) == (("sex", "salary"), COLUMNS)
-    assert workload(functions, (*COLUMNS, "rows")) == (("sex", "salary", "rows"), ("job", "rows"))
+    functions = [f.function for f in load_findings(tmp_path / "findings.py", "staff")]
+    assert derive_workload([*functions, *functions], COLUMNS) == (("sex", "salary"), COLUMNS)
+    assert derive_workload(functions, (*COLUMNS, "rows")) == (("sex", "salary", "rows"), ("job", "rows"))

@@ -8,12 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from deniable.assess.regression import Estimate, Term, regressed, usual
-from deniable.assess.utility import workload
-from deniable.policy.schema import Bounds, Column, ColumnType, TableSchema
-from deniable.policy.unit import PrivacyUnit
-from deniable.synth.attributes import attributes
-from deniable.synth.domain import Domain
+from deniable.assess.utility import Estimate, Term, choose_regression, compare_regressions, measure_workload
+from deniable.policy.schema import Bounds, Column, ColumnType, PrivacyUnit, TableSchema
+from deniable.synth.domain import Domain, attributes_of
 
 TABLE = TableSchema(
     "staff",
@@ -26,7 +23,7 @@ TABLE = TableSchema(
     ),
     PrivacyUnit(),
 )
-ATTRIBUTES = attributes(TABLE)
+ATTRIBUTES = attributes_of(TABLE)
 
 
 def _staff(count: int, seed: int, effect: float = 50.0) -> pa.Table:
@@ -38,7 +35,7 @@ def _staff(count: int, seed: int, effect: float = 50.0) -> pa.Table:
 
 
 def test_planted_coefficients_are_found_in_both_tables_with_the_same_sign() -> None:
-    found = regressed(_staff(4000, 1), _staff(4000, 2), ATTRIBUTES, "pay", ("sex", "hired"))
+    found = compare_regressions(_staff(4000, 1), _staff(4000, 2), ATTRIBUTES, "pay", ("sex", "hired"))
     assert found is not None
     sex, hired = found.terms
     assert (sex.name, hired.name) == ("sex = M", "hired")
@@ -51,7 +48,7 @@ def test_planted_coefficients_are_found_in_both_tables_with_the_same_sign() -> N
 
 
 def test_a_table_that_turns_an_effect_around_shows_it() -> None:
-    found = regressed(_staff(4000, 1), _staff(4000, 2, effect=-50.0), ATTRIBUTES, "pay", ("sex", "hired"))
+    found = compare_regressions(_staff(4000, 1), _staff(4000, 2, effect=-50.0), ATTRIBUTES, "pay", ("sex", "hired"))
     assert found is not None
     assert not found.terms[0].same_sign
     assert found.terms[0].overlap == 0
@@ -66,7 +63,9 @@ def test_intervals_agree_with_the_textbook_on_four_rows() -> None:
         Column("y", ColumnType.DECIMAL, bounds=Bounds(0, 99)),
     )
     rows = pa.table({"x": [0, 1, 2, 3], "y": [2.0, 2.0, 4.0, 8.0]})
-    found = regressed(rows, rows, attributes(TableSchema("t", "t.csv", columns, PrivacyUnit())), "y", ("x",))
+    found = compare_regressions(
+        rows, rows, attributes_of(TableSchema("t", "t.csv", columns, PrivacyUnit())), "y", ("x",)
+    )
     assert found is not None
     slope = found.terms[0].real
     assert slope.value == pytest.approx(2.0)
@@ -86,23 +85,23 @@ def test_overlap_by_hand(real: tuple[float, float], synthetic: tuple[float, floa
 def test_nulls_values_that_do_not_occur_and_few_rows_do_no_harm() -> None:
     rows = _staff(100, 3)
     holes = rows.set_column(3, "pay", pa.array([None if i % 5 == 0 else 1.0 * i for i in range(100)]))
-    found = regressed(rows, holes, ATTRIBUTES, "pay", ("sex", "job"))
+    found = compare_regressions(rows, holes, ATTRIBUTES, "pay", ("sex", "job"))
     assert found is not None
     assert [term.name for term in found.terms] == ["sex = M", "job = b", "job = c"]
-    assert regressed(rows, rows.slice(0, 3), ATTRIBUTES, "pay", ("sex", "job")) is None
-    assert regressed(rows.slice(0, 0), rows, ATTRIBUTES, "pay", ("sex",)) is None
+    assert compare_regressions(rows, rows.slice(0, 3), ATTRIBUTES, "pay", ("sex", "job")) is None
+    assert compare_regressions(rows.slice(0, 0), rows, ATTRIBUTES, "pay", ("sex",)) is None
 
 
 def test_the_usual_regression_explains_the_last_number_by_columns_of_few_values() -> None:
-    assert usual(ATTRIBUTES) == ("pay", ("sex", "job"))
-    assert usual(ATTRIBUTES[:2]) is None
+    assert choose_regression(ATTRIBUTES) == ("pay", ("sex", "job"))
+    assert choose_regression(ATTRIBUTES[:2]) is None
 
 
 def test_the_error_of_a_workload_is_that_of_its_marginals() -> None:
     domain = Domain(("a", "b"), (2, 2))
     real, made = np.array([[0, 0, 1, 1], [0, 1, 0, 1]], np.int32), np.array([[0, 0, 1, 1], [0, 0, 1, 1]], np.int32)
-    found = workload(real, made, domain, [(0,), (0, 1)])
+    found = measure_workload(real, made, domain, [(0,), (0, 1)])
     assert found is not None
     assert found.marginals == ((("a",), 0.0), (("a", "b"), 0.5))
     assert found.mean == 0.25
-    assert workload(real, made, domain, []) is None
+    assert measure_workload(real, made, domain, []) is None

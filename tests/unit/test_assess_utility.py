@@ -5,11 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from deniable.assess.utility import classified, default_target, distance, variation, yardstick
-from deniable.policy.schema import Bounds, Column, ColumnType, TableSchema
-from deniable.policy.unit import PrivacyUnit
-from deniable.synth.attributes import Bins, Labels, attributes
-from deniable.synth.domain import Domain
+from deniable.assess.utility import (
+    build_comparison_domain,
+    choose_target,
+    compare_classifiers,
+    measure_distance,
+    measure_variation,
+)
+from deniable.policy.schema import Bounds, Column, ColumnType, PrivacyUnit, TableSchema
+from deniable.synth.domain import Bins, Domain, Labels, attributes_of
 
 DOMAIN = Domain(("a", "b"), (2, 2))
 
@@ -20,22 +24,22 @@ def _codes(*rows: tuple[int, ...]) -> np.ndarray:
 
 def test_total_variation_of_four_rows_by_hand() -> None:
     real, made = _codes((0, 0), (0, 1), (1, 0), (1, 1)), _codes((0, 0), (0, 0), (1, 1), (1, 1))
-    assert distance(real, made, DOMAIN, (0,)) == 0
-    assert distance(real, made, DOMAIN, (0, 1)) == pytest.approx(0.5)
-    one, two = variation(real, made, DOMAIN, 1), variation(real, made, DOMAIN, 2)
+    assert measure_distance(real, made, DOMAIN, (0,)) == 0
+    assert measure_distance(real, made, DOMAIN, (0, 1)) == pytest.approx(0.5)
+    one, two = measure_variation(real, made, DOMAIN, 1), measure_variation(real, made, DOMAIN, 2)
     assert one is not None
     assert two is not None
     assert one.score == 1000
     assert two.score == pytest.approx(500)
     assert two.worst == ((("a", "b"), 0.5),)
-    assert variation(real, made, DOMAIN, 3) is None
+    assert measure_variation(real, made, DOMAIN, 3) is None
 
 
 def test_a_table_without_rows_is_as_far_as_can_be_from_one_with_some() -> None:
     nobody = np.zeros((2, 0), dtype=np.int32)
-    assert distance(nobody, _codes((0, 0)), DOMAIN, (0,)) == 1
-    assert distance(nobody, nobody, DOMAIN, (0,)) == 0
-    assert classified(nobody, nobody, DOMAIN, "b") is None
+    assert measure_distance(nobody, _codes((0, 0)), DOMAIN, (0,)) == 1
+    assert measure_distance(nobody, nobody, DOMAIN, (0,)) == 0
+    assert compare_classifiers(nobody, nobody, DOMAIN, "b") is None
 
 
 def test_the_worst_marginal_comes_first() -> None:
@@ -43,7 +47,7 @@ def test_the_worst_marginal_comes_first() -> None:
     real = np.zeros((3, 10), dtype=np.int32)
     made = real.copy()
     made[1, :7] = 1
-    found = variation(real, made, domain, 1)
+    found = measure_variation(real, made, domain, 1)
     assert found is not None
     assert found.worst[0] == (("b",), 0.7)
     assert found.mean == pytest.approx(0.7 / 3)
@@ -59,8 +63,8 @@ def _people(records: int, seed: int, dependent: bool) -> np.ndarray:
 def test_a_classifier_learns_from_synthetic_rows_exactly_what_they_keep() -> None:
     domain = Domain(("a", "b", "told"), (3, 2, 2))
     real = _people(4000, 1, True)
-    good = classified(real, _people(4000, 2, True), domain, "told")
-    useless = classified(real, _people(4000, 3, False), domain, "told")
+    good = compare_classifiers(real, _people(4000, 2, True), domain, "told")
+    useless = compare_classifiers(real, _people(4000, 3, False), domain, "told")
     assert good is not None
     assert useless is not None
     assert good.on_real == pytest.approx(1.0)
@@ -70,8 +74,8 @@ def test_a_classifier_learns_from_synthetic_rows_exactly_what_they_keep() -> Non
 
 
 def test_the_default_target_is_the_last_column_with_few_values() -> None:
-    assert default_target(Domain(("a", "b", "c"), (2, 5, 80))) == "b"
-    assert default_target(Domain(("a",), (80,))) is None
+    assert choose_target(Domain(("a", "b", "c"), (2, 5, 80))) == "b"
+    assert choose_target(Domain(("a",), (80,))) is None
 
 
 def test_the_yardstick_follows_from_the_policy_and_keeps_null_apart() -> None:
@@ -80,8 +84,8 @@ def test_the_yardstick_follows_from_the_policy_and_keeps_null_apart() -> None:
         Column("age", ColumnType.INTEGER, bounds=Bounds(0, 999)),
         Column("stars", ColumnType.INTEGER, bounds=Bounds(1, 5), nullable=False),
     )
-    chosen = attributes(TableSchema("t", "t.csv", columns, PrivacyUnit()))
-    measure = yardstick([a for a in chosen if isinstance(a, Labels | Bins)])
+    chosen = attributes_of(TableSchema("t", "t.csv", columns, PrivacyUnit()))
+    measure = build_comparison_domain([a for a in chosen if isinstance(a, Labels | Bins)])
     assert measure.domain.sizes == (2, 17, 5)
     ages = measure.maps[1]
     assert (np.diff(ages) >= 0).all()

@@ -6,11 +6,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deniable.attacks.combining import combine_means, intersect, join_releases
-from deniable.attacks.differencing import Published, difference, differencing, isolate, isolating_pairs
-from deniable.attacks.disclosure import bayesian_intruder, class_disclosure, sampled_release
-from deniable.attacks.linear import determined
-from deniable.attacks.resolutions import two_resolutions
+from deniable.attacks.aggregates.differencing import (
+    Published,
+    attack_by_differencing,
+    find_hidden_cells,
+    find_isolating_pairs,
+    isolate_people,
+    subtract_published,
+)
+from deniable.attacks.class_disclosure import attack_plain_sample, count_class_disclosure, guess_from_class
+from deniable.attacks.composition import combine_means, intersect_classes, join_releases
+from deniable.attacks.solvers import find_determined
 from deniable.errors import ParameterError
 
 TABLE = pa.table({"class": [1, 1, 1, 2, 2, 2, 2], "ill": ["flu", "flu", "flu", "flu", "gout", "cold", "cold"],
@@ -18,15 +24,15 @@ TABLE = pa.table({"class": [1, 1, 1, 2, 2, 2, 2], "ill": ["flu", "flu", "flu", "
 
 
 def test_seven_rows_by_hand():
-    found = class_disclosure(TABLE, ["class"], "ill")
+    found = count_class_disclosure(TABLE, ["class"], "ill")
     assert (found.homogeneous, found.background, found.skewed, found.similar) == (3, 3, 0, 3)
-    assert class_disclosure(TABLE, ["class"], "ill", rules_out=2).background == 7
-    assert class_disclosure(TABLE, ["class"], "pay").similar == 3
-    assert class_disclosure(TABLE, ["class"], "ill", group_of=lambda ill: "ill").similar == 7
+    assert count_class_disclosure(TABLE, ["class"], "ill", rules_out=2).background == 7
+    assert count_class_disclosure(TABLE, ["class"], "pay").similar == 3
+    assert count_class_disclosure(TABLE, ["class"], "ill", group_of=lambda ill: "ill").similar == 7
 
 
 def test_the_bayesian_intruder_by_hand():
-    outcome = bayesian_intruder(TABLE, ["class"], "ill")
+    outcome = guess_from_class(TABLE, ["class"], "ill")
     assert (outcome.attack.successes, outcome.baseline.successes) == (5, 4)  # three flus and two colds; four flus
     assert outcome.control.successes == 3  # without their own row, neither cold would lead its class
     assert outcome.figures["expected_records_found"] == pytest.approx(2.0)
@@ -40,20 +46,20 @@ def test_homogeneity_is_that_of_brute_force(seed):
     table = pa.table({"q": rng.integers(0, 6, 20), "r": rng.integers(0, 2, 20), "s": rng.integers(0, 3, 20)})
     rows = table.to_pylist()
     seen = [{o["s"] for o in rows if (o["q"], o["r"]) == (row["q"], row["r"])} for row in rows]
-    found = class_disclosure(table, ["q", "r"], "s")
+    found = count_class_disclosure(table, ["q", "r"], "s")
     assert found.homogeneous == sum(len(s) == 1 for s in seen)
     assert found.background == sum(len(s) <= 2 for s in seen)
 
 
 def test_an_empty_table_discloses_nothing():
-    assert class_disclosure(TABLE.slice(0, 0), ["class"], "ill").rows == 0
-    assert bayesian_intruder(TABLE.slice(0, 0), ["class"], "ill").attack.trials == 0
+    assert count_class_disclosure(TABLE.slice(0, 0), ["class"], "ill").rows == 0
+    assert guess_from_class(TABLE.slice(0, 0), ["class"], "ill").attack.trials == 0
 
 
 def test_those_in_a_plain_sample_have_no_deniability():
     population = pa.table({"zip": list(range(100)), "sex": ["F", "M"] * 50})
     chosen = np.arange(100) < 10
-    outcome = sampled_release(population, chosen, ["zip", "sex"])
+    outcome = attack_plain_sample(population, chosen, ["zip", "sex"])
     assert outcome.attack.share == 1
     assert outcome.control.share == 0
     assert outcome.figures["certain"] == 10
@@ -65,7 +71,7 @@ def test_crossed_releases_leave_the_values_of_brute_force(seed):
     rng = np.random.default_rng(seed)
     a, b, secret = rng.integers(0, 5, 25), rng.integers(0, 5, 25), rng.integers(0, 4, 25)
     left = [set(secret[a == a[i]]) & set(secret[b == b[i]]) for i in range(25)]
-    assert intersect([a, b], secret).attack.successes == sum(len(one) == 1 for one in left)
+    assert intersect_classes([a, b], secret).attack.successes == sum(len(one) == 1 for one in left)
 
 
 @settings(max_examples=30, deadline=None)
@@ -80,12 +86,12 @@ def test_combined_means_are_exact_where_they_say_so(seed):
     found = combine_means(releases)
     assert np.allclose(found.value[found.exact], secret[found.exact])
     masks = np.array([classes == c for classes, means in releases for c in means])
-    assert found.exact.tolist() == determined(masks).tolist()
+    assert found.exact.tolist() == find_determined(masks).tolist()
 
 
 def test_a_map_at_two_resolutions_shows_what_was_suppressed():
     coarse, fine = {(0, 0): 12, (1, 0): 30}, {(0, 0): 10, (2, 0): 30}
-    found = two_resolutions(
+    found = find_hidden_cells(
         coarse, fine, lambda cell: (cell[0] // 2, cell[1]), possible=[(0, 0), (1, 0), (2, 0), (3, 0)]
     )
     assert found.hidden == {(0, 0): 2}
@@ -104,9 +110,9 @@ def test_a_masked_and_a_generalized_release_are_joined_on_what_both_show():
 def test_pairs_and_combinations_isolate():
     masks = np.array([[1, 1, 1, 0], [1, 1, 0, 0], [0, 1, 1, 1], [1, 0, 0, 0]], bool)
     totals = masks @ np.array([5.0, 7.0, 11.0, 13.0])
-    (pair, *_) = isolating_pairs(masks, totals)
+    (pair, *_) = find_isolating_pairs(masks, totals)
     assert (pair.larger, pair.smaller, pair.people, pair.total) == (0, 1, (2,), 11.0)
-    found = isolate(masks, totals)
+    found = isolate_people(masks, totals)
     assert found.by_pair.tolist() == [True, True, True, False]
     assert found.by_combination.all()
     assert np.allclose(found.value, [5, 7, 11, 13])
@@ -114,7 +120,7 @@ def test_pairs_and_combinations_isolate():
 
 def test_three_answers_isolate_where_no_pair_does():
     masks = np.array([[1, 1, 0], [0, 1, 1], [1, 0, 1]], bool)
-    found = isolate(masks, masks @ np.array([1.0, 0.0, 1.0]))
+    found = isolate_people(masks, masks @ np.array([1.0, 0.0, 1.0]))
     assert not found.by_pair.any()
     assert found.value.tolist() == pytest.approx([1, 0, 1])
 
@@ -122,16 +128,16 @@ def test_three_answers_isolate_where_no_pair_does():
 def test_rounded_answers_isolate_nobody_rightly():
     rng = np.random.default_rng(1)
     masks, secret = rng.random((60, 40)) < 0.5, rng.integers(0, 1000, 40).astype(float)
-    assert differencing(masks, masks @ secret, secret=secret).attack.share == 1
+    assert attack_by_differencing(masks, masks @ secret, secret=secret).attack.share == 1
     noisy = masks @ secret + rng.laplace(0, 1000, 60)
-    assert differencing(masks, noisy, secret=secret).attack.share == 0
+    assert attack_by_differencing(masks, noisy, secret=secret).attack.share == 0
 
 
 def test_figures_about_as_many_people_have_no_difference():
     with pytest.raises(ParameterError):
-        difference(Published("a", 5, 1), Published("b", 5, 2))
+        subtract_published(Published("a", 5, 1), Published("b", 5, 2))
     with pytest.raises(ParameterError, match="do not fit"):
-        isolate(np.ones((2, 3), bool), np.ones(3))
+        isolate_people(np.ones((2, 3), bool), np.ones(3))
 
 
 @settings(max_examples=40, deadline=None)
@@ -141,4 +147,4 @@ def test_determined_is_that_of_rational_rank(seed):
     masks = rng.random((5, 6)) < 0.5
     rank = np.linalg.matrix_rank(masks.astype(float))
     units = [np.linalg.matrix_rank(np.vstack([masks.astype(float), np.eye(6)[i]])) == rank for i in range(6)]
-    assert determined(masks).tolist() == units
+    assert find_determined(masks).tolist() == units

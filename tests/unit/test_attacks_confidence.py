@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import beta, binom
 
-from deniable.attacks.audit import audit
-from deniable.attacks.confidence import incomplete_beta, interval, lower_bound, upper_bound
+from deniable.attacks.confidence import compute_interval, incomplete_beta, lower_bound, upper_bound
+from deniable.attacks.dp_audit import audit
 from deniable.errors import ParameterError
 
 
@@ -25,9 +25,11 @@ def test_the_bounds_are_the_oracles(trials, share, confidence):
 @pytest.mark.parametrize("p", [0.01, 0.3, 0.5, 0.97])
 def test_the_interval_covers_at_every_probability(p):
     law = binom(40, p)
-    covered = sum(law.pmf(k) for k in range(41) if interval(k, 40).low <= p <= interval(k, 40).high)
+    covered = sum(law.pmf(k) for k in range(41) if compute_interval(k, 40).low <= p <= compute_interval(k, 40).high)
     assert covered >= 0.95
-    narrow = sum(law.pmf(k) for k in range(41) if interval(k, 40, 0.5).low <= p <= interval(k, 40, 0.5).high)
+    narrow = sum(
+        law.pmf(k) for k in range(41) if compute_interval(k, 40, 0.5).low <= p <= compute_interval(k, 40, 0.5).high
+    )
     assert narrow < 0.95
 
 

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from deniable.attacks.base import Deadline, Outcome, Rate
+from deniable.attacks.outcome import Deadline, Outcome, Rate
 from deniable.errors import ParameterError, Stopped
 
 

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from deniable import world
-from deniable.attacks.ratings import Facts, Knowledge, Records, curve, draw_facts, ratings, scoreboard
-from deniable.attacks.tokens import dictionary, frequency_guesses, matching
+from deniable.attacks.ratings import Facts, Knowledge, Records, draw_facts, find_by_ratings, score_records, sweep_facts
+from deniable.attacks.tokens import guess_by_frequency, invert_hashes, match_tokens
 from deniable.errors import ParameterError, Stopped
 
 
@@ -25,16 +25,16 @@ def test_a_scoreboard_of_three_records_by_hand():
     person, film = np.array([0, 0, 1, 1, 2]), np.array([0, 1, 0, 1, 1])
     board = Records.of(person, film, np.array([5.0, 3, 5, 1, 3]), np.array([10, 20, 300, 20, 21]))
     facts = Facts(np.array([0]), np.array([[0, 1]]), np.array([[5, 3]], np.float32), np.array([[11, 20]]))
-    found = scoreboard(board, facts, needed=2, days=14)
+    found = score_records(board, facts, needed=2, days=14)
     assert found.best.tolist() == [0]
     assert found.absent_lead.tolist() == [0]  # nobody else agrees with both facts
-    loose = scoreboard(board, facts, needed=1, days=14)
+    loose = score_records(board, facts, needed=1, days=14)
     assert loose.best.tolist() == [0]
     assert loose.absent_lead[0] > 0  # person 2 agrees with the second
 
 
 def test_eight_facts_of_which_two_are_wrong_name_nearly_everybody_and_nobody_falsely():
-    outcome = ratings(records(), Knowledge(8, 2, 14), targets=200)
+    outcome = find_by_ratings(records(), Knowledge(8, 2, 14), targets=200)
     assert outcome.attack.share > 0.98
     assert outcome.precision.share == 1
     assert outcome.control.share < 0.02
@@ -45,7 +45,7 @@ def test_random_records_do_not_match_facts_from_elsewhere():
     strangers = records(seed=9)
     kept = facts.item < strangers.items
     facts = Facts(np.full(len(facts.target), -1), np.where(kept, facts.item, -1), facts.rating, facts.day)
-    board = scoreboard(strangers, facts, needed=6, days=14)
+    board = score_records(strangers, facts, needed=6, days=14)
     assert (board.best >= 0).mean() < 0.02
 
 
@@ -55,7 +55,7 @@ def test_more_facts_identify_more():
     person = np.unique(made["viewer_id"].to_numpy(), return_inverse=True)[1]
     film = np.unique(made["film_id"].to_numpy(), return_inverse=True)[1]
     board = Records.of(person, film, made["rating"].to_numpy().astype(float), day)
-    shares = [outcome.attack.share for outcome in curve(board, [1, 2, 8], targets=150)]
+    shares = [outcome.attack.share for outcome in sweep_facts(board, [1, 2, 8], targets=150)]
     assert shares[0] < shares[1] <= shares[2]
     assert shares[2] > 0.95
 
@@ -68,7 +68,7 @@ def test_movietweetings_is_identified_by_eight_ratings_with_two_wrong(shared_dat
     person, film = (np.unique(raw[:, place], return_inverse=True)[1] for place in (0, 1))
     board = Records.of(person, film, raw[:, 2].astype(float), raw[:, 3] // 86_400)
     assert board.people == 16_554
-    outcome = ratings(board, Knowledge(8, 2, 14), targets=1000)
+    outcome = find_by_ratings(board, Knowledge(8, 2, 14), targets=1000)
     assert outcome.attack.share >= 0.98
     assert outcome.precision.share == 1
 
@@ -79,12 +79,12 @@ def test_what_cannot_be_known_is_refused():
     with pytest.raises(ParameterError):
         Records.of(np.zeros(2, int), np.zeros(1, int), np.zeros(2), np.zeros(2, int))
     with pytest.raises(Stopped):
-        ratings(records(), targets=300, seconds=1e-9)
+        find_by_ratings(records(), targets=300, seconds=1e-9)
 
 
 def test_an_empty_table_of_ratings_has_no_targets():
     empty = Records.of(*(np.zeros(0, int) for _ in range(4)))
-    assert ratings(empty).attack.trials == 0
+    assert find_by_ratings(empty).attack.trials == 0
 
 
 PHONES = [f"555-{number:04}" for number in range(2000)]
@@ -93,7 +93,7 @@ PHONES = [f"555-{number:04}" for number in range(2000)]
 @pytest.mark.parametrize(("name", "length"), [("md5", 32), ("sha256", 64), ("sha256", 16), ("blake2b", 40)])
 def test_unsalted_hashes_fall_to_a_dictionary_whole_or_shortened(name, length):
     tokens = [hashlib.new(name, phone.encode()).hexdigest()[:length] for phone in PHONES[500:600]]
-    outcome = dictionary(tokens, PHONES, truth=PHONES[500:600])
+    outcome = invert_hashes(tokens, PHONES, truth=PHONES[500:600])
     assert outcome.attack.share == 1
     assert outcome.figures["hashes"] == [name]
 
@@ -102,13 +102,13 @@ def test_salted_and_keyed_tokens_hold_against_a_dictionary():
     salted = [hashlib.sha256(b"salt" + phone.encode()).hexdigest() for phone in PHONES[:100]]
     keyed = [hmac.new(b"key", phone.encode(), "sha256").hexdigest() for phone in PHONES[:100]]
     for tokens in (salted, keyed):
-        outcome = dictionary([*tokens, None], PHONES)
+        outcome = invert_hashes([*tokens, None], PHONES)
         assert outcome.attack.successes == 0
         assert "leaked key" in outcome.trusted[0]
 
 
 def test_frequencies_by_hand():
-    assert frequency_guesses(np.array([0, 1, 1, 2, 2, 2]), np.array([5, 5, 5, 6, 7, 7]))[[2, 1, 0]].tolist() == [
+    assert guess_by_frequency(np.array([0, 1, 1, 2, 2, 2]), np.array([5, 5, 5, 6, 7, 7]))[[2, 1, 0]].tolist() == [
         5,
         7,
         6,
@@ -124,9 +124,9 @@ def test_a_codebook_falls_to_counting_and_fresh_tokens_hold():
     secret, known = skewed(rng, 20_000), skewed(rng, 20_000)
     codebook = rng.permutation(20)
     clear, public = pa.chunked_array([secret]), pa.chunked_array([known])
-    outcome = matching(pa.chunked_array([codebook[secret]]), public, clear)
+    outcome = match_tokens(pa.chunked_array([codebook[secret]]), public, clear)
     assert outcome.attack.share > 0.9
-    fresh = matching(pa.chunked_array([rng.permutation(20_000)]), public, clear)
+    fresh = match_tokens(pa.chunked_array([rng.permutation(20_000)]), public, clear)
     assert fresh.attack.share < 0.1
 
 
@@ -136,5 +136,5 @@ def test_what_stands_beside_a_token_tells_equally_frequent_values_apart():
     beside, public = (value * 2 + (rng.random(3000) < 0.3) for value in (secret, known))
     tokens = pa.chunked_array([rng.permutation(12)[secret]])
     clear, plain = pa.chunked_array([secret]), pa.chunked_array([known])
-    assert matching(tokens, plain, clear).attack.share < 0.5
-    assert matching(tokens, plain, clear, beside=(beside, public)).attack.share == 1
+    assert match_tokens(tokens, plain, clear).attack.share < 0.5
+    assert match_tokens(tokens, plain, clear, beside=(beside, public)).attack.share == 1

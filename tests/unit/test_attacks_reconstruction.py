@@ -9,18 +9,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deniable.attacks import solvers
-from deniable.attacks.auditing import Status, audit_counts, audit_maxima, audit_sums, would_determine
-from deniable.attacks.averaging import averaged, averaging, longitudinal, posterior
-from deniable.attacks.cells import cell_bounds, linearly_determined, two_way_bounds
-from deniable.attacks.reconstruction import (
-    bits_bound,
-    curve,
-    decode,
-    exact,
-    random_groups,
+from deniable.attacks.aggregates.averaging import ask_repeatedly, average_answers, collect_reports, compute_posterior
+from deniable.attacks.aggregates.published_tables import bound_cells, bound_two_way_cells, find_determined_cells
+from deniable.attacks.aggregates.query_auditing import Status, audit_counts, audit_maxima, audit_sums, would_determine
+from deniable.attacks.aggregates.reconstruction import (
+    answer_exactly,
+    answer_rounded,
+    answer_with_fixed_noise,
+    bound_correct_bits,
+    decode_shares,
+    draw_groups,
     reconstruct,
-    rounded,
-    sticky,
+    sweep_questions,
 )
 from deniable.dp.samplers import discrete_laplace
 from deniable.dp.samplers.seeded import SeededEntropy
@@ -30,8 +30,8 @@ SECRET = np.random.default_rng(7).random(60) < 0.4
 
 
 def test_exact_rounded_and_sticky_answers_all_fall():
-    for answering in (exact(SECRET), rounded(SECRET, 5), sticky(SECRET, 2.0)):
-        outcomes = curve(answering, SECRET, [20, 600])
+    for answering in (answer_exactly(SECRET), answer_rounded(SECRET, 5), answer_with_fixed_noise(SECRET, 2.0)):
+        outcomes = sweep_questions(answering, SECRET, [20, 600])
         assert outcomes[1].attack.share >= 0.98
         assert outcomes[0].attack.share <= outcomes[1].attack.share
 
@@ -39,37 +39,37 @@ def test_exact_rounded_and_sticky_answers_all_fall():
 def laplace(epsilon, questions):
     """Counts with noise that makes all of them together epsilon-DP."""
     noise = discrete_laplace(Fraction(questions) / Fraction(epsilon), questions, entropy=SeededEntropy(5))
-    return lambda groups: exact(SECRET)(groups) + noise
+    return lambda groups: answer_exactly(SECRET)(groups) + noise
 
 
 @pytest.mark.parametrize("epsilon", [Fraction(1, 2), 1])
 def test_answers_with_dp_noise_stay_at_the_baseline_that_epsilon_predicts(epsilon):
-    outcome = curve(laplace(epsilon, 600), SECRET, [600])[0]
-    assert outcome.attack.interval.low <= bits_bound(float(epsilon), outcome.baseline_share)
+    outcome = sweep_questions(laplace(epsilon, 600), SECRET, [600])[0]
+    assert outcome.attack.interval.low <= bound_correct_bits(float(epsilon), outcome.baseline_share)
 
 
 def test_far_too_little_noise_is_seen_by_the_same_bound():
-    outcome = curve(laplace(600, 600), SECRET, [600])[0]
-    assert outcome.attack.interval.low > bits_bound(1.0, outcome.baseline_share)
+    outcome = sweep_questions(laplace(600, 600), SECRET, [600])[0]
+    assert outcome.attack.interval.low > bound_correct_bits(1.0, outcome.baseline_share)
 
 
 @settings(max_examples=15, deadline=None)
 @given(st.integers(0, 2**32 - 1))
 def test_decoding_is_as_good_as_the_best_of_all_worlds(seed):
     rng = np.random.default_rng(seed)
-    secret, groups = rng.random(7) < 0.5, random_groups(25, 7, seed)
+    secret, groups = rng.random(7) < 0.5, draw_groups(25, 7, seed)
     answers = groups @ secret.astype(float) + rng.integers(-1, 2, 25)
     worlds = np.array(list(itertools.product([0.0, 1.0], repeat=7)))
     least = np.abs(worlds @ groups.T - answers).sum(axis=1).min()
-    shares = decode(groups, answers)
+    shares = decode_shares(groups, answers)
     assert np.abs(groups @ shares - answers).sum() <= least + 1e-6  # shares may fit even better than bits
 
 
 def test_no_questions_leave_everything_open():
-    assert decode(np.zeros((0, 3), bool), np.zeros(0)).tolist() == [0.5] * 3
+    assert decode_shares(np.zeros((0, 3), bool), np.zeros(0)).tolist() == [0.5] * 3
     assert reconstruct(np.zeros((0, 0), bool), np.zeros(0), np.zeros(0, bool)).attack.trials == 0
     with pytest.raises(ParameterError, match="do not fit"):
-        decode(np.ones((2, 3), bool), np.ones(3))
+        decode_shares(np.ones((2, 3), bool), np.ones(3))
 
 
 def worlds_of(groups, answers):
@@ -136,15 +136,15 @@ def test_impossible_answers_are_refused():
     with pytest.raises(ParameterError):
         audit_maxima(np.array([[True, False], [True, False]]), np.array([1.0, 2.0]))
     with pytest.raises(ParameterError):
-        two_way_bounds([1, 2], [4])
+        bound_two_way_cells([1, 2], [4])
 
 
 @settings(max_examples=8, deadline=None)
 @given(st.integers(0, 2**32 - 1))
 def test_cell_bounds_by_linear_programs_are_the_closed_ones_in_two_ways(seed):
     table = np.random.default_rng(seed).integers(0, 5, (2, 3))
-    found = cell_bounds((2, 3), [((0,), table.sum(axis=1)), ((1,), table.sum(axis=0))])
-    closed = two_way_bounds(table.sum(axis=1), table.sum(axis=0))
+    found = bound_cells((2, 3), [((0,), table.sum(axis=1)), ((1,), table.sum(axis=0))])
+    closed = bound_two_way_cells(table.sum(axis=1), table.sum(axis=0))
     assert found.low.tolist() == closed.low.tolist()
     assert found.high.tolist() == closed.high.tolist()
 
@@ -153,23 +153,23 @@ def test_three_two_way_margins_can_give_a_cube_away():
     cube = np.zeros((2, 2, 2), np.int64)
     cube[0, 0, 0] = 3
     margins = [((0, 1), cube.sum(axis=2)), ((0, 2), cube.sum(axis=1)), ((1, 2), cube.sum(axis=0))]
-    found = cell_bounds((2, 2, 2), margins)
+    found = bound_cells((2, 2, 2), margins)
     assert found.share == 1.0  # zeros in margins are zeros in cells
-    assert not linearly_determined((2, 2, 2), margins).any()
-    assert linearly_determined((2, 2), [((0, 1), np.ones((2, 2), np.int64))]).all()
+    assert not find_determined_cells((2, 2, 2), margins).any()
+    assert find_determined_cells((2, 2), [((0, 1), np.ones((2, 2), np.int64))]).all()
 
 
 def test_averaging_shrinks_fresh_noise_by_the_root_and_remembered_noise_not_at_all():
     noise = discrete_laplace(Fraction(10), 40_000, entropy=SeededEntropy(1)).astype(float)
-    _, once = averaged(noise[:100])
-    _, often = averaged(noise)
+    _, once = average_answers(noise[:100])
+    _, often = average_answers(noise)
     assert often == pytest.approx(once / 20, rel=0.35)
-    assert np.isnan(averaged(np.full(50, 7.0))[1])
+    assert np.isnan(average_answers(np.full(50, 7.0))[1])
     rng = np.random.default_rng(0)
-    fresh = averaging(lambda n: 100 + rng.laplace(0, 4, n), [100.0] * 40, repeats=2000)
+    fresh = ask_repeatedly(lambda n: 100 + rng.laplace(0, 4, n), [100.0] * 40, repeats=2000)
     assert fresh.attack.share == 1
     assert fresh.control.share < 0.5
-    assert averaging(lambda n: np.full(n, 103.0), [100.0] * 40).attack.share == 0
+    assert ask_repeatedly(lambda n: np.full(n, 103.0), [100.0] * 40).attack.share == 0
 
 
 def test_a_longitudinal_collector_names_people_who_draw_fresh_noise_each_day():
@@ -180,14 +180,14 @@ def test_a_longitudinal_collector_names_people_who_draw_fresh_noise_each_day():
         return np.where(rng.random(len(answers)) < 0.3, answers, rng.integers(0, 4, len(answers)))
 
     kept = fresh(secret)
-    assert longitudinal(fresh, secret, rounds=200).attack.share > 0.99
-    remembered = longitudinal(lambda answers: kept, secret, rounds=200)
+    assert collect_reports(fresh, secret, rounds=200).attack.share > 0.99
+    remembered = collect_reports(lambda answers: kept, secret, rounds=200)
     assert remembered.attack.share == remembered.control.share
 
 
 @given(st.floats(-1e6, 1e6), st.floats(0, 1e6), st.floats(0.05, 100))
 def test_a_dp_answer_beside_exact_ones_moves_odds_by_no_more_than_epsilon(noisy, others, scale):
-    sure = posterior(noisy, others, scale)
+    sure = compute_posterior(noisy, others, scale)
     odds = sure / (1 - sure) if sure < 1 else np.inf
     assert odds <= np.exp(1 / scale) * (1 + 1e-6)
 
@@ -195,6 +195,6 @@ def test_a_dp_answer_beside_exact_ones_moves_odds_by_no_more_than_epsilon(noisy,
 def test_a_missing_solver_is_refused_with_the_extra(monkeypatch):
     monkeypatch.setattr(solvers, "import_module", lambda name: (_ for _ in ()).throw(ImportError(name)))
     with pytest.raises(MissingExtra, match=r"deniable\[solvers\]"):
-        decode(np.ones((1, 1), bool), np.ones(1))
+        decode_shares(np.ones((1, 1), bool), np.ones(1))
     with pytest.raises(MissingExtra):
         audit_counts(np.ones((1, 1), bool), np.ones(1))

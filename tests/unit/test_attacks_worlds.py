@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deniable.attacks.minimality import believed, downcode, minimality
-from deniable.attacks.tables import Attribute, Statistic, worlds
+from deniable.attacks.aggregates.published_tables import Attribute, Statistic, find_worlds
+from deniable.attacks.minimality import downcode, infer_by_minimality, score_beliefs
 from deniable.errors import ParameterError
 
 SMALL = [Attribute("age", 0, 4), Attribute("sex", 0, 1)]
@@ -52,7 +52,7 @@ def test_all_worlds_of_brute_force_are_found_and_no_others(seed):
     told = statistics_of(rows)
     kinds = list(itertools.product(range(5), range(2)))
     every = [w for w in itertools.combinations_with_replacement(kinds, 4) if fits(w, told)]
-    found = worlds(SMALL, told)
+    found = find_worlds(SMALL, told)
     assert found.complete
     assert found.found == len(every)
     common = Counter(every[0])
@@ -63,28 +63,28 @@ def test_all_worlds_of_brute_force_are_found_and_no_others(seed):
 
 def test_suppression_leaks_that_a_count_is_small():
     told = [Statistic({}, 4), Statistic({"sex": (1, 1)}, suppressed=2), Statistic({"age": (0, 3)}, suppressed=0)]
-    found = worlds(SMALL, told)
+    found = find_worlds(SMALL, told)
     assert set(found.certain) == {(4, 0)}  # all are four, and at least two of them of sex 0
     assert found.found == 3
 
 
 def test_statistics_that_contradict_each_other_leave_no_world():
-    assert worlds(SMALL, [Statistic({}, 2), Statistic({"sex": (0, 0)}, 3)]).found == 0
+    assert find_worlds(SMALL, [Statistic({}, 2), Statistic({"sex": (0, 0)}, 3)]).found == 0
 
 
 def test_a_world_that_is_not_alone_is_not_called_so():
-    outcome = worlds(SMALL, [Statistic({}, 3)], most=5).outcome()
+    outcome = find_worlds(SMALL, [Statistic({}, 3)], most=5).outcome()
     assert outcome.attack.successes == 0
     assert "not all worlds" in outcome.warnings[0]
 
 
 def test_statistics_of_nothing_are_refused():
     with pytest.raises(ParameterError, match="total"):
-        worlds(SMALL, [Statistic({"sex": (0, 0)}, 3)])
+        find_worlds(SMALL, [Statistic({"sex": (0, 0)}, 3)])
     with pytest.raises(ParameterError, match="'agee'"):
-        worlds(SMALL, [Statistic({"agee": (0, 0)}, 3)])
+        find_worlds(SMALL, [Statistic({"agee": (0, 0)}, 3)])
     with pytest.raises(ParameterError, match="mean or median"):
-        worlds(SMALL, [Statistic({}, 3, "", Decimal(1))])
+        find_worlds(SMALL, [Statistic({}, 3, "", Decimal(1))])
 
 
 def star_only_if_needed(world):
@@ -103,8 +103,8 @@ TRUTH = ("flu", "flu", "cold", "gout")
 def test_minimality_tells_why_a_release_was_generalized():
     released = star_only_if_needed([(*person, ill) for person, ill in zip(PEOPLE, TRUTH, strict=True)])
     assert {row[0] for row in released} == {"*"}
-    knowing = minimality(PEOPLE, released, star_only_if_needed)
-    naive = minimality(PEOPLE, released, lambda world: released)
+    knowing = infer_by_minimality(PEOPLE, released, star_only_if_needed)
+    naive = infer_by_minimality(PEOPLE, released, lambda world: released)
     # Starred only because one zone had flu twice: both of a, or both of b, have flu, and nobody else does.
     assert knowing.complete
     assert knowing.share[0]["flu"] == pytest.approx(0.5)
@@ -126,7 +126,7 @@ def test_downcoding_excludes_what_would_not_have_been_starred():
     assert found.worlds == 2  # 01 and 10; equal values would have been shown
     assert found.share[2] == {"1": 1.0}
     assert found.share[0] == {"0": 0.5, "1": 0.5}
-    outcome = believed(found, None, ["0", "1", "1", "1"])
+    outcome = score_beliefs(found, None, ["0", "1", "1", "1"])
     assert outcome.attack.successes == 2
 
 
@@ -134,7 +134,7 @@ def test_too_many_worlds_are_sampled_and_said_to_be():
     people = [(str(i % 3),) for i in range(12)]
     ills = tuple("ab" * 6)
     released = star_only_if_needed([(*person, ill) for person, ill in zip(people, ills, strict=True)])
-    found = minimality(people, released, star_only_if_needed, most=500)
+    found = infer_by_minimality(people, released, star_only_if_needed, most=500)
     assert not found.complete
     assert found.tried == 500
-    assert "sampled" in believed(found, None, ills).warnings[0]
+    assert "sampled" in score_beliefs(found, None, ills).warnings[0]

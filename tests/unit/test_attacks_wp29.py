@@ -6,11 +6,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deniable.attacks.inference import inference
-from deniable.attacks.linkability import linkability
-from deniable.attacks.membership import closeness, density, membership, separation, shadow_models
-from deniable.attacks.nearest import mixed, nearest
-from deniable.attacks.singling_out import singling_out
+from deniable.attacks.inference import infer_secret
+from deniable.attacks.linkability import link_halves
+from deniable.attacks.membership import (
+    claim_by_shadow_models,
+    claim_membership,
+    measure_separation,
+    score_closeness,
+    score_density,
+)
+from deniable.attacks.nearest_records import find_nearest, scale_tables
+from deniable.attacks.singling_out import single_out_people
 from deniable.errors import ParameterError
 
 
@@ -39,8 +45,8 @@ def test_the_nearest_records_are_those_of_a_naive_search(seed):
     tables = [
         pa.table({"x": rng.normal(size=n), "c": [["a", "b", None][k] for k in rng.integers(0, 3, n)]}) for n in (9, 14)
     ]
-    targets, among = mixed(tables, ["x", "c"])
-    place, distance = nearest(targets, among, 3)
+    targets, among = scale_tables(tables, ["x", "c"])
+    place, distance = find_nearest(targets, among, 3)
     for t in range(9):
         apart = np.abs(among.scaled[:, 0] - targets.scaled[t, 0]) + (among.coded[:, 0] != targets.coded[t, 0])
         assert np.allclose(distance[t], np.sort(apart)[:3])
@@ -48,79 +54,79 @@ def test_the_nearest_records_are_those_of_a_naive_search(seed):
 
 
 def test_missing_numbers_are_near_each_other_only():
-    targets, among = mixed([pa.table({"x": [None, 1.0]}), pa.table({"x": [1.0, None]})], ["x"])
-    assert nearest(targets, among)[0][:, 0].tolist() == [1, 0]
+    targets, among = scale_tables([pa.table({"x": [None, 1.0]}), pa.table({"x": [1.0, None]})], ["x"])
+    assert find_nearest(targets, among)[0][:, 0].tolist() == [1, 0]
 
 
 def test_four_rows_are_singled_out_by_hand():
     table = pa.table({"age": [20, 30, 30, 90], "sex": ["F", "M", "M", "M"]})
-    outcome = singling_out(table, table, width=1, attacks=50)
+    outcome = single_out_people(table, table, width=1, attacks=50)
     # age <= 20, age >= 90, age == 20, age == 90, sex == F
     assert (outcome.attack.successes, outcome.attack.trials) == (5, 5)
     assert "only 5 predicates" in outcome.trusted[0]
 
 
 def test_a_raw_copy_is_singled_out_and_strangers_are_not_more_than_the_control():
-    raw = singling_out(IN, IN, control=OUT, attacks=200)
+    raw = single_out_people(IN, IN, control=OUT, attacks=200)
     assert raw.attack.share == 1
     assert raw.excess > 0.5
-    fresh = singling_out(IN, STRANGERS, control=OUT, attacks=200)
+    fresh = single_out_people(IN, STRANGERS, control=OUT, attacks=200)
     assert fresh.attack.interval.low <= fresh.control.interval.high
 
 
 def test_linkability_of_a_copy_is_total_and_of_strangers_at_the_baseline():
     halves = (["age", "height"], ["town", "job", "secret"])
-    raw = linkability(IN, IN, halves, control=OUT, attacks=200)
+    raw = link_halves(IN, IN, halves, control=OUT, attacks=200)
     assert raw.attack.share > 0.9
     assert raw.control.share < 0.05
-    fresh = linkability(IN, STRANGERS, halves, control=OUT, attacks=200)
+    fresh = link_halves(IN, STRANGERS, halves, control=OUT, attacks=200)
     assert fresh.attack.share < 0.05
-    assert linkability(IN, IN, halves, neighbors=600, attacks=20).baseline == pytest.approx(1)
+    assert link_halves(IN, IN, halves, neighbors=600, attacks=20).baseline == pytest.approx(1)
 
 
 def test_inference_from_a_copy_is_total_and_from_strangers_at_the_baseline():
     knows = ["age", "height", "town", "job"]
-    raw = inference(IN, IN, knows, "secret", control=OUT, attacks=300)
+    raw = infer_secret(IN, IN, knows, "secret", control=OUT, attacks=300)
     assert raw.attack.share == 1
     assert raw.excess > 0.8
     assert raw.baseline == pytest.approx(0.1, abs=0.03)
-    fresh = inference(IN, STRANGERS, knows, "secret", control=OUT, attacks=300)
+    fresh = infer_secret(IN, STRANGERS, knows, "secret", control=OUT, attacks=300)
     assert fresh.attack.interval.low <= 0.12
 
 
 def test_numbers_are_inferred_within_their_tolerance():
     close = IN.set_column(1, "height", pa.array(IN["height"].to_numpy() * 1.04))
     knows = ["age", "town", "job", "secret"]
-    assert inference(IN, close, knows, "height", attacks=200).attack.share > 0.95
-    assert inference(IN, close, knows, "height", attacks=200, tolerance=0.01).attack.share < 0.3
+    assert infer_secret(IN, close, knows, "height", attacks=200).attack.share > 0.95
+    assert infer_secret(IN, close, knows, "height", attacks=200, tolerance=0.01).attack.share < 0.3
 
 
 def test_an_empty_release_tells_nothing():
     empty = IN.slice(0, 0)
-    assert inference(IN, empty, ["age"], "secret", attacks=50).attack.successes == 0
-    assert singling_out(IN, empty, attacks=50).attack.trials == 0
+    assert infer_secret(IN, empty, ["age"], "secret", attacks=50).attack.successes == 0
+    assert single_out_people(IN, empty, attacks=50).attack.trials == 0
 
 
 def test_the_area_under_the_curve_counts_ties_half():
-    assert separation(np.array([2.0, 2.0]), np.array([2.0, 2.0])).area == 0.5
-    assert separation(np.array([3.0, 2.0]), np.array([1.0, 2.0])).area == 0.875
-    curve = separation(np.arange(1000) + 10.0, np.arange(1000.0))
+    assert measure_separation(np.array([2.0, 2.0]), np.array([2.0, 2.0])).area == 0.5
+    assert measure_separation(np.array([3.0, 2.0]), np.array([1.0, 2.0])).area == 0.875
+    curve = measure_separation(np.arange(1000) + 10.0, np.arange(1000.0))
     assert dict(curve.at)[0.01].share == pytest.approx(0.02)
 
 
 def test_membership_in_a_copy_is_certain_and_in_strangers_a_coin():
-    raw = membership(closeness(IN, IN), closeness(OUT, IN))
+    raw = claim_membership(score_closeness(IN, IN), score_closeness(OUT, IN))
     assert raw.attack.share == 1
     assert raw.control.share < 0.03
     assert raw.figures["area"] > 0.99
-    fresh = membership(closeness(IN, STRANGERS), closeness(OUT, STRANGERS))
+    fresh = claim_membership(score_closeness(IN, STRANGERS), score_closeness(OUT, STRANGERS))
     assert abs(fresh.figures["area"] - 0.5) < 0.06
     assert fresh.attack.interval.low <= fresh.control.interval.high
 
 
 def test_density_against_a_reference_finds_what_was_copied():
     reference = people(600, 8)
-    found = membership(density(IN, IN, reference), density(OUT, IN, reference))
+    found = claim_membership(score_density(IN, IN, reference), score_density(OUT, IN, reference))
     assert found.figures["area"] > 0.9
 
 
@@ -137,12 +143,12 @@ def test_shadow_models_find_the_members_of_a_model_that_remembers_and_not_of_one
         mean = values[rows].mean() + np.random.default_rng(seed).normal(0, 1)
         return lambda asked: -np.abs(values[asked] - mean)
 
-    assert shadow_models(remembers, 400).attack.share > 0.95
-    assert abs(shadow_models(averages, 400).figures["area"] - 0.5) < 0.1
+    assert claim_by_shadow_models(remembers, 400).attack.share > 0.95
+    assert abs(claim_by_shadow_models(averages, 400).figures["area"] - 0.5) < 0.1
 
 
 def test_nobody_to_compare_is_refused():
     with pytest.raises(ParameterError):
-        membership(np.zeros(0), np.zeros(5))
+        claim_membership(np.zeros(0), np.zeros(5))
     with pytest.raises(ParameterError):
-        shadow_models(lambda rows, seed: lambda asked: asked, 10, shadows=1)
+        claim_by_shadow_models(lambda rows, seed: lambda asked: asked, 10, shadows=1)

@@ -8,13 +8,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from deniable.curator.clues import Clue, Profile, clue
-from deniable.curator.drafting import MARK, draft, save, word
+from deniable.curator.policy.draft import MARK, ColumnProfile, RoleGuess, draft, guess_role, save, yaml_word
 from deniable.errors import DataError, ParameterError
 from deniable.policy.document import parse
-from deniable.policy.roles import Role
-from deniable.policy.schema import ColumnType
-from deniable.policy.unit import PrivacyUnit
+from deniable.policy.schema import ColumnType, PrivacyUnit, Role
 
 ROWS = 40
 
@@ -126,8 +123,8 @@ def test_a_draft_replaces_a_file_only_when_told_to(tmp_path: Path) -> None:
     assert path.stat().st_mode & 0o077 == 0
 
 
-def profile(name: str, type_: ColumnType = ColumnType.TEXT, distinct: int = 500, **shapes: float) -> Profile:
-    return Profile(name, type_, 1000, 1000, distinct, 5.0, {"e-mail address": 0.0} | shapes)
+def profile(name: str, type_: ColumnType = ColumnType.TEXT, distinct: int = 500, **shapes: float) -> ColumnProfile:
+    return ColumnProfile(name, type_, 1000, 1000, distinct, 5.0, {"e-mail address": 0.0} | shapes)
 
 
 @pytest.mark.parametrize(
@@ -147,33 +144,33 @@ def profile(name: str, type_: ColumnType = ColumnType.TEXT, distinct: int = 500,
     ],
 )
 def test_names_are_clues(name: str, role: Role) -> None:
-    assert clue(profile(name)).role is role
+    assert guess_role(profile(name)).role is role
 
 
 def test_values_and_counts_are_clues_where_names_say_nothing() -> None:
-    assert clue(profile("x", **{"e-mail address": 0.95})).role is Role.IDENTIFIER
-    assert clue(profile("x", distinct=990)).role is Role.IDENTIFIER
-    assert clue(profile("x", distinct=900)).role is Role.INSENSITIVE
-    assert clue(profile("x", ColumnType.DECIMAL, distinct=1000)).role is Role.INSENSITIVE
-    assert clue(profile("x", ColumnType.DATE)).role is Role.QUASI_IDENTIFIER
+    assert guess_role(profile("x", **{"e-mail address": 0.95})).role is Role.IDENTIFIER
+    assert guess_role(profile("x", distinct=990)).role is Role.IDENTIFIER
+    assert guess_role(profile("x", distinct=900)).role is Role.INSENSITIVE
+    assert guess_role(profile("x", ColumnType.DECIMAL, distinct=1000)).role is Role.INSENSITIVE
+    assert guess_role(profile("x", ColumnType.DATE)).role is Role.QUASI_IDENTIFIER
 
 
 def test_a_code_of_few_values_is_no_identifier_though_its_name_says_id() -> None:
-    assert clue(profile("admission_type_id", ColumnType.INTEGER, distinct=8)).role is Role.INSENSITIVE
-    assert isinstance(clue(profile("patient_id", distinct=600)), Clue)
+    assert guess_role(profile("admission_type_id", ColumnType.INTEGER, distinct=8)).role is Role.INSENSITIVE
+    assert isinstance(guess_role(profile("patient_id", distinct=600)), RoleGuess)
 
 
 @pytest.mark.parametrize(
     "text", ["a b", "NO", "02138", "", "it's", 'say "x"', "a: b", "#x", "-", "ünï", "tab\there", "1e5"]
 )
 def test_words_survive_yaml(text: str) -> None:
-    columns = f"a: {{categories: [{word(text)}]}}"
+    columns = f"a: {{categories: [{yaml_word(text)}]}}"
     found = parse(f"{{version: 1, dataset: d, tables: {{t: {{source: t.csv, unit: row, columns: {{{columns}}}}}}}}}")
     assert found.table("t").columns[0].categories == (text,)
 
 
 @pytest.mark.parametrize(("distinct", "told"), [(1000, True), (900, False)])
 def test_a_number_that_nearly_every_row_has_alone_is_said_to_find_the_row(distinct: int, told: bool) -> None:
-    found = clue(Profile("charge", ColumnType.DECIMAL, 1000, 1000, distinct, 5.0, {}))
+    found = guess_role(ColumnProfile("charge", ColumnType.DECIMAL, 1000, 1000, distinct, 5.0, {}))
     assert found.role is Role.SENSITIVE
     assert ("finds the row" in found.reason) is told

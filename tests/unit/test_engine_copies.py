@@ -10,8 +10,8 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 import pytest
 
+from deniable.engines.base import Listed
 from deniable.engines.duckdb import DuckDBEngine, copies
-from deniable.engines.restriction import Listed
 from deniable.errors import DataError, DeniableError, ParameterError
 from deniable.policy.schema import Column, ColumnType, TableSchema
 

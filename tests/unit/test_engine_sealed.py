@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from deniable.engines.duckdb import DuckDBEngine
-from deniable.engines.duckdb.connection import Limits, sealed
+from deniable.engines.duckdb.connection import Limits, open_sealed
 from deniable.errors import DeniableError, InternalError, ParameterError
 
 undeclared = pa.table({"x": [1]})  # a Python variable that DuckDB would find by itself, were it allowed to
@@ -69,7 +69,7 @@ def test_the_seal_holds_without_the_check_of_statements(tmp_path: Path, sql: str
     """The second wall: DuckDB itself refuses, whatever the statement is."""
     (tmp_path / "secret.csv").write_text("a,b\n3,4\n")
     (tmp_path / "spill").mkdir()
-    with sealed(Limits(None, None, tmp_path), (), {}) as connection:
+    with open_sealed(Limits(None, None, tmp_path), (), {}) as connection:
         connection.execute("CREATE TABLE declared AS SELECT 1 AS a")
         with pytest.raises(duckdb.Error):
             connection.execute(sql.format(folder=tmp_path)).fetchall()

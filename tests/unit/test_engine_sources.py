@@ -14,17 +14,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deniable.engines import fingerprint
+from deniable.engines.arrow import as_arrow
+from deniable.engines.column_names import normalize_names
 from deniable.engines.duckdb import DuckDBEngine
-from deniable.engines.extras import EXTRAS, require
-from deniable.engines.frames import as_arrow
-from deniable.engines.naming import column_names
-from deniable.engines.sources import Format, resolve
+from deniable.engines.sources import EXTRAS, Format, require_driver, resolve_source
 from deniable.errors import DataError, MissingExtra
 
 
 def test_a_relative_path_starts_at_the_root(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("x")
-    assert resolve("a.csv", tmp_path).paths == (tmp_path / "a.csv",)
+    assert resolve_source("a.csv", tmp_path).paths == (tmp_path / "a.csv",)
 
 
 @pytest.mark.parametrize(
@@ -39,50 +38,50 @@ def test_a_relative_path_starts_at_the_root(tmp_path: Path) -> None:
 )
 def test_the_format_is_known_by_name_or_first_bytes(tmp_path: Path, name: str, content: bytes, format: Format) -> None:
     (tmp_path / name).write_bytes(content)
-    assert resolve(name, tmp_path).format is format
+    assert resolve_source(name, tmp_path).format is format
 
 
 @pytest.mark.parametrize("source", ["a.xyz", ".", "nowhere.csv", "*.parquet"])
 def test_what_cannot_be_a_source_is_refused(tmp_path: Path, source: str) -> None:
     (tmp_path / "a.xyz").write_bytes(b"?")
     with pytest.raises(DataError):
-        resolve(source, tmp_path)
+        resolve_source(source, tmp_path)
 
 
 def test_a_folder_of_several_formats_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("x")
     (tmp_path / "b.parquet").write_bytes(b"")
     with pytest.raises(DataError, match="formats csv, parquet"):
-        resolve(tmp_path, tmp_path)
-    assert resolve("*.csv", tmp_path).format is Format.CSV
+        resolve_source(tmp_path, tmp_path)
+    assert resolve_source("*.csv", tmp_path).format is Format.CSV
 
 
 @pytest.mark.parametrize("source", ["s3://bucket/a.parquet", "http://example.org/a.csv", "mysql:host/db"])
 def test_a_remote_source_is_refused(tmp_path: Path, source: str) -> None:
     with pytest.raises(DataError, match="no network"):
-        resolve(source, tmp_path)
+        resolve_source(source, tmp_path)
 
 
 def test_a_missing_driver_is_refused_with_the_name_of_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("deniable.engines.extras.find_spec", lambda _name: None)
+    monkeypatch.setattr("deniable.engines.sources.find_spec", lambda _name: None)
     for module, extra in EXTRAS.items():
         with pytest.raises(MissingExtra, match=rf"deniable\[{extra}\]"):
-            require(module)
+            require_driver(module)
 
 
 def test_a_source_of_another_engine_names_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("deniable.engines.extras.find_spec", lambda _name: None)
+    monkeypatch.setattr("deniable.engines.sources.find_spec", lambda _name: None)
     with pytest.raises(MissingExtra, match="postgres"):
-        resolve("postgresql:dbname=town", tmp_path)
+        resolve_source("postgresql:dbname=town", tmp_path)
 
 
 @given(st.lists(st.one_of(st.none(), st.text(max_size=4), st.sampled_from(["a", "A", "a_2", "ss", "ß"]))))
 def test_names_are_always_there_different_and_stable(raw: list[str | None]) -> None:
-    names = column_names(raw)
+    names = normalize_names(raw)
     assert len(names) == len(raw)
     assert all(names)
     assert len({name.casefold() for name in names}) == len(names)
-    assert column_names(names) == names
+    assert normalize_names(names) == names
 
 
 @pytest.fixture
@@ -170,12 +169,12 @@ def test_a_fingerprint_sees_every_byte_of_a_large_file(tmp_path: Path) -> None:
     path = tmp_path / "large"
     content = bytearray(fingerprint.BLOCK * 11 + 5)
     path.write_bytes(content)
-    before = fingerprint.of_file(path)
-    assert fingerprint.of_file(path) == before
+    before = fingerprint.hash_file(path)
+    assert fingerprint.hash_file(path) == before
     for position in (0, fingerprint.BLOCK, fingerprint.BLOCK * 11 + 4):
         content[position] ^= 1
         path.write_bytes(content)
-        assert fingerprint.of_file(path) != before
+        assert fingerprint.hash_file(path) != before
         content[position] ^= 1
 
 
@@ -183,4 +182,4 @@ def test_blocks_in_another_order_are_another_fingerprint(tmp_path: Path) -> None
     one, two = b"a" * fingerprint.BLOCK, b"b" * fingerprint.BLOCK
     (tmp_path / "x").write_bytes(one + two)
     (tmp_path / "y").write_bytes(two + one)
-    assert fingerprint.of_file(tmp_path / "x") != fingerprint.of_file(tmp_path / "y")
+    assert fingerprint.hash_file(tmp_path / "x") != fingerprint.hash_file(tmp_path / "y")

@@ -9,7 +9,7 @@ import pytest
 
 from deniable.errors import AccessRefused, ParameterError
 from deniable.governance.grants import Action, Grant, Role
-from deniable.governance.tokens import PREFIX, fresh, grant_of
+from deniable.governance.tokens import PREFIX, grant_of, issue_token
 from deniable.ledger import Act, Ledger, Posting
 
 NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)
@@ -73,14 +73,14 @@ def test_every_action_is_in_the_table_written_by_hand() -> None:
 
 
 def given(grant: Grant, *acts: tuple[str, dict[str, object]]) -> tuple[str, dict[str, object]]:
-    from deniable.governance.tokens import folded
+    from deniable.governance.tokens import fold_tokens
 
-    text, facts = fresh(grant)
+    text, facts = issue_token(grant)
     ledger = Ledger("clinic")
     ledger.record(Posting(Act.TOKEN, details=facts))
     for act, details in acts:
         ledger.record(Posting(Act(act), details=details or {"id": facts["id"]}))
-    return text, folded(ledger.entries())
+    return text, fold_tokens(ledger.entries())
 
 
 ANALYST = Grant("ana", Role.ANALYST, "clinic", ("research",), NOW + timedelta(days=1))
@@ -107,9 +107,9 @@ def test_a_revoked_token_is_refused_with_the_words_of_an_unknown_one() -> None:
 
 
 def test_the_record_holds_a_hash_and_never_the_token() -> None:
-    text, facts = fresh(ANALYST)
+    text, facts = issue_token(ANALYST)
     assert text.removeprefix(PREFIX) not in str(facts)
-    assert len({fresh(ANALYST)[0] for _ in range(100)}) == 100
+    assert len({issue_token(ANALYST)[0] for _ in range(100)}) == 100
 
 
 @pytest.mark.parametrize(
@@ -118,4 +118,4 @@ def test_the_record_holds_a_hash_and_never_the_token() -> None:
 )
 def test_a_token_without_a_name_or_an_analysts_purpose_is_refused(grant: Grant) -> None:
     with pytest.raises(ParameterError):
-        fresh(grant)
+        issue_token(grant)

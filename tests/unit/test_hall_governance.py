@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from deniable import Curator
-from deniable.curator import answers, asking, costing, governing, telling, withdrawing
+from deniable.curator import charge
+from deniable.curator.governance import reports, requests, withdrawals
+from deniable.curator.query import sql as query_sql
 from deniable.errors import AccessRefused, ParameterError, QueryRefused
 from deniable.governance.grants import Action, Asker, Role
 from deniable.ledger.verify import verify
@@ -119,7 +121,7 @@ def test_a_charge_whose_answer_was_lost_is_answered_under_the_old_charge_and_onc
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(answers, "keep", killed)
+        patch.setattr(charge, "store_answer", killed)
         with pytest.raises(KeyboardInterrupt):
             curator.query(COUNT, epsilon="1/10", who=ANA, request="r1")
     left = curator.remaining(ANA)
@@ -132,9 +134,9 @@ def test_a_charge_whose_answer_was_lost_is_answered_under_the_old_charge_and_onc
 
 
 def test_two_processes_that_finish_one_question_give_one_answer(curator: Curator) -> None:
-    plan = asking.compiled(curator, COUNT, PureDP(Fraction(1, 10)))
+    plan = query_sql.compile_sql(curator, COUNT, PureDP(Fraction(1, 10)))
     engine = curator.tables.attach("visits")
-    kept = [answers.keep(curator.cabinet, "key", asking._measured(plan, engine, None, None)) for _ in range(8)]
+    kept = [charge.store_answer(curator.cabinet, "key", query_sql._measure(plan, engine, None, None)) for _ in range(8)]
     assert len({one.release for one in kept}) == 1
     assert len({str([part.values for parts in one.measured.values() for part in parts]) for one in kept}) == 1
 
@@ -142,8 +144,8 @@ def test_two_processes_that_finish_one_question_give_one_answer(curator: Curator
 def test_a_person_who_withdrew_is_left_out_in_every_process(policy: Path, curator: Curator) -> None:
     assert count(curator) == 40
     with Curator.open(policy, ledger=policy.with_suffix(".sqlite")) as other:
-        receipt = withdrawing.withdraw(other, "id", "12")
-        assert withdrawing.withdraw(other, "id", "12").number == receipt.number
+        receipt = withdrawals.withdraw(other, "id", "12")
+        assert withdrawals.withdraw(other, "id", "12").number == receipt.number
         assert count(other) == 39
     assert count(curator) == 39
     assert count(curator, BEN) == 19
@@ -151,27 +153,27 @@ def test_a_person_who_withdrew_is_left_out_in_every_process(policy: Path, curato
 
 
 def test_the_record_does_not_hold_the_value_of_a_person_who_withdrew(policy: Path, curator: Curator) -> None:
-    withdrawing.withdraw(curator, "id", "31415926")
+    withdrawals.withdraw(curator, "id", "31415926")
     assert "31415926" not in json.dumps([entry.as_dict() for entry in curator.ledger.entries()])
-    assert withdrawing.when(curator, "id", "31415926") is not None
-    assert withdrawing.when(curator, "id", "31415927") is None
+    assert withdrawals.withdrawal_time(curator, "id", "31415926") is not None
+    assert withdrawals.withdrawal_time(curator, "id", "31415927") is None
 
 
 def test_withdrawing_by_a_column_that_tells_nobody_apart_is_refused(curator: Curator) -> None:
     with pytest.raises(ParameterError, match="told apart by: id"):
-        withdrawing.withdraw(curator, "sex", "F")
+        withdrawals.withdraw(curator, "sex", "F")
 
 
 def test_a_person_is_told_the_releases_that_came_before_the_withdrawal(curator: Curator) -> None:
     count(curator, ANA)
     curator.record("masking", tables=("visits",), unit="one id")
-    withdrawing.withdraw(curator, "id", "3")
+    withdrawals.withdraw(curator, "id", "3")
     count(curator, ANA, "SELECT COUNT(*) AS n FROM visits WHERE sex = 'F'")
-    mine, others = (telling.subject_report(curator, "id", value) for value in ("3", "4"))
+    mine, others = (reports.subject_report(curator, "id", value) for value in ("3", "4"))
     assert [len(told["releases"]) for told in (mine, others)] == [2, 3]
     assert mine["withdrawn"]
     assert mine["purposes"] == ["research"]
-    assert telling.subject_report(curator, "id", "123456") == {
+    assert reports.subject_report(curator, "id", "123456") == {
         "tables": [], "withdrawn": None, "purposes": [], "releases": [],
     }  # fmt: skip
 
@@ -180,64 +182,64 @@ def test_an_expired_policy_refuses_and_forgets_answers_and_keeps_the_ledger(poli
     ledger = policy.with_suffix(".sqlite")
     with Curator.open(policy, ledger=ledger) as curator:
         count(curator, ANA)
-        assert governing.expire(curator) == 0
+        assert requests.expire(curator) == 0
     policy.write_text(POLICY + "expires: 2020-01-01\n")
     with Curator.open(policy, ledger=ledger) as curator:
-        for asks in (lambda: count(curator, ANA), lambda: governing.ask(curator, ANA, "mask", ["visits"])):
+        for asks in (lambda: count(curator, ANA), lambda: requests.ask(curator, ANA, "mask", ["visits"])):
             with pytest.raises(AccessRefused, match="expired"):
                 asks()
-        assert governing.expire(curator) == 0  # the first question that was refused did it
-        assert curator.cabinet.everything(answers.DRAWER) == {}
+        assert requests.expire(curator) == 0  # the first question that was refused did it
+        assert curator.cabinet.everything(charge.ANSWERS) == {}
         assert [entry.act for entry in curator.ledger.entries()] == ["charge", "expire"]
         assert verify(curator.ledger).entries == 2
 
 
 def test_tokens_are_seen_and_revoked_across_processes(policy: Path, curator: Curator) -> None:
-    text, grant = governing.issue(curator, "ana", Role.ANALYST, ["research"], days=1)
+    text, grant = requests.issue(curator, "ana", Role.ANALYST, ["research"], days=1)
     with Curator.open(policy, ledger=policy.with_suffix(".sqlite")) as server:
-        found = governing.authenticate(server, text)
-        who = governing.authorize(server, found, Action.QUERY, "research")
+        found = requests.authenticate(server, text)
+        who = requests.authorize(server, found, Action.QUERY, "research")
         assert count(server, who) == 40
         with pytest.raises(AccessRefused, match="outside the grant"):
-            governing.authorize(server, found, Action.QUERY, "operations")
+            requests.authorize(server, found, Action.QUERY, "operations")
         with pytest.raises(AccessRefused, match="may not"):
-            governing.authorize(server, found, Action.AUDIT)
-        governing.revoke(curator, grant.id)
+            requests.authorize(server, found, Action.AUDIT)
+        requests.revoke(curator, grant.id)
         with pytest.raises(AccessRefused, match="not valid"):
-            governing.authenticate(server, text)
-    expired, _ = governing.issue(curator, "ana", Role.ANALYST, ["research"], days=-1)
+            requests.authenticate(server, text)
+    expired, _ = requests.issue(curator, "ana", Role.ANALYST, ["research"], days=-1)
     with pytest.raises(AccessRefused, match="grant expired"):
-        governing.authorize(curator, governing.authenticate(curator, expired), Action.QUERY, "research")
+        requests.authorize(curator, requests.authenticate(curator, expired), Action.QUERY, "research")
     with pytest.raises(ParameterError, match="no purpose"):
-        governing.issue(curator, "ana", Role.ANALYST, ["reserch"])
+        requests.issue(curator, "ana", Role.ANALYST, ["reserch"])
 
 
 def test_a_request_is_decided_once_with_a_reason_and_fulfilled_once(curator: Curator) -> None:
-    request = governing.ask(curator, ANA, "mask", ["visits"])
+    request = requests.ask(curator, ANA, "mask", ["visits"])
     assert "risk" not in request.as_dict()
-    assert costing.risk(curator, request.tables)["visits"]["columns"] == ["zip"]
+    assert requests.measure_risk(curator, request.tables)["visits"]["columns"] == ["zip"]
     with pytest.raises(AccessRefused, match="pending"):
-        governing.approved(curator, request.id)
+        requests.find_approved(curator, request.id)
     with pytest.raises(ParameterError, match="reason"):
-        governing.decide(curator, request.id, True, "  ")
-    assert governing.decide(curator, request.id, True, "a sample").status == "approved"
+        requests.decide(curator, request.id, True, "  ")
+    assert requests.decide(curator, request.id, True, "a sample").status == "approved"
     with pytest.raises(ParameterError, match="already"):
-        governing.decide(curator, request.id, False, "changed my mind")
+        requests.decide(curator, request.id, False, "changed my mind")
     receipt = curator.record("masking", tables=request.tables, who=ANA, request_id=request.id)
-    assert governing.fulfilled(curator, request.id, receipt.release).status == "released"
+    assert requests.mark_fulfilled(curator, request.id, receipt.release).status == "released"
     with pytest.raises(AccessRefused, match="fulfilled already"):
-        governing.approved(curator, request.id)
-    declined = governing.ask(curator, ANA, "synthesize", ["visits"], {"epsilon": 2})
+        requests.find_approved(curator, request.id)
+    declined = requests.ask(curator, ANA, "synthesize", ["visits"], {"epsilon": 2})
     assert declined.cost == {"epsilon": "2", "delta": "0"}
-    assert governing.decide(curator, declined.id, False, "a query answers this").reason == "a query answers this"
+    assert requests.decide(curator, declined.id, False, "a query answers this").reason == "a query answers this"
     with pytest.raises(ParameterError, match="masque"):
-        governing.ask(curator, ANA, "masque", ["visits"])
+        requests.ask(curator, ANA, "masque", ["visits"])
 
 
 def test_the_register_names_every_release_and_no_person_and_no_question(curator: Curator) -> None:
     curator.query("SELECT COUNT(*) FROM visits WHERE zip = 'a private thought'", epsilon="1/2", who=BEN)
     curator.record("masking", tables=("visits",), unit="all rows of one id")
-    found = telling.register(curator.ledger)
+    found = reports.register(curator.ledger)
     today = datetime.now(UTC).date().isoformat()
     assert [(each["technique"], each["epsilon"], each["guarantee"]) for each in found] == [
         ("differentially private query", 0.5, "differential privacy"),
@@ -247,9 +249,9 @@ def test_the_register_names_every_release_and_no_person_and_no_question(curator:
     assert places == {(today, "all rows of one id", "visits")}
     assert "ben" not in json.dumps(found)
     assert "thought" not in json.dumps(found)
-    standing = telling.standing(curator.ledger)
+    standing = reports.summarize_budget(curator.ledger)
     assert (standing["charged"], standing["without_guarantee"], standing["spent"]["epsilon"]) == (1, 1, "0.5")
-    trail = telling.trail(curator.ledger)
+    trail = reports.trail(curator.ledger)
     assert "thought" in json.dumps(trail)
     assert trail[0]["analyst"] == "ben"
 

@@ -6,17 +6,15 @@ import numpy as np
 import pytest
 
 from deniable.kanonymity.anonymize import solve
-from deniable.kanonymity.classes import reference
+from deniable.kanonymity.encoding import collapse
 from deniable.kanonymity.hierarchy import from_rows
-from deniable.kanonymity.lattice import ENUMERABLE
 from deniable.kanonymity.models import Closeness, DistinctDiversity, KAnonymity, PrivacyModel
+from deniable.kanonymity.models.base import build_reference
 from deniable.kanonymity.quality import MEASURES, Discernibility, Loss, Measure
-from deniable.kanonymity.search.anytime import AnytimeSearch, in_order
+from deniable.kanonymity.search.anytime import AnytimeSearch, Part, divide_problem, enumerate_nodes
 from deniable.kanonymity.search.check import Checker
 from deniable.kanonymity.search.optimal import OptimalSearch
-from deniable.kanonymity.search.problem import Problem
-from deniable.kanonymity.search.projections import Part, parts
-from deniable.kanonymity.tuples import collapse
+from deniable.kanonymity.search.problem import ENUMERABLE, Problem
 
 
 def problem(
@@ -29,7 +27,7 @@ def problem(
     codes = [((base + chance.integers(0, 3, rows)) % 8).astype(np.int32) for _ in hierarchies]
     values = chance.integers(0, 3, rows).astype(np.int32)
     tuples = collapse(codes, [8] * columns, [(values, 3)]).tuples
-    against = {"s": reference(np.bincount(values, minlength=3))}
+    against = {"s": build_reference(np.bincount(values, minlength=3))}
     return Problem(tuples, hierarchies, models, measure or Loss(), rows // 20, ("s",), against)
 
 
@@ -78,9 +76,9 @@ def test_what_no_node_meets_is_none() -> None:
 def test_parts_bound_every_node_from_below() -> None:
     small = problem(4, 120)
     checker = Checker(small)
-    divided = parts(checker)
+    divided = divide_problem(checker)
     assert sorted(q for part in divided for q in part.columns) == [0, 1, 2, 3]
-    for bound, levels in in_order(divided, 4):
+    for bound, levels in enumerate_nodes(divided, 4):
         verdict = checker.check(levels)
         assert not verdict.acceptable or verdict.cost >= bound - 1e-9
 
@@ -88,7 +86,7 @@ def test_parts_bound_every_node_from_below() -> None:
 def test_combinations_come_once_each_in_the_order_of_their_sums() -> None:
     made = [Part((0,), np.array([[0], [1], [2]], np.int8), np.array([0.0, 1.0, 5.0])) for _ in range(2)]
     second = Part((1,), np.array([[0], [1]], np.int8), np.array([0.0, 2.0]))
-    found = list(in_order([made[0], second], 2))
+    found = list(enumerate_nodes([made[0], second], 2))
     assert [bound for bound, _ in found] == sorted(bound for bound, _ in found)
     assert len({levels for _, levels in found}) == 6
 

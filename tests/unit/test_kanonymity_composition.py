@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deniable.errors import DataError, ParameterError
-from deniable.kanonymity.anonymize import anonymize, recoded
-from deniable.kanonymity.composition import atoms, betrayed, compose, inferred_means
-from deniable.kanonymity.examine import examine
+from deniable.kanonymity.anonymize import anonymize, recode_table
+from deniable.kanonymity.composition import compose, find_atoms, find_hidden_cells, infer_means
 from deniable.kanonymity.models import Closeness, DistinctDiversity, KAnonymity
 from deniable.kanonymity.request import Request
-from deniable.kanonymity.update import shown_rows, update
+from deniable.kanonymity.risk import examine
+from deniable.kanonymity.update import recode_shown_rows, update_recoding
 from deniable.policy.schema import Spec
 
 PAIRS = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=25)
@@ -24,7 +24,7 @@ PAIRS = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, ma
 @given(pairs=PAIRS)
 def test_atoms_are_determined_exactly_where_linear_algebra_says_so(pairs: list[tuple[int, int]]) -> None:
     first, second = (np.array(side) for side in zip(*pairs, strict=True))
-    made = atoms(first, second)
+    made = find_atoms(first, second)
     equations = np.zeros((10, len(made.sizes)))
     for n, (a, b) in enumerate(zip(made.first, made.second, strict=True)):
         equations[a, n] = equations[5 + b, n] = 1.0
@@ -42,8 +42,8 @@ def test_inferred_means_are_those_of_the_atoms(pairs: list[tuple[int, int]]) -> 
     first, second = (np.array(side) for side in zip(*pairs, strict=True))
     values = np.random.default_rng(0).normal(size=len(pairs))
     means = [np.bincount(c, values, 5) / np.maximum(np.bincount(c, minlength=5), 1) for c in (first, second)]
-    inferred = inferred_means(first, second, *means)
-    made = atoms(first, second)
+    inferred = infer_means(first, second, *means)
+    made = find_atoms(first, second)
     true = np.bincount(made.atom_of, values) / made.sizes
     known = made.determined[made.atom_of]
     assert np.isnan(inferred[~known]).all()
@@ -72,7 +72,7 @@ def test_people_who_are_in_one_release_only_are_left_out() -> None:
     with pytest.raises(ParameterError, match="different numbers"):
         compose(np.array([0]), np.array([0, 1]), 2)
     with pytest.raises(DataError, match="no column 'lon'"):
-        betrayed(pa.table({"lat": [1.0], "count": [1]}), pa.table({"lat": [1.0]}), "lat", "lon", digits=1, k=2)
+        find_hidden_cells(pa.table({"lat": [1.0], "count": [1]}), pa.table({"lat": [1.0]}), "lat", "lon", digits=1, k=2)
 
 
 LEVELS = {"age": Spec("intervals", {"widths": (10, 20, 40)})}
@@ -93,27 +93,27 @@ def released() -> object:
 def test_new_rows_that_meet_the_models_by_themselves_are_shown() -> None:
     recoding = released()
     new = people([25, 26, 27, 41])
-    judged = update(recoding, new, MODELS)  # type: ignore[arg-type]
+    judged = update_recoding(recoding, new, MODELS)  # type: ignore[arg-type]
     assert (judged.shown, judged.waiting, judged.grown_classes, judged.new_classes) == (3, 1, 1, 0)
-    assert shown_rows(recoding, new, judged)["age"].to_pylist() == ["[20, 30)"] * 3  # type: ignore[arg-type]
+    assert recode_shown_rows(recoding, new, judged)["age"].to_pylist() == ["[20, 30)"] * 3  # type: ignore[arg-type]
     assert sum(judged.recoding.classes.sizes) == 11
 
 
 def test_a_new_class_begins_when_enough_rows_of_it_arrive() -> None:
-    judged = update(released(), people([71, 72, 73, 74]), MODELS)  # type: ignore[arg-type]
+    judged = update_recoding(released(), people([71, 72, 73, 74]), MODELS)  # type: ignore[arg-type]
     assert (judged.new_classes, judged.shown) == (1, 4)
-    again = update(judged.recoding, people([75, 76, 77]), MODELS)
+    again = update_recoding(judged.recoding, people([75, 76, 77]), MODELS)
     assert (again.new_classes, again.grown_classes) == (0, 1)
 
 
 def test_too_few_new_rows_wait_even_in_a_large_class_since_both_versions_show_them_apart() -> None:
-    judged = update(released(), people([25, 26]), MODELS)  # type: ignore[arg-type]
+    judged = update_recoding(released(), people([25, 26]), MODELS)  # type: ignore[arg-type]
     assert (judged.shown, judged.waiting) == (0, 2)
     assert judged.search_again  # nothing may be suppressed in this release
 
 
 def test_new_rows_without_diversity_wait() -> None:
-    judged = update(released(), people([25, 26, 27], ["flu"] * 3), MODELS)  # type: ignore[arg-type]
+    judged = update_recoding(released(), people([25, 26, 27], ["flu"] * 3), MODELS)  # type: ignore[arg-type]
     assert judged.shown == 0
 
 
@@ -121,7 +121,7 @@ def test_a_class_far_from_the_changed_table_is_reported_as_broken() -> None:
     models = (KAnonymity(2), Closeness("illness", 0.3))
     recoding = anonymize(OLD, Request(("age",), models, ("illness",)), LEVELS).recoding
     flood = people([25] * 200, ["rash"] * 200)
-    judged = update(recoding, flood, models)
+    judged = update_recoding(recoding, flood, models)
     assert judged.broken > 0
     assert judged.search_again
 
@@ -130,8 +130,10 @@ def test_updates_agree_with_recoding_everything() -> None:
     chance = np.random.default_rng(3)
     old, new = (people(chance.integers(20, 60, n).tolist()) for n in (200, 120))
     recoding = anonymize(old, Request(("age",), (KAnonymity(3),), ("illness",), suppress=0.05), LEVELS).recoding
-    judged = update(recoding, new, (KAnonymity(3),))
-    both = pa.concat_tables([recoded(old, recoding).cast(SCHEMA), shown_rows(recoding, new, judged).cast(SCHEMA)])
+    judged = update_recoding(recoding, new, (KAnonymity(3),))
+    both = pa.concat_tables(
+        [recode_table(old, recoding).cast(SCHEMA), recode_shown_rows(recoding, new, judged).cast(SCHEMA)]
+    )
     assert examine(both, ("age",)).k >= 3
     held = judged.recoding.classes
     counts = {labels[0]: size for labels, size in zip(held.tuples, held.sizes, strict=True)}
@@ -144,5 +146,5 @@ SCHEMA = pa.schema({"age": pa.string(), "illness": pa.string()})
 
 def test_an_update_without_rows_changes_nothing() -> None:
     recoding = released()
-    judged = update(recoding, OLD.slice(0, 0), MODELS)  # type: ignore[arg-type]
+    judged = update_recoding(recoding, OLD.slice(0, 0), MODELS)  # type: ignore[arg-type]
     assert (judged.rows, judged.shown, judged.broken) == (0, 0, 0)

@@ -8,16 +8,22 @@ import pyarrow as pa
 import pytest
 
 from deniable.errors import DataError, ParameterError
-from deniable.kanonymity.builders.categories import Order, grouped, nested, read_tree
+from deniable.kanonymity.builders.categories import Order, Prefix, Redact, build_groups, parse_tree, read_tree
 from deniable.kanonymity.builders.dates import Dates
-from deniable.kanonymity.builders.draft import draft
-from deniable.kanonymity.builders.numbers import Brackets, Intervals, Quantiles, Rounding, TailCoded
-from deniable.kanonymity.builders.places import Coordinates, Geohash, geohash
-from deniable.kanonymity.builders.specs import BUILDERS, builder, declared, fixed
-from deniable.kanonymity.builders.strings import Prefix, Redact
-from deniable.kanonymity.encode import encode
+from deniable.kanonymity.builders.numbers import (
+    Brackets,
+    Coordinates,
+    Geohash,
+    Intervals,
+    Quantiles,
+    Rounding,
+    TailCoded,
+    encode_geohash,
+)
+from deniable.kanonymity.builders.specs import BUILDERS, draft_table, freeze_spec, make_builder, resolve_spec
+from deniable.kanonymity.encoding import encode_column
 from deniable.kanonymity.hierarchy import Hierarchy, from_rows
-from deniable.policy.hierarchies import HIERARCHIES
+from deniable.policy.layout.hierarchies import HIERARCHIES
 from deniable.policy.schema import Column, Spec
 
 
@@ -48,8 +54,8 @@ def test_quantile_edges_give_groups_of_about_one_size_and_freeze_as_brackets() -
     values = pa.array(np.arange(100))
     built = Quantiles((4, 2)).hierarchy("x", values)
     assert np.bincount(built.levels[1].groups).max() <= 26
-    kept = fixed(Spec("intervals", {"quantiles": (4, 2)}), built, values)
-    again = builder(kept).hierarchy("x", pa.array([0, 99]))
+    kept = freeze_spec(Spec("intervals", {"quantiles": (4, 2)}), built, values)
+    again = make_builder(kept).hierarchy("x", pa.array([0, 99]))
     assert kept.kind == "brackets"
     assert again.height == built.height
 
@@ -100,16 +106,16 @@ def test_trees_read_from_arx_files_yaml_nesting_and_groups(tmp_path: Path) -> No
     file.write_text("Advil 200;Advil;ibuprofen;*\nNurofen 400;Nurofen;ibuprofen;*\nTylenol;Tylenol;paracetamol;*\n")
     built = read_tree(file).hierarchy("drug", pa.array([]))
     assert labels(built, "Advil 200") == ("Advil 200", "Advil", "ibuprofen", "*")
-    inline = nested({"any": {"north": ["Oslo", "Bergen"], "south": ["Rome"]}}).hierarchy("city", pa.array([]))
+    inline = parse_tree({"any": {"north": ["Oslo", "Bergen"], "south": ["Rome"]}}).hierarchy("city", pa.array([]))
     assert labels(inline, "Oslo") == ("Oslo", "north", "any")
-    assert labels(grouped([["a", "b"], ["c"]]).hierarchy("x", pa.array([])), "b") == ("b", "{a, b}", "*")
+    assert labels(build_groups([["a", "b"], ["c"]]).hierarchy("x", pa.array([])), "b") == ("b", "{a, b}", "*")
 
 
 def test_groups_by_order_follow_the_declared_categories() -> None:
     column = Column("grade", categories=("low", "mid", "high", "top"), hierarchy=Spec("order", {"sizes": (2,)}))
-    spec = declared(column, {})
+    spec = resolve_spec(column, {})
     assert spec is not None
-    assert labels(builder(spec).hierarchy("grade", pa.array(["top"])), "mid") == ("mid", "low to mid", "*")
+    assert labels(make_builder(spec).hierarchy("grade", pa.array(["top"])), "mid") == ("mid", "low to mid", "*")
     assert labels(Order((2,)).hierarchy("n", pa.array([3, 1, 2])), "3") == ("3", "3", "*")
 
 
@@ -120,7 +126,7 @@ def test_coordinates_are_cut_downwards_also_below_zero_and_despite_binary_fracti
 
 
 def test_geohashes_are_those_of_the_published_example_and_shorten() -> None:
-    assert geohash(np.array([57.64911]), np.array([10.40744]), 11) == ["u4pruydqqvj"]
+    assert encode_geohash(np.array([57.64911]), np.array([10.40744]), 11) == ["u4pruydqqvj"]
     assert labels(Geohash((5, 3)).hierarchy("g", pa.array(["u4pruyd"])), "u4pruyd") == ("u4pruyd", "u4pru", "u4p", "*")
 
 
@@ -170,19 +176,21 @@ def test_values_that_are_no_leaves_are_refused_by_row_and_never_shown() -> None:
     tree = from_rows("city", [("Oslo", "N"), ("Rome", "S")])
     column = pa.chunked_array([["Oslo", "Secret", "Rome", "Hidden"]])
     with pytest.raises(DataError, match=r"2 values of column 'city' are not .* others are 2, 4") as e:
-        encode("city", column, tree)
+        encode_column("city", column, tree)
     assert "Secret" not in str(e.value)
 
 
 def test_a_missing_value_is_a_leaf_of_its_own_until_a_level_says_nothing() -> None:
-    coded_column = encode("city", pa.chunked_array([["Oslo", None]]), from_rows("city", [("Oslo", "N"), ("Rome", "S")]))
+    coded_column = encode_column(
+        "city", pa.chunked_array([["Oslo", None]]), from_rows("city", [("Oslo", "N"), ("Rome", "S")])
+    )
     built = coded_column.hierarchy
     assert list(built.rows())[-1] == (None, None, "*")
     assert coded_column.codes.tolist() == [0, 2]
 
 
 def test_nan_counts_as_missing() -> None:
-    assert encode("x", pa.chunked_array([[1.5, float("nan"), None]]), None).hierarchy.leaves[-1] is None
+    assert encode_column("x", pa.chunked_array([[1.5, float("nan"), None]]), None).hierarchy.leaves[-1] is None
 
 
 def test_text_in_a_hierarchy_of_numbers_is_refused_without_showing_it() -> None:
@@ -200,10 +208,10 @@ def test_drafts_follow_type_and_shape() -> None:
             "sex": ["F", "M"] * 10,
         }
     )
-    drafted = draft(table)
+    drafted = draft_table(table)
     assert [drafted[name].kind for name in table.column_names] == ["redact", "intervals", "dates", "withhold"]
     for name, spec in drafted.items():
-        assert encode(name, table[name], spec).hierarchy.levels[-1].size == 1
+        assert encode_column(name, table[name], spec).hierarchy.levels[-1].size == 1
 
 
 def test_every_kind_of_the_policy_grammar_has_a_builder() -> None:
@@ -214,9 +222,9 @@ def test_every_kind_of_the_policy_grammar_has_a_builder() -> None:
 @pytest.mark.parametrize("values", [pa.array([], pa.int64()), pa.array([7])])
 def test_columns_without_or_with_one_value_have_hierarchies(values: pa.Array) -> None:
     assert Intervals((5,)).hierarchy("x", values).size == len(values)
-    assert encode("x", pa.chunked_array([values]), None).codes.tolist() == [0] * len(values)
+    assert encode_column("x", pa.chunked_array([values]), None).codes.tolist() == [0] * len(values)
 
 
 def test_unknown_kinds_name_the_nearest() -> None:
     with pytest.raises(ParameterError, match="Did you mean 'redact'"):
-        builder(Spec("redcat", {}))
+        make_builder(Spec("redcat", {}))

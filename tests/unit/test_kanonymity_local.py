@@ -8,13 +8,13 @@ import pytest
 
 from deniable.errors import DataError, Infeasible, ParameterError
 from deniable.kanonymity.anonymize import solve
-from deniable.kanonymity.examine import examine
-from deniable.kanonymity.geo import geohashes, grid
-from deniable.kanonymity.local import LocalRelease, local_loss, write_local
-from deniable.kanonymity.microaggregate import microaggregate
+from deniable.kanonymity.geo import release_geohashes, release_grid
+from deniable.kanonymity.local_recoding import LocalRelease, measure_local_loss, write_local
+from deniable.kanonymity.microaggregation import microaggregate
 from deniable.kanonymity.models import AverageRisk, Closeness, DistinctDiversity, EntropyDiversity, KAnonymity
 from deniable.kanonymity.recoding import Form
 from deniable.kanonymity.request import Prepared, Request, prepare
+from deniable.kanonymity.risk import examine
 from deniable.kanonymity.search.check import Checker
 from deniable.kanonymity.search.mondrian import mondrian
 from deniable.kanonymity.search.stages import optimal_then_local, suppress_cells
@@ -107,7 +107,7 @@ def test_local_recoding_costs_less_than_the_best_level_for_all() -> None:
     _, ready = prepared((KAnonymity(4),), 0.05)
     whole = solve(Checker(ready.problem)).cost
     for method in (mondrian, METHODS["relaxed"], optimal_then_local):
-        assert local_loss(ready, method(ready)) <= whole + 1e-12
+        assert measure_local_loss(ready, method(ready)) <= whole + 1e-12
 
 
 def test_categories_are_written_as_groups_of_their_hierarchy_and_numbers_as_intervals() -> None:
@@ -117,7 +117,7 @@ def test_categories_are_written_as_groups_of_their_hierarchy_and_numbers_as_inte
     assert any(label.startswith("[") for label in out["age"].to_pylist())
     release = mondrian(ready, sets=True)
     sets = write_local(table, ready, release, Form.SETS)
-    assert local_loss(ready, release, Form.SETS) <= local_loss(ready, release)
+    assert measure_local_loss(ready, release, Form.SETS) <= measure_local_loss(ready, release)
     for city, shown in zip(table["city"].to_pylist(), sets["city"].to_pylist(), strict=True):
         assert city in shown.strip("{}").split(", ")
     document = write_local(table, ready, mondrian(ready), Form.JSON)
@@ -203,12 +203,12 @@ def test_microaggregation_refuses_what_has_no_mean() -> None:
 
 def test_cells_of_a_map_under_k_are_dropped_and_counted() -> None:
     rides = pa.table({"lat": [1.11, 1.12, 1.13, 2.0, None], "lon": [5.0, 5.0, 5.0, 6.0, 1.0]})
-    made = grid(rides, "lat", "lon", digits=1, k=3)
+    made = release_grid(rides, "lat", "lon", digits=1, k=3)
     assert made.cells.to_pylist() == [{"lat": 1.1, "lon": 5.0, "count": 3}]
     assert made.dropped == 2
-    assert geohashes(rides, "lat", "lon", length=3, k=3).cells["count"].to_pylist() == [3]
+    assert release_geohashes(rides, "lat", "lon", length=3, k=3).cells["count"].to_pylist() == [3]
     with pytest.raises(ParameterError, match="k is 0"):
-        grid(rides, "lat", "lon", digits=1, k=0)
+        release_grid(rides, "lat", "lon", digits=1, k=0)
 
 
 def test_a_release_does_not_show_its_rows_when_printed() -> None:

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deniable.errors import ParameterError
-from deniable.kanonymity.classes import Classes, reference
+from deniable.kanonymity.encoding import build_histograms
 from deniable.kanonymity.hierarchy import from_rows
 from deniable.kanonymity.models import (
     MODELS,
@@ -30,7 +30,7 @@ from deniable.kanonymity.models import (
     RecursiveDiversity,
     holds,
 )
-from deniable.kanonymity.tuples import histogram
+from deniable.kanonymity.models.base import Classes, build_reference
 
 VALUES = 4
 TREE = from_rows("s", [("0", "a", "*"), ("1", "a", "*"), ("2", "b", "*"), ("3", "b", "*")])
@@ -42,12 +42,12 @@ Table = list[tuple[list[int], int]]
 def classes_of(table: Table, whole: Sequence[int] | None = None) -> Classes:
     owner = np.array([c for c, (values, _) in enumerate(table) for _ in values], np.int64)
     values = np.array([v for held, _ in table for v in held], np.int32)
-    held = histogram(owner, len(table), values, VALUES)
+    held = build_histograms(owner, len(table), values, VALUES)
     totals = np.bincount(values if whole is None else np.array(whole), minlength=VALUES)
     return Classes(
         np.array([len(v) for v, _ in table], np.int64),
         {"s": held},
-        {"s": reference(totals, TREE)},
+        {"s": build_reference(totals, TREE)},
         np.array([p for _, p in table], np.int64),
     )
 
@@ -169,12 +169,12 @@ def test_declared_monotonicity_has_no_counterexample_and_what_is_not_declared_ha
 @pytest.mark.parametrize("model", [model for model, _ in TWINS], ids=str)
 def test_implied_models_follow_and_are_monotone_under_suppression(model: PrivacyModel) -> None:
     chance = np.random.default_rng(3)
-    for weaker in model.implied():
+    for weaker in model.list_implied():
         assert weaker.under_suppression
     for _ in range(300):
         table: Table = [(chance.integers(0, VALUES, n).tolist(), int(n) + 3) for n in chance.integers(1, 8, 3)]
         classes = classes_of(table)
-        for weaker in model.implied():
+        for weaker in model.list_implied():
             assert not (holds(model, classes) & ~holds(weaker, classes)).any()
 
 

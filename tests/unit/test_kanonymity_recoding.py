@@ -13,8 +13,7 @@ import pyarrow as pa
 import pytest
 
 from deniable.errors import DataError, Infeasible, ParameterError
-from deniable.kanonymity.anonymize import anonymize, recoded
-from deniable.kanonymity.examine import examine
+from deniable.kanonymity.anonymize import anonymize, recode_table
 from deniable.kanonymity.models import (
     AverageRisk,
     Closeness,
@@ -24,10 +23,9 @@ from deniable.kanonymity.models import (
     KAnonymity,
     KMap,
 )
-from deniable.kanonymity.recode import ClassIndex, Recoder
-from deniable.kanonymity.recoding import Form, Suppressed, read, write
-from deniable.kanonymity.request import Request
-from deniable.kanonymity.words import KINDS, condition, conditions, spelled
+from deniable.kanonymity.recoding import ClassIndex, Form, Recoder, Suppressed, read_recoding, write_recoding
+from deniable.kanonymity.request import KINDS, Request, build_conditions, parse_condition, to_spec
+from deniable.kanonymity.risk import examine
 from deniable.policy.access import Anonymize
 from deniable.policy.schema import Spec
 
@@ -54,7 +52,7 @@ REQUEST = Request(("age", "zip", "sex"), (KAnonymity(4),), ("illness",), ("name"
 def test_a_release_meets_its_model_and_keeps_what_is_not_a_quasi_identifier() -> None:
     table = people(300)
     made = anonymize(table, REQUEST, NUMBERS)
-    out = recoded(table, made.recoding)
+    out = recode_table(table, made.recoding)
     assert out.column_names == ["age", "zip", "sex", "illness"]
     assert examine(out, ("age", "zip", "sex")).k >= 4
     assert out.num_rows == 300 - made.solution.suppressed
@@ -64,7 +62,7 @@ def test_a_release_meets_its_model_and_keeps_what_is_not_a_quasi_identifier() ->
 def test_a_stream_of_batches_gives_what_the_whole_table_gives() -> None:
     table = people(500)
     recoding = anonymize(table, REQUEST, NUMBERS).recoding
-    whole = recoded(table, recoding)
+    whole = recode_table(table, recoding)
     parts = pa.Table.from_batches(
         [b.cast(whole.schema) for b in Recoder(recoding).stream(table.to_batches(max_chunksize=37))]
     )
@@ -75,11 +73,11 @@ def test_a_recoding_survives_being_written_for_its_owner_only(tmp_path: Path) ->
     table = people(300)
     recoding = anonymize(table, REQUEST, NUMBERS).recoding
     path = tmp_path / "out.recoding.json"
-    write(recoding, path)
-    again = read(path)
+    write_recoding(recoding, path)
+    again = read_recoding(path)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert recoded(table, again).to_pylist() == recoded(table, recoding).to_pylist()
-    assert [condition(spec) for spec in again.models] == [KAnonymity(4)]
+    assert recode_table(table, again).to_pylist() == recode_table(table, recoding).to_pylist()
+    assert [parse_condition(spec) for spec in again.models] == [KAnonymity(4)]
     assert "person" not in path.read_text()
 
 
@@ -88,25 +86,27 @@ def test_a_file_that_is_no_recoding_is_refused(tmp_path: Path, content: str) -> 
     path = tmp_path / "x.recoding.json"
     path.write_bytes(content.encode("latin-1"))
     with pytest.raises(DataError, match="not a recoding"):
-        read(path)
+        read_recoding(path)
     with pytest.raises(DataError, match="no recoding"):
-        read(tmp_path / "absent.json")
+        read_recoding(tmp_path / "absent.json")
 
 
 def test_new_rows_are_recoded_the_same_way_also_with_values_not_met_before() -> None:
     recoding = anonymize(people(300), REQUEST, NUMBERS).recoding
-    old = recoded(people(300), recoding)
-    new = recoded(people(50, seed=9), recoding)
+    old = recode_table(people(300), recoding)
+    new = recode_table(people(50, seed=9), recoding)
     assert set(new["age"].to_pylist()) <= set(old["age"].to_pylist())
     strange = pa.table({"name": ["x"], "age": [97], "zip": ["99999"], "sex": ["F"], "illness": ["flu"]})
-    assert recoded(strange, recoding).num_rows == 0
+    assert recode_table(strange, recoding).num_rows == 0
 
 
 def test_forms_are_text_bounds_and_json() -> None:
     table = people(300)
     request = Request(("age", "sex"), (KAnonymity(20),), lowest={"age": 1})
     forms = (Form.TEXT, Form.BOUNDS, Form.JSON)
-    text, bounds, document = (recoded(table, anonymize(table, request, NUMBERS, form=form).recoding) for form in forms)
+    text, bounds, document = (
+        recode_table(table, anonymize(table, request, NUMBERS, form=form).recoding) for form in forms
+    )
     label = text["age"][0].as_py()
     low, high = bounds["age_low"][0].as_py(), bounds["age_high"][0].as_py()
     assert label == f"[{low:g}, {high:g})"
@@ -118,15 +118,15 @@ def test_groups_of_categories_become_lists_in_json() -> None:
     table = pa.table({"city": ["Oslo", "Bergen", "Rome", "Milan"] * 3})
     tree = Spec("tree", {"inline": {"any": {"north": ["Oslo", "Bergen"], "south": ["Rome", "Milan"]}}})
     made = anonymize(table, Request(("city",), (KAnonymity(6),)), {"city": tree}, form=Form.JSON)
-    assert json.loads(recoded(table, made.recoding)["city"][0].as_py()) == ["Oslo", "Bergen"]
+    assert json.loads(recode_table(table, made.recoding)["city"][0].as_py()) == ["Oslo", "Bergen"]
     sets = anonymize(table, Request(("city",), (KAnonymity(6),)), {"city": tree}, form=Form.SETS)
-    assert recoded(table, sets.recoding)["city"][0].as_py() == "{Oslo, Bergen}"
+    assert recode_table(table, sets.recoding)["city"][0].as_py() == "{Oslo, Bergen}"
 
 
 def test_types_are_kept_where_nothing_was_generalized_and_where_rounding_keeps_numbers() -> None:
     table = pa.table({"n": [1] * 6, "x": [11, 12, 13, 21, 22, 23]})
     made = anonymize(table, Request(("n", "x"), (KAnonymity(3),)), {"x": Spec("rounding", {"to": (10,)})})
-    out = recoded(table, made.recoding)
+    out = recode_table(table, made.recoding)
     assert out["n"].type == pa.int64()
     assert out["x"].to_pylist() == [10.0] * 3 + [20.0] * 3
 
@@ -134,20 +134,20 @@ def test_types_are_kept_where_nothing_was_generalized_and_where_rounding_keeps_n
 def test_missing_values_stay_missing_and_form_classes_of_their_own() -> None:
     table = pa.table({"age": [21, 22, None, None, 23, None], "sex": ["F"] * 6})
     made = anonymize(table, Request(("age", "sex"), (KAnonymity(3),)), {"age": Spec("intervals", {"widths": (10,)})})
-    out = recoded(table, made.recoding)
+    out = recode_table(table, made.recoding)
     assert Counter(out["age"].to_pylist()) == {"[20, 30)": 3, None: 3}
 
 
 def test_missing_values_too_few_to_stay_apart_are_generalized_with_the_rest() -> None:
     table = pa.table({"age": [21, 22, 23, None]})
     made = anonymize(table, Request(("age",), (KAnonymity(3),)), {"age": Spec("intervals", {"widths": (10,)})})
-    assert recoded(table, made.recoding)["age"].to_pylist() == ["*"] * 4
+    assert recode_table(table, made.recoding)["age"].to_pylist() == ["*"] * 4
 
 
 def test_starred_rows_show_no_quasi_identifier_and_no_sensitive_value() -> None:
     table = people(200)
     made = anonymize(table, REQUEST, NUMBERS, suppressed_rows=Suppressed.STAR)
-    out = recoded(table, made.recoding)
+    out = recode_table(table, made.recoding)
     starred = [row for row in out.to_pylist() if row["sex"] == "*"]
     assert out.num_rows == 200
     assert len(starred) == made.solution.suppressed > 0
@@ -159,14 +159,14 @@ def test_top_coding_applies_from_the_first_level() -> None:
     spec = Spec("intervals", {"widths": (10,), "top": 90})
     made = anonymize(table, Request(("age",), (KAnonymity(3),)), {"age": spec})
     assert made.recoding.levels == (0,)
-    assert recoded(table, made.recoding)["age"].to_pylist() == [">= 90"] * 3 + ["30"] * 3
+    assert recode_table(table, made.recoding)["age"].to_pylist() == [">= 90"] * 3 + ["30"] * 3
 
 
 def test_levels_can_be_limited_from_both_sides() -> None:
     table = people(200)
     made = anonymize(table, Request(("age", "sex"), (KAnonymity(2),), lowest={"age": 1}, highest={"age": 1}), NUMBERS)
     assert made.recoding.levels[0] == 1
-    assert recoded(table, made.recoding)["age"][0].as_py().startswith("[")
+    assert recode_table(table, made.recoding)["age"][0].as_py().startswith("[")
     with pytest.raises(ParameterError, match="It has the levels 0 to 3"):
         anonymize(table, Request(("age",), lowest={"age": 7}), NUMBERS)
 
@@ -259,10 +259,10 @@ def test_every_model_can_be_spelled_and_read_again() -> None:
         Closeness("s", 0.2, Distance.ORDERED),
         AverageRisk(0.1),
     ]
-    assert [condition(spelled(model)) for model in models] == models
+    assert [parse_condition(to_spec(model)) for model in models] == models
     assert len({kind for kind, _ in KINDS}) == len(KINDS)
     with pytest.raises(ParameterError, match="Did you mean 'closeness'"):
-        condition(Spec("closenes", {}))
+        parse_condition(Spec("closenes", {}))
 
 
 def test_a_policy_becomes_models_and_a_population_size_becomes_an_estimated_k() -> None:
@@ -271,7 +271,12 @@ def test_a_policy_becomes_models_and_a_population_size_becomes_an_estimated_k() 
     asked = Anonymize(
         5, {"s": Fraction(3)}, {"s": Fraction(1, 5)}, models=(Spec("k_map", {"k": 10, "population": 1000}),)
     )
-    assert conditions(asked, 200) == (KAnonymity(5), DistinctDiversity("s", 3), Closeness("s", 0.2), KAnonymity(2))
+    assert build_conditions(asked, 200) == (
+        KAnonymity(5),
+        DistinctDiversity("s", 3),
+        Closeness("s", 0.2),
+        KAnonymity(2),
+    )
 
 
 def test_dates_are_recoded_for_rows_to_come() -> None:
@@ -279,7 +284,7 @@ def test_dates_are_recoded_for_rows_to_come() -> None:
     made = anonymize(
         table, Request(("born",), (KAnonymity(12),)), {"born": Spec("dates", {"levels": ("month", "year")})}
     )
-    assert recoded(pa.table({"born": [date(1981, 7, 9)]}), made.recoding)["born"].to_pylist() == ["1981"]
+    assert recode_table(pa.table({"born": [date(1981, 7, 9)]}), made.recoding)["born"].to_pylist() == ["1981"]
 
 
 @pytest.mark.parametrize(
@@ -295,13 +300,13 @@ def test_dates_are_recoded_for_rows_to_come() -> None:
 )
 def test_a_privacy_model_said_wrongly_is_refused_with_what_is_wrong(spec: Spec, told: str) -> None:
     with pytest.raises(ParameterError) as refused:
-        condition(spec)
+        parse_condition(spec)
     assert told in str(refused.value)
 
 
 def test_words_are_read_by_the_type_of_the_option() -> None:
-    plain = condition(Spec("beta_likeness", {"column": "d", "beta": "2", "enhanced": "false"}))
-    assert str(plain) != str(condition(Spec("beta_likeness", {"column": "d", "beta": "2", "enhanced": "true"})))
-    assert condition(Spec("delta_presence", {"most": "0.5"})) == condition(
+    plain = parse_condition(Spec("beta_likeness", {"column": "d", "beta": "2", "enhanced": "false"}))
+    assert str(plain) != str(parse_condition(Spec("beta_likeness", {"column": "d", "beta": "2", "enhanced": "true"})))
+    assert parse_condition(Spec("delta_presence", {"most": "0.5"})) == parse_condition(
         Spec("delta_presence", {"least": 0, "most": 0.5})
     )

@@ -11,12 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deniable.errors import DataError, ParameterError
-from deniable.kanonymity.classes import Classes, reference
-from deniable.kanonymity.examine import examine
+from deniable.kanonymity.encoding import build_histograms
 from deniable.kanonymity.models import Closeness, Distance
-from deniable.kanonymity.risk import population_uniqueness, risks, row_risks
-from deniable.kanonymity.tuples import histogram
-from deniable.kanonymity.usefulness import usefulness
+from deniable.kanonymity.models.base import Classes, build_reference
+from deniable.kanonymity.quality import measure_utility
+from deniable.kanonymity.risk import estimate_uniqueness, examine, measure_risks, measure_row_risks
 
 ROWS = st.lists(st.tuples(st.integers(0, 2), st.sampled_from("ab"), st.integers(0, 5)), min_size=1, max_size=30)
 
@@ -60,8 +59,8 @@ def test_the_distance_without_a_kernel_is_that_of_the_kernel() -> None:
     chance = np.random.default_rng(2)
     values, owner = chance.integers(0, 9, 300), chance.integers(0, 12, 300)
     table = pa.table({"q": owner, "s": values})
-    held = histogram(owner, 12, values.astype(np.int32), 9)
-    against = {"s": reference(held.total())}
+    held = build_histograms(owner, 12, values.astype(np.int32), 9)
+    against = {"s": build_reference(held.total())}
     measured = Closeness("s", 1, Distance.ORDERED).measure(Classes(np.bincount(owner), {"s": held}, against))
     found = examine(table, ("q",), ("s",)).sensitive[0].ordered_t
     assert found == pytest.approx(measured.max())
@@ -73,14 +72,14 @@ def test_missing_cells_and_stars_are_values_like_others() -> None:
 
 
 def test_the_journalist_looks_in_the_population() -> None:
-    found = risks(np.array([1, 4]), np.array([10, 40]))
+    found = measure_risks(np.array([1, 4]), np.array([10, 40]))
     assert found.prosecutor.highest == 1.0
     assert found.journalist.highest == pytest.approx(0.1)
     assert found.marketer == pytest.approx((1 / 10 + 4 / 40) / 5)
 
 
 def test_every_row_has_the_risk_of_its_class() -> None:
-    assert row_risks(np.array([0, 0, 1])).tolist() == [0.5, 0.5, 1.0]
+    assert measure_row_risks(np.array([0, 0, 1])).tolist() == [0.5, 0.5, 1.0]
 
 
 def test_the_column_to_blame_comes_first() -> None:
@@ -99,7 +98,7 @@ def test_estimates_of_population_uniqueness_are_near_the_truth(fraction: float) 
     sample = chance.random(len(people)) < fraction
     drawn = people[sample]
     truth = sum(sizes[v] == 1 for v in drawn.tolist()) / len(drawn)
-    found = population_uniqueness(np.array(list(Counter(drawn.tolist()).values())), fraction)
+    found = estimate_uniqueness(np.array(list(Counter(drawn.tolist()).values())), fraction)
     unique_here = sum(n == 1 for n in Counter(drawn.tolist()).values()) / len(drawn)
     assert truth / 2.5 < found.pitman < truth * 2.5
     assert found.pitman <= unique_here
@@ -108,10 +107,10 @@ def test_estimates_of_population_uniqueness_are_near_the_truth(fraction: float) 
 
 def test_a_whole_population_is_as_unique_as_it_is() -> None:
     sizes = np.array([1, 1, 2, 5])
-    assert population_uniqueness(sizes, 1.0).zayatz == pytest.approx(2 / 9)
-    assert population_uniqueness(sizes, 1.0).pitman == pytest.approx(2 / 9)
+    assert estimate_uniqueness(sizes, 1.0).zayatz == pytest.approx(2 / 9)
+    assert estimate_uniqueness(sizes, 1.0).pitman == pytest.approx(2 / 9)
     with pytest.raises(ParameterError, match="sampling fraction"):
-        population_uniqueness(sizes, 0)
+        estimate_uniqueness(sizes, 0)
 
 
 def test_empty_tables_and_missing_columns() -> None:
@@ -127,8 +126,8 @@ def test_a_release_is_as_useful_as_what_it_keeps() -> None:
     chance = np.random.default_rng(0)
     x = chance.integers(0, 4, 800)
     table = pa.table({"x": x, "z": chance.integers(0, 4, 800), "y": np.where(chance.random(800) < 0.9, x > 1, x <= 1)})
-    same = usefulness(table, table, "y", ("x", "z", "y"))
+    same = measure_utility(table, table, "y", ("x", "z", "y"))
     assert same.original == same.released > 0.85
     assert same.kept == pytest.approx(1.0)
     blank = table.set_column(0, "x", pa.array(["*"] * 800))
-    assert usefulness(table, blank, "y", ("x", "z")).kept < 0.3
+    assert measure_utility(table, blank, "y", ("x", "z")).kept < 0.3

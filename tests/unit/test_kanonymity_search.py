@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from deniable.kanonymity.builders.categories import read_tree
-from deniable.kanonymity.classes import Classes, reference
-from deniable.kanonymity.encode import encode_table
+from deniable.kanonymity.encoding import Tuples, add_population, build_histograms, collapse, encode_table
 from deniable.kanonymity.hierarchy import Hierarchy, from_rows
 from deniable.kanonymity.models import (
     AverageRisk,
@@ -29,6 +28,7 @@ from deniable.kanonymity.models import (
     RecursiveDiversity,
     holds,
 )
+from deniable.kanonymity.models.base import Classes, build_reference
 from deniable.kanonymity.quality import (
     MEASURES,
     AverageClassSize,
@@ -44,7 +44,6 @@ from deniable.kanonymity.quality import (
 from deniable.kanonymity.search.check import Checker
 from deniable.kanonymity.search.optimal import OptimalSearch
 from deniable.kanonymity.search.problem import Problem
-from deniable.kanonymity.tuples import Tuples, collapse, histogram, with_population
 
 ADULT = Path(__file__).parents[2].parent / "shared" / "data" / "adult"
 SENSITIVE = 3
@@ -73,7 +72,7 @@ def random_problem(seed: int, models: tuple[PrivacyModel, ...], measure: Measure
     if any(isinstance(model, KMap | DeltaPresence) for model in models):
         more = [np.concatenate([c, chance.integers(0, h.size, 40)]) for c, h in zip(columns, hierarchies, strict=True)]
         people = collapse([m.astype(np.int32) for m in more], sizes).tuples
-        tuples = with_population(tuples, people.codes, people.counts, sizes)
+        tuples = add_population(tuples, people.codes, people.counts, sizes)
     counts = np.bincount(values, minlength=SENSITIVE)
     tree = from_rows("s", [("0", "a"), ("1", "a"), ("2", "b")])
     return Problem(
@@ -83,7 +82,7 @@ def random_problem(seed: int, models: tuple[PrivacyModel, ...], measure: Measure
         measure,
         int(share * rows),
         ("s",),
-        {"s": reference(counts, tree)},
+        {"s": build_reference(counts, tree)},
         tuple(m for m in models if isinstance(m, AverageRisk)),
     )
 
@@ -104,7 +103,7 @@ def naive_classes(problem: Problem, node: tuple[int, ...]) -> tuple[Classes, lis
                 owner.append(c)
                 values.append(v)
                 counts.append(held)
-    held = histogram(
+    held = build_histograms(
         np.array(owner, np.int64), len(groups), np.array(values, np.int32), SENSITIVE, np.array(counts, np.int64)
     )
     people = None if tuples.population is None else np.array([tuples.population[g].sum() for g in groups])

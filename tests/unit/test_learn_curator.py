@@ -10,15 +10,8 @@ import pyarrow as pa
 import pytest
 
 from deniable import Curator
-from deniable.curator import training
-from deniable.errors import (
-    AccessRefused,
-    BudgetExceeded,
-    DeniableError,
-    ExecutionFailed,
-    ParameterError,
-    StorageError,
-)
+from deniable.curator import train
+from deniable.errors import AccessRefused, BudgetExceeded, DeniableError, ExecutionFailed, ParameterError, StorageError
 from deniable.learn.logistic import LogisticPlan
 from deniable.policy.document import parse
 from deniable.release import Technique
@@ -71,7 +64,7 @@ def test_the_charge_is_written_before_the_rows_are_read_and_stands_when_reading_
 
     with _curator() as curator:
         before = curator.remaining()
-        monkeypatch.setattr(training, "_bounded", fail)
+        monkeypatch.setattr(train, "_bound_rows", fail)
         with pytest.raises(ExecutionFailed) as refusal:
             curator.train("visits", "charge", epsilon=1)
         assert "secret" not in str(refusal.value)
@@ -79,7 +72,7 @@ def test_the_charge_is_written_before_the_rows_are_read_and_stands_when_reading_
 
 
 def test_a_budget_that_is_not_there_is_refused_and_nothing_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(training, "_bounded", lambda *_: pytest.fail("rows were read"))
+    monkeypatch.setattr(train, "_bound_rows", lambda *_: pytest.fail("rows were read"))
     with _curator() as curator:
         before = curator.remaining()
         with pytest.raises(BudgetExceeded):
@@ -98,9 +91,9 @@ def test_two_trainings_are_charged_twice() -> None:
 
 def _spied(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     seen: list[int] = []
-    honest = LogisticPlan.counted
+    honest = LogisticPlan.count_rows
     monkeypatch.setattr(
-        LogisticPlan, "counted", lambda plan, rows, entropy: (seen.append(rows), honest(plan, rows, entropy))[1]
+        LogisticPlan, "count_rows", lambda plan, rows, entropy: (seen.append(rows), honest(plan, rows, entropy))[1]
     )
     return seen
 
@@ -114,12 +107,12 @@ def test_a_unit_with_many_rows_counts_with_two(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_who_withdrew_is_not_learned_from(monkeypatch: pytest.MonkeyPatch) -> None:
-    from deniable.curator import withdrawing
+    from deniable.curator.governance import withdrawals
 
     seen = _spied(monkeypatch)
     with _curator(people(50)) as curator:
         curator.train("visits", "ill", epsilon="0.1")
-        withdrawing.withdraw(curator, "pid", "3")
+        withdrawals.withdraw(curator, "pid", "3")
         curator.train("visits", "ill", epsilon="0.1")
     assert seen == [50, 49]
 
@@ -148,14 +141,14 @@ def test_an_analyst_learns_only_from_columns_that_she_may_name() -> None:
 
 def test_people_who_are_tested_on_took_no_part_in_the_training(monkeypatch: pytest.MonkeyPatch) -> None:
     parts: list[set[int]] = []
-    honest = training._parted
+    honest = train._split_rows
 
     def spied(*given: Any) -> Any:
         found = honest(*given)
         parts.extend(set(part["pid"].to_pylist()) for part in found)
         return found
 
-    monkeypatch.setattr(training, "_parted", spied)
+    monkeypatch.setattr(train, "_split_rows", spied)
     rows = people(400)
     twice = rows.set_column(0, "pid", pa.array(np.arange(400) // 2))
     with _curator(twice) as curator:
@@ -181,13 +174,13 @@ def test_the_evaluation_of_a_number_has_its_baseline_and_an_empty_table_has_none
 
 
 def test_a_written_model_is_sealed_and_holds_no_evaluation(tmp_path: Path) -> None:
-    from deniable.learn.model import load
+    from deniable.learn.model import load_model
     from deniable.release import verify
 
     out = tmp_path / "model.json"
     with _curator() as curator:
         trained = curator.train("visits", "charge", epsilon=1, evaluate=True, out=out)
-    assert load(out) == trained.model
+    assert load_model(out) == trained.model
     statement = verify(out)
     assert statement.body["guarantee"]["technique"] == "differentially private model"
     for text in (out.read_text(), statement.path.read_text()):

@@ -11,12 +11,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deniable.errors import DataError, ParameterError
-from deniable.learn.features import STEPS, design, encode
-from deniable.learn.target import ClassTarget, NumberTarget, target, truth
+from deniable.learn.features import (
+    STEPS,
+    ClassTarget,
+    NumberTarget,
+    build_design,
+    build_target,
+    encode_rows,
+    encode_target,
+)
 from learning import people, rows_of, table
 
 FEATURES = ("age", "sex", "town", "born", "insured")
-DESIGN = design(table(), FEATURES, "charge")
+DESIGN = build_design(table(), FEATURES, "charge")
 
 
 def test_entries_are_named_and_counted_by_the_policy() -> None:
@@ -37,7 +44,7 @@ def test_four_rows_by_hand() -> None:
             {"age": None, "town": None},
         ]
     )
-    s, found = STEPS, encode(DESIGN, rows)
+    s, found = STEPS, encode_rows(DESIGN, rows)
     # 1970-01-01 is 18,263 days after 1920-01-01, of 36,525: one half and half a day, which is no step of 1/1024.
     assert found[0].tolist() == [s, 0, 0, s, 0, 0, 0, 0, s, 0, 0, 0, s, 0]
     assert found[1].tolist() == [s, -s, 0, 0, 0, s, 0, s, 0, 0, s, 0, 0, s]
@@ -61,13 +68,13 @@ VALUES = st.fixed_dictionaries(
 @settings(deadline=None)  # a busy machine is no failure
 @given(st.lists(VALUES, max_size=6))
 def test_every_block_has_at_most_one_entry_of_at_most_one_whatever_the_values(records: list[dict[str, object]]) -> None:
-    found = encode(DESIGN, rows_of(records)).astype(np.int64)
+    found = encode_rows(DESIGN, rows_of(records)).astype(np.int64)
     for block in range(DESIGN.blocks):
         part = found[:, DESIGN.owners == block]
         assert ((part != 0).sum(axis=1) <= 1).all()
         assert (np.abs(part) <= STEPS).all()
     assert ((found**2).sum(axis=1) <= DESIGN.blocks * STEPS**2).all()
-    steps, known = truth(target(table(), "charge"), rows_of(records))
+    steps, known = encode_target(build_target(table(), "charge"), rows_of(records))
     assert (np.abs(steps) <= STEPS).all()
     assert not steps[~known].any()
 
@@ -75,13 +82,13 @@ def test_every_block_has_at_most_one_entry_of_at_most_one_whatever_the_values(re
 @settings(deadline=None)  # a busy machine is no failure
 @given(st.lists(VALUES, min_size=2, max_size=6))
 def test_a_row_is_encoded_alike_in_any_company(records: list[dict[str, object]]) -> None:
-    together = encode(DESIGN, rows_of(records))
-    alone = np.concatenate([encode(DESIGN, rows_of([record])) for record in records])
+    together = encode_rows(DESIGN, rows_of(records))
+    alone = np.concatenate([encode_rows(DESIGN, rows_of([record])) for record in records])
     assert (together == alone).all()
 
 
 def test_all_columns_that_can_be_features_are_taken_when_none_is_named() -> None:
-    found = design(table(), None, "charge")
+    found = build_design(table(), None, "charge")
     assert [each.name for each in found.features] == ["pid", "age", "sex", "town", "born", "insured", "ill"][1:]
 
 
@@ -97,35 +104,37 @@ def test_all_columns_that_can_be_features_are_taken_when_none_is_named() -> None
 )
 def test_features_that_cannot_be_are_refused(names: tuple[str, ...], message: str) -> None:
     with pytest.raises(ParameterError, match=message):
-        design(table(), names, "charge")
+        build_design(table(), names, "charge")
 
 
 def test_a_column_that_names_people_is_refused() -> None:
     from learning import PERSON
 
     with pytest.raises(ParameterError, match="names people"):
-        design(table(PERSON), ("pid",), "charge")
+        build_design(table(PERSON), ("pid",), "charge")
 
 
 def test_targets_are_numbers_or_one_value_against_the_others() -> None:
-    assert isinstance(target(table(), "charge"), NumberTarget)
-    ill = target(table(), "ill")
+    assert isinstance(build_target(table(), "charge"), NumberTarget)
+    ill = build_target(table(), "ill")
     assert isinstance(ill, ClassTarget)
     assert ill.positive is True
-    values, known = truth(target(table(), "town", "Brin"), rows_of([{"town": "Brin"}, {"town": "Ada"}, {}]))
+    values, known = encode_target(
+        build_target(table(), "town", "Brin"), rows_of([{"town": "Brin"}, {"town": "Ada"}, {}])
+    )
     assert values[known].tolist() == [1, 0]
     with pytest.raises(ParameterError, match="--positive"):
-        target(table(), "town")
+        build_target(table(), "town")
     with pytest.raises(ParameterError, match="Did you mean 'Brin'"):
-        target(table(), "town", "Brinn")
+        build_target(table(), "town", "Brinn")
     with pytest.raises(ParameterError, match="no positive value"):
-        target(table(), "age", "50")
+        build_target(table(), "age", "50")
 
 
 def test_rows_without_a_column_or_of_another_type_are_refused_without_quoting_them() -> None:
     rows = people(3)
     with pytest.raises(DataError, match="no column 'age'"):
-        encode(DESIGN, rows.drop_columns(["age"]))
+        encode_rows(DESIGN, rows.drop_columns(["age"]))
     with pytest.raises(DataError) as refusal:
-        encode(DESIGN, rows.set_column(1, "age", pa.array(["secret-17", "2", "3"])))
+        encode_rows(DESIGN, rows.set_column(1, "age", pa.array(["secret-17", "2", "3"])))
     assert "secret" not in str(refusal.value)

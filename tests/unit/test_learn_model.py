@@ -10,20 +10,20 @@ import pyarrow as pa
 import pytest
 
 from deniable.errors import IntegrityError
-from deniable.learn.model import LearnedModel, from_plain, load, save, to_plain
-from deniable.learn.training import Task, planned, trained
+from deniable.learn.model import LearnedModel, from_plain, load_model, save_model, to_plain
+from deniable.learn.training import Task, plan_training, train_model
 from deniable.policy.budget import ApproxDP
 from learning import ROW, people, table
 
 
 @pytest.fixture(scope="module", params=["charge", "ill"])
 def model(request: pytest.FixtureRequest) -> LearnedModel:
-    return trained(planned(table(), ROW, Task(request.param), ApproxDP(1, "1e-6")), people(200))
+    return train_model(plan_training(table(), ROW, Task(request.param), ApproxDP(1, "1e-6")), people(200))
 
 
 def test_a_model_reads_back_as_it_was_written(model: LearnedModel, tmp_path: Path) -> None:
-    save(model, tmp_path / "m.json")
-    again = load(tmp_path / "m.json")
+    save_model(model, tmp_path / "m.json")
+    again = load_model(tmp_path / "m.json")
     assert again == model
     assert (again.predict(people(20)) == model.predict(people(20))).all()
 
@@ -56,16 +56,16 @@ def test_a_changed_file_is_refused(model: LearnedModel, tmp_path: Path, spoil: o
     spoil(held)  # type: ignore[operator]
     (tmp_path / "m.json").write_text(json.dumps(held))
     with pytest.raises(IntegrityError, match="not a learned model"):
-        load(tmp_path / "m.json")
+        load_model(tmp_path / "m.json")
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"\xff\xfe", b"null", b"{}", b"[" * 100_000])
 def test_what_is_no_model_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "m.json").write_bytes(content)
     with pytest.raises(IntegrityError):
-        load(tmp_path / "m.json")
+        load_model(tmp_path / "m.json")
     with pytest.raises(IntegrityError):
-        load(tmp_path / "missing.json")
+        load_model(tmp_path / "missing.json")
 
 
 def test_losses_are_low_where_the_model_fits(model: LearnedModel) -> None:

@@ -7,13 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deniable.learn.features import STEPS, Design, encode
-from deniable.learn.linear import moments, sensitivity_squared
-from deniable.learn.logistic import MOST_WEIGHT, RESIDUE, LogisticPlan, caps, gradient, logistic
-from deniable.learn.target import target, truth
-from deniable.learn.training import Task, planned
+from deniable.learn.features import STEPS, Design, build_target, encode_rows, encode_target
+from deniable.learn.linear import sensitivity_squared, sum_moments
+from deniable.learn.logistic import MOST_WEIGHT, RESIDUE, LogisticPlan, bound_residuals, plan_logistic, sum_gradients
+from deniable.learn.training import Task, plan_training
 from deniable.policy.budget import ZCDP, ApproxDP
-from deniable.policy.unit import Neighboring, PrivacyUnit
+from deniable.policy.schema import Neighboring, PrivacyUnit
 from learning import rows_of, table
 
 BUDGET = ApproxDP(1, "1e-6")
@@ -36,15 +35,15 @@ def _without(units: list[Records], left_out: int) -> Records:
 
 def _moments(records: Records, made: Design) -> np.ndarray:
     rows = rows_of(records)
-    wanted, known = truth(target(table(), "charge"), rows)
-    return moments(encode(made, rows)[known], wanted[known])
+    wanted, known = encode_target(build_target(table(), "charge"), rows)
+    return sum_moments(encode_rows(made, rows)[known], wanted[known])
 
 
 @settings(deadline=None, max_examples=60)
 @given(UNITS)
 def test_no_unit_moves_the_moments_farther_than_the_plan_says(units: list[Records]) -> None:
     unit = PrivacyUnit("pid", max_groups=1, max_rows_per_group=2)
-    plan = planned(table(unit), unit, Task("charge", ("age", "sex", "town")), BUDGET)
+    plan = plan_training(table(unit), unit, Task("charge", ("age", "sex", "town")), BUDGET)
     whole = _moments(_without(units, -1), plan.design)
     for place in range(len(units)):
         moved = whole - _moments(_without(units, place), plan.design)
@@ -53,9 +52,9 @@ def test_no_unit_moves_the_moments_farther_than_the_plan_says(units: list[Record
 
 def _gradient(records: Records, plan: LogisticPlan, weights: np.ndarray) -> np.ndarray:
     rows = rows_of(records)
-    wanted, known = truth(target(table(), "ill"), rows)
-    entries = encode(plan.design, rows)[known]
-    return gradient(entries, wanted[known], weights, caps(entries, plan.most_squared))
+    wanted, known = encode_target(build_target(table(), "ill"), rows)
+    entries = encode_rows(plan.design, rows)[known]
+    return sum_gradients(entries, wanted[known], weights, bound_residuals(entries, plan.most_squared))
 
 
 WEIGHTS = st.floats(-30, 30) | st.floats(-1e30, 1e30)
@@ -67,7 +66,7 @@ def test_no_unit_moves_a_gradient_farther_than_the_plan_says(
     units: list[Records], weights: list[float], clip: str | int
 ) -> None:
     unit = PrivacyUnit("pid", max_groups=1, max_rows_per_group=2)
-    what = planned(table(unit), unit, Task("ill", ("age", "sex", "town"), clip=clip), BUDGET)
+    what = plan_training(table(unit), unit, Task("ill", ("age", "sex", "town"), clip=clip), BUDGET)
     assert isinstance(what.plan, LogisticPlan)
     whole = _gradient(_without(units, -1), what.plan, np.array(weights))
     for place in range(len(units)):
@@ -76,10 +75,10 @@ def test_no_unit_moves_a_gradient_farther_than_the_plan_says(
 
 
 def test_the_bounds_are_reached_by_the_worst_row() -> None:
-    made = planned(table(), PrivacyUnit(), Task("charge", ("age", "sex")), BUDGET).design
+    made = plan_training(table(), PrivacyUnit(), Task("charge", ("age", "sex")), BUDGET).design
     worst = _moments([{"age": 100, "sex": "F", "charge": 1000.0}], made)
     assert sum(int(each) ** 2 for each in worst) == sensitivity_squared(made, 1)
-    plan = planned(table(), PrivacyUnit(), Task("ill", ("age", "sex")), BUDGET).plan
+    plan = plan_training(table(), PrivacyUnit(), Task("ill", ("age", "sex")), BUDGET).plan
     assert isinstance(plan, LogisticPlan)
     wrong = _gradient([{"age": 100, "sex": "F", "ill": False}], plan, np.full(plan.design.width, 1e9))
     assert sum(int(each) ** 2 for each in wrong) == plan.most_squared
@@ -88,14 +87,14 @@ def test_the_bounds_are_reached_by_the_worst_row() -> None:
 def test_a_replaced_unit_counts_for_two() -> None:
     units = [PrivacyUnit(neighboring=relation) for relation in Neighboring]
     for name in ("charge", "ill"):
-        noises = [planned(table(u), u, Task(name), BUDGET).plan.mechanism.sensitivity_squared for u in units]  # type: ignore[attr-defined]
+        noises = [plan_training(table(u), u, Task(name), BUDGET).plan.mechanism.sensitivity_squared for u in units]  # type: ignore[attr-defined]
         assert noises[1] == 4 * noises[0]
 
 
 def test_a_gradient_is_the_same_in_any_order_and_company() -> None:
     draw = np.random.default_rng(1)
     records = [{"age": int(a), "town": "Ada", "ill": bool(a % 2)} for a in draw.integers(0, 100, 200)]
-    plan = logistic(planned(table(), PrivacyUnit(), Task("ill", ("age", "town")), BUDGET).design, BUDGET)
+    plan = plan_logistic(plan_training(table(), PrivacyUnit(), Task("ill", ("age", "town")), BUDGET).design, BUDGET)
     weights = draw.normal(0, 3, plan.design.width)
     alone = sum(_gradient([record], plan, weights) for record in records)
     assert (_gradient(records, plan, weights) == alone).all()
@@ -111,4 +110,4 @@ def test_sums_stay_exact_at_the_largest_weights_and_widths() -> None:
 @pytest.mark.parametrize("budget", [ZCDP("1/50"), ApproxDP("1e-4", "1e-9"), ApproxDP(300, "1e-3")])
 @pytest.mark.parametrize("name", ["charge", "ill"])
 def test_budgets_tiny_and_huge_are_planned_and_priced(budget: ApproxDP | ZCDP, name: str) -> None:
-    assert planned(table(), PrivacyUnit(), Task(name), budget).plan.event is not None
+    assert plan_training(table(), PrivacyUnit(), Task(name), budget).plan.event is not None

@@ -21,9 +21,8 @@ from deniable.dp.accounting import (
 )
 from deniable.errors import BudgetExceeded, DeniableError, ParameterError
 from deniable.ledger import Act, Ledger, Posting
+from deniable.ledger.budget_tree import FINEST, period_of, restore_accountant, total_of
 from deniable.ledger.export import export
-from deniable.ledger.totals import FINEST, account, total_of
-from deniable.ledger.tree import period_of
 from deniable.ledger.verify import verify
 from deniable.policy.access import Accounting, Budgets, Period
 from deniable.policy.budget import ZCDP, ApproxDP, PureDP
@@ -105,9 +104,9 @@ def test_three_thirds_are_one_and_very_many_fractions_stay_short_and_never_below
     for _ in range(3):
         charge(ledger, "1/3")
     assert ledger.remaining() == PureDP(Fraction(0))
-    total, exact = account("pure", None, None), Fraction(0)
+    total, exact = restore_accountant("pure", None, None), Fraction(0)
     for prime in PRIMES:
-        total = account("pure", None, total_of(total.compose(PureEvent(Fraction(1, prime)))))
+        total = restore_accountant("pure", None, total_of(total.compose(PureEvent(Fraction(1, prime)))))
         exact += Fraction(1, prime)
     spent = total.spent(None).epsilon  # type: ignore[union-attr, arg-type]
     assert exact <= spent < exact + Fraction(20, FINEST)

@@ -88,13 +88,13 @@ def test_a_change_of_any_field_is_found(written: tuple[Ledger, Path, Receipt], n
 
 @pytest.mark.parametrize("name", [name for name in FIELDS if name not in ("hash", "sequence", "previous", "time")])
 def test_a_change_with_a_new_hash_is_found_by_the_next_entry(written: tuple[Ledger, Path, Receipt], name: str) -> None:
-    from deniable.ledger.entry import read, sealed
-    from deniable.ledger.entry import written as as_text
+    from deniable.ledger.entry import decode_entry, seal_entry
+    from deniable.ledger.entry import encode_entry as as_text
 
     ledger, path, _ = written
     form = text_of(path, 3)
     form[name] = other(form[name])
-    forged = sealed(read(canonical(form), 3))
+    forged = seal_entry(decode_entry(canonical(form), 3))
     columns = (as_text(forged), forged.act, forged.analyst, forged.request)
     tamper(path, ("UPDATE entries SET text = ?, act = ?, analyst = ?, request = ? WHERE sequence = 3", columns))
     with pytest.raises(IntegrityError, match=r"entry [34]"):

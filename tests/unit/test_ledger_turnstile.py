@@ -23,8 +23,8 @@ class SlowDisk(MemoryStore):
         self.full = False
 
     @contextmanager
-    def writing(self) -> Iterator[MemoryStore]:  # type: ignore[override]
-        with super().writing() as book:
+    def begin_write(self) -> Iterator[MemoryStore]:  # type: ignore[override]
+        with super().begin_write() as book:
             yield book
             time.sleep(0.02)
             if self.full:
@@ -76,13 +76,13 @@ def test_when_the_disk_is_full_all_are_refused_and_nothing_is_written() -> None:
 def test_one_who_is_interrupted_does_not_leave_the_others_waiting() -> None:
     disk = SlowDisk()
     ledger = Ledger("d", plain(100), disk)
-    failing = ledger._turnstile._write
-    ledger._turnstile._write = lambda *_: (_ for _ in ()).throw(ZeroDivisionError)  # type: ignore[assignment]
+    failing = ledger._group_commit._write
+    ledger._group_commit._write = lambda *_: (_ for _ in ()).throw(ZeroDivisionError)  # type: ignore[assignment]
     try:
         charge(ledger)
     except ZeroDivisionError:
         pass
     else:
         raise AssertionError("the failure was swallowed")
-    ledger._turnstile._write = failing
+    ledger._group_commit._write = failing
     assert charge(ledger).number == 1

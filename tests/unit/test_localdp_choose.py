@@ -9,14 +9,13 @@ import pytest
 
 from deniable.errors import DataError, Infeasible, ParameterError
 from deniable.localdp.attributes import Attributes
-from deniable.localdp.choose import choose, choose_numeric
-from deniable.localdp.coins import CoinDesign, warner
-from deniable.localdp.direct import Direct
-from deniable.localdp.hadamard import Hadamard, transform
+from deniable.localdp.frequency.hadamard import Hadamard, transform
+from deniable.localdp.frequency.randomized_response import CoinDesign, Direct, warner
+from deniable.localdp.frequency.subset import Subset
+from deniable.localdp.frequency.unary import Unary
+from deniable.localdp.likelihood_ratio import epsilon_of, is_within_epsilon, odds_below
 from deniable.localdp.numeric.scale import Scale, mean_of
-from deniable.localdp.odds import epsilon_of, odds_below, within
-from deniable.localdp.subset import Subset
-from deniable.localdp.unary import Unary
+from deniable.localdp.protocol_choice import choose, choose_numeric
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 1, 2, 4])
@@ -25,7 +24,7 @@ def test_k_ary_is_chosen_exactly_while_it_beats_unary(epsilon):
     for domain in (2, int(border) - 1, int(border) + 2, 500):
         if domain < 2:
             continue
-        direct, unary = Direct.calibrated(domain, epsilon).variance(), Unary.optimized(domain, epsilon).variance()
+        direct, unary = Direct.calibrate(domain, epsilon).variance(), Unary.calibrate(domain, epsilon).variance()
         assert (direct < unary) == (domain < border)
     assert choose(2, epsilon, 1000).name == "k-ary"
 
@@ -39,9 +38,9 @@ def test_the_choice_says_why_and_what_it_beat():
 
 
 def test_one_bit_hadamard_is_for_small_epsilon_only():
-    assert Hadamard.calibrated(1000, "0.5").blocks == 1
-    assert Hadamard.calibrated(1000, 4).blocks > 8
-    one_bit, blocks = Hadamard(1000, 1, odds_below(4)), Hadamard.calibrated(1000, 4)
+    assert Hadamard.calibrate(1000, "0.5").blocks == 1
+    assert Hadamard.calibrate(1000, 4).blocks > 8
+    one_bit, blocks = Hadamard(1000, 1, odds_below(4)), Hadamard.calibrate(1000, 4)
     assert blocks.variance() < one_bit.variance()
 
 
@@ -54,22 +53,22 @@ def test_numeric_choice_is_the_bit_for_small_and_the_hybrid_for_larger_epsilon()
 def test_exact_odds_never_exceed_the_claim_and_come_close():
     for epsilon in ("0.001", "0.1", "1", "2.5", "10", "16"):
         odds = odds_below(epsilon)
-        assert within(odds, epsilon)
+        assert is_within_epsilon(odds, epsilon)
         assert float(epsilon) - epsilon_of(odds) < 1e-6 / min(1, float(epsilon))
-    assert not within(odds_below(1) + odds_below(1, 1 << 20) / 10**6, 1)
+    assert not is_within_epsilon(odds_below(1) + odds_below(1, 1 << 20) / 10**6, 1)
 
 
 @pytest.mark.parametrize("epsilon", [0, -1, 17, "nan", "much", True, float("inf")])
 def test_an_epsilon_outside_its_domain_is_refused(epsilon):
     with pytest.raises(ParameterError):
-        Direct.calibrated(4, epsilon)
+        Direct.calibrate(4, epsilon)
 
 
 def test_wrong_domains_and_answers_are_refused_without_quoting_them():
     for wrong in (0, 1, -4, 2**40):
         with pytest.raises(ParameterError):
-            Direct.calibrated(wrong, 1)
-    protocol = Direct.calibrated(4, 1)
+            Direct.calibrate(wrong, 1)
+    protocol = Direct.calibrate(4, 1)
     for answers in (np.array([4]), np.array([-1]), np.array([1.5]), np.array([[1]]), np.array(["a"])):
         with pytest.raises(DataError) as refusal:
             protocol.randomize(answers)
@@ -94,10 +93,10 @@ def test_useless_or_bare_coin_designs_are_refused():
 
 def test_nobody_and_one_person_are_answered_too():
     for protocol in (
-        Direct.calibrated(4, 1),
-        Unary.optimized(4, 1),
-        Hadamard.calibrated(4, 1),
-        Subset.calibrated(4, 1),
+        Direct.calibrate(4, 1),
+        Unary.calibrate(4, 1),
+        Hadamard.calibrate(4, 1),
+        Subset.calibrate(4, 1),
     ):
         nobody = protocol.estimate(protocol.tally(protocol.randomize(np.array([], dtype=np.int64))), 0)
         assert nobody.counts.tolist() == [0] * 4
@@ -126,9 +125,9 @@ def test_the_fast_transform_is_the_hadamard_matrix():
 
 
 def test_attributes_refuse_columns_that_do_not_match():
-    plan = Attributes.calibrated([3, 4], 1, 100)
+    plan = Attributes.calibrate([3, 4], 1, 100)
     with pytest.raises(DataError):
         plan.randomize([np.array([0, 1])])
     with pytest.raises(DataError):
         plan.randomize([np.array([0]), np.array([0, 1])])
-    assert Attributes.calibrated([3, 4], 1, 100, sampled=False).odds <= odds_below(1) * (1 + 1)
+    assert Attributes.calibrate([3, 4], 1, 100, sampled=False).odds <= odds_below(1) * (1 + 1)

@@ -9,15 +9,14 @@ from hypothesis import strategies as st
 
 from deniable.dp.samplers.seeded import SeededEntropy
 from deniable.errors import DataError, ParameterError
-from deniable.localdp import comparison, consistency
-from deniable.localdp.direct import Direct
-from deniable.localdp.numeric.distribution import distribution, mean_of_shares
-from deniable.localdp.numeric.laplace import BoundedLaplace
+from deniable.localdp import postprocessing
+from deniable.localdp.frequency.randomized_response import Direct
+from deniable.localdp.heavy_hitters import PrefixTree
+from deniable.localdp.numeric.distribution import estimate_distribution, mean_of_shares
+from deniable.localdp.numeric.mechanisms import BoundedLaplace, Window
 from deniable.localdp.numeric.scale import Mean, Scale, mean_of
-from deniable.localdp.numeric.window import Window
 from deniable.localdp.protocol import Frequencies
-from deniable.localdp.ranges import Hierarchy, consistent
-from deniable.localdp.strings import PrefixTree
+from deniable.localdp.ranges import Hierarchy, make_consistent
 
 COUNTS = st.lists(st.floats(-50, 100), min_size=1, max_size=12)
 
@@ -26,7 +25,7 @@ COUNTS = st.lists(st.floats(-50, 100), min_size=1, max_size=12)
 @given(COUNTS, st.floats(0.5, 200))
 def test_projection_is_on_the_simplex_and_nothing_there_is_closer(counts, total):
     array = np.array(counts)
-    held = consistency.project(array, total)
+    held = postprocessing.project(array, total)
     assert (held >= 0).all()
     assert held.sum() == pytest.approx(total)
     # Optimality: moving weight from any positive coordinate to any other cannot come closer.
@@ -39,70 +38,72 @@ def test_projection_is_on_the_simplex_and_nothing_there_is_closer(counts, total)
 @given(COUNTS, st.floats(0.5, 200))
 def test_norm_sub_arrives_at_the_projection(counts, total):
     array = np.array(counts)
-    assert consistency.norm_sub(array, total) == pytest.approx(consistency.project(array, total), abs=1e-6)
+    assert postprocessing.norm_sub(array, total) == pytest.approx(postprocessing.project(array, total), abs=1e-6)
 
 
 def test_base_cut_keeps_what_stands_clear_of_the_noise():
     found = Frequencies(np.array([500.0, 20.0, -30.0]), np.full(3, 100.0), 1000)
-    assert consistency.base_cut(found).tolist() == [500.0, 0.0, 0.0]
+    assert postprocessing.base_cut(found).tolist() == [500.0, 0.0, 0.0]
     with pytest.raises(ParameterError):
-        consistency.base_cut(found, confidence=1.5)
+        postprocessing.base_cut(found, confidence=1.5)
 
 
 def test_known_totals_bind_each_group():
-    held = consistency.with_known_totals(np.array([5.0, -1.0, 3.0, 9.0]), np.array([0, 0, 1, 1]), np.array([6.0, 10.0]))
+    held = postprocessing.with_known_totals(
+        np.array([5.0, -1.0, 3.0, 9.0]), np.array([0, 0, 1, 1]), np.array([6.0, 10.0])
+    )
     assert held.tolist() == [6.0, 0.0, 2.0, 8.0]
     with pytest.raises(ParameterError, match="groups"):
-        consistency.with_known_totals(np.array([1.0]), np.array([0, 1]), np.array([1.0]))
+        postprocessing.with_known_totals(np.array([1.0]), np.array([0, 1]), np.array([1.0]))
 
 
 def test_a_difference_between_groups_is_found_and_no_difference_is_not():
-    protocol, entropy = Direct.calibrated(3, 1), SeededEntropy(8)
+    protocol, entropy = Direct.calibrate(3, 1), SeededEntropy(8)
     alarms, found = 0, 0
     for _ in range(200):
         groups = [np.repeat([0, 1, 2], split) for split in ((1000, 600, 400), (1000, 600, 400), (600, 1000, 400))]
         told = [protocol.estimate(protocol.tally(protocol.randomize(g, entropy)), 2000) for g in groups]
-        alarms += min(d.p_value for d in comparison.compare_shares(told[0], told[1])) < 0.05
-        found += min(d.p_value for d in comparison.compare_shares(told[0], told[2])) < 0.05
+        alarms += min(d.p_value for d in postprocessing.compare_shares(told[0], told[1])) < 0.05
+        found += min(d.p_value for d in postprocessing.compare_shares(told[0], told[2])) < 0.05
     assert alarms <= 20  # Holm keeps false alarms at 5%; without the noise's variance far more would ring
     assert found >= 180
 
 
 def test_ignoring_the_noise_would_ring_false_alarms():
-    protocol, entropy, alarms = Direct.calibrated(3, 1), SeededEntropy(8), 0
+    protocol, entropy, alarms = Direct.calibrate(3, 1), SeededEntropy(8), 0
     group = np.repeat([0, 1, 2], (1000, 600, 400))
     for _ in range(100):
         told = [protocol.estimate(protocol.tally(protocol.randomize(group, entropy)), 2000) for _ in range(2)]
         bare = [Frequencies(f.counts, np.zeros(3), 2000) for f in told]
-        alarms += min(d.p_value for d in comparison.compare_shares(*bare)) < 0.05
+        alarms += min(d.p_value for d in postprocessing.compare_shares(*bare)) < 0.05
     assert alarms > 20
 
 
 def test_chi_square_tails_are_those_of_tables():
-    assert comparison.chi_square_tail(3.841, 1) == pytest.approx(0.05, abs=1e-4)
-    assert comparison.chi_square_tail(5.991, 2) == pytest.approx(0.05, abs=1e-4)
-    assert comparison.chi_square_tail(18.307, 10) == pytest.approx(0.05, abs=1e-4)
-    assert comparison.chi_square_tail(24.996, 15) == pytest.approx(0.05, abs=1e-4)
-    assert comparison.chi_square_tail(0, 3) == 1
+    assert postprocessing.chi_square_tail(3.841, 1) == pytest.approx(0.05, abs=1e-4)
+    assert postprocessing.chi_square_tail(5.991, 2) == pytest.approx(0.05, abs=1e-4)
+    assert postprocessing.chi_square_tail(18.307, 10) == pytest.approx(0.05, abs=1e-4)
+    assert postprocessing.chi_square_tail(24.996, 15) == pytest.approx(0.05, abs=1e-4)
+    assert postprocessing.chi_square_tail(0, 3) == 1
 
 
 def test_homogeneity_on_told_answers_keeps_its_level():
-    protocol, entropy = Direct.calibrated(4, 1), SeededEntropy(3)
+    protocol, entropy = Direct.calibrate(4, 1), SeededEntropy(3)
     same = np.repeat(np.arange(4), (400, 300, 200, 100))
     other = np.repeat(np.arange(4), (100, 200, 300, 400))
     p_same = [
-        comparison.homogeneity([protocol.tally(protocol.randomize(same, entropy)) for _ in range(2)])[2]
+        postprocessing.compare_distributions([protocol.tally(protocol.randomize(same, entropy)) for _ in range(2)])[2]
         for _ in range(200)
     ]
     tallies = [protocol.tally(protocol.randomize(group, entropy)) for group in (same, other)]
     assert np.mean(np.array(p_same) < 0.05) < 0.11
-    assert comparison.homogeneity(tallies)[2] < 1e-6
+    assert postprocessing.compare_distributions(tallies)[2] < 1e-6
     with pytest.raises(DataError):
-        comparison.homogeneity([np.array([1, 2])])
+        postprocessing.compare_distributions([np.array([1, 2])])
 
 
 def test_means_are_compared_with_both_errors():
-    gap = comparison.compare_means(Mean(10, 3, 100), Mean(4, 4, 100))
+    gap = postprocessing.compare_means(Mean(10, 3, 100), Mean(4, 4, 100))
     assert (gap.value, gap.error) == (6, 5)
     assert gap.interval(0.95)[0] == pytest.approx(6 - 1.96 * 5, abs=0.01)
 
@@ -112,7 +113,7 @@ def test_consistency_of_a_tree_is_least_squares():
         Frequencies(np.array([60.0, 30.0]), np.full(2, 4.0), 100),
         Frequencies(np.array([20.0, 35.0, 10.0, 30.0]), np.full(4, 9.0), 100),
     ]
-    leaves = consistent(levels, 2, 100)
+    leaves = make_consistent(levels, 2, 100)
     # Brute force: minimize the weighted squares over leaves that add up to 100.
     design = np.array([[1, 1, 0, 0], [0, 0, 1, 1], [1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]], float)
     weight = np.diag([1 / 4] * 2 + [1 / 9] * 4)
@@ -125,7 +126,7 @@ def test_consistency_of_a_tree_is_least_squares():
 def test_ranges_and_quantiles_of_a_hierarchy_hold_the_truth():
     rng = np.random.default_rng(0)
     ages = np.clip(rng.normal(45, 18, 40_000).astype(int), 0, 63)
-    plan = Hierarchy.calibrated(64, 2, 40_000)
+    plan = Hierarchy.calibrate(64, 2, 40_000)
     found = plan.estimate(plan.randomize(ages, SeededEntropy(6)))
     assert found.counts.sum() == pytest.approx(40_000)
     for start, end in ((0, 64), (10, 30), (16, 48), (5, 6)):
@@ -139,7 +140,7 @@ def test_ranges_and_quantiles_of_a_hierarchy_hold_the_truth():
 
 
 def test_tiles_of_a_range_cover_it_exactly_once():
-    found = Hierarchy.calibrated(64, 1, 100).estimate(Hierarchy.calibrated(64, 1, 100).randomize(np.arange(64)))
+    found = Hierarchy.calibrate(64, 1, 100).estimate(Hierarchy.calibrate(64, 1, 100).randomize(np.arange(64)))
     for start in range(0, 64, 5):
         for end in range(start, 65, 7):
             sizes = {0: 16, 1: 4, 2: 1}
@@ -151,7 +152,7 @@ def test_heavy_strings_are_found_without_a_dictionary_and_light_ones_are_not_mad
     words, shares = ["flu", "asthma", "none"], [0.3, 0.25, 0.25]
     held = [words[i] for i in rng.choice(3, 16_000, p=np.array(shares) / sum(shares))]
     rare = ["".join(rng.choice(list("abcdefg"), 6)) for _ in range(4000)]
-    tree = PrefixTree.calibrated(4, "abcdefghijklmnopqrstuvwxyz", 6)
+    tree = PrefixTree.calibrate(4, "abcdefghijklmnopqrstuvwxyz", 6)
     found = tree.heavy_hitters(tree.randomize(held + rare, entropy))
     assert {hitter.string for hitter in found} == set(words)
     for hitter in found:
@@ -159,11 +160,11 @@ def test_heavy_strings_are_found_without_a_dictionary_and_light_ones_are_not_mad
 
 
 def test_foreign_characters_end_a_string_and_long_ones_are_cut():
-    tree = PrefixTree.calibrated(1, "abc", 4, 2)
-    assert tree.padded("ab!c") == "ab\x00\x00"
-    assert tree.padded("abcabc") == "abca"
+    tree = PrefixTree.calibrate(1, "abc", 4, 2)
+    assert tree.pad("ab!c") == "ab\x00\x00"
+    assert tree.pad("abcabc") == "abca"
     with pytest.raises(ParameterError):
-        PrefixTree.calibrated(1, "aab", 4)
+        PrefixTree.calibrate(1, "aab", 4)
 
 
 def test_the_square_wave_recovers_a_distribution_that_clamped_means_miss():
@@ -171,20 +172,20 @@ def test_the_square_wave_recovers_a_distribution_that_clamped_means_miss():
     values = np.concatenate((rng.normal(20, 5, 30_000), rng.normal(75, 6, 30_000))).clip(0, 100)
     truth = np.histogram(values, 20, (0, 100))[0] / len(values)
     wave = Window.square_wave(scale, 2)
-    shares = distribution(wave, wave.randomize(scale.position_of(values), SeededEntropy(2)), 20)
+    shares = estimate_distribution(wave, wave.randomize(scale.position_of(values), SeededEntropy(2)), 20)
     assert shares.sum() == pytest.approx(1)
     assert np.abs(shares - truth).sum() / 2 < 0.15
-    clamped = BoundedLaplace.calibrated(scale, 2, clamped=True)
+    clamped = BoundedLaplace.calibrate(scale, 2, clamped=True)
     skewed = values[values < 50]
     told = clamped.randomize(scale.position_of(skewed), SeededEntropy(2))
     assert mean_of(clamped, told).value > skewed.mean() + 5  # clamping draws the mean to the middle
-    assert abs(mean_of_shares(distribution(clamped, told, 50), scale) - skewed.mean()) < 3
+    assert abs(mean_of_shares(estimate_distribution(clamped, told, 50), scale) - skewed.mean()) < 3
 
 
 def test_matrices_of_window_and_laplace_are_stochastic():
     for protocol in (
         Window.square_wave(Scale.between(0, 9), 1, places=64),
-        BoundedLaplace.calibrated(Scale.between(0, 9), 1),
+        BoundedLaplace.calibrate(Scale.between(0, 9), 1),
     ):
         assert protocol.matrix(8).sum(axis=0) == pytest.approx(np.ones(8))
         assert (protocol.matrix(8) >= 0).all()

@@ -9,7 +9,7 @@ import pytest
 
 from deniable.dp.samplers.seeded import SeededEntropy
 from deniable.errors import ParameterError
-from deniable.localdp.shuffle import amplify, closed_form, numeric, shuffle, shuffled_delta
+from deniable.localdp.shuffle_model import amplify, bound_delta, bound_in_closed_form, bound_numerically, shuffle
 
 
 def clone_delta(local: float, epsilon: float, n: int) -> float:
@@ -29,10 +29,10 @@ def clone_delta(local: float, epsilon: float, n: int) -> float:
 @pytest.mark.parametrize("local", [0.5, 1.0, 2.0])
 @pytest.mark.parametrize("n", [1, 2, 17, 60])
 def test_delta_agrees_with_plain_summation(local, n):
-    from deniable.localdp.shuffle import _clones
+    from deniable.localdp.shuffle_model import _group_clones
 
     for epsilon in (0.0, 0.1 * local, 0.5 * local):
-        assert shuffled_delta(local, epsilon, _clones(local, n)) == pytest.approx(
+        assert bound_delta(local, epsilon, _group_clones(local, n)) == pytest.approx(
             clone_delta(local, epsilon, n), abs=1e-9
         )
 
@@ -48,7 +48,7 @@ def test_the_bound_is_never_below_what_shuffled_coin_answers_really_leak(local):
             shown = np.convolve(shown, [1 - one, one])
         return shown
 
-    from deniable.localdp.shuffle import _clones
+    from deniable.localdp.shuffle_model import _group_clones
 
     for ones in (0, 10, 20, 39):
         others = [1] * ones + [0] * (n - 1 - ones)
@@ -58,29 +58,29 @@ def test_the_bound_is_never_below_what_shuffled_coin_answers_really_leak(local):
                 np.maximum(left - math.exp(epsilon) * right, 0).sum(),
                 np.maximum(right - math.exp(epsilon) * left, 0).sum(),
             )
-            assert shuffled_delta(local, epsilon, _clones(local, n)) >= real - 1e-12
+            assert bound_delta(local, epsilon, _group_clones(local, n)) >= real - 1e-12
 
 
 def test_the_numeric_bound_is_tighter_than_the_closed_form_and_both_shrink_with_the_crowd():
     for n in (1000, 10_000, 100_000):
-        assert numeric(1.0, n, 1e-6) < closed_form(1.0, n, 1e-6)
-    assert numeric(1.0, 100_000, 1e-6) < numeric(1.0, 10_000, 1e-6) / 2
+        assert bound_numerically(1.0, n, 1e-6) < bound_in_closed_form(1.0, n, 1e-6)
+    assert bound_numerically(1.0, 100_000, 1e-6) < bound_numerically(1.0, 10_000, 1e-6) / 2
     # By hand: ln(1 + (e-1)/(e+1) (8 sqrt(e ln(4e6)) / 100 + 8 e / 10000))
     by_hand = math.log1p(
         (math.e - 1) / (math.e + 1) * (8 * math.sqrt(math.e * math.log(4e6)) / 100 + 8 * math.e / 10_000)
     )
-    assert closed_form(1.0, 10_000, 1e-6) == pytest.approx(by_hand)
+    assert bound_in_closed_form(1.0, 10_000, 1e-6) == pytest.approx(by_hand)
 
 
 def test_grouping_clones_only_overstates():
-    fine = numeric(1.0, 200_000, 1e-8)
-    assert fine == pytest.approx(numeric(1.0, 200_001, 1e-8), rel=0.01)
+    fine = bound_numerically(1.0, 200_000, 1e-8)
+    assert fine == pytest.approx(bound_numerically(1.0, 200_001, 1e-8), rel=0.01)
 
 
 def test_few_respondents_gain_nothing_and_nothing_is_ever_lost():
     assert amplify(1.0, 1, 1e-6).epsilon == 1.0
     assert amplify(8.0, 50, 1e-6).epsilon <= 8.0
-    assert closed_form(8.0, 50, 1e-6) == math.inf
+    assert bound_in_closed_form(8.0, 50, 1e-6) == math.inf
     with pytest.raises(ParameterError):
         amplify(-1.0, 10, 1e-6)
     with pytest.raises(ParameterError):

@@ -7,15 +7,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deniable.errors import DataError, ParameterError
-from deniable.localdp import wire
-from deniable.localdp.direct import Direct
-from deniable.localdp.hashing import LocalHashing
-from deniable.localdp.sketch import CountMeanSketch
-from deniable.localdp.subset import Subset
-from deniable.localdp.unary import Unary
+from deniable.localdp import serialization
+from deniable.localdp.frequency.hashing import LocalHashing
+from deniable.localdp.frequency.randomized_response import Direct
+from deniable.localdp.frequency.sketch import CountMeanSketch
+from deniable.localdp.frequency.subset import Subset
+from deniable.localdp.frequency.unary import Unary
 
-KARY, UNARY, SUBSET = Direct.calibrated(4, 1), Unary.optimized(13, 1), Subset(9, 3, Direct.calibrated(4, 1).odds)
-HASHING = LocalHashing.calibrated(9, 1)
+KARY, UNARY, SUBSET = Direct.calibrate(4, 1), Unary.calibrate(13, 1), Subset(9, 3, Direct.calibrate(4, 1).odds)
+HASHING = LocalHashing.calibrate(9, 1)
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ HASHING = LocalHashing.calibrated(9, 1)
 )
 def test_a_response_that_does_not_fit_is_refused(protocol, response):
     with pytest.raises(DataError) as refusal:
-        wire.from_json(protocol.layout, [response])
+        serialization.from_json(protocol.layout, [response])
     assert str(refusal.value).startswith("a response does not fit its protocol")
 
 
@@ -66,35 +66,35 @@ ANYTHING = st.recursive(
 def test_arbitrary_json_is_either_read_exactly_or_refused(response):
     for protocol in (KARY, UNARY, SUBSET, HASHING):
         try:
-            columns = wire.from_json(protocol.layout, [response])
+            columns = serialization.from_json(protocol.layout, [response])
         except DataError:
             continue
-        assert wire.to_json(protocol.layout, columns) == [response]
+        assert serialization.to_json(protocol.layout, columns) == [response]
 
 
 @settings(deadline=None)
 @given(st.binary(max_size=40))
 def test_arbitrary_bytes_are_either_read_exactly_or_refused(message):
-    for protocol in (KARY, UNARY, SUBSET, HASHING, CountMeanSketch.calibrated(1, 3, 16)):
+    for protocol in (KARY, UNARY, SUBSET, HASHING, CountMeanSketch.calibrate(1, 3, 16)):
         try:
-            columns = wire.from_bytes(protocol.layout, message)
+            columns = serialization.from_bytes(protocol.layout, message)
         except DataError:
             continue
-        assert wire.to_bytes(protocol.layout, columns) == message
+        assert serialization.to_bytes(protocol.layout, columns) == message
 
 
 def test_unknown_and_broken_recipes_are_refused_with_the_nearest_name():
     with pytest.raises(ParameterError, match="Did you mean 'k-ary'"):
-        wire.protocol_of({"protocol": "k-arry"})
+        serialization.protocol_of({"protocol": "k-arry"})
     with pytest.raises(ParameterError, match="incomplete"):
-        wire.protocol_of({"protocol": "k-ary", "domain": 4})
+        serialization.protocol_of({"protocol": "k-ary", "domain": 4})
     with pytest.raises(ParameterError):
-        wire.protocol_of({"protocol": "k-ary", "domain": 4, "odds": [1, 0]})
+        serialization.protocol_of({"protocol": "k-ary", "domain": 4, "odds": [1, 0]})
     with pytest.raises(ParameterError):
-        wire.protocol_of({"protocol": "unary", "domain": 4, "keep": 1, "flip": 9})
+        serialization.protocol_of({"protocol": "unary", "domain": 4, "keep": 1, "flip": 9})
 
 
 def test_odds_that_are_not_above_one_are_refused():
     for odds in ([1, 1], [1, 2], [-3, 1]):
         with pytest.raises(ParameterError):
-            wire.protocol_of({"protocol": "k-ary", "domain": 4, "odds": odds})
+            serialization.protocol_of({"protocol": "k-ary", "domain": 4, "odds": odds})

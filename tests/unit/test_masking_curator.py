@@ -9,12 +9,12 @@ import pyarrow as pa
 import pyarrow.csv as csv
 import pytest
 
-from deniable.curator import withdrawing
-from deniable.curator.hall import Curator
-from deniable.curator.masking import Request, mask
+from deniable.curator.curator import Curator
+from deniable.curator.governance import withdrawals
+from deniable.curator.mask.run import Request, mask
 from deniable.errors import DeniableError, IntegrityError, ParameterError
-from deniable.masking import joins, keyring, keys
-from deniable.masking.plan import Workshop, plan, specs_of
+from deniable.masking import joins, keys
+from deniable.masking.plan import MaskContext, plan_table, specs_of
 from deniable.policy.document import parse
 from deniable.release import Technique
 
@@ -36,7 +36,7 @@ tables:
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("DENIABLE_KEYS", str(tmp_path / "keys"))
-    keyring.store(keys.generate("people"), tmp_path / "keys" / "people.key")
+    keys.store_key(keys.generate_key("people"), tmp_path / "keys" / "people.key")
     return tmp_path
 
 
@@ -67,7 +67,7 @@ def test_a_masked_release_is_written_to_the_ledger_without_price(folder: Path) -
 
 def test_who_withdrew_is_in_no_masked_release(folder: Path) -> None:
     with Curator(parse(POLICY, folder=folder), sources={"people": _frame()}) as curator:
-        withdrawing.withdraw(curator, "id", "b")
+        withdrawals.withdraw(curator, "id", "b")
         assert curator.mask("people").rows["city"].to_pylist() == ["X", "Y", "Z"]
 
 
@@ -115,12 +115,12 @@ tables:
     columns: {x: {mask: {token: {key: people}}}, z: {mask: {token: {key: people, domain: z}}}}
 """
     policy = parse(text, folder=folder)
-    shop = Workshop(keys.generate, folder)
+    shop = MaskContext(keys.generate_key, folder)
     plans = {}
     for name in "ab":
         schema = policy.table(name)
-        plans[name] = plan(schema, schema.names, specs_of(schema, schema.names), shop)
-    assert joins.join_classes(plans) == ((("a", "x"), ("b", "x")),)
+        plans[name] = plan_table(schema, schema.names, specs_of(schema, schema.names), shop)
+    assert joins.find_join_classes(plans) == ((("a", "x"), ("b", "x")),)
 
 
 @pytest.mark.parametrize("mask_of_age", ["{generalize: age_over_89}", "{round: 5}", "{noise: 3}"])

@@ -13,33 +13,32 @@ import pyarrow.parquet as pq
 import pytest
 
 from deniable.errors import ParameterError
-from deniable.masking import checksums, detect, kinds, safe_harbor, signs, singling
-from deniable.policy.roles import Role
-from deniable.policy.schema import Spec
+from deniable.masking import checksums, detectors, identifiers, residual_risk, safe_harbor
+from deniable.policy.schema import Role, Spec
 
 VALID = [
-    (checksums.card, "4111 1111 1111 1111"),
-    (checksums.iban, "GB82 WEST 1234 5698 7654 32"),
-    (checksums.us_ssn, "123-45-6789"),
-    (checksums.us_npi, "1234567893"),
-    (checksums.uk_nhs, "943 476 5919"),
-    (checksums.uk_nino, "AB 12 34 56 C"),
-    (checksums.ca_sin, "130 692 544"),
-    (checksums.es_dni, "12345678Z"),
-    (checksums.nl_bsn, "111222333"),
-    (checksums.fr_nir, "2 55 08 14 168 025 38"),
-    (checksums.de_tax, "86095742719"),
-    (checksums.it_fiscal, "RSSMRA85T10A562S"),
-    (checksums.pl_pesel, "44051401359"),
-    (checksums.se_personal, "811218-9876"),
-    (checksums.br_cpf, "111.444.777-35"),
-    (checksums.in_aadhaar, "2341 2341 2346"),
-    (checksums.vin, "1M8GDM9AXKP042788"),
+    (checksums.is_card, "4111 1111 1111 1111"),
+    (checksums.is_iban, "GB82 WEST 1234 5698 7654 32"),
+    (checksums.is_us_ssn, "123-45-6789"),
+    (checksums.is_us_npi, "1234567893"),
+    (checksums.is_uk_nhs, "943 476 5919"),
+    (checksums.is_uk_nino, "AB 12 34 56 C"),
+    (checksums.is_ca_sin, "130 692 544"),
+    (checksums.is_es_dni, "12345678Z"),
+    (checksums.is_nl_bsn, "111222333"),
+    (checksums.is_fr_nir, "2 55 08 14 168 025 38"),
+    (checksums.is_de_tax, "86095742719"),
+    (checksums.is_it_fiscal, "RSSMRA85T10A562S"),
+    (checksums.is_pl_pesel, "44051401359"),
+    (checksums.is_se_personal, "811218-9876"),
+    (checksums.is_br_cpf, "111.444.777-35"),
+    (checksums.is_in_aadhaar, "2341 2341 2346"),
+    (checksums.is_vin, "1M8GDM9AXKP042788"),
 ]
 
 
 @pytest.mark.parametrize(("test", "value"), VALID)
-def test_published_examples_pass_their_check_and_wrong_ones_do_not(test: signs.Test, value: str) -> None:
+def test_published_examples_pass_their_check_and_wrong_ones_do_not(test: detectors.Test, value: str) -> None:
     assert test(value)
     for wrong in ("", "0", "abc", value + "1", value[:-1], "9" * 40, "日本"):
         assert not test(wrong)
@@ -77,7 +76,7 @@ def _people(count: int = 300) -> pa.Table:
 
 
 def test_identifying_columns_are_found_by_their_values_when_names_say_nothing() -> None:
-    found = {finding.column: finding.kind for finding in detect.detect(_people())}
+    found = {finding.column: finding.kind for finding in identifiers.detect(_people())}
     assert found == {
         "record": "record id",
         "who": "name",
@@ -92,7 +91,7 @@ def test_identifying_columns_are_found_by_their_values_when_names_say_nothing() 
 def test_evidence_is_given_and_holds_no_value() -> None:
     table = _people()
     values = {str(value) for column in table.columns for value in column.to_pylist()}
-    for finding in detect.detect(table):
+    for finding in identifiers.detect(table):
         assert finding.evidence
         assert 0.5 <= finding.confidence < 1
         shown = str(finding.as_dict())
@@ -102,7 +101,7 @@ def test_evidence_is_given_and_holds_no_value() -> None:
 def test_two_witnesses_are_surer_than_one() -> None:
     unnamed = pa.table({"x": _people()["contact"]})
     named = pa.table({"email": _people()["contact"]})
-    assert detect.detect(named)[0].confidence > detect.detect(unnamed)[0].confidence
+    assert identifiers.detect(named)[0].confidence > identifiers.detect(unnamed)[0].confidence
 
 
 @pytest.mark.parametrize(
@@ -117,7 +116,7 @@ def test_two_witnesses_are_surer_than_one() -> None:
     ],
 )
 def test_empty_tiny_and_odd_tables_are_no_trouble(table: pa.Table) -> None:
-    detect.detect(table)
+    identifiers.detect(table)
 
 
 def _bench() -> object:
@@ -145,15 +144,15 @@ def test_tables_without_identifiers_raise_no_alarm(shared_data: Path) -> None:
     adult = csv.read_csv(shared_data / "adult" / "adult.csv", parse_options=csv.ParseOptions(delimiter=";"))
     expected = {"age": "age", "sex": "demographic", "race": "demographic"}
     expected |= {"marital-status": "demographic", "native-country": "demographic"}
-    assert {f.column: f.kind for f in detect.detect(adult)} == expected
+    assert {f.column: f.kind for f in identifiers.detect(adult)} == expected
     military = pq.read_table(shared_data / "military" / "openintro_military.parquet").slice(0, 50_000)
-    found = {f.column: f.kind for f in detect.detect(military)}
+    found = {f.column: f.kind for f in identifiers.detect(military)}
     assert found.pop("rownames") == "record id"  # a running number, one for each row
     assert set(found.values()) <= {"demographic"}
 
 
 def test_every_category_is_reported_one_by_one_found_handled_or_not_found() -> None:
-    findings = {"people": detect.detect(_people())}
+    findings = {"people": identifiers.detect(_people())}
     masks: dict[str, Spec | None] = {
         "record": Spec("codebook", {"vault": "v", "key": "people"}),
         "who": Spec("redact"),
@@ -161,7 +160,7 @@ def test_every_category_is_reported_one_by_one_found_handled_or_not_found() -> N
         "dob": Spec("generalize", {"to": "year"}),
         "home": None,
     }
-    lines = {line.category.letter: line for line in safe_harbor.checklist(findings, {"people": masks})}
+    lines = {line.category.letter: line for line in safe_harbor.build_checklist(findings, {"people": masks})}
     assert list(lines) == list("ABCDEFGHIJKLMNOPQR")
     assert lines["A"].handled == {"people.who": "removed (redact)"}
     assert lines["B"].status == "open"
@@ -173,24 +172,24 @@ def test_every_category_is_reported_one_by_one_found_handled_or_not_found() -> N
 
 
 def test_safe_harbor_completes_missing_masks_and_refuses_weaker_ones() -> None:
-    found = detect.detect(_people())
-    complete = safe_harbor.completed(found, dict.fromkeys(_people().schema.names))
+    found = identifiers.detect(_people())
+    complete = safe_harbor.complete_masks(found, dict.fromkeys(_people().schema.names))
     assert complete["dob"] == Spec("generalize", {"to": "year"})
     assert complete["who"] == complete["line"] == Spec("redact")
     assert complete["color"] is None
     assert complete["sex"] is None
     for weak in (Spec("token", {"key": "k"}), Spec("redact", {"keep_last": 4}), Spec("shift_dates", {"key": "k"})):
         with pytest.raises(ParameterError, match="Safe Harbor does not allow"):
-            safe_harbor.completed(found, {"dob": weak})
+            safe_harbor.complete_masks(found, {"dob": weak})
 
 
 def test_every_kind_has_a_category_or_is_no_identifier_and_its_safe_mask_suffices() -> None:
     letters = {category.letter for category in safe_harbor.CATEGORIES}
     assert len(safe_harbor.CATEGORIES) == 18
-    assert letters == {kind.letter for kind in kinds.KINDS if kind.letter}
-    for kind in kinds.KINDS:
+    assert letters == {kind.letter for kind in identifiers.KINDS if kind.letter}
+    for kind in identifiers.KINDS:
         if kind.letter:
-            assert safe_harbor.sufficient(kind.name, kind.safe), kind
+            assert safe_harbor.is_sufficient(kind.name, kind.safe), kind
         else:
             assert kind.role is not Role.IDENTIFIER
 
@@ -215,8 +214,8 @@ def test_singling_out_is_counted_as_brute_force_counts_it(unit: str | None) -> N
         for chosen in combinations(names, size):
             rows = list(zip(*(columns[name] for name in chosen), strict=True))
             shares[chosen] = _naive_share(rows, people)
-            assert singling.share_singled_out(table, chosen, unit) == pytest.approx(shares[chosen])
-    found = singling.smallest_sets(table, tuple(names), unit)
+            assert residual_risk.measure_singling_out(table, chosen, unit) == pytest.approx(shares[chosen])
+    found = residual_risk.find_smallest_sets(table, tuple(names), unit)
     enough = {chosen: share for chosen, share in shares.items() if share >= 0.5}
     least = min(map(len, enough))
     expected = {frozenset(chosen) for chosen in enough if len(chosen) == least}
@@ -226,6 +225,6 @@ def test_singling_out_is_counted_as_brute_force_counts_it(unit: str | None) -> N
 
 def test_nobody_is_singled_out_of_nothing() -> None:
     empty = pa.table({"a": pa.array([], pa.int64())})
-    assert singling.share_singled_out(empty, ("a",)) == 0
-    assert singling.smallest_sets(empty, ("a",)) == ()
-    assert singling.smallest_sets(pa.table({"a": [1, 1], "b": [2, 2]}), ("a", "b")) == ()
+    assert residual_risk.measure_singling_out(empty, ("a",)) == 0
+    assert residual_risk.find_smallest_sets(empty, ("a",)) == ()
+    assert residual_risk.find_smallest_sets(pa.table({"a": [1, 1], "b": [2, 2]}), ("a", "b")) == ()

@@ -15,18 +15,18 @@ from pathlib import Path
 import pytest
 
 from deniable.errors import DeniableError, KeyUnavailable, ParameterError
-from deniable.masking import keyring, keys
-from deniable.masking.keyring import Keyring
+from deniable.masking import keys
+from deniable.masking.keys import Keyring
 
 
 def test_two_new_keys_differ_in_secret_and_check_value() -> None:
-    one, two = keys.generate("people"), keys.generate("people")
+    one, two = keys.generate_key("people"), keys.generate_key("people")
     assert one.secret != two.secret
     assert one.check != two.check
 
 
 def test_a_key_shows_its_name_and_check_value_and_never_its_secret() -> None:
-    key = keys.generate("people")
+    key = keys.generate_key("people")
     shown = f"{key!r} {key} {[key]}"
     assert key.check in shown
     for form in (key.secret.hex(), repr(key.secret), str(list(key.secret))):
@@ -38,7 +38,7 @@ def test_a_key_shows_its_name_and_check_value_and_never_its_secret() -> None:
 
 
 def test_sub_keys_are_hmacs_of_purpose_and_domain_and_all_differ() -> None:
-    key = keys.generate("people")
+    key = keys.generate_key("people")
     expected = hmac.new(key.secret, b"deniable/1\0token\0people\0\x01", hashlib.sha256).digest()
     assert key.derive("token", "people") == expected
     pairs = [("token", "people"), ("token", "doctors"), ("shift", "people"), ("tokenp", "eople"), ("check", "people")]
@@ -48,8 +48,8 @@ def test_sub_keys_are_hmacs_of_purpose_and_domain_and_all_differ() -> None:
 
 
 def test_a_key_file_is_for_its_owner_alone_and_comes_back_as_it_was(tmp_path: Path) -> None:
-    key = keys.generate("people")
-    path = keyring.store(key, tmp_path / "keys" / "people.key")
+    key = keys.generate_key("people")
+    path = keys.store_key(key, tmp_path / "keys" / "people.key")
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
     assert Keyring(directory=path.parent).open("people").secret == key.secret
@@ -57,7 +57,7 @@ def test_a_key_file_is_for_its_owner_alone_and_comes_back_as_it_was(tmp_path: Pa
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o660, 0o777])
 def test_a_key_file_that_others_can_read_is_refused(tmp_path: Path, mode: int) -> None:
-    path = keyring.store(keys.generate("people"), tmp_path / "people.key")
+    path = keys.store_key(keys.generate_key("people"), tmp_path / "people.key")
     path.chmod(mode)
     with pytest.raises(KeyUnavailable, match="read by others") as refusal:
         Keyring(directory=tmp_path).open("people")
@@ -65,10 +65,10 @@ def test_a_key_file_that_others_can_read_is_refused(tmp_path: Path, mode: int) -
 
 
 def test_a_key_is_never_overwritten(tmp_path: Path) -> None:
-    keyring.store(keys.generate("people"), tmp_path / "people.key")
+    keys.store_key(keys.generate_key("people"), tmp_path / "people.key")
     before = (tmp_path / "people.key").read_bytes()
     with pytest.raises(KeyUnavailable, match="never overwritten"):
-        keyring.store(keys.generate("people"), tmp_path / "people.key")
+        keys.store_key(keys.generate_key("people"), tmp_path / "people.key")
     assert (tmp_path / "people.key").read_bytes() == before
 
 
@@ -80,31 +80,31 @@ def test_a_lost_key_is_explained(tmp_path: Path) -> None:
 
 
 def test_every_single_changed_character_of_a_key_file_is_noticed(tmp_path: Path) -> None:
-    text = keys.encode(keys.generate("people"))
+    text = keys.encode_key(keys.generate_key("people"))
     for at, sign in enumerate(text):
         changed = text[:at] + ("A" if sign != "A" else "B") + text[at + 1 :]
         if at == len(text) - 1:  # only the end of the file may differ without meaning
             continue
         with pytest.raises(DeniableError) as refusal:
-            keys.decode(changed, "a place")
+            keys.decode_key(changed, "a place")
         assert text.split("secret ")[1].strip() not in refusal.value.message
 
 
 def test_keys_come_from_the_environment_and_from_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    key = keys.generate("people")
-    monkeypatch.setenv("PEOPLE_KEY", keys.encode(key))
+    key = keys.generate_key("people")
+    monkeypatch.setenv("PEOPLE_KEY", keys.encode_key(key))
     script = tmp_path / "print.py"
-    script.write_text(f"print({keys.encode(key)!r}, end='')")
-    places = keyring.parse_places(["people=env:PEOPLE_KEY"])
+    script.write_text(f"print({keys.encode_key(key)!r}, end='')")
+    places = keys.parse_places(["people=env:PEOPLE_KEY"])
     assert Keyring(places, tmp_path).open("people").secret == key.secret
-    places = keyring.parse_places([f"people=command:{sys.executable} {script}"])
+    places = keys.parse_places([f"people=command:{sys.executable} {script}"])
     assert Keyring(places, tmp_path).open("people").secret == key.secret
 
 
 def test_a_failing_command_says_nothing_of_what_it_printed(tmp_path: Path) -> None:
     script = tmp_path / "fail.py"
     script.write_text("import sys; print('hush-hush'); print('hush-hush', file=sys.stderr); sys.exit(1)")
-    places = keyring.parse_places([f"people=command:{sys.executable} {script}"])
+    places = keys.parse_places([f"people=command:{sys.executable} {script}"])
     with pytest.raises(KeyUnavailable) as refusal:
         Keyring(places, tmp_path).open("people")
     assert "hush" not in json.dumps(refusal.value.as_dict())
@@ -112,12 +112,12 @@ def test_a_failing_command_says_nothing_of_what_it_printed(tmp_path: Path) -> No
 
 def test_a_secret_pasted_where_a_place_belongs_is_not_repeated() -> None:
     with pytest.raises(ParameterError) as refusal:
-        keyring.parse_places(["people=c2VjcmV0IHNlY3JldA=="])
+        keys.parse_places(["people=c2VjcmV0IHNlY3JldA=="])
     assert "c2Vj" not in json.dumps(refusal.value.as_dict())
 
 
 def test_a_file_with_another_keys_name_is_refused(tmp_path: Path) -> None:
-    keyring.store(keys.generate("doctors"), tmp_path / "people.key")
+    keys.store_key(keys.generate_key("doctors"), tmp_path / "people.key")
     with pytest.raises(KeyUnavailable, match="holds the key 'doctors'"):
         Keyring(directory=tmp_path).open("people")
 
@@ -125,27 +125,27 @@ def test_a_file_with_another_keys_name_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["", "People", "../people", "a" * 64, "people key", "1people"])
 def test_names_that_could_not_be_files_are_refused(name: str) -> None:
     with pytest.raises(ParameterError):
-        keys.generate(name)
+        keys.generate_key(name)
 
 
 def test_the_first_use_is_remembered_and_another_key_is_refused_afterwards(tmp_path: Path) -> None:
     record = tmp_path / "policy.keys.json"
-    one, two = keys.generate("people"), keys.generate("people")
-    keyring.confirm([one], record)
+    one, two = keys.generate_key("people"), keys.generate_key("people")
+    keys.confirm_keys([one], record)
     assert json.loads(record.read_text()) == {"people": one.check}
-    keyring.confirm([one], record)
+    keys.confirm_keys([one], record)
     with pytest.raises(KeyUnavailable, match="wrong key 'people'") as refusal:
-        keyring.confirm([two], record)
+        keys.confirm_keys([two], record)
     assert "Nothing was written" in refusal.value.remedy
     assert json.loads(record.read_text()) == {"people": one.check}
 
 
 def test_replacing_a_key_keeps_the_old_one_readable(tmp_path: Path) -> None:
-    old, new = keys.generate("people"), keys.generate("people")
-    keyring.store(old, tmp_path / "people.key")
-    kept = keyring.replace(new, tmp_path)
+    old, new = keys.generate_key("people"), keys.generate_key("people")
+    keys.store_key(old, tmp_path / "people.key")
+    kept = keys.replace_key(new, tmp_path)
     assert Keyring(directory=tmp_path).open("people").secret == new.secret
     assert Keyring({"people": f"file:{kept}"}).open("people").secret == old.secret
-    again = keyring.replace(keys.generate("people"), tmp_path)
+    again = keys.replace_key(keys.generate_key("people"), tmp_path)
     assert again != kept
     assert not [name for name in os.listdir(tmp_path) if name.endswith(".new")]

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deniable.errors import DataError, ParameterError
-from deniable.masking import coarsen, dates, fakes, keys, perturb, replace
-from deniable.policy.masks import FAKES, PRESETS
+from deniable.masking import generalization, keys, perturbation, pseudonyms, replacement
+from deniable.policy.layout.masks import FAKES, PRESETS
 
 KEY = keys.Key("people", bytes(range(32)))
 
@@ -21,22 +21,22 @@ KEY = keys.Key("people", bytes(range(32)))
 @pytest.mark.parametrize(
     ("mask", "before", "after"),
     [
-        (replace.Redact(), ["Ann", None, ""], ["***", None, "***"]),
-        (replace.Redact("", 0, 4), ["4111111111111111", "12"], ["1111", ""]),
-        (replace.Redact("..", 1, 1), ["Charles", "Bo", "B", None], ["C..s", "..", "..", None]),
-        (replace.Redact(), [1, None], [None, None]),
-        (replace.Nullify(), ["Ann", None], [None, None]),
-        (replace.Constant(7), [1, None], [7, 7]),
-        (replace.Constant("x"), ["Ann", None], ["x", "x"]),
-        (replace.Rewrite(r"\d", "9"), ["a1b22", "none", None], ["a9b99", "none", None]),
-        (replace.Rewrite(r"\d", "9", "redact"), ["a1", "none"], ["a9", "***"]),
-        (replace.Rewrite(r"\d", "9", "nullify"), ["a1", "none"], ["a9", None]),
-        (coarsen.AgeOver89(), [0, 89, 90, 117, None], [0, 89, 90, 90, None]),
-        (coarsen.AgeOver89(), ["89", "101", "old", None], ["89", "90", None, None]),
-        (coarsen.Year(2026), [date(1990, 5, 6), date(1900, 1, 1), None], [1990, 1936, None]),
-        (coarsen.Year(2026), ["1990-05-06", "1990-05-06 12:00", "soon", None], [1990, 1990, None, None]),
-        (coarsen.Round(Fraction(100)), [149, 150, -150, None], [100, 200, -200, None]),
-        (coarsen.Round(Fraction(1, 2)), [1.3, 1.25, None], [1.5, 1.5, None]),
+        (replacement.Redact(), ["Ann", None, ""], ["***", None, "***"]),
+        (replacement.Redact("", 0, 4), ["4111111111111111", "12"], ["1111", ""]),
+        (replacement.Redact("..", 1, 1), ["Charles", "Bo", "B", None], ["C..s", "..", "..", None]),
+        (replacement.Redact(), [1, None], [None, None]),
+        (replacement.Nullify(), ["Ann", None], [None, None]),
+        (replacement.Constant(7), [1, None], [7, 7]),
+        (replacement.Constant("x"), ["Ann", None], ["x", "x"]),
+        (replacement.Rewrite(r"\d", "9"), ["a1b22", "none", None], ["a9b99", "none", None]),
+        (replacement.Rewrite(r"\d", "9", "redact"), ["a1", "none"], ["a9", "***"]),
+        (replacement.Rewrite(r"\d", "9", "nullify"), ["a1", "none"], ["a9", None]),
+        (generalization.AgeOver89(), [0, 89, 90, 117, None], [0, 89, 90, 90, None]),
+        (generalization.AgeOver89(), ["89", "101", "old", None], ["89", "90", None, None]),
+        (generalization.Year(2026), [date(1990, 5, 6), date(1900, 1, 1), None], [1990, 1936, None]),
+        (generalization.Year(2026), ["1990-05-06", "1990-05-06 12:00", "soon", None], [1990, 1990, None, None]),
+        (generalization.Round(Fraction(100)), [149, 150, -150, None], [100, 200, -200, None]),
+        (generalization.Round(Fraction(1, 2)), [1.3, 1.25, None], [1.5, 1.5, None]),
     ],
 )
 def test_a_mask_does_what_its_docstring_says(mask: object, before: list[object], after: list[object]) -> None:
@@ -48,21 +48,23 @@ def test_a_mask_does_what_its_docstring_says(mask: object, before: list[object],
 def test_zip_codes_keep_three_digits_and_none_where_few_people_live() -> None:
     written = ["02138", "02138-1234", "021381234", "03601", "20252", "  10001 ", "2138", "abcde", "", None]
     expected = ["021", "021", "021", "000", "000", "100", "000", "000", "000", None]
-    assert coarsen.Zip3().apply(pa.array(written)).to_pylist() == expected
-    assert coarsen.Zip3().apply(pa.array([2138, 10001, 3601])).to_pylist() == ["021", "100", "000"]
-    assert len(coarsen.RESTRICTED_2000) == 17
-    assert len(coarsen.RESTRICTED_2010) == 18
-    for area in coarsen.RESTRICTED:
-        assert coarsen.Zip3().apply(pa.array([area + "99"])).to_pylist() == ["000"]
+    assert generalization.Zip3().apply(pa.array(written)).to_pylist() == expected
+    assert generalization.Zip3().apply(pa.array([2138, 10001, 3601])).to_pylist() == ["021", "100", "000"]
+    assert len(generalization.RESTRICTED_2000) == 17
+    assert len(generalization.RESTRICTED_2010) == 18
+    for area in generalization.RESTRICTED:
+        assert generalization.Zip3().apply(pa.array([area + "99"])).to_pylist() == ["000"]
 
 
 def test_rounding_keeps_decimal_types() -> None:
     column = pa.array([Decimal("12.50"), None])
-    assert coarsen.Round(Fraction(5)).apply(column).to_pylist() == [Decimal("15.00"), None]
-    assert coarsen.Round(Fraction(5)).apply(column).type == column.type
+    assert generalization.Round(Fraction(5)).apply(column).to_pylist() == [Decimal("15.00"), None]
+    assert generalization.Round(Fraction(5)).apply(column).type == column.type
 
 
-@pytest.mark.parametrize("mask", [coarsen.Round(Fraction(5)), perturb.Noise(Fraction(1)), coarsen.AgeOver89()])
+@pytest.mark.parametrize(
+    "mask", [generalization.Round(Fraction(5)), perturbation.Noise(Fraction(1)), generalization.AgeOver89()]
+)
 def test_numeric_masks_refuse_other_columns(mask: object) -> None:
     with pytest.raises(DataError):
         mask.apply(pa.array([date(2020, 1, 1)]))  # type: ignore[attr-defined]
@@ -70,32 +72,32 @@ def test_numeric_masks_refuse_other_columns(mask: object) -> None:
 
 def test_a_constant_of_another_type_is_refused() -> None:
     with pytest.raises(DataError, match="does not fit"):
-        replace.Constant("many").apply(pa.array([1]))
+        replacement.Constant("many").apply(pa.array([1]))
 
 
 def test_an_unknown_preset_is_refused_with_the_nearest() -> None:
     with pytest.raises(ParameterError, match="last_four"):
-        replace.preset("last_fuor")
+        replacement.make_preset("last_fuor")
     assert {known.name for known in PRESETS} >= {"first_and_last_letter", "first_name", "street"}
 
 
 @pytest.mark.parametrize("kind", FAKES)
 def test_fakes_are_the_same_for_equal_values_and_never_the_value_itself(kind: str) -> None:
     values = pa.array([f"value {i % 50}" for i in range(200)] + [None])
-    made = fakes.fake(KEY, kind).apply(values)
+    made = pseudonyms.make_fake_mask(KEY, kind).apply(values)
     pairs = set(zip(values.to_pylist(), made.to_pylist(), strict=True))
     assert len(pairs) == 51
     assert made.null_count == 1
     assert not set(values.drop_null().to_pylist()) & set(made.drop_null().to_pylist())
-    other = fakes.fake(keys.generate("people"), kind).apply(values)
+    other = pseudonyms.make_fake_mask(keys.generate_key("people"), kind).apply(values)
     assert sum(a == b for a, b in zip(made.to_pylist()[:50], other.to_pylist()[:50], strict=True)) < 10
 
 
 def test_fake_mail_and_telephones_can_reach_nobody() -> None:
     values = pa.array([str(i) for i in range(300)])
-    mails = fakes.fake(KEY, "email").apply(values).to_pylist()
+    mails = pseudonyms.make_fake_mask(KEY, "email").apply(values).to_pylist()
     assert all(mail.endswith(("@example.com", "@example.net", "@example.org")) for mail in mails)
-    assert all("-555-01" in phone for phone in fakes.fake(KEY, "phone").apply(values).to_pylist())
+    assert all("-555-01" in phone for phone in pseudonyms.make_fake_mask(KEY, "phone").apply(values).to_pylist())
 
 
 def _batch(people: list[object], days: list[object], kind: pa.DataType) -> pa.RecordBatch:
@@ -107,7 +109,7 @@ def _batch(people: list[object], days: list[object], kind: pa.DataType) -> pa.Re
 def test_shifted_dates_keep_every_interval_of_a_person_and_move_every_date(rows: list[tuple[int, date]]) -> None:
     people, days = [str(person) for person, _ in rows], [day for _, day in rows]
     batch = _batch(people, days, pa.date32())
-    moved = dates.shift_dates(KEY, "person", 30).apply(batch.column("day"), batch).to_pylist()
+    moved = perturbation.make_date_shift(KEY, "person", 30).apply(batch.column("day"), batch).to_pylist()
     offsets: dict[str, timedelta] = {}
     for person, day, new in zip(people, days, moved, strict=True):
         assert offsets.setdefault(person, new - day) == new - day
@@ -115,7 +117,7 @@ def test_shifted_dates_keep_every_interval_of_a_person_and_move_every_date(rows:
 
 
 def test_one_person_has_one_offset_in_every_table_column_and_type() -> None:
-    mask = dates.shift_dates(KEY, "person")
+    mask = perturbation.make_date_shift(KEY, "person")
     one = _batch(["7"], [date(2020, 1, 1)], pa.date32())
     two = _batch([7], [datetime(2020, 1, 1, 15, 30)], pa.timestamp("us"))
     text = _batch(["7"], ["2020-01-01"], pa.string())
@@ -128,38 +130,38 @@ def test_one_person_has_one_offset_in_every_table_column_and_type() -> None:
 
 def test_a_row_without_a_person_loses_its_date() -> None:
     batch = _batch([None, "7"], [date(2020, 1, 1), None], pa.date32())
-    assert dates.shift_dates(KEY, "person").apply(batch.column("day"), batch).to_pylist() == [None, None]
+    assert perturbation.make_date_shift(KEY, "person").apply(batch.column("day"), batch).to_pylist() == [None, None]
 
 
 def test_dates_need_their_person_and_must_be_dates() -> None:
     batch = _batch(["7"], ["yesterday"], pa.string())
     with pytest.raises(DataError, match="ISO dates"):
-        dates.shift_dates(KEY, "person").apply(batch.column("day"), batch)
+        perturbation.make_date_shift(KEY, "person").apply(batch.column("day"), batch)
     with pytest.raises(DataError, match="no such column"):
-        dates.shift_dates(KEY, "patient").apply(batch.column("day"), batch)
+        perturbation.make_date_shift(KEY, "patient").apply(batch.column("day"), batch)
     with pytest.raises(ParameterError):
-        dates.shift_dates(KEY, "person", 0)
+        perturbation.make_date_shift(KEY, "person", 0)
 
 
 def test_shuffling_keeps_the_values_and_within_keeps_the_classes() -> None:
     rows = pa.record_batch({"ward": ["a", "b", None] * 200, "charge": list(range(600))})
-    free = perturb.Shuffle().apply(rows.column("charge"), rows).to_pylist()
+    free = perturbation.Shuffle().apply(rows.column("charge"), rows).to_pylist()
     assert sorted(free) == list(range(600))
     assert free != list(range(600))
-    bound = perturb.Shuffle(("ward",)).apply(rows.column("charge"), rows).to_pylist()
+    bound = perturbation.Shuffle(("ward",)).apply(rows.column("charge"), rows).to_pylist()
     assert sorted(bound) == list(range(600))
     assert all(new % 3 == old % 3 for old, new in enumerate(bound))
     assert bound != list(range(600))
     with pytest.raises(DataError):
-        perturb.Shuffle(("bed",)).apply(rows.column("charge"), rows)
+        perturbation.Shuffle(("bed",)).apply(rows.column("charge"), rows)
 
 
 def test_noise_keeps_types_and_limits() -> None:
     small = pa.array([100] * 200, pa.uint8())
-    noisy = perturb.Noise(Fraction(500), "laplace").apply(small)
+    noisy = perturbation.Noise(Fraction(500), "laplace").apply(small)
     assert noisy.type == pa.uint8()
-    assert perturb.Noise(Fraction(1)).apply(pa.array([Decimal("1.50"), None])).type == pa.decimal128(3, 2)
+    assert perturbation.Noise(Fraction(1)).apply(pa.array([Decimal("1.50"), None])).type == pa.decimal128(3, 2)
     with pytest.raises(ParameterError, match="gaussian"):
-        perturb.Noise(Fraction(1), "gausian")
+        perturbation.Noise(Fraction(1), "gausian")
     with pytest.raises(ParameterError):
-        perturb.Noise(Fraction(0))
+        perturbation.Noise(Fraction(0))

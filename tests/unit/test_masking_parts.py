@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from deniable.engines import Engine
 from deniable.errors import InternalError, KeyUnavailable, ParameterError, StorageError
-from deniable.masking import journal, parts, stitch
-from deniable.masking.journal import Job
+from deniable.masking import parquet_merge, streaming
 from deniable.masking.plan import ColumnPlan, TablePlan
-from deniable.masking.replace import Redact
+from deniable.masking.replacement import Redact
+from deniable.masking.streaming import Job
 from deniable.policy.schema import Spec
 
 
@@ -49,7 +49,7 @@ def test_stitched_parquet_reads_as_the_parts_did_in_two_readers(
         pq.write_table(tables[-1], files[-1], compression=compression)
     whole = pa.concat_tables(tables)
     target = tmp_path / "whole.parquet"
-    assert stitch.stitch(files, target) == whole.num_rows
+    assert parquet_merge.merge_parquet(files, target) == whole.num_rows
     assert pq.read_table(target).equals(whole)
     found = duckdb.sql(f"SELECT count(*), sum(id), count(long), max(day) FROM '{target}'").fetchall()[0]
     assert found[:3] == (whole.num_rows, sum(whole["id"].to_pylist()), whole.num_rows - whole["long"].null_count)
@@ -60,14 +60,14 @@ def test_stitched_parquet_reads_as_the_parts_did_in_two_readers(
 def test_a_footer_is_written_back_byte_for_byte(tmp_path: Path) -> None:
     pq.write_table(_rows(0, 500), tmp_path / "a.parquet", row_group_size=100, compression="zstd")
     raw = (tmp_path / "a.parquet").read_bytes()
-    footer, end = stitch.read_footer(tmp_path / "a.parquet")
-    assert stitch.Writer().struct(footer) == raw[end:-8]
+    footer, end = parquet_merge.read_footer(tmp_path / "a.parquet")
+    assert parquet_merge.ThriftWriter().struct(footer) == raw[end:-8]
 
 
 def test_what_is_no_parquet_file_is_not_stitched(tmp_path: Path) -> None:
     (tmp_path / "a.parquet").write_bytes(b"PAR1 something else entirely")
     with pytest.raises(InternalError):
-        stitch.stitch([tmp_path / "a.parquet"], tmp_path / "b.parquet")
+        parquet_merge.merge_parquet([tmp_path / "a.parquet"], tmp_path / "b.parquet")
     assert not (tmp_path / "b.parquet").exists()
 
 
@@ -78,7 +78,7 @@ def test_parts_hold_all_rows_in_order_and_none_is_short_but_a_short_whole(sizes:
     batches = [
         pa.record_batch({"i": pa.array(range(end - n, end), pa.int64())}) for n, end in zip(sizes, ends, strict=True)
     ]
-    made = list(parts.parts(iter(batches), size))
+    made = list(streaming.regroup_batches(iter(batches), size))
     assert [i for part in made for i in part.column("i").to_pylist()] == list(range(ends[-1]))
     assert all(part.num_rows == size for part in made[:-1])
     if len(made) > 1:
@@ -90,15 +90,15 @@ PLAN = TablePlan("t", (ColumnPlan("id", None), ColumnPlan("text", Spec("redact")
 
 
 def _mask(engine: Engine, target: Path, job: Job = JOB, plan: TablePlan = PLAN) -> int:
-    with journal.opened(target, job, target.suffix) as work:
-        return parts.write_masked(engine, "t", plan, target, work)
+    with streaming.open_checkpoint(target, job, target.suffix) as work:
+        return streaming.write_masked(engine, "t", plan, target, work)
 
 
 @pytest.mark.parametrize("suffix", [".parquet", ".csv", ".arrow"])
 def test_a_table_in_many_parts_comes_out_as_one_file(
     engine: Engine, tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parts, "PART_ROWS", 100)
+    monkeypatch.setattr(streaming, "PART_ROWS", 100)
     engine.attach("t", _rows(0, 1234))
     target = tmp_path / f"out{suffix}"
     assert _mask(engine, target) == 1234
@@ -107,7 +107,7 @@ def test_a_table_in_many_parts_comes_out_as_one_file(
     assert whole["id"].to_pylist() == list(range(1234))
     assert set(whole["text"].to_pylist()) == {"***"}
     assert whole.schema.names == ["id", "text"]
-    assert not journal.folder_for(target).exists()
+    assert not streaming.folder_for(target).exists()
 
 
 def test_an_empty_table_keeps_its_columns(engine: Engine, tmp_path: Path) -> None:
@@ -128,19 +128,19 @@ class _Breaks:
 def test_a_job_that_broke_goes_on_with_the_parts_it_has(
     engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parts, "PART_ROWS", 100)
+    monkeypatch.setattr(streaming, "PART_ROWS", 100)
     engine.attach("t", _rows(0, 1000))
     target = tmp_path / "out.parquet"
     broken = TablePlan("t", (ColumnPlan("id", None), ColumnPlan("text", Spec("redact"), _Breaks())))
     with pytest.raises(KeyboardInterrupt):
         _mask(engine, target, plan=broken)
     assert not target.exists()
-    done = sorted(path.name for path in journal.folder_for(target).glob("*.parquet"))
+    done = sorted(path.name for path in streaming.folder_for(target).glob("*.parquet"))
     assert 5 <= len(done) < 10
-    before = {name: (journal.folder_for(target) / name).stat().st_mtime_ns for name in done}
+    before = {name: (streaming.folder_for(target) / name).stat().st_mtime_ns for name in done}
     masked: list[int] = []
-    real = parts._one_part
-    monkeypatch.setattr(parts, "_one_part", lambda *a: masked.append(a[3]) or real(*a))
+    real = streaming._mask_part
+    monkeypatch.setattr(streaming, "_mask_part", lambda *a: masked.append(a[3]) or real(*a))
     assert _mask(engine, target) == 1000
     assert len(masked) == 10 - len(before)
     assert pq.read_table(target)["id"].to_pylist() == list(range(1000))
@@ -150,7 +150,7 @@ def test_a_journal_of_another_job_is_not_continued_and_of_another_key_is_refused
     target = tmp_path / "out.parquet"
 
     def begin(job: Job, fresh: bool = False) -> int | None:
-        with journal.opened(target, job, ".parquet", fresh=fresh) as work:
+        with streaming.open_checkpoint(target, job, ".parquet", fresh=fresh) as work:
             known = work.done(0)
             work.part(0).write_bytes(b"rows")
             work.finish(0, 5)
@@ -178,13 +178,13 @@ def test_a_job_killed_after_its_last_step_is_simply_done_again(engine: Engine, t
     target = tmp_path / "out.parquet"
 
     def killed_at_the_end() -> None:
-        with journal.opened(target, JOB, ".parquet") as work:
-            parts.write_masked(engine, "t", PLAN, target, work)
+        with streaming.open_checkpoint(target, JOB, ".parquet") as work:
+            streaming.write_masked(engine, "t", PLAN, target, work)
             raise InterruptedError
 
     with pytest.raises(InterruptedError):
         killed_at_the_end()
-    assert journal.folder_for(target).exists()
+    assert streaming.folder_for(target).exists()
     assert _mask(engine, target) == 10
     assert pq.read_table(target).num_rows == 10
 
@@ -192,13 +192,13 @@ def test_a_job_killed_after_its_last_step_is_simply_done_again(engine: Engine, t
 def test_two_processes_cannot_write_one_output(tmp_path: Path) -> None:
     target = tmp_path / "out.parquet"
     with (
-        journal.opened(target, JOB, ".parquet"),
+        streaming.open_checkpoint(target, JOB, ".parquet"),
         pytest.raises(StorageError, match="another process"),
-        journal.opened(target, JOB, ".parquet"),
+        streaming.open_checkpoint(target, JOB, ".parquet"),
     ):
         pass
 
 
 def test_a_name_without_a_format_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ParameterError, match=r"\.parquet"):
-        parts.format_of(tmp_path / "out.parqet")
+        streaming.format_of(tmp_path / "out.parqet")

@@ -10,19 +10,17 @@ import pytest
 
 from deniable.errors import DataError, ParameterError
 from deniable.masking import keys
-from deniable.masking.mask import mask, masked_schema
-from deniable.masking.plan import MASKERS, Workshop, build, plan, specs_of
+from deniable.masking.plan import MASKERS, MaskContext, build_mask, plan_table, specs_of
+from deniable.masking.streaming import mask_batch, mask_schema
 from deniable.policy.document import parse
-from deniable.policy.masks import MASKS
-from deniable.policy.roles import Role
-from deniable.policy.schema import Bounds, Column, ColumnType, Spec, TableSchema
-from deniable.policy.unit import PrivacyUnit
+from deniable.policy.layout.masks import MASKS
+from deniable.policy.schema import Bounds, Column, ColumnType, PrivacyUnit, Role, Spec, TableSchema
 
 KEY = keys.Key("people", bytes(range(32)))
 
 
-def _shop(tmp_path: Path) -> Workshop:
-    return Workshop(lambda name: KEY, tmp_path, 2026)
+def _shop(tmp_path: Path) -> MaskContext:
+    return MaskContext(lambda name: KEY, tmp_path, 2026)
 
 
 def _schema(*columns: Column) -> TableSchema:
@@ -64,10 +62,10 @@ tables:
     column = values.get(kinds.get(name, ""), pa.array(["02138", "10001"] * 128))
     people = [str(number) for number in range(256)]
     rows = pa.record_batch({"patient_id": people, "ward": ["a"] * 256, "b": [1, 2] * 128, "a": column})
-    made = plan(schema, rows.schema.names, specs_of(schema, rows.schema.names), _shop(tmp_path))
-    done = mask(made, rows)
+    made = plan_table(schema, rows.schema.names, specs_of(schema, rows.schema.names), _shop(tmp_path))
+    done = mask_batch(made, rows)
     assert done.num_rows == 256
-    assert masked_schema(made, rows.schema).names == done.schema.names
+    assert mask_schema(made, rows.schema).names == done.schema.names
     if name == "projection":
         assert done.schema.names == ["patient_id", "ward", "projection_1", "projection_2"]
     elif name not in ("shuffle", "round", "scrub", "regex"):  # these may leave what is here as it is
@@ -76,25 +74,25 @@ tables:
 
 def test_an_unsalted_hash_is_refused_and_told_why(tmp_path: Path) -> None:
     with pytest.raises(ParameterError, match="plain hash") as refusal:
-        build(Spec("hash", {"algorithm": "sha256"}), _schema(), "ssn", _shop(tmp_path))
+        build_mask(Spec("hash", {"algorithm": "sha256"}), _schema(), "ssn", _shop(tmp_path))
     assert "token" in refusal.value.remedy
 
 
 def test_an_identifier_without_a_mask_is_refused(tmp_path: Path) -> None:
     schema = _schema(Column("id"), Column("name", role=Role.IDENTIFIER))
     with pytest.raises(ParameterError, match="'name' of 'people' is an identifier and has no mask"):
-        plan(schema, ["id", "name"], specs_of(schema, ["id", "name"]), _shop(tmp_path))
+        plan_table(schema, ["id", "name"], specs_of(schema, ["id", "name"]), _shop(tmp_path))
 
 
 def test_columns_that_the_policy_does_not_know_are_not_released(tmp_path: Path) -> None:
     schema = _schema(Column("id"), Column("city"))
     present = ["id", "city", "secret_note"]
-    made = plan(schema, present, specs_of(schema, present), _shop(tmp_path))
+    made = plan_table(schema, present, specs_of(schema, present), _shop(tmp_path))
     assert made.withheld == ("secret_note",)
     rows = pa.record_batch({name: ["x"] for name in present})
-    assert mask(made, rows).schema.names == ["id", "city"]
-    fewer = plan(schema, present, specs_of(schema, present, ["city"]), _shop(tmp_path))
-    assert mask(fewer, rows).schema.names == ["city"]
+    assert mask_batch(made, rows).schema.names == ["id", "city"]
+    fewer = plan_table(schema, present, specs_of(schema, present, ["city"]), _shop(tmp_path))
+    assert mask_batch(fewer, rows).schema.names == ["city"]
 
 
 def test_a_declared_column_that_is_missing_is_named(tmp_path: Path) -> None:
@@ -117,24 +115,24 @@ def test_a_declared_column_that_is_missing_is_named(tmp_path: Path) -> None:
 )
 def test_plans_from_code_are_checked_like_policies(spec: Spec, says: str, tmp_path: Path) -> None:
     with pytest.raises(ParameterError, match=says):
-        build(spec, _schema(), "x", _shop(tmp_path))
+        build_mask(spec, _schema(), "x", _shop(tmp_path))
 
 
 def test_dates_without_a_person_are_refused(tmp_path: Path) -> None:
     schema = TableSchema("people", "people.csv", (Column("day", ColumnType.DATE),))
     with pytest.raises(ParameterError, match="who a row's person is"):
-        build(Spec("shift_dates", {"key": "people"}), schema, "day", _shop(tmp_path))
+        build_mask(Spec("shift_dates", {"key": "people"}), schema, "day", _shop(tmp_path))
 
 
 def test_a_projection_needs_public_bounds_and_comes_alone(tmp_path: Path) -> None:
     spec = Spec("projection", {"key": "people"})
     bare = _schema(Column("a", ColumnType.DECIMAL, mask=spec))
     with pytest.raises(ParameterError, match="no numeric bounds"):
-        plan(bare, ["a"], specs_of(bare, ["a"]), _shop(tmp_path))
+        plan_table(bare, ["a"], specs_of(bare, ["a"]), _shop(tmp_path))
     bounds = Bounds(0, 10)
     two = _schema(*(Column(name, ColumnType.DECIMAL, bounds=bounds, mask=spec) for name in "ab"))
     with pytest.raises(ParameterError, match="2 projections"):
-        plan(two, ["a", "b"], specs_of(two, ["a", "b"]), _shop(tmp_path))
+        plan_table(two, ["a", "b"], specs_of(two, ["a", "b"]), _shop(tmp_path))
 
 
 def test_masks_see_other_columns_as_they_were(tmp_path: Path) -> None:
@@ -146,7 +144,7 @@ def test_masks_see_other_columns_as_they_were(tmp_path: Path) -> None:
     other = _schema(Column("id", mask=Spec("redact")), schema.columns[1])
     rows = pa.record_batch({"id": ["7", "8"], "day": pa.array([0, 0], pa.date32())})
     shifted = [
-        mask(plan(each, ["id", "day"], specs_of(each, ["id", "day"]), _shop(tmp_path)), rows).column("day")
+        mask_batch(plan_table(each, ["id", "day"], specs_of(each, ["id", "day"]), _shop(tmp_path)), rows).column("day")
         for each in (schema, other)
     ]
     assert shifted[0].equals(shifted[1])

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deniable.errors import DataError, MissingExtra
-from deniable.masking import finders, presidio, text
-from deniable.policy.masks import FOUND_IN_TEXT
+from deniable.masking import replacement, text_search
+from deniable.policy.layout.masks import FOUND_IN_TEXT
 
 FOUND = [
     ("Call (202) 224-3121 now.", "Call [phone] now."),
@@ -45,24 +45,24 @@ LEFT = [
 
 @pytest.mark.parametrize(("before", "after"), FOUND)
 def test_what_patterns_know_is_replaced_by_what_it_is(before: str, after: str) -> None:
-    assert text.scrubbed([before]) == [after]
+    assert replacement.scrub_texts([before]) == [after]
 
 
 @pytest.mark.parametrize("sentence", LEFT)
 def test_harmless_numbers_and_signs_are_left_alone(sentence: str) -> None:
-    assert text.scrubbed([sentence]) == [sentence]
+    assert replacement.scrub_texts([sentence]) == [sentence]
 
 
 @given(st.lists(st.one_of(st.sampled_from([b for b, _ in FOUND] + LEFT), st.text(max_size=60)), max_size=12))
 @settings(max_examples=80, deadline=None)
 def test_a_column_at_once_is_the_same_as_text_by_text(texts: list[str]) -> None:
-    assert text.scrubbed(texts) == [text.scrubbed([one])[0] for one in texts]
+    assert replacement.scrub_texts(texts) == [replacement.scrub_texts([one])[0] for one in texts]
 
 
 @given(st.text(alphabet="0123456789 .-()+@:/abcABC", max_size=80))
 @settings(max_examples=150, deadline=None)
 def test_spans_never_overlap_and_lie_inside_their_text(value: str) -> None:
-    (spans,) = text.found_in([value])
+    (spans,) = replacement.find_spans([value])
     ends = [0]
     for span in spans:
         assert ends[-1] <= span.start < span.end <= len(value)
@@ -71,30 +71,30 @@ def test_spans_never_overlap_and_lie_inside_their_text(value: str) -> None:
 
 def test_only_the_kinds_asked_for_are_replaced_by_what_was_asked_for() -> None:
     said = ["Call 202-224-3121 or ann@example.org"]
-    assert text.scrubbed(said, ["email"], "#") == ["Call 202-224-3121 or #"]
-    assert {finder.kind for finder in finders.FINDERS} == set(FOUND_IN_TEXT)
+    assert replacement.scrub_texts(said, ["email"], "#") == ["Call 202-224-3121 or #"]
+    assert {finder.kind for finder in text_search.FINDERS} == set(FOUND_IN_TEXT)
 
 
 def test_a_text_column_keeps_type_and_nulls_and_other_columns_are_refused() -> None:
     column = pa.array(["a@example.org", None, "b"])
-    assert text.Scrub().apply(column).to_pylist() == ["[email]", None, "b"]
-    assert text.Scrub().apply(column).type == column.type
+    assert replacement.Scrub().apply(column).to_pylist() == ["[email]", None, "b"]
+    assert replacement.Scrub().apply(column).type == column.type
     with pytest.raises(DataError):
-        text.Scrub().apply(pa.array([1]))
+        replacement.Scrub().apply(pa.array([1]))
 
 
 def test_a_second_searcher_fills_what_patterns_left_and_nothing_twice() -> None:
-    def names(texts: object) -> list[list[finders.Span]]:
-        return [[finders.Span(0, 3, "person"), finders.Span(8, 20, "person")] for _ in texts]  # type: ignore[attr-defined]
+    def names(texts: object) -> list[list[text_search.Span]]:
+        return [[text_search.Span(0, 3, "person"), text_search.Span(8, 20, "person")] for _ in texts]  # type: ignore[attr-defined]
 
-    assert text.scrubbed(["Ann has a@example.org"], extra=names) == ["[person] has [email]"]
+    assert replacement.scrub_texts(["Ann has a@example.org"], extra=names) == ["[person] has [email]"]
 
 
 def test_without_presidio_the_flag_names_what_to_install() -> None:
-    if presidio.import_module is not None and _has("presidio_analyzer"):
+    if text_search.import_module is not None and _has("presidio_analyzer"):
         pytest.skip("Presidio is installed here")
     with pytest.raises(MissingExtra, match="presidio-analyzer"):
-        presidio.searcher()
+        text_search.make_presidio_searcher()
 
 
 def _has(module: str) -> bool:
@@ -107,7 +107,7 @@ WITH_PRESIDIO = """
 import spacy
 from presidio_analyzer import AnalyzerEngine, RecognizerRegistry
 from presidio_analyzer.nlp_engine import SpacyNlpEngine
-from deniable.masking.presidio import searcher
+from deniable.masking.text_search import searcher
 
 class Blank(SpacyNlpEngine):
     def __init__(self):
@@ -141,6 +141,6 @@ def test_presidio_itself_can_be_the_second_searcher() -> None:
 
 
 def test_finding_starts_without_heavy_imports() -> None:
-    code = "import sys, deniable.masking.finders; print('numpy' in sys.modules, 'pyarrow' in sys.modules)"
+    code = "import sys, deniable.masking.text_search; print('numpy' in sys.modules, 'pyarrow' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "False"]

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deniable.errors import DataError, ParameterError
-from deniable.masking import columns, keys, sha256, tokens
+from deniable.masking import columns, keys, pseudonyms, sha256
 
 KEY = keys.Key("people", bytes(range(32)))
 
@@ -22,7 +22,7 @@ KEY = keys.Key("people", bytes(range(32)))
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Both ways of hashing a column, each forced in turn."""
     compiled = request.param == "compiled"
-    monkeypatch.setattr(sha256, "_compiled_pays", lambda rows: compiled and rows > 0)
+    monkeypatch.setattr(sha256, "_should_use_compiled", lambda rows: compiled and rows > 0)
     return str(request.param)
 
 
@@ -57,27 +57,27 @@ def test_a_token_spells_the_first_bits_of_the_digest(way: str) -> None:
     number = int.from_bytes(digest, "big")
     for length in (4, 16, 17, 51):
         expected = "".join(alphabet[(number >> (256 - 5 * (i + 1))) & 31] for i in range(length))
-        assert tokens.token(KEY, "people", length).apply(pa.array(["Ann"])).to_pylist() == [expected]
+        assert pseudonyms.make_token_mask(KEY, "people", length).apply(pa.array(["Ann"])).to_pylist() == [expected]
 
 
 def test_equal_values_have_equal_tokens_and_different_values_different_ones(way: str) -> None:
     values = pa.array([f"person {i % 5000}" for i in range(20_000)])
-    masked = tokens.token(KEY, "people").apply(values)
+    masked = pseudonyms.make_token_mask(KEY, "people").apply(values)
     pairs = set(zip(values.to_pylist(), masked.to_pylist(), strict=True))
     assert len(pairs) == len({v for v, _ in pairs}) == len({t for _, t in pairs}) == 5000
 
 
 def test_tokens_of_two_domains_or_two_keys_have_nothing_in_common() -> None:
     values = pa.array([str(i) for i in range(1000)])
-    one = tokens.token(KEY, "people").apply(values).to_pylist()
-    other_domain = tokens.token(KEY, "doctors").apply(values).to_pylist()
-    other_key = tokens.token(keys.generate("people"), "people").apply(values).to_pylist()
+    one = pseudonyms.make_token_mask(KEY, "people").apply(values).to_pylist()
+    other_domain = pseudonyms.make_token_mask(KEY, "doctors").apply(values).to_pylist()
+    other_key = pseudonyms.make_token_mask(keys.generate_key("people"), "people").apply(values).to_pylist()
     assert not set(one) & set(other_domain)
     assert not set(one) & set(other_key)
 
 
 def test_a_number_and_its_text_have_one_token_so_that_tables_join() -> None:
-    mask = tokens.token(KEY, "people")
+    mask = pseudonyms.make_token_mask(KEY, "people")
     assert mask.apply(pa.array([42], pa.int32())).to_pylist() == mask.apply(pa.array(["42"])).to_pylist()
     coded = pa.array(["42", "42"]).dictionary_encode()
     assert mask.apply(coded).to_pylist() == mask.apply(pa.array(["42", "42"])).to_pylist()
@@ -85,36 +85,36 @@ def test_a_number_and_its_text_have_one_token_so_that_tables_join() -> None:
 
 def test_floating_point_identifiers_are_refused_because_their_text_is_not_unique() -> None:
     with pytest.raises(DataError, match="floating-point"):
-        tokens.token(KEY, "people").apply(pa.array([42.0]))
+        pseudonyms.make_token_mask(KEY, "people").apply(pa.array([42.0]))
 
 
 @pytest.mark.parametrize("values", [[], [None], [None, "a", None], [""], ["é", "日本"]])
 def test_nulls_stay_null_and_odd_columns_pass(values: list[str | None], way: str) -> None:
     column = pa.array(values, pa.string())
-    masked = tokens.token(KEY, "people").apply(column)
+    masked = pseudonyms.make_token_mask(KEY, "people").apply(column)
     assert masked.type == pa.string()
     assert [value is None for value in masked.to_pylist()] == [value is None for value in values]
 
 
 def test_a_slice_of_a_column_has_the_tokens_of_its_rows(way: str) -> None:
     whole = pa.array([None if i % 7 == 0 else f"v{i}" for i in range(100)])
-    mask = tokens.token(KEY, "people")
+    mask = pseudonyms.make_token_mask(KEY, "people")
     assert mask.apply(whole.slice(13, 40)).to_pylist() == mask.apply(whole).to_pylist()[13:53]
 
 
 def test_normalizing_makes_spellings_of_one_value_one_token() -> None:
-    mask = tokens.token(KEY, "people", normalize="text")
+    mask = pseudonyms.make_token_mask(KEY, "people", normalize="text")
     assert len(set(mask.apply(pa.array([" Ann ", "ANN", "ann"])).to_pylist())) == 1
-    phone = tokens.token(KEY, "people", normalize="digits")
+    phone = pseudonyms.make_token_mask(KEY, "people", normalize="digits")
     assert len(set(phone.apply(pa.array(["(202) 224-3121", "2022243121"])).to_pylist())) == 1
 
 
 def test_the_collision_probability_is_the_birthday_probability() -> None:
     exact = 1 - math.prod(1 - i / 32**4 for i in range(500))
-    assert tokens.collision_probability(500, 4) == pytest.approx(exact, rel=0.01)
-    assert tokens.collision_probability(1, 4) == 0
-    assert tokens.length_for(500, exact * 1.01) == 4
-    assert tokens.collision_probability(10**6, tokens.length_for(10**6, 1e-9)) <= 1e-9
+    assert pseudonyms.collision_probability(500, 4) == pytest.approx(exact, rel=0.01)
+    assert pseudonyms.collision_probability(1, 4) == 0
+    assert pseudonyms.length_for(500, exact * 1.01) == 4
+    assert pseudonyms.collision_probability(10**6, pseudonyms.length_for(10**6, 1e-9)) <= 1e-9
 
 
 def test_short_tokens_collide_as_often_as_announced() -> None:
@@ -122,21 +122,21 @@ def test_short_tokens_collide_as_often_as_announced() -> None:
     column = pa.array([str(i) for i in range(values)])
     collided = 0
     for run in range(runs):
-        masked = tokens.token(KEY, f"domain {run}", length).apply(column)
+        masked = pseudonyms.make_token_mask(KEY, f"domain {run}", length).apply(column)
         collided += len(masked.unique()) < values
-    expected = tokens.collision_probability(values, length) * runs  # 4.4 of 60
+    expected = pseudonyms.collision_probability(values, length) * runs  # 4.4 of 60
     assert abs(collided - expected) < 5 * math.sqrt(expected)
 
 
 @pytest.mark.parametrize("length", [0, 3, 52])
 def test_lengths_that_cannot_be_are_refused(length: int) -> None:
     with pytest.raises(ParameterError):
-        tokens.token(KEY, "people", length)
+        pseudonyms.make_token_mask(KEY, "people", length)
 
 
 def test_tokens_look_random_flipping_one_input_bit_flips_half_of_the_output_bits() -> None:
     base, near = pa.array(["person a"], pa.large_string()), pa.array(["person c"], pa.large_string())
     secret = KEY.derive("token", "people")
-    one, two = tokens.digests(secret, base)[0], tokens.digests(secret, near)[0]
+    one, two = pseudonyms.digest_rows(secret, base)[0], pseudonyms.digest_rows(secret, near)[0]
     flipped = np.unpackbits(one ^ two).sum()
     assert 80 < flipped < 176  # 128 +- 6 standard deviations of a fair coin

@@ -52,11 +52,11 @@ def test_nothing_in_the_vaults_file_shows_a_value(tmp_path: Path) -> None:
 
 def test_a_wrong_key_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     _book(tmp_path).apply(pa.array(["Ann"]))
-    wrong = Codebook(tmp_path / "names.vault", keys.generate("people"), "names")
+    wrong = Codebook(tmp_path / "names.vault", keys.generate_key("people"), "names")
     for deed in (wrong.apply, wrong.reveal):
         with pytest.raises(KeyUnavailable, match="wrong key"):
             deed(pa.array(["Bob"]))
-    assert vault.size(tmp_path / "names.vault", KEY) == {"names": 1}
+    assert vault.count_values(tmp_path / "names.vault", KEY) == {"names": 1}
 
 
 def test_an_altered_entry_is_noticed_and_entries_cannot_be_swapped(tmp_path: Path) -> None:
@@ -73,13 +73,13 @@ def test_domains_of_one_vault_are_separate(tmp_path: Path) -> None:
     one = _book(tmp_path).apply(pa.array(["Ann"])).to_pylist()
     two = Codebook(tmp_path / "names.vault", KEY, "doctors").apply(pa.array(["Ann"])).to_pylist()
     assert one != two
-    assert vault.size(tmp_path / "names.vault", KEY) == {"doctors": 1, "names": 1}
+    assert vault.count_values(tmp_path / "names.vault", KEY) == {"doctors": 1, "names": 1}
 
 
 def test_sealing_anew_keeps_tokens_and_shuts_out_the_old_key(tmp_path: Path) -> None:
     values = pa.array([f"person {i}" for i in range(50)])
     before = _book(tmp_path).apply(values)
-    new = keys.generate("people")
+    new = keys.generate_key("people")
     assert vault.rekey(tmp_path / "names.vault", KEY, new) == 50
     book = Codebook(tmp_path / "names.vault", new, "names")
     assert book.apply(values).equals(before)
@@ -94,7 +94,7 @@ def test_a_codebook_that_runs_out_of_tokens_says_so(tmp_path: Path, monkeypatch:
     book.apply(pa.array(["Ann"]))
     with pytest.raises(ParameterError, match="used up"):
         book.apply(pa.array(["Bob"]))
-    assert vault.size(book.path, KEY) == {"names": 1}
+    assert vault.count_values(book.path, KEY) == {"names": 1}
 
 
 def test_a_taken_token_is_drawn_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,4 +140,4 @@ def test_processes_that_meet_the_same_new_values_at_once_agree_on_every_token(tm
     assert [worker.returncode for worker in workers] == [0] * 4
     assert len({line for lines in said for line in lines}) == 300  # one token for each value, whoever asked
     assert sum(map(len, said)) == 1200
-    assert vault.size(tmp_path / "v", KEY) == {"names": 300}
+    assert vault.count_values(tmp_path / "v", KEY) == {"names": 300}

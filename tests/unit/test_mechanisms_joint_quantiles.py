@@ -17,9 +17,8 @@ from scipy.stats import chisquare
 
 from deniable.dp.accounting import pure_cost, zcdp_cost
 from deniable.dp.mechanisms import QuantileMechanism
-from deniable.dp.mechanisms.counted import Counted
-from deniable.dp.mechanisms.quantile_tree import Node, ordered
-from deniable.dp.mechanisms.ranks import Ranks, rank_costs
+from deniable.dp.mechanisms.quantile_tree import Node, plan_order
+from deniable.dp.mechanisms.rank_error import GroupCounts, Ranks, compute_rank_costs
 from deniable.dp.samplers.seeded import SeededEntropy
 from deniable.errors import ParameterError
 from deniable.policy.budget import ZCDP, PureDP
@@ -40,7 +39,7 @@ def joint(epsilon: Fraction = Fraction(1), flips: bool = True) -> QuantileMechan
 @cache
 def choice(equal: Table, share: Fraction, low: int, high: int, unit: float, flips: bool) -> dict[int, float]:
     """The law of one choice from its definition, by quadrature (see `flipped` in the tests of ranks)."""
-    costs = rank_costs(Ranks.of(np.array(equal)), share)[low : high + 1] / share.denominator
+    costs = compute_rank_costs(Ranks.of(np.array(equal)), share)[low : high + 1] / share.denominator
     heads = np.exp(-unit * (costs - costs.min()))
     if not flips:
         return dict(zip(range(low, high + 1), (heads / heads.sum()).tolist(), strict=True))
@@ -176,8 +175,8 @@ def test_one_row_more_is_one_row_more_in_one_part(equal: list[int], at: int, tie
 
     def parts(rows: list[int]) -> list[NDArray[np.int64]]:
         line = np.arange(len(rows))
-        counted = Counted.of(line, np.array(rows), np.zeros(len(rows), dtype=np.int64), 1)
-        return [part.matrix(0, len(rows) - 1) for part in counted.divided(cut, public)]
+        counted = GroupCounts.of(line, np.array(rows), np.zeros(len(rows), dtype=np.int64), 1)
+        return [part.matrix(0, len(rows) - 1) for part in counted.divide_at(cut, public)]
 
     moved = [int(np.abs(a - b).sum()) for a, b in zip(parts(equal), parts(more), strict=True)]
     assert sorted(moved) == [0, 1]
@@ -186,7 +185,7 @@ def test_one_row_more_is_one_row_more_in_one_part(equal: list[int], at: int, tie
 @settings(max_examples=100, deadline=None)
 @given(SEVERAL)
 def test_every_quantile_is_chosen_once_within_the_levels_paid_for(quantiles: list[Fraction]) -> None:
-    order = ordered(tuple(quantiles))
+    order = plan_order(tuple(quantiles))
     assert set(quantiles) <= {node.quantile for node in order.nodes}
     assert sum(depth(root) for root in order.roots) == order.choices <= len(quantiles)
     assert all(0 <= node.share <= 1 for node in order.nodes)
@@ -199,9 +198,9 @@ def depth(node: Node | None) -> int:
 
 
 def test_nine_deciles_take_four_levels_and_two_far_quantiles_are_chosen_apart() -> None:
-    assert ordered(tuple(Fraction(i, 10) for i in range(1, 10))).choices == 4
-    assert not ordered((Fraction(9, 10), Fraction(99, 100))).joint
-    assert ordered((Fraction(1, 4), Fraction(3, 4))).roots[0].quantile == Fraction(1, 2)
+    assert plan_order(tuple(Fraction(i, 10) for i in range(1, 10))).choices == 4
+    assert not plan_order((Fraction(9, 10), Fraction(99, 100))).joint
+    assert plan_order((Fraction(1, 4), Fraction(3, 4))).roots[0].quantile == Fraction(1, 2)
 
 
 AMOUNTS = (Fraction(1, 10**5), 1, 9, 18, 500)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from deniable.dp.mechanisms import QuantileMechanism
-from deniable.dp.mechanisms.ranks import Ranks, rank_costs
+from deniable.dp.mechanisms.rank_error import Ranks, compute_rank_costs
 from deniable.errors import ParameterError
 from deniable.policy.budget import ZCDP, PureDP
 
@@ -20,7 +20,7 @@ COUNTS = st.lists(st.integers(0, 4), min_size=1, max_size=7)
 
 
 def costs_of(equal: list[int], q: Fraction) -> NDArray[np.int64]:
-    return rank_costs(Ranks.of(np.array(equal, dtype=np.int64)), q)
+    return compute_rank_costs(Ranks.of(np.array(equal, dtype=np.int64)), q)
 
 
 @settings(max_examples=200, deadline=None)

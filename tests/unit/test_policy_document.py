@@ -14,9 +14,7 @@ from deniable.errors import ParameterError, PolicyError
 from deniable.policy.access import Accounting, AttackLimits, KeyPlace, Period
 from deniable.policy.budget import ZCDP, ApproxDP, PureDP
 from deniable.policy.document import Policy, parse, read
-from deniable.policy.roles import Role
-from deniable.policy.schema import Bounds, ColumnType, Spec
-from deniable.policy.unit import Bounding, Neighboring, PrivacyUnit
+from deniable.policy.schema import Bounding, Bounds, ColumnType, Neighboring, PrivacyUnit, Role, Spec
 
 CLINIC = r"""
 version: 1
@@ -80,8 +78,8 @@ def test_the_clinic_of_the_docs_becomes_values(clinic: Path) -> None:
     assert policy.table("drugs").unit is None
     assert [table.name for table in policy.private] == ["visits"]
     assert policy.expires == date(2027, 12, 31)
-    assert policy.expired(date(2028, 1, 1))
-    assert not policy.expired(date(2027, 12, 31))
+    assert policy.is_expired(date(2028, 1, 1))
+    assert not policy.is_expired(date(2027, 12, 31))
 
 
 def test_the_budget_tree_is_exact_and_delta_is_inherited(clinic: Path) -> None:

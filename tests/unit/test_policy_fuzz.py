@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from deniable.errors import PolicyError
 from deniable.policy.document import Policy, parse
 from deniable.policy.grammar import Amount, Choice, Either, Flag, Kinds, ListOf, Named, Record, Shape, Whole
-from deniable.policy.layout import POLICY
+from deniable.policy.layout.policy_file import POLICY
 
 SEED = """\
 version: 1

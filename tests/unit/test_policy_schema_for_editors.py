@@ -11,13 +11,13 @@ from ruamel.yaml import YAML
 
 from deniable.policy.document import parse
 from deniable.policy.grammar import Kinds
-from deniable.policy.hierarchies import HIERARCHIES
-from deniable.policy.json_schema import json_schema
-from deniable.policy.layout import POLICY
-from deniable.policy.masks import MASKS
-from deniable.policy.promises import MODELS, TRUTHS
+from deniable.policy.json_schema import build_json_schema
+from deniable.policy.layout.hierarchies import HIERARCHIES
+from deniable.policy.layout.masks import MASKS
+from deniable.policy.layout.policy_file import POLICY
+from deniable.policy.layout.release import MODELS, TRUTHS
 
-SCHEMA = json_schema(POLICY)
+SCHEMA = build_json_schema(POLICY)
 GOLDEN = Path(__file__).parents[1] / "golden" / "policies"
 HEAD = "version: 1\ndataset: d\n"
 NAMES = (

@@ -9,8 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from deniable.curator import anonymizing, governing, masking, randomizing
-from deniable.curator.anonymize_order import Order
+from deniable.curator import survey
+from deniable.curator.anonymize.request import Order
+from deniable.curator.anonymize.run import anonymize
+from deniable.curator.governance import requests
+from deniable.curator.mask.run import mask, request_for
 from deniable.errors import AccessRefused
 from deniable.policy.document import parse
 
@@ -45,27 +48,25 @@ def clock(monkeypatch: pytest.MonkeyPatch, moment: datetime) -> None:
         def now(cls, tz: tzinfo | None = None) -> datetime:  # type: ignore[override]
             return moment.astimezone(tz)
 
-    monkeypatch.setattr(governing, "datetime", Fixed)
+    monkeypatch.setattr(requests, "datetime", Fixed)
 
 
 @pytest.mark.usefixtures("somewhere")
 def test_a_policy_is_in_force_to_the_end_of_its_last_day_in_utc(monkeypatch: pytest.MonkeyPatch) -> None:
     policy = parse(POLICY)
     clock(monkeypatch, LAST_MINUTE)
-    assert governing.in_force(policy) is policy
+    assert requests.in_force(policy) is policy
     clock(monkeypatch, FIRST_MINUTE_AFTER)
     with pytest.raises(AccessRefused, match="expired on 2026-06-01"):
-        governing.in_force(policy)
+        requests.in_force(policy)
 
 
 JOURNEYS: dict[str, Callable[[Path], object]] = {
-    "mask": lambda folder: masking.mask(
-        masking.request_for(folder / "policy.yaml", str(folder / "visits.csv"), None, folder / "out.csv")
+    "mask": lambda folder: mask(
+        request_for(folder / "policy.yaml", str(folder / "visits.csv"), None, folder / "out.csv")
     ),
-    "anonymize": lambda folder: anonymizing.anonymize(
-        Order(folder / "visits.csv", folder / "out.csv", folder / "policy.yaml")
-    ),
-    "randomize": lambda folder: randomizing.randomize(
+    "anonymize": lambda folder: anonymize(Order(folder / "visits.csv", folder / "out.csv", folder / "policy.yaml")),
+    "randomize": lambda folder: survey.randomize(
         str(folder / "visits.csv"), folder / "policy.yaml", folder / "out.csv", 1
     ),
 }

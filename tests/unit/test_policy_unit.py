@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from deniable.policy.unit import Bounding, PrivacyUnit
+from deniable.policy.schema import Bounding, PrivacyUnit
 
 
 @pytest.mark.parametrize(

@@ -45,8 +45,8 @@ def test_lists_of_columns_are_kept_in_their_order() -> None:
 
 def test_a_table_is_asked_for_the_lists_whose_columns_it_has() -> None:
     held = _parsed("[[sex, payer], [ward, beds]]").release.synthesize
-    assert held.concerning(("patient_id", "sex", "payer", "charge")) == (("sex", "payer"),)
-    assert held.concerning(("sex",)) == ()
+    assert held.select_workload(("patient_id", "sex", "payer", "charge")) == (("sex", "payer"),)
+    assert held.select_workload(("sex",)) == ()
 
 
 def test_a_policy_without_a_workload_keeps_its_hash_and_asks_for_nothing() -> None:

@@ -23,11 +23,10 @@ from deniable.dp.samplers import SYSTEM
 from deniable.errors import BudgetExceeded, DeniableError, InternalError, ParameterError, QueryRefused
 from deniable.policy.budget import ApproxDP, PureDP
 from deniable.policy.document import read
-from deniable.policy.schema import Column, ColumnType, TableSchema
-from deniable.policy.unit import Neighboring, PrivacyUnit
-from deniable.query import auto_bounds, sample_aggregate, top_k, watch
+from deniable.policy.schema import Column, ColumnType, Neighboring, PrivacyUnit, TableSchema
 from deniable.query.compile import compile_query
-from deniable.query.sql.auto_clamp import auto_clamps, with_bounds
+from deniable.query.sql.auto_clamp import find_auto_clamps, insert_bounds
+from deniable.query.techniques import auto_bounds, sample_aggregate, top_k, watch
 
 POLICY = """
 version: 1
@@ -113,10 +112,10 @@ def test_no_bounds_are_found_among_no_rows_and_that_is_said(tmp_path: Path) -> N
 def test_every_number_falls_in_the_bin_whose_edges_enclose_it(column: str) -> None:
     kind = ColumnType.INTEGER if column == "amount" else ColumnType.DECIMAL
     table = TableSchema("t", "", (Column(column, kind),), PrivacyUnit())
-    plan = compile_query(auto_bounds.bounds_question(table, table.columns[0]), (table,), PureDP(1))
+    plan = compile_query(auto_bounds.write_bounds_query(table, table.columns[0]), (table,), PureDP(1))
     bins = sorted(int(v) for v in plan.nodes[0].steps[0].keys.parts[0].values)  # type: ignore[union-attr]
     whole = column == "amount"
-    ends = [(auto_bounds._lower(b, whole), auto_bounds._upper(b, whole)) for b in bins]
+    ends = [(auto_bounds._lower_edge(b, whole), auto_bounds._upper_edge(b, whole)) for b in bins]
     assert all(low <= high for low, high in ends)
     assert ends[0][0] == -(2**52)
     assert ends[-1][1] == 2**52
@@ -124,7 +123,7 @@ def test_every_number_falls_in_the_bin_whose_edges_enclose_it(column: str) -> No
 
 
 def test_a_unit_is_in_one_bin_only(curator: Curator) -> None:
-    from deniable.curator.bounding import _column, _plan
+    from deniable.curator.query.auto_bounds import _column, _plan
 
     table, column = _column(curator.tables.schemas(), "amount", "sales")
     step = _plan(table, column, PureDP(1)).nodes[0].steps[0]
@@ -208,8 +207,8 @@ def test_the_same_expression_is_bounded_once_and_others_share_the_tenth(curator:
 
 
 def test_finding_bounds_over_a_questions_rows_counts_each_unit_once(curator: Curator) -> None:
-    (call,) = auto_clamps("SELECT SUM(AUTO_CLAMP(amount + 1)) FROM sales WHERE amount > 2")
-    plan = compile_query(auto_bounds.bounds_question_over(*call.meant), curator.tables.schemas(), PureDP(1))
+    (call,) = find_auto_clamps("SELECT SUM(AUTO_CLAMP(amount + 1)) FROM sales WHERE amount > 2")
+    plan = compile_query(auto_bounds.write_bounds_query_over(*call.meant), curator.tables.schemas(), PureDP(1))
     assert plan.nodes[0].steps[0].placed[0].sensitivity.l1 == 1
 
 
@@ -222,7 +221,7 @@ def test_mangled_statements_with_auto_clamp_are_read_or_refused() -> None:
             at = chance.randrange(len(words))
             words[at : at + 1] = chance.choice([[], [words[at]] * 2, ["amount"], ["AUTO_CLAMP"], ["("], [words[0]]])
         with suppress(QueryRefused):
-            seen += len(auto_clamps(" ".join(words)))
+            seen += len(find_auto_clamps(" ".join(words)))
     assert seen > 20
 
 
@@ -238,10 +237,10 @@ def test_answers_of_several_quantiles_are_stored_and_shown_again(curator: Curato
 
 
 def test_auto_clamps_are_found_by_tokens_not_by_text() -> None:
-    assert auto_clamps("SELECT COUNT(*) FROM t WHERE k = 'AUTO_CLAMP(x)'") == ()
-    (call,) = auto_clamps("SELECT SUM( auto_clamp ( t.x ) ) FROM t")
+    assert find_auto_clamps("SELECT COUNT(*) FROM t WHERE k = 'AUTO_CLAMP(x)'") == ()
+    (call,) = find_auto_clamps("SELECT SUM( auto_clamp ( t.x ) ) FROM t")
     assert (
-        with_bounds("SELECT SUM( auto_clamp ( t.x ) ) FROM t", {call: ("0", "8")})
+        insert_bounds("SELECT SUM( auto_clamp ( t.x ) ) FROM t", {call: ("0", "8")})
         == "SELECT SUM( CLAMP(t.x, 0, 8) ) FROM t"
     )
 
@@ -333,11 +332,13 @@ def test_no_unit_moves_a_score_by_more_than_one(engine: Any) -> None:
 
     def scores(table: pa.Table) -> np.ndarray:
         engine.attach("sales", table)
-        from deniable.query.measure import Units
-        from deniable.query.sql import exact
+        from deniable.query.measurements import Units
+        from deniable.query.sql import private_sql
 
         step = plan.step
-        text = exact.additive(plan.base.nodes[0].node, step.places, {"m0": Units(None)}, plan.limits, step.keys, 0)
+        text = private_sql.render_totals(
+            plan.base.nodes[0].node, step.places, {"m0": Units(None)}, plan.limits, step.keys, 0
+        )
         return engine.run(text).column("m0").to_numpy()
 
     whole = scores(rows)
@@ -406,10 +407,10 @@ def test_blocks_are_disjoint_and_keep_units_together() -> None:
 def test_one_unit_moves_one_block_only() -> None:
     ids = [i % 50 for i in range(500)]
     salt = bytes(range(16))
-    whole = sample_aggregate._places(pa.table({"id": ids}), "id", 7, salt)
+    whole = sample_aggregate._assign_blocks(pa.table({"id": ids}), "id", 7, salt)
     for gone in range(0, 50, 7):
         kept = [i for i in ids if i != gone]
-        assert sample_aggregate._places(pa.table({"id": kept}), "id", 7, salt).tolist() == [
+        assert sample_aggregate._assign_blocks(pa.table({"id": kept}), "id", 7, salt).tolist() == [
             place for place, i in zip(whole, ids, strict=True) if i != gone
         ]
 

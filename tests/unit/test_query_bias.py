@@ -9,7 +9,7 @@ import pytest
 import clinic
 from deniable.errors import QueryRefused
 from deniable.policy.budget import ApproxDP, PureDP
-from deniable.query.bias import estimates
+from deniable.query.bias import report_estimates
 from deniable.query.compile import compile_query
 from deniable.query.execute import execute, measure
 
@@ -23,7 +23,7 @@ def test_units_at_a_bound_and_units_that_were_cut_are_counted() -> None:
     sql = "SELECT city, SUM(age) AS s FROM visits GROUP BY city"
     plan = compile_query(sql, clinic.TABLES, SURE, bias_share="0.2")
     with clinic.engine(visits=clinic.rows_of(ROWS)) as engine:
-        told = estimates(plan, measure(plan, engine), 0.95)
+        told = report_estimates(plan, measure(plan, engine), 0.95)
         assert execute(plan, engine).column_names == ["city", "s", "s_low", "s_high"]
     assert [(row["counts"], row["units"]) for row in told] == [
         ("units with a value at or beyond the bounds of SUM(age)", 7),

@@ -11,8 +11,7 @@ import clinic
 from deniable.errors import ParameterError, PolicyError, QueryRefused
 from deniable.policy.budget import ZCDP, Budget, PureDP
 from deniable.policy.document import parse
-from deniable.policy.schema import TableSchema
-from deniable.policy.unit import Bounding, PrivacyUnit
+from deniable.policy.schema import Bounding, PrivacyUnit, TableSchema
 from deniable.query.compile import compile_query
 from deniable.query.execute import execute
 from deniable.query.explain import explain

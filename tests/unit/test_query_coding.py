@@ -9,10 +9,9 @@ import pytest
 
 from deniable.engines import Engine
 from deniable.policy.budget import PureDP
-from deniable.policy.schema import Bounds, Column, ColumnType, TableSchema
-from deniable.policy.unit import PrivacyUnit
+from deniable.policy.schema import Bounds, Column, ColumnType, PrivacyUnit, TableSchema
 from deniable.query.compile import compile_query
-from deniable.query.sql import coding, exact
+from deniable.query.sql import private_sql
 
 KEYS = ("a", "b", "it's")
 ROWS = [(1, "a", 3), (1, "x", 9), (1, None, 9), (2, "b", 5), (2, "b", 6), (2, "y", 1), (3, "it's", 2), (None, "a", 4)]
@@ -27,9 +26,9 @@ def _statement(sql: str, unit: PrivacyUnit) -> tuple[TableSchema, str, bool]:
     table = TableSchema("t", "t.parquet", columns, unit)
     node = compile_query(sql, (table,), PureDP(1)).nodes[0]
     step = node.steps[0]
-    wanted = exact.additive_parts(step.placed, False)
-    text = exact.additive(node.node, step.places, wanted, step.limits, step.keys, 7)
-    return table, text, bool(coding.codable(node.node, step.places, step.keys))
+    wanted = private_sql.select_additive(step.placed, False)
+    text = private_sql.render_totals(node.node, step.places, wanted, step.limits, step.keys, 7)
+    return table, text, bool(private_sql.find_codable(node.node, step.places, step.keys))
 
 
 def _run(engine: Engine, sql: str, unit: PrivacyUnit) -> dict[str, tuple[int, int]]:

@@ -11,7 +11,7 @@ import pytest
 import clinic
 from deniable.errors import InternalError
 from deniable.policy.budget import ZCDP, PureDP
-from deniable.policy.unit import Neighboring
+from deniable.policy.schema import Neighboring
 from deniable.query import double_entry
 from deniable.query.compile import compile_query
 

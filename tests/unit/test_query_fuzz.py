@@ -13,7 +13,7 @@ import clinic
 from deniable.engines.duckdb import DuckDBEngine
 from deniable.errors import QueryRefused
 from deniable.policy.budget import ZCDP, ApproxDP, Budget, PureDP
-from deniable.policy.unit import Bounding, Neighboring
+from deniable.policy.schema import Bounding, Neighboring
 from deniable.query.compile import compile_query
 from deniable.query.execute import execute
 from deniable.query.keys import PublicKeys

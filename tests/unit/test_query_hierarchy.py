@@ -16,9 +16,15 @@ from deniable import Curator
 from deniable.dp.accounting import pure_cost
 from deniable.errors import BudgetExceeded, InternalError, ParameterError, QueryRefused
 from deniable.policy.document import read
-from deniable.query.hierarchy import Tree, fitted, on_simplex, top_down, whole_parts
-from deniable.query.margins import fitted_margins
-from deniable.query.strategy import best_shares, margin_variances, tree_variances
+from deniable.query.techniques.least_squares import (
+    Tree,
+    fit_margins,
+    fit_tree,
+    project_on_simplex,
+    round_to_total,
+    round_top_down,
+)
+from deniable.query.techniques.workload import find_best_shares, predict_margin_variances, predict_tree_variances
 
 POLICY = """
 version: 1
@@ -62,15 +68,15 @@ def test_the_two_passes_are_weighted_least_squares(variances: list[float], seed:
     wanted = np.concatenate([y / v**0.5 for y, v in zip(measured, variances, strict=True)])
     exactly = np.linalg.lstsq(stacked, wanted, rcond=None)[0]
     covariance = np.linalg.inv(stacked.T @ stacked)
-    for matrix, fit in zip(matrices, fitted(tree, measured, variances), strict=True):
+    for matrix, fit in zip(matrices, fit_tree(tree, measured, variances), strict=True):
         assert fit.values == pytest.approx(matrix @ exactly)
         assert fit.variances == pytest.approx(np.diag(matrix @ covariance @ matrix.T))
 
 
 def test_the_variances_of_a_regular_tree_are_those_of_its_fit() -> None:
     tree = Tree.of([[()], [(i,) for i in range(3)], [(i, j) for i in range(3) for j in range(4)]])
-    fit = fitted(tree, [np.zeros(n) for n in tree.sizes], [2.0, 5.0, 1.0])
-    assert tree_variances(tree.sizes, [2.0, 5.0, 1.0]) == pytest.approx([level.variances[0] for level in fit])
+    fit = fit_tree(tree, [np.zeros(n) for n in tree.sizes], [2.0, 5.0, 1.0])
+    assert predict_tree_variances(tree.sizes, [2.0, 5.0, 1.0]) == pytest.approx([level.variances[0] for level in fit])
 
 
 def test_a_cell_without_its_parent_is_our_bug() -> None:
@@ -82,15 +88,15 @@ def test_a_cell_without_its_parent_is_our_bug() -> None:
 @given(st.lists(st.floats(-50, 50), min_size=1, max_size=12), st.integers(0, 100), st.booleans())
 def test_whole_parts_add_up_and_stay_near(values: list[float], total: int, nonnegative: bool) -> None:
     cells = np.array(values)
-    parts = whole_parts(cells, total, nonnegative)
+    parts = round_to_total(cells, total, nonnegative)
     assert parts.sum() == total
-    near = on_simplex(cells, total) if nonnegative else cells + (total - cells.sum()) / cells.size
+    near = project_on_simplex(cells, total) if nonnegative else cells + (total - cells.sum()) / cells.size
     assert np.abs(parts - near).max() <= 1 + 1e-6
     assert not nonnegative or parts.min() >= 0
 
 
 def test_the_simplex_point_is_the_nearest_of_a_grid() -> None:
-    point = on_simplex(np.array([2.0, -1.0, 0.5]), 2)
+    point = project_on_simplex(np.array([2.0, -1.0, 0.5]), 2)
     grid = [np.array([a, b, 2 - a - b]) for a in np.arange(0, 2.01, 0.05) for b in np.arange(0, 2.01 - a, 0.05)]
     near = min(grid, key=lambda each: ((each - [2.0, -1.0, 0.5]) ** 2).sum())
     assert np.abs(point - near).max() < 0.06
@@ -99,9 +105,9 @@ def test_the_simplex_point_is_the_nearest_of_a_grid() -> None:
 def test_levels_add_up_from_the_top_down() -> None:
     tree, _ = _tree()
     rng = np.random.default_rng(4)
-    fit = fitted(tree, [rng.normal(10, 30, n) for n in tree.sizes], [1.0, 2.0, 3.0])
+    fit = fit_tree(tree, [rng.normal(10, 30, n) for n in tree.sizes], [1.0, 2.0, 3.0])
     for nonnegative in (False, True):
-        levels = top_down(tree, fit, nonnegative=nonnegative)
+        levels = round_top_down(tree, fit, nonnegative=nonnegative)
         for parents, above, below in zip(tree.parents, levels, levels[1:], strict=False):
             assert np.bincount(parents, below, above.size).tolist() == above.tolist()
 
@@ -121,8 +127,8 @@ def test_fitted_margins_are_least_squares_over_the_whole_table(margins: list[tup
     wanted = np.concatenate([y / v**0.5 for y, v in zip(measured, variances, strict=True)])
     exactly, covariance = np.linalg.lstsq(stacked, wanted, rcond=None)[0], np.linalg.pinv(stacked.T @ stacked)
     shaped = [y.reshape([sizes[i] for i in m]) for y, m in zip(measured, margins, strict=True)]
-    found = fitted_margins(sizes, margins, shaped, variances)
-    spread = margin_variances(sizes, margins, variances)
+    found = fit_margins(sizes, margins, shaped, variances)
+    spread = predict_margin_variances(sizes, margins, variances)
     for matrix, values, variance in zip(matrices, found, spread, strict=True):
         assert values.ravel() == pytest.approx(matrix @ exactly)
         assert variance == pytest.approx(np.diag(matrix @ covariance @ matrix.T).mean())
@@ -133,12 +139,12 @@ def test_the_best_shares_beat_even_ones_and_a_grid(gaussian: bool) -> None:
     sizes, power = [1, 10, 1000], 1 if gaussian else 2
 
     def error(shares: list[float]) -> float:
-        return sum(tree_variances(sizes, [1 / share**power for share in shares]))
+        return sum(predict_tree_variances(sizes, [1 / share**power for share in shares]))
 
     def model(measured: list[float]) -> list[float]:
-        return tree_variances(sizes, measured)
+        return predict_tree_variances(sizes, measured)
 
-    found = [float(share) for share in best_shares(model, [1, 1, 1], [1, 1, 1], gaussian=gaussian)]
+    found = [float(share) for share in find_best_shares(model, [1, 1, 1], [1, 1, 1], gaussian=gaussian)]
     assert sum(found) == pytest.approx(1)
     grid = [(a, b, 1 - a - b) for a in np.arange(0.05, 0.95, 0.05) for b in np.arange(0.05, 0.95 - a, 0.05)]
     assert error(found) <= min(error(list(shares)) for shares in grid) * 1.001
@@ -199,7 +205,7 @@ def test_a_hierarchy_is_explained_without_data_and_costs_what_was_asked(curator:
 
 
 def test_the_levels_of_a_plan_together_cost_the_budget(curator: Curator) -> None:
-    from deniable.curator.hierarchies import plan, tree_statement
+    from deniable.curator.query.hierarchy import plan, tree_statement
     from deniable.policy.budget import PureDP
 
     statement = tree_statement("people", ["ward", "sex"], "COUNT(*)")

@@ -18,13 +18,12 @@ from deniable.dp.mechanisms.threshold import gaussian_reach, laplace_reach
 from deniable.engines.duckdb import DuckDBEngine
 from deniable.errors import InternalError, QueryRefused
 from deniable.policy.budget import ApproxDP, PureDP
-from deniable.policy.schema import Bounds, Column, ColumnType, TableSchema
-from deniable.policy.unit import Bounding, Neighboring, PrivacyUnit
+from deniable.policy.schema import Bounding, Bounds, Column, ColumnType, Neighboring, PrivacyUnit, TableSchema
 from deniable.query.compile import compile_query
 from deniable.query.double_entry import check
 from deniable.query.execute import execute
 from deniable.query.plan import QueryPlan
-from deniable.query.sql import exact
+from deniable.query.sql import private_sql
 
 ONE, TINY = PureDP(Fraction(1)), ApproxDP(Fraction(1), Fraction(1, 10**6))
 SURE = ApproxDP(Fraction(9_000), Fraction(1, 1000))
@@ -47,8 +46,8 @@ def statements(plan: QueryPlan, salt: int = 1) -> list[str]:
     found = []
     for node in plan.nodes:
         for step in node.steps:
-            wanted = exact.additive_parts(step.placed, threshold=step.threshold is not None)
-            found.append(exact.additive(node.node, step.places, wanted, step.limits, step.keys, salt))
+            wanted = private_sql.select_additive(step.placed, threshold=step.threshold is not None)
+            found.append(private_sql.render_totals(node.node, step.places, wanted, step.limits, step.keys, salt))
     return found
 
 

@@ -22,12 +22,11 @@ import clinic
 from deniable.dp.mechanisms import LaplaceMechanism
 from deniable.errors import QueryRefused
 from deniable.policy.budget import ZCDP, ApproxDP, Budget, PureDP
-from deniable.policy.schema import TableSchema
-from deniable.policy.unit import Bounding, Neighboring
+from deniable.policy.schema import Bounding, Neighboring, TableSchema
 from deniable.query.compile import compile_query
-from deniable.query.measure import Distinct, Ordered
+from deniable.query.measurements import Distinct, Ordered
 from deniable.query.plan import NodePlan, QueryPlan, Step
-from deniable.query.sql import exact
+from deniable.query.sql import private_sql
 
 BUDGET = ApproxDP(Fraction(1), Fraction(1, 10**6))
 SALT = 20_260_511
@@ -160,15 +159,17 @@ def vectors(plan: QueryPlan, rows: Rows) -> Iterator[tuple[NodePlan, Step, str, 
         CONNECTION.register(name, clinic.rows_of(rows.get(name, [])))
     for node in plan.nodes:
         for step in node.steps:
-            wanted = exact.additive_parts(step.placed, threshold=step.threshold is not None)
+            wanted = private_sql.select_additive(step.placed, threshold=step.threshold is not None)
             if wanted:
-                sql = exact.additive(node.node, step.places, wanted, step.limits, step.keys, SALT)
+                sql = private_sql.render_totals(node.node, step.places, wanted, step.limits, step.keys, SALT)
                 found = CONNECTION.sql(sql).to_arrow_table()
                 for column in wanted:
                     yield node, step, column, by_key(found, step, column)
             for placed in step.placed:
                 if isinstance(placed.measurement, Ordered | Distinct):
-                    sql = exact.valued(node.node, step.places, placed.measurement, step.limits, step.keys, SALT)
+                    sql = private_sql.render_value_counts(
+                        node.node, step.places, placed.measurement, step.limits, step.keys, SALT
+                    )
                     found = CONNECTION.sql(sql).to_arrow_table()
                     values = "rows" if isinstance(placed.measurement, Ordered) else "v"
                     extra = ("v",) if isinstance(placed.measurement, Ordered) else ()
@@ -176,7 +177,7 @@ def vectors(plan: QueryPlan, rows: Rows) -> Iterator[tuple[NodePlan, Step, str, 
 
 
 def by_key(table: pa.Table, step: Step, column: str, extra: tuple[str, ...] = ()) -> Vector:
-    names = [*exact.key_names(step.places), *extra]
+    names = [*private_sql.key_names(step.places), *extra]
     keys = zip(*(table.column(name).to_pylist() for name in names), strict=True) if names else [()] * table.num_rows
     found: Vector = {}
     for key, value in zip(keys, table.column(column).to_pylist(), strict=True):

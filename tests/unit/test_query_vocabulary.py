@@ -10,9 +10,8 @@ import pytest
 import clinic
 from deniable.errors import QueryRefused
 from deniable.policy.budget import ApproxDP
+from deniable.query.algebra.functions import AGGREGATE_FORMS, FUNCTION_FORMS, FUNCTIONS
 from deniable.query.compile import compile_query
-from deniable.query.functions import FUNCTIONS
-from deniable.query.sql.vocabulary import AGGREGATES, FORMS
 
 NAMES = {"x": "age", "y": "delta", "t": "note", "d": "day", "c": "insured"}
 BUDGET = ApproxDP(Fraction(1), Fraction(1, 10**6))
@@ -24,16 +23,16 @@ def written(form: str) -> str:
 
 
 def test_every_function_has_a_form() -> None:
-    assert set(FORMS) == set(FUNCTIONS)
+    assert set(FUNCTION_FORMS) == set(FUNCTIONS)
 
 
-@pytest.mark.parametrize("name", sorted(FORMS))
+@pytest.mark.parametrize("name", sorted(FUNCTION_FORMS))
 def test_every_form_is_understood_as_its_function(name: str) -> None:
-    plan = compile_query(f"SELECT COUNT({written(FORMS[name])}) FROM visits", clinic.TABLES, BUDGET)
+    plan = compile_query(f"SELECT COUNT({written(FUNCTION_FORMS[name])}) FROM visits", clinic.TABLES, BUDGET)
     assert f"name='{name}'" in repr(plan.relation)
 
 
-@pytest.mark.parametrize("form", [form for form, _, _ in AGGREGATES])
+@pytest.mark.parametrize("form", [form for form, _, _ in AGGREGATE_FORMS])
 def test_every_aggregate_is_understood(form: str) -> None:
     assert not compile_query(f"SELECT {written(form)} FROM visits", clinic.TABLES, BUDGET).free
 

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from deniable.errors import ParameterError
 from deniable.policy.budget import ZCDP, ApproxDP, PureDP, budget
-from deniable.policy.unit import Neighboring, PrivacyUnit
-from deniable.release import Guarantee, Property, Provenance, Release, Technique, belief, in_words
-from deniable.release.belief import percent
-from deniable.release.provenance import plain, written
+from deniable.policy.schema import Neighboring, PrivacyUnit
+from deniable.release import Guarantee, Property, Provenance, Release, Technique, explain_guarantee, explanation
+from deniable.release.explanation import format_percent
+from deniable.release.provenance import to_plain, to_text
 
 PURE = Guarantee.differential(Technique.DP_QUERY, PrivacyUnit("patient_id"), budget(1))
 EVERY = {
@@ -36,24 +36,24 @@ EVERY = {
 
 @pytest.mark.parametrize("name", EVERY)
 def test_every_technique_says_in_words_what_it_promises(name: str) -> None:
-    words = " ".join(in_words(EVERY[name]))
+    words = " ".join(explain_guarantee(EVERY[name]))
     assert EVERY[name].formal == ("The belief of an intruder" in words)
     assert ("No formal guarantee" in words) == (not EVERY[name].formal)
 
 
 def test_masking_says_why_nothing_is_promised() -> None:
-    assert in_words(EVERY["masking"])[0] == "No formal guarantee: names were replaced by tokens."
+    assert explain_guarantee(EVERY["masking"])[0] == "No formal guarantee: names were replaced by tokens."
 
 
 def test_a_k_anonymous_table_claims_its_properties_and_no_more() -> None:
-    words = in_words(EVERY["k-anonymity"])
+    words = explain_guarantee(EVERY["k-anonymity"])
     assert words[0].startswith("The table has k-anonymity (k = 5): every combination")
     assert "l-diversity (l = 3, column = diagnosis)" in words[1]
     assert words[-1].startswith("No formal guarantee beyond that")
 
 
 def test_epsilon_1_in_the_words_of_belief() -> None:
-    words = " ".join(in_words(PURE))
+    words = " ".join(explain_guarantee(PURE))
     # e / (99 + e) = 0.02672, e / (9 + e) = 0.23197, e / (1 + e) = 0.73106; with e^2 for facts about values.
     assert "1% can rise to at most 2.7%; 10% can rise to at most 23.2%; 50% can rise to at most 73.2%" in words
     assert "1% can rise to at most 7%; 10% can rise to at most 45.1%; 50% can rise to at most 88.1%" in words
@@ -62,30 +62,30 @@ def test_epsilon_1_in_the_words_of_belief() -> None:
 
 
 def test_delta_stands_beside_the_bounds() -> None:
-    assert "delta = 0.000001" in " ".join(in_words(EVERY["model"]))
+    assert "delta = 0.000001" in " ".join(explain_guarantee(EVERY["model"]))
 
 
 def test_a_row_as_unit_warns_of_people_with_several_rows() -> None:
-    assert "several rows" in " ".join(in_words(EVERY["model"]))
-    assert "several rows" not in " ".join(in_words(PURE))
+    assert "several rows" in " ".join(explain_guarantee(EVERY["model"]))
+    assert "several rows" not in " ".join(explain_guarantee(PURE))
 
 
 def test_replacing_neighbors_need_one_step_for_a_fact() -> None:
-    words = [line for line in in_words(EVERY["model"]) if "belief" in line]
+    words = [line for line in explain_guarantee(EVERY["model"]) if "belief" in line]
     assert len(words) == 1
-    assert percent(belief(Fraction(1, 2), 2)) in words[0]
+    assert format_percent(explanation(Fraction(1, 2), 2)) in words[0]
 
 
 def test_local_privacy_holds_against_the_collector_too() -> None:
-    words = " ".join(in_words(EVERY["shuffled"]))
+    words = " ".join(explain_guarantee(EVERY["shuffled"]))
     assert "local epsilon 3: this holds even against the collector" in words
     assert "epsilon 0.4 and delta 0.000001" in words
 
 
 def test_an_epsilon_without_short_form_is_rounded_up() -> None:
     guarantee = Guarantee.differential(Technique.DP_QUERY, "one row", PureDP(Fraction(1_000_003, 3_000_001)))
-    assert "epsilon at most 0.33" in in_words(guarantee)[0]
-    assert float(in_words(guarantee)[0].split("at most ")[1].split(" ")[0]) >= 1_000_003 / 3_000_001
+    assert "epsilon at most 0.33" in explain_guarantee(guarantee)[0]
+    assert float(explain_guarantee(guarantee)[0].split("at most ")[1].split(" ")[0]) >= 1_000_003 / 3_000_001
 
 
 @given(
@@ -100,29 +100,29 @@ def test_the_bound_is_the_formula_and_never_below_it(prior: Fraction, epsilon: F
         odds = (Decimal(epsilon.numerator) / epsilon.denominator).exp()
         p = Decimal(prior.numerator) / prior.denominator
         formula = odds * p / (1 - p + odds * p)
-        found = Decimal(belief(prior, epsilon))
+        found = Decimal(explanation(prior, epsilon))
         assert formula - Decimal("1e-50") <= found <= formula + Decimal("1e-12")
 
 
 @given(st.floats(0, 1))
 def test_a_shown_belief_is_never_understated(share: float) -> None:
-    shown = percent(share)
+    shown = format_percent(share)
     if not shown.startswith("more"):
         assert float(shown.rstrip("%")) >= share * 100 - 1e-7
 
 
 def test_extremes_of_belief() -> None:
-    assert belief(0, 5) == 0
-    assert belief(1, 0) == 1
-    assert belief("1e-9", 1_000_000) == 1
-    assert math.isclose(belief(0.5, 0), 0.5)
-    assert percent(0.1) == "10%"
+    assert explanation(0, 5) == 0
+    assert explanation(1, 0) == 1
+    assert explanation("1e-9", 1_000_000) == 1
+    assert math.isclose(explanation(0.5, 0), 0.5)
+    assert format_percent(0.1) == "10%"
 
 
 @pytest.mark.parametrize(("prior", "epsilon"), [(1.1, 1), (-0.1, 1), (0.5, -1), (float("nan"), 1), (0.5, "much")])
 def test_beliefs_that_make_no_sense_are_refused(prior: float, epsilon: object) -> None:
     with pytest.raises(ParameterError):
-        belief(prior, epsilon)  # type: ignore[arg-type]
+        explanation(prior, epsilon)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -169,5 +169,5 @@ def test_a_time_without_zone_is_refused() -> None:
 
 @given(st.fractions())
 def test_exact_numbers_are_written_exactly(amount: Fraction) -> None:
-    assert Fraction(written(amount)) == amount
-    assert plain(amount) == written(amount)
+    assert Fraction(to_text(amount)) == amount
+    assert to_plain(amount) == to_text(amount)

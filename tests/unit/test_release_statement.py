@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from deniable.engines.duckdb import DuckDBEngine
 from deniable.errors import DataError, IntegrityError, ParameterError, StorageError
 from deniable.policy.budget import budget
-from deniable.release import Guarantee, Provenance, Release, Technique, seal, statement_path, verify, write
+from deniable.release import Guarantee, Provenance, Release, Technique, seal, statement_path, verify, write_release
 
 GUARANTEE = Guarantee.differential(Technique.DP_QUERY, "one row", budget("0.5", "1e-6"))
 PROVENANCE = Provenance("abc", {"visits": "v1"}, {"sql": "SELECT count(*) FROM visits", "epsilon": "0.5"})
@@ -114,7 +114,7 @@ def test_a_moved_pair_still_verifies(released: Path, tmp_path: Path) -> None:
 def test_rows_are_written_with_their_statement(tmp_path: Path, ending: str) -> None:
     release = Release(pa.table({"n": [42, None]}), GUARANTEE, PROVENANCE, {"error": 3.5})
     with DuckDBEngine() as engine:
-        written = write(release, tmp_path / f"out.{ending}", engine)
+        written = write_release(release, tmp_path / f"out.{ending}", engine)
         assert verify(tmp_path / f"out.{ending}") == written
         engine.attach("out", tmp_path / f"out.{ending}")
         assert engine.count("out") == 2
@@ -129,16 +129,16 @@ def test_an_old_statement_does_not_outlive_its_file(tmp_path: Path) -> None:
             raise StorageError("the disk is full")
 
     with DuckDBEngine() as engine:
-        write(release, tmp_path / "out.csv", engine)
+        write_release(release, tmp_path / "out.csv", engine)
     with pytest.raises(StorageError):
-        write(release, tmp_path / "out.csv", Broken())
+        write_release(release, tmp_path / "out.csv", Broken())
     with pytest.raises(IntegrityError, match="there is no statement"):
         verify(tmp_path / "out.csv")
 
 
 def test_rows_that_are_a_file_already_are_sealed_instead(tmp_path: Path) -> None:
     with DuckDBEngine() as engine, pytest.raises(ParameterError, match="Use seal"):
-        write(Release(tmp_path / "x.csv", GUARANTEE, PROVENANCE), tmp_path / "y.csv", engine)
+        write_release(Release(tmp_path / "x.csv", GUARANTEE, PROVENANCE), tmp_path / "y.csv", engine)
 
 
 def test_the_same_release_has_the_same_statement(released: Path) -> None:

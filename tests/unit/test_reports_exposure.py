@@ -3,12 +3,11 @@
 from dataclasses import asdict
 from fractions import Fraction
 
-from deniable.attacks.base import Outcome, Rate
-from deniable.attacks.game import distinguishing_game
+from deniable.attacks.dp_audit import play_distinguishing_game
+from deniable.attacks.outcome import Outcome, Rate
 from deniable.dp.samplers import discrete_laplace
 from deniable.dp.samplers.seeded import SeededEntropy
-from deniable.reports.audit import game_plot
-from deniable.reports.exposure import exposure_page
+from deniable.reports.attacks import build_exposure_page, plot_game
 from deniable.reports.page import render
 
 
@@ -21,21 +20,21 @@ def found(*outcomes: Outcome, failed: bool = False) -> dict:
 def test_the_worst_attack_leads_the_page():
     mild = Outcome("uniqueness", "Knowing little", Rate(1, 100), 0.0)
     bad = Outcome("linkage", "Holding a register", Rate(87, 100), 0.01, Rate(1, 100), Rate(87, 90))
-    page = render(exposure_page(found(mild, bad)))
+    page = render(build_exposure_page(found(mild, bad)))
     assert "Holding a register exposes 870 of 1,000" in page
     assert "right when a claim is made" in page
     assert "needs ratings" in page
 
 
 def test_a_page_without_attacks_says_that_nothing_is_known():
-    assert "nothing is known about the risk" in render(exposure_page(found()))
+    assert "nothing is known about the risk" in render(build_exposure_page(found()))
 
 
 def test_the_game_is_drawn_beside_its_bound():
     def noise(value: int, seed: int):
         return lambda runs: value + discrete_laplace(Fraction(1), runs, entropy=SeededEntropy(seed))
 
-    game = distinguishing_game(noise(0, 1), noise(1, 2), epsilon=1)
-    plot = game_plot([asdict(point) for point in game.points], game.epsilon)
+    game = play_distinguishing_game(noise(0, 1), noise(1, 2), epsilon=1)
+    plot = plot_game([asdict(point) for point in game.points], game.epsilon)
     assert {row["who"] for row in plot.spec["data"]["values"]} == {"best attacker", "bound of epsilon", "a coin"}
     assert "epsilon 1" in plot.caption

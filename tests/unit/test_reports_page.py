@@ -33,7 +33,9 @@ ROWS = [{"kind": "attack", "rate": 0.8}, {"kind": "control", "rate": 0.1}]
 
 
 def one_plot(rows: list[dict[str, object]] | None = None) -> Plot:
-    return Plot(plots.bars(ROWS if rows is None else rows, category="kind", value="rate", alt="Attack beats control"))
+    return Plot(
+        plots.draw_bars(ROWS if rows is None else rows, category="kind", value="rate", alt="Attack beats control")
+    )
 
 
 def page_of(*blocks: object, **rest: str) -> Page:
@@ -95,7 +97,7 @@ def test_everything_a_caller_passes_is_escaped() -> None:
         Callout(EVIL, Tone.DANGER, EVIL),
         Commands((EVIL,), EVIL),
         Table((EVIL,), ((EVIL,),), EVIL),
-        Plot(plots.bars(rows, category=EVIL, value="rate", alt=EVIL, title=EVIL), EVIL),
+        Plot(plots.draw_bars(rows, category=EVIL, value="rate", alt=EVIL, title=EVIL), EVIL),
     )
     html = render(Page(EVIL, (Section(EVIL, blocks), Section(EVIL, ())), EVIL, EVIL, EVIL))
     reader = Reader(html)
@@ -175,9 +177,9 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shuti
 def test_a_browser_draws_every_plot_under_the_security_policy(tmp_path: Path) -> None:
     drawn = (
         one_plot(),
-        Plot(plots.lines(ROWS, x="kind", y="rate", alt="A line")),
-        Plot(plots.heatmap(ROWS, x="kind", y="kind", value="rate", alt="A heat map")),
-        Plot(plots.people(3, label="singled out", alt="3 of 1,000")),
+        Plot(plots.draw_lines(ROWS, x="kind", y="rate", alt="A line")),
+        Plot(plots.draw_heatmap(ROWS, x="kind", y="kind", value="rate", alt="A heat map")),
+        Plot(plots.draw_people(3, label="singled out", alt="3 of 1,000")),
     )
     target = write(page_of(*drawn), tmp_path / "report.html")
     flags = "--headless --no-sandbox --disable-gpu --no-first-run --disable-background-networking --disable-sync"

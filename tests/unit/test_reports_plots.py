@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from deniable.errors import MissingExtra, ParameterError
-from deniable.reports import images, plots
+from deniable.reports import plots
 
 ODD = "a.b[0] 'x' \"y\" \\z"
 ROWS: list[dict[str, object]] = [
@@ -26,17 +26,17 @@ BAND = {"low": "low", "high": "high"}
 def every_plot(rows: list[dict[str, object]]) -> dict[str, dict[str, Any]]:
     alt = "What it shows"
     return {
-        "bars": plots.bars(rows, category="name", value="y", alt=alt),
-        "bars with whiskers": plots.bars(rows, category="name", value="y", series="group", alt=alt, **BAND),
-        "upright bars": plots.bars(rows, category="name", value="y", alt=alt, horizontal=False, **BAND),
-        "lines": plots.lines(rows, x="x", y="y", series="group", alt=alt, **BAND),
-        "lines over days": plots.lines(rows, x="day", y="y", alt=alt),
-        "lines on log axes": plots.lines(rows, x="x", y="y", alt=alt, log_x=True, log_y=True),
-        "heatmap": plots.heatmap(rows, x="name", y="group", value="y", form=".1f", alt=alt),
-        "scatter": plots.scatter(rows, x="x", y="y", series="group", alt=alt),
-        "scatter with diagonal": plots.scatter(rows, x="x", y="y", alt=alt, diagonal=True),
-        "histogram": plots.histogram(rows, bin="name", count="y", series="group", alt=alt),
-        "people": plots.people(13, label="are singled out", alt=alt),
+        "bars": plots.draw_bars(rows, category="name", value="y", alt=alt),
+        "bars with whiskers": plots.draw_bars(rows, category="name", value="y", series="group", alt=alt, **BAND),
+        "upright bars": plots.draw_bars(rows, category="name", value="y", alt=alt, horizontal=False, **BAND),
+        "lines": plots.draw_lines(rows, x="x", y="y", series="group", alt=alt, **BAND),
+        "lines over days": plots.draw_lines(rows, x="day", y="y", alt=alt),
+        "lines on log axes": plots.draw_lines(rows, x="x", y="y", alt=alt, log_x=True, log_y=True),
+        "heatmap": plots.draw_heatmap(rows, x="name", y="group", value="y", form=".1f", alt=alt),
+        "scatter": plots.draw_scatter(rows, x="x", y="y", series="group", alt=alt),
+        "scatter with diagonal": plots.draw_scatter(rows, x="x", y="y", alt=alt, diagonal=True),
+        "histogram": plots.draw_histogram(rows, bin="name", count="y", series="group", alt=alt),
+        "people": plots.draw_people(13, label="are singled out", alt=alt),
     }
 
 
@@ -44,7 +44,7 @@ def every_plot(rows: list[dict[str, object]]) -> dict[str, dict[str, Any]]:
 @pytest.mark.parametrize("rows", [ROWS, ROWS[:1], []], ids=["two rows", "one row", "no rows"])
 def test_every_plot_is_valid_vega_lite(kind: str, rows: list[dict[str, object]]) -> None:
     pytest.importorskip("vl_convert", reason="the extra 'plots' is not installed")
-    assert images.svg(every_plot(rows)[kind]).startswith("<svg")
+    assert plots.render_svg(every_plot(rows)[kind]).startswith("<svg")
 
 
 @pytest.mark.parametrize("kind", every_plot(ROWS))
@@ -57,7 +57,7 @@ def test_every_plot_is_plain_json_with_its_alt_text(kind: str) -> None:
 def test_a_drawn_bar_is_as_long_as_its_number() -> None:
     vl_convert = pytest.importorskip("vl_convert", reason="the extra 'plots' is not installed")
     rows = [{"name": "half", "y": 50}, {"name": "whole", "y": 100}]
-    spec = plots.bars(rows, category="name", value="y", alt="Two bars") | {"width": 400}
+    spec = plots.draw_bars(rows, category="name", value="y", alt="Two bars") | {"width": 400}
     svg = vl_convert.vegalite_to_svg(json.dumps(spec))
     assert "half; y: 50" in svg or "name: half" in svg
     widths = sorted(_bar_widths(svg))
@@ -75,56 +75,60 @@ def _bar_widths(svg: str) -> list[float]:
 def test_names_with_dots_brackets_and_quotes_are_fields_not_paths() -> None:
     pytest.importorskip("vl_convert", reason="the extra 'plots' is not installed")
     rows = [{ODD: "p", "value.of": 3}, {ODD: "q", "value.of": 4}]
-    assert "value.of: 4" in images.svg(plots.bars(rows, category=ODD, value="value.of", alt="Odd names"))
-    assert images.svg(plots.heatmap(rows, x=ODD, y=ODD, value="value.of", alt="Odd names")).startswith("<svg")
+    assert "value.of: 4" in plots.render_svg(plots.draw_bars(rows, category=ODD, value="value.of", alt="Odd names"))
+    assert plots.render_svg(plots.draw_heatmap(rows, x=ODD, y=ODD, value="value.of", alt="Odd names")).startswith(
+        "<svg"
+    )
 
 
 def test_values_that_json_does_not_know_become_plain_ones() -> None:
     values = [Decimal("1.5"), Fraction(1, 4), np.int64(7), np.float64("nan"), float("inf"), None, True]
-    spec = plots.bars([{"k": str(n), "v": v} for n, v in enumerate(values)], category="k", value="v", alt="Odd values")
+    spec = plots.draw_bars(
+        [{"k": str(n), "v": v} for n, v in enumerate(values)], category="k", value="v", alt="Odd values"
+    )
     assert [row["v"] for row in spec["data"]["values"]] == [1.5, 0.25, 7, None, None, None, True]
 
 
 def test_only_the_fields_that_are_drawn_enter_the_page() -> None:
     rows = [{"name": "a", "y": 1, "secret": "not drawn"}]
-    assert "not drawn" not in json.dumps(plots.bars(rows, category="name", value="y", alt="One bar"))
+    assert "not drawn" not in json.dumps(plots.draw_bars(rows, category="name", value="y", alt="One bar"))
 
 
 def test_an_unknown_field_is_refused_with_the_nearest_word() -> None:
     with pytest.raises(ParameterError, match="Did you mean 'group'"):
-        plots.bars(ROWS, category="groop", value="y", alt="A typo")
+        plots.draw_bars(ROWS, category="groop", value="y", alt="A typo")
 
 
 @pytest.mark.parametrize("alt", ["", "  "])
 def test_a_plot_needs_alt_text(alt: str) -> None:
     with pytest.raises(ParameterError, match="alt text"):
-        plots.people(1, label="x", alt=alt)
+        plots.draw_people(1, label="x", alt=alt)
 
 
 @pytest.mark.parametrize(("marked", "of"), [(-1, 10), (11, 10), (0, 0), (1, 2001)])
 def test_a_crowd_that_cannot_be_is_refused(marked: int, of: int) -> None:
     with pytest.raises(ParameterError, match="cannot be drawn"):
-        plots.people(marked, label="x", alt="A crowd", of=of)
+        plots.draw_people(marked, label="x", alt="A crowd", of=of)
 
 
 def test_as_many_people_are_colored_as_were_marked() -> None:
     pytest.importorskip("vl_convert", reason="the extra 'plots' is not installed")
     from deniable.reports.theme import OTHER, QUIET
 
-    svg = images.svg(plots.people(13, label="x", alt="A crowd"))
+    svg = plots.render_svg(plots.draw_people(13, label="x", alt="A crowd"))
     assert svg.count(f'fill="{OTHER}"') == 13
     assert svg.count(f'fill="{QUIET}"') == 987
 
 
 def test_a_png_is_a_png_and_an_odd_scale_is_refused() -> None:
     pytest.importorskip("vl_convert", reason="the extra 'plots' is not installed")
-    spec = plots.bars(ROWS, category="name", value="y", alt="Bars")
-    assert images.png(spec, scale=1).startswith(b"\x89PNG")
+    spec = plots.draw_bars(ROWS, category="name", value="y", alt="Bars")
+    assert plots.render_png(spec, scale=1).startswith(b"\x89PNG")
     with pytest.raises(ParameterError, match="scale"):
-        images.png(spec, scale=0)
+        plots.render_png(spec, scale=0)
 
 
 def test_without_the_extra_the_refusal_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "vl_convert", None)
     with pytest.raises(MissingExtra, match=r"deniable\[plots\]"):
-        images.svg(plots.people(1, label="x", alt="A crowd"))
+        plots.render_svg(plots.draw_people(1, label="x", alt="A crowd"))

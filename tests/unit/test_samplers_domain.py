@@ -28,7 +28,7 @@ from deniable.dp.samplers import (
     salt,
     uniform_below,
 )
-from deniable.dp.samplers.chunks import CHUNK, filled
+from deniable.dp.samplers.entropy import CHUNK, draw_in_chunks
 from deniable.dp.samplers.scalar import FEW
 from deniable.dp.samplers.seeded import SeededEntropy
 from deniable.errors import ParameterError
@@ -192,7 +192,7 @@ def test_pieces_that_fall_short_are_topped_up() -> None:
         asked.append(count)
         return np.full((count + 1) // 2, len(asked), dtype=np.int64)
 
-    answer = filled(5, half)
+    answer = draw_in_chunks(5, half)
     assert asked == [5, 2, 1]
     assert answer.tolist() == [1, 1, 1, 2, 3]
 

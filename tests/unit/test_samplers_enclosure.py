@@ -9,9 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deniable.dp.samplers.bernoulli import exp_floor
-from deniable.dp.samplers.enclosure import exp_minus, powers, settle_below
 from deniable.dp.samplers.entropy import Reader
-from deniable.dp.samplers.exponent import ONE, SLACK, Exponents, exp_fixed
+from deniable.dp.samplers.exponential import ONE, SLACK, Exponents, exp_fixed, exp_minus, powers, settle_below
 from deniable.errors import ParameterError
 
 GAMMAS = st.fractions(min_value=0, max_value=60, max_denominator=10**12)

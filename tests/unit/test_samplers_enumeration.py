@@ -12,7 +12,7 @@ import pytest
 from deniable.dp.samplers import bernoulli, bernoulli_exp, scalar, uniform_below
 from deniable.dp.samplers.bernoulli import exp_floor
 from deniable.dp.samplers.entropy import Reader
-from deniable.dp.samplers.gaussian import FARTHEST, _blocks, _keep
+from deniable.dp.samplers.gaussian import FARTHEST, _build_blocks, _keep
 from deniable.dp.samplers.scalar import (
     bernoulli_exp_once,
     discrete_gaussian_once,
@@ -199,7 +199,7 @@ def test_every_prefix_once_gives_heads_as_often_as_exp_says() -> None:
 
 @pytest.mark.parametrize("sigma_squared", [Fraction(10**8), Fraction(10**18), 5000 + Fraction(1, 10**30)])
 def test_blocks_are_kept_on_the_right_side_of_the_exact_threshold(sigma_squared: Fraction) -> None:
-    blocks = _blocks(sigma_squared)
+    blocks = _build_blocks(sigma_squared)
     generator = np.random.default_rng(3)
     far = [(FARTHEST - 1, 1 << blocks.bits), (FARTHEST, 1), (FARTHEST + 7, 1 << blocks.bits), (0, 0), (0, 1)]
     near = zip(generator.integers(0, 300, 60), generator.integers(0, (1 << blocks.bits) + 1, 60), strict=True)

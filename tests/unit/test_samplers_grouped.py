@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
-from deniable.dp.samplers import exponential_choice_groups, grouped
-from deniable.dp.samplers.enclosure import exp_minus
-from deniable.dp.samplers.grouped import WORD, Layers
+from deniable.dp.samplers import choice, exponential_choice_groups
+from deniable.dp.samplers.choice import WORD, GroupedLayers
+from deniable.dp.samplers.exponential import exp_minus
 from deniable.dp.samplers.seeded import SeededEntropy
 from deniable.errors import ParameterError
 
@@ -37,7 +37,7 @@ def test_cumulative_weights_enclose_the_true_ones(listed: list[list[tuple[int, i
     whole = np.array([depth for runs in listed for depth, _ in [(0, 1), *runs]])
     widths = np.array([width for runs in listed for _, width in [(0, 1), *runs]])
     group = np.repeat(np.arange(len(listed)), [len(runs) + 1 for runs in listed])
-    layers = Layers.of(whole, widths, group)
+    layers = GroupedLayers.of(whole, widths, group)
     for g in range(len(listed)):
         mine = np.flatnonzero(layers.group == g)
         enclosed = weights(layers.level[mine].tolist(), layers.sizes[mine].tolist())
@@ -55,12 +55,12 @@ def fits(counts: np.ndarray, expected: np.ndarray) -> bool:
     return bool(chisquare(counts[likely], expected).pvalue > 1e-4)
 
 
-@pytest.mark.parametrize("top", [grouped.TOP, 3])
+@pytest.mark.parametrize("top", [choice.TOP, 3])
 def test_many_groups_follow_width_and_cost_even_where_few_draws_are_certain(
     top: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With weights of 3 bits nearly every draw must be settled by the exact law. Seeded: no chance of a false alarm."""
-    monkeypatch.setattr(grouped, "TOP", top)
+    monkeypatch.setattr(choice, "TOP", top)
     costs, widths = np.array([2, 0, 3, 9, 60]), np.array([5, 1, 0, 200, 2**40])
     groups = 4_000
     drawn = exponential_choice_groups(

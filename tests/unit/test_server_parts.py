@@ -16,22 +16,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deniable.curator.dummies import even as spread
-from deniable.curator.dummies import invented
+from deniable.curator.query.metadata import invent_rows
+from deniable.curator.query.metadata import spread_evenly as spread
 from deniable.errors import DeniableError, ParameterError, QueryRefused
 from deniable.policy.schema import Bounds, Column, ColumnType, TableSchema
-from deniable.query.sql.parameters import count, filled, literal
-from deniable.server import bodies, formats
-from deniable.server.limits import Limits, Rate
-from deniable.server.messages import Busy, NoSuchForm, TooOften, WrongMedia, told
-from deniable.server.metrics import Metrics
+from deniable.query.sql.parameters import count_parameters, fill_parameters, render_literal
+from deniable.server import formats
+from deniable.server.http import bodies
+from deniable.server.limits import Limits, RateLimiter
+from deniable.server.monitoring import Metrics
+from deniable.server.refusals import Busy, NotAcceptable, TooManyRequests, UnsupportedMedia, translate_failure
+from deniable.server.scheduler import Scheduler
 from deniable.server.wire import values
-from deniable.server.wire.catalog_sql import Surroundings, about_catalog, rewritten
-from deniable.server.wire.codec import Fields, ProtocolViolation
-from deniable.server.wire.lexing import statements, tokens
-from deniable.server.wire.refusals import WireRefusal, fields
-from deniable.server.wire.settings import Settings, assignment
-from deniable.server.workshop import Workshop
+from deniable.server.wire.catalog_queries import CatalogContext, is_catalog_question, rewrite_statement
+from deniable.server.wire.codec import MessageReader, ProtocolViolation, WireRefusal, describe_error
+from deniable.server.wire.lexer import split_statements, tokenize
+from deniable.server.wire.settings import Settings, parse_assignment
 
 SAFE_TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=("Cs",)))
 
@@ -41,7 +41,7 @@ SAFE_TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=("
 def test_any_text_fills_in_as_exactly_one_literal(text):
     import sqlglot
 
-    parsed = sqlglot.parse_one(filled("SELECT COUNT(*) FROM t WHERE a = $1 AND b", [text]), read="duckdb")
+    parsed = sqlglot.parse_one(fill_parameters("SELECT COUNT(*) FROM t WHERE a = $1 AND b", [text]), read="duckdb")
     assert parsed.find(sqlglot.exp.EQ).expression.this == text
 
 
@@ -58,33 +58,33 @@ def test_any_text_fills_in_as_exactly_one_literal(text):
 def test_any_value_fills_in_as_an_operand(value):
     import sqlglot
 
-    parsed = sqlglot.parse_one(filled("SELECT 1-$1+2", [value]), read="duckdb")
+    parsed = sqlglot.parse_one(fill_parameters("SELECT 1-$1+2", [value]), read="duckdb")
     assert isinstance(parsed.expressions[0], sqlglot.exp.Add)
 
 
 def test_parameters_inside_quotes_and_comments_stay():
-    assert filled("SELECT '$1', \"$1\" -- $1\n, $1", [5]) == "SELECT '$1', \"$1\" -- $1\n, 5"
-    assert count("SELECT $2 + $1") == 2
-    assert literal(Decimal("-0.5")) == "(-0.5)"
+    assert fill_parameters("SELECT '$1', \"$1\" -- $1\n, $1", [5]) == "SELECT '$1', \"$1\" -- $1\n, 5"
+    assert count_parameters("SELECT $2 + $1") == 2
+    assert render_literal(Decimal("-0.5")) == "(-0.5)"
     with pytest.raises(QueryRefused, match=r"\$2"):
-        filled("SELECT $2", [1])
+        fill_parameters("SELECT $2", [1])
     for bad in (float("inf"), float("nan"), Decimal("1e99"), "a\0b"):
         with pytest.raises(ParameterError):
-            filled("SELECT $1", [bad])
+            fill_parameters("SELECT $1", [bad])
 
 
 @settings(max_examples=200, deadline=None)
 @given(st.text(max_size=200))
 def test_the_scanner_never_fails_unforeseen_and_loses_nothing(text):
     try:
-        found = tokens(text)
+        found = tokenize(text)
     except QueryRefused:
         return
     assert all(text[token.start : token.end] == token.text for token in found)
 
 
 def test_statements_are_cut_where_postgresql_cuts_them():
-    found = statements("SET a = ';'; SELECT $$;$$, \";\" /* ; /* ; */ */ -- ;\n; ; SELECT 2")
+    found = split_statements("SET a = ';'; SELECT $$;$$, \";\" /* ; /* ; */ */ -- ;\n; ; SELECT 2")
     assert [each.words[0] for each in found] == ["set", "select", "select"]
     assert found[2].start == len("SET a = ';'; SELECT $$;$$, \";\" /* ; /* ; */ */ -- ;\n; ; ")
 
@@ -107,20 +107,20 @@ def test_statements_are_cut_where_postgresql_cuts_them():
     ],
 )
 def test_values_are_read_as_postgresql_writes_them(raw, oid, binary, value):
-    assert values.bound(raw, oid, binary, 1) == value
+    assert values.decode_value(raw, oid, binary, 1) == value
 
 
 @settings(max_examples=200, deadline=None)
 @given(st.binary(max_size=40), st.sampled_from([*values.TYPE_NAMES, 0, 9999]), st.booleans())
 def test_any_bytes_are_a_value_or_a_refusal(raw, oid, binary):
     with contextlib.suppress(ParameterError):
-        values.bound(raw, oid, binary, 1)
+        values.decode_value(raw, oid, binary, 1)
 
 
 @settings(max_examples=100, deadline=None)
 @given(st.binary(max_size=60))
 def test_fields_of_a_message_are_taken_whole_or_refused(content):
-    taken = Fields(content)
+    taken = MessageReader(content)
     try:
         taken.text(), taken.int16(), taken.int32(), taken.take(3)
     except ProtocolViolation:
@@ -128,11 +128,11 @@ def test_fields_of_a_message_are_taken_whole_or_refused(content):
 
 
 def test_values_are_written_as_text_and_in_binary():
-    assert values.encoder(values.BOOL, False)(True) == b"t"
-    assert values.encoder(values.INT8, True)(-1) == b"\xff" * 8
-    assert values.encoder(values.DATE, True)(date(2000, 1, 2)) == struct.pack("!i", 1)
-    assert values.encoder(values.FLOAT8, False)(0.1) == b"0.1"
-    assert values.encoder(values.TEXT, True)(None) is None
+    assert values.choose_encoder(values.BOOL, False)(True) == b"t"
+    assert values.choose_encoder(values.INT8, True)(-1) == b"\xff" * 8
+    assert values.choose_encoder(values.DATE, True)(date(2000, 1, 2)) == struct.pack("!i", 1)
+    assert values.choose_encoder(values.FLOAT8, False)(0.1) == b"0.1"
+    assert values.choose_encoder(values.TEXT, True)(None) is None
 
 
 def test_settings_are_assigned_as_postgresql_allows():
@@ -140,12 +140,12 @@ def test_settings_are_assigned_as_postgresql_allows():
              "SET SESSION a = on": ("a", "on"), "SET TIME ZONE 'UTC'": ("TimeZone", "UTC"),
              "SET DateStyle = ISO, MDY": ("datestyle", "iso,mdy")}  # fmt: skip
     for text, wanted in cases.items():
-        assert assignment(statements(text)[0]) == wanted
+        assert parse_assignment(split_statements(text)[0]) == wanted
     with pytest.raises(WireRefusal, match="UTF8"):
         Settings("ana", "").put("client_encoding", "LATIN1")
 
 
-AROUND = Surroundings("clinic", "ana", "v", 1, ("people",))
+AROUND = CatalogContext("clinic", "ana", "v", 1, ("people",))
 
 
 @pytest.mark.parametrize(
@@ -155,51 +155,51 @@ AROUND = Surroundings("clinic", "ana", "v", 1, ("people",))
 )  # fmt: skip
 def test_the_gate_of_the_catalog_lets_nothing_else_through(text):
     with pytest.raises(WireRefusal):
-        rewritten(statements(text)[0], AROUND)
+        rewrite_statement(split_statements(text)[0], AROUND)
 
 
 def test_catalog_questions_are_told_from_others():
-    assert about_catalog(statements("SELECT * FROM pg_catalog.pg_class")[0])
-    assert about_catalog(statements("SELECT 1")[0])
-    assert not about_catalog(statements("SELECT COUNT(*) FROM people")[0])
-    assert not about_catalog(statements("DROP TABLE pg_class")[0])
+    assert is_catalog_question(split_statements("SELECT * FROM pg_catalog.pg_class")[0])
+    assert is_catalog_question(split_statements("SELECT 1")[0])
+    assert not is_catalog_question(split_statements("SELECT COUNT(*) FROM people")[0])
+    assert not is_catalog_question(split_statements("DROP TABLE pg_class")[0])
 
 
 def test_a_position_counts_characters_from_the_start_of_what_was_sent():
     from deniable.errors import Place
 
     refusal = QueryRefused("x", place=Place("query", 2, 3))
-    assert fields(refusal, "SELECT\n  y", offset=10)["P"] == "20"
+    assert describe_error(refusal, "SELECT\n  y", offset=10)["P"] == "20"
 
 
 def test_forms_are_chosen_by_quality():
-    assert formats.chosen("") == formats.JSON
-    assert formats.chosen("text/*;q=0.9, */*;q=0.1") == formats.CSV
-    with pytest.raises(NoSuchForm):
-        formats.chosen("text/csv;q=0")
+    assert formats.choose_format("") == formats.JSON
+    assert formats.choose_format("text/*;q=0.9, */*;q=0.1") == formats.CSV
+    with pytest.raises(NotAcceptable):
+        formats.choose_format("text/csv;q=0")
     rows = pa.table({"name": ["=1+1", None], "n": [1.5, float("nan")]})
-    assert formats.written(rows, {}, formats.CSV).decode().splitlines()[1] == "'=1+1,1.5"
-    assert b"NaN" not in formats.written(rows, {}, formats.JSON)
+    assert formats.encode_rows(rows, {}, formats.CSV).decode().splitlines()[1] == "'=1+1,1.5"
+    assert b"NaN" not in formats.encode_rows(rows, {}, formats.JSON)
 
 
 def test_bodies_refuse_what_their_schema_refuses():
-    good = bodies.read(bodies.QuestionBody, b'{"sql": "SELECT 1", "epsilon": 0.5}')
+    good = bodies.read_body(bodies.QuestionBody, b'{"sql": "SELECT 1", "epsilon": 0.5}')
     assert good.epsilon == 0.5
     for raw in (b"[]", b'{"sql": 1}', b'{"sql": ""}', b'{"sql": "x", "confidence": 1}', b'{"sql": "x", "y": 1}',
                 b'{"sql": "x", "intervals": 1}', b'{"sql": "x", "epsilon": true}'):  # fmt: skip
         with pytest.raises(ParameterError):
-            bodies.read(bodies.QuestionBody, raw)
+            bodies.read_body(bodies.QuestionBody, raw)
     for raw in (b"", b"{", b"\xff", b'{"sql": NaN}'):
-        with pytest.raises(WrongMedia):
-            bodies.read(bodies.QuestionBody, raw)
+        with pytest.raises(UnsupportedMedia):
+            bodies.read_body(bodies.QuestionBody, raw)
 
 
 def test_a_bucket_refills_with_time():
     now = [0.0]
-    rate = Rate(2, 3, lambda: now[0])
+    rate = RateLimiter(2, 3, lambda: now[0])
     for _ in range(3):
         rate.take("ana")
-    with pytest.raises(TooOften):
+    with pytest.raises(TooManyRequests):
         rate.take("ana")
     rate.take("ben")
     now[0] = 0.5
@@ -208,7 +208,7 @@ def test_a_bucket_refills_with_time():
 
 def test_work_of_one_name_is_done_once_and_waiting_work_can_be_cancelled():
     async def run() -> None:
-        workshop = Workshop(SimpleNamespace(interrupt=lambda _thread: None), Limits(workers=1, at_once=2))
+        workshop = Scheduler(SimpleNamespace(interrupt=lambda _thread: None), Limits(workers=1, at_once=2))
         gate, done = threading.Event(), []
 
         def work() -> int:
@@ -235,7 +235,7 @@ def test_work_of_one_name_is_done_once_and_waiting_work_can_be_cancelled():
 
 
 def test_what_is_unforeseen_is_told_in_one_fixed_sentence(capsys):
-    shown = told(ValueError("a secret value"))
+    shown = translate_failure(ValueError("a secret value"))
     assert isinstance(shown, DeniableError)
     assert "secret" not in shown.message
     assert "secret" not in capsys.readouterr().err
@@ -243,7 +243,7 @@ def test_what_is_unforeseen_is_told_in_one_fixed_sentence(capsys):
 
 def test_metrics_have_the_text_form_of_prometheus():
     metrics = Metrics()
-    metrics.note("query", 200, 0.02)
+    metrics.count_request("query", 200, 0.02)
     text = metrics.text()
     assert 'deniable_requests_total{operation="query",status="200"} 1' in text
     assert 'deniable_request_seconds_bucket{le="0.025"} 1' in text
@@ -257,10 +257,10 @@ def test_dummies_fill_declared_bounds_and_categories_and_read_nothing():
         Column("sex", categories=("F", "M")),
         Column("day", ColumnType.DATE, bounds=Bounds(date(2025, 1, 1), date(2025, 1, 3))),
         Column("free"), Column("flag", ColumnType.BOOLEAN)))  # fmt: skip
-    rows = invented(table, 200).to_pydict()
+    rows = invent_rows(table, 200).to_pydict()
     assert set(rows["age"]) == set(range(10))
     assert set(rows["sex"]) == {"F", "M"}
     assert {day.day for day in rows["day"]} == {1, 2, 3}
     assert all(0 <= pay <= 1 for pay in rows["pay"])
-    assert invented(table, 0).num_rows == 0
+    assert invent_rows(table, 0).num_rows == 0
     assert len({spread(i, 3) for i in range(100)}) == 100

@@ -7,9 +7,8 @@ from fractions import Fraction
 import pytest
 
 from deniable.errors import PolicyError
-from deniable.localdp.survey.definition import parse, read
-from deniable.localdp.survey.forecast import forecast
-from deniable.localdp.survey.words import how_deniable, what_leaves
+from deniable.localdp.survey.definition import parse_survey, read_survey
+from deniable.localdp.survey.forecast import describe_deniability, describe_message, forecast
 
 GOOD = """\
 survey: ward
@@ -25,7 +24,7 @@ questions:
 
 
 def test_a_good_survey_shares_its_epsilon_and_knows_its_protocols():
-    survey = parse(GOOD)
+    survey = parse_survey(GOOD)
     by_name = {question.name: question for question in survey.questions}
     assert by_name["ward"].epsilon == 1
     assert by_name["hours"].epsilon == by_name["uses"].epsilon
@@ -37,9 +36,9 @@ def test_a_good_survey_shares_its_epsilon_and_knows_its_protocols():
 
 
 def test_the_identity_changes_with_anything_a_response_depends_on():
-    assert parse(GOOD).identity == parse(GOOD + "\n# a remark\n").identity
-    assert parse(GOOD).identity != parse(GOOD.replace("[A, B, C]", "[A, C, B]")).identity
-    assert parse(GOOD).identity != parse(GOOD.replace("epsilon: 1}", "epsilon: 1.5}")).identity
+    assert parse_survey(GOOD).identity == parse_survey(GOOD + "\n# a remark\n").identity
+    assert parse_survey(GOOD).identity != parse_survey(GOOD.replace("[A, B, C]", "[A, C, B]")).identity
+    assert parse_survey(GOOD).identity != parse_survey(GOOD.replace("epsilon: 1}", "epsilon: 1.5}")).identity
 
 
 @pytest.mark.parametrize(
@@ -61,7 +60,7 @@ def test_the_identity_changes_with_anything_a_response_depends_on():
 )
 def test_a_mistake_is_shown_with_its_line(change, by, line, words):
     with pytest.raises(PolicyError) as refusal:
-        parse(GOOD.replace(change, by))
+        parse_survey(GOOD.replace(change, by))
     places = [mistake.place.line for mistake in refusal.value.mistakes]
     assert line in places
     assert words in " ".join(mistake.message for mistake in refusal.value.mistakes)
@@ -69,27 +68,30 @@ def test_a_mistake_is_shown_with_its_line(change, by, line, words):
 
 def test_several_mistakes_come_together():
     with pytest.raises(PolicyError) as refusal:
-        parse(GOOD.replace("options: [A, B, C], ", "").replace("step: 0.5", "step: 0.7"))
+        parse_survey(GOOD.replace("options: [A, B, C], ", "").replace("step: 0.5", "step: 0.7"))
     assert len(refusal.value.mistakes) == 2
 
 
 @pytest.mark.parametrize("text", ["", "[]", "just text", "survey: x", "questions: {}", "\x00", "a: &a [*a]"])
 def test_what_is_no_survey_is_refused_not_crashed_on(text):
     with pytest.raises(PolicyError):
-        parse(text)
+        parse_survey(text)
 
 
 def test_missing_and_foreign_files_are_refused(tmp_path):
     with pytest.raises(PolicyError, match="cannot be read"):
-        read(tmp_path / "absent.yaml")
+        read_survey(tmp_path / "absent.yaml")
     (tmp_path / "latin.yaml").write_bytes("title: Größe".encode("latin-1"))
     with pytest.raises(PolicyError, match="UTF-8"):
-        read(tmp_path / "latin.yaml")
+        read_survey(tmp_path / "latin.yaml")
 
 
 def test_every_type_and_method_is_told_in_plain_words():
-    survey = parse(GOOD)
-    told = {question.name: what_leaves(question) + " " + how_deniable(question) for question in survey.questions}
+    survey = parse_survey(GOOD)
+    told = {
+        question.name: describe_message(question) + " " + describe_deniability(question)
+        for question in survey.questions
+    }
     assert "tells the truth in 2 of 4 cases" in told["smoker"]
     assert "factor of 3.0" in told["smoker"]
     assert "47.5%" not in told["ward"]
@@ -97,20 +99,20 @@ def test_every_type_and_method_is_told_in_plain_words():
     assert "hours off" in told["hours"]
     assert "for any one option" in told["uses"]
     for method in ("k-ary", "unary", "hashing", "hadamard", "subset"):
-        question = parse(GOOD.replace("epsilon: 1}", f"epsilon: 1, method: {method}}}")).question("ward")
-        assert what_leaves(question)
-        assert "factor of 2.7" in how_deniable(question)
-    laplace = parse(GOOD.replace("unit: hours}", "unit: hours, method: laplace}")).question("hours")
+        question = parse_survey(GOOD.replace("epsilon: 1}", f"epsilon: 1, method: {method}}}")).question("ward")
+        assert describe_message(question)
+        assert "factor of 2.7" in describe_deniability(question)
+    laplace = parse_survey(GOOD.replace("unit: hours}", "unit: hours, method: laplace}")).question("hours")
     assert laplace.parts[0].claimed == laplace.epsilon
 
 
 def test_the_forecast_states_what_is_achieved_and_cautions_when_epsilon_is_loose():
-    survey = parse(GOOD)
+    survey = parse_survey(GOOD)
     ahead = [forecast(question, 400) for question in survey.questions]
     assert all(one.achieved <= one.epsilon + 1e-12 for one in ahead)
     assert all(one.achieved > one.epsilon * 0.999 for one in ahead)
     assert not any(one.caution for one in ahead)
-    loose = parse(GOOD.replace("epsilon: 4", "epsilon: 9").replace("epsilon: 1}", "epsilon: 6}"))
+    loose = parse_survey(GOOD.replace("epsilon: 4", "epsilon: 9").replace("epsilon: 1}", "epsilon: 6}"))
     assert forecast(loose.question("ward"), 400).caution
     assert forecast(survey.question("ward"), 1600).error == pytest.approx(ahead[1].error / 2)
     assert sum((question.epsilon for question in survey.questions), Fraction(0)) == survey.epsilon

@@ -11,13 +11,13 @@ import pytest
 
 from deniable.errors import AccessRefused, DataError, IntegrityError, StorageError
 from deniable.localdp import client
-from deniable.localdp.survey import tickets
-from deniable.localdp.survey.definition import parse
-from deniable.localdp.survey.desk import Desk, open_desk, open_store
-from deniable.localdp.survey.results import contrast, results
+from deniable.localdp.survey import service
+from deniable.localdp.survey.definition import parse_survey
+from deniable.localdp.survey.results import contrast_groups, estimate_results
+from deniable.localdp.survey.service import SurveyService, open_service, open_store
 from deniable.localdp.survey.store import Arrival, SqliteStore
 
-SURVEY = parse(
+SURVEY = parse_survey(
     "{survey: ward, title: Ward, questions: {"
     "smoker: {ask: Smoker?, type: yes-no, epsilon: 2},"
     "ward: {ask: Ward?, type: choice, options: [A, B, C], epsilon: 2},"
@@ -27,11 +27,11 @@ CLIENT = client.Survey(SURVEY.described())
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Desk:
-    return open_desk(SURVEY, tmp_path / "store.sqlite")
+def desk(tmp_path: Path) -> SurveyService:
+    return open_service(SURVEY, tmp_path / "store.sqlite")
 
 
-def message(desk: Desk, **changes: object) -> bytes:
+def message(desk: SurveyService, **changes: object) -> bytes:
     responses = CLIENT.responses({"smoker": "no", "ward": "B", "hours": 7}, client.Memory())
     body = {"format": 1, "survey": SURVEY.identity, "ticket": desk.ticket(), "responses": responses} | changes
     return json.dumps(body).encode()
@@ -91,14 +91,16 @@ def test_forged_tickets_are_refused(desk, ticket):
 
 def test_a_ticket_of_another_survey_or_key_is_refused(desk):
     with pytest.raises(AccessRefused):
-        desk.check(message(desk, ticket=tickets.issue(desk.key, "another")))
+        desk.check(message(desk, ticket=service.issue_ticket(desk.key, "another")))
     with pytest.raises(AccessRefused):
-        desk.check(message(desk, ticket=tickets.issue(tickets.new_key(), SURVEY.identity)))
+        desk.check(message(desk, ticket=service.issue_ticket(service.make_ticket_key(), SURVEY.identity)))
 
 
 def test_an_invited_survey_hands_out_no_tickets_but_takes_invitations(tmp_path):
-    invited = parse("{survey: w, title: W, respondents: invited, questions: {q: {ask: Q?, type: yes-no, epsilon: 1}}}")
-    desk = open_desk(invited, tmp_path / "s.sqlite")
+    invited = parse_survey(
+        "{survey: w, title: W, respondents: invited, questions: {q: {ask: Q?, type: yes-no, epsilon: 1}}}"
+    )
+    desk = open_service(invited, tmp_path / "s.sqlite")
     with pytest.raises(AccessRefused, match="invitation"):
         desk.ticket()
     links = desk.invitations(3)
@@ -141,9 +143,9 @@ def test_a_store_that_cannot_be_used_is_refused_in_words(tmp_path):
 def test_a_store_of_another_version_of_the_survey_is_refused(desk, tmp_path):
     desk.store.add([desk.check(message(desk))])
     desk.store.close()
-    edited = parse("{survey: ward, title: Ward, questions: {smoker: {ask: Smoker?, type: yes-no, epsilon: 1}}}")
+    edited = parse_survey("{survey: ward, title: Ward, questions: {smoker: {ask: Smoker?, type: yes-no, epsilon: 1}}}")
     with pytest.raises(IntegrityError, match="another version"):
-        open_desk(edited, tmp_path / "store.sqlite")
+        open_service(edited, tmp_path / "store.sqlite")
 
 
 def test_a_full_disk_refuses_the_batch_and_keeps_what_was_filed(tmp_path):
@@ -165,7 +167,7 @@ def test_results_recover_shares_and_means_within_their_intervals(desk):
         body = {"format": 1, "survey": SURVEY.identity, "ticket": desk.ticket(), "responses": told}
         batch.append(desk.check(json.dumps(body).encode()))
     assert all(desk.store.add(batch))
-    found = results(SURVEY, desk.store.bodies(), confidence=0.9999999)
+    found = estimate_results(SURVEY, desk.store.bodies(), confidence=0.9999999)
     by_name = {one.question: one for one in found.findings}
     smoking = {share.answer: share for share in by_name["smoker"].shares}
     assert smoking["yes"].low <= 0.25 <= smoking["yes"].high
@@ -177,12 +179,12 @@ def test_results_recover_shares_and_means_within_their_intervals(desk):
     assert low <= 8 <= high
     assert found.local_epsilon == 6
     assert found.amplified.epsilon <= 6
-    differences = contrast(SURVEY, desk.store.bodies(), by="smoker", of="hours")
+    differences = contrast_groups(SURVEY, desk.store.bodies(), by="smoker", of="hours")
     assert differences[0].difference.p_value > 1e-7
 
 
 def test_results_of_nothing_are_empty_and_not_an_error(desk):
-    found = results(SURVEY, [])
+    found = estimate_results(SURVEY, [])
     assert found.responses == 0
     assert found.amplified is None
     assert all(one.responses == 0 for one in found.findings)

@@ -12,17 +12,14 @@ import pytest
 from deniable.dp.accounting import GaussianEvent, NoOpEvent
 from deniable.errors import ParameterError
 from deniable.policy.budget import ApproxDP
-from deniable.policy.schema import Bounds, Column, ColumnType, TableSchema
-from deniable.policy.unit import PrivacyUnit
-from deniable.synth.attributes import Bins
-from deniable.synth.cells import cells
-from deniable.synth.collapse import Collapsed
-from deniable.synth.describing import model_of
-from deniable.synth.description import Description
-from deniable.synth.domain import Domain
-from deniable.synth.estimate import estimate
+from deniable.policy.schema import Bounds, Column, ColumnType, PrivacyUnit, TableSchema
+from deniable.synth.bins import CollapsedDomain
+from deniable.synth.describe import describe_table
+from deniable.synth.domain import Bins, Domain
+from deniable.synth.estimate import estimate_marginals
+from deniable.synth.inspect import tabulate_marginal
 from deniable.synth.marginal import Marginal
-from deniable.synth.model import SynthModel
+from deniable.synth.model import Description, SynthModel
 
 COLUMNS = (
     Column("sex", ColumnType.TEXT, categories=("F", "M"), nullable=False),
@@ -48,7 +45,9 @@ def test_the_error_bars_of_a_measured_pair_cover_the_truth_as_often_as_they_say(
     truth = sum(i % 4 == 0 and i % 10 < 8 for i in range(COUNT)) / COUNT
     hits, tried = 0, 60
     for _ in range(tried):
-        told = cells(model_of(_rows(), PEOPLE, ApproxDP(1, 1e-6), "mst", columns=("sex", "ill")), ("sex", "ill"))
+        told = tabulate_marginal(
+            describe_table(_rows(), PEOPLE, ApproxDP(1, 1e-6), "mst", columns=("sex", "ill")), ("sex", "ill")
+        )
         assert told.measured == ("sex", "ill")
         cell = next(cell for cell in told.cells if cell.values == ("M", "True"))
         assert cell.error is not None
@@ -58,26 +57,26 @@ def test_the_error_bars_of_a_measured_pair_cover_the_truth_as_often_as_they_say(
 
 
 def test_cells_add_up_and_columns_come_in_the_tables_order() -> None:
-    model = model_of(_rows(), PEOPLE, ApproxDP(5, 1e-6), "mst")
+    model = describe_table(_rows(), PEOPLE, ApproxDP(5, 1e-6), "mst")
     for columns in (("sex",), ("ill", "sex"), ("sex", "ill", "age")):
-        told = cells(model, columns)
+        told = tabulate_marginal(model, columns)
         assert told.columns == tuple(name for name in ("sex", "ill", "age") if name in columns)
         assert sum(cell.share for cell in told.cells) == pytest.approx(1)
 
 
 def test_what_was_not_measured_together_has_no_error_bar() -> None:
-    told = cells(model_of(_rows(), PEOPLE, ApproxDP(5, 1e-6), "independent"), ("sex", "ill"))
+    told = tabulate_marginal(describe_table(_rows(), PEOPLE, ApproxDP(5, 1e-6), "independent"), ("sex", "ill"))
     assert told.measured is None
     assert all(cell.error is None for cell in told.cells)
     assert len(told.cells) == 4
 
 
 def test_a_column_that_is_not_there_is_refused_with_the_nearest() -> None:
-    model = model_of(_rows(), PEOPLE, ApproxDP(5, 1e-6), "independent")
+    model = describe_table(_rows(), PEOPLE, ApproxDP(5, 1e-6), "independent")
     with pytest.raises(ParameterError, match="Did you mean 'sex'"):
-        cells(model, ("sx",))
+        tabulate_marginal(model, ("sx",))
     with pytest.raises(ParameterError, match="no column or too many"):
-        cells(model, ())
+        tabulate_marginal(model, ())
 
 
 def test_unbiased_shares_lie_within_their_bars_as_often_as_they_say_in_every_cell() -> None:
@@ -91,7 +90,9 @@ def test_unbiased_shares_lie_within_their_bars_as_often_as_they_say_in_every_cel
     }
     hits = dict.fromkeys(truth, 0)
     for _ in range(60):
-        told = cells(model_of(_rows(), PEOPLE, ApproxDP(1, 1e-6), "mst", columns=("sex", "ill")), ("sex", "ill"))
+        told = tabulate_marginal(
+            describe_table(_rows(), PEOPLE, ApproxDP(1, 1e-6), "mst", columns=("sex", "ill")), ("sex", "ill")
+        )
         for cell in told.cells:
             assert cell.error is not None
             assert cell.unbiased is not None
@@ -107,9 +108,9 @@ def _described(cliques: list[Marginal], sizes: tuple[int, ...]) -> SynthModel:
         for name, size in zip(names, sizes, strict=True)
     )
     domain = Domain(names, sizes, frozenset(range(len(sizes))))
-    collapsed = Collapsed(domain, tuple(np.arange(size, dtype=np.int32) for size in sizes))
+    collapsed = CollapsedDomain(domain, tuple(np.arange(size, dtype=np.int32) for size in sizes))
     one_way = [Marginal((p,), np.full(size, 120.0 / size), 4.0, EVENT) for p, size in enumerate(sizes)]
-    estimates = estimate(collapsed, one_way, cliques)
+    estimates = estimate_marginals(collapsed, one_way, cliques)
     description = Description("auto", domain, collapsed, tuple(one_way), tuple(cliques), estimates, NoOpEvent())
     return SynthModel("t", attributes, description)
 
@@ -117,21 +118,21 @@ def _described(cliques: list[Marginal], sizes: tuple[int, ...]) -> SynthModel:
 def test_bars_are_those_of_everything_that_was_measured_together() -> None:
     pair = Marginal((0, 1), np.full((2, 3), 20.0), 9.0, EVENT)
     model = _described([pair], (2, 3))
-    told = cells(model, ("a", "b"))
+    told = tabulate_marginal(model, ("a", "b"))
     # By hand: the interaction has factor 9; column a, told with 4 and 27, factor 1 / (1/4 + 1/27); column b, told with
     # 4 and 18, 1 / (1/4 + 1/18); the total is told by sums with 8, 12 and 54. Each part has its diagonal.
     a, b, whole = 1 / (1 / 4 + 1 / 27), 1 / (1 / 4 + 1 / 18), 1 / (1 / 8 + 1 / 12 + 1 / 54)
     variance = 9 * (1 / 2) * (2 / 3) + a / 9 * (1 / 2) + b / 4 * (2 / 3) + whole / 36
     assert [cell.error for cell in told.cells] == pytest.approx([1.959964 * variance**0.5 / 120] * 6)
     assert variance < 9
-    single = cells(model, ("a",))
+    single = tabulate_marginal(model, ("a",))
     assert single.cells[0].error == pytest.approx(1.959964 * (a / 2 + whole / 4) ** 0.5 / 120)
 
 
 def test_columns_counted_together_by_groups_are_told_by_groups() -> None:
     coarse = Marginal((0, 1, 2), np.arange(8.0).reshape(2, 2, 2) * 4, 9.0, EVENT, ((0, 0, 1), (0, 1), (0, 0, 1, 1)))
     model = _described([coarse], (3, 2, 4))
-    told = cells(model, ("a", "c"))
+    told = tabulate_marginal(model, ("a", "c"))
     assert told.measured == ("a", "b", "c")
     assert told.groups == ((0, 0, 1), (0, 0, 1, 1))
     assert [cell.values for cell in told.cells] == [
@@ -142,7 +143,9 @@ def test_columns_counted_together_by_groups_are_told_by_groups() -> None:
 
 
 def test_shares_are_never_negative_and_unbiased_ones_may_be() -> None:
-    told = cells(_described([Marginal((0, 1), np.array([[70.0, -10], [0, 60]]), 9.0, EVENT)], (2, 2)), ("a", "b"))
+    told = tabulate_marginal(
+        _described([Marginal((0, 1), np.array([[70.0, -10], [0, 60]]), 9.0, EVENT)], (2, 2)), ("a", "b")
+    )
     assert min(cell.share for cell in told.cells) == 0
     assert min(cell.unbiased or 0 for cell in told.cells) < 0
 
@@ -151,6 +154,6 @@ def test_tables_that_were_fitted_to_one_another_keep_the_bars_of_their_own_measu
     pair = Marginal((0, 1), np.full((2, 3), 20.0), 9.0, EVENT)
     model = _described([pair], (2, 3))
     fitted = replace(model, description=replace(model.description, method="hierarchical"))
-    told = cells(fitted, ("a", "b"))
+    told = tabulate_marginal(fitted, ("a", "b"))
     assert told.cells[0].error == pytest.approx(1.959964 * 3 / 120, rel=1e-6)
     assert told.cells[0].unbiased is None

@@ -11,16 +11,16 @@ import pytest
 
 from deniable.dp.samplers import SYSTEM
 from deniable.policy.budget import ApproxDP
-from deniable.synth.choose import DENOISED, Problem, worthwhile
-from deniable.synth.collapse import Collapsed
-from deniable.synth.describing import double_entry
+from deniable.synth.bins import CollapsedDomain
+from deniable.synth.describe import check_double_entry
 from deniable.synth.domain import Domain
-from deniable.synth.measuring import measured_columns, scored_pairs
-from deniable.synth.methods import METHODS, describe
-from deniable.synth.spending import spending
+from deniable.synth.marginal import convert_budget
+from deniable.synth.measure import measure_columns, score_pairs
+from deniable.synth.methods import METHODS, run_method
+from deniable.synth.select import DENOISED, SelectionProblem, select_pairs
 
 
-def _problem(seed: int) -> Problem:
+def _problem(seed: int) -> SelectionProblem:
     generator = np.random.default_rng(seed)
     columns = int(generator.integers(2, 8))
     sizes = tuple(int(size) for size in generator.integers(1, 20, columns))
@@ -29,10 +29,10 @@ def _problem(seed: int) -> Problem:
     cells = np.array(sizes) * generator.integers(1, 4, columns).astype(float)
     domain = Domain(tuple(f"c{i}" for i in range(columns)), sizes)
     within = generator.random(columns)
-    return Problem(domain, pairs, scores, cells, errors, within, float(10 ** generator.uniform(-3, 0)), 1, 1e4)
+    return SelectionProblem(domain, pairs, scores, cells, errors, within, float(10 ** generator.uniform(-3, 0)), 1, 1e4)
 
 
-def _priced(problem: Problem, chosen: list[tuple[int, ...]]) -> tuple[float, list[float]]:
+def _priced(problem: SelectionProblem, chosen: list[tuple[int, ...]]) -> tuple[float, list[float]]:
     """The expected error of a choice and its shares, clique by clique."""
     columns = len(problem.domain)
     left = [pair for pair in problem.pairs if pair not in chosen]
@@ -73,7 +73,7 @@ def test_the_choice_is_the_naive_twins(seed: int) -> None:
         if error >= best * (1 - 1e-9):
             break
         chosen, best, shares = [*chosen, trial], error, thinner
-    found = worthwhile(problem)
+    found = select_pairs(problem)
     assert list(found.cliques) == chosen
     assert found.shares == pytest.approx(shares)
 
@@ -83,21 +83,21 @@ def test_the_choice_is_the_naive_twins(seed: int) -> None:
 def test_nothing_is_spent_on_tables_that_say_no_more_than_a_column(method: str, sizes: tuple[int, ...]) -> None:
     codes = np.stack([np.arange(600) % size for size in sizes]).astype(np.int32)
     domain = Domain(tuple(f"c{i}" for i in range(len(sizes))), sizes)
-    found = describe(codes, domain, METHODS[method], spending(ApproxDP(5, 1e-6), 1), workload=((0, 1),))
+    found = run_method(codes, domain, METHODS[method], convert_budget(ApproxDP(5, 1e-6), 1), workload=((0, 1),))
     asked = (0, 1) if sizes[1] > 1 else None
     assert all(min(marginal.counts.shape) > 1 for marginal in found.cliques if marginal.clique != asked)
     assert all(marginal.counts.size > 1 for marginal in found.cliques)
-    double_entry(found.event, ApproxDP(5, 1e-6))
+    check_double_entry(found.event, ApproxDP(5, 1e-6))
 
 
 def test_no_pair_is_scored_with_a_column_whose_values_were_all_joined() -> None:
     codes = np.stack([np.arange(400) % size for size in (30, 2, 3)]).astype(np.int32)
     domain = Domain(("day", "a", "b"), (30, 2, 3), frozenset({0}))
     maps = (np.zeros(30, dtype=np.int32), np.arange(2, dtype=np.int32), np.arange(3, dtype=np.int32))
-    collapsed = Collapsed(domain.resized((1, 2, 3)), maps)
-    spend = spending(ApproxDP(1, 1e-6), 1)
-    one_way = measured_columns(codes, domain, spend, 0.2, SYSTEM)
-    problem, _ = scored_pairs(codes, collapsed, one_way, spend, 0.1, 0.7, SYSTEM)
+    collapsed = CollapsedDomain(domain.resize((1, 2, 3)), maps)
+    spend = convert_budget(ApproxDP(1, 1e-6), 1)
+    one_way = measure_columns(codes, domain, spend, 0.2, SYSTEM)
+    problem, _ = score_pairs(codes, collapsed, one_way, spend, 0.1, 0.7, SYSTEM)
     assert problem.pairs == [(1, 2)]
     assert problem.column_within == pytest.approx([1 - math.sqrt(30) / 30, 0, 0])
 
@@ -105,6 +105,6 @@ def test_no_pair_is_scored_with_a_column_whose_values_were_all_joined() -> None:
 def test_at_a_hopeless_budget_nothing_is_measured_and_the_reason_says_so() -> None:
     held = _problem(3)
     hopeless = replace(held, amount=1e-12)
-    found = worthwhile(hopeless)
+    found = select_pairs(hopeless)
     assert found.cliques == ()
     assert "independent" in found.reason

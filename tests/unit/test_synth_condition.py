@@ -9,13 +9,11 @@ import pytest
 
 from deniable.errors import Infeasible, ParameterError
 from deniable.policy.budget import ApproxDP
-from deniable.policy.roles import Role
-from deniable.policy.schema import Bounds, Column, ColumnType, TableSchema
-from deniable.policy.unit import PrivacyUnit
+from deniable.policy.schema import Bounds, Column, ColumnType, PrivacyUnit, Role, TableSchema
 from deniable.synth import generate as generating
-from deniable.synth.condition import parsed
-from deniable.synth.describing import model_of
-from deniable.synth.generate import batches, generate
+from deniable.synth.condition import parse_condition
+from deniable.synth.describe import describe_table
+from deniable.synth.generate import generate, generate_batches
 
 COLUMNS = (
     Column("id", ColumnType.TEXT, Role.IDENTIFIER),
@@ -38,7 +36,7 @@ def model():  # type: ignore[no-untyped-def]
             "seen": [date(2020, 1, 1 + i % 28) for i in range(COUNT)],
         }
     )
-    return model_of(rows, TableSchema("people", "people.csv", COLUMNS, PrivacyUnit()), ApproxDP(5, 1e-6))
+    return describe_table(rows, TableSchema("people", "people.csv", COLUMNS, PrivacyUnit()), ApproxDP(5, 1e-6))
 
 
 def test_every_row_meets_the_condition_and_the_rest_follows_the_model(model) -> None:  # type: ignore[no-untyped-def]
@@ -79,14 +77,14 @@ def test_what_no_row_can_meet_is_refused(model, where: dict[str, str], message: 
 
 
 def test_conditions_are_parsed_and_what_is_none_is_refused() -> None:
-    assert parsed("sex=F, zip=02138") == {"sex": "F", "zip": "02138"}
+    assert parse_condition("sex=F, zip=02138") == {"sex": "F", "zip": "02138"}
     with pytest.raises(ParameterError, match="cannot be read"):
-        parsed("sex")
+        parse_condition("sex")
 
 
 def test_identifiers_are_numbered_on_from_batch_to_batch(model, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
     monkeypatch.setattr(generating, "CHUNK", 30)
-    made = pa.Table.from_batches(list(batches(model, 70)))
+    made = pa.Table.from_batches(list(generate_batches(model, 70)))
     assert made["id"].to_pylist() == [f"synthetic-id-{i:02d}" for i in range(1, 71)]
 
 

@@ -14,15 +14,12 @@ from deniable.dp.accounting import cheap_epsilon
 from deniable.dp.samplers.seeded import SeededEntropy
 from deniable.errors import ParameterError
 from deniable.policy.budget import ApproxDP, PureDP
-from deniable.synth.choose import spanning_tree
-from deniable.synth.conditional import apportioned
 from deniable.synth.domain import Domain
-from deniable.synth.draw import draw
-from deniable.synth.marginal import count
-from deniable.synth.methods import METHODS, describe
-from deniable.synth.restore import restore
-from deniable.synth.simplex import fitted, project
-from deniable.synth.spending import spending
+from deniable.synth.estimate.residuals import fit_axis_margins, project_to_simplex
+from deniable.synth.generate import apportion_counts, draw_records, restore_codes
+from deniable.synth.marginal import convert_budget, count
+from deniable.synth.methods import METHODS, run_method
+from deniable.synth.select import find_spanning_tree
 
 numbers = st.lists(st.floats(-50, 50), min_size=1, max_size=6)
 
@@ -33,7 +30,7 @@ def test_projection_onto_the_simplex_is_the_nearest_point_of_all_that_bisection_
     values: list[float], total: float
 ) -> None:
     vector = np.array(values)
-    found = project(vector, total)
+    found = project_to_simplex(vector, total)
     assert found.min() >= 0
     assert found.sum() == pytest.approx(total, rel=1e-9)
     low, high = vector.min() - total, vector.max()
@@ -44,11 +41,11 @@ def test_projection_onto_the_simplex_is_the_nearest_point_of_all_that_bisection_
 
 
 def test_projection_onto_a_total_of_nothing_is_nothing() -> None:
-    assert project(np.array([3.0, -1.0]), 0.0).tolist() == [0.0, 0.0]
+    assert project_to_simplex(np.array([3.0, -1.0]), 0.0).tolist() == [0.0, 0.0]
 
 
 def test_fitting_meets_both_margins() -> None:
-    table = fitted(np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([6.0, 4.0]), np.array([5.0, 5.0]))
+    table = fit_axis_margins(np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([6.0, 4.0]), np.array([5.0, 5.0]))
     assert table.sum(axis=1) == pytest.approx([6, 4], abs=1e-4)
     assert table.sum(axis=0) == pytest.approx([5, 5], abs=1e-4)
 
@@ -64,7 +61,7 @@ def test_fitting_meets_both_margins() -> None:
 def test_the_spanning_tree_is_the_heaviest_of_all(case: tuple[int, list[int]]) -> None:
     columns, weights = case
     pairs = list(itertools.combinations(range(columns), 2))
-    chosen = spanning_tree(columns, pairs, np.array(weights, dtype=float))
+    chosen = find_spanning_tree(columns, pairs, np.array(weights, dtype=float))
 
     def is_tree(edges: tuple[tuple[int, ...], ...]) -> bool:
         reached = {0}
@@ -80,7 +77,7 @@ def test_the_spanning_tree_is_the_heaviest_of_all(case: tuple[int, list[int]]) -
 @given(st.lists(st.floats(0.01, 10), min_size=1, max_size=8), st.integers(0, 40), st.integers(0, 2**31))
 @settings(max_examples=200, deadline=None)
 def test_apportioned_counts_add_up_and_stay_next_to_their_shares(weights: list[float], total: int, seed: int) -> None:
-    counts = apportioned(np.array(weights), total, np.random.default_rng(seed))
+    counts = apportion_counts(np.array(weights), total, np.random.default_rng(seed))
     wanted = np.array(weights) / sum(weights) * total
     assert counts.sum() == total
     assert np.abs(counts - wanted).max() < 1 + 1e-6
@@ -96,7 +93,7 @@ def _table(records: int = 4000) -> tuple[np.ndarray, Domain]:
 
 def test_a_budget_that_counted_columns_twice_would_be_noticed() -> None:
     codes, domain = _table()
-    twin = describe(codes, domain, METHODS["mst"], spending(ApproxDP(2, 1e-6), 1))
+    twin = run_method(codes, domain, METHODS["mst"], convert_budget(ApproxDP(2, 1e-6), 1))
     spent = cheap_epsilon(twin.event, Fraction(1, 10**6))
     assert spent is not None
     assert spent > 1
@@ -105,8 +102,8 @@ def test_a_budget_that_counted_columns_twice_would_be_noticed() -> None:
 @pytest.mark.parametrize("method", ["mst", "auto"])
 def test_a_planted_dependence_is_kept_and_independence_is_not_broken(method: str) -> None:
     codes, domain = _table()
-    description = describe(codes, domain, METHODS[method], spending(ApproxDP(5, 1e-6), 1), SeededEntropy(3))
-    drawn = restore(description, draw(description.estimates, description.collapsed.domain, 4000, 0), 0)
+    description = run_method(codes, domain, METHODS[method], convert_budget(ApproxDP(5, 1e-6), 1), SeededEntropy(3))
+    drawn = restore_codes(description, draw_records(description.estimates, description.collapsed.domain, 4000, 0), 0)
     for pair, most in (((0, 1), 0.05), ((0, 2), 0.06)):
         real, made = count(codes, domain, pair) / 4000, count(drawn, domain, pair) / 4000
         assert np.abs(real - made).sum() / 2 < most
@@ -114,15 +111,15 @@ def test_a_planted_dependence_is_kept_and_independence_is_not_broken(method: str
 
 def test_independent_columns_lose_the_dependence_that_pairs_keep() -> None:
     codes, domain = _table()
-    description = describe(codes, domain, METHODS["independent"], spending(ApproxDP(5, 1e-6), 1))
-    drawn = restore(description, draw(description.estimates, description.collapsed.domain, 4000, 0), 0)
+    description = run_method(codes, domain, METHODS["independent"], convert_budget(ApproxDP(5, 1e-6), 1))
+    drawn = restore_codes(description, draw_records(description.estimates, description.collapsed.domain, 4000, 0), 0)
     distance = np.abs(count(codes, domain, (0, 1)) - count(drawn, domain, (0, 1))).sum() / 8000
     assert distance > 0.4
 
 
 def test_a_pure_budget_is_refused_with_the_way_out() -> None:
     with pytest.raises(ParameterError, match="needs a delta"):
-        spending(PureDP(1), 1)
+        convert_budget(PureDP(1), 1)
 
 
 def test_a_domain_without_values_is_refused() -> None:

@@ -10,13 +10,18 @@ import pyarrow as pa
 import pytest
 
 from deniable.policy.budget import ApproxDP
-from deniable.policy.schema import Bounds, Column, ColumnType, TableSchema
-from deniable.policy.unit import PrivacyUnit
-from deniable.reports import synth
+from deniable.policy.schema import Bounds, Column, ColumnType, PrivacyUnit, TableSchema
+from deniable.reports import synthesis
 from deniable.reports.page import render
-from deniable.synth.attributes import Bins, attributes
-from deniable.synth.describing import model_of
-from deniable.synth.inspect import associations, histograms, labels, measured, strength
+from deniable.synth.describe import describe_table
+from deniable.synth.domain import Bins, attributes_of
+from deniable.synth.inspect import (
+    association_strength,
+    build_histograms,
+    label_codes,
+    list_associations,
+    list_measurements,
+)
 
 COLUMNS = (
     Column("sex", ColumnType.TEXT, categories=("F", "M"), nullable=False),
@@ -40,15 +45,15 @@ def _rows() -> pa.Table:
 def test_bars_cover_the_truth_about_as_often_as_they_say() -> None:
     hits = []
     for _ in range(60):
-        model = model_of(_rows(), PEOPLE, ApproxDP(1, 1e-6), "independent", columns=("sex",))
-        bar = histograms(model)[0].bars[0]
+        model = describe_table(_rows(), PEOPLE, ApproxDP(1, 1e-6), "independent", columns=("sex",))
+        bar = build_histograms(model)[0].bars[0]
         hits.append(abs(bar.share - 2 / 3) <= bar.error)
     assert sum(hits) >= 50
 
 
 def test_everything_measured_is_listed_with_its_noise() -> None:
-    model = model_of(_rows(), PEOPLE, ApproxDP(1, 1e-6), "mst")
-    told = measured(model)
+    model = describe_table(_rows(), PEOPLE, ApproxDP(1, 1e-6), "mst")
+    told = list_measurements(model)
     assert [entry.columns for entry in told[:3]] == [("sex",), ("age",), ("seen",)]
     assert told[0].cells == 2
     assert told[0].deviation == pytest.approx(model.description.one_way[0].variance ** 0.5)
@@ -57,27 +62,27 @@ def test_everything_measured_is_listed_with_its_noise() -> None:
 
 
 def test_association_is_nothing_for_independence_and_one_where_a_column_decides_the_other() -> None:
-    assert strength(np.outer([1.0, 3.0], [2.0, 5.0, 1.0])) == pytest.approx(0, abs=1e-12)
-    assert strength(np.array([[5.0, 0, 0], [0, 3.0, 0], [0, 0, 2.0]])) == pytest.approx(1)
-    assert strength(np.array([[3.0, 4.0]])) == 0
+    assert association_strength(np.outer([1.0, 3.0], [2.0, 5.0, 1.0])) == pytest.approx(0, abs=1e-12)
+    assert association_strength(np.array([[5.0, 0, 0], [0, 3.0, 0], [0, 0, 2.0]])) == pytest.approx(1)
+    assert association_strength(np.array([[3.0, 4.0]])) == 0
 
 
 def test_a_planted_association_is_the_strongest() -> None:
-    found = associations(model_of(_rows(), PEOPLE, ApproxDP(5, 1e-6), "correlated", columns=("sex", "age")))
+    found = list_associations(describe_table(_rows(), PEOPLE, ApproxDP(5, 1e-6), "correlated", columns=("sex", "age")))
     assert (found[0].first, found[0].second) == ("sex", "age")
     assert found[0].strength > 0.5
 
 
 def test_labels_name_values_ranges_and_null() -> None:
-    model = model_of(_rows(), PEOPLE, ApproxDP(5, 1e-6))
-    assert labels(model, 0) == ["F", "M"]
-    assert labels(model, 1)[0].startswith("0 to ")
-    assert labels(model, 1)[-1].endswith("null")
-    assert labels(model, 2)[0].startswith("2020-01-01")
+    model = describe_table(_rows(), PEOPLE, ApproxDP(5, 1e-6))
+    assert label_codes(model, 0) == ["F", "M"]
+    assert label_codes(model, 1)[0].startswith("0 to ")
+    assert label_codes(model, 1)[-1].endswith("null")
+    assert label_codes(model, 2)[0].startswith("2020-01-01")
 
 
 def test_bins_span_every_step_once() -> None:
-    seen = attributes(PEOPLE)[2]
+    seen = attributes_of(PEOPLE)[2]
     assert isinstance(seen, Bins)
     assert seen.bins < seen.steps
     spans = [seen.span(code, code) for code in range(seen.bins)]
@@ -90,14 +95,14 @@ def test_bins_span_every_step_once() -> None:
 def test_the_public_page_names_every_column_and_no_real_row() -> None:
     from dataclasses import asdict
 
-    model = model_of(_rows(), PEOPLE, ApproxDP(5, 1e-6))
+    model = describe_table(_rows(), PEOPLE, ApproxDP(5, 1e-6))
     view = {
         "method": "auto", "reason": "because", "estimated_rows": COUNT, "columns": ["sex", "age", "seen"],
         "noise_in_a_table": 0.01, "made_anew": [], "marginals": [],
-        "tables": [asdict(entry) for entry in measured(model)],
-        "histograms": [asdict(entry) for entry in histograms(model)],
-        "associations": [asdict(entry) for entry in associations(model)],
+        "tables": [asdict(entry) for entry in list_measurements(model)],
+        "histograms": [asdict(entry) for entry in build_histograms(model)],
+        "associations": [asdict(entry) for entry in list_associations(model)],
     }  # fmt: skip
-    page = render(synth.page(view))
+    page = render(synthesis.build_model_page(view))
     assert all(name in page for name in ("sex", "age", "seen", "because"))
     assert "real rows" not in page

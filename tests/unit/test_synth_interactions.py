@@ -13,17 +13,28 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deniable.policy.budget import ApproxDP
-from deniable.synth.choose import DENOISED
-from deniable.synth.coarse import Look, grouped, look, resolution, spread, summed
-from deniable.synth.collapse import Collapsed
+from deniable.synth.bins import (
+    CollapsedDomain,
+    GroupedClique,
+    choose_resolution,
+    group_clique,
+    group_codes,
+    spread_groups,
+    sum_by_group,
+)
 from deniable.synth.domain import Domain
-from deniable.synth.draw import draw
-from deniable.synth.estimate import Estimates, estimate
-from deniable.synth.interactions import Outlook, asked_looks, candidates, expected, worthwhile_looks
-from deniable.synth.marginal import Marginal, count
-from deniable.synth.methods import METHODS, describe
-from deniable.synth.restore import restore
-from deniable.synth.spending import spending
+from deniable.synth.estimate import Estimates, estimate_marginals
+from deniable.synth.generate import draw_records, restore_codes
+from deniable.synth.marginal import Marginal, convert_budget, count
+from deniable.synth.methods import METHODS, run_method
+from deniable.synth.select import (
+    DENOISED,
+    NoiseForecast,
+    expect_counts,
+    group_candidates,
+    group_workload,
+    select_larger_cliques,
+)
 
 
 @given(st.lists(st.floats(0, 100), min_size=1, max_size=40), st.booleans(), st.integers(2, 9))
@@ -31,7 +42,7 @@ from deniable.synth.spending import spending
 def test_groups_are_numbered_without_gaps_and_those_of_an_ordered_column_are_stretches(
     column: list[float], ordered: bool, groups: int
 ) -> None:
-    found = grouped(np.array(column), ordered, groups)
+    found = group_codes(np.array(column), ordered, groups)
     assert len(found) == len(column)
     assert set(found) == set(range(max(found) + 1))
     assert max(found) < max(groups, 1) or len(column) <= groups
@@ -42,7 +53,7 @@ def test_groups_are_numbered_without_gaps_and_those_of_an_ordered_column_are_str
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=4), st.floats(1, 1000))
 @settings(max_examples=100, deadline=None)
 def test_a_resolution_fits_as_far_as_two_groups_a_column_allow(shape: list[int], most: float) -> None:
-    sizes = resolution(tuple(shape), most)
+    sizes = choose_resolution(tuple(shape), most)
     assert all(size <= own and size >= min(own, 2) for size, own in zip(sizes, shape, strict=True))
     assert math.prod(sizes) <= most or max(sizes) <= 2
 
@@ -53,14 +64,14 @@ def test_counting_by_groups_is_counting_and_then_adding_up(seed: int) -> None:
     generator = np.random.default_rng(seed)
     domain = Domain(("a", "b", "c"), (3, 7, 5), frozenset({1}))
     codes = np.stack([generator.integers(0, size, 60) for size in domain.sizes]).astype(np.int32)
-    one = look(domain, [count(codes, domain, (p,)).astype(float) for p in range(3)], (0, 1, 2), 20)
+    one = group_clique(domain, [count(codes, domain, (p,)).astype(float) for p in range(3)], (0, 1, 2), 20)
     assert one.cells <= 20
     table = count(codes, domain, (0, 1, 2)).astype(float)
     naive = np.zeros(one.shape)
     for cell in itertools.product(*map(range, table.shape)):
         naive[tuple(one.maps[axis][code] for axis, code in enumerate(cell))] += table[cell]
-    assert one.count(codes).tolist() == naive.tolist() == summed(table, one.maps).tolist()
-    assert spread(naive, one.maps).shape == table.shape
+    assert one.count(codes).tolist() == naive.tolist() == sum_by_group(table, one.maps).tolist()
+    assert spread_groups(naive, one.maps).shape == table.shape
 
 
 def _parity(records: int, seed: int, strength: float = 1.0) -> np.ndarray:
@@ -80,8 +91,8 @@ def test_the_expectation_from_pairs_misses_a_parity_and_finds_nothing_else() -> 
     columns = tuple(count(codes, COINS, (place,)).astype(float) for place in range(4))
     told = Estimates(8000.0, columns, pairs)
     for clique, low, high in (((0, 1, 2), 0.95, 1.05), ((0, 1, 3), 0.0, 0.05)):
-        one = look(COINS, columns, clique, math.inf)
-        gap = np.abs(one.count(codes) - expected(one, told)).sum() / 8000
+        one = group_clique(COINS, columns, clique, math.inf)
+        gap = np.abs(one.count(codes) - expect_counts(one, told)).sum() / 8000
         assert low <= gap <= high
 
 
@@ -89,7 +100,9 @@ def test_a_table_by_groups_is_refined_by_the_pairs() -> None:
     generator = np.random.default_rng(2)
     domain = Domain(("a", "b", "c"), (2, 3, 8), frozenset({2}))
     whole = generator.random(domain.sizes) * 100 + 10
-    event = describe(_parity(10, 1), COINS, METHODS["independent"], spending(ApproxDP(1, 1e-6), 1)).one_way[0].event
+    event = (
+        run_method(_parity(10, 1), COINS, METHODS["independent"], convert_budget(ApproxDP(1, 1e-6), 1)).one_way[0].event
+    )
 
     def measured(clique: tuple[int, ...], table: np.ndarray, maps: tuple[tuple[int, ...], ...] = ()) -> Marginal:
         return Marginal(clique, table, 1e-6, event, maps)
@@ -98,46 +111,49 @@ def test_a_table_by_groups_is_refined_by_the_pairs() -> None:
         return whole.sum(axis=tuple(axis for axis in range(3) if axis not in clique))
 
     maps = ((0, 1), (0, 1, 2), (0, 0, 0, 0, 1, 1, 1, 1))
-    collapsed = Collapsed(domain, tuple(np.arange(size, dtype=np.int32) for size in domain.sizes))
-    told = estimate(
+    collapsed = CollapsedDomain(domain, tuple(np.arange(size, dtype=np.int32) for size in domain.sizes))
+    told = estimate_marginals(
         collapsed,
         [measured((place,), margin((place,))) for place in range(3)],
-        [*(measured(p, margin(p)) for p in ((0, 1), (0, 2), (1, 2))), measured((0, 1, 2), summed(whole, maps), maps)],
+        [
+            *(measured(p, margin(p)) for p in ((0, 1), (0, 2), (1, 2))),
+            measured((0, 1, 2), sum_by_group(whole, maps), maps),
+        ],
     )
     found = told.tables[0, 1, 2]
-    assert summed(found, maps) == pytest.approx(summed(whole, maps), rel=1e-3)
+    assert sum_by_group(found, maps) == pytest.approx(sum_by_group(whole, maps), rel=1e-3)
     for pair in ((0, 1), (0, 2), (1, 2)):
         drop = next(axis for axis in range(3) if axis not in pair)
         assert found.sum(axis=drop) == pytest.approx(margin(pair), rel=1e-3)
 
 
 def test_the_choice_weighs_gains_against_the_noise_of_all_and_knows_what_a_part_has_shown() -> None:
-    outlook = Outlook(amount=0.03, rows=1, total=1e4)
+    outlook = NoiseForecast(amount=0.03, rows=1, total=1e4)
     assert outlook.scale == pytest.approx(DENOISED * math.sqrt(2 / math.pi) / math.sqrt(0.03))
-    small, same, large = (Look(c, ((0, 1),) * len(c)) for c in ((0, 1), (0, 1, 2), (1, 2, 3)))
+    small, same, large = (GroupedClique(c, ((0, 1),) * len(c)) for c in ((0, 1), (0, 1, 2), (1, 2, 3)))
     looks = [small, same, large]
     # A pair alone costs 4 cells at the scale of 3.7, and twice that must be gained: 30; a three costs more beside it.
-    taken, parts = worthwhile_looks(looks, np.array([500.0, 510.0, 10.0]), 0.0, outlook)
+    taken, parts = select_larger_cliques(looks, np.array([500.0, 510.0, 10.0]), 0.0, outlook)
     assert taken == [small]
     assert parts == [pytest.approx(4 ** (2 / 3))]
-    assert worthwhile_looks(looks, np.array([500.0, 700.0, 0.0]), 0.0, outlook)[0] == [small, same]
-    assert worthwhile_looks(looks, np.array([500.0, 900.0, 0.0]), 0.0, outlook)[0] == [same]
-    assert worthwhile_looks(looks, np.array([20.0, 20.0, 20.0]), 0.0, outlook)[0] == []
+    assert select_larger_cliques(looks, np.array([500.0, 700.0, 0.0]), 0.0, outlook)[0] == [small, same]
+    assert select_larger_cliques(looks, np.array([500.0, 900.0, 0.0]), 0.0, outlook)[0] == [same]
+    assert select_larger_cliques(looks, np.array([20.0, 20.0, 20.0]), 0.0, outlook)[0] == []
 
 
 def test_what_is_asked_for_is_grouped_to_fit_and_left_alone_where_it_is_hopeless() -> None:
     domain = Domain(("a", "b", "c"), (2, 30, 40))
     columns = [np.full(size, 1e4 / size) for size in domain.sizes]
-    (one,) = asked_looks(domain, columns, Outlook(0.03, 1, 1e4), [(0, 1, 2)], [])
+    (one,) = group_workload(domain, columns, NoiseForecast(0.03, 1, 1e4), [(0, 1, 2)], [])
     assert 8 <= one.cells < 100
-    assert asked_looks(domain, columns, Outlook(1e-8, 1, 1e4), [(0, 1, 2)], []) == []
-    assert candidates(domain, columns, Outlook(1e-8, 1, 1e4), []) == []
+    assert group_workload(domain, columns, NoiseForecast(1e-8, 1, 1e4), [(0, 1, 2)], []) == []
+    assert group_candidates(domain, columns, NoiseForecast(1e-8, 1, 1e4), []) == []
 
 
 def _shown(method: str, codes: np.ndarray, domain: Domain, seed: int, workload: tuple[tuple[int, ...], ...]) -> float:
     """How much of the parity is left: 1 if all, 0 if the third coin does not know of the first two."""
-    told = describe(codes, domain, METHODS[method], spending(ApproxDP(1, 1e-6), 1), workload=workload)
-    made = restore(told, draw(told.estimates, told.collapsed.domain, codes.shape[1], seed), seed)
+    told = run_method(codes, domain, METHODS[method], convert_budget(ApproxDP(1, 1e-6), 1), workload=workload)
+    made = restore_codes(told, draw_records(told.estimates, told.collapsed.domain, codes.shape[1], seed), seed)
     return float(np.mean((made[0] ^ made[1]) == made[2]) * 2 - 1)
 
 
@@ -163,9 +179,8 @@ def test_a_weak_effect_is_kept_where_it_is_asked_for() -> None:
 def test_a_model_with_grouped_cliques_is_plain_data_and_read_back_as_it_was(tmp_path: Path) -> None:
     import pyarrow as pa
 
-    from deniable.policy.schema import Bounds, Column, ColumnType, TableSchema
-    from deniable.policy.unit import PrivacyUnit
-    from deniable.synth.describing import model_of
+    from deniable.policy.schema import Bounds, Column, ColumnType, PrivacyUnit, TableSchema
+    from deniable.synth.describe import describe_table
     from deniable.synth.generate import generate
     from deniable.synth.model import load, save
 
@@ -179,7 +194,7 @@ def test_a_model_with_grouped_cliques_is_plain_data_and_read_back_as_it_was(tmp_
         {"age": generator.integers(0, 100, 900), "pay": generator.integers(0, 100, 900), "sex": ["F"] * 900}
     )
     table = TableSchema("t", "t.csv", columns, PrivacyUnit())
-    model = model_of(rows, table, ApproxDP(2, 1e-6), workload=(("age", "pay", "sex"),))
+    model = describe_table(rows, table, ApproxDP(2, 1e-6), workload=(("age", "pay", "sex"),))
     assert any(marginal.maps for marginal in model.description.cliques)
     save(model, tmp_path / "m.json")
     json.loads((tmp_path / "m.json").read_text())
@@ -194,14 +209,14 @@ def test_a_finding_of_four_columns_in_the_worlds_survey_is_kept_when_it_is_asked
     # 0.02 from drawing: losing its sign is more than five deviations away (below 1e-7).
     from deniable import world
     from deniable.policy.document import parse
-    from deniable.synth.describing import model_of
+    from deniable.synth.describe import describe_table
     from deniable.synth.generate import generate
 
     rows = world.make("survey", 20_000)["survey"]
     table = parse(world.policy("survey")).table("survey")
     columns = ("age_group", "sex", "region", "education", "used_drugs", "evaded_taxes")
     asked = (("age_group", "sex", "region", "used_drugs"),)
-    model = model_of(rows, table, ApproxDP(3, 1e-6), columns=columns, workload=asked)
+    model = describe_table(rows, table, ApproxDP(3, 1e-6), columns=columns, workload=asked)
     made = generate(model, seed=1).to_pandas()
     young = made[(made.age_group == "18-24") & (made.sex == "M")]
     uses, north = young.used_drugs == "yes", young.region == "North"

@@ -10,12 +10,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deniable.synth.domain import Domain
-from deniable.synth.draw import draw
 from deniable.synth.estimate import Estimates
-from deniable.synth.graphical import fit
-from deniable.synth.junction import JunctionTree, answer, junction_tree, marginals
+from deniable.synth.estimate.graphical_model import (
+    JunctionTree,
+    answer_query,
+    build_junction_tree,
+    compute_marginals,
+    find_unmet_cliques,
+    fit_graphical_model,
+    order_cliques,
+)
+from deniable.synth.generate import draw_records
 from deniable.synth.marginal import count
-from deniable.synth.order import drawing_order, not_drawn
 
 cases = st.integers(0, 10**6)
 
@@ -47,13 +53,13 @@ def _margin(table: np.ndarray, clique: tuple[int, ...]) -> np.ndarray:
 @settings(max_examples=80, deadline=None)
 def test_a_tree_holds_every_clique_and_what_two_of_its_cliques_share_stands_in_all_between(seed: int) -> None:
     _, domain, cliques = _case(seed)
-    tree = junction_tree(domain, cliques)
+    tree = build_junction_tree(domain, cliques)
     assert {place for clique in tree.cliques for place in clique} == set(range(len(domain)))
     for clique in cliques:
         assert set(clique) <= set(tree.home(clique))
     for child in range(1, len(tree.cliques)):
         before = set().union(*tree.cliques[:child])
-        assert before & set(tree.cliques[child]) == set(tree.shared(child))
+        assert before & set(tree.cliques[child]) == set(tree.separator(child))
 
 
 @given(cases)
@@ -61,13 +67,13 @@ def test_a_tree_holds_every_clique_and_what_two_of_its_cliques_share_stands_in_a
 def test_marginals_and_answers_are_those_of_the_whole_table(seed: int) -> None:
     generator, domain, cliques = _case(seed)
     factors = {clique: generator.normal(0, 2, domain.shape(clique)) for clique in cliques}
-    tree, whole = junction_tree(domain, cliques), _whole(domain, factors, 500.0)
-    tables = marginals(tree, factors, 500.0)
+    tree, whole = build_junction_tree(domain, cliques), _whole(domain, factors, 500.0)
+    tables = compute_marginals(tree, factors, 500.0)
     for clique, table in tables.items():
         assert table == pytest.approx(_margin(whole, clique))
     for way in range(1, len(domain) + 1):
         for query in itertools.combinations(range(len(domain)), way):
-            assert answer(tree, tables, query) == pytest.approx(_margin(whole, query))
+            assert answer_query(tree, tables, query) == pytest.approx(_margin(whole, query))
 
 
 def _estimates(whole: np.ndarray, cliques: list[tuple[int, ...]]) -> Estimates:
@@ -90,7 +96,7 @@ def _fitted_whole(whole: np.ndarray, cliques: list[tuple[int, ...]]) -> np.ndarr
 def test_the_fitted_model_is_the_most_even_table_with_those_marginals(seed: int) -> None:
     generator, domain, cliques = _case(seed)
     whole = generator.random(domain.sizes) * 100 + 5
-    model = fit(domain, _estimates(whole, cliques))
+    model = fit_graphical_model(domain, _estimates(whole, cliques))
     naive = _fitted_whole(whole, cliques)
     # The fit ends when every clique is within 1e-4 of the records; the rest may be a few times that off.
     for way in range(1, len(domain) + 1):
@@ -102,13 +108,13 @@ def test_the_fitted_model_is_the_most_even_table_with_those_marginals(seed: int)
 @settings(max_examples=30, deadline=None)
 def test_rows_drawn_along_a_junction_tree_have_its_tables_without_nudging(seed: int) -> None:
     generator, domain, cliques = _case(seed)
-    tree = junction_tree(domain, cliques)
+    tree = build_junction_tree(domain, cliques)
     whole = _whole(domain, {c: generator.normal(0, 1, domain.shape(c)) for c in tree.cliques}, 20_000.0)
     estimates = _estimates(whole, list(tree.cliques))
     tables = estimates.tables
-    order = drawing_order(tables, dict.fromkeys(tables, 1.0))
-    assert not_drawn(tables, order) == []
-    codes = draw(estimates, domain, 20_000, seed)
+    order = order_cliques(tables, dict.fromkeys(tables, 1.0))
+    assert find_unmet_cliques(tables, order) == []
+    codes = draw_records(estimates, domain, 20_000, seed)
     for clique, table in tables.items():
         # Rounding moves a cell by less than one for each combination of values that were drawn before.
         assert np.abs(count(codes, domain, clique) - table).max() <= whole.size
@@ -116,11 +122,11 @@ def test_rows_drawn_along_a_junction_tree_have_its_tables_without_nudging(seed: 
 
 def test_cliques_in_a_circle_are_not_all_drawn() -> None:
     circle = [(0, 1), (1, 2), (0, 2)]
-    assert len(not_drawn(circle, drawing_order(circle, dict.fromkeys(circle, 1.0)))) == 1
+    assert len(find_unmet_cliques(circle, order_cliques(circle, dict.fromkeys(circle, 1.0)))) == 1
 
 
 def test_a_circle_of_four_needs_a_larger_clique_in_its_tree() -> None:
-    tree = junction_tree(Domain(("a", "b", "c", "d"), (2, 3, 2, 3)), [(0, 1), (1, 2), (2, 3), (0, 3)])
+    tree = build_junction_tree(Domain(("a", "b", "c", "d"), (2, 3, 2, 3)), [(0, 1), (1, 2), (2, 3), (0, 3)])
     assert isinstance(tree, JunctionTree)
     assert sorted(len(clique) for clique in tree.cliques) == [3, 3]
     assert tree.cells == 24

@@ -13,12 +13,10 @@ from deniable.dp.accounting import GaussianEvent
 from deniable.errors import ParameterError
 from deniable.policy.budget import ApproxDP
 from deniable.policy.schema import Column, Spec, TableSchema
-from deniable.synth.areas import Areas, areas_of
-from deniable.synth.attributes import attributes
-from deniable.synth.domain import Domain
-from deniable.synth.levels import Levels, fitted_levels, parents_of, top_down
-from deniable.synth.methods import METHODS, describe
-from deniable.synth.spending import spending
+from deniable.synth.domain import Areas, Domain, attributes_of, find_areas
+from deniable.synth.marginal import convert_budget
+from deniable.synth.methods import METHODS, run_method
+from deniable.synth.methods.hierarchical import Levels, estimate_top_down, fit_levels, parents_of
 
 EVENT = GaussianEvent(Fraction(1), Fraction(1))
 LEVELS = [np.array([0, 0, 0, 1, 1, 1]), np.array([0, 0, 1, 2, 3, 3]), np.arange(6)]
@@ -44,7 +42,7 @@ def test_fitted_levels_are_the_weighted_least_squares(seed: int) -> None:
         precision = np.diag(1 / np.concatenate([level[:, value] for level in held.variances]))
         information = design.T @ precision @ design
         leaves = np.linalg.solve(information, design.T @ precision @ y)
-        fit = fitted_levels(held)
+        fit = fit_levels(held)
         assert fit[-1].values[:, value] == pytest.approx(leaves)
         assert fit[-1].variances[:, value] == pytest.approx(np.diag(np.linalg.inv(information)))
         for level, own in zip(fit[1:-1], LEVELS[:-1], strict=True):
@@ -56,7 +54,7 @@ def test_fitted_levels_are_the_weighted_least_squares(seed: int) -> None:
 def test_from_the_top_down_nothing_is_negative_areas_agree_and_columns_are_kept(seed: int) -> None:
     held = {1: _levels(seed, 2), 2: _levels(seed + 1, 3)}
     columns = [np.array([]), np.array([70.0, 30.0]), np.array([20.0, 50.0, 30.0])]
-    tables = top_down(held, 100.0, columns)
+    tables = estimate_top_down(held, 100.0, columns)
     for place, table in tables.items():
         assert table.min() >= 0
         assert table.sum(axis=0) == pytest.approx(columns[place], abs=0.05)
@@ -74,8 +72,8 @@ def test_large_areas_are_told_better_than_their_parts_alone_would() -> None:
     truth = np.bincount(region[codes[0]], minlength=8)
 
     def error(levels: tuple[np.ndarray, ...]) -> float:
-        spend, method = spending(ApproxDP(1, 1e-6), 1), METHODS["hierarchical"]
-        found = [describe(codes, domain, method, spend, areas=Areas(0, levels)).cliques[0] for _ in range(10)]
+        spend, method = convert_budget(ApproxDP(1, 1e-6), 1), METHODS["hierarchical"]
+        found = [run_method(codes, domain, method, spend, areas=Areas(0, levels)).cliques[0] for _ in range(10)]
         return float(np.mean([np.abs(np.bincount(region, m.counts.sum(axis=1)) - truth).mean() for m in found]))
 
     assert error((region, np.arange(512))) < error((np.arange(512),)) / 1.5
@@ -88,7 +86,7 @@ def _table(hierarchy: Spec, categories: tuple[str, ...]) -> TableSchema:
 
 def _levels_of(hierarchy: Spec, categories: tuple[str, ...]) -> list[list[int]]:
     table = _table(hierarchy, categories)
-    found = areas_of(table, attributes(table))
+    found = find_areas(table, attributes_of(table))
     assert found is not None
     assert found.place == 1
     return [groups.tolist() for groups in found.levels]
@@ -107,4 +105,4 @@ def test_levels_come_from_the_declared_hierarchy() -> None:
 def test_a_column_without_areas_is_refused_by_name_and_another_is_offered() -> None:
     table = _table(Spec("redact", {}), ("69501", "69502"))
     with pytest.raises(ParameterError, match=r"'kind' do not lie in one another.*take 'place'"):
-        areas_of(table, attributes(table), "kind")
+        find_areas(table, attributes_of(table), "kind")

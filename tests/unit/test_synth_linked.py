@@ -17,19 +17,22 @@ from hypothesis import strategies as st
 from deniable.errors import IntegrityError, ParameterError
 from deniable.policy.budget import ZCDP, ApproxDP
 from deniable.policy.document import Policy, parse
-from deniable.synth.attributes import Made
-from deniable.synth.describing import domain_of, encoded
-from deniable.synth.domain import Domain
+from deniable.synth.describe import domain_of, encode_table
+from deniable.synth.domain import Domain, Surrogate
 from deniable.synth.estimate import Estimates
-from deniable.synth.gathering import gathered
-from deniable.synth.given import draw_given
-from deniable.synth.linked import LinkedModel, divided, linked_model_of
-from deniable.synth.linked_file import load_linked, save_linked
-from deniable.synth.linked_rows import generate_linked, person_batches
-from deniable.synth.links import Link, free_attributes, given_attributes, link_of, person_attributes
-from deniable.synth.marginal import count
+from deniable.synth.generate import draw_given_columns
+from deniable.synth.linked import LinkedModel, describe_linked, load_linked, save_linked, split_budget
+from deniable.synth.linked.generate import generate_linked, generate_people_batches
+from deniable.synth.linked.link import (
+    Link,
+    context_attributes,
+    derive_linked_tables,
+    free_attributes,
+    link_of,
+    person_attributes,
+)
+from deniable.synth.marginal import convert_budget, count
 from deniable.synth.model import load
-from deniable.synth.spending import spending
 
 MOST = 3
 POLICY = f"""
@@ -109,7 +112,7 @@ _SCHEMA = pa.schema(
 def model() -> LinkedModel:
     policy, link = _link()
     people, rows = _town(6000)
-    return linked_model_of(rows, people, link, BUDGET, truths=policy.release.truths)
+    return describe_linked(rows, people, link, BUDGET, truths=policy.release.truths)
 
 
 @pytest.fixture(scope="module")
@@ -170,7 +173,7 @@ def test_rows_follow_their_person_and_the_row_before(made: tuple[pa.Table, pa.Ta
 
 
 def test_people_alone_are_the_same_people(model: LinkedModel, made: tuple[pa.Table, pa.Table]) -> None:
-    assert pa.Table.from_batches(list(person_batches(model, 6000, 3))).equals(made[0])
+    assert pa.Table.from_batches(list(generate_people_batches(model, 6000, 3))).equals(made[0])
 
 
 def test_a_model_file_holds_no_row_and_gives_the_same_rows(
@@ -199,7 +202,7 @@ def test_in_one_table_what_the_key_determines_is_the_persons_and_forbidden_rows_
         ["visit", "patient", "sex", "smoker", "came", "went", "ward", "charge"]
     )
     assert link.least == 1
-    model = linked_model_of(joined, None, link, BUDGET, truths=policy.release.truths)
+    model = describe_linked(joined, None, link, BUDGET, truths=policy.release.truths)
     made = generate_linked(model, 800, 1)[1].to_pylist()
     assert set(made[0]) == set(joined.column_names)
     for _, visits in itertools.groupby(made, key=lambda row: row["patient"]):
@@ -231,16 +234,16 @@ def _small(visits: list[tuple]) -> tuple[pa.Table, pa.Table]:  # type: ignore[ty
 
 
 def _codes(link: Link, people: pa.Table, rows: pa.Table) -> list[tuple[np.ndarray, Domain]]:
-    persons, owned = gathered(link, people, rows)
+    persons, owned = derive_linked_tables(link, people, rows)
     free = free_attributes(link)
     every = (
         (persons, person_attributes(link)),
-        (owned, (*given_attributes(link, person_attributes(link), free), *free)),
+        (owned, (*context_attributes(link, person_attributes(link), free), *free)),
     )
     found = []
     for table, attributes in every:
-        coded = [a for a in attributes if not isinstance(a, Made)]
-        found.append((encoded(table, coded), domain_of(attributes)))
+        coded = [a for a in attributes if not isinstance(a, Surrogate)]
+        found.append((encode_table(table, coded), domain_of(attributes)))
     return found
 
 
@@ -265,8 +268,8 @@ def test_one_person_moves_every_marginal_by_no_more_than_is_priced(visits: list[
 
 def test_people_and_rows_together_are_priced_as_the_whole_budget() -> None:
     for neighbors in (1, 2):
-        whole = spending(ZCDP("0.7"), MOST * neighbors)
-        people, rows = divided(whole, MOST, neighbors)
+        whole = convert_budget(ZCDP("0.7"), MOST * neighbors)
+        people, rows = split_budget(whole, MOST, neighbors)
         assert (people.rows, rows.rows) == (neighbors, MOST * neighbors)
         # One person replaced moves twice as much; variances grow with the square of it.
         worth = sum((Fraction(s.rows**2) / s.variance(1.0) for s in (people, rows)), Fraction(0))
@@ -278,7 +281,7 @@ def test_people_and_rows_together_are_priced_as_the_whole_budget() -> None:
 def test_edges_are_described_and_drawn(people: int, rows: int) -> None:
     policy, link = _link()
     patients, visits = _town(200)
-    model = linked_model_of(visits.slice(0, rows), patients.slice(0, people), link, ApproxDP(1, 1e-6))
+    model = describe_linked(visits.slice(0, rows), patients.slice(0, people), link, ApproxDP(1, 1e-6))
     for wanted in (0, 1, 30):
         made = generate_linked(model, wanted, 1)
         assert made[0].num_rows == wanted
@@ -291,7 +294,7 @@ def test_rows_without_a_sequence_are_drawn_for_their_people() -> None:
     policy, link = _link(POLICY.replace("    sequence: came\n", ""))
     people, rows = _town(3000)
     assert link.clock is None
-    made = generate_linked(linked_model_of(rows, people, link, BUDGET, truths=policy.release.truths), 3000)
+    made = generate_linked(describe_linked(rows, people, link, BUDGET, truths=policy.release.truths), 3000)
     sex = dict(zip(made[0]["patient"].to_pylist(), made[0]["sex"].to_pylist(), strict=True))
     wards = [row["ward"] == "bones" for row in made[1].to_pylist() if sex[row["patient"]] == "M"]
     assert np.mean(wards) > 0.7
@@ -305,7 +308,7 @@ def test_drawing_for_given_values_keeps_them_and_follows_the_table(a: int, b: in
     table = rng.random((a, b)) * 1000 + 1
     estimates = Estimates(float(table.sum()), (table.sum(axis=1), table.sum(axis=0)), {(0, 1): table})
     held = rng.integers(0, a, 4000).astype(np.int32)
-    drawn = draw_given(estimates, Domain(("x", "y"), (a, b)), {0: held}, seed, held.size)
+    drawn = draw_given_columns(estimates, Domain(("x", "y"), (a, b)), {0: held}, seed, held.size)
     assert (drawn[0] == held).all()
     for value in range(a):
         own = drawn[1][held == value]

@@ -10,10 +10,9 @@ import pytest
 from deniable.errors import Infeasible, ParameterError
 from deniable.policy.budget import ApproxDP
 from deniable.policy.document import parse
-from deniable.synth import linked_rows
-from deniable.synth.linked import LinkedModel, linked_model_of
-from deniable.synth.linked_rows import generate_linked, person_batches
-from deniable.synth.links import link_of
+from deniable.synth.linked import LinkedModel, describe_linked, generate
+from deniable.synth.linked.generate import generate_linked, generate_people_batches
+from deniable.synth.linked.link import link_of
 
 POLICY = parse("""
 version: 1
@@ -46,7 +45,7 @@ def model() -> LinkedModel:
         for k in range(i // 2 % 3)
     ]
     link = link_of(POLICY.table("visits"), POLICY.table("patients"), POLICY.release.truths)
-    return linked_model_of(pa.Table.from_pylist(rows), pa.Table.from_pylist(people), link, ApproxDP(20, 1e-6))
+    return describe_linked(pa.Table.from_pylist(rows), pa.Table.from_pylist(people), link, ApproxDP(20, 1e-6))
 
 
 def test_a_condition_on_people_keeps_so_many_of_them_with_all_their_rows(model: LinkedModel) -> None:
@@ -78,7 +77,7 @@ def test_without_a_number_everybody_is_drawn_and_those_who_fit_are_kept(model: L
 
 
 def test_people_are_numbered_on_across_batches(model: LinkedModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(linked_rows, "CHUNK", 100)
+    monkeypatch.setattr(generate, "CHUNK", 100)
     for where in ({}, {"sex": "F"}, {"ward": "eyes"}):
         people, rows = generate_linked(model, 150, where=where)
         assert len(people["patient"].unique()) == people.num_rows == 150
@@ -88,7 +87,7 @@ def test_people_are_numbered_on_across_batches(model: LinkedModel, monkeypatch: 
 @pytest.mark.parametrize("where", [{}, {"sex": "F"}, {"ward": "eyes", "sex": "F"}])
 def test_people_by_themselves_are_the_people_of_the_rows(model: LinkedModel, where: dict[str, str]) -> None:
     people, _ = generate_linked(model, 120, 5, where)
-    assert pa.Table.from_batches(list(person_batches(model, 120, 5, where))).equals(people)
+    assert pa.Table.from_batches(list(generate_people_batches(model, 120, 5, where))).equals(people)
 
 
 def test_what_no_one_can_be_is_refused_with_the_nearest(model: LinkedModel) -> None:
@@ -101,8 +100,8 @@ def test_what_no_one_can_be_is_refused_with_the_nearest(model: LinkedModel) -> N
 
 
 def test_a_condition_that_nobody_meets_is_given_up(model: LinkedModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(linked_rows, "CHUNK", 50)
-    monkeypatch.setattr(linked_rows, "MOST_DRAWN", 2)
+    monkeypatch.setattr(generate, "CHUNK", 50)
+    monkeypatch.setattr(generate, "MOST_DRAWN", 2)
     with pytest.raises(Infeasible, match="of 4,000 people met the condition"):
         generate_linked(model, 4000, where={"charge": "5", "ward": "births", "sex": "M"})
 

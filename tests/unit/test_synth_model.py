@@ -12,13 +12,11 @@ import pytest
 
 from deniable.errors import IntegrityError, ParameterError
 from deniable.policy.budget import ZCDP, ApproxDP
-from deniable.policy.roles import Role
-from deniable.policy.schema import Bounds, Column, ColumnType, TableSchema
-from deniable.policy.unit import PrivacyUnit
-from deniable.synth.attributes import attributes
-from deniable.synth.coding import encode
-from deniable.synth.describing import model_of
-from deniable.synth.generate import batches, generate
+from deniable.policy.schema import Bounds, Column, ColumnType, PrivacyUnit, Role, TableSchema
+from deniable.synth.describe import describe_table
+from deniable.synth.domain import attributes_of
+from deniable.synth.encode import encode_column
+from deniable.synth.generate import generate, generate_batches
 from deniable.synth.model import load, save, to_plain
 
 COLUMNS = (
@@ -49,7 +47,7 @@ def _rows(count: int = 400) -> pa.Table:
 
 
 def _model(count: int = 400):  # type: ignore[no-untyped-def]
-    return model_of(_rows(count), PEOPLE, ApproxDP(3, 1e-6))
+    return describe_table(_rows(count), PEOPLE, ApproxDP(3, 1e-6))
 
 
 def test_types_bounds_and_nulls_come_back_as_declared() -> None:
@@ -93,27 +91,27 @@ def test_a_model_with_a_changed_shape_is_refused(tmp_path: Path) -> None:
 
 
 def test_values_outside_the_declaration_become_null_or_the_nearest_bound() -> None:
-    by_name = {attribute.name: attribute for attribute in attributes(PEOPLE)}
+    by_name = {attribute.name: attribute for attribute in attributes_of(PEOPLE)}
     smoker, age = by_name["smoker"], by_name["age"]
-    assert encode(smoker, pa.array([True, None, False])).tolist() == [1, 2, 0]  # type: ignore[arg-type]
-    assert encode(age, pa.array([-5, 0, 120, 999])).tolist() == [0, 0, 120, 120]  # type: ignore[arg-type]
+    assert encode_column(smoker, pa.array([True, None, False])).tolist() == [1, 2, 0]  # type: ignore[arg-type]
+    assert encode_column(age, pa.array([-5, 0, 120, 999])).tolist() == [0, 0, 120, 120]  # type: ignore[arg-type]
 
 
 def test_a_number_without_bounds_is_refused_before_any_row_is_read() -> None:
     bare = TableSchema("t", "t.csv", (Column("x", ColumnType.INTEGER),), PrivacyUnit())
     with pytest.raises(ParameterError, match="no public bounds"):
-        model_of(pa.table({"x": [1]}), bare, ApproxDP(1, 1e-6))
+        describe_table(pa.table({"x": [1]}), bare, ApproxDP(1, 1e-6))
 
 
 def test_an_unknown_method_is_refused_with_the_nearest_one() -> None:
     with pytest.raises(ParameterError, match="Did you mean 'auto'"):
-        model_of(_rows(3), PEOPLE, ApproxDP(1, 1e-6), "autoo")
+        describe_table(_rows(3), PEOPLE, ApproxDP(1, 1e-6), "autoo")
 
 
 def test_rows_are_drawn_in_batches_of_bounded_size() -> None:
-    sizes = [batch.num_rows for batch in batches(_model(50), 600_001)]
+    sizes = [batch.num_rows for batch in generate_batches(_model(50), 600_001)]
     assert sizes == [500_000, 100_001]
 
 
 def test_a_zcdp_budget_is_taken_as_it_is() -> None:
-    assert model_of(_rows(50), PEOPLE, ZCDP("0.5")).description.method == "auto"
+    assert describe_table(_rows(50), PEOPLE, ZCDP("0.5")).description.method == "auto"

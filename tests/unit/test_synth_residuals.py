@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from deniable.dp.accounting import GaussianEvent
 from deniable.synth.domain import Clique, Domain
-from deniable.synth.marginal import Marginal, along
-from deniable.synth.residuals import Column, centered, reconstruct, residuals
+from deniable.synth.estimate.residuals import Column, center_table, compute_residuals, reconstruct
+from deniable.synth.marginal import Marginal, marginalize
 
 EVENT = GaussianEvent(Fraction(1), Fraction(1))
 
@@ -54,7 +54,7 @@ def _measured(domain: Domain, cliques: list[Clique], seed: int) -> list[Marginal
     found = []
     for clique in cliques:
         variance = float(generator.uniform(0.5, 20))
-        exact = along(truth, clique)
+        exact = marginalize(truth, clique)
         found.append(Marginal(clique, exact + generator.normal(0, math.sqrt(variance), exact.shape), variance, EVENT))
     return found
 
@@ -83,7 +83,7 @@ def test_every_marginal_that_is_determined_equals_dense_weighted_least_squares(
 ) -> None:
     domain = _domain(sizes)
     tables, columns = _measured(domain, cliques, 3), _columns(domain, 3) if with_columns else []
-    held = residuals(domain, tables, columns)
+    held = compute_residuals(domain, tables, columns)
     tried = 0
     for size in range(1, len(sizes) + 1):
         for clique in itertools.combinations(range(len(sizes)), size):
@@ -117,14 +117,14 @@ def test_marginals_agree_with_one_another_wherever_they_overlap(
     case: tuple[Domain, list[Marginal], list[Column]],
 ) -> None:
     domain, tables, columns = case
-    held = residuals(domain, tables, columns)
+    held = compute_residuals(domain, tables, columns)
     for table in tables:
         whole = reconstruct(held, table.clique)
         assert not whole.missing
         for size in range(1, len(table.clique)):
             for axes in itertools.combinations(range(len(table.clique)), size):
                 part = reconstruct(held, tuple(table.clique[axis] for axis in axes))
-                np.testing.assert_allclose(along(whole.counts, axes), part.counts, atol=1e-7)
+                np.testing.assert_allclose(marginalize(whole.counts, axes), part.counts, atol=1e-7)
         assert float(whole.counts.sum()) == pytest.approx(held.total, abs=1e-7)
 
 
@@ -134,7 +134,7 @@ def test_no_error_bar_is_wider_than_that_of_a_table_by_itself(
     case: tuple[Domain, list[Marginal], list[Column]],
 ) -> None:
     domain, tables, columns = case
-    held = residuals(domain, tables, columns)
+    held = compute_residuals(domain, tables, columns)
     for table in tables:
         assert float(reconstruct(held, table.clique).variances.max()) <= table.variance * (1 + 1e-9)
     for place, (_, spread) in enumerate(columns):
@@ -146,20 +146,20 @@ def test_no_error_bar_is_wider_than_that_of_a_table_by_itself(
 def test_tables_without_noise_are_given_back_as_they_are(case: tuple[Domain, list[Marginal], list[Column]]) -> None:
     domain, tables, _ = case
     truth = np.random.default_rng(0).integers(0, 9, domain.sizes).astype(np.float64)
-    exact = [Marginal(t.clique, along(truth, t.clique), t.variance, EVENT) for t in tables]
-    held = residuals(domain, exact)
+    exact = [Marginal(t.clique, marginalize(truth, t.clique), t.variance, EVENT) for t in tables]
+    held = compute_residuals(domain, exact)
     for table in exact:
         np.testing.assert_allclose(reconstruct(held, table.clique).counts, table.counts, atol=1e-8)
 
 
 def test_the_parts_of_a_table_are_orthogonal_and_add_up_to_it() -> None:
     table = np.random.default_rng(2).normal(size=(3, 4))
-    row, column = centered(table.sum(axis=1)), centered(table.sum(axis=0))
+    row, column = center_table(table.sum(axis=1)), center_table(table.sum(axis=0))
     parts = [
         np.full(table.shape, table.mean()),
         row[:, np.newaxis] / 4 + 0 * table,
         column / 3 + 0 * table,
-        centered(table),
+        center_table(table),
     ]
     np.testing.assert_allclose(sum(parts), table)
     for one, other in itertools.combinations(parts, 2):
@@ -169,13 +169,13 @@ def test_the_parts_of_a_table_are_orthogonal_and_add_up_to_it() -> None:
 def test_what_no_table_holds_is_named_as_missing_and_counts_as_no_interaction() -> None:
     domain = _domain((2, 2))
     alone = [Marginal((0,), np.array([30.0, 10]), 1.0, EVENT), Marginal((1,), np.array([20.0, 20]), 1.0, EVENT)]
-    found = reconstruct(residuals(domain, alone), (0, 1))
+    found = reconstruct(compute_residuals(domain, alone), (0, 1))
     assert found.missing == ((0, 1),)
     np.testing.assert_allclose(found.counts, [[15, 15], [5, 5]])
 
 
 def test_nothing_measured_leaves_everything_missing() -> None:
-    found = reconstruct(residuals(_domain((2, 3)), []), (0, 1))
+    found = reconstruct(compute_residuals(_domain((2, 3)), []), (0, 1))
     assert found.missing == ((), (0,), (1,), (0, 1))
     assert not found.counts.any()
 
@@ -183,14 +183,14 @@ def test_nothing_measured_leaves_everything_missing() -> None:
 def test_two_measurements_of_one_column_by_hand() -> None:
     # Values 10, 20 with variance 1 and 14, 20 with variance 3: weights 3/4 and 1/4 on each value, variance 3/4.
     tables = [Marginal((0,), np.array([10.0, 20]), 1.0, EVENT), Marginal((0,), np.array([14.0, 20]), 3.0, EVENT)]
-    found = reconstruct(residuals(_domain((2,)), tables), (0,))
+    found = reconstruct(compute_residuals(_domain((2,)), tables), (0,))
     np.testing.assert_allclose(found.counts, [11, 20])
     np.testing.assert_allclose(found.variances, [0.75, 0.75])
 
 
 def test_counts_without_negatives_add_up_to_the_total() -> None:
     table = Marginal((0, 1), np.array([[50.0, -4], [3, 51]]), 9.0, EVENT)
-    held = residuals(_domain((2, 2)), [table])
+    held = compute_residuals(_domain((2, 2)), [table])
     mended = reconstruct(held, (0, 1)).nonnegative(held.total)
     assert mended.min() >= 0
     assert float(mended.sum()) == pytest.approx(held.total)
@@ -203,11 +203,11 @@ def test_error_bars_cover_the_truth_as_often_as_they_say() -> None:
     truth = generator.integers(5, 60, domain.sizes).astype(np.float64)
     cliques, variances, hits = [(0, 1), (1, 2), (0,), (0, 1, 2)], [4.0, 9.0, 2.0, 25.0], 0
     for _ in range(4000):
-        exact = [along(truth, clique) for clique in cliques]
+        exact = [marginalize(truth, clique) for clique in cliques]
         tables = [
             Marginal(clique, table + generator.normal(0, math.sqrt(v), table.shape), v, EVENT)
             for clique, table, v in zip(cliques, exact, variances, strict=True)
         ]
-        found = reconstruct(residuals(domain, tables), (0, 1))
+        found = reconstruct(compute_residuals(domain, tables), (0, 1))
         hits += bool(abs(found.counts[1, 2] - exact[0][1, 2]) <= 1.959964 * math.sqrt(found.variances[1, 2]))
     assert 0.93 < hits / 4000 < 0.97

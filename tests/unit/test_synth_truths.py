@@ -12,9 +12,9 @@ from deniable.errors import Infeasible
 from deniable.policy.budget import ApproxDP
 from deniable.policy.document import parse
 from deniable.policy.schema import Spec
-from deniable.synth.describing import model_of
+from deniable.synth.constraints import ConstraintEnforcer, select_constraints
+from deniable.synth.describe import describe_table
 from deniable.synth.generate import generate
-from deniable.synth.truths import Mender, concerning
 
 small = st.one_of(st.none(), st.integers(0, 4))
 tables = st.lists(st.tuples(small, small, small), min_size=1, max_size=30)
@@ -23,7 +23,7 @@ tables = st.lists(st.tuples(small, small, small), min_size=1, max_size=30)
 def _mended(rows: list[tuple[int | None, ...]], *truths: Spec) -> list[dict[str, int | None]]:
     columns = [pa.array([row[i] for row in rows], pa.int64()) for i in range(3)]
     batch = pa.record_batch(columns, names=["a", "b", "c"])
-    return Mender(truths).mend(batch, np.random.default_rng(0)).to_pylist()
+    return ConstraintEnforcer(truths).enforce(batch, np.random.default_rng(0)).to_pylist()
 
 
 @given(tables)
@@ -62,16 +62,16 @@ def test_when_nothing_possible_was_drawn_it_is_said() -> None:
 
 
 def test_what_one_batch_decided_holds_for_the_next() -> None:
-    mender = Mender([Spec("determines", {"from": ["a"], "to": ["b"]})])
+    mender = ConstraintEnforcer([Spec("determines", {"from": ["a"], "to": ["b"]})])
     names = ["a", "b"]
-    mender.mend(pa.record_batch([pa.array([1]), pa.array([7])], names=names), np.random.default_rng(0))
-    later = mender.mend(pa.record_batch([pa.array([1]), pa.array([9])], names=names), np.random.default_rng(0))
+    mender.enforce(pa.record_batch([pa.array([1]), pa.array([7])], names=names), np.random.default_rng(0))
+    later = mender.enforce(pa.record_batch([pa.array([1]), pa.array([9])], names=names), np.random.default_rng(0))
     assert later.to_pylist() == [{"a": 1, "b": 7}]
 
 
 def test_truths_about_columns_that_are_not_released_are_left_out() -> None:
     truths = [Spec("order", {"columns": ["a", "z"]}), Spec("order", {"columns": ["a", "b"]})]
-    assert concerning(truths, ["a", "b"]) == (truths[1],)
+    assert select_constraints(truths, ["a", "b"]) == (truths[1],)
 
 
 def test_a_policy_with_truths_gives_a_model_whose_rows_keep_them() -> None:
@@ -101,7 +101,7 @@ release:
             "ward": ["births" if i % 2 and i % 3 else "bones" for i in range(count)],
         }
     )
-    model = model_of(rows, policy.table("stays"), ApproxDP(1, 1e-6), truths=policy.release.truths)
+    model = describe_table(rows, policy.table("stays"), ApproxDP(1, 1e-6), truths=policy.release.truths)
     made = generate(model, 2000, 3).to_pylist()
     assert all(row["came"] <= row["left"] for row in made)
     assert not [row for row in made if row["sex"] == "M" and row["ward"] == "births"]

@@ -18,8 +18,7 @@ from deniable import world
 from deniable.errors import ParameterError, StorageError
 from deniable.policy.document import parse, read
 from deniable.world import kinds
-from deniable.world.draws import FACES, Draws, dial, lognormal, scrambled
-from deniable.world.text import stamped
+from deniable.world.arrays import FACES, Draws, format_digits, make_dial, scramble, tabulate_lognormal
 
 KINDS = [kind.name for kind in world.KINDS]
 IDENTIFIERS = {
@@ -64,7 +63,7 @@ def test_the_rows_of_a_seed_are_the_same_everywhere(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_same_seed_same_rows_and_another_seed_other_rows(kind: str) -> None:
-    first = world.kind(kind).tables[0]
+    first = world.find_kind(kind).tables[0]
     once, again, other = (world.make(kind, 300, seed)[first] for seed in (5, 5, 6))
     assert once.equals(again)
     assert not once.equals(other)
@@ -74,11 +73,11 @@ def test_same_seed_same_rows_and_another_seed_other_rows(kind: str) -> None:
 @pytest.mark.parametrize("people", [0, 1, 2, 99, 100])
 def test_every_size_has_every_table_with_the_same_columns(kind: str, people: int) -> None:
     made, usual = world.make(kind, people), world.make(kind, 100)
-    assert set(made) == set(world.kind(kind).tables) | set(world.kind(kind).reference)
+    assert set(made) == set(world.find_kind(kind).tables) | set(world.find_kind(kind).reference)
     for name, table in made.items():
         assert table.schema == usual[name].schema
     if people == 0:
-        assert all(made[name].num_rows == 0 for name in world.kind(kind).tables)
+        assert all(made[name].num_rows == 0 for name in world.find_kind(kind).tables)
     if kind in IDENTIFIERS:
         assert made[IDENTIFIERS[kind][0]].num_rows == people
 
@@ -124,10 +123,10 @@ def test_a_written_world_is_the_made_world(kind: str, tmp_path: Path) -> None:
     made = world.make(kind, 500, 3)
     assert rows == {name: table.num_rows for name, table in made.items()}
     assert shares[-1] == 1.0
-    for name in world.kind(kind).tables:
+    for name in world.find_kind(kind).tables:
         assert pq.read_table(tmp_path / f"{name}.parquet").equals(made[name].combine_chunks())
-    expected = {f"{name}.parquet" for name in world.kind(kind).tables}
-    expected |= {f"{name}.csv" for name in world.kind(kind).reference} | {"policy.yaml"}
+    expected = {f"{name}.parquet" for name in world.find_kind(kind).tables}
+    expected |= {f"{name}.csv" for name in world.find_kind(kind).reference} | {"policy.yaml"}
     expected |= {"findings.py"} if kind in ("hospital", "salaries", "survey") else set()
     assert {path.name for path in tmp_path.iterdir()} == expected
 
@@ -171,7 +170,7 @@ def test_a_negative_seed_and_an_unknown_world_are_refused() -> None:
 
 
 def test_a_dial_shows_its_weights_exactly() -> None:
-    faces = dial([1, 0, 3])
+    faces = make_dial([1, 0, 3])
     assert len(faces) == FACES
     assert np.bincount(faces, minlength=3).tolist() == [FACES // 4, 0, 3 * FACES // 4]
 
@@ -190,7 +189,7 @@ def test_no_rounded_quantile_hangs_on_the_last_bits_of_exp(deviation: float, cen
     # the border between two integers, or the same seed could give other rows elsewhere.
     normal = NormalDist()
     exact = [center * math.exp(deviation * normal.inv_cdf((step + 0.5) / 4096)) for step in range(4096)]
-    assert lognormal(deviation, center=center).tolist() == [round(value) for value in exact]
+    assert tabulate_lognormal(deviation, center=center).tolist() == [round(value) for value in exact]
     assert min(abs(value % 1 - 0.5) / value for value in exact) > 1e-12
 
 
@@ -200,9 +199,9 @@ def test_raw_draws_are_the_stream_that_numpy_promises() -> None:
 
 
 def test_scrambling_keeps_different_numbers_different() -> None:
-    assert len(set(scrambled(np.arange(1000), 1000, 7, 3).tolist())) == 1000
+    assert len(set(scramble(np.arange(1000), 1000, 7, 3).tolist())) == 1000
 
 
 def test_stamping_puts_digits_into_a_pattern() -> None:
-    assert stamped("P-##.#", np.array([0, 7, 123, 1234])).to_pylist() == ["P-00.0", "P-00.7", "P-12.3", "P-23.4"]
-    assert stamped("##", np.array([], dtype=np.int64)).to_pylist() == []
+    assert format_digits("P-##.#", np.array([0, 7, 123, 1234])).to_pylist() == ["P-00.0", "P-00.7", "P-12.3", "P-23.4"]
+    assert format_digits("##", np.array([], dtype=np.int64)).to_pylist() == []

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from deniable import world
-from deniable.world.governor import GOVERNOR
+from deniable.world.hospital import GOVERNOR
 from deniable.world.salaries import JOBS, PROPORTIONS
 
 

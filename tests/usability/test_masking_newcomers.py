@@ -13,7 +13,7 @@ import pyarrow.csv as csv
 import pytest
 
 from deniable.cli.main import main
-from deniable.masking import keyring, keys
+from deniable.masking import keys
 
 POLICY = """
 version: 1
@@ -56,13 +56,13 @@ def test_masking_before_making_a_key_says_how_to_make_one(folder: Path) -> None:
 
 
 def test_an_output_without_a_known_ending_names_the_endings(folder: Path) -> None:
-    keyring.store(keys.generate("people"), folder / "keys" / "people.key")
+    keys.store_key(keys.generate_key("people"), folder / "keys" / "people.key")
     said = _refused("mask", folder / "people.csv", "-p", folder / "policy.yaml", "-o", folder / "o.xlsx")
     assert ".parquet" in str(said["expected"])
 
 
 def test_an_output_in_a_folder_that_is_not_there_is_a_matter_of_storage(folder: Path) -> None:
-    keyring.store(keys.generate("people"), folder / "keys" / "people.key")
+    keys.store_key(keys.generate_key("people"), folder / "keys" / "people.key")
     (folder / "file").write_text("")
     said = _refused("mask", folder / "people.csv", "-p", folder / "policy.yaml", "-o", folder / "file" / "o.csv")
     assert said["error"] == "storage"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from deniable.attacks.membership import separation
+from deniable.attacks.membership import measure_separation
 
 Numbers = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -38,18 +38,18 @@ class Regression:
     """The share of the variance that is explained; none where there is no variance."""
 
 
-def classification(truth: Flags, probability: Numbers, learned_from: Flags) -> Classification | None:
+def score_classification(truth: Flags, probability: Numbers, learned_from: Flags) -> Classification | None:
     """How well probabilities tell the truth; none where no row is left to test."""
     if not len(truth):
         return None
     usual = bool(learned_from.mean() > 0.5) if len(learned_from) else False
     both = truth.any() and not truth.all()
-    area = separation(probability[truth], probability[~truth]).area if both else None
+    area = measure_separation(probability[truth], probability[~truth]).area if both else None
     right = float(((probability > 0.5) == truth).mean())
     return Classification(len(truth), right, area, float((truth == usual).mean()))
 
 
-def regression(truth: Numbers, predicted: Numbers, learned_from: Numbers) -> Regression | None:
+def score_regression(truth: Numbers, predicted: Numbers, learned_from: Numbers) -> Regression | None:
     """How near predictions are to the truth; none where no row is left to test."""
     if not len(truth):
         return None

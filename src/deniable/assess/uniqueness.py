@@ -30,7 +30,7 @@ class Uniqueness:
         return round(1000 * self.share)
 
 
-def uniqueness(engine: Engine, table: str, columns: tuple[str, ...]) -> Uniqueness:
+def count_unique_rows(engine: Engine, table: str, columns: tuple[str, ...]) -> Uniqueness:
     """Count rows by their combination of columns, inside the engine."""
     if not columns:
         raise ParameterError("no column was named", expected="One or more columns that an intruder may know")

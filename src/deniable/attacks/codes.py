@@ -15,7 +15,7 @@ Codes = NDArray[np.int64]
 _FULL = 1 << 62
 
 
-def column(table: pa.Table, name: str) -> pa.ChunkedArray:
+def require_column(table: pa.Table, name: str) -> pa.ChunkedArray:
     """A column by name, or a refusal that names the nearest one."""
     if name not in table.column_names:
         raise DataError(
@@ -27,29 +27,32 @@ def column(table: pa.Table, name: str) -> pa.ChunkedArray:
     return table[name]
 
 
-def named(columns: Sequence[str]) -> tuple[str, ...]:
+def deduplicate_columns(columns: Sequence[str]) -> tuple[str, ...]:
     """The columns an intruder knows, each once; none is a mistake."""
     if not columns:
         raise ParameterError("No column was named", expected="One or more columns that an intruder may know")
     return tuple(dict.fromkeys(columns))
 
 
-def together(tables: Sequence[pa.Table], columns: Sequence[str], *, missing: bool = False) -> list[Codes]:
+def encode_combinations(tables: Sequence[pa.Table], columns: Sequence[str], *, missing: bool = False) -> list[Codes]:
     """For each table the number of every row's combination; the same combination has one number in all tables.
 
     A combination with a missing value is -1, since it can be joined to nothing; with `missing`, missing is a value.
     """
-    parts = [one([column(table, name) for table in tables], missing=missing) for name in named(columns)]
+    parts = [
+        encode_column([require_column(table, name) for table in tables], missing=missing)
+        for name in deduplicate_columns(columns)
+    ]
     combined = parts[0]
     for part in parts[1:]:
-        combined = _combined(combined, part)
+        combined = _combine_codes(combined, part)
     ends = np.cumsum([table.num_rows for table in tables])[:-1]
     return np.split(combined, ends)
 
 
-def one(columns: Sequence[pa.ChunkedArray], *, missing: bool = False) -> Codes:
+def encode_column(columns: Sequence[pa.ChunkedArray], *, missing: bool = False) -> Codes:
     """The numbers of one column over several tables, end to end."""
-    columns = [_decoded(values) for values in columns]
+    columns = [_decode_dictionary(values) for values in columns]
     if len({values.type for values in columns}) > 1:  # a ZIP code read as a number here and as text there
         columns = [values.cast(pa.string()) for values in columns]
     chunks = [chunk for values in columns for chunk in values.chunks]
@@ -61,20 +64,20 @@ def one(columns: Sequence[pa.ChunkedArray], *, missing: bool = False) -> Codes:
     return codes + 1 if missing else codes
 
 
-def _decoded(values: pa.ChunkedArray) -> pa.ChunkedArray:
+def _decode_dictionary(values: pa.ChunkedArray) -> pa.ChunkedArray:
     return values.cast(values.type.value_type) if pa.types.is_dictionary(values.type) else values
 
 
-def _combined(left: Codes, right: Codes) -> Codes:
+def _combine_codes(left: Codes, right: Codes) -> Codes:
     """Pairs of numbers as one number; packed densely again before the product outgrows 62 bits."""
     width = int(right.max(initial=0)) + 1
     if (int(left.max(initial=0)) + 1) * width >= _FULL:
-        left, right = dense(left), dense(right)
+        left, right = pack_codes(left), pack_codes(right)
         width = int(right.max(initial=0)) + 1
     return np.where((left < 0) | (right < 0), -1, left * width + right)
 
 
-def dense(codes: Codes) -> Codes:
+def pack_codes(codes: Codes) -> Codes:
     """The same numbers renamed 0, 1, 2 ... as they first appear; -1 stays. Hashing, which is faster than sorting."""
     if not len(codes):
         return codes
@@ -83,9 +86,9 @@ def dense(codes: Codes) -> Codes:
     return renamed
 
 
-def sizes(codes: Codes) -> NDArray[np.int64]:
+def count_equal_codes(codes: Codes) -> NDArray[np.int64]:
     """For every row how many rows share its number, itself included; 0 where it is -1."""
-    packed = dense(codes)
+    packed = pack_codes(codes)
     if not len(packed):
         return packed
     counts = np.bincount(packed + 1)

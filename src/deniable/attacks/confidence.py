@@ -25,10 +25,10 @@ class Interval:
     high: float
 
 
-def interval(successes: int, trials: int, confidence: float = 0.95) -> Interval:
+def compute_interval(successes: int, trials: int, confidence: float = 0.95) -> Interval:
     """The two-sided Clopper-Pearson interval of a proportion.
 
-    >>> round(interval(0, 10).high, 6)
+    >>> round(compute_interval(0, 10).high, 6)
     0.308497
     """
     side = (1 + confidence) / 2

@@ -8,14 +8,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from deniable.attacks.base import Outcome, Progress, Rate
-from deniable.attacks.codes import column, one
-from deniable.attacks.nearest import is_number, mixed, nearest, numbers
+from deniable.attacks.codes import encode_column, require_column
+from deniable.attacks.nearest_records import convert_to_floats, find_nearest, is_number, scale_tables
+from deniable.attacks.outcome import Outcome, Progress, Rate
 
 TOLERANCE = 0.05
 
 
-def inference(
+def infer_secret(
     original: pa.Table,
     released: pa.Table,
     knows: Sequence[str],
@@ -43,18 +43,18 @@ def inference(
         if table is None:
             continue
         targets = np.sort(generator.choice(table.num_rows, min(attacks, table.num_rows), replace=False))
-        theirs, ours = mixed([table, released], knows)
-        place = nearest(theirs.take(targets), ours, 1, seconds=seconds, progress=progress)[0]
+        theirs, ours = scale_tables([table, released], knows)
+        place = find_nearest(theirs.take(targets), ours, 1, seconds=seconds, progress=progress)[0]
         true, shown = _secrets(table, released, secret)
         if not rates:
             blind = generator.integers(0, max(1, len(shown)), (len(targets), 20))
             base = (
-                float(_same(true[targets][:, None], shown[blind], released, secret, tolerance).mean())
+                float(_are_same(true[targets][:, None], shown[blind], released, secret, tolerance).mean())
                 if len(shown)
                 else 0.0
             )
         guessed = shown[place[:, 0]] if place.shape[1] else np.full(len(targets), np.nan)
-        rates.append(Rate(int(_same(true[targets], guessed, released, secret, tolerance).sum()), len(targets)))
+        rates.append(Rate(int(_are_same(true[targets], guessed, released, secret, tolerance).sum()), len(targets)))
     return Outcome(
         f"inference of {secret}", f"Guessing {secret} from the most similar record", rates[0], base,
         rates[1] if control is not None else None, figures={"knows": list(knows), "secret": secret},
@@ -62,14 +62,14 @@ def inference(
 
 
 def _secrets(table: pa.Table, released: pa.Table, secret: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    parts = [column(table, secret), column(released, secret)]
+    parts = [require_column(table, secret), require_column(released, secret)]
     if all(is_number(part.type) for part in parts):
-        return numbers(parts[0]), numbers(parts[1])
-    codes = one(parts, missing=True).astype(np.float64)
+        return convert_to_floats(parts[0]), convert_to_floats(parts[1])
+    codes = encode_column(parts, missing=True).astype(np.float64)
     return codes[: len(parts[0])], codes[len(parts[0]) :]
 
 
-def _same(
+def _are_same(
     true: NDArray[np.float64], guess: NDArray[np.float64], released: pa.Table, secret: str, tolerance: float
 ) -> NDArray[np.bool_]:
     if is_number(released[secret].type):

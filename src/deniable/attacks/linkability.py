@@ -8,11 +8,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from deniable.attacks.base import Outcome, Progress, Rate
-from deniable.attacks.nearest import Mixed, mixed, nearest
+from deniable.attacks.nearest_records import MixedRows, find_nearest, scale_tables
+from deniable.attacks.outcome import Outcome, Progress, Rate
 
 
-def linkability(
+def link_halves(
     original: pa.Table,
     released: pa.Table,
     columns: tuple[Sequence[str], Sequence[str]],
@@ -40,8 +40,8 @@ def linkability(
         if table is None:
             continue
         targets = np.sort(generator.choice(table.num_rows, min(attacks, table.num_rows), replace=False))
-        sides = [mixed([table, released], part) for part in columns]
-        places = [_near(side, targets, neighbors, generator, seconds, progress) for side in sides]
+        sides = [scale_tables([table, released], part) for part in columns]
+        places = [_find_near_rows(side, targets, neighbors, generator, seconds, progress) for side in sides]
         met = (places[0][:, :, None] == places[1][:, None, :]).any(axis=(1, 2))
         rates.append(Rate(int(met.sum()), len(targets)))
     kept = min(neighbors, rows)
@@ -52,8 +52,8 @@ def linkability(
     )  # fmt: skip
 
 
-def _near(
-    side: list[Mixed],
+def _find_near_rows(
+    side: list[MixedRows],
     targets: NDArray[np.int64],
     neighbors: int,
     generator: np.random.Generator,
@@ -62,5 +62,5 @@ def _near(
 ) -> NDArray[np.int64]:
     """The nearest released rows, looked for in an order drawn by lot: the first of equals is then any of them."""
     order = generator.permutation(side[1].rows)
-    place = nearest(side[0].take(targets), side[1].take(order), neighbors, seconds=seconds, progress=progress)[0]
+    place = find_nearest(side[0].take(targets), side[1].take(order), neighbors, seconds=seconds, progress=progress)[0]
     return np.asarray(order[place], np.int64)

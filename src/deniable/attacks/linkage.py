@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from deniable.attacks import generalized
-from deniable.attacks.base import Deadline, Outcome, Progress, Rate, tell
-from deniable.attacks.codes import Codes, dense, named, together
+from deniable.attacks import generalized_cells
+from deniable.attacks.codes import Codes, deduplicate_columns, encode_combinations, pack_codes
+from deniable.attacks.outcome import Deadline, Outcome, Progress, Rate, tell
 from deniable.errors import ParameterError
 
 SCENARIO = "Joining a register with names"
@@ -35,17 +35,17 @@ def find_links(release: pa.Table, register: pa.Table, knows: Sequence[str], *, s
 
     Where the release is generalized (`1980s`, `[30, 40)`, `695**`, `*`), an entry fits when it lies within.
     """
-    columns = named(knows)
-    if generalized.needed(release, register, columns):
-        row, candidates = generalized.matches(release, register, columns, Deadline(seconds))
+    columns = deduplicate_columns(knows)
+    if generalized_cells.is_generalized(release, register, columns):
+        row, candidates = generalized_cells.match_entries(release, register, columns, Deadline(seconds))
         return Links(row, candidates)
-    ours, theirs = together([release, register], columns)
-    return _joined(ours, theirs)
+    ours, theirs = encode_combinations([release, register], columns)
+    return _join_codes(ours, theirs)
 
 
-def _joined(ours: Codes, theirs: Codes) -> Links:
+def _join_codes(ours: Codes, theirs: Codes) -> Links:
     """Both sides numbered together once; then a join is two lookups."""
-    packed = dense(np.concatenate([ours, theirs]))
+    packed = pack_codes(np.concatenate([ours, theirs]))
     mine, other = packed[: len(ours)], packed[len(ours) :]
     known = other >= 0
     size = int(packed.max(initial=-1)) + 1
@@ -56,7 +56,7 @@ def _joined(ours: Codes, theirs: Codes) -> Links:
     return Links(np.where(many == 1, entry[mine], -1), many)
 
 
-def linkage(
+def link_register(
     release: pa.Table,
     register: pa.Table,
     knows: Sequence[str],
@@ -78,15 +78,17 @@ def linkage(
     """
     links = find_links(release, register, knows, seconds=seconds)
     tell(progress, 0.5)
-    chance = find_links(release, _shuffled(register, named(knows), seed), knows, seconds=seconds)
+    chance = find_links(release, _shuffle_columns(register, deduplicate_columns(knows), seed), knows, seconds=seconds)
     tell(progress, 1.0)
-    person = _people(release, unit)
-    return _measured(links, chance, person, register.num_rows, truth)
+    person = _number_people(release, unit)
+    return _measure_links(links, chance, person, register.num_rows, truth)
 
 
-def _measured(links: Links, chance: Links, person: Codes, entries: int, truth: NDArray[np.int64] | None) -> Outcome:
+def _measure_links(
+    links: Links, chance: Links, person: Codes, entries: int, truth: NDArray[np.int64] | None
+) -> Outcome:
     people = int(person.max(initial=-1)) + 1
-    claimed, by_chance = _count(person, links.claimed), _count(person, chance.claimed)
+    claimed, by_chance = _count_people(person, links.claimed), _count_people(person, chance.claimed)
     figures = {"claimed": claimed, "register": entries, "claimed_by_chance": by_chance,
                "expected": float((1 / np.maximum(links.candidates, 1))[links.candidates > 0].sum())}  # fmt: skip
     guess = 1 / entries if entries else 0.0
@@ -99,25 +101,25 @@ def _measured(links: Links, chance: Links, person: Codes, entries: int, truth: N
     if len(truth) != len(links.row):
         raise ParameterError("The truth is not one entry for each row of the release")
     correct = links.claimed & (links.row == truth)
-    right = _count(person, correct)
-    wrong = _count(person, chance.claimed & (chance.row == truth))
+    right = _count_people(person, correct)
+    wrong = _count_people(person, chance.claimed & (chance.row == truth))
     return Outcome(
         "linkage", SCENARIO, Rate(right, people), guess, Rate(wrong, people),
         Rate(int(correct.sum()), int(links.claimed.sum())), figures,
     )  # fmt: skip
 
 
-def _people(release: pa.Table, unit: str | None) -> Codes:
+def _number_people(release: pa.Table, unit: str | None) -> Codes:
     if unit is None:
         return np.arange(release.num_rows)
-    return dense(together([release], (unit,), missing=True)[0])
+    return pack_codes(encode_combinations([release], (unit,), missing=True)[0])
 
 
-def _count(person: Codes, rows: NDArray[np.bool_]) -> int:
+def _count_people(person: Codes, rows: NDArray[np.bool_]) -> int:
     return len(np.unique(person[rows]))
 
 
-def _shuffled(register: pa.Table, columns: Sequence[str], seed: int) -> pa.Table:
+def _shuffle_columns(register: pa.Table, columns: Sequence[str], seed: int) -> pa.Table:
     """The register's columns each in an order of its own: the same values, nobody's combination."""
     generator = np.random.default_rng(seed)
     size = register.num_rows

@@ -1,13 +1,14 @@
 """Minimality and downcoding: a release that generalizes no more than needed says why it had to (Wong 2007, Cohen 2022).
 
-Both attacks ask the same question: among the tables that could lie behind a release, from which would this anonymizer
-have made exactly this release? The others are out, and what the remaining ones have in common is known, although every
-class of the release looks well mixed.
-"""
+Both attacks by worlds ask the same question: among the tables that could lie behind a release, from which would this
+anonymizer have made exactly this release? The others are out, and what the remaining ones have in common is known,
+although every class of the release looks well mixed. Downcoding by ends needs no search: an interval written from the
+lowest to the highest value of a class tells both."""
 
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,9 +16,14 @@ from itertools import permutations, product
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from deniable.attacks.base import Deadline, Outcome, Progress, Rate, tell
+from deniable.attacks.codes import encode_combinations, require_column
+from deniable.attacks.generalized_cells import find_containing
+from deniable.attacks.nearest_records import convert_to_floats, is_number
+from deniable.attacks.outcome import Deadline, Outcome, Progress, Rate, tell
 from deniable.errors import ParameterError
 
 Row = tuple[Any, ...]
@@ -41,7 +47,7 @@ class Beliefs:
         return tuple(max(one, key=lambda v: (one[v], str(v))) if one else None for one in self.share)
 
 
-def minimality(
+def infer_by_minimality(
     people: Sequence[Row],
     released: Sequence[Row],
     anonymizer: Anonymizer,
@@ -64,12 +70,12 @@ def minimality(
             "People and released rows are not as many", expected="A register of exactly those released"
         )
     values = [row[-1] for row in released]
-    dealt, complete = _deals(values, most, seed)
+    dealt, complete = _order_values(values, most, seed)
     wanted = [[(*person, value) for person, value in zip(people, deal, strict=True)] for deal in dealt]
-    return _remaining(wanted, released, anonymizer, lambda row: row[-1], complete, seconds, progress)
+    return _filter_worlds(wanted, released, anonymizer, lambda row: row[-1], complete, seconds, progress)
 
 
-def reasons(
+def infer_within_classes(
     classes: NDArray[np.int64],
     values: Sequence[Any],
     same_release: Callable[[Sequence[Any]], bool],
@@ -81,16 +87,18 @@ def reasons(
 ) -> Beliefs:
     """Infer sensitive values from how much was generalized, class by class.
 
-    **Scenario.** As `minimality`, for tables of any size: the class of each person and the values of each class are
-    known from the release; who has which value is not.
-    **Method.** The values of each class are dealt out to its people in all ways, or in `most` random ones; those after
-    which the anonymizer would have made the same release (`same_release`) are kept.
-    **Outcome.** For each person the shares of values over the kept ways; without `same_release` they are the shares
-    of the class.
-    """
+    **Scenario.** As `infer_by_minimality`, for tables of any size: the class of each person and the values of each
+    class are known from the release; who has which value is not. **Method.** The values of each class are dealt out to
+    its people in all ways, or in `most` random ones; those after which the anonymizer would have made the same release
+    (`same_release`) are kept. **Outcome.** For each person the shares of values over the kept ways; without
+    `same_release` they are the shares of the class."""
     groups = [np.flatnonzero(classes == one).tolist() for one in np.unique(classes)]
-    ways = math.prod([_orders([values[i] for i in group]) for group in groups])
-    dealt = _dealt(groups, values) if ways <= most else _drawn(groups, values, most, np.random.default_rng(seed))
+    ways = math.prod([_count_orders([values[i] for i in group]) for group in groups])
+    dealt = (
+        _deal_all_ways(groups, values)
+        if ways <= most
+        else _deal_at_random(groups, values, most, np.random.default_rng(seed))
+    )
     counts: list[Counter[Any]] = [Counter() for _ in values]
     deadline, tried, kept = Deadline(seconds), 0, 0
     for deal in dealt:
@@ -105,12 +113,12 @@ def reasons(
     return Beliefs(_shares(counts, kept), kept, tried, ways <= most)
 
 
-def _orders(values: Sequence[Any]) -> int:
+def _count_orders(values: Sequence[Any]) -> int:
     """In how many different orders these values can stand."""
     return math.factorial(len(values)) // math.prod(math.factorial(n) for n in Counter(values).values())
 
 
-def _dealt(groups: Sequence[list[int]], values: Sequence[Any]) -> Iterator[list[Any]]:
+def _deal_all_ways(groups: Sequence[list[int]], values: Sequence[Any]) -> Iterator[list[Any]]:
     every = [list(dict.fromkeys(permutations([values[i] for i in group]))) for group in groups]
     for chosen in product(*every):
         deal = list(values)
@@ -120,7 +128,7 @@ def _dealt(groups: Sequence[list[int]], values: Sequence[Any]) -> Iterator[list[
         yield deal
 
 
-def _drawn(
+def _deal_at_random(
     groups: Sequence[list[int]], values: Sequence[Any], most: int, generator: np.random.Generator
 ) -> Iterator[list[Any]]:
     for _ in range(most):
@@ -135,7 +143,7 @@ def _shares(counts: Sequence[Counter[Any]], kept: int) -> tuple[Mapping[Any, flo
     return tuple({value: n / kept for value, n in count.items()} for count in counts)
 
 
-def by_class(classes: NDArray[np.int64], values: Sequence[Any]) -> Beliefs:
+def assume_class_shares(classes: NDArray[np.int64], values: Sequence[Any]) -> Beliefs:
     """The beliefs of one who takes the classes as they are: everybody has each value of the class alike."""
     counts = {
         int(one): Counter(values[i] for i in np.flatnonzero(classes == one).tolist()) for one in np.unique(classes)
@@ -165,29 +173,31 @@ def downcode(
     """
     cells = [[covers(at, cell) for at, cell in enumerate(row)] for row in released]
     size = math.prod(len(options) for row in cells for options in row)
-    chosen = _every(cells) if size <= most else _some(cells, most, np.random.default_rng(seed))
-    return _remaining(chosen, released, anonymizer, lambda row: row[column], size <= most, seconds, progress)
+    chosen = _list_worlds(cells) if size <= most else _draw_worlds(cells, most, np.random.default_rng(seed))
+    return _filter_worlds(chosen, released, anonymizer, lambda row: row[column], size <= most, seconds, progress)
 
 
-def _every(cells: Sequence[Sequence[Sequence[Any]]]) -> Iterator[list[Row]]:
+def _list_worlds(cells: Sequence[Sequence[Sequence[Any]]]) -> Iterator[list[Row]]:
     for rows in product(*(list(product(*row)) for row in cells)):
         yield list(rows)
 
 
-def _some(cells: Sequence[Sequence[Sequence[Any]]], count: int, generator: np.random.Generator) -> Iterator[list[Row]]:
+def _draw_worlds(
+    cells: Sequence[Sequence[Sequence[Any]]], count: int, generator: np.random.Generator
+) -> Iterator[list[Row]]:
     for _ in range(count):
         yield [tuple(options[int(generator.integers(len(options)))] for options in row) for row in cells]
 
 
-def _deals(values: Sequence[Any], most: int, seed: int) -> tuple[list[tuple[Any, ...]], bool]:
+def _order_values(values: Sequence[Any], most: int, seed: int) -> tuple[list[tuple[Any, ...]], bool]:
     """Different orders of a multiset: all of them, or so many random ones."""
-    if len(values) <= 9 and _orders(values) <= most:
+    if len(values) <= 9 and _count_orders(values) <= most:
         return list(dict.fromkeys(permutations(values))), True
     generator = np.random.default_rng(seed)
     return [tuple(values[i] for i in generator.permutation(len(values))) for _ in range(most)], False
 
 
-def _remaining(
+def _filter_worlds(
     candidates: Any,
     released: Sequence[Row],
     anonymizer: Anonymizer,
@@ -213,7 +223,7 @@ def _remaining(
     return Beliefs(_shares(counts, kept), kept, tried, complete)
 
 
-def believed(beliefs: Beliefs, naive: Beliefs | None, truth: Sequence[Any], *, sure: float = 0.9) -> Outcome:
+def score_beliefs(beliefs: Beliefs, naive: Beliefs | None, truth: Sequence[Any], *, sure: float = 0.9) -> Outcome:
     """People whose true value the intruder holds with at least `sure`; the control is the same without minimality.
 
     `naive` are the beliefs of one who takes the classes as they are (an anonymizer that always agrees).
@@ -227,3 +237,73 @@ def believed(beliefs: Beliefs, naive: Beliefs | None, truth: Sequence[Any], *, s
     warnings = () if beliefs.complete else ("worlds were sampled, not exhausted",)
     return Outcome("minimality", "Knowing how the release was made", Rate(right, len(truth)), base, plain,
                    figures={"worlds": beliefs.worlds, "tried": beliefs.tried}, warnings=warnings)  # fmt: skip
+
+
+_CLOSED = re.compile(r"^\[\s*(-?[\d.]+)\s*,\s*(-?[\d.]+)\s*\]$")
+Ends = tuple[float, float]
+
+
+def find_closed_intervals(release: pa.Table, people: pa.Table, columns: Sequence[str]) -> tuple[str, ...]:
+    """The columns of numbers that the release writes as closed intervals: where an intruder guesses at the ends."""
+    shown = [name for name in columns if name in people.column_names and is_number(people[name].type)]
+    return tuple(name for name in shown if any(_parse_ends(cell) for cell in _list_cells(release, name)))
+
+
+def read_interval_ends(
+    release: pa.Table, people: pa.Table, columns: Sequence[str], *, classes: int = 500, seed: int = 0
+) -> Outcome:
+    """Read exact values off the ends of intervals.
+
+    **Scenario.** The intruder has the release alone, and knows that a local recoding (Mondrian) writes the numbers of a
+    class from the lowest to the highest. Success is an exact value that somebody of the class has: the cells are finer
+    than the steward released them, and a class of k people has k - 2 left to hide among.
+    **Method.** For each class and each closed interval [a, b], claim that somebody in it has a, and somebody has b.
+    **Outcome.** Rows whose value in some column is told so, and precision; the baseline picks one of the values that
+    the interval allows.
+    """
+    names = find_closed_intervals(release, people, columns)
+    sample = _sample_classes(release, columns, classes, seed)
+    of_row, within = find_containing(sample, people, columns)
+    sizes = np.bincount(of_row, minlength=len(within))
+    first = pa.array(np.unique(of_row, return_index=True)[1])
+    told, chances = np.zeros((len(names), len(within)), np.int64), []
+    for place, name in enumerate(names):
+        values, cells = (
+            convert_to_floats(require_column(people, name)),
+            sample[name].take(first).cast(pa.string()).to_pylist(),
+        )
+        for number, ends in ((n, found) for n, cell in enumerate(cells) if (found := _parse_ends(cell)) is not None):
+            told[place, number] = np.isin(ends, values[within[number]]).sum()
+            chances.append(1 / max(1, len(np.unique(values[(values >= ends[0]) & (values <= ends[1])]))))
+    exposed = int(np.minimum(told.max(axis=0, initial=0), sizes).sum())
+    return Outcome(
+        "downcoding", "Reading exact values off the ends of intervals", Rate(exposed, int(sizes.sum())),
+        float(np.mean(chances)) if chances else 0.0, precision=Rate(int(told.sum()), 2 * len(chances)),
+        figures={"columns": list(names), "classes": len(within)},
+    )  # fmt: skip
+
+
+def _sample_classes(release: pa.Table, columns: Sequence[str], classes: int, seed: int) -> pa.Table:
+    """The rows of so many classes, drawn at random: memory stays bounded by them."""
+    codes = encode_combinations([release], columns, missing=True)[0]
+    every = np.unique(codes)
+    if len(every) <= classes:
+        return release
+    chosen = np.random.default_rng(seed).choice(every, classes, replace=False)
+    return release.take(pa.array(np.flatnonzero(np.isin(codes, chosen))))
+
+
+def _list_cells(release: pa.Table, name: str) -> list[str]:
+    values = require_column(release, name)
+    if pa.types.is_dictionary(values.type):
+        values = values.cast(values.type.value_type)
+    if not (pa.types.is_string(values.type) or pa.types.is_large_string(values.type)):
+        return []
+    return [cell for cell in pc.unique(values).to_pylist() if cell is not None]
+
+
+def _parse_ends(cell: str | None) -> Ends | None:
+    found = _CLOSED.match(cell or "")
+    if found is None or float(found[1]) >= float(found[2]):
+        return None
+    return float(found[1]), float(found[2])

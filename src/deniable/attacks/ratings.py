@@ -1,16 +1,84 @@
-"""Ratings: a handful of dated opinions finds one record among millions (Narayanan and Shmatikov 2008)."""
+"""Ratings: a handful of dated opinions finds one record among millions (Narayanan and Shmatikov 2008).
+
+The inner loops are compiled: ratings sorted by item, and every record scored against the facts known of each target."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numba as nb
 import numpy as np
 from numpy.typing import NDArray
 
-from deniable.attacks import scoring
-from deniable.attacks.base import Deadline, Outcome, Progress, Rate, tell
+from deniable.attacks.outcome import Deadline, Outcome, Progress, Rate, tell
 from deniable.errors import ParameterError
+
+RATING_SCALE, DAY_SCALE = 1.5, 30.0  # as published by Narayanan and Shmatikov
+
+
+@nb.njit(cache=True, nogil=True)
+def sort_by_item(item, starts):  # type: ignore[no-untyped-def]
+    """Places in the order of items (counting sort: a hundred million ratings need no comparison)."""
+    free = starts[:-1].copy()
+    order = np.empty(len(item), np.int64)
+    for i in range(len(item)):
+        order[free[item[i]]] = i
+        free[item[i]] += 1
+    return order
+
+
+@nb.njit(cache=True, nogil=True)
+def score_targets(  # type: ignore[no-untyped-def]
+    starts, person, rating, day, weight,
+    target, item, stars, when,
+    days, reach, needed,
+    scores, hits, best, lead, absent,
+):  # fmt: skip
+    """Fill best, lead and absent for each target; `scores` and `hits` are working space of one number a person."""
+    people = len(scores)
+    for t in range(len(target)):
+        scores[:] = 0.0
+        hits[:] = 0
+        for f in range(item.shape[1]):
+            if item[t, f] < 0:
+                continue
+            for p in range(starts[item[t, f]], starts[item[t, f] + 1]):
+                apart = abs(rating[p] - stars[t, f])
+                if apart > reach:
+                    continue
+                gain = np.exp(-apart / RATING_SCALE)
+                if days >= 0:
+                    distance = abs(day[p] - when[t, f])
+                    if distance > days:
+                        continue
+                    gain += np.exp(-distance / DAY_SCALE)
+                scores[person[p]] += weight[item[t, f]] * gain
+                hits[person[p]] += 1
+        deviation = scores.std()
+        if deviation == 0:
+            continue
+        first, second, third = -1, -1, -1
+        for p in range(people):
+            if hits[p] < needed:
+                continue
+            if first < 0 or scores[p] > scores[first]:
+                first, second, third = p, first, second
+            elif second < 0 or scores[p] > scores[second]:
+                second, third = p, second
+            elif third < 0 or scores[p] > scores[third]:
+                third = p
+        best[t] = first
+        if first >= 0:
+            lead[t] = (scores[first] - (scores[second] if second >= 0 else 0.0)) / deviation
+        up, down = first, second
+        if first == target[t]:
+            up, down = second, third
+        elif second == target[t]:
+            down = third
+        if up >= 0:
+            absent[t] = (scores[up] - (scores[down] if down >= 0 else 0.0)) / deviation
+
 
 ECCENTRICITY = 1.5
 _STEP = 64
@@ -40,7 +108,7 @@ class Records:
             raise ParameterError("The columns of the ratings are not of one length")
         items, people = int(item.max(initial=-1)) + 1, int(person.max(initial=-1)) + 1
         starts = np.concatenate([[0], np.cumsum(np.bincount(item, minlength=items))]).astype(np.int64)
-        order = scoring.by_item(item.astype(np.int32), starts)
+        order = sort_by_item(item.astype(np.int32), starts)
         return cls(starts, person[order].astype(np.int32), rating[order].astype(np.float32),
                    day[order].astype(np.int32), people)  # fmt: skip
 
@@ -81,7 +149,7 @@ def draw_facts(records: Records, knowledge: Knowledge, targets: int, seed: int =
     """Facts about people drawn at random among those with enough ratings, blurred and partly wrong as told."""
     generator = np.random.default_rng(seed)
     right = knowledge.facts - knowledge.wrong
-    own, first = _by_person(records)
+    own, first = _sort_by_person(records)
     counts = np.diff(first)
     able = np.flatnonzero(counts >= max(1, right))
     chosen = np.sort(generator.choice(able, min(targets, len(able)), replace=False)) if len(able) else able
@@ -118,7 +186,7 @@ def _pick(
     return np.asarray(mine[np.concatenate([preferred, rest])[:count]], np.int64)
 
 
-def _by_person(records: Records) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _sort_by_person(records: Records) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     order = np.argsort(records.person, kind="stable")
     first = np.concatenate([[0], np.cumsum(np.bincount(records.person, minlength=records.people))])
     return order, first.astype(np.int64)
@@ -137,7 +205,7 @@ class Scoreboard:
     absent_lead: NDArray[np.float64]
 
 
-def scoreboard(
+def score_records(
     records: Records,
     facts: Facts,
     *,
@@ -161,7 +229,7 @@ def scoreboard(
     for start in range(0, count, _STEP):
         deadline.check()
         part = slice(start, min(count, start + _STEP))
-        scoring.score(
+        score_targets(
             records.starts, records.person, records.rating, records.day, weight,
             facts.target[part], facts.item[part], facts.rating[part], facts.day[part],
             -1 if days is None else days, stars + 1e-6, needed,
@@ -171,7 +239,7 @@ def scoreboard(
     return Scoreboard(best, lead, absent)
 
 
-def ratings(
+def find_by_ratings(
     records: Records,
     knowledge: Knowledge | None = None,
     *,
@@ -191,7 +259,7 @@ def ratings(
     """
     known = knowledge or Knowledge()
     facts = draw_facts(records, known, targets, seed)
-    board = scoreboard(
+    board = score_records(
         records,
         facts,
         needed=known.facts - known.wrong,
@@ -212,11 +280,11 @@ def ratings(
     )  # fmt: skip
 
 
-def curve(
+def sweep_facts(
     records: Records, facts: Sequence[int], *, wrong_share: float = 0.25, targets: int = 300, seed: int = 0, **rest: int
 ) -> tuple[Outcome, ...]:
     """Share identified against the number of facts known, a quarter of them wrong."""
     return tuple(
-        ratings(records, Knowledge(count, int(count * wrong_share), **rest), targets=targets, seed=seed)
+        find_by_ratings(records, Knowledge(count, int(count * wrong_share), **rest), targets=targets, seed=seed)
         for count in facts
     )

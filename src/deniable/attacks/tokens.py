@@ -10,8 +10,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from deniable.attacks import solvers
-from deniable.attacks.base import Deadline, Outcome, Progress, Rate, tell
-from deniable.attacks.codes import Codes, one
+from deniable.attacks.codes import Codes, encode_column
+from deniable.attacks.outcome import Deadline, Outcome, Progress, Rate, tell
 from deniable.errors import ParameterError
 
 HASHES: Mapping[str, Callable[[bytes], str]] = {
@@ -23,7 +23,7 @@ SHORTEST = 8
 MOST_ASSIGNED = 2_000
 
 
-def dictionary(
+def invert_hashes(
     tokens: Sequence[str | None],
     guesses: Iterable[str],
     *,
@@ -47,13 +47,13 @@ def dictionary(
         if number % 1024 == 0:
             deadline.check()
             tell(progress, number / len(listed))
-        for token, how in _hashed(guess, lengths):
+        for token, how in _hash_guess(guess, lengths):
             if token in wanted:
                 found.setdefault(token, (guess, how))
     return _dictionary_outcome(tokens, found, truth, len(listed))
 
 
-def _hashed(guess: str, lengths: Sequence[int]) -> Iterable[tuple[str, str]]:
+def _hash_guess(guess: str, lengths: Sequence[int]) -> Iterable[tuple[str, str]]:
     for spelled in dict.fromkeys(spelling(guess) for spelling in SPELLINGS):
         data = spelled.encode()
         for name, digest in HASHES.items():
@@ -80,7 +80,7 @@ def _dictionary_outcome(
     )  # fmt: skip
 
 
-def frequency_guesses(tokens: Codes, known: Codes) -> NDArray[np.int64]:
+def guess_by_frequency(tokens: Codes, known: Codes) -> NDArray[np.int64]:
     """For each token the value of the same rank: the likeliest assignment when only counts are known."""
     ours, theirs = np.bincount(tokens), np.bincount(known)
     ranked, values = np.argsort(-ours, kind="stable"), np.argsort(-theirs, kind="stable")
@@ -90,7 +90,7 @@ def frequency_guesses(tokens: Codes, known: Codes) -> NDArray[np.int64]:
     return guess
 
 
-def cooccurrence_guesses(tokens: Codes, beside: Codes, known: Codes, known_beside: Codes) -> NDArray[np.int64]:
+def guess_by_cooccurrence(tokens: Codes, beside: Codes, known: Codes, known_beside: Codes) -> NDArray[np.int64]:
     """For each token a value, all different, such that what stands beside them is likeliest (an assignment problem)."""
     kinds, values = int(tokens.max(initial=-1)) + 1, int(known.max(initial=-1)) + 1
     if max(kinds, values) > MOST_ASSIGNED:
@@ -100,13 +100,13 @@ def cooccurrence_guesses(tokens: Codes, beside: Codes, known: Codes, known_besid
     np.add.at(ours, (tokens, beside), 1)
     np.add.at(theirs, (known, known_beside), 1)
     likelihood = ours @ np.log(theirs / theirs.sum()).T
-    rows, columns = solvers.scipy_optimize().linear_sum_assignment(likelihood, maximize=True)
+    rows, columns = solvers.load_optimize().linear_sum_assignment(likelihood, maximize=True)
     guess = np.full(kinds, -1, np.int64)
     guess[rows] = columns
     return guess
 
 
-def matching(
+def match_tokens(
     tokens: pa.ChunkedArray,
     known: pa.ChunkedArray,
     truth: pa.ChunkedArray,
@@ -121,15 +121,15 @@ def matching(
     **Outcome.** Rows whose value is found; the baseline calls everybody by the commonest value. Tokens drawn afresh
     for every row hold.
     """
-    hidden = one([tokens])
-    both = one([known, truth])
+    hidden = encode_column([tokens])
+    both = encode_column([known, truth])
     plain, true = np.split(both, [len(known)])
     if len(hidden) != len(true):
         raise ParameterError("The truth is not one value for each token")
     guess = (
-        frequency_guesses(hidden, plain)
+        guess_by_frequency(hidden, plain)
         if beside is None
-        else cooccurrence_guesses(hidden, beside[0], plain, beside[1])
+        else guess_by_cooccurrence(hidden, beside[0], plain, beside[1])
     )
     rows = len(hidden)
     right = int((guess[hidden] == true).sum()) if rows else 0

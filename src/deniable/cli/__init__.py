@@ -1,1 +1,1 @@
-"""The doors: commands parse arguments, call the hall, print, and draw progress. They compute nothing."""
+"""The command line: commands parse arguments, call the curator, print, and show progress. They compute nothing."""

@@ -7,15 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from deniable.cli.office import LedgerPlace
-from deniable.cli.screen import Encoding, JsonFlag, emit, progress
+from deniable.cli.terminal import Encoding, JsonFlag, LedgerOption, emit, show_progress
 from deniable.errors import ParameterError, nearest
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from deniable.curator.anonymize_demands import Asked
-    from deniable.curator.anonymize_order import Order
+    from deniable.curator.anonymize.request import Asked, Order
     from deniable.policy.schema import Spec
 
 EXAMPLES = """\b
@@ -75,37 +73,39 @@ def anonymize(
     update: Annotated[Path | None, typer.Option(help="A release to which SOURCE adds rows.")] = None,
     draft: Annotated[bool, typer.Option("--draft", help="Print hierarchies to begin with, and stop.")] = False,
     report: Annotated[Path | None, typer.Option(help="Also write a page with the lattice.")] = None,
-    ledger: LedgerPlace = None,
+    ledger: LedgerOption = None,
     encoding: Encoding = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Make a k-anonymous release, optimal and with the proof, or say what must change when rows are added."""
     if draft:
-        return _draft(source, qi, as_json)
-    from deniable.curator import anonymizing
-    from deniable.curator.anonymize_order import Order
-    from deniable.curator.offices import charging_ledger
+        return _draft_hierarchies(source, qi, as_json)
+    from deniable.curator.anonymize import run
+    from deniable.curator.anonymize.request import Order
+    from deniable.curator.governance.steward import ledger_for_charges
 
-    place = charging_ledger(policy, ledger) if policy else None
+    place = ledger_for_charges(policy, ledger) if policy else None
     if update is not None:
-        return _update(update, Order(_needed(source), out, policy, table, ledger=place, encoding=encoding), as_json)
+        return _update_release(
+            update, Order(_require_source(source), out, policy, table, ledger=place, encoding=encoding), as_json
+        )
     if out is None:
         raise ParameterError("No output is named", remedy="Say --out FILE")
     if grid is not None:
-        return _grid(_needed(source), out, _listed(grid), digits, 5 if k is None else k, as_json)
+        return _release_map(_require_source(source), out, _split_names(grid), digits, 5 if k is None else k, as_json)
     order = Order(
         source,
         out,
         policy,
         table,
-        _listed(qi),
-        _listed(sensitive),
-        _listed(identifier),
-        _asked(k, l, t, model, suppress),
-        _hierarchies(hierarchy),
+        _split_names(qi),
+        _split_names(sensitive),
+        _split_names(identifier),
+        _read_demands(k, l, t, model, suppress),
+        _read_hierarchies(hierarchy),
         method,
         measure,
-        _numbers(weight, "--weight"),
+        _read_numbers(weight, "--weight"),
         form,
         suppressed,
         population,
@@ -113,14 +113,14 @@ def anonymize(
         earlier,
         refuse_composition,
         target,
-        {"top": _numbers(top, "--top"), "bottom": _numbers(bottom, "--bottom")},
+        {"top": _read_numbers(top, "--top"), "bottom": _read_numbers(bottom, "--bottom")},
         place,
         encoding,
     )
-    with progress("Anonymizing") as told:
-        made = anonymizing.anonymize(order, told)
-    _page(report, made, measure)
-    emit(made, as_json, lambda console: _show(console, made))
+    with show_progress("Anonymizing") as told:
+        made = run.anonymize(order, told)
+    _write_page(report, made, measure)
+    emit(made, as_json, lambda console: _print_release(console, made))
     return None
 
 
@@ -137,64 +137,64 @@ def check(
     as_json: JsonFlag = False,
 ) -> None:
     """Measure k, l, t and the risks of a table as it stands, or what two releases of it tell together."""
-    from deniable.curator import checking
+    from deniable.curator.anonymize import check as anonymize_check
 
     if releases is not None:
-        both = [Path(name) for name in _listed(releases)]
+        both = [Path(name) for name in _split_names(releases)]
         if len(both) != 2:
             raise ParameterError(f"{len(both)} releases are named", expected="Two recodings, separated by a comma")
-        found = checking.check_together(source, *both)
-        return emit(found, as_json, lambda console: _show_together(console, found))
-    least, most = _numbers(l, "--l"), _numbers(t, "--t")
-    named = tuple(dict.fromkeys((*_listed(sensitive), *least, *most)))
-    found = checking.check(source, _listed(qi), named, fraction=fraction, encoding=encoding)
-    failed = checking.unmet(found, k, least, most)
-    emit(found | {"unmet": failed}, as_json, lambda console: _show_findings(console, found, failed))
+        found = anonymize_check.check_together(source, *both)
+        return emit(found, as_json, lambda console: _print_together(console, found))
+    least, most = _read_numbers(l, "--l"), _read_numbers(t, "--t")
+    named = tuple(dict.fromkeys((*_split_names(sensitive), *least, *most)))
+    found = anonymize_check.check(source, _split_names(qi), named, fraction=fraction, encoding=encoding)
+    failed = anonymize_check.unmet(found, k, least, most)
+    emit(found | {"unmet": failed}, as_json, lambda console: _print_findings(console, found, failed))
     if failed:
         raise typer.Exit(2)
     return None
 
 
-def _draft(source: str | None, qi: str | None, as_json: bool) -> None:
-    from deniable.curator import anonymizing
+def _draft_hierarchies(source: str | None, qi: str | None, as_json: bool) -> None:
+    from deniable.curator.anonymize import run
 
-    drafted = anonymizing.draft(_needed(source), _listed(qi))
-    emit(drafted, as_json, lambda console: _show_draft(console, drafted))
-
-
-def _update(release: Path, order: Order, as_json: bool) -> None:
-    from deniable.curator import updating
-
-    found = updating.update(release, order)
-    emit(found, as_json, lambda console: _show_update(console, found))
+    drafted = run.draft(_require_source(source), _split_names(qi))
+    emit(drafted, as_json, lambda console: _print_draft(console, drafted))
 
 
-def _grid(source: str, out: Path, columns: tuple[str, ...], digits: int, k: int, as_json: bool) -> None:
-    from deniable.curator import mapping
+def _update_release(release: Path, order: Order, as_json: bool) -> None:
+    from deniable.curator.anonymize import run
 
-    made = mapping.release_map(source, out, columns, digits, k)
+    found = run.update(release, order)
+    emit(found, as_json, lambda console: _print_update(console, found))
+
+
+def _release_map(source: str, out: Path, columns: tuple[str, ...], digits: int, k: int, as_json: bool) -> None:
+    from deniable.curator.anonymize import run
+
+    made = run.release_map(source, out, columns, digits, k)
     told = f"{made['cells']} cells written to {made['output']}; {made['dropped']} of {made['rows']} rows dropped"
     emit(made, as_json, lambda console: console.print(told, markup=False))
 
 
-def _needed(source: str | None) -> str:
+def _require_source(source: str | None) -> str:
     if source is None:
         raise ParameterError("No table is named", remedy="Name a CSV, Parquet or Arrow file")
     return source
 
 
-def _listed(text: str | None) -> tuple[str, ...]:
+def _split_names(text: str | None) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",") if name.strip()) if text else ()
 
 
-def _numbers(pairs: list[str] | None, option: str) -> dict[str, float]:
+def _read_numbers(pairs: list[str] | None, option: str) -> dict[str, float]:
     try:
         return {name: float(value) for name, value in (pair.rsplit("=", 1) for pair in pairs or ())}
     except ValueError:
         raise ParameterError(f"{option} was given wrongly", expected=f"{option} COLUMN=NUMBER") from None
 
 
-def _asked(
+def _read_demands(
     k: int | None,
     l: list[str] | None,  # noqa: E741
     t: list[str] | None,
@@ -202,19 +202,19 @@ def _asked(
     suppress: float | None,
 ) -> Asked:
     """What the command line asks; what it does not say is left to the policy."""
-    from deniable.curator.anonymize_demands import Asked
+    from deniable.curator.anonymize.request import Asked
     from deniable.policy.budget import exact
 
     return Asked(
         k,
-        {name: exact(value) for name, value in _numbers(l, "--l").items()},
-        {name: exact(value) for name, value in _numbers(t, "--t").items()},
-        tuple(_model(text) for text in models or ()),
+        {name: exact(value) for name, value in _read_numbers(l, "--l").items()},
+        {name: exact(value) for name, value in _read_numbers(t, "--t").items()},
+        tuple(_read_model(text) for text in models or ()),
         None if suppress is None else exact(suppress),
     )
 
 
-def _model(text: str) -> Spec:
+def _read_model(text: str) -> Spec:
     from deniable.policy.schema import Spec
 
     kind, _, rest = text.partition(":")
@@ -224,17 +224,17 @@ def _model(text: str) -> Spec:
         raise ParameterError("--model was given wrongly", expected="--model KIND:NAME=VALUE,NAME=VALUE") from None
 
 
-def _hierarchies(pairs: list[str] | None) -> dict[str, Spec]:
+def _read_hierarchies(pairs: list[str] | None) -> dict[str, Spec]:
     """COLUMN=FILE.csv is a tree; COLUMN=KIND:A,B,C says a kind of hierarchy with its levels."""
     try:
-        return {name: _hierarchy(words) for name, words in (pair.split("=", 1) for pair in pairs or ())}
+        return {name: _read_hierarchy(words) for name, words in (pair.split("=", 1) for pair in pairs or ())}
     except ValueError:
         expected = "--hierarchy COLUMN=FILE.csv or COLUMN=KIND:LEVEL,LEVEL"
         raise ParameterError("--hierarchy was given wrongly", expected=expected) from None
 
 
-def _hierarchy(words: str) -> Spec:
-    from deniable.policy.hierarchies import HIERARCHIES
+def _read_hierarchy(words: str) -> Spec:
+    from deniable.policy.layout.hierarchies import HIERARCHIES
     from deniable.policy.schema import Spec
 
     kind, colon, rest = words.partition(":")
@@ -245,27 +245,27 @@ def _hierarchy(words: str) -> Spec:
         kinds = [each.name for each in HIERARCHIES.kinds if each.short is not None]
         expected = f"A file with one line a leaf, or KIND:LEVEL,LEVEL with one of {', '.join(kinds)}"
         raise ParameterError(f"There is no hierarchy '{kind}'", expected=expected, remedy=nearest(kind, kinds))
-    levels = tuple(_level(level) for level in rest.split(","))
+    levels = tuple(_read_level(level) for level in rest.split(","))
     alone = kind == "redact" or rest == "ages"
     return Spec(kind, {known.short: rest if alone else levels})
 
 
-def _level(text: str) -> int | float | str:
+def _read_level(text: str) -> int | float | str:
     try:
         return int(text) if text.lstrip("-").isdigit() else float(text)
     except ValueError:
         return text
 
 
-def _page(path: Path | None, made: dict[str, Any], measure: str) -> None:
+def _write_page(path: Path | None, made: dict[str, Any], measure: str) -> None:
     if path is not None:
-        from deniable.reports.lattice import lattice_page
         from deniable.reports.page import write
+        from deniable.reports.tradeoffs import build_lattice_page
 
-        write(lattice_page(made, measure), path)
+        write(build_lattice_page(made, measure), path)
 
 
-def _show(console: Console, made: dict[str, Any]) -> None:
+def _print_release(console: Console, made: dict[str, Any]) -> None:
     console.print(f"{made['released']} of {made['rows']} rows written to {made['output']}", markup=False)
     console.print(f"  {made['suppressed']} suppressed, {made['classes']} classes", markup=False)
     for model in made["models"]:
@@ -284,10 +284,10 @@ def _show(console: Console, made: dict[str, Any]) -> None:
     for sentence in made["warnings"]:
         console.print(f"  Warning: {sentence}.", markup=False)
     if together := made.get("composition"):
-        _show_together(console, together)
+        _print_together(console, together)
 
 
-def _show_findings(console: Console, found: dict[str, Any], failed: list[str]) -> None:
+def _print_findings(console: Console, found: dict[str, Any], failed: list[str]) -> None:
     console.print(f"k = {found['k']}   {found['classes']} classes of {found['rows']} rows", markup=False)
     for column in found["sensitive"]:
         line = (
@@ -311,7 +311,7 @@ def _show_findings(console: Console, found: dict[str, Any], failed: list[str]) -
         console.print(f"not met: {sentence}", markup=False)
 
 
-def _show_together(console: Console, found: dict[str, Any]) -> None:
+def _print_together(console: Console, found: dict[str, Any]) -> None:
     console.print(
         f"Both releases together: groups of {found['k']} rows at least, {found['exposed']} rows in groups under "
         f"{found['asked_k']}, {found['singled_out']} singled out with exact values",
@@ -321,7 +321,7 @@ def _show_together(console: Console, found: dict[str, Any]) -> None:
         console.print(f"  {column} becomes certain for {rows} rows", markup=False)
 
 
-def _show_update(console: Console, found: dict[str, Any]) -> None:
+def _print_update(console: Console, found: dict[str, Any]) -> None:
     console.print(
         f"{found['shown']} of {found['rows']} new rows may be shown ({found['new_classes']} new classes, "
         f"{found['grown_classes']} grown); {found['waiting']} wait for more of their kind",
@@ -331,7 +331,7 @@ def _show_update(console: Console, found: dict[str, Any]) -> None:
         console.print("The recoding no longer serves: anonymize the whole table again.", markup=False)
 
 
-def _show_draft(console: Console, drafted: dict[str, Any]) -> None:
+def _print_draft(console: Console, drafted: dict[str, Any]) -> None:
     for name, spec in drafted["hierarchies"].items():
         words = "(shown as it is, or withheld)" if spec is None else f"{{hierarchy: {spec}}}".replace("'", "")
         console.print(f"{name}: {words}", markup=False)

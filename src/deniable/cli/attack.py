@@ -1,4 +1,4 @@
-"""`deniable attack`: the intruder's work, done by the steward before anything leaves."""
+"""`deniable attack` and `deniable audit`: attacks on tables and releases, and on our own mechanisms."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from deniable.cli.screen import Encoding, JsonFlag, emit, progress
+from deniable.cli.terminal import Encoding, JsonFlag, emit, show_progress
 from deniable.errors import ParameterError
 
 if TYPE_CHECKING:
@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-EXAMPLES = """\b
+
+ATTACK_EXAMPLES = """\b
 Examples:
   deniable attack visits.parquet --knows zip,birth_date,sex
   deniable attack released.parquet --knows zip,birth_date,sex --register voters.parquet --sensitive diagnosis
@@ -58,25 +59,25 @@ def attack(
 
     Exit code 2 when an attack exposes more than the policy (release: attack: most) or --most allows.
     """
-    from deniable.curator import attacking
+    from deniable.curator import attack as curator_attack
 
-    order = attacking.Order(
-        source, _listed(knows), register, original, control, truth, _listed(sensitive), unit, _listed(ratings),
-        tuple(others or ()), policy, table, limits(most), everything, attacks, seed, seconds, resume, encoding,
+    order = curator_attack.Order(
+        source, _split(knows), register, original, control, truth, _split(sensitive), unit, _split(ratings),
+        tuple(others or ()), policy, table, read_limits(most), everything, attacks, seed, seconds, resume, encoding,
     )  # fmt: skip
-    with progress("Attacking") as told:
-        found = attacking.attack(order, told)
-    _page(report or (Path("exposure.html") if everything and not as_json else None), found)
-    emit(found, as_json, lambda console: show(console, found))
+    with show_progress("Attacking") as told:
+        found = curator_attack.attack(order, told)
+    _write_exposure_page(report or (Path("exposure.html") if everything and not as_json else None), found)
+    emit(found, as_json, lambda console: print_attacks(console, found))
     if found["failed"]:
         raise typer.Exit(2)
 
 
-def _listed(text: str | None) -> tuple[str, ...]:
+def _split(text: str | None) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",") if name.strip()) if text else ()
 
 
-def limits(pairs: list[str] | None) -> dict[str, Fraction]:
+def read_limits(pairs: list[str] | None) -> dict[str, Fraction]:
     """Limits by attack, from words such as linkage=0.01."""
     from fractions import Fraction
 
@@ -86,21 +87,21 @@ def limits(pairs: list[str] | None) -> dict[str, Fraction]:
         raise ParameterError("--most was given wrongly", expected="--most ATTACK=SHARE, such as linkage=0.01") from None
 
 
-def _page(path: Path | None, found: dict[str, Any]) -> None:
+def _write_exposure_page(path: Path | None, found: dict[str, Any]) -> None:
     if path is not None:
-        from deniable.reports.exposure import exposure_page
+        from deniable.reports.attacks import build_exposure_page
         from deniable.reports.page import write
 
-        write(exposure_page(found), path)
+        write(build_exposure_page(found), path)
 
 
-def show(console: Console, found: dict[str, Any]) -> None:
+def print_attacks(console: Console, found: dict[str, Any]) -> None:
     """Print what the attacks found, and the verdicts."""
     for made in found["attacks"]:
         if made["skipped"]:
             console.print(f"{made['attack']}: {made['skipped']}", markup=False, style="dim")
         for outcome in made["outcomes"]:
-            _show_outcome(console, outcome)
+            _print_outcome(console, outcome)
     for one in found.get("identifying_sets", [])[:3]:
         console.print(f"{' + '.join(one['columns'])} single out {one['share']:.1%}", markup=False)
     for one in found.get("blame", [])[:3]:
@@ -112,7 +113,7 @@ def show(console: Console, found: dict[str, Any]) -> None:
         console.print(f"{word}: {one['attack']} exposes {one['exposed']:.1%}, allowed {one['most']:.1%}", markup=False)
 
 
-def _show_outcome(console: Console, outcome: dict[str, Any]) -> None:
+def _print_outcome(console: Console, outcome: dict[str, Any]) -> None:
     rate = outcome["exposed"]
     console.print(outcome["sentence"], markup=False, style="bold" if outcome["per_thousand"] else "")
     parts = [f"  {rate['successes']} of {rate['trials']} ({rate['low']:.1%} to {rate['high']:.1%})"]
@@ -123,3 +124,48 @@ def _show_outcome(console: Console, outcome: dict[str, Any]) -> None:
     console.print(", ".join(parts), markup=False)
     for warning in outcome["warnings"]:
         console.print(f"  beware: {warning}", markup=False)
+
+
+AUDIT_EXAMPLES = """\b
+Examples:
+  deniable audit laplace --epsilon 1
+  deniable audit gaussian --epsilon 1 --delta 1e-3 --runs 100000 --report audit.html
+  deniable audit response --epsilon 0.5 --json
+  deniable audit laplace --epsilon 1 --spends 3          (a broken twin: it is caught)
+"""
+
+
+def audit(
+    mechanism: Annotated[str, typer.Argument(help="laplace, gaussian, exponential or response.")],
+    epsilon: Annotated[str, typer.Option(help="The epsilon that is claimed.")] = "1",
+    delta: Annotated[str, typer.Option(help="The delta that is claimed.")] = "0",
+    spends: Annotated[str | None, typer.Option(help="Epsilon really spent: makes a broken twin.")] = None,
+    runs: Annotated[int, typer.Option(help="Runs on each neighbor.", min=400)] = 20_000,
+    confidence: Annotated[float, typer.Option(help="Of the lower bound on epsilon.")] = 0.999,
+    report: Annotated[Path | None, typer.Option(help="Write the page with the game (HTML).")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Play the distinguishing game against a mechanism, and prove a lower bound on its epsilon.
+
+    No data is touched and nothing is charged. Exit code 2 when the claim is refuted.
+    """
+    from deniable.curator import attack
+
+    with show_progress("Auditing") as told:
+        found = attack.audit(mechanism, epsilon, delta, spends=spends, runs=runs, confidence=confidence, progress=told)
+    if report is not None:
+        from deniable.reports.attacks import build_audit_page
+        from deniable.reports.page import write
+
+        write(build_audit_page(found), report)
+    emit(found, as_json, lambda console: _print_audit(console, found))
+    if found["failed"]:
+        raise typer.Exit(2)
+
+
+def _print_audit(console: Console, found: dict[str, Any]) -> None:
+    wins = found["game"]["wins"]
+    console.print(f"{found['mechanism']}: {found['neighbors']}", markup=False)
+    told = f"the best attacker wins {wins['share']:.1%} of games ({wins['low']:.1%} to {wins['high']:.1%})"
+    console.print(f"{told}; epsilon allows {found['game']['most']:.1%}", markup=False)
+    console.print(found["audit"]["sentence"], markup=False)

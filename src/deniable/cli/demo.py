@@ -1,4 +1,4 @@
-"""`deniable demo`: the story of one town, in the terminal and as a page."""
+"""`deniable demo` and `deniable world`: the story of one town, and generated populations to try things on."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from deniable.cli.screen import JsonFlag, emit, out, progress
+from deniable.cli.terminal import JsonFlag, emit, open_output, show_progress
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -23,22 +23,22 @@ def demo(
     as_json: JsonFlag = False,
 ) -> None:
     """Tell the story of one town: who is exposed, and what a curator does about it."""
-    from deniable.curator.demo import tell
+    from deniable.curator.demo import run_demo
+    from deniable.reports.demo import build_demo_page
     from deniable.reports.page import write
-    from deniable.reports.story import page
 
     chapters: list[Chapter] = []
-    with progress("Making the town") as tick:
-        for number, chapter in enumerate(tell(folder, people, tick), start=1):
+    with show_progress("Making the town") as tick:
+        for number, chapter in enumerate(run_demo(folder, people, tick), start=1):
             chapters.append(chapter)
             if not as_json:
-                _told(out(), number, chapter)
-    told = [_document(chapter) for chapter in chapters]
-    written = write(page("The story of one town", told), folder / "story.html")
+                _print_chapter(open_output(), number, chapter)
+    told = [_build_document(chapter) for chapter in chapters]
+    written = write(build_demo_page("The story of one town", told), folder / "story.html")
     emit(told, as_json, lambda console: console.print(f"\nThe story as a page: {written}"))
 
 
-def _document(chapter: Chapter) -> dict[str, Any]:
+def _build_document(chapter: Chapter) -> dict[str, Any]:
     return {
         "title": chapter.title,
         "sentences": list(chapter.sentences),
@@ -49,7 +49,7 @@ def _document(chapter: Chapter) -> dict[str, Any]:
     }
 
 
-def _told(console: Console, number: int, chapter: Chapter) -> None:
+def _print_chapter(console: Console, number: int, chapter: Chapter) -> None:
     from rich.table import Table
 
     console.print(f"\n[bold]{number}. {chapter.title}[/]")
@@ -66,3 +66,45 @@ def _told(console: Console, number: int, chapter: Chapter) -> None:
         console.print(Padding(table, (0, 0, 0, 3)))
     for command in chapter.commands:
         console.print(f"   $ {command}", style="dim", markup=False)
+
+
+world_app = typer.Typer(no_args_is_help=True, help="Make a generated population to try things on; nobody in it exists.")
+
+
+@world_app.command(epilog="Example: deniable world make hospital --people 54000 -o town")
+def make(
+    kind: Annotated[str, typer.Argument(help="hospital, salaries, survey, ratings or taxi.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The folder to write to.", metavar="DIR")],
+    people: Annotated[int | None, typer.Option("--people", help="How many people (up to 10 million).")] = None,
+    seed: Annotated[int | None, typer.Option("--seed", help="Same seed, same rows.")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Write a world's tables as Parquet, its public lists as CSV, and a policy for them."""
+    from deniable.curator import demo
+
+    with show_progress(f"Making the {kind} world") as share:
+        made = demo.make_world(kind, people, seed, out, share)
+    emit(made, as_json, lambda console: _print_world(console, made))
+
+
+@world_app.command("list", epilog="Example: deniable world list")
+def list_(as_json: JsonFlag = False) -> None:
+    """Tell which worlds there are."""
+    from deniable.curator import demo
+
+    kinds = demo.world_kinds()
+    emit(kinds, as_json, lambda console: _print_worlds(console, kinds))
+
+
+def _print_world(console: Console, made: dict[str, Any]) -> None:
+    console.print(f"Made the {made['world']} world of {made['people']:,} people (seed {made['seed']}):", markup=False)
+    for table, rows in made["rows"].items():
+        console.print(f"  {table:<12}{rows:>14,} rows", markup=False)
+    console.print(f"Next: deniable policy check {Path(made['folder']) / made['policy']}", markup=False)
+
+
+def _print_worlds(console: Console, kinds: list[dict[str, Any]]) -> None:
+    for kind in kinds:
+        tables = ", ".join(kind["tables"] + kind["lists"])
+        console.print(f"{kind['world']:<10} {kind['summary']}", markup=False)
+        console.print(f"{'':<10} tables: {tables}; usually {kind['usual_people']:,} people", markup=False)

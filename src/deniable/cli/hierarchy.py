@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from deniable.cli.office import LedgerPlace
-from deniable.cli.screen import JsonFlag, emit
+from deniable.cli.terminal import JsonFlag, LedgerOption, emit
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -32,35 +31,35 @@ def hierarchy(
     nonnegative: Annotated[bool, typer.Option("--nonnegative", help="No cell below 0 (biases small cells).")] = False,
     explain: Annotated[bool, typer.Option("--explain", help="Only explain: no private row is read.")] = False,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Write rows and statement to a file.")] = None,
-    ledger: LedgerPlace = None,
+    ledger: LedgerOption = None,
     analyst: Annotated[str, typer.Option(help="Who asks. [default: the steward]", show_default=False)] = "",
     purpose: Annotated[str, typer.Option(help="What for, as the policy names purposes.", show_default=False)] = "",
     as_json: JsonFlag = False,
 ) -> None:
     """Release a tree: total, groups, groups of groups; children add up to their parents exactly."""
     from deniable.curator import Curator
-    from deniable.curator.asking import written
-    from deniable.curator.offices import asker, charging_ledger, existing_ledger
+    from deniable.curator.governance.steward import asker, find_ledger, ledger_for_charges
+    from deniable.curator.query.sql import write_answer
     from deniable.storage import refuse_missing_folder
 
     if out is not None:
         refuse_missing_folder(out)
     budget: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "rho": rho, "aggregate": aggregate}
-    place = existing_ledger if explain else charging_ledger
+    place = find_ledger if explain else ledger_for_charges
     with Curator.open(policy, ledger=place(policy, ledger)) as curator:
         if explain:
             told = curator.explain_hierarchy(source, levels, **budget)
-            emit(told, as_json, lambda console: _sets(console, told))
+            emit(told, as_json, lambda console: _print_sets(console, told))
             return
         who = asker(analyst, purpose)
         answer = curator.hierarchy(source, levels, nonnegative=nonnegative, who=who, **budget)
         if out is not None:
-            written(curator, answer, out)
+            write_answer(curator, answer, out)
         document = {"rows": answer.to_pylist(), **dict(answer.release.details)}
-        emit(document, as_json, lambda console: _released(console, answer, levels))
+        emit(document, as_json, lambda console: _print_tree(console, answer, levels))
 
 
-def _released(console: Console, answer: Any, levels: list[str]) -> None:
+def _print_tree(console: Console, answer: Any, levels: list[str]) -> None:
     from rich.table import Table
 
     names = [level.rsplit(".", 1)[-1] for level in levels]
@@ -75,10 +74,10 @@ def _released(console: Console, answer: Any, levels: list[str]) -> None:
     console.print(table)
     if len(rows) > 60:
         console.print(f"... and {len(rows) - 60:,} more rows; write them with --out")
-    _sets(console, dict(answer.release.details))
+    _print_sets(console, dict(answer.release.details))
 
 
-def _sets(console: Console, told: dict[str, Any]) -> None:
+def _print_sets(console: Console, told: dict[str, Any]) -> None:
     cost = ", ".join(f"{name} {value}" for name, value in told["cost"].items() if value != "0")
     console.print(f"Cost: {cost}")
     for part in told["sets"]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from deniable.cli.screen import JsonFlag, emit
+from deniable.cli.terminal import JsonFlag, emit
 from deniable.errors import ParameterError
 
 if TYPE_CHECKING:
@@ -35,70 +35,71 @@ def inspect(
     as_json: JsonFlag = False,
 ) -> None:
     """Show what a model measured and how noisy; with --against, compare with the real rows (not for release)."""
-    from deniable.curator import Curator, inspecting
-    from deniable.reports import synth
+    from deniable.curator import Curator
+    from deniable.curator.synthesize import inspect as synthesize_inspect
+    from deniable.reports import synthesis
     from deniable.reports.page import write
 
-    marginals = tuple(dict.fromkeys(_listed(words, ",") for words in marginal or ()))
-    question = inspecting.Question(marginals, target, _formula(regress))
+    marginals = tuple(dict.fromkeys(_split_words(words, ",") for words in marginal or ()))
+    question = synthesize_inspect.Question(marginals, target, _read_formula(regress))
     if against is None:
-        view = inspecting.public(model, question)
+        view = synthesize_inspect.public(model, question)
     else:
         with Curator.open(policy) as curator:
-            view = inspecting.steward(curator, model, against, question)
+            view = synthesize_inspect.steward(curator, model, against, question)
     if report is not None:
-        write(synth.page(view), report)
-    emit(view, as_json, lambda console: _shown(console, view))
+        write(synthesis.build_model_page(view), report)
+    emit(view, as_json, lambda console: _print_view(console, view))
 
 
-def _listed(words: str, between: str) -> tuple[str, ...]:
+def _split_words(words: str, between: str) -> tuple[str, ...]:
     return tuple(word.strip() for word in words.split(between) if word.strip())
 
 
-def _formula(text: str | None) -> tuple[str, tuple[str, ...]] | None:
+def _read_formula(text: str | None) -> tuple[str, tuple[str, ...]] | None:
     if text is None:
         return None
     target, tilde, right = text.partition("~")
-    by = _listed(right, "+")
+    by = _split_words(right, "+")
     if not (tilde and target.strip() and by):
         raise ParameterError("a regression was given wrongly", expected="TARGET ~ COLUMN + COLUMN")
     return target.strip(), by
 
 
-def _shown(console: Console, view: dict[str, Any]) -> None:
+def _print_view(console: Console, view: dict[str, Any]) -> None:
     if "link" not in view:
-        _told(console, view)
+        _print_model(console, view)
         return
     for name, part in ((view["link"]["parent"] or "people", "people"), (view["link"]["child"], "rows")):
         console.print(f"\n{name}", style="bold underline", markup=False)
-        _told(console, view[part])
+        _print_model(console, view[part])
 
 
-def _told(console: Console, view: dict[str, Any]) -> None:
+def _print_model(console: Console, view: dict[str, Any]) -> None:
     console.print(f"Method {view['method']}, about {view['estimated_rows']:,} rows. {view['reason']}", markup=False)
     for histogram in view["histograms"]:
         console.print(f"\n{histogram['column']}", style="bold", markup=False)
         for bar in histogram["bars"]:
-            _bar(console, bar)
+            _print_bar(console, bar)
     if view["associations"]:
         console.print("\nAssociations, 0 to 1", style="bold")
     for entry in sorted(view["associations"], key=lambda entry: -entry["strength"])[:12]:
         real = f"  real {entry['real']:.2f}" if "real" in entry else ""
         console.print(f"  {entry['strength']:.2f}{real}  {entry['first']} x {entry['second']}", markup=False)
     for entry in view["marginals"][: view["asked_marginals"]]:
-        _marginal(console, entry)
+        _print_marginal(console, entry)
     if "utility" in view:
-        utility(console, view["utility"])
+        print_utility(console, view["utility"])
 
 
-def _bar(console: Console, bar: dict[str, Any]) -> None:
+def _print_bar(console: Console, bar: dict[str, Any]) -> None:
     drawn = "#" * round(WIDTH * bar["share"])
     real = f"  real {bar['real']:.1%}" if "real" in bar else ""
     text = f"  {bar['value'][:28]:28s} {bar['share']:6.1%} +- {bar['error']:.1%}{real}  {drawn}"
     console.print(text, markup=False)
 
 
-def _marginal(console: Console, entry: dict[str, Any]) -> None:
+def _print_marginal(console: Console, entry: dict[str, Any]) -> None:
     console.print(f"\n{' x '.join(entry['columns'])}", style="bold", markup=False)
     by = "not measured together: drawn from what was, so no error bar is known"
     console.print(f"  {'measured in ' + ' x '.join(entry['measured']) if entry['measured'] else by}", markup=False)
@@ -108,12 +109,12 @@ def _marginal(console: Console, entry: dict[str, Any]) -> None:
         console.print(f"  {cell['share']:6.1%}{error}{real}  {', '.join(cell['values'])}", markup=False)
 
 
-def utility(console: Console, found: dict[str, Any]) -> None:
+def print_utility(console: Console, found: dict[str, Any]) -> None:
     """Print a comparison with the real rows, of people and of their rows where they are linked."""
     if "variation" not in found:
         for name, part in found.items():
             console.print(f"\n{name}", style="bold", markup=False)
-            utility(console, part)
+            print_utility(console, part)
         return
     console.print("\nAgainst the real rows (for the steward, not for release)", style="bold")
     for entry in found["variation"]:
@@ -134,10 +135,10 @@ def utility(console: Console, found: dict[str, Any]) -> None:
         for names, far in found["workload"]["marginals"]:
             console.print(f"    {far:.3f}  {' x '.join(names)}", markup=False)
     if found["regression"] is not None:
-        _regression(console, found["regression"])
+        _print_regression(console, found["regression"])
 
 
-def _regression(console: Console, found: dict[str, Any]) -> None:
+def _print_regression(console: Console, found: dict[str, Any]) -> None:
     head = f"  {found['target']} explained by {', '.join(found['by'])}: intervals overlap by {found['overlap']:.0%}"
     console.print(f"{head}, {found['covered']:.0%} of the real coefficients lie in the synthetic ones", markup=False)
     for term in found["terms"]:

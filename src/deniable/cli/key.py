@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from deniable.cli.screen import JsonFlag, emit
+from deniable.cli.terminal import JsonFlag, emit
 
 app = typer.Typer(no_args_is_help=True, help="Make, check and rotate masking keys. A key is never printed.")
 vault_app = typer.Typer(no_args_is_help=True, help="Look into a codebook vault, with its key.")
@@ -31,7 +31,7 @@ def new(
 
     The key folder is $DENIABLE_KEYS, or ~/.deniable/keys. Keep a backup: a lost key cannot be recovered.
     """
-    from deniable.curator.keyring import new as journey
+    from deniable.curator.mask.keys import new as journey
 
     done = journey(name, out)
     text = f"Key '{name}' is in {done['file']} (check value {done['check']}). Keep a backup outside the releases."
@@ -46,7 +46,7 @@ def check(
     as_json: JsonFlag = False,
 ) -> None:
     """Say whether a key can be read, is undamaged, and is the one that was used before."""
-    from deniable.curator.keyring import check as journey
+    from deniable.curator.mask.keys import check as journey
 
     done = journey(name, key or (), policy)
     known = "the one used with this policy before" if done["confirmed"] else "readable and undamaged"
@@ -65,16 +65,16 @@ def rotate(
 
     The map ties old and new releases together: it is as secret as the key. Vaults of the policy are sealed anew.
     """
-    from deniable.curator.keyring import rotate as journey
+    from deniable.curator.mask.keys import rotate as journey
 
     done = journey(name, policy, map_file)
-    emit(done, as_json, lambda console: _rotated(console, done))
+    emit(done, as_json, lambda console: _print_rotation(console, done))
 
 
 @vault_app.command(name="show", epilog="Example: deniable vault show names.vault --name people")
 def show(vault: Vault, name: KeyName, key: Places = None, as_json: JsonFlag = False) -> None:
     """Say how many values a vault holds, by domain."""
-    from deniable.curator.keyring import vault_size
+    from deniable.curator.mask.keys import vault_size
 
     done = vault_size(vault, name, key or ())
     lines = [f"{domain}: {count} values" for domain, count in done["values"].items()] or ["The vault is empty."]
@@ -90,7 +90,7 @@ def reveal(
     as_json: JsonFlag = False,
 ) -> None:
     """Turn tokens back into values: one token a line on standard input, one value a line on standard output."""
-    from deniable.curator.keyring import reveal as journey
+    from deniable.curator.mask.keys import reveal as journey
 
     tokens = [line.strip() for line in sys.stdin if line.strip()]
     done = journey(vault, name, tokens, domain, key or ())
@@ -98,7 +98,7 @@ def reveal(
     emit(done, as_json, lambda console: console.print("\n".join(values), markup=False))
 
 
-def _rotated(console: Any, done: dict[str, Any]) -> None:
+def _print_rotation(console: Any, done: dict[str, Any]) -> None:
     text = f"Key '{done['key']}' is new (check value {done['check']}); the old one is kept as {done['old_key']}."
     console.print(text, markup=False)
     if "map" in done:

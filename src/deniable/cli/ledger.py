@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from deniable.cli.office import DEFAULT_POLICY, LedgerPlace, PolicyFile
-from deniable.cli.screen import JsonFlag, emit
+from deniable.cli.terminal import DEFAULT_POLICY, JsonFlag, LedgerOption, PolicyOption, emit
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -19,28 +18,28 @@ app = typer.Typer(no_args_is_help=True, help="Read the record of what was spent,
 
 @app.command(epilog="Example: deniable ledger show -p policy.yaml --last 20")
 def show(
-    policy: PolicyFile = DEFAULT_POLICY,
-    ledger: LedgerPlace = None,
+    policy: PolicyOption = DEFAULT_POLICY,
+    ledger: LedgerOption = None,
     last: Annotated[int, typer.Option(min=0, help="How many entries to show.")] = 10,
     as_json: JsonFlag = False,
 ) -> None:
     """Show what is spent and left, and the last entries."""
-    from deniable.curator.offices import show as journey
+    from deniable.curator.governance.steward import show as journey
 
     found = journey(policy, ledger, last)
-    emit(found, as_json, lambda console: _shown(console, found))
+    emit(found, as_json, lambda console: _print_standing(console, found))
 
 
 @app.command(epilog="Example: deniable ledger verify -p policy.yaml --head 6dfb28d7... --number 12")
 def verify(
-    policy: PolicyFile = DEFAULT_POLICY,
-    ledger: LedgerPlace = None,
+    policy: PolicyOption = DEFAULT_POLICY,
+    ledger: LedgerOption = None,
     head: Annotated[str | None, typer.Option(help="The head in a receipt: shows that nothing was cut off.")] = None,
     number: Annotated[int | None, typer.Option(help="The number in the same receipt.")] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Recompute the whole chain (exit code 2 when anything was changed, removed, reordered or cut off)."""
-    from deniable.curator.offices import verify as journey
+    from deniable.curator.governance.steward import verify as journey
 
     found = journey(policy, ledger, head, number)
     text = f"The ledger is what was written: {found['entries']} entries.\nhead {found['head']}"
@@ -49,22 +48,22 @@ def verify(
 
 @app.command(epilog="Example: deniable ledger export -p policy.yaml --form csv -o ledger.csv")
 def export(
-    policy: PolicyFile = DEFAULT_POLICY,
-    ledger: LedgerPlace = None,
+    policy: PolicyOption = DEFAULT_POLICY,
+    ledger: LedgerOption = None,
     form: Annotated[str, typer.Option(help="csv, jsonl, or google (events of Google's dp-accounting).")] = "csv",
     out: Annotated[Path | None, typer.Option("--out", "-o", help="A file; else standard output.")] = None,
 ) -> None:
     """Write the ledger as CSV, as JSON lines, or as one event of Google's dp-accounting."""
-    from deniable.curator.offices import export as journey
+    from deniable.curator.governance.steward import export as journey
 
     for piece in journey(policy, ledger, form, out):
         sys.stdout.write(piece)
 
 
-def _shown(console: Console, found: dict[str, Any]) -> None:
+def _print_standing(console: Console, found: dict[str, Any]) -> None:
     standing = found["standing"]
     for word in ("limit", "spent", "remaining"):
-        console.print(f"{word:<10} {_amount(standing[word])}", markup=False)
+        console.print(f"{word:<10} {_render_amount(standing[word])}", markup=False)
     told = f"{standing['charged']} charged, {standing['without_guarantee']} without a formal guarantee"
     console.print(f"releases   {told}", markup=False)
     for entry in found["entries"]:
@@ -73,7 +72,7 @@ def _shown(console: Console, found: dict[str, Any]) -> None:
         console.print(line, markup=False)
 
 
-def _amount(budget: dict[str, str] | None) -> str:
+def _render_amount(budget: dict[str, str] | None) -> str:
     if budget is None:
         return "no limit"
     return ", ".join(f"{name} {value}" for name, value in budget.items() if value != "0") or "0"

@@ -11,9 +11,8 @@ from deniable import __version__
 from deniable.cli import (
     anonymize,
     attack,
-    audit,
     demo,
-    govern,
+    governance,
     hierarchy,
     inspect,
     key,
@@ -24,15 +23,12 @@ from deniable.cli import (
     query,
     randomize,
     release,
-    scan,
     serve,
     survey,
     synthesize,
-    token,
     train,
-    world,
 )
-from deniable.cli.screen import refuse
+from deniable.cli.terminal import refuse
 from deniable.errors import DeniableError, InternalError
 
 EPILOG = """\b
@@ -61,8 +57,8 @@ app.command(name="hierarchy", epilog=hierarchy.EXAMPLES)(hierarchy.hierarchy)
 app.command(name="mask", epilog=mask.EXAMPLES)(mask.mask)
 app.command(name="anonymize", epilog=anonymize.EXAMPLES)(anonymize.anonymize)
 app.command(name="check", epilog=anonymize.CHECK_EXAMPLES)(anonymize.check)
-app.command(name="attack", epilog=attack.EXAMPLES)(attack.attack)
-app.command(name="audit", epilog=audit.EXAMPLES)(audit.audit)
+app.command(name="attack", epilog=attack.ATTACK_EXAMPLES)(attack.attack)
+app.command(name="audit", epilog=attack.AUDIT_EXAMPLES)(attack.audit)
 app.command(name="synthesize", epilog=synthesize.EXAMPLES)(synthesize.synthesize)
 app.command(name="describe", epilog=synthesize.EXAMPLES)(synthesize.describe)
 app.command(name="generate", epilog=synthesize.EXAMPLES)(synthesize.generate)
@@ -70,23 +66,23 @@ app.command(name="train", epilog=train.EXAMPLES)(train.train)
 app.command(name="predict", epilog=train.EXAMPLES)(train.predict)
 app.command(name="parity", epilog=parity.EXAMPLES)(parity.parity)
 app.command(name="inspect", epilog=inspect.EXAMPLES)(inspect.inspect)
-app.command(name="scan", epilog=scan.EXAMPLES)(scan.scan)
+app.command(name="scan", epilog=policy.SCAN_EXAMPLES)(policy.scan)
 app.command(name="randomize")(randomize.randomize)
 app.command(name="estimate")(randomize.estimate)
 app.command(name="ladder")(randomize.ladder)
 app.command(name="serve", epilog=serve.EXAMPLES)(serve.serve)
-govern.add_to(app)
+governance.add_to(app)
 app.add_typer(key.app, name="key")
 app.add_typer(ledger.app, name="ledger")
-app.add_typer(token.app, name="token")
+app.add_typer(governance.token_app, name="token")
 app.add_typer(key.vault_app, name="vault")
 app.add_typer(policy.app, name="policy")
 app.add_typer(release.app, name="release")
 app.add_typer(survey.app, name="survey")
-app.add_typer(world.app, name="world")
+app.add_typer(demo.world_app, name="world")
 
 
-def _version(wanted: bool) -> None:
+def _print_version(wanted: bool) -> None:
     if wanted:
         typer.echo(f"deniable {__version__}")
         raise typer.Exit
@@ -95,7 +91,7 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def deniable(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
     """A privacy curator for tables: it stands between the people in the data and the people who ask."""

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from deniable.cli.office import DEFAULT_POLICY, LedgerPlace, PolicyFile
-from deniable.cli.screen import JsonFlag, emit, progress
+from deniable.cli.terminal import DEFAULT_POLICY, JsonFlag, LedgerOption, PolicyOption, emit, show_progress
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -24,7 +23,7 @@ def mask(
     source: Annotated[
         str | None, typer.Argument(help="The table's file; without it, all tables of the policy.", show_default=False)
     ] = None,
-    policy: PolicyFile = DEFAULT_POLICY,
+    policy: PolicyOption = DEFAULT_POLICY,
     table: Annotated[str | None, typer.Option(help="Which table of the policy the file is.")] = None,
     mode: Annotated[
         str, typer.Option(help="pseudonymize, or safe-harbor (all 18 identifiers removed).")
@@ -38,18 +37,18 @@ def mask(
     presidio: Annotated[
         bool, typer.Option("--presidio", help="Let Presidio search free text as well (names), if it is installed.")
     ] = False,
-    ledger: LedgerPlace = None,
+    ledger: LedgerOption = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Mask identifiers as the policy says, keep joins working, and state plainly what remains.
 
     Columns that the policy does not declare are not released. A run that was killed goes on where it was.
     """
-    from deniable.curator import masking
-    from deniable.curator.offices import charging_ledger
+    from deniable.curator.governance.steward import ledger_for_charges
+    from deniable.curator.mask import run
 
     only = None if columns is None else [name.strip() for name in columns.split(",")]
-    request = masking.request_for(
+    request = run.request_for(
         policy,
         source,
         table,
@@ -59,14 +58,14 @@ def mask(
         columns=only,
         fresh=fresh,
         presidio=presidio,
-        ledger=charging_ledger(policy, ledger),
+        ledger=ledger_for_charges(policy, ledger),
     )
-    with progress("Masking") as told:
-        report = masking.mask(request, told)
-    emit(report, as_json, lambda console: _show(console, report))
+    with show_progress("Masking") as told:
+        report = run.mask(request, told)
+    emit(report, as_json, lambda console: _print_report(console, report))
 
 
-def _show(console: Console, report: dict[str, Any]) -> None:
+def _print_report(console: Console, report: dict[str, Any]) -> None:
     for name, table in report["tables"].items():
         console.print(f"{name}: {table['rows']} rows written to {table['output']}", markup=False)
         for column, described in table["masks"].items():
@@ -80,10 +79,10 @@ def _show(console: Console, report: dict[str, Any]) -> None:
         console.print(f"No formal guarantee: {table['guarantee']}.", markup=False)
         for attack in table["remaining_attacks"]:
             console.print(f"  remains: {attack}", markup=False)
-    _show_checks(console, report)
+    _print_checks(console, report)
 
 
-def _show_checks(console: Console, report: dict[str, Any]) -> None:
+def _print_checks(console: Console, report: dict[str, Any]) -> None:
     for join in report["joins"]:
         console.print(
             f"{join['left']} and {join['right']} share {join['shared_after']} values, as before masking.", markup=False

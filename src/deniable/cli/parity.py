@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from deniable.cli.screen import JsonFlag, emit, progress
+from deniable.cli.terminal import JsonFlag, emit, show_progress
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -43,21 +43,21 @@ def parity(
     import os
 
     from deniable.curator import Curator
-    from deniable.curator.parity import Comparison, compare
+    from deniable.curator.synthesize.parity import Comparison, compare
     from deniable.reports import parity as drawn
     from deniable.reports.page import write
 
     named, epsilons = (tuple(word.strip() for word in words.split(",")) for words in (methods, epsilon))
     cores = workers or len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else workers or os.cpu_count()
     wanted = Comparison(table, tuple(findings), named, epsilons, delta, runs, journal, cores or 1)
-    with Curator.open(policy) as curator, progress("Comparing") as tick:
-        told = _document(compare(curator, wanted, tick))
+    with Curator.open(policy) as curator, show_progress("Comparing") as tick:
+        told = _build_document(compare(curator, wanted, tick))
     if report is not None:
-        write(drawn.page(told), report)
-    emit(told, as_json, lambda console: _told(console, told))
+        write(drawn.build_parity_page(told), report)
+    emit(told, as_json, lambda console: _print_comparison(console, told))
 
 
-def _document(found: Any) -> dict[str, Any]:
+def _build_document(found: Any) -> dict[str, Any]:
     """All of a comparison in plain values."""
     kept = [{"finding": k.finding, "method": k.method, "epsilon": k.epsilon, "kept": k.kept, "runs": k.runs,
              "share": k.share, "low": k.low, "high": k.high} for k in found.kept]  # fmt: skip
@@ -68,7 +68,7 @@ def _document(found: Any) -> dict[str, Any]:
     return {"kept": kept, "averages": means, "findings": findings, "unsuited": dict(found.unsuited)}
 
 
-def _told(console: Console, told: dict[str, Any]) -> None:
+def _print_comparison(console: Console, told: dict[str, Any]) -> None:
     from rich.table import Table
 
     epsilons = list(dict.fromkeys(row["epsilon"] for row in told["kept"]))

@@ -1,4 +1,4 @@
-"""`deniable policy`: check a policy file, draft one from a table, print the JSON Schema for editors."""
+"""`deniable policy` and `deniable scan`: find what identifies people, draft a policy, check it, print its schema."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from deniable.cli.screen import Encoding, JsonFlag, emit, err, progress
+from deniable.cli.terminal import Encoding, JsonFlag, emit, open_errors, show_progress
 
 if TYPE_CHECKING:
     from rich.console import Console
+
 
 app = typer.Typer(no_args_is_help=True, help="Write and check the file that says what is protected.")
 
@@ -24,10 +25,10 @@ def check(
 
     Example: deniable policy check clinic.yaml
     """
-    from deniable.curator.policies import check as check_policy
+    from deniable.curator.policy.check import check_policy
 
     found = check_policy(file)
-    emit(found, as_json, lambda console: _summary(console, found))
+    emit(found, as_json, lambda console: _print_summary(console, found))
 
 
 @app.command()
@@ -47,14 +48,14 @@ def init(
 
     Example: deniable policy init visits.parquet -o clinic.yaml
     """
-    from deniable.curator.drafting import draft, save
+    from deniable.curator.policy.draft import draft, save
 
-    with progress("Looking at the columns") as told:
+    with show_progress("Looking at the columns") as told:
         text = draft(table, out.parent if out else None, suggest=suggest, encoding=encoding, progress=told)
     if out is not None:
         save(text, out, replace_it=force)
     written = {"policy": text, "written": str(out) if out else None}
-    emit(written, as_json, lambda console: _drafted(console, text, out))
+    emit(written, as_json, lambda console: _print_draft(console, text, out))
 
 
 @app.command()
@@ -63,21 +64,21 @@ def schema() -> None:
 
     Example: deniable policy schema > policy.schema.json
     """
-    from deniable.curator.policies import schema as policy_schema
+    from deniable.curator.policy.check import policy_schema
 
     emit(policy_schema(), True, lambda _console: None)
 
 
-def _drafted(console: Console, text: str, out: Path | None) -> None:
+def _print_draft(console: Console, text: str, out: Path | None) -> None:
     if out is None:
         console.print(text, markup=False, end="")
     else:
-        err().print(
+        open_errors().print(
             f"Drafted {out}. Confirm the roles, fill in the bounds, then: deniable policy check {out}", markup=False
         )
 
 
-def _summary(console: Console, found: dict[str, Any]) -> None:
+def _print_summary(console: Console, found: dict[str, Any]) -> None:
     until = f", until {found['expires']}" if found["expires"] else ""
     console.print(f"{found['dataset']}: a valid policy{until}\n", markup=False)
     console.print("Who is protected")
@@ -86,7 +87,7 @@ def _summary(console: Console, found: dict[str, Any]) -> None:
         listed = f"; {table['columns']} columns: {roles}" if roles else ""
         console.print(f"  {table['name']}: {table['protects']}{listed}", markup=False)
     console.print("How much may be asked")
-    for line in _allowances(found["budgets"]):
+    for line in _list_allowances(found["budgets"]):
         console.print(f"  {line}", markup=False)
     if found["notes"]:
         console.print("To consider")
@@ -95,9 +96,61 @@ def _summary(console: Console, found: dict[str, Any]) -> None:
     console.print(f"\n{found['hash']}", markup=False)
 
 
-def _allowances(budgets: dict[str, Any] | None) -> list[str]:
+def _list_allowances(budgets: dict[str, Any] | None) -> list[str]:
     if budgets is None:
         return ["nothing: no budgets are declared"]
     total = f"in total {budgets['dataset']}, {budgets['accounting']} accounting"
     purposes = [f"for {name}: {amount}" for name, amount in budgets["purposes"].items()]
     return [total, *purposes, *(f"by {name}: {amount}" for name, amount in budgets["analysts"].items())]
+
+
+SCAN_EXAMPLES = (
+    "Examples: deniable scan people.csv  |  deniable scan visits.parquet --unit patient_id --draft clinic.yaml"
+)
+
+
+def scan(
+    table: Annotated[str, typer.Argument(help="A file, folder, pattern or duckdb:FILE#TABLE.", show_default=False)],
+    unit: Annotated[str | None, typer.Option(help="The column that tells people apart.")] = None,
+    save: Annotated[Path | None, typer.Option(help="Keep the report as JSON here.")] = None,
+    draft: Annotated[Path | None, typer.Option(help="Draft a policy from what was found, and write it here.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace a draft that is there.")] = False,
+    encoding: Encoding = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Find identifiers: by names, types, check digits, patterns, word lists and uniqueness. No value is shown."""
+    from deniable.curator.policy import draft as policy_draft
+    from deniable.curator.policy import scan as policy_scan
+
+    with show_progress("Looking at the columns") as told:
+        report = policy_scan.scan(table, unit, told, encoding=encoding)
+    if save is not None:
+        policy_scan.save(report, save)
+    if draft is not None:
+        policy_draft.save(policy_scan.draft(report, draft.parent), draft, replace_it=force)
+        open_errors().print(f"Drafted {draft}: confirm every role and mask in it.", markup=False)
+    emit(report, as_json, lambda console: _print_findings(console, report))
+
+
+def _print_findings(console: Console, report: dict[str, Any]) -> None:
+    from rich.table import Table
+
+    looked = report["rows_looked_at"]
+    console.print(f"{report['source']}: {report['rows']} rows, {looked} looked at.", markup=False)
+    shown = Table("column", "kind", "role", "sure", "evidence", box=None, pad_edge=False)
+    for one in report["findings"]:
+        shown.add_row(one["column"], one["kind"], one["role"], f"{one['confidence']:.0%}", "; ".join(one["evidence"]))
+    console.print(shown)
+    _print_text_findings(console, report)
+    for one in report["singling_out"]:
+        share = f"{one['singled_out']:.1%}"
+        console.print(f"Together {', '.join(one['columns'])} single out {share} of the people.", markup=False)
+    console.print("\nHIPAA Safe Harbor, the 18 categories:")
+    for line in report["safe_harbor"]:
+        console.print(f"  ({line['category']}) {line['name']}: {', '.join(line['found']) or 'not found'}", markup=False)
+
+
+def _print_text_findings(console: Console, report: dict[str, Any]) -> None:
+    for column, counts in report["free_text"].items():
+        inside = ", ".join(f"{count} x {kind}" for kind, count in counts.items()) or "nothing that patterns know"
+        console.print(f"Inside the text of {column}: {inside}.", markup=False)

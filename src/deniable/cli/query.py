@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from deniable.cli.office import LedgerPlace
-from deniable.cli.screen import JsonFlag, emit
+from deniable.cli.terminal import JsonFlag, LedgerOption, emit
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -40,30 +39,34 @@ def query(
         Path | None, typer.Option("--curve", help="Only write a page of expected error against epsilon.")
     ] = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Write rows and statement to a file.")] = None,
-    ledger: LedgerPlace = None,
+    ledger: LedgerOption = None,
     analyst: Annotated[str, typer.Option(help="Who asks. [default: the steward]", show_default=False)] = "",
     purpose: Annotated[str, typer.Option(help="What for, as the policy names purposes.", show_default=False)] = "",
     as_json: JsonFlag = False,
 ) -> None:
     """Ask a question in SQL; the answer has noise, and says how much."""
     from deniable.curator import Curator
-    from deniable.curator.asking import written
-    from deniable.curator.offices import asker, charging_ledger, existing_ledger
+    from deniable.curator.governance.steward import asker, find_ledger, ledger_for_charges
+    from deniable.curator.query.sql import write_answer
     from deniable.storage import refuse_missing_folder
 
     if out is not None:
         refuse_missing_folder(out)
     who = asker(analyst, purpose)
     explain = explain or sql.lstrip().upper().startswith("EXPLAIN")
-    place = existing_ledger if explain or curve else charging_ledger  # what costs nothing leaves nothing behind
+    place = find_ledger if explain or curve else ledger_for_charges  # what costs nothing leaves nothing behind
     with Curator.open(policy, ledger=place(policy, ledger)) as curator:
         if curve is not None:
             rows = curator.error_curve(sql, delta=delta, confidence=confidence, who=who)
-            emit({"curve": rows}, as_json, lambda console: _curved(console, _page(sql, rows, curve)))
+            emit(
+                {"curve": rows},
+                as_json,
+                lambda console: _print_curve_file(console, _write_curve_page(sql, rows, curve)),
+            )
             return
         if explain:
             told = curator.explain(sql, epsilon=epsilon, delta=delta, rho=rho, who=who)
-            emit(told, as_json, lambda console: _explained(console, told))
+            emit(told, as_json, lambda console: _print_plan(console, told))
             return
         shown: dict[str, Any] = {
             "confidence": confidence,
@@ -73,13 +76,13 @@ def query(
         }
         answer = curator.query(sql, epsilon=epsilon, delta=delta, rho=rho, who=who, **shown)
         if out is not None:
-            written(curator, answer, out)
-        more = _more_like_this(curator, answer, sql, epsilon=epsilon, delta=delta, rho=rho, who=who)
+            write_answer(curator, answer, out)
+        more = _count_more_like_this(curator, answer, sql, epsilon=epsilon, delta=delta, rho=rho, who=who)
         document = {"rows": answer.to_pylist(), **dict(answer.release.details), "more_like_this": more}
-        emit(document, as_json, lambda console: _answered(console, answer, more))
+        emit(document, as_json, lambda console: _print_answer(console, answer, more))
 
 
-def _more_like_this(curator: Any, answer: Any, sql: str, **asked: Any) -> int | None:
+def _count_more_like_this(curator: Any, answer: Any, sql: str, **asked: Any) -> int | None:
     """How often the question would still fit: what is left, in words that need no epsilon; None without a limit."""
     if not answer.release.details.get("remaining"):
         return None
@@ -87,18 +90,18 @@ def _more_like_this(curator: Any, answer: Any, sql: str, **asked: Any) -> int | 
     return more
 
 
-def _page(sql: str, rows: list[dict[str, Any]], path: Path) -> Path:
-    from deniable.reports.errors_by_epsilon import page
+def _write_curve_page(sql: str, rows: list[dict[str, Any]], path: Path) -> Path:
     from deniable.reports.page import write
+    from deniable.reports.tradeoffs import build_error_page
 
-    return write(page(sql, rows), path)
+    return write(build_error_page(sql, rows), path)
 
 
-def _curved(console: Console, path: Path) -> None:
+def _print_curve_file(console: Console, path: Path) -> None:
     console.print(f"Wrote {path}: the expected error of each number against epsilon. No data was touched.")
 
 
-def _answered(console: Console, answer: Any, more: int | None) -> None:
+def _print_answer(console: Console, answer: Any, more: int | None) -> None:
     from rich.table import Table
 
     names = [name for name in answer.rows.column_names if not name.endswith(("_low", "_high"))]
@@ -106,7 +109,7 @@ def _answered(console: Console, answer: Any, more: int | None) -> None:
     for name in names:
         table.add_column(name, justify="right" if f"{name}_low" in answer.rows.column_names else "left")
     for row in answer.to_pylist()[:50]:
-        table.add_row(*(_shown(row, name) for name in names))
+        table.add_row(*(_format_cell(row, name) for name in names))
     console.print(table)
     if answer.rows.num_rows > 50:
         console.print(f"... and {answer.rows.num_rows - 50:,} more rows; write them with --out")
@@ -115,8 +118,8 @@ def _answered(console: Console, answer: Any, more: int | None) -> None:
         "" if more is None else f", enough for about {more:,} more like this" if more else ", too little for another"
     )
     console.print(
-        f"Cost: {_figures(details['cost']) or 'nothing'}"
-        + (f"; left: {_figures(details['remaining'])}{enough}" if details.get("remaining") else "")
+        f"Cost: {_render_cost(details['cost']) or 'nothing'}"
+        + (f"; left: {_render_cost(details['remaining'])}{enough}" if details.get("remaining") else "")
     )
     for found in details["bias"]:
         console.print(f"Bias: about {found['units']:,} ± {found['error']:,.4g} {found['counts']}")
@@ -124,7 +127,7 @@ def _answered(console: Console, answer: Any, more: int | None) -> None:
         console.print(f"Note: {note}", style="dim")
 
 
-def _shown(row: dict[str, Any], name: str) -> str:
+def _format_cell(row: dict[str, Any], name: str) -> str:
     value = row[name]
     text = f"{value:,.2f}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
     low, high = row.get(f"{name}_low"), row.get(f"{name}_high")
@@ -133,30 +136,30 @@ def _shown(row: dict[str, Any], name: str) -> str:
     return f"{text} [dim]± {(high - low) / 2:,.4g}[/]"
 
 
-def _figures(cost: dict[str, str]) -> str:
+def _render_cost(cost: dict[str, str]) -> str:
     return ", ".join(f"{name} {value}" for name, value in cost.items() if value != "0")
 
 
-def _explained(console: Console, told: dict[str, Any]) -> None:
+def _print_plan(console: Console, told: dict[str, Any]) -> None:
     console.print(
-        f"Cost: {_figures(told['cost']) or 'nothing'}  (strategy: {told['strategy']}; protects {told['unit']})"
+        f"Cost: {_render_cost(told['cost']) or 'nothing'}  (strategy: {told['strategy']}; protects {told['unit']})"
     )
     if told.get("remaining"):
         more = told.get("more_like_this")
         fits = f"; {more:,} more like this would fit" if more is not None else ""
-        console.print(f"Left before this question: {_figures(told['remaining'])}{fits}")
+        console.print(f"Left before this question: {_render_cost(told['remaining'])}{fits}")
     console.print("Way: " + " -> ".join(f"{row['step']} ({row['tag']})" for row in told["relations"]))
     for row in told["aggregates"]:
         console.print(f"[bold]{row['aggregate']}[/]  keys {row['keys']}")
         for part in row["measurements"]:
-            console.print(f"  {_measurement(part)}", highlight=False)
+            console.print(f"  {_render_measurement(part)}", highlight=False)
     for text in told["statements"]:
         console.print("Will run: " + text, style="dim", markup=False)
     for note in told["notes"]:
         console.print(f"Note: {note}", style="dim")
 
 
-def _measurement(part: dict[str, Any]) -> str:
+def _render_measurement(part: dict[str, Any]) -> str:
     """One line of an explanation: what is measured, how far one unit moves it, which noise, and how large."""
     scale = "" if part["scale"] is None else f" of scale {part['scale']:,.4g}"
     unit = " ranks" if part["error_in"] == "ranks" else ""

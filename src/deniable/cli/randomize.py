@@ -7,20 +7,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from deniable.cli.office import LedgerPlace
-from deniable.cli.screen import JsonFlag, emit, progress
+from deniable.cli.terminal import JsonFlag, LedgerOption, emit, show_progress
 from deniable.errors import ParameterError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 Source = Annotated[str | None, typer.Argument(help="The table's file.", show_default="as the policy says")]
-PolicyOption = Annotated[Path, typer.Option("--policy", "-p", help="The policy file.", show_default=False)]
+RequiredPolicy = Annotated[Path, typer.Option("--policy", "-p", help="The policy file.", show_default=False)]
 TableOption = Annotated[str | None, typer.Option("--table", help="A table of the policy.", show_default=False)]
 
 
 def randomize(
-    policy: PolicyOption,
+    policy: RequiredPolicy,
     out: Annotated[Path, typer.Option("--out", "-o", help="A .parquet or .csv file to write.", show_default=False)],
     epsilon: Annotated[str, typer.Option("--epsilon", "-e", help="Privacy loss of one whole record.")],
     source: Source = None,
@@ -29,19 +28,19 @@ def randomize(
         list[str] | None,
         typer.Option("--column", "-c", help="NAME, or NAME=EPSILON.", show_default="all declared"),
     ] = None,
-    ledger: LedgerPlace = None,
+    ledger: LedgerOption = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Randomize a table record by record: categories by k-ary response, bounded numbers by Laplace noise.
 
     Example: deniable randomize salaries.parquet --policy salaries.yaml --epsilon 2 -c job -c salary -o told.parquet
     """
-    from deniable.curator.offices import charging_ledger
-    from deniable.curator.randomizing import randomize as randomized
+    from deniable.curator.governance.steward import ledger_for_charges
+    from deniable.curator.survey import randomize as randomized
 
-    names, own = _columns(column or [])
-    done = randomized(source, policy, out, epsilon, table, names or None, own, charging_ledger(policy, ledger))
-    emit(done, as_json, lambda console: _randomized(console, done))
+    names, own = _read_columns(column or [])
+    done = randomized(source, policy, out, epsilon, table, names or None, own, ledger_for_charges(policy, ledger))
+    emit(done, as_json, lambda console: _print_randomized(console, done))
 
 
 def estimate(
@@ -55,14 +54,14 @@ def estimate(
 
     Example: deniable estimate told.parquet --mean salary --by job
     """
-    from deniable.curator.randomizing import estimate as estimated
+    from deniable.curator.survey import estimate_released as estimated
 
     found = estimated(file, confidence, mean, by)
-    emit(found, as_json, lambda console: _estimated(console, found))
+    emit(found, as_json, lambda console: _print_estimates(console, found))
 
 
 def ladder(
-    policy: PolicyOption,
+    policy: RequiredPolicy,
     label: Annotated[str, typer.Option("--label", help="The column to predict.", show_default=False)],
     feature: Annotated[list[str], typer.Option("--feature", "-f", help="A column to predict by.", show_default=False)],
     acceptable: Annotated[float, typer.Option("--accuracy", help="The accuracy that is good enough, from 0 to 1.")],
@@ -77,20 +76,20 @@ def ladder(
 
     Example: deniable ladder salaries.parquet -p salaries.yaml --label job -f salary --accuracy 0.6 -o ladder.html
     """
-    from deniable.curator.randomizing import ladder as climbed
+    from deniable.curator.survey import sweep_epsilon as climbed
 
-    with progress("Going down the ladder") as told:
+    with show_progress("Going down the ladder") as told:
         rungs = [part.strip() for part in epsilons.split(",") if part.strip()]
         done = climbed(source, policy, label, feature, rungs, acceptable, table, repeats, told)
     if out is not None:
         from deniable.reports.page import write
-        from deniable.reports.survey import ladder_page
+        from deniable.reports.survey import build_sweep_page
 
-        write(ladder_page(done), out)
-    emit(done, as_json, lambda console: _laddered(console, done, out))
+        write(build_sweep_page(done), out)
+    emit(done, as_json, lambda console: _print_sweep(console, done, out))
 
 
-def _columns(written: list[str]) -> tuple[list[str], dict[str, str]]:
+def _read_columns(written: list[str]) -> tuple[list[str], dict[str, str]]:
     """Names, and the epsilons given with some of them."""
     pairs = [part.partition("=") for part in written]
     if any(not name for name, _, _ in pairs):
@@ -98,31 +97,31 @@ def _columns(written: list[str]) -> tuple[list[str], dict[str, str]]:
     return [name for name, _, _ in pairs], {name: amount for name, _, amount in pairs if amount}
 
 
-def _randomized(console: Console, done: dict[str, Any]) -> None:
+def _print_randomized(console: Console, done: dict[str, Any]) -> None:
     console.print(f"{done['rows']:,} records written to {done['written']}", markup=False)
     for sentence in done["words"]:
         console.print(f"  {sentence}", markup=False)
 
 
-def _estimated(console: Console, found: dict[str, Any]) -> None:
+def _print_estimates(console: Console, found: dict[str, Any]) -> None:
     console.print(f"{found['rows']:,} records, epsilon {found['epsilon']:g} each; {found['confidence']:.0%} intervals")
     for column in found["columns"]:
         console.print(f"\n[bold]{column['column']}[/]")
         if "mean" in column:
-            console.print(f"  mean {_interval(column['mean'], 'mean')}", markup=False)
+            console.print(f"  mean {_render_interval(column['mean'], 'mean')}", markup=False)
         for row in column.get("counts", ()):
             label = "(missing)" if row["label"] is None else row["label"]
-            console.print(f"  {label}: {_interval(row, 'count')}", markup=False)
+            console.print(f"  {label}: {_render_interval(row, 'count')}", markup=False)
     for row in found.get("means", ()):
         group = "(missing)" if row["group"] is None else row["group"]
-        console.print(f"  mean of {group}: {_interval(row, 'mean')}", markup=False)
+        console.print(f"  mean of {group}: {_render_interval(row, 'mean')}", markup=False)
 
 
-def _interval(row: dict[str, Any], key: str) -> str:
+def _render_interval(row: dict[str, Any], key: str) -> str:
     return f"{row[key]:,.2f}  [{row['low']:,.2f}, {row['high']:,.2f}]"
 
 
-def _laddered(console: Console, done: dict[str, Any], out: Path | None) -> None:
+def _print_sweep(console: Console, done: dict[str, Any], out: Path | None) -> None:
     console.print(f"accuracy without noise {done['baseline']:.1%}, by guessing {done['majority']:.1%}")
     for rung in done["rungs"]:
         mark = "keep" if rung["epsilon"] == done["chosen"] else ""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from deniable.cli.screen import JsonFlag, emit
+from deniable.cli.terminal import JsonFlag, emit
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -20,28 +20,28 @@ ReleasedFile = Annotated[Path, typer.Argument(help="The released file, or its st
 @app.command(epilog="Example: deniable release verify out.parquet")
 def verify(file: ReleasedFile, as_json: JsonFlag = False) -> None:
     """Check that a released file and its statement are what was written (exit code 2 when one was changed)."""
-    from deniable.curator.release import verify as journey
+    from deniable.curator.governance.reports import verify_file as journey
 
     found = journey(file)
-    emit(found, as_json, lambda console: _verified(console, found))
+    emit(found, as_json, lambda console: _print_verification(console, found))
 
 
 @app.command(epilog="Example: deniable release show out.parquet")
 def show(file: ReleasedFile, as_json: JsonFlag = False) -> None:
     """Say in plain words what a release promises, and where it came from."""
-    from deniable.curator.release import show as journey
+    from deniable.curator.governance.reports import show_statement as journey
 
     found = journey(file)
-    emit(found, as_json, lambda console: _shown(console, found))
+    emit(found, as_json, lambda console: _print_statement(console, found))
 
 
-def _verified(console: Console, found: dict[str, Any]) -> None:
+def _print_verification(console: Console, found: dict[str, Any]) -> None:
     console.print(f"'{found['file']}' and its statement are what was written.", markup=False)
     console.print(f"file       sha256 {found['sha256']}", markup=False)
     console.print(f"statement  sha256 {found['statement_sha256']}", markup=False)
 
 
-def _shown(console: Console, found: dict[str, Any]) -> None:
+def _print_statement(console: Console, found: dict[str, Any]) -> None:
     origin = found["provenance"]
     console.print(f"{found['file']['name']}: {found['guarantee']['technique']}", style="bold", markup=False)
     for sentence in found["words"]:

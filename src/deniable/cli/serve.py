@@ -44,8 +44,8 @@ def serve(
 ) -> None:
     """Serve a policy: tokens, budgets, HTTP, PostgreSQL and the ledger in one process. Stop with Ctrl-C."""
     from deniable.server.limits import Limits
-    from deniable.server.serve import Places
+    from deniable.server.serve import ServerOptions
     from deniable.server.serve import serve as served
 
-    places = Places(host, port, steward, postgres or None, certificate, key, tuple(name or ()), oidc)
+    places = ServerOptions(host, port, steward, postgres or None, certificate, key, tuple(name or ()), oidc)
     served(policy, ledger, places, Limits(seconds=seconds, rate=rate, burst=4 * rate, processes=processes))

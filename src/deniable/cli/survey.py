@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from deniable.cli.screen import JsonFlag, emit, err
+from deniable.cli.terminal import JsonFlag, emit, open_errors
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from deniable.curator.surveying import Told
+    from deniable.curator.survey import SurveyReport
 
 app = typer.Typer(no_args_is_help=True, help="Ask people whose answers are randomized on their own device.")
 
@@ -33,10 +33,10 @@ def check(
 
     Example: deniable survey check staff.yaml --respondents 400
     """
-    from deniable.curator.surveying import check as checked
+    from deniable.curator.survey import check_survey as checked
 
     found = checked(file, respondents)
-    emit(found, as_json, lambda console: _checked(console, found))
+    emit(found, as_json, lambda console: _print_check(console, found))
 
 
 @app.command()
@@ -56,10 +56,10 @@ def serve(
 
     Example: deniable survey serve staff.yaml --port 8765
     """
-    from deniable.server.survey.serve import serve as served
+    from deniable.server.serve import serve_survey as served
 
     scheme = "https" if certificate else "http"
-    err().print(f"Survey at {scheme}://{host}:{port}/  (stop with Ctrl-C). No visitor is logged.", markup=False)
+    open_errors().print(f"Survey at {scheme}://{host}:{port}/  (stop with Ctrl-C). No visitor is logged.", markup=False)
     served(file, store, host, port, certificate, key)
 
 
@@ -75,7 +75,7 @@ def invite(
 
     Example: deniable survey invite staff.yaml --count 120 --address https://survey.clinic.example
     """
-    from deniable.curator.surveying import invite as invited
+    from deniable.curator.survey import invite as invited
 
     links = invited(file, count, address, store)
     emit(links, as_json, lambda console: console.print("\n".join(links), markup=False))
@@ -101,22 +101,22 @@ def results(
 
     Example: deniable survey results staff.yaml -o results.html --policy policy.yaml
     """
-    from deniable.curator.surveying import record_results
-    from deniable.curator.surveying import results as told
+    from deniable.curator.survey import read_results as told
+    from deniable.curator.survey import record_results
 
     estimated = told(file, store, confidence, by, of)
     if policy is not None:
         record_results(estimated, file, policy, ledger)
-    shown = _document(estimated)
+    shown = _build_document(estimated)
     if out is not None:
         from deniable.reports.page import write
-        from deniable.reports.survey import page
+        from deniable.reports.survey import build_survey_page
 
-        write(page(shown), out)
-    emit(shown, as_json, lambda console: _results(console, shown, out))
+        write(build_survey_page(shown), out)
+    emit(shown, as_json, lambda console: _print_results(console, shown, out))
 
 
-def _document(told: Told) -> dict[str, Any]:
+def _build_document(told: SurveyReport) -> dict[str, Any]:
     """The results as one JSON document."""
     from dataclasses import asdict
 
@@ -139,7 +139,7 @@ def _document(told: Told) -> dict[str, Any]:
     return shown
 
 
-def _checked(console: Console, found: dict[str, Any]) -> None:
+def _print_check(console: Console, found: dict[str, Any]) -> None:
     from rich.table import Table
 
     table = Table("question", "protocol", "epsilon", "bytes", f"error with {found['respondents']:,} people", box=None)
@@ -155,7 +155,7 @@ def _checked(console: Console, found: dict[str, Any]) -> None:
             console.print(f"[yellow]Caution:[/] {row['caution']}.")
 
 
-def _results(console: Console, shown: dict[str, Any], out: Path | None) -> None:
+def _print_results(console: Console, shown: dict[str, Any], out: Path | None) -> None:
     amplified = shown["amplified"]
     central = f", central {amplified['epsilon']:.3g} (delta {amplified['delta']:g}) if shuffled" if amplified else ""
     console.print(f"[bold]{shown['title']}[/]  {shown['responses']:,} responses")

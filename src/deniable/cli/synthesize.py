@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from deniable.cli.attack import limits, show
-from deniable.cli.inspect import utility
-from deniable.cli.office import LedgerPlace
-from deniable.cli.screen import JsonFlag, emit, progress
+from deniable.cli.attack import print_attacks, read_limits
+from deniable.cli.inspect import print_utility
+from deniable.cli.terminal import JsonFlag, LedgerOption, emit, show_progress
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -72,7 +71,7 @@ def synthesize(
     attacks: Annotated[int, typer.Option(min=1, help="Targets for each attack.")] = 1000,
     most: Annotated[list[str] | None, typer.Option(help="ATTACK=SHARE: stop when more people are exposed.")] = None,
     report: Annotated[Path | None, typer.Option(help="Write the steward's page (HTML).")] = None,
-    ledger: LedgerPlace = None,
+    ledger: LedgerOption = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Write a synthetic twin of a table: differentially private, with its model and its statement.
@@ -80,23 +79,29 @@ def synthesize(
     With --attack, membership, singling out, linkability and inference are tried first, each beside a control group. A
     limit that is passed (release: attack: most, or --most) stops the release: nothing is written, exit code 2.
     """
-    from deniable.curator import Curator, inspecting, proving, synthesizing
-    from deniable.curator.offices import charging_ledger
+    from deniable.curator import Curator
+    from deniable.curator.governance.steward import ledger_for_charges
+    from deniable.curator.synthesize import gate, inspect, run
 
-    with Curator.open(policy, ledger=charging_ledger(policy, ledger)) as curator, progress("Drawing rows") as tick:
-        order = _order(table, _stated(method, epsilon, delta, rho), method, columns, workload, areas, linked=linked)
+    with (
+        Curator.open(policy, ledger=ledger_for_charges(policy, ledger)) as curator,
+        show_progress("Drawing rows") as tick,
+    ):
+        order = _build_order(
+            table, _state_budget(method, epsilon, delta, rho), method, columns, workload, areas, linked=linked
+        )
         drawing: dict[str, Any] = {"rows": rows, "seed": seed, "progress": tick}
-        proof = proving.Proof(held_out, control, attacks, limits(most)) if attack else None
-        release, proved = proving.synthesize(curator, order, out, proof, **drawing)
+        proof = gate.Proof(held_out, control, attacks, read_limits(most)) if attack else None
+        release, proved = gate.synthesize_checked(curator, order, out, proof, **drawing)
         # What compares with real rows is shown, and never sealed.
-        view = inspecting.steward(curator, synthesizing.model_path(out), table) if assess and release else None
-    told = _document(out, release, proved, view)
+        view = inspect.steward(curator, run.model_path(out), table) if assess and release else None
+    told = _build_document(out, release, proved, view)
     if report is not None:
-        from deniable.reports import proof as drawn
+        from deniable.reports import synthesis as drawn
         from deniable.reports.page import write
 
-        write(drawn.page(told, view), report)
-    emit(told, as_json, lambda console: _released(console, out, told))
+        write(drawn.build_release_page(told, view), report)
+    emit(told, as_json, lambda console: _print_release(console, out, told))
     if release is None:
         raise typer.Exit(2)
 
@@ -113,17 +118,20 @@ def describe(
     workload: WorkloadNames = None,
     areas: AreasName = None,
     linked: Linked = False,
-    ledger: LedgerPlace = None,
+    ledger: LedgerOption = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Learn a table's model within a budget; the file holds no row and may be shared."""
-    from deniable.curator import Curator, synthesizing
-    from deniable.curator.offices import charging_ledger
+    from deniable.curator import Curator
+    from deniable.curator.governance.steward import ledger_for_charges
+    from deniable.curator.synthesize import run
 
-    with Curator.open(policy, ledger=charging_ledger(policy, ledger)) as curator:
-        order = _order(table, _stated(method, epsilon, delta, rho), method, columns, workload, areas, linked=linked)
-        details = synthesizing.described(curator, order, out)
-    emit({"file": str(out), **details}, as_json, lambda console: _told(console, out, details))
+    with Curator.open(policy, ledger=ledger_for_charges(policy, ledger)) as curator:
+        order = _build_order(
+            table, _state_budget(method, epsilon, delta, rho), method, columns, workload, areas, linked=linked
+        )
+        details = run.describe_to_file(curator, order, out)
+    emit({"file": str(out), **details}, as_json, lambda console: _print_details(console, out, details))
 
 
 def generate(
@@ -135,28 +143,28 @@ def generate(
     as_json: JsonFlag = False,
 ) -> None:
     """Draw rows from a model: no data is touched, nothing is charged."""
-    from deniable.curator import synthesizing
+    from deniable.curator.synthesize import run
 
-    with progress("Drawing rows") as tick:
-        made = synthesizing.generate(model, out, rows=rows, seed=seed, where=where, progress=tick)
+    with show_progress("Drawing rows") as tick:
+        made = run.generate(model, out, rows=rows, seed=seed, where=where, progress=tick)
     emit({"file": str(out), "rows": made}, as_json, lambda console: console.print(f"Wrote {made:,} rows to {out}"))
 
 
-def _order(
+def _build_order(
     table: str, stated: Budget, method: str, columns: str | None, workload: list[str] | None, areas: str | None, *,
     linked: bool,
 ) -> Any:  # fmt: skip
-    from deniable.curator.synthesizing import Order
+    from deniable.curator.synthesize.run import Order
 
-    wanted = tuple(_names(asked) for asked in workload or ())
-    return Order(table, stated, method, _names(columns) if columns else None, wanted, areas, linked)
+    wanted = tuple(_split_names(asked) for asked in workload or ())
+    return Order(table, stated, method, _split_names(columns) if columns else None, wanted, areas, linked)
 
 
-def _names(listed: str) -> tuple[str, ...]:
+def _split_names(listed: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in listed.split(","))
 
 
-def _stated(method: str, epsilon: str | None, delta: str, rho: str | None) -> Budget:
+def _state_budget(method: str, epsilon: str | None, delta: str, rho: str | None) -> Budget:
     """The budget; a method that costs nothing needs none."""
     from deniable.policy.budget import budget
 
@@ -164,7 +172,7 @@ def _stated(method: str, epsilon: str | None, delta: str, rho: str | None) -> Bu
     return budget("0") if free else budget(epsilon, delta, rho)
 
 
-def _document(
+def _build_document(
     out: Path, release: Release | None, proved: dict[str, Any] | None, view: dict[str, Any] | None
 ) -> dict[str, Any]:
     """All that the steward is told; without a release, why there is none."""
@@ -173,17 +181,17 @@ def _document(
     return told | ({"attack": proved} if proved is not None else {})
 
 
-def _released(console: Console, out: Path, told: dict[str, Any]) -> None:
+def _print_release(console: Console, out: Path, told: dict[str, Any]) -> None:
     if told["file"] is not None:
-        _told(console, out, told)
+        _print_details(console, out, told)
     if "attack" in told:
-        _proved(console, told["attack"])
+        _print_attack(console, told["attack"])
 
 
-def _proved(console: Console, found: dict[str, Any]) -> None:
+def _print_attack(console: Console, found: dict[str, Any]) -> None:
     console.print("\nAttacked before release (for the steward, not for release)", style="bold")
     console.print(f"Control group: {found['control']}; {found['people_held_out']:,} rows on each side.", markup=False)
-    show(console, found)
+    print_attacks(console, found)
     for name in found["untried"]:
         console.print(f"FAILED: the policy limits {name}, which could not be tried", markup=False)
     console.print(found["remark"], markup=False, style="dim")
@@ -192,7 +200,7 @@ def _proved(console: Console, found: dict[str, Any]) -> None:
         console.print(f"NOT RELEASED. {stands}", markup=False, style="bold red")
 
 
-def _told(console: Console, out: Path, details: dict[str, Any]) -> None:
+def _print_details(console: Console, out: Path, details: dict[str, Any]) -> None:
     if "rows" in details:
         console.print(f"Wrote {details['rows']:,} synthetic rows to {out}")
     tables = f"{len(details['measured'])} tables of two or three"
@@ -208,4 +216,4 @@ def _told(console: Console, out: Path, details: dict[str, Any]) -> None:
         console.print("Made anew, with nothing learned: " + ", ".join(details["made_anew"]), markup=False)
     console.print(f"Noise alone moves such a table by about {details['noise_in_a_table']:.1%} of the rows.")
     if "utility" in details:
-        utility(console, details["utility"])
+        print_utility(console, details["utility"])

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from deniable.cli.office import LedgerPlace
-from deniable.cli.screen import JsonFlag, emit, progress
+from deniable.cli.terminal import JsonFlag, LedgerOption, emit, show_progress
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -42,21 +41,22 @@ def train(
     evaluate: Annotated[
         bool, typer.Option("--evaluate", help="Hold out a fifth of the people, and test on them, for the steward.")
     ] = False,
-    ledger: LedgerPlace = None,
+    ledger: LedgerOption = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Learn a model within a budget: coefficients, features and guarantee in one file that holds no row."""
-    from deniable.curator import Curator, training
-    from deniable.curator.offices import charging_ledger
+    from deniable.curator import Curator
+    from deniable.curator import train as curator_train
+    from deniable.curator.governance.steward import ledger_for_charges
 
     chosen = [name.strip() for name in features.split(",")] if features else None
     settings = {"method": method, "positive": positive, "penalty": penalty, "turns": turns, "clip": clip}
     budget = {"epsilon": epsilon, "delta": delta, "rho": rho}
-    with Curator.open(policy, ledger=charging_ledger(policy, ledger)) as curator, progress("Learning") as tick:
+    with Curator.open(policy, ledger=ledger_for_charges(policy, ledger)) as curator, show_progress("Learning") as tick:
         rest = {"features": chosen, **budget, **settings, "evaluate": evaluate, "out": out, "progress": tick}
         trained = curator.train(table, target, **rest)
-    details = training.told(trained)
-    emit({"file": str(out), **details}, as_json, lambda console: _told(console, out, details))
+    details = curator_train.describe_training(trained)
+    emit({"file": str(out), **details}, as_json, lambda console: _print_model(console, out, details))
 
 
 def predict(
@@ -66,14 +66,14 @@ def predict(
     as_json: JsonFlag = False,
 ) -> None:
     """Put a prediction beside every row of a table: nothing is charged, and the rows stay as private as they were."""
-    from deniable.curator import training
+    from deniable.curator import train as curator_train
 
-    with progress("Predicting") as tick:
-        made = training.predict(model, table, out, tick)
+    with show_progress("Predicting") as tick:
+        made = curator_train.predict(model, table, out, tick)
     emit({"file": str(out), "rows": made}, as_json, lambda console: console.print(f"Wrote {made:,} rows to {out}"))
 
 
-def _told(console: Console, out: Path, details: dict[str, Any]) -> None:
+def _print_model(console: Console, out: Path, details: dict[str, Any]) -> None:
     goal = f"{details['target']} = {details['positive']}" if "positive" in details else details["target"]
     features = ", ".join(details["features"])
     console.print(f"Wrote {out}: {details['method']} model of {goal} from {features}", markup=False)
@@ -86,16 +86,16 @@ def _told(console: Console, out: Path, details: dict[str, Any]) -> None:
     if len(entries) > len(largest):
         console.print(f"  ... and {len(entries) - len(largest)} more in the file")
     if "evaluation" in details:
-        _evaluation(console, details["evaluation"])
+        _print_evaluation(console, details["evaluation"])
 
 
-def _evaluation(console: Console, figures: dict[str, Any] | None) -> None:
+def _print_evaluation(console: Console, figures: dict[str, Any] | None) -> None:
     if figures is None:
         console.print("No row was held out to test on.")
         return
-    shown = ", ".join(f"{name.replace('_', ' ')} {_figure(value)}" for name, value in figures.items())
+    shown = ", ".join(f"{name.replace('_', ' ')} {_render_figure(value)}" for name, value in figures.items())
     console.print(f"On people it has not seen (for the steward, not to be released): {shown}")
 
 
-def _figure(value: float | None) -> str:
+def _render_figure(value: float | None) -> str:
     return "none" if value is None else f"{value:,}" if isinstance(value, int) else f"{value:.4g}"

@@ -69,10 +69,10 @@ class Answer:
 
     def _repr_html_(self) -> str:
         """For notebooks: numbers with their error, and what they cost."""
-        shown = _shown(self.columns)
+        shown = _list_shown_columns(self.columns)
         head = "".join(f"<th>{html.escape(name)}</th>" for name in shown)
         rows = self.rows[:MOST_SHOWN]
-        body = "".join(f"<tr>{''.join(f'<td>{_cell(row, name)}</td>' for name in shown)}</tr>" for row in rows)
+        body = "".join(f"<tr>{''.join(f'<td>{_format_cell(row, name)}</td>' for name in shown)}</tr>" for row in rows)
         return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table><p>{html.escape(self._told())}</p>"
 
     def _told(self) -> str:
@@ -82,16 +82,16 @@ class Answer:
         return f"Cost: {cost or 'nothing'}."
 
     def __repr__(self) -> str:
-        return f"<Answer: {len(self.rows)} rows of {', '.join(_shown(self.columns))}. {self._told()}>"
+        return f"<Answer: {len(self.rows)} rows of {', '.join(_list_shown_columns(self.columns))}. {self._told()}>"
 
 
-def _shown(columns: tuple[str, ...]) -> list[str]:
+def _list_shown_columns(columns: tuple[str, ...]) -> list[str]:
     """The columns without the ends of intervals."""
     ends = {f"{name}_{end}" for name in columns for end in ("low", "high")}
     return [name for name in columns if name not in ends]
 
 
-def _cell(row: Mapping[str, Any], name: str) -> str:
+def _format_cell(row: Mapping[str, Any], name: str) -> str:
     value, low, high = row[name], row.get(f"{name}_low"), row.get(f"{name}_high")
     text = html.escape(f"{value:,.6g}" if isinstance(value, float) else str(value))
     return text if low is None or high is None else f"{text} <small>&plusmn; {(high - low) / 2:,.4g}</small>"

@@ -72,18 +72,18 @@ class Connection:
         **rest: Any,
     ) -> Answer:
         """Ask a question; under one request id it is charged once, however often it is sent."""
-        body = self._question(sql, parameters, epsilon, delta, rho) | rest
+        body = self._build_question(sql, parameters, epsilon, delta, rho) | rest
         found = self.post("/v1/query", body, {"X-Request-Id": request or uuid.uuid4().hex})
         details = {name: value for name, value in found.items() if name not in ("rows", "columns")}
         return Answer(tuple(found["rows"]), tuple(found["columns"]), details)
 
     def explain(self, sql: str, parameters: Sequence[Any] = (), **budget: Any) -> dict[str, Any]:
         """The privacy plan of a question; nothing is charged."""
-        return self.post("/v1/explain", self._question(sql, parameters, **budget))
+        return self.post("/v1/explain", self._build_question(sql, parameters, **budget))
 
     def cost(self, sql: str, parameters: Sequence[Any] = (), **budget: Any) -> dict[str, Any]:
         """What a question costs, and how many more like it fit."""
-        return self.post("/v1/cost", self._question(sql, parameters, **budget))
+        return self.post("/v1/cost", self._build_question(sql, parameters, **budget))
 
     def remaining(self) -> list[dict[str, Any]]:
         """What is left from the dataset down to you."""
@@ -128,9 +128,9 @@ class Connection:
             with response, whole_file(Path(path)) as file:
                 shutil.copyfileobj(response, file)
         except urllib.error.HTTPError as failure:
-            raise _refusal(failure) from None
+            raise _read_refusal(failure) from None
         except (urllib.error.URLError, ConnectionError, TimeoutError):
-            raise _unreachable(self.url) from None
+            raise _build_unreachable(self.url) from None
         return Path(path)
 
     def cancel(self, request: str) -> bool:
@@ -146,7 +146,7 @@ class Connection:
         """Send a document to the API, and get one."""
         return self._send("POST", path, json.dumps(body, default=str).encode(), headers or {})
 
-    def _question(
+    def _build_question(
         self,
         sql: str,
         parameters: Sequence[Any] = (),
@@ -154,7 +154,7 @@ class Connection:
         delta: str | float = 0,
         rho: str | float | None = None,
     ) -> dict[str, Any]:
-        amounts = {"epsilon": _exact(epsilon), "delta": _exact(delta) or "0", "rho": _exact(rho)}
+        amounts = {"epsilon": _to_text(epsilon), "delta": _to_text(delta) or "0", "rho": _to_text(rho)}
         return {"sql": sql, "parameters": list(parameters), "purpose": self.purpose} | amounts
 
     def _send(
@@ -174,17 +174,17 @@ class Connection:
                     found: dict[str, Any] = json.load(response)
                     return found
             except urllib.error.HTTPError as failure:
-                refusal = _refusal(failure)
+                refusal = _read_refusal(failure)
                 if last or failure.code not in AGAIN:
                     raise refusal from None
             except (urllib.error.URLError, ConnectionError, TimeoutError, json.JSONDecodeError):
                 if last:
-                    raise _unreachable(self.url) from None
+                    raise _build_unreachable(self.url) from None
             time.sleep(0.1 * 2**attempt)
-        raise _unreachable(self.url)
+        raise _build_unreachable(self.url)
 
 
-def _exact(amount: str | float | None) -> str | None:
+def _to_text(amount: str | float | None) -> str | None:
     return None if amount is None else str(amount)
 
 
@@ -195,7 +195,7 @@ _KINDS: dict[str, type[DeniableError]] = {
 } | {"token": AccessRefused}
 
 
-def _refusal(failure: urllib.error.HTTPError) -> DeniableError:
+def _read_refusal(failure: urllib.error.HTTPError) -> DeniableError:
     """The refusal in a response, as the exception that it was on the server."""
     try:
         told = json.loads(failure.read(1 << 20))
@@ -207,6 +207,6 @@ def _refusal(failure: urllib.error.HTTPError) -> DeniableError:
         return Stopped(f"the server answered with status {failure.code}", remedy="Try again later", charge="")
 
 
-def _unreachable(url: str) -> Stopped:
+def _build_unreachable(url: str) -> Stopped:
     remedy = "Ask again under the same request id: it is never charged twice"
     return Stopped(f"the server at {url} cannot be reached, or did not answer in time", remedy=remedy, charge="")

@@ -134,7 +134,7 @@ class Cursor:
         """Ask a question with values for its question marks."""
         server = self.connection.server
         try:
-            self.answer = server.query(numbered(operation), parameters, **self.connection.budget)
+            self.answer = server.query(number_parameters(operation), parameters, **self.connection.budget)
         except DeniableError as refusal:
             raise _KINDS.get(refusal.code, OperationalError)(refusal.message) from refusal
         self.description = tuple((name, None, None, None, None, None, None) for name in self.answer.columns)
@@ -182,19 +182,19 @@ class Cursor:
         return self.answer
 
 
-def numbered(sql: str) -> str:
+def number_parameters(sql: str) -> str:
     """The question with $1, $2 ... for its question marks; those inside quotes and comments stay.
 
-    >>> numbered("SELECT COUNT(*) FROM t WHERE a = ? AND b = '?'")
+    >>> number_parameters("SELECT COUNT(*) FROM t WHERE a = ? AND b = '?'")
     "SELECT COUNT(*) FROM t WHERE a = $1 AND b = '?'"
     """
     count = 0
 
-    def replaced(found: re.Match[str]) -> str:
+    def replace_mark(found: re.Match[str]) -> str:
         nonlocal count
         if found.group() != "?":
             return found.group()
         count += 1
         return f"${count}"
 
-    return _PIECES.sub(replaced, sql)
+    return _PIECES.sub(replace_mark, sql)

@@ -1,24 +1,29 @@
-"""What an engine is: the protocol that DuckDB meets today and other databases later.
+"""What an engine is: the protocol that DuckDB meets today and other databases later, and the restrictions it applies.
 
-An engine holds declared sources by name and gives them to the rest of the house as Arrow. It shows every column as one
-of the six types of a policy; a column of another type (a list, a time of day, a binary) is shown as text. It promises:
+An engine holds declared sources by name and gives them to the other packages as Arrow. It shows every column as one of
+the six types of a policy; a column of another type (a list, a time of day, a binary) is shown as text. It promises:
 rows come in the order of the source where that has one, a missing number is null and never NaN, and no message quotes
 a value.
-"""
+
+A restriction names rows that a source does not show, wherever and however it is read. People who withdrew are left
+out, an analyst with a row allow-list sees only the rows listed, and a record-level release is cut down to a sample. An
+engine puts restrictions inside the view under which a source is known, so that no statement can go around them. Their
+values may be data: they are never shown."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, runtime_checkable
 
-from deniable.engines.restriction import Restriction
-from deniable.policy.dialect import CsvDialect
-from deniable.policy.schema import ColumnType, TableSchema
+from deniable.policy.schema import ColumnType, CsvDialect, TableSchema
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
 
 Source = Any
 """A path, folder or glob (as text or Path), a pandas or Polars frame, a pyarrow Table or RecordBatchReader."""
@@ -115,3 +120,41 @@ def quote(name: str) -> str:
     '"a ""b\"""'
     """
     return '"' + name.replace('"', '""') + '"'
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """Rows by the values of one column, written as text: kept only if listed, or left out if listed.
+
+    A missing value is not listed.
+    """
+
+    column: str
+    values: tuple[str, ...] = field(repr=False)
+    keep: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """A share of the units (all rows of a value of `column` together), or of the rows where there is no column.
+
+    `salt` makes the choice secret, and the same for every reading.
+    """
+
+    share: Fraction
+    column: str | None
+    salt: int = field(repr=False)
+
+
+Restriction = Listed | Sampled
+
+
+def hash_restrictions(restrictions: tuple[Restriction, ...]) -> list[str]:
+    """Texts that differ when other rows are shown; for data versions."""
+    return [hashlib.sha256(repr(_to_plain(each)).encode()).hexdigest() for each in restrictions]
+
+
+def _to_plain(restriction: Restriction) -> tuple[object, ...]:
+    if isinstance(restriction, Listed):
+        return ("listed", restriction.column, sorted(restriction.values), restriction.keep)
+    return ("sampled", str(restriction.share), restriction.column, restriction.salt)

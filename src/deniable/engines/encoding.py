@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from deniable.errors import DataError, Place
-from deniable.policy.dialect import codec
+from deniable.policy.schema import find_codec
 from deniable.storage import storage_errors
 
 BLOCK = 1 << 20
@@ -29,8 +29,8 @@ _MARKS = (
 
 def as_utf8(path: Path, declared: str | None, scratch: Path) -> Path:
     """The path itself when it is plain UTF-8 (or not yet known not to be), else a transcoded copy under `scratch`."""
-    encoding = _codec(declared) if declared else _marked(path)
-    if encoding in ("utf-8", "utf-8-sig") and not _packed(path):
+    encoding = _resolve_codec(declared) if declared else _detect_encoding(path)
+    if encoding in ("utf-8", "utf-8-sig") and not _is_gzip(path):
         return path
     # A folder of its own lets the copy keep its name, which is what refusals call it by.
     copy = Path(tempfile.mkdtemp(dir=scratch)) / path.name.removesuffix(".gz")
@@ -49,8 +49,8 @@ def refuse_encoding(path: Path, line: int) -> DataError:
     )
 
 
-def _codec(name: str) -> str:
-    known = codec(name)
+def _resolve_codec(name: str) -> str:
+    known = find_codec(name)
     if known is None:
         raise DataError(
             f"there is no encoding '{name}'", expected="An encoding is named as in utf-8, latin-1, cp1252, utf-16"
@@ -58,7 +58,7 @@ def _codec(name: str) -> str:
     return known
 
 
-def _marked(path: Path) -> str:
+def _detect_encoding(path: Path) -> str:
     with _open(path) as file:
         start = file.read(512)
     for mark, encoding in _MARKS:
@@ -85,9 +85,9 @@ def _transcode(source: BinaryIO, target: BinaryIO, encoding: str, name: str) -> 
         raise DataError(f"'{name}' is not {encoding} after line {line}", remedy="Declare another encoding") from None
 
 
-def _packed(path: Path) -> bool:
+def _is_gzip(path: Path) -> bool:
     return path.suffix.lower() == ".gz"
 
 
 def _open(path: Path) -> BinaryIO:
-    return gzip.open(path, "rb") if _packed(path) else path.open("rb")  # type: ignore[return-value]
+    return gzip.open(path, "rb") if _is_gzip(path) else path.open("rb")  # type: ignore[return-value]

@@ -21,19 +21,19 @@ SLICE_ROWS = 65_536
 Stamp = tuple[str, int, int, int]
 
 
-def stamp(path: Path) -> Stamp:
+def stamp_file(path: Path) -> Stamp:
     """What changes when a file is replaced or written to."""
     status = path.stat()
     return (str(path), status.st_size, status.st_mtime_ns, status.st_ino)
 
 
-def of_file(path: Path) -> str:
+def hash_file(path: Path) -> str:
     """The fingerprint of one file's bytes."""
     with path.open("rb") as file, ThreadPoolExecutor(max(2, os.cpu_count() or 2)) as pool:
-        return combined(digest.hex() for digest in _in_order(pool, iter(lambda: file.read(BLOCK), b"")))
+        return combine_hashes(digest.hex() for digest in _hash_in_order(pool, iter(lambda: file.read(BLOCK), b"")))
 
 
-def of_table(table: pa.Table) -> str:
+def hash_table(table: pa.Table) -> str:
     """The fingerprint of rows in memory, the same however they are cut into chunks."""
     digest = hashlib.sha256(str(table.schema.remove_metadata()).encode())
     for start in range(0, table.num_rows, SLICE_ROWS):
@@ -45,10 +45,10 @@ def of_table(table: pa.Table) -> str:
     return digest.hexdigest()
 
 
-def combined(parts: Iterable[str]) -> str:
+def combine_hashes(parts: Iterable[str]) -> str:
     """One fingerprint of several, in their order.
 
-    >>> combined(["a", "b"]) == combined(["ab"])
+    >>> combine_hashes(["a", "b"]) == combine_hashes(["ab"])
     False
     """
     digest = hashlib.sha256()
@@ -57,16 +57,16 @@ def combined(parts: Iterable[str]) -> str:
     return digest.hexdigest()
 
 
-def _in_order(pool: ThreadPoolExecutor, blocks: Iterator[bytes]) -> Iterator[bytes]:
+def _hash_in_order(pool: ThreadPoolExecutor, blocks: Iterator[bytes]) -> Iterator[bytes]:
     # At most a handful of blocks are in flight, so that a large file does not queue up in memory.
     waiting = []
     for block in blocks:
-        waiting.append(pool.submit(_sha256, block))
+        waiting.append(pool.submit(_hash_block, block))
         if len(waiting) == 8:
             yield waiting.pop(0).result()
     for future in waiting:
         yield future.result()
 
 
-def _sha256(block: bytes) -> bytes:
+def _hash_block(block: bytes) -> bytes:
     return hashlib.sha256(block).digest()

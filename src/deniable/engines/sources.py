@@ -1,8 +1,8 @@
 """What a declared source points at: which files, in which format. Nothing is read here but names and magic numbers.
 
 A source is a path, a folder of files of one format, a glob, or a table inside a DuckDB file (`town.duckdb#visits`).
-Remote addresses are refused: an engine opens no network connection of its own accord.
-"""
+Remote addresses are refused: an engine opens no network connection of its own accord. A source that needs an optional
+driver which is not installed is refused with the name of the extra that brings it."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import glob
 import re
 from dataclasses import dataclass
 from enum import StrEnum
+from importlib.util import find_spec
 from pathlib import Path
 
-from deniable.engines.extras import require
-from deniable.errors import DataError
+from deniable.errors import DataError, MissingExtra
 
 
 class Format(StrEnum):
@@ -62,29 +62,29 @@ class Files:
         return f"'{first.name}'" if len(self.paths) == 1 else f"'{first.parent.name}' ({len(self.paths)} files)"
 
 
-def resolve(source: str | Path, root: Path) -> Files:
+def resolve_source(source: str | Path, root: Path) -> Files:
     """The files that a declared source means; relative paths start at `root`.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     _ = (Path(folder) / "people.csv").write_text("name")
-    ...     resolve("people.csv", Path(folder)).format
+    ...     resolve_source("people.csv", Path(folder)).format
     <Format.CSV: 'csv'>
     """
-    text, forced = _without_scheme(str(source))
+    text, forced = _split_scheme(str(source))
     path, table = _split_table(root / Path(text).expanduser(), forced)
     if path.is_dir():
-        return _folder(path)
+        return _list_folder(path)
     if path.exists():
-        return Files(forced or format_of(path), (_regular(path),), table)
+        return Files(forced or format_of(path), (_require_regular(path),), table)
     if glob.has_magic(str(path)):
-        return _together(sorted(Path(match) for match in glob.glob(str(path))), f"the pattern '{path.name}'")
+        return _require_one_format(sorted(Path(match) for match in glob.glob(str(path))), f"the pattern '{path.name}'")
     raise DataError(f"there is no file or folder '{path}'", remedy="Correct the source, or put the file there")
 
 
 def format_of(path: Path) -> Format:
     """The format of a file, by its name and, where that says nothing, by its first bytes."""
-    known = _suffix(path)
+    known = _format_by_suffix(path)
     if known:
         return known
     with path.open("rb") as file:
@@ -103,7 +103,7 @@ def format_of(path: Path) -> Format:
     )
 
 
-def _without_scheme(text: str) -> tuple[str, Format | None]:
+def _split_scheme(text: str) -> tuple[str, Format | None]:
     match = _SCHEME.match(text)
     if not match:
         return text, None
@@ -111,7 +111,7 @@ def _without_scheme(text: str) -> tuple[str, Format | None]:
     if scheme in ("file", *Format):
         return match[2].removeprefix("//"), None if scheme == "file" else Format(scheme)
     if scheme in _ELSEWHERE:
-        require(_ELSEWHERE[scheme])
+        require_driver(_ELSEWHERE[scheme])
     raise DataError(
         f"a source '{scheme}:' cannot be opened by this engine",
         expected="This engine reads local files, folders and frames, and opens no network connection",
@@ -121,22 +121,24 @@ def _without_scheme(text: str) -> tuple[str, Format | None]:
 
 def _split_table(path: Path, forced: Format | None) -> tuple[Path, str | None]:
     name, mark, table = path.name.rpartition("#")
-    inside = mark and not path.exists() and (forced is Format.DUCKDB or _suffix(Path(name)) is Format.DUCKDB)
+    inside = mark and not path.exists() and (forced is Format.DUCKDB or _format_by_suffix(Path(name)) is Format.DUCKDB)
     return (path.with_name(name), table) if inside else (path, None)
 
 
-def _suffix(path: Path) -> Format | None:
+def _format_by_suffix(path: Path) -> Format | None:
     double = "".join(path.suffixes[-2:]).lower()
     return SUFFIXES.get(double) or SUFFIXES.get(path.suffix.lower())
 
 
-def _folder(folder: Path) -> Files:
-    inside = sorted(p for p in folder.iterdir() if p.is_file() and not p.name.startswith((".", "_")) and _suffix(p))
-    return _together(inside, f"the folder '{folder.name}'")
+def _list_folder(folder: Path) -> Files:
+    inside = sorted(
+        p for p in folder.iterdir() if p.is_file() and not p.name.startswith((".", "_")) and _format_by_suffix(p)
+    )
+    return _require_one_format(inside, f"the folder '{folder.name}'")
 
 
-def _together(paths: list[Path], title: str) -> Files:
-    files = tuple(_regular(path) for path in paths if not path.is_dir())
+def _require_one_format(paths: list[Path], title: str) -> Files:
+    files = tuple(_require_regular(path) for path in paths if not path.is_dir())
     if not files:
         raise DataError(f"{title} has no file that can be read", expected=f"Names end in {', '.join(SUFFIXES)}")
     formats = sorted({format_of(path) for path in files})
@@ -149,7 +151,7 @@ def _together(paths: list[Path], title: str) -> Files:
     return Files(formats[0], files)
 
 
-def _regular(path: Path) -> Path:
+def _require_regular(path: Path) -> Path:
     resolved = path.resolve()
     if not resolved.is_file():
         raise DataError(f"'{path.name}' is not an ordinary file", remedy="Copy the data to a file first")
@@ -158,3 +160,23 @@ def _regular(path: Path) -> Path:
     except PermissionError:
         raise DataError(f"there is no permission to read '{path.name}'", remedy="Ask the owner of the file") from None
     return resolved
+
+
+EXTRAS = {"psycopg": "postgres", "pyspark": "spark"}
+"""The import name of each optional driver, and the extra of this package that brings it."""
+
+
+def is_installed(module: str) -> bool:
+    """Whether a driver can be imported; nothing is imported to find out."""
+    return find_spec(module) is not None
+
+
+def require_driver(module: str) -> None:
+    """Refuse, naming the extra, when a driver is not installed."""
+    if not is_installed(module):
+        extra = EXTRAS[module]
+        raise MissingExtra(
+            f"this source needs '{module}', which is not installed",
+            remedy=f"Install it with: pip install 'deniable[{extra}]'",
+            extra=extra,
+        )

@@ -1,15 +1,18 @@
-"""Roles, actions and grants: the matrix that decides every request.
+"""Roles, actions and grants: the matrix that decides every request; and the shape of the ledger entries it is kept in.
 
 A grant says who somebody is, in which role, for which dataset and purposes, and until when. A request names its
 action, dataset and purpose; it is allowed if the role may act so, the dataset is the grant's, the purpose is granted,
 and neither the grant nor the policy has expired. Each refusal says which of these it was.
-"""
+
+This package knows the entries of a ledger by their shape only (`LedgerEntry`)."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
 from enum import StrEnum
+from typing import Any, Protocol
 
 from deniable.errors import AccessRefused
 
@@ -77,7 +80,9 @@ class Grant:
     ) -> None:
         """Refuse with the reason, or return: nothing else decides who may act."""
         if action not in ALLOWED[self.role]:
-            raise AccessRefused(f"{_article(self.role)} may not {_words(action)}", remedy="Ask the steward")
+            raise AccessRefused(
+                f"{_add_article(self.role)} may not {_describe_action(action)}", remedy="Ask the steward"
+            )
         if dataset != self.dataset:
             raise AccessRefused(f"the grant is for another dataset than '{dataset}'", remedy="Ask the steward")
         if self.expires is not None and now >= self.expires:
@@ -103,11 +108,11 @@ class Asker:
         return self.name or str(self.role)
 
 
-def _article(role: Role) -> str:
+def _add_article(role: Role) -> str:
     return f"an {role}" if role in (Role.ANALYST, Role.AUDITOR) else f"a {role}"
 
 
-def _words(action: Action) -> str:
+def _describe_action(action: Action) -> str:
     return {
         Action.QUERY: "query the data",
         Action.EXPLAIN: "explain questions",
@@ -122,3 +127,31 @@ def _words(action: Action) -> str:
         Action.REGISTER: "read the register",
         Action.PURGE: "purge what is stored",
     }[action]
+
+
+class LedgerEntry(Protocol):
+    """Something that was done and written down; entries of a ledger have this shape."""
+
+    @property
+    def sequence(self) -> int:
+        """Its place in the record."""
+
+    @property
+    def time(self) -> datetime:
+        """When it was written."""
+
+    @property
+    def act(self) -> str:
+        """What was done: token, revoke, request, approve, decline, withdraw, charge, release ..."""
+
+    @property
+    def analyst(self) -> str:
+        """Who did it."""
+
+    @property
+    def purpose(self) -> str:
+        """What for."""
+
+    @property
+    def details(self) -> Mapping[str, Any]:
+        """Further public facts."""

@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import Any
 
 from deniable.errors import AccessRefused, ParameterError
-from deniable.governance.acts import Act
+from deniable.governance.grants import LedgerEntry
 
 ACTS = ("request", "approve", "decline", "fulfill")
 
@@ -61,13 +61,13 @@ class Request:
         return self.facts() | who | shown | {"release": self.release}
 
 
-def folded(acts: Iterable[Act], known: Mapping[str, Request] | None = None) -> dict[str, Request]:
+def fold_requests(acts: Iterable[LedgerEntry], known: Mapping[str, Request] | None = None) -> dict[str, Request]:
     """The requests by their id, after further acts."""
     requests = dict(known or {})
     for act in acts:
         facts = act.details
         if act.act == "request":
-            requests[facts["id"]] = _request(act)
+            requests[facts["id"]] = _read_request(act)
         elif act.act in DECISIONS and facts["id"] in requests:
             status, reason = DECISIONS[act.act], facts["reason"]
             requests[facts["id"]] = replace(requests[facts["id"]], status=status, reason=reason, decided=act.time)
@@ -76,14 +76,14 @@ def folded(acts: Iterable[Act], known: Mapping[str, Request] | None = None) -> d
     return requests
 
 
-def named(identity: str, requests: Mapping[str, Request]) -> Request:
+def find_request(identity: str, requests: Mapping[str, Request]) -> Request:
     """The request of that id."""
     if identity not in requests:
         raise ParameterError(f"there is no request '{identity}'", remedy="List them with: deniable requests")
     return requests[identity]
 
 
-def decidable(request: Request, reason: str) -> None:
+def check_decidable(request: Request, reason: str) -> None:
     """Refuse a second decision, and one without a reason."""
     if request.status is not Status.PENDING:
         raise ParameterError(f"request '{request.id}' is {request.status} already")
@@ -91,7 +91,7 @@ def decidable(request: Request, reason: str) -> None:
         raise ParameterError("a decision needs a reason", remedy="Say why, so that the record can tell")
 
 
-def fulfillable(request: Request) -> None:
+def check_fulfillable(request: Request) -> None:
     """Refuse to release what was not approved, or was released already."""
     if request.status is Status.RELEASED:
         raise AccessRefused(f"request '{request.id}' was fulfilled already by release {request.release}")
@@ -99,7 +99,7 @@ def fulfillable(request: Request) -> None:
         raise AccessRefused(f"request '{request.id}' is {request.status}", expected="The steward approves it first")
 
 
-def _request(act: Act) -> Request:
+def _read_request(act: LedgerEntry) -> Request:
     facts = act.details
     asked = (facts["parameters"], facts["cost"], act.time)
     return Request(facts["id"], act.analyst, act.purpose, facts["technique"], tuple(facts["tables"]), *asked)

@@ -35,7 +35,7 @@ class ScramKeys:
     def of(cls, name: str, token: str) -> ScramKeys:
         """The keys of a token that is given to somebody."""
         salted = hashlib.pbkdf2_hmac("sha256", token.encode("utf-8", "surrogatepass"), salt_of(name), ROUNDS)
-        return cls(hashlib.sha256(_mac(salted, b"Client Key")).digest(), _mac(salted, b"Server Key"))
+        return cls(hashlib.sha256(_compute_mac(salted, b"Client Key")).digest(), _compute_mac(salted, b"Server Key"))
 
     def written(self) -> str:
         """The keys as one text."""
@@ -64,65 +64,65 @@ class Exchange(Generic[Holder]):
 
     def first(self, message: bytes) -> bytes:
         """The challenge to a client's first message."""
-        header, comma, rest = _text(message).partition(",")
+        header, comma, rest = _decode_text(message).partition(",")
         named, also, self._bare = rest.partition(",")
-        fields = _fields(self._bare)
+        fields = _split_fields(self._bare)
         # A client that insists on binding the channel cannot be served; one that only could is told that we cannot.
         if not comma or not also or header not in ("n", "y") or (named and not named.startswith("a=")):
-            raise refused()
+            raise build_refusal()
         if not fields.get("r") or "n" not in fields or "m" in fields:
-            raise refused()
+            raise build_refusal()
         self._header, self._nonce = f"{header},{named},", fields["r"] + self._nonce
         self._first = f"r={self._nonce},s={base64.b64encode(self._salt).decode()},i={ROUNDS}"
         return self._first.encode()
 
     def final(self, message: bytes) -> tuple[Holder, bytes]:
         """Whose token was proved, and the server's own proof; refuses a proof of none."""
-        without, found, proof = _text(message).rpartition(",p=")
-        fields = _fields(without)
+        without, found, proof = _decode_text(message).rpartition(",p=")
+        fields = _split_fields(without)
         bound = base64.b64encode(self._header.encode()).decode()
         if not found or not self._first or fields.get("c") != bound or fields.get("r") != self._nonce:
-            raise refused()
+            raise build_refusal()
         signed = f"{self._bare},{self._first},{without}".encode()
-        given = _decoded(proof)
+        given = _decode_proof(proof)
         holders = [(keys, holder) for keys, holder in self._known if _proves(keys, signed, given)]
         if not holders:
-            raise refused()
+            raise build_refusal()
         keys, holder = holders[0]
-        return holder, b"v=" + base64.b64encode(_mac(keys.server, signed))
+        return holder, b"v=" + base64.b64encode(_compute_mac(keys.server, signed))
 
 
-def refused() -> AccessRefused:
+def build_refusal() -> AccessRefused:
     """The one sentence for whatever was wrong."""
     return AccessRefused("the token is not valid", remedy="Ask the steward for another")
 
 
 def _proves(keys: ScramKeys, signed: bytes, proof: bytes) -> bool:
     """Whether the proof, with our signature taken off it, is the key whose hash is kept."""
-    mask = _mac(keys.stored, signed)
+    mask = _compute_mac(keys.stored, signed)
     if len(proof) != len(mask):
         return False
     key = bytes(a ^ b for a, b in zip(proof, mask, strict=True))
     return hmac.compare_digest(hashlib.sha256(key).digest(), keys.stored)
 
 
-def _mac(key: bytes, content: bytes) -> bytes:
+def _compute_mac(key: bytes, content: bytes) -> bytes:
     return hmac.new(key, content, hashlib.sha256).digest()
 
 
-def _text(message: bytes) -> str:
+def _decode_text(message: bytes) -> str:
     try:
         return message.decode("utf-8")
     except UnicodeDecodeError:
-        raise refused() from None
+        raise build_refusal() from None
 
 
-def _fields(text: str) -> dict[str, str]:
+def _split_fields(text: str) -> dict[str, str]:
     return {part[:1]: part[2:] for part in text.split(",") if part[1:2] == "="}
 
 
-def _decoded(text: str) -> bytes:
+def _decode_proof(text: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except ValueError:
-        raise refused() from None
+        raise build_refusal() from None

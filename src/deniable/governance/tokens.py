@@ -15,8 +15,7 @@ from datetime import datetime
 from typing import Any
 
 from deniable.errors import AccessRefused, ParameterError
-from deniable.governance.acts import Act
-from deniable.governance.grants import Grant, Role
+from deniable.governance.grants import Grant, LedgerEntry, Role
 from deniable.governance.scram import ScramKeys
 
 PREFIX = "deniable_"
@@ -48,7 +47,7 @@ class Token:
         }
 
 
-def fresh(grant: Grant) -> tuple[str, dict[str, Any]]:
+def issue_token(grant: Grant) -> tuple[str, dict[str, Any]]:
     """A new token for a grant, and the facts about it that may be written down."""
     if not grant.name:
         raise ParameterError("a token needs a name", expected="The name of the one who will use it")
@@ -67,12 +66,12 @@ def digest_of(token: str) -> str:
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def folded(acts: Iterable[Act], known: Mapping[str, Token] | None = None) -> dict[str, Token]:
+def fold_tokens(acts: Iterable[LedgerEntry], known: Mapping[str, Token] | None = None) -> dict[str, Token]:
     """The tokens by their hash, after further acts."""
     tokens = dict(known or {})
     for act in acts:
         if act.act == "token":
-            token = _token(act)
+            token = _read_token(act)
             tokens[token.digest] = token
         elif act.act == "revoke":
             named = [key for key, token in tokens.items() if token.grant.id == act.details["id"]]
@@ -88,13 +87,13 @@ def grant_of(token: str, tokens: Mapping[str, Token]) -> Grant:
     return found.grant
 
 
-def provable(name: str, tokens: Mapping[str, Token]) -> list[tuple[ScramKeys, Grant]]:
+def find_provable(name: str, tokens: Mapping[str, Token]) -> list[tuple[ScramKeys, Grant]]:
     """The tokens of a name that still count and can be proved without being sent."""
     found = [each for each in tokens.values() if each.grant.name == name and each.revoked is None]
     return [(each.scram, each.grant) for each in found if each.scram is not None]
 
 
-def named(identity: str, tokens: Mapping[str, Token]) -> Token:
+def find_token(identity: str, tokens: Mapping[str, Token]) -> Token:
     """The token of that id."""
     found = [token for token in tokens.values() if token.grant.id == identity]
     if not found:
@@ -102,7 +101,7 @@ def named(identity: str, tokens: Mapping[str, Token]) -> Token:
     return found[0]
 
 
-def _token(act: Act) -> Token:
+def _read_token(act: LedgerEntry) -> Token:
     facts = act.details
     purposes = None if facts["purposes"] is None else tuple(facts["purposes"])
     expires = datetime.fromisoformat(facts["expires"]) if facts["expires"] else None

@@ -1,9 +1,8 @@
 """Withdrawals: people who are left out from now on.
 
 Who withdrew must be known to leave the rows out, and must not stand in a record that forgets nothing. So the value
-itself is kept in a cabinet, and the record holds a keyed digest of it: it proves that and when somebody withdrew to
-whoever names the value and holds the key, and tells nobody else anything.
-"""
+itself is kept in the answer store, and the record holds a keyed digest of it: it proves that and when somebody withdrew
+to whoever names the value and holds the key, and tells nobody else anything."""
 
 from __future__ import annotations
 
@@ -14,9 +13,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from deniable.governance.acts import Act
+from deniable.governance.grants import LedgerEntry
 
-DRAWER = "withdrawn"
+COLLECTION = "withdrawn"
 KEYS = "keys"
 
 
@@ -36,12 +35,12 @@ class Withdrawal:
         return json.dumps({"column": self.column, "value": self.value}).encode()
 
 
-def read(kept: bytes) -> Withdrawal:
+def read_withdrawal(kept: bytes) -> Withdrawal:
     """The withdrawal that a cabinet kept."""
     form = json.loads(kept)
     return Withdrawal(form["column"], form["value"])
 
 
-def recorded(acts: Iterable[Act], commitment: str) -> datetime | None:
+def find_recorded_time(acts: Iterable[LedgerEntry], commitment: str) -> datetime | None:
     """When the withdrawal with this digest was written down; None if it was not."""
     return next((act.time for act in acts if act.details.get("commitment") == commitment), None)

@@ -9,18 +9,14 @@ import numpy as np
 import pyarrow as pa
 
 from deniable.errors import Infeasible
-from deniable.kanonymity.builders.specs import fixed
-from deniable.kanonymity.encode import Coded, Declared
+from deniable.kanonymity.builders.specs import freeze_spec
+from deniable.kanonymity.encoding import Coded, Declared, Histograms
 from deniable.kanonymity.hierarchy import Codes, Label
-from deniable.kanonymity.lattice import ENUMERABLE, Levels
 from deniable.kanonymity.models import PrivacyModel
-from deniable.kanonymity.recode import Recoder
-from deniable.kanonymity.recoding import ColumnRecoding, Form, Recoding, ReleasedClasses, Suppressed
-from deniable.kanonymity.request import Prepared, Request, prepare
+from deniable.kanonymity.recoding import ColumnRecoding, Form, Recoder, Recoding, ReleasedClasses, Suppressed
+from deniable.kanonymity.request import Prepared, Request, prepare, to_spec
 from deniable.kanonymity.search.check import Checker
-from deniable.kanonymity.search.problem import Released, Solution, Verdict
-from deniable.kanonymity.tuples import Histograms
-from deniable.kanonymity.words import spelled
+from deniable.kanonymity.search.problem import ENUMERABLE, Levels, Released, Solution, Verdict
 from deniable.policy.schema import Spec
 
 Progress = Callable[[float], None]
@@ -51,7 +47,7 @@ def anonymize(
     prepared = prepare(table, request, hierarchies, population=population, counts=counts)
     checker = Checker(prepared.problem)
     solution = solve(checker, seconds, progress)
-    recoding = describe(prepared, checker, solution, form, suppressed_rows)
+    recoding = describe_recoding(prepared, checker, solution, form, suppressed_rows)
     return Anonymized(recoding, solution, tuple(checker.verdicts.values()))
 
 
@@ -63,11 +59,11 @@ def solve(checker: Checker, seconds: float | None = None, progress: Progress | N
     large = checker.problem.lattice.nodes > ENUMERABLE
     solution = (AnytimeSearch if large else OptimalSearch)(checker.problem, checker).run(progress, seconds)
     if solution is None:
-        raise impossible(checker)
+        raise explain_infeasible(checker)
     return solution
 
 
-def impossible(checker: Checker) -> Infeasible:
+def explain_infeasible(checker: Checker) -> Infeasible:
     """Why no node is acceptable, and what would be: measured on the most general node and on all that were checked."""
     problem = checker.problem
     top = checker.check(problem.lattice.top)
@@ -77,20 +73,20 @@ def impossible(checker: Checker) -> Infeasible:
     hints = [f"allow {np.ceil(1000 * fewest / rows) / 10:g}% of the rows to be suppressed"] if fewest < rows else []
     if open_tops:
         hints.append(f"let {', '.join(open_tops)} be generalized to one group")
-    hints += [_within_reach(model, checker) for model in problem.models if getattr(model, "column", None)]
+    hints += [_suggest_weaker(model, checker) for model in problem.models if getattr(model, "column", None)]
     asked = " and ".join(str(model) for model in (*problem.models, *problem.risks))
     return Infeasible(
         f"No generalization meets {asked} with at most {problem.limit} of {problem.tuples.rows} rows suppressed",
         expected=f"The best node checked suppresses {fewest} rows",
-        remedy=_sentence("; or ".join(hint for hint in hints if hint) or "ask for weaker models"),
+        remedy=_capitalize("; or ".join(hint for hint in hints if hint) or "ask for weaker models"),
     )
 
 
-def _sentence(words: str) -> str:
+def _capitalize(words: str) -> str:
     return words[0].upper() + words[1:]
 
 
-def _within_reach(model: PrivacyModel, checker: Checker) -> str:
+def _suggest_weaker(model: PrivacyModel, checker: Checker) -> str:
     """What the most general node measures: no release of the whole table does better than the table itself."""
     grouped = checker.group(checker.problem.lattice.top, roll_up=False)
     measured = model.measure(checker.classes(grouped))
@@ -99,7 +95,7 @@ def _within_reach(model: PrivacyModel, checker: Checker) -> str:
     return f"ask less than {model}: generalizing everything reaches {float(measured[0]):.4g}"
 
 
-def describe(
+def describe_recoding(
     prepared: Prepared,
     checker: Checker,
     solution: Solution,
@@ -111,15 +107,15 @@ def describe(
     released = released & (grouped.sizes > 0)
     request, levels = prepared.request, prepared.absolute(solution.levels)
     return Recoding(
-        tuple(_column(coded, level) for coded, level in zip(prepared.columns, levels, strict=True)),
+        tuple(_describe_column(coded, level) for coded, level in zip(prepared.columns, levels, strict=True)),
         ReleasedClasses(
-            _labels(prepared, levels, grouped.source.codes[grouped.sample[released]]),
+            _list_labels(prepared, levels, grouped.source.codes[grouped.sample[released]]),
             tuple(grouped.sizes[released].tolist()),
-            _values(prepared, checker.merged(grouped), released),
+            _list_values(prepared, checker.merge_histograms(grouped), released),
         ),
         request.sensitive,
         request.identifiers,
-        tuple(spelled(model) for model in request.models),
+        tuple(to_spec(model) for model in request.models),
         prepared.problem.tuples.rows,
         solution.suppressed,
         request.suppress,
@@ -128,19 +124,19 @@ def describe(
     )
 
 
-def _column(coded: Coded, level: int) -> ColumnRecoding:
+def _describe_column(coded: Coded, level: int) -> ColumnRecoding:
     built = coded.hierarchy
     spec = coded.spec or Spec("tree", {})
-    return ColumnRecoding(built.column, fixed(spec, built, coded.values), level, built.height)
+    return ColumnRecoding(built.column, freeze_spec(spec, built, coded.values), level, built.height)
 
 
-def _labels(prepared: Prepared, levels: Levels, codes: Codes) -> tuple[tuple[Label, ...], ...]:
+def _list_labels(prepared: Prepared, levels: Levels, codes: Codes) -> tuple[tuple[Label, ...], ...]:
     chosen = [coded.hierarchy.levels[level] for coded, level in zip(prepared.columns, levels, strict=True)]
     columns = [[level.labels[g] for g in level.groups[codes[:, q]]] for q, level in enumerate(chosen)]
     return tuple(zip(*columns, strict=True))
 
 
-def _values(
+def _list_values(
     prepared: Prepared, held: tuple[Histograms, ...], released: Released
 ) -> Mapping[str, tuple[Mapping[str, int], ...]]:
     out = {}
@@ -156,6 +152,6 @@ def _values(
     return out
 
 
-def recoded(table: pa.Table, recoding: Recoding) -> pa.Table:
+def recode_table(table: pa.Table, recoding: Recoding) -> pa.Table:
     """A table recoded in one piece."""
     return Recoder(recoding).recode(table)

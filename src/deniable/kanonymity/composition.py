@@ -15,7 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from deniable.errors import DataError, ParameterError
-from deniable.kanonymity.tuples import Counts
+from deniable.kanonymity.encoding import Counts
 
 Numbers = NDArray[np.int64]
 
@@ -48,7 +48,7 @@ class Composition:
     certain: tuple[tuple[str, int], ...] = ()
 
 
-def atoms(first: Numbers, second: Numbers) -> Atoms:
+def find_atoms(first: Numbers, second: Numbers) -> Atoms:
     """The atoms of two releases, given the class of each person in both; -1 where a person is not in a release."""
     if len(first) != len(second):
         raise ParameterError(
@@ -60,10 +60,10 @@ def atoms(first: Numbers, second: Numbers) -> Atoms:
     atom_of = np.full(len(first), -1, np.int64)
     atom_of[there] = inverse
     left, right = keys // width, keys % width
-    return Atoms(left, right, sizes.astype(np.int64), atom_of, bridges(left, right))
+    return Atoms(left, right, sizes.astype(np.int64), atom_of, find_bridges(left, right))
 
 
-def bridges(left: Numbers, right: Numbers) -> NDArray[np.bool_]:
+def find_bridges(left: Numbers, right: Numbers) -> NDArray[np.bool_]:
     """Which lines of a bipartite graph lie on no circle (Tarjan 1974, without recursion)."""
     points = np.concatenate([np.unique(left, return_inverse=True)[1], np.unique(right, return_inverse=True)[1]])
     a, b = points[: len(left)], points[len(left) :] + (points[: len(left)].max(initial=-1) + 1)
@@ -102,13 +102,13 @@ def bridges(left: Numbers, right: Numbers) -> NDArray[np.bool_]:
 
 def compose(first: Numbers, second: Numbers, k: int, sensitive: dict[str, Numbers] | None = None) -> Composition:
     """What two releases of the same people tell together; sensitive columns as codes, one for each person."""
-    made = atoms(first, second)
+    made = find_atoms(first, second)
     there = made.atom_of >= 0
     of_row = made.atom_of[there]
     size = made.sizes[of_row]
     fixed = made.determined[of_row]
     certain = tuple(
-        (name, _certain(first[there], second[there], values[there], made, of_row))
+        (name, _count_certain(first[there], second[there], values[there], made, of_row))
         for name, values in (sensitive or {}).items()
     )
     return Composition(
@@ -121,7 +121,7 @@ def compose(first: Numbers, second: Numbers, k: int, sensitive: dict[str, Number
     )
 
 
-def _certain(first: Numbers, second: Numbers, values: Numbers, made: Atoms, of_row: Numbers) -> int:
+def _count_certain(first: Numbers, second: Numbers, values: Numbers, made: Atoms, of_row: Numbers) -> int:
     """Rows whose value is the only one that both their classes have, while each class alone has more."""
     span = int(values.max(initial=0)) + 1
     one, two = _values_of(first, values, span), _values_of(second, values, span)
@@ -139,14 +139,14 @@ def _values_of(classes: Numbers, values: Numbers, span: int) -> dict[int, set[in
     return held
 
 
-def inferred_means(
+def infer_means(
     first: Numbers, second: Numbers, first_means: NDArray[np.float64], second_means: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """For every person the mean that both releases together give for the person's atom, NaN where they give none.
 
     `first_means[c]` is the published mean of class c. The sum over a class is the sum over its atoms.
     """
-    made = atoms(first, second)
+    made = find_atoms(first, second)
     left, right = np.unique(made.first), np.unique(made.second)
     rows = len(left) + len(right)
     equations = np.zeros((rows, len(made.sizes)))
@@ -159,7 +159,9 @@ def inferred_means(
     return np.where(made.atom_of >= 0, means[made.atom_of], np.nan)
 
 
-def betrayed(coarse: pa.Table, fine: pa.Table, latitude: str, longitude: str, *, digits: int, k: int) -> pa.Table:
+def find_hidden_cells(
+    coarse: pa.Table, fine: pa.Table, latitude: str, longitude: str, *, digits: int, k: int
+) -> pa.Table:
     """Cells of a coarse map whose count, less the fine cells shown inside, is between 1 and k - 1.
 
     Each map dropped its cells under k; together they tell how many rides were hidden where, in groups smaller than k.
@@ -167,17 +169,17 @@ def betrayed(coarse: pa.Table, fine: pa.Table, latitude: str, longitude: str, *,
     for name in (latitude, longitude, "count"):
         if name not in coarse.column_names or name not in fine.column_names:
             raise DataError(f"A map has no column '{name}'", expected="Two maps made by the same scheme")
-    from deniable.kanonymity.builders.places import truncated
+    from deniable.kanonymity.builders.numbers import truncate_coordinates
 
     inside: dict[tuple[float, float], int] = {}
     fine_cells = zip(
-        *(truncated(fine[name].to_numpy(), digits).tolist() for name in (latitude, longitude)),
+        *(truncate_coordinates(fine[name].to_numpy(), digits).tolist() for name in (latitude, longitude)),
         fine["count"].to_pylist(),
         strict=True,
     )
     for y, x, count in fine_cells:
         inside[y, x] = inside.get((y, x), 0) + count
-    cells = [truncated(coarse[name].to_numpy(), digits).tolist() for name in (latitude, longitude)]
+    cells = [truncate_coordinates(coarse[name].to_numpy(), digits).tolist() for name in (latitude, longitude)]
     shown = np.array([inside.get(cell, 0) for cell in zip(*cells, strict=True)], np.int64)
     hidden = coarse["count"].to_numpy() - shown
     small = (hidden > 0) & (hidden < k)

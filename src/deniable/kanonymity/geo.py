@@ -14,9 +14,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from deniable.errors import DataError, ParameterError
-from deniable.kanonymity.builders.places import geohash, truncated
-from deniable.kanonymity.encode import column_of
-from deniable.kanonymity.tuples import distinct_rows
+from deniable.kanonymity.builders.numbers import encode_geohash, truncate_coordinates
+from deniable.kanonymity.encoding import column_of, number_rows
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -27,10 +26,10 @@ class Map:
     dropped: int
 
 
-def grid(table: pa.Table, latitude: str, longitude: str, *, digits: int, k: int) -> Map:
+def release_grid(table: pa.Table, latitude: str, longitude: str, *, digits: int, k: int) -> Map:
     """Cells of 10^-digits degrees with at least k rows; each is named by its south-western corner."""
-    _refuse(k)
-    y, x = (truncated(_degrees(table, name), digits) for name in (latitude, longitude))
+    _refuse_k(k)
+    y, x = (truncate_coordinates(_read_degrees(table, name), digits) for name in (latitude, longitude))
     known = np.isfinite(y) & np.isfinite(x)
     cells, counts = np.unique(np.column_stack([y[known], x[known]]), axis=0, return_counts=True)
     kept, scale = counts >= k, 10.0**digits
@@ -39,13 +38,13 @@ def grid(table: pa.Table, latitude: str, longitude: str, *, digits: int, k: int)
     return Map(pa.table(names), int(len(y) - counts[kept].sum()))
 
 
-def geohashes(table: pa.Table, latitude: str, longitude: str, *, length: int, k: int) -> Map:
+def release_geohashes(table: pa.Table, latitude: str, longitude: str, *, length: int, k: int) -> Map:
     """Geohash cells with at least k rows."""
-    _refuse(k)
-    y, x = (_degrees(table, name) for name in (latitude, longitude))
+    _refuse_k(k)
+    y, x = (_read_degrees(table, name) for name in (latitude, longitude))
     known = np.isfinite(y) & np.isfinite(x)
-    codes = pa.array(geohash(y[known], x[known], length)).dictionary_encode()
-    _, first, number = distinct_rows([codes.indices.to_numpy()], [len(codes.dictionary)])
+    codes = pa.array(encode_geohash(y[known], x[known], length)).dictionary_encode()
+    _, first, number = number_rows([codes.indices.to_numpy()], [len(codes.dictionary)])
     counts = np.bincount(number, minlength=len(first))
     kept = counts >= k
     return Map(
@@ -54,12 +53,12 @@ def geohashes(table: pa.Table, latitude: str, longitude: str, *, length: int, k:
     )
 
 
-def _refuse(k: int) -> None:
+def _refuse_k(k: int) -> None:
     if k < 1:
         raise ParameterError(f"k is {k}", expected="k is at least 1")
 
 
-def _degrees(table: pa.Table, name: str) -> NDArray[np.float64]:
+def _read_degrees(table: pa.Table, name: str) -> NDArray[np.float64]:
     try:
         column = pc.cast(column_of(table, name), pa.float64(), safe=False)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):

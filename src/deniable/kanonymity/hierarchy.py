@@ -3,8 +3,7 @@
 A hierarchy belongs to one column. Level 0 is (usually) the value itself; each higher level merges whole groups of the
 one below, so that the groups form a tree. Searching, measuring and recoding see only the integer maps; labels come back
 when rows are written. A missing value is a leaf of its own, written None: it stays missing until a level that says
-nothing at all merges it with the rest.
-"""
+nothing at all merges it with the rest. Leaves are known by the text of the column's distinct values."""
 
 from __future__ import annotations
 
@@ -13,6 +12,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from deniable.errors import ParameterError
@@ -41,7 +42,7 @@ class Level:
 
 @dataclass(frozen=True, eq=False)
 class Hierarchy:
-    """The levels of one column over its leaves; construct with `hierarchy`, which checks that it is a tree.
+    """The levels of one column over its leaves; construct with `build_hierarchy`, which checks that it is a tree.
 
     `ordered` says that the leaves stand in an order with a meaning (numbers, dates), so that ranges of them make sense.
     """
@@ -94,11 +95,11 @@ class Hierarchy:
         if None in self.code_of:
             return self
         last = self.levels[-1]
-        levels = tuple(_with_missing(level, merged=level is last and level.size == 1) for level in self.levels)
+        levels = tuple(_add_missing(level, merged=level is last and level.size == 1) for level in self.levels)
         return Hierarchy(self.column, (*self.leaves, None), levels, self.ordered)
 
 
-def _with_missing(level: Level, *, merged: bool) -> Level:
+def _add_missing(level: Level, *, merged: bool) -> Level:
     code = np.int32(0 if merged else level.size)
     labels = level.labels if merged else (*level.labels, None)
     ends = level.ends
@@ -107,16 +108,18 @@ def _with_missing(level: Level, *, merged: bool) -> Level:
     return Level(np.append(level.groups, code).astype(np.int32), labels, ends)
 
 
-def hierarchy(column: str, leaves: Sequence[Label], levels: Sequence[Level], *, ordered: bool = False) -> Hierarchy:
+def build_hierarchy(
+    column: str, leaves: Sequence[Label], levels: Sequence[Level], *, ordered: bool = False
+) -> Hierarchy:
     """A checked hierarchy; a last level that says nothing is added when there is none.
 
     It is added even where the last level happens to hold one group: the number of levels must not depend on the rows.
     """
-    known = [*levels] if levels and levels[-1].labels == (TOP,) else [*levels, everything(len(leaves))]
-    return _checked(column, leaves, known, ordered)
+    known = [*levels] if levels and levels[-1].labels == (TOP,) else [*levels, build_top_level(len(leaves))]
+    return _check_tree(column, leaves, known, ordered)
 
 
-def _checked(column: str, leaves: Sequence[Label], levels: Sequence[Level], ordered: bool) -> Hierarchy:
+def _check_tree(column: str, leaves: Sequence[Label], levels: Sequence[Level], ordered: bool) -> Hierarchy:
     _refuse_repeated(column, leaves)
     for number in range(1, len(levels)):
         _refuse_split(column, levels[number - 1], levels[number], number)
@@ -139,13 +142,13 @@ def from_rows(column: str, rows: Sequence[Sequence[Label]]) -> Hierarchy:
                 expected="The same number of levels for each leaf",
                 remedy="Repeat a label where a branch is shorter",
             )
-    levels = [labelled([row[n] for row in rows]) for n in range(width)]
+    levels = [group_by_label([row[n] for row in rows]) for n in range(width)]
     if width == 1 or levels[-1].size > 1:  # else the tree has its own word for everything
-        levels.append(everything(len(rows)))
-    return _checked(column, [row[0] for row in rows], levels, ordered=False)
+        levels.append(build_top_level(len(rows)))
+    return _check_tree(column, [row[0] for row in rows], levels, ordered=False)
 
 
-def labelled(labels: Sequence[Label], ends: dict[Label, tuple[float, float]] | None = None) -> Level:
+def group_by_label(labels: Sequence[Label], ends: dict[Label, tuple[float, float]] | None = None) -> Level:
     """The level at which leaves with the same label are one group, numbered in order of appearance."""
     seen: dict[Label, int] = {}
     groups = np.fromiter((seen.setdefault(label, len(seen)) for label in labels), np.int32, len(labels))
@@ -153,7 +156,7 @@ def labelled(labels: Sequence[Label], ends: dict[Label, tuple[float, float]] | N
     return Level(groups, tuple(seen), spans)
 
 
-def everything(size: int) -> Level:
+def build_top_level(size: int) -> Level:
     """The level at which all leaves are one group."""
     return Level(np.zeros(size, np.int32), (TOP,))
 
@@ -183,3 +186,22 @@ def _refuse_split(column: str, below: Level, above: Level, number: int) -> None:
             expected="Every group lies inside one group of the next level",
             remedy="Choose levels that nest, such as widths that divide each other, or day, month, year",
         )
+
+
+def text_of(values: pa.Array) -> list[str]:
+    """Values as the text that leaves are known by: 39, 2024-05-17, true.
+
+    >>> text_of(pa.array([1.0, 1.5]))
+    ['1', '1.5']
+    """
+    if pa.types.is_string(values.type) or pa.types.is_large_string(values.type):
+        return values.to_pylist()  # type: ignore[no-any-return]
+    if pa.types.is_floating(values.type):
+        return [str(int(v)) if v.is_integer() and abs(v) < 1e15 else repr(v) for v in values.to_pylist()]
+    return pc.cast(values, pa.string()).to_pylist()  # type: ignore[no-any-return]
+
+
+def sort_leaves(values: pa.Array) -> pa.Array:
+    """Distinct values in their own order: numbers by size, dates by time, text by letters."""
+    values = values.drop_null()
+    return values.take(pc.sort_indices(values))

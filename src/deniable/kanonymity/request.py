@@ -1,22 +1,48 @@
-"""What is asked of an anonymization, and the table made ready for it: coded, collapsed, with the problem to solve."""
+"""What is asked of an anonymization: columns, privacy models, limits; and the table prepared for the search.
+
+A request is made of conditions. They are read from the specifications of a policy, and written as specifications that a
+recoding keeps. Preparing codes the table, collapses it to distinct tuples and states the problem to solve."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, field, fields
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from deniable.errors import Infeasible, ParameterError
-from deniable.kanonymity.classes import reference
-from deniable.kanonymity.encode import Coded, Declared, column_of, encode, encode_table
+from deniable.errors import Infeasible, ParameterError, nearest
+from deniable.kanonymity.encoding import (
+    Coded,
+    Collapsed,
+    Declared,
+    add_population,
+    collapse,
+    column_of,
+    encode_column,
+    encode_table,
+)
 from deniable.kanonymity.hierarchy import Hierarchy
-from deniable.kanonymity.lattice import Levels
-from deniable.kanonymity.models import AverageRisk, DeltaPresence, KAnonymity, KMap, PrivacyModel
+from deniable.kanonymity.models import (
+    AverageRisk,
+    BetaLikeness,
+    Closeness,
+    DeltaDisclosure,
+    DeltaPresence,
+    Distance,
+    DistinctDiversity,
+    EntropyDiversity,
+    KAnonymity,
+    KMap,
+    PrivacyModel,
+    RecursiveDiversity,
+)
+from deniable.kanonymity.models.base import build_reference
 from deniable.kanonymity.quality import Loss, Measure
-from deniable.kanonymity.search.problem import Problem
-from deniable.kanonymity.tuples import Collapsed, collapse, with_population
+from deniable.kanonymity.search.problem import Levels, Problem
+from deniable.policy.access import Anonymize
 from deniable.policy.schema import Spec
 
 Condition = PrivacyModel | AverageRisk
@@ -83,10 +109,10 @@ def prepare(
     """Code a table and pose the problem; `counts` names a column that says how many rows each row stands for."""
     declared = dict(hierarchies or {})
     if population is not None:
-        table, population, declared = _one_domain(table, population, request, declared)
+        table, population, declared = _unify_domains(table, population, request, declared)
     columns = encode_table(table, request.quasi_identifiers, declared)
     # A sensitive column needs no levels; only a declared hierarchy gives one, for distances along it.
-    sensitive = tuple(_sensitive(table, name, declared.get(name)) for name in request.sensitive)
+    sensitive = tuple(_encode_sensitive(table, name, declared.get(name)) for name in request.sensitive)
     weights = table[counts].to_numpy() if counts else None
     sizes = [c.hierarchy.size for c in columns]
     held = [(c.codes, c.hierarchy.size) for c in sensitive]
@@ -96,14 +122,14 @@ def prepare(
     if population is not None:
         people = encode_table(population, request.quasi_identifiers, {c.hierarchy.column: c.hierarchy for c in columns})
         known = collapse([c.codes for c in people], sizes).tuples
-        tuples = with_population(tuples, known.codes, known.counts, sizes)
+        tuples = add_population(tuples, known.codes, known.counts, sizes)
     references = {
-        name: reference(held.total(), coded.hierarchy if declared.get(name) is not None else None)
+        name: build_reference(held.total(), coded.hierarchy if declared.get(name) is not None else None)
         for name, held, coded in zip(request.sensitive, tuples.sensitive, sensitive, strict=True)
     }
     problem = Problem(
         tuples,
-        tuple(_limited(c.hierarchy, request) for c in columns),
+        tuple(_limit_levels(c.hierarchy, request) for c in columns),
         tuple(model for model in request.models if not isinstance(model, AverageRisk)),
         request.measure,
         int(np.floor(request.suppress * tuples.rows + 1e-9)),
@@ -114,16 +140,16 @@ def prepare(
     return Prepared(request, columns, sensitive, collapsed, problem)
 
 
-def _sensitive(table: pa.Table, name: str, declared: Declared) -> Coded:
-    return encode(name, column_of(table, name), declared or Spec("order", {"sizes": (2,)}))
+def _encode_sensitive(table: pa.Table, name: str, declared: Declared) -> Coded:
+    return encode_column(name, column_of(table, name), declared or Spec("order", {"sizes": (2,)}))
 
 
-def _limited(whole: Hierarchy, request: Request) -> Hierarchy:
+def _limit_levels(whole: Hierarchy, request: Request) -> Hierarchy:
     """The levels that a request allows."""
     return whole.between(request.lowest.get(whole.column, 0), request.highest.get(whole.column, whole.height - 1))
 
 
-def _one_domain(
+def _unify_domains(
     table: pa.Table, population: pa.Table, request: Request, declared: dict[str, Declared]
 ) -> tuple[pa.Table, pa.Table, dict[str, Declared]]:
     """Hierarchies over the values of both tables, where they are built from values."""
@@ -146,3 +172,111 @@ def _refuse_too_few(rows: int, request: Request) -> None:
 def needs_population(models: tuple[Condition, ...]) -> bool:
     """Whether a model compares the table with the population it was drawn from."""
     return any(isinstance(model, KMap | DeltaPresence) for model in models)
+
+
+KINDS: tuple[tuple[str, type[Any]], ...] = (
+    ("k_anonymity", KAnonymity),
+    ("k_map", KMap),
+    ("distinct_diversity", DistinctDiversity),
+    ("entropy_diversity", EntropyDiversity),
+    ("recursive_diversity", RecursiveDiversity),
+    ("closeness", Closeness),
+    ("delta_presence", DeltaPresence),
+    ("delta_disclosure", DeltaDisclosure),
+    ("beta_likeness", BetaLikeness),
+    ("average_risk", AverageRisk),
+)
+"""Every model with the name by which a policy and a recoding know it."""
+
+_RENAMED = {("average_risk", "most"): "risk"}
+_DEFAULTS: Mapping[str, dict[str, object]] = {"delta_presence": {"least": 0}}
+_WANTED = {
+    "Distance": "One of equal, ordered, hierarchical",
+    "int": "A number",
+    "float": "A number",
+    "bool": "true or false",
+}
+
+
+def parse_condition(spec: Spec) -> Condition:
+    """The model that words mean.
+
+    >>> str(parse_condition(Spec("entropy_diversity", {"column": "diagnosis", "l": "3"})))
+    'entropy 3-diversity of diagnosis'
+    """
+    for kind, model in KINDS:
+        if kind == spec.kind:
+            given = _DEFAULTS.get(kind, {}) | dict(spec.options)
+            renamed = {_RENAMED.get((kind, name), name): value for name, value in given.items()}
+            _refuse_lacking(kind, model, renamed)
+            return model(**{name: _parse_option(kind, model, name, value) for name, value in renamed.items()})  # type: ignore[no-any-return]
+    known = [kind for kind, _ in KINDS]
+    expected = f"One of {', '.join(known)}"
+    raise ParameterError(
+        f"There is no privacy model '{spec.kind}'", expected=expected, remedy=nearest(spec.kind, known)
+    )
+
+
+def _refuse_lacking(kind: str, model: type[Any], given: Mapping[str, object]) -> None:
+    needed = [f.name for f in fields(model) if f.default is MISSING and f.default_factory is MISSING]
+    if absent := [name for name in needed if name not in given]:
+        said = {new: old for (of, old), new in _RENAMED.items() if of == kind}
+        raise ParameterError(
+            f"The privacy model '{kind}' lacks '{said.get(absent[0], absent[0])}'",
+            expected=f"Options: {', '.join(said.get(f.name, f.name) for f in fields(model))}",
+        )
+
+
+def _parse_option(kind: str, model: type[Any], name: str, value: object) -> object:
+    kinds = {field.name: str(field.type) for field in fields(model)}
+    if name not in kinds:
+        expected = f"Options: {', '.join(kinds)}"
+        raise ParameterError(f"The privacy model '{kind}' has no option '{name}'", expected=expected)
+    if kinds[name] not in _READ:
+        return value
+    read, wanted = _READ[kinds[name]]
+    try:
+        return read(value)
+    except (KeyError, ValueError, OverflowError):
+        raise ParameterError(f"The option '{name}' of '{kind}' is '{value}'", expected=wanted) from None
+
+
+def _parse_truth(value: object) -> bool:
+    return {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}[str(value).lower()]
+
+
+_READ: Mapping[str, tuple[Callable[[Any], object], str]] = {
+    "Distance": (lambda value: Distance(str(value)), "One of equal, ordered, hierarchical"),
+    "int": (lambda value: math.ceil(float(value)), "A number"),
+    "float": (float, "A number"),
+    "bool": (_parse_truth, "true or false"),
+}
+"""How an option of each type is read from words, and what it must be."""
+
+
+def to_spec(model: Condition) -> Spec:
+    """The words that mean a model."""
+    kind = next(kind for kind, known in KINDS if isinstance(model, known))
+    given = {field.name: getattr(model, field.name) for field in fields(model)}  # type: ignore[arg-type]
+    return Spec(kind, {name: str(v) if isinstance(v, Distance) else v for name, v in given.items()})
+
+
+def build_conditions(
+    asked: Anonymize, rows: int, distances: Mapping[str, Distance] | None = None
+) -> tuple[Condition, ...]:
+    """The models that a policy's `anonymize:` means for a table of so many rows.
+
+    A k-map whose population is given by its size alone is estimated: a class of n rows stands for n N / rows people, so
+    it asks for classes of k rows / N.
+    """
+    models: list[Condition] = [KAnonymity(asked.k)]
+    models += [DistinctDiversity(column, math.ceil(least)) for column, least in asked.l.items()]
+    chosen = distances or {}
+    models += [Closeness(column, float(t), chosen.get(column, Distance.EQUAL)) for column, t in asked.t.items()]
+    for spec in asked.models:
+        if spec.kind == "k_map" and spec.options.get("population"):
+            needed = int(str(spec.options["k"])) * rows / int(str(spec.options["population"]))
+            models.append(KAnonymity(max(1, math.ceil(needed))))
+        else:
+            models.append(parse_condition(spec))
+    return tuple(models)

@@ -15,14 +15,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from deniable.kanonymity.builders.leaves import text_of
-from deniable.kanonymity.classes import Classes, reference
-from deniable.kanonymity.encode import column_of, distinct
-from deniable.kanonymity.hierarchy import Label
+from deniable.kanonymity.encoding import Histograms, build_histograms, column_of, factorize, number_rows
+from deniable.kanonymity.hierarchy import Label, text_of
 from deniable.kanonymity.models import PrivacyModel, holds
-from deniable.kanonymity.recode import Recoder
-from deniable.kanonymity.recoding import Recoding, ReleasedClasses
-from deniable.kanonymity.tuples import Histograms, distinct_rows, histogram
+from deniable.kanonymity.models.base import Classes, build_reference
+from deniable.kanonymity.recoding import Recoder, Recoding, ReleasedClasses
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,21 +46,21 @@ class Update:
         return self.broken > 0 or waiting > self.recoding.limit * max(self.recoding.rows, 1) + 1e-9
 
 
-def update(recoding: Recoding, added: pa.Table, models: Iterable[PrivacyModel]) -> Update:
+def update_recoding(recoding: Recoding, added: pa.Table, models: Iterable[PrivacyModel]) -> Update:
     """Judge rows that are added to a release, by its own recoding."""
     models = tuple(models)
     recoder = Recoder(recoding)
     columns = [c.codes(column_of(added, c.column.name))[0] for c in recoder.columns]
     spans = [max(len(c.labels), 1) for c in recoder.columns]
-    many, first, class_of = distinct_rows(columns, spans)
+    many, first, class_of = number_rows(columns, spans)
     known = recoder.index.find([column[first] for column in columns])
-    values = {name: _texts(added, name) for name in recoding.sensitive}
-    old, both, new = _tallies(recoding, known, class_of, many, values)
-    fine = _meets(models, new) & _meets(models, both)
-    stays = _meets(models, old) if len(known) else np.zeros(0, np.bool_)
+    values = {name: _read_texts(added, name) for name in recoding.sensitive}
+    old, both, new = _tally_classes(recoding, known, class_of, many, values)
+    fine = _check_models(models, new) & _check_models(models, both)
+    stays = _check_models(models, old) if len(known) else np.zeros(0, np.bool_)
     shown = int(np.bincount(class_of, minlength=many)[fine].sum()) if many else 0
     labels = [tuple(c.labels[codes[i]] for c, codes in zip(recoder.columns, columns, strict=True)) for i in first]
-    grown = _grown(recoding, known, fine, labels, new, added.num_rows, shown)
+    grown = _extend_recoding(recoding, known, fine, labels, new, added.num_rows, shown)
     return Update(
         grown,
         added.num_rows,
@@ -81,12 +78,12 @@ class _Tally:
     leaves: dict[str, tuple[str, ...]]
 
 
-def _texts(table: pa.Table, name: str) -> NDArray[np.object_]:
-    values, positions = distinct(column_of(table, name))
+def _read_texts(table: pa.Table, name: str) -> NDArray[np.object_]:
+    values, positions = factorize(column_of(table, name))
     return np.array([*text_of(values), "None"], object)[positions]
 
 
-def _tallies(
+def _tally_classes(
     recoding: Recoding,
     known: NDArray[np.int64],
     class_of: NDArray[np.int64],
@@ -107,19 +104,19 @@ def _tallies(
         coded = np.array([code[v] for h in histograms for v in h], np.int32)
         counts = np.array([n for h in histograms for n in h.values()], np.int64)
         fresh = np.array([code[v] for v in texts], np.int32)
-        old = histogram(owner, len(old_sizes), coded, len(domain), counts)
-        new = histogram(class_of, many, fresh, len(domain))
+        old = build_histograms(owner, len(old_sizes), coded, len(domain), counts)
+        new = build_histograms(class_of, many, fresh, len(domain))
         place = np.full(len(old_sizes), -1, np.int64)
         place[known[known >= 0]] = np.flatnonzero(known >= 0)
         touched = place[owner] >= 0
-        both = histogram(
+        both = build_histograms(
             np.concatenate([class_of, place[owner][touched]]),
             many,
             np.concatenate([fresh, coded[touched]]),
             len(domain),
             np.concatenate([np.ones(len(fresh), np.int64), counts[touched]]),
         )
-        references[name], leaves[name] = reference(old.total() + new.total()), tuple(domain)
+        references[name], leaves[name] = build_reference(old.total() + new.total()), tuple(domain)
         for slot, made in zip(held, (old, both, new), strict=True):
             slot[name] = made
     sizes = (old_sizes, both_sizes, new_sizes)
@@ -127,14 +124,14 @@ def _tallies(
     return tallies[0], tallies[1], tallies[2]
 
 
-def _meets(models: tuple[PrivacyModel, ...], tally: _Tally) -> NDArray[np.bool_]:
+def _check_models(models: tuple[PrivacyModel, ...], tally: _Tally) -> NDArray[np.bool_]:
     fine = np.ones(len(tally.classes), np.bool_)
     for model in models:
         fine &= holds(model, tally.classes)
     return fine
 
 
-def _grown(
+def _extend_recoding(
     recoding: Recoding,
     known: NDArray[np.int64],
     fine: NDArray[np.bool_],
@@ -156,19 +153,19 @@ def _grown(
                 held.append({})
         sizes[at] += int(new.classes.sizes[c])
         for name, held in values.items():
-            _add(held[at], new.classes.sensitive[name], int(c), new.leaves[name])
+            _add_counts(held[at], new.classes.sensitive[name], int(c), new.leaves[name])
     classes = ReleasedClasses(tuple(tuples), tuple(sizes), {name: tuple(held) for name, held in values.items()})
     waiting = recoding.suppressed + added - shown
     return replace(recoding, classes=classes, rows=recoding.rows + added, suppressed=waiting)
 
 
-def _add(held: dict[str, int], histograms: Histograms, c: int, leaves: tuple[str, ...]) -> None:
+def _add_counts(held: dict[str, int], histograms: Histograms, c: int, leaves: tuple[str, ...]) -> None:
     for e in range(int(histograms.starts[c]), int(histograms.starts[c + 1])):
         leaf = leaves[int(histograms.values[e])]
         held[leaf] = held.get(leaf, 0) + int(histograms.counts[e])
 
 
-def shown_rows(recoding: Recoding, added: pa.Table, judged: Update) -> pa.Table:
+def recode_shown_rows(recoding: Recoding, added: pa.Table, judged: Update) -> pa.Table:
     """The new rows that may be shown, recoded."""
     before = set(recoding.classes.tuples)
     sizes = dict(zip(recoding.classes.tuples, recoding.classes.sizes, strict=True))

@@ -1,14 +1,13 @@
-"""Features: how declared columns become a row of whole numbers, whose size is known before any row is seen.
+"""Features and targets: how declared columns become whole numbers, whose size is known before any row is seen.
 
 Everything here follows from the policy; no mean, deviation or vocabulary is read from the data. A column with declared
-categories lights one entry for its value; a bounded number, date or time becomes one entry from -1 (its lower bound) to
+categories sets one entry for its value; a bounded number, date or time becomes one entry from -1 (its lower bound) to
 1 (its upper bound); null has an entry of its own where the policy allows nulls. Entries are counted in steps of
-1/STEPS, so that sums are exact.
+1/STEPS, so that sums are exact. A target is a declared bounded number, or one declared value against all others.
 
 **Invariant.** Each column, and the intercept, is a *block* of entries of which at most one is not 0, and that one is at
-most STEPS in size. A row of p blocks therefore has squared L2 norm of at most p STEPS^2. All sensitivities of this wing
-rest on it, whatever the values are: out of bounds, infinite, of no category.
-"""
+most STEPS in size. A row of p blocks therefore has squared L2 norm of at most p STEPS^2. All sensitivities of this
+package rest on it, whatever the values are: out of bounds, infinite, of no category."""
 
 from __future__ import annotations
 
@@ -22,8 +21,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from deniable.errors import DataError, ParameterError, nearest
-from deniable.policy.roles import Role
-from deniable.policy.schema import Column, ColumnType, Endpoint, TableSchema
+from deniable.policy.schema import Column, ColumnType, Endpoint, Role, TableSchema
 
 STEPS = 1 << 10
 """The fixed point of all entries: an entry of STEPS is 1."""
@@ -45,7 +43,7 @@ class Labels:
     @property
     def entries(self) -> tuple[str, ...]:
         """The names of its entries."""
-        return (*(f"{self.name} = {label}" for label in self.labels), *_null(self))
+        return (*(f"{self.name} = {label}" for label in self.labels), *_name_null(self))
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +60,7 @@ class Number:
     @property
     def entries(self) -> tuple[str, ...]:
         """The names of its entries."""
-        return (self.name, *_null(self))
+        return (self.name, *_name_null(self))
 
     @property
     def middle(self) -> Fraction:
@@ -78,7 +76,7 @@ class Number:
 Feature = Labels | Number
 
 
-def _null(feature: Feature) -> tuple[str, ...]:
+def _name_null(feature: Feature) -> tuple[str, ...]:
     return (f"{feature.name} is null",) if feature.nullable else ()
 
 
@@ -114,18 +112,18 @@ class Design:
         return np.repeat(np.arange(len(sizes)), sizes)
 
 
-def design(table: TableSchema, names: tuple[str, ...] | None, target: str) -> Design:
+def build_design(table: TableSchema, names: tuple[str, ...] | None, target: str) -> Design:
     """The design of named columns, or of all that can be features."""
     if names is None:
-        names = tuple(column.name for column in table.columns if column.name != target and _usable(column, table))
+        names = tuple(column.name for column in table.columns if column.name != target and _is_usable(column, table))
     if not names:
         raise ParameterError("no column can be a feature", expected="Columns with declared categories or bounds")
     if target in names or len(set(names)) != len(names):
         raise ParameterError("a feature is the target, or is named twice", remedy="Name each feature once")
-    return Design(tuple(feature(named(table, name), table) for name in names))
+    return Design(tuple(build_feature(find_column(table, name), table) for name in names))
 
 
-def named(table: TableSchema, name: str) -> Column:
+def find_column(table: TableSchema, name: str) -> Column:
     """The column of a table, or a refusal that names the nearest one."""
     column = table.column(name)
     if column is None:
@@ -133,9 +131,9 @@ def named(table: TableSchema, name: str) -> Column:
     return column
 
 
-def feature(column: Column, table: TableSchema) -> Feature:
+def build_feature(column: Column, table: TableSchema) -> Feature:
     """The feature that a declared column is."""
-    if not _usable(column, table):
+    if not _is_usable(column, table):
         identifies = column.role is Role.IDENTIFIER or (table.unit is not None and column.name == table.unit.column)
         happened = "names people" if identifies else "has no public categories or bounds"
         raise ParameterError(
@@ -148,16 +146,18 @@ def feature(column: Column, table: TableSchema) -> Feature:
     if column.categories is not None:
         return Labels(column.name, column.type, column.categories, column.nullable)
     assert column.bounds is not None
-    return Number(column.name, column.type, _place(column.bounds.lower), _place(column.bounds.upper), column.nullable)
+    return Number(
+        column.name, column.type, _to_number(column.bounds.lower), _to_number(column.bounds.upper), column.nullable
+    )
 
 
-def _usable(column: Column, table: TableSchema) -> bool:
+def _is_usable(column: Column, table: TableSchema) -> bool:
     if column.role is Role.IDENTIFIER or (table.unit is not None and column.name == table.unit.column):
         return False
     return column.type is ColumnType.BOOLEAN or column.categories is not None or column.bounds is not None
 
 
-def _place(endpoint: Endpoint) -> Fraction:
+def _to_number(endpoint: Endpoint) -> Fraction:
     """A bound as a number: days or seconds since 1970 for dates and times."""
     if isinstance(endpoint, datetime):
         return Fraction((endpoint.replace(tzinfo=None) - datetime(1970, 1, 1)) // timedelta(seconds=1))
@@ -166,7 +166,7 @@ def _place(endpoint: Endpoint) -> Fraction:
     return Fraction(endpoint)
 
 
-def encode(made: Design, rows: pa.Table | pa.RecordBatch) -> Entries:
+def encode_rows(made: Design, rows: pa.Table | pa.RecordBatch) -> Entries:
     """The entries of rows, each from its own row alone: exact whatever rows stand beside it."""
     encoded = np.zeros((rows.num_rows, made.width), np.int16)
     encoded[:, 0] = STEPS
@@ -175,7 +175,7 @@ def encode(made: Design, rows: pa.Table | pa.RecordBatch) -> Entries:
         width = len(each.entries)
         block = encoded[:, start : start + width]
         values = column_of(rows, each.name)
-        light_label(each, values, block) if isinstance(each, Labels) else light_number(each, values, block)
+        write_labels(each, values, block) if isinstance(each, Labels) else write_numbers(each, values, block)
         start += width
     return encoded
 
@@ -188,15 +188,15 @@ def column_of(rows: pa.Table | pa.RecordBatch, name: str) -> pa.Array:
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
-def light_label(labels: Labels, values: pa.Array, block: Entries) -> None:
+def write_labels(labels: Labels, values: pa.Array, block: Entries) -> None:
     """Light the entry of each value."""
-    codes = places(labels, values)
+    codes = find_labels(labels, values)
     codes[codes < 0] = len(labels.labels)
     known = np.flatnonzero(codes < block.shape[1])
     block[known, codes[known]] = STEPS
 
 
-def places(labels: Labels, values: pa.Array) -> NDArray[np.int64]:
+def find_labels(labels: Labels, values: pa.Array) -> NDArray[np.int64]:
     """The place of each value in the list of labels; -1 for null and for any other."""
     kind = {ColumnType.BOOLEAN: pa.bool_(), ColumnType.INTEGER: pa.int64(), ColumnType.DECIMAL: pa.float64()}
     listed = pa.array(labels.labels, kind.get(labels.type, pa.string()))
@@ -204,7 +204,7 @@ def places(labels: Labels, values: pa.Array) -> NDArray[np.int64]:
     return np.asarray(found.fill_null(-1).to_numpy(zero_copy_only=False), np.int64)
 
 
-def light_number(number: Number, values: pa.Array, block: Entries) -> None:
+def write_numbers(number: Number, values: pa.Array, block: Entries) -> None:
     """Write the clamped entry of each value."""
     steps, missing = steps_of(number, values)
     block[:, 0] = steps
@@ -218,14 +218,14 @@ def steps_of(number: Number, values: pa.Array) -> tuple[NDArray[np.int16], NDArr
     Nulls are decided before clamping. Only single subtractions, divisions and roundings follow: each is rounded
     correctly by the standard, so that a value has one entry on every machine and in every company.
     """
-    plain = _numbers(number, values)
+    plain = _read_numbers(number, values)
     missing = np.isnan(plain)
     inside = np.clip(np.where(missing, float(number.middle), plain), float(number.lower), float(number.upper))
     entry = np.rint((inside - float(number.middle)) / float(number.half) * STEPS)
     return np.clip(entry, -STEPS, STEPS).astype(np.int16), missing
 
 
-def _numbers(number: Number, values: pa.Array) -> NDArray[np.float64]:
+def _read_numbers(number: Number, values: pa.Array) -> NDArray[np.float64]:
     if number.type is ColumnType.DATE:
         values = _cast(number.name, _cast(number.name, values, pa.date32()), pa.int32())
     elif number.type is ColumnType.DATETIME:
@@ -240,3 +240,71 @@ def _cast(name: str, values: pa.Array, kind: pa.DataType) -> pa.Array:
         raise DataError(
             f"column '{name}' cannot be read as {kind}", remedy="Read the rows with the types that the policy declares"
         ) from None
+
+
+Known = NDArray[np.bool_]
+"""Which rows have a target; the others are not learned from."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClassTarget:
+    """Whether a column has its positive value."""
+
+    column: Labels
+    positive: str | int | bool
+
+    @property
+    def name(self) -> str:
+        """The column's name."""
+        return self.column.name
+
+
+@dataclass(frozen=True, slots=True)
+class NumberTarget:
+    """The value of a bounded column."""
+
+    column: Number
+
+    @property
+    def name(self) -> str:
+        """The column's name."""
+        return self.column.name
+
+
+Target = ClassTarget | NumberTarget
+
+
+def build_target(table: TableSchema, name: str, positive: str | None = None) -> Target:
+    """The target that a declared column is; `positive` names the value to tell from all others.
+
+    Where two values are declared, the last one is positive unless told otherwise.
+    """
+    column = build_feature(find_column(table, name), table)
+    if isinstance(column, Number):
+        if positive is not None:
+            raise ParameterError(f"'{name}' is a number, and has no positive value", remedy="Leave positive out")
+        return NumberTarget(column)
+    if positive is None and len(column.labels) == 2:
+        return ClassTarget(column, column.labels[1])
+    known = [str(label) for label in column.labels]
+    if positive is None:
+        raise ParameterError(
+            f"'{name}' has {len(known)} values, and a model tells one from the others",
+            remedy="Say which: --positive VALUE",
+        )
+    if positive not in known:
+        listed = ", ".join(known[:12]) + (", ..." if len(known) > 12 else "")
+        raise ParameterError(
+            f"'{name}' has no declared value of that name", expected=f"One of {listed}", remedy=nearest(positive, known)
+        )
+    return ClassTarget(column, column.labels[known.index(positive)])
+
+
+def encode_target(wanted: Target, rows: pa.Table | pa.RecordBatch) -> tuple[NDArray[np.int64], Known]:
+    """The target of each row (0 or 1; or steps from -STEPS to STEPS), and which rows have one."""
+    values = column_of(rows, wanted.name)
+    if isinstance(wanted, NumberTarget):
+        steps, missing = steps_of(wanted.column, values)
+        return steps.astype(np.int64), ~missing
+    codes = find_labels(wanted.column, values)
+    return (codes == wanted.column.labels.index(wanted.positive)).astype(np.int64), codes >= 0

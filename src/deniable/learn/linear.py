@@ -1,9 +1,11 @@
-"""Linear regression from noisy sufficient statistics: one release, then algebra.
+"""Linear regression from noisy sufficient statistics: one release, then algebra (ridge regression).
 
 Let v = (x, t) be a row's entries with its target. The sum of the products v_i v_j (i <= j) over all rows is all that a
 regression needs. It is released once with Gaussian noise; everything after is post-processing, so any number of
 penalties or diagnostics could be read off the same release.
-"""
+
+Solving sees no row. Moments are in units of the entries, and the noise on each of them is independent, with one known
+deviation; the errors of the coefficients include it."""
 
 from __future__ import annotations
 
@@ -17,10 +19,8 @@ from numpy.typing import NDArray
 from deniable.dp.accounting import GaussianEvent
 from deniable.dp.mechanisms import GaussianMechanism
 from deniable.dp.samplers import SYSTEM, Entropy
-from deniable.learn.features import STEPS, Design, Entries
-from deniable.learn.fit import CHUNK, Fit, Progress
-from deniable.learn.ridge import solve
-from deniable.learn.target import NumberTarget
+from deniable.learn.features import STEPS, Design, Entries, Labels, NumberTarget
+from deniable.learn.fit import CHUNK, Fit, Numbers, Progress
 from deniable.policy.budget import Budget
 
 
@@ -49,9 +49,9 @@ class LinearPlan:
         self, entries: Entries, truth: NDArray[np.int64], entropy: Entropy = SYSTEM, progress: Progress | None = None
     ) -> Fit:
         """Sum, add noise, solve."""
-        noisy = self.mechanism.release(moments(entries, truth, progress), entropy)
+        noisy = self.mechanism.release(sum_moments(entries, truth, progress), entropy)
         deviation = math.sqrt(float(self.mechanism.variance)) / STEPS**2
-        solved = solve(self.design, noisy / float(STEPS**2), deviation, self.penalty)
+        solved = solve_ridge(self.design, noisy / float(STEPS**2), deviation, self.penalty)
         half, middle = float(self.target.column.half), float(self.target.column.middle)
         coefficients = solved.coefficients * half
         coefficients[0] += middle
@@ -59,7 +59,9 @@ class LinearPlan:
         return Fit(coefficients, solved.errors * half, solved.rows)
 
 
-def linear(design: Design, target: NumberTarget, budget: Budget, rows: int = 1, penalty: float = 1e-4) -> LinearPlan:
+def plan_linear(
+    design: Design, target: NumberTarget, budget: Budget, rows: int = 1, penalty: float = 1e-4
+) -> LinearPlan:
     """The plan that keeps a budget, for units of at most `rows` rows."""
     squared = sensitivity_squared(design, rows)
     return LinearPlan(design, target, GaussianMechanism.within(budget, sensitivity_squared=squared), penalty)
@@ -76,7 +78,7 @@ def sensitivity_squared(design: Design, rows: int) -> Fraction:
     return Fraction(rows**2 * STEPS**4 * p * (p + 1), 2)
 
 
-def moments(entries: Entries, truth: NDArray[np.int64], progress: Progress | None = None) -> NDArray[np.int64]:
+def sum_moments(entries: Entries, truth: NDArray[np.int64], progress: Progress | None = None) -> NDArray[np.int64]:
     """The sums of v_i v_j over all rows, i <= j, as exact integers."""
     width = entries.shape[1] + 1
     total = np.zeros((width, width), np.int64)
@@ -87,3 +89,115 @@ def moments(entries: Entries, truth: NDArray[np.int64], progress: Progress | Non
         if progress is not None:
             progress(min(1.0, (start + CHUNK) / len(entries)))
     return total[np.triu_indices(width)]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Moments:
+    """The noisy sums x x', x t and t^2, and which entries of x x' carry noise."""
+
+    gram: Numbers
+    right: Numbers
+    square: float
+    noisy: NDArray[np.bool_]
+
+    @property
+    def rows(self) -> float:
+        """How many rows there were, at least 1."""
+        return max(1.0, float(self.gram[0, 0]))
+
+    @property
+    def means(self) -> Numbers:
+        """The mean of each entry after the intercept."""
+        return np.clip(self.gram[0, 1:] / self.rows, -1.0, 1.0)
+
+    @property
+    def centering(self) -> Numbers:
+        """The map P of sums to sums of deviations from the mean: P (x x') P', P (x t)."""
+        return np.column_stack([-self.means, np.eye(len(self.gram) - 1)])
+
+
+def moments_of(design: Design, released: Numbers) -> Moments:
+    """A released vector of moments in its parts.
+
+    Two entries of one block are never lit together, so their products are 0 before noise: the noise is taken off.
+    """
+    width = design.width
+    noisy = (design.owners[:, None] != design.owners[None, :]) | np.eye(width, dtype=np.bool_)
+    upper = np.zeros((width + 1, width + 1))
+    upper[np.triu_indices(width + 1)] = released
+    whole = upper + np.triu(upper, 1).T
+    return Moments(np.where(noisy, whole[:-1, :-1], 0.0), whole[:-1, -1], float(whole[-1, -1]), noisy)
+
+
+def solve_ridge(design: Design, released: Numbers, deviation: float, penalty: float) -> Fit:
+    """Coefficients and their errors from moments with noise of this deviation.
+
+    Entries are measured from their noisy means, so that what noise hides is shrunk to the mean of the target; the
+    intercept is not penalized. Where the rows have an eigenvalue e, noise has one of up to n = 2 deviation sqrt(width):
+    in place of 1/e stands e / (e^2 + n^2), which is 1/e where the rows speak and 0 where only noise does (a Wiener
+    filter). The penalty, per row, is added to each e.
+    """
+    found = moments_of(design, released)
+    inverse, pull = _filter_inverse(found, penalty * found.rows, 4 * design.width * deviation**2)
+    weights = inverse @ (found.centering @ found.right)
+    level = float(np.clip(found.right[0] / found.rows, -1.0, 1.0))
+    whole = np.concatenate([[level - found.means @ weights], weights])
+    spread = _estimate_covariance(found, whole, inverse, pull, deviation)
+    effects = _map_effects(design, found.gram[0])
+    errors = np.sqrt(np.maximum(np.diag(effects @ spread @ effects.T), 0.0))
+    return Fit(effects @ whole, errors, found.rows)
+
+
+def _filter_inverse(found: Moments, added: float, hidden: float) -> tuple[Numbers, Numbers]:
+    """The filtered inverse of the centered sums, and the share of each coefficient that it leaves out."""
+    values, vectors = np.linalg.eigh(found.centering @ found.gram @ found.centering.T)
+    rows = np.maximum(values, 0.0)
+    raised = rows + added
+    share = np.divide(raised, raised**2 + hidden, out=np.zeros_like(raised), where=raised > 0)
+    return (vectors * share) @ vectors.T, (vectors * (1 - rows * share)) @ vectors.T
+
+
+def _estimate_covariance(found: Moments, whole: Numbers, inverse: Numbers, pull: Numbers, deviation: float) -> Numbers:
+    """The covariance of the coefficients: of the sample, of the noise on the normal equations, and of the pull to 0.
+
+    Rows are taken as independent with one residual variance. What was pulled away is unknown; it is taken to be as
+    large as the largest coefficient that was found.
+    """
+    center, means, slopes = found.centering, found.means, whole[1:]
+    left = float(found.square - 2 * whole @ found.right + whole @ found.gram @ whole)
+    residual = max(0.0, left) / found.rows
+    noise = deviation**2 * _estimate_noise(whole, found.noisy)
+    between = inverse @ (center @ (residual * found.gram + noise) @ center.T) @ inverse
+    between += float(np.max(slopes**2, initial=0.0)) * pull @ pull.T
+    level = (residual * found.rows + noise[0, 0]) / found.rows**2
+    cross = -(between @ means)
+    return np.block([[np.array([[level + means @ between @ means]]), cross[None, :]], [cross[:, None], between]])
+
+
+def _estimate_noise(whole: Numbers, noisy: NDArray[np.bool_]) -> Numbers:
+    """The covariance, for noise of deviation 1, of what noise adds to the normal equations: e - E whole.
+
+    E is symmetric with one independent number for each noisy pair, so entries i and j of E whole share the number
+    E_ij, which is multiplied with whole_j in one and whole_i in the other.
+    """
+    shared = np.where(noisy, np.outer(whole, whole), 0.0)
+    np.fill_diagonal(shared, 1.0 + noisy @ whole**2)
+    return shared
+
+
+def _map_effects(design: Design, counts: Numbers) -> Numbers:
+    """The map of coefficients to effects: those of a column's values less their mean, which goes to the intercept.
+
+    One of a column's values is always there, so a constant could move between them and the intercept, and none of the
+    coefficients would mean anything alone. Values are weighted by their noisy counts. A value of no category, where
+    null is not declared, lights no entry and so counts as that mean.
+    """
+    moved = np.eye(design.width)
+    for block, each in enumerate(design.features, start=1):
+        if isinstance(each, Labels):
+            places = np.flatnonzero(design.owners == block)
+            weights = np.maximum(counts[places], 1.0)
+            weights /= weights.sum()
+            moved[np.ix_(places, places)] -= weights
+            moved[0, places] = weights
+    return moved

@@ -48,12 +48,10 @@ class LogisticPlan:
     """Logistic regression by `turns` noisy gradients, after one turn that counts the rows.
 
     **Guarantee.** turns + 1 releases of the Gaussian mechanism, each on a vector that one row moves by at most the
-    square root of `most_squared` (see `caps`), and a unit by so much for each of its rows. The weights between turns
-    are post-processing; composition is adaptive.
-    **Utility.** The noise alone moves the logit of a row by about 1/2 at most: where it would move it farther, the
-    steps are made shorter (see `rate`), which stops the descent earlier.
-    **Runtime.** turns passes over the rows, 2 width operations each.
-    """
+    square root of `most_squared` (see `bound_residuals`), and a unit by so much for each of its rows. The weights
+    between turns are post-processing; composition is adaptive. **Utility.** The noise alone moves the logit of a row
+    by about 1/2 at most: where it would move it farther, the steps are made shorter (see `rate`), which stops the
+    descent earlier. **Runtime.** turns passes over the rows, 2 width operations each."""
 
     design: Design
     mechanism: GaussianMechanism
@@ -70,12 +68,12 @@ class LogisticPlan:
         self, entries: Entries, truth: NDArray[np.int64], entropy: Entropy = SYSTEM, progress: Progress | None = None
     ) -> Fit:
         """Count, then descend with momentum (Nesterov 1983)."""
-        rows = self.counted(len(entries), entropy)
-        step, most = self.rate(rows), caps(entries, self.most_squared)
+        rows = self.count_rows(len(entries), entropy)
+        step, most = self.rate(rows), bound_residuals(entries, self.most_squared)
         weights = ahead = np.zeros(self.design.width)
         held = entries.astype(np.float64) if entries.size <= WHOLE else entries
         for turn in range(self.turns):
-            noisy = self.mechanism.release(gradient(held, truth, ahead, most), entropy)
+            noisy = self.mechanism.release(sum_gradients(held, truth, ahead, most), entropy)
             slope = noisy / (RESIDUE * STEPS * rows) + self.penalty * ahead
             moved = ahead - step * slope
             ahead = moved + turn / (turn + 3) * (moved - weights)
@@ -84,7 +82,7 @@ class LogisticPlan:
                 progress((turn + 1) / self.turns)
         return Fit(weights, None, rows)
 
-    def counted(self, rows: int, entropy: Entropy) -> float:
+    def count_rows(self, rows: int, entropy: Entropy) -> float:
         """The number of rows with noise, at least 1: each row counts as much as the largest gradient."""
         weight = math.isqrt(self.most_squared)
         return max(1.0, float(self.mechanism.release([weight * rows], entropy)[0]) / weight)
@@ -103,7 +101,7 @@ class LogisticPlan:
         return min(longest, quiet)
 
 
-def logistic(
+def plan_logistic(
     design: Design, budget: Budget, rows: int = 1, turns: int = 50, clip: Amount = 1, penalty: float = 1e-5
 ) -> LogisticPlan:
     """The plan that keeps a budget, for units of at most `rows` rows.
@@ -122,7 +120,7 @@ def logistic(
     return LogisticPlan(design, GaussianMechanism(variance, squared), most, turns, penalty)
 
 
-def caps(entries: Entries, most_squared: int) -> NDArray[np.int64]:
+def bound_residuals(entries: Entries, most_squared: int) -> NDArray[np.int64]:
     """The largest whole residual of each row whose gradient keeps the bound: cap^2 |x|^2 <= most_squared, in integers.
 
     The intercept makes |x|^2 at least STEPS^2, and most_squared is below 2**53, so the float root is off by one at
@@ -134,12 +132,12 @@ def caps(entries: Entries, most_squared: int) -> NDArray[np.int64]:
     return np.asarray(root - (root * root > allowed), np.int64)
 
 
-def clipped(residuals: NDArray[np.int64], most: NDArray[np.int64]) -> NDArray[np.int64]:
+def clip_residuals(residuals: NDArray[np.int64], most: NDArray[np.int64]) -> NDArray[np.int64]:
     """Residuals within their caps."""
     return np.clip(residuals, -most, most)
 
 
-def gradient(
+def sum_gradients(
     entries: Entries | Numbers, truth: NDArray[np.int64], weights: Numbers, most: NDArray[np.int64]
 ) -> NDArray[np.int64]:
     """The sum over rows of clipped residual times entries, as exact integers in steps of 1 / (RESIDUE STEPS)."""
@@ -149,7 +147,7 @@ def gradient(
         rows = slice(start, start + CHUNK)
         held = entries[rows].astype(np.float64, copy=False)
         residuals = sigmoid(held @ whole) - RESIDUE * truth[rows]
-        total += (clipped(residuals, most[rows]).astype(np.float64) @ held).astype(np.int64)
+        total += (clip_residuals(residuals, most[rows]).astype(np.float64) @ held).astype(np.int64)
     return total
 
 
@@ -164,9 +162,9 @@ def sigmoid(logits: Numbers) -> NDArray[np.int64]:
     return _SIGMOID[cell.astype(np.int64) + REACH * SHARPNESS]
 
 
-def _table() -> Table:
+def _tabulate_sigmoid() -> Table:
     middle = (np.arange(-REACH * SHARPNESS, REACH * SHARPNESS) + 0.5) / SHARPNESS
     return np.rint(RESIDUE / (1 + np.exp(-middle))).astype(np.int64)
 
 
-_SIGMOID = _table()
+_SIGMOID = _tabulate_sigmoid()

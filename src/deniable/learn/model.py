@@ -18,13 +18,22 @@ from numpy.typing import NDArray
 
 from deniable.dp.accounting import Event, from_dict, to_dict
 from deniable.errors import IntegrityError, ParameterError
-from deniable.learn.features import STEPS, Design, Feature, Labels, Number, encode
+from deniable.learn.features import (
+    STEPS,
+    ClassTarget,
+    Design,
+    Feature,
+    Labels,
+    Number,
+    NumberTarget,
+    Target,
+    encode_rows,
+    encode_target,
+)
 from deniable.learn.fit import CHUNK, Numbers
-from deniable.learn.target import ClassTarget, NumberTarget, Target, truth
-from deniable.policy.schema import Bounds, Column, ColumnType, TableSchema
-from deniable.policy.unit import Neighboring
+from deniable.policy.schema import Bounds, Column, ColumnType, Neighboring, TableSchema
 from deniable.release import Guarantee, Technique
-from deniable.release.provenance import written
+from deniable.release.provenance import to_text
 from deniable.storage import write_whole
 
 FORM = "deniable learned model 1"
@@ -48,7 +57,7 @@ class LearnedModel:
     def predict(self, rows: pa.Table | pa.RecordBatch) -> Numbers:
         """The probability of the positive value, or the expected number within its bounds, for each row."""
         weights = np.array(self.coefficients)
-        pieces = [encode(self.design, rows.slice(at, CHUNK)) for at in range(0, max(rows.num_rows, 1), CHUNK)]
+        pieces = [encode_rows(self.design, rows.slice(at, CHUNK)) for at in range(0, max(rows.num_rows, 1), CHUNK)]
         found = np.concatenate([piece.astype(np.float64) @ weights for piece in pieces]) / STEPS
         if isinstance(self.target, ClassTarget):
             return np.asarray(1 / (1 + np.exp(-np.clip(found, -700, 700))))
@@ -57,16 +66,16 @@ class LearnedModel:
 
     def losses(self, rows: pa.Table | pa.RecordBatch) -> Numbers:
         """The loss of each row that has a target (logarithmic, or squared), NaN for the others: low where it fits."""
-        guess, (known, has) = self.predict(rows), truth(self.target, rows)
+        guess, (known, has) = self.predict(rows), encode_target(self.target, rows)
         if isinstance(self.target, ClassTarget):
             right = np.where(known == 1, guess, 1 - guess)
             return np.where(has, -np.log(np.maximum(right, 1e-300)), np.nan)
-        return np.where(has, (guess - in_units(self.target, known)) ** 2, np.nan)
+        return np.where(has, (guess - convert_to_units(self.target, known)) ** 2, np.nan)
 
     @property
     def schema(self) -> TableSchema:
         """The columns that a table needs to be predicted from, as they were declared."""
-        return TableSchema(self.table, "", tuple(_column(each) for each in self.design.features))
+        return TableSchema(self.table, "", tuple(_to_column(each) for each in self.design.features))
 
     def told(self) -> dict[str, Any]:
         """What a model says of itself: public."""
@@ -81,7 +90,7 @@ class LearnedModel:
 
     def coefficient_table(self) -> list[dict[str, Any]]:
         """Each coefficient with its error: of a number by its own unit, of a value by being it."""
-        divisors = _divisors(self.design)
+        divisors = _list_divisors(self.design)
         errors = self.errors or (None,) * len(divisors)
         listed = zip(self.design.entries, self.coefficients, errors, divisors, strict=True)
         return [
@@ -90,12 +99,12 @@ class LearnedModel:
         ]
 
 
-def in_units(target: NumberTarget, steps: NDArray[np.int64]) -> Numbers:
+def convert_to_units(target: NumberTarget, steps: NDArray[np.int64]) -> Numbers:
     """Steps of a target as values of its column."""
     return np.asarray(float(target.column.middle) + steps * (float(target.column.half) / STEPS), np.float64)
 
 
-def _divisors(design: Design) -> list[float]:
+def _list_divisors(design: Design) -> list[float]:
     """What a coefficient is divided by to be that of one unit of its column."""
     found = [1.0]
     for each in design.features:
@@ -104,18 +113,18 @@ def _divisors(design: Design) -> list[float]:
     return found
 
 
-def _column(each: Feature) -> Column:
+def _to_column(each: Feature) -> Column:
     if isinstance(each, Labels):
         return Column(each.name, each.type, nullable=each.nullable, categories=each.labels)
     return Column(each.name, each.type, nullable=each.nullable, bounds=Bounds(each.lower, each.upper))
 
 
-def save(model: LearnedModel, path: Path) -> None:
+def save_model(model: LearnedModel, path: Path) -> None:
     """Write a model file, whole or not at all."""
     write_whole(path, (json.dumps(to_plain(model), indent=1, allow_nan=False) + "\n").encode())
 
 
-def load(path: Path) -> LearnedModel:
+def load_model(path: Path) -> LearnedModel:
     """Read a model file; anything that is not one is refused."""
     try:
         return from_plain(json.loads(path.read_text(encoding="utf-8")))
@@ -131,14 +140,14 @@ def to_plain(model: LearnedModel) -> dict[str, Any]:
         "form": FORM,
         "method": model.method,
         "table": model.table,
-        "features": [_plain(each) for each in model.design.features],
-        "target": _plain(model.target.column)
+        "features": [_feature_to_plain(each) for each in model.design.features],
+        "target": _feature_to_plain(model.target.column)
         | ({"positive": model.target.positive} if isinstance(model.target, ClassTarget) else {}),
         "entries": list(model.design.entries),
         "coefficients": list(model.coefficients),
         "errors": None if model.errors is None else list(model.errors),
         "rows": model.rows,
-        "guarantee": _claim(model.guarantee),
+        "guarantee": _guarantee_to_plain(model.guarantee),
         "event": to_dict(model.event),
     }
 
@@ -147,40 +156,40 @@ def from_plain(held: dict[str, Any]) -> LearnedModel:
     """The model that plain values stand for."""
     if held["form"] != FORM or held["method"] not in ("linear", "logistic"):
         raise ValueError
-    made = Design(tuple(_feature(entry) for entry in held["features"]))
-    column = _feature(held["target"])
+    made = Design(tuple(_feature_from_plain(entry) for entry in held["features"]))
+    column = _feature_from_plain(held["target"])
     target: Target = (
         NumberTarget(column) if isinstance(column, Number) else ClassTarget(column, held["target"]["positive"])
     )
-    coefficients, errors = _finite(held["coefficients"], made), held["errors"]
+    coefficients, errors = _require_finite(held["coefficients"], made), held["errors"]
     return LearnedModel(
         held["method"],
         str(held["table"]),
         made,
         target,
         coefficients,
-        None if errors is None else _finite(errors, made),
+        None if errors is None else _require_finite(errors, made),
         float(held["rows"]),
-        _guarantee(held["guarantee"]),
+        _guarantee_from_plain(held["guarantee"]),
         from_dict(held["event"]),
     )
 
 
-def _finite(values: list[Any], made: Design) -> tuple[float, ...]:
+def _require_finite(values: list[Any], made: Design) -> tuple[float, ...]:
     found = tuple(float(value) for value in values)
     if len(found) != made.width or not all(math.isfinite(value) for value in found):
         raise ValueError
     return found
 
 
-def _plain(each: Feature) -> dict[str, Any]:
+def _feature_to_plain(each: Feature) -> dict[str, Any]:
     common = {"name": each.name, "type": each.type.value, "nullable": each.nullable}
     if isinstance(each, Labels):
         return {"kind": "labels", **common, "labels": list(each.labels)}
     return {"kind": "number", **common, "lower": str(each.lower), "upper": str(each.upper)}
 
 
-def _feature(entry: dict[str, Any]) -> Feature:
+def _feature_from_plain(entry: dict[str, Any]) -> Feature:
     name, kind, nullable = str(entry["name"]), ColumnType(entry["type"]), bool(entry["nullable"])
     if entry["kind"] == "labels":
         return Labels(name, kind, tuple(entry["labels"]), nullable)
@@ -192,13 +201,13 @@ def _feature(entry: dict[str, Any]) -> Feature:
 _AMOUNTS = ("epsilon", "delta", "rho")
 
 
-def _claim(guarantee: Guarantee) -> dict[str, Any]:
+def _guarantee_to_plain(guarantee: Guarantee) -> dict[str, Any]:
     amounts = {name: getattr(guarantee, name) for name in _AMOUNTS}
     return {"unit": guarantee.unit, "neighbors": str(guarantee.neighbors)} | {
-        name: None if amount is None else written(amount) for name, amount in amounts.items()
+        name: None if amount is None else to_text(amount) for name, amount in amounts.items()
     }
 
 
-def _guarantee(held: dict[str, Any]) -> Guarantee:
+def _guarantee_from_plain(held: dict[str, Any]) -> Guarantee:
     epsilon, delta, rho = (None if held[name] is None else Fraction(held[name]) for name in _AMOUNTS)
     return Guarantee(Technique.DP_MODEL, str(held["unit"]), Neighboring(held["neighbors"]), epsilon, delta, rho)

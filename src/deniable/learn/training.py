@@ -2,9 +2,8 @@
 
     task -> design and target (from the policy) -> plan (priced) -> encode -> fit -> LearnedModel
 
-`planned` touches no row and makes every refusal; `trained` is the last sight of the data. The caller has bounded the
-rows of each unit.
-"""
+`plan_training` touches no row and makes every refusal; `train_model` is the last sight of the data. The caller has
+bounded the rows of each unit."""
 
 from __future__ import annotations
 
@@ -15,15 +14,13 @@ import pyarrow as pa
 from deniable.dp.accounting import cheap_epsilon, epsilon_of_zcdp, zcdp_cost
 from deniable.dp.samplers import SYSTEM, Entropy
 from deniable.errors import InternalError, ParameterError, nearest
-from deniable.learn.features import Design, design, encode
+from deniable.learn.features import Design, NumberTarget, Target, build_design, build_target, encode_rows, encode_target
 from deniable.learn.fit import Plan, Progress
-from deniable.learn.linear import linear
-from deniable.learn.logistic import logistic
+from deniable.learn.linear import plan_linear
+from deniable.learn.logistic import plan_logistic
 from deniable.learn.model import LearnedModel
-from deniable.learn.target import NumberTarget, Target, target, truth
 from deniable.policy.budget import ZCDP, Amount, ApproxDP, Budget, exact
-from deniable.policy.schema import TableSchema
-from deniable.policy.unit import Neighboring, PrivacyUnit
+from deniable.policy.schema import Neighboring, PrivacyUnit, TableSchema
 from deniable.release import Guarantee, Technique
 
 METHODS = ("auto", "linear", "logistic")
@@ -60,30 +57,32 @@ class Planned:
     guarantee: Guarantee
 
 
-def planned(table: TableSchema, unit: PrivacyUnit, task: Task, budget: Budget) -> Planned:
+def plan_training(table: TableSchema, unit: PrivacyUnit, task: Task, budget: Budget) -> Planned:
     """Design, target and priced plan of a task, or a refusal. A replaced unit counts for two."""
-    goal = target(table, task.target, task.positive)
-    method = _method(task.method, goal)
-    made = design(table, task.features, task.target)
+    goal = build_target(table, task.target, task.positive)
+    method = _choose_method(task.method, goal)
+    made = build_design(table, task.features, task.target)
     if task.penalty is not None and not 0 <= task.penalty < float("inf"):
         raise ParameterError("the penalty is not a number from 0 up", expected="A penalty such as 1e-4")
-    _gaussian(budget)
+    _require_gaussian(budget)
     rows = unit.rows_learned * (2 if unit.neighboring is Neighboring.REPLACE else 1)
-    plan = _plan(made, goal, task, budget, rows)
-    _double_entry(plan, budget)
-    return Planned(method, table.name, made, goal, plan, _guarantee(unit, budget))
+    plan = _build_plan(made, goal, task, budget, rows)
+    _verify_price(plan, budget)
+    return Planned(method, table.name, made, goal, plan, _state_guarantee(unit, budget))
 
 
-def trained(what: Planned, rows: pa.Table, entropy: Entropy = SYSTEM, progress: Progress | None = None) -> LearnedModel:
+def train_model(
+    what: Planned, rows: pa.Table, entropy: Entropy = SYSTEM, progress: Progress | None = None
+) -> LearnedModel:
     """Learn from rows of which each unit has no more than `most_rows`. Rows without a target are left out."""
-    wanted, known = truth(what.target, rows)
-    fit = what.plan.fit(encode(what.design, rows)[known], wanted[known], entropy, progress)
+    wanted, known = encode_target(what.target, rows)
+    fit = what.plan.fit(encode_rows(what.design, rows)[known], wanted[known], entropy, progress)
     errors = None if fit.errors is None else tuple(fit.errors.tolist())
     learned = (tuple(fit.coefficients.tolist()), errors, fit.rows, what.guarantee, what.plan.event)
     return LearnedModel(what.method, what.table, what.design, what.target, *learned)
 
 
-def _method(name: str, goal: Target) -> str:
+def _choose_method(name: str, goal: Target) -> str:
     if name not in METHODS:
         raise ParameterError(
             f"there is no method '{name}'", expected=f"One of {', '.join(METHODS)}", remedy=nearest(name, METHODS)
@@ -97,14 +96,14 @@ def _method(name: str, goal: Target) -> str:
     return fitting
 
 
-def _plan(made: Design, goal: Target, task: Task, budget: Budget, rows: int) -> Plan:
+def _build_plan(made: Design, goal: Target, task: Task, budget: Budget, rows: int) -> Plan:
     own = {} if task.penalty is None else {"penalty": float(task.penalty)}
     if isinstance(goal, NumberTarget):
-        return linear(made, goal, budget, rows, **own)
-    return logistic(made, budget, rows, task.turns, task.clip, **own)
+        return plan_linear(made, goal, budget, rows, **own)
+    return plan_logistic(made, budget, rows, task.turns, task.clip, **own)
 
 
-def _gaussian(budget: Budget) -> None:
+def _require_gaussian(budget: Budget) -> None:
     """Refuse a budget that buys no Gaussian noise."""
     if (isinstance(budget, ZCDP) and budget.rho > 0) or (
         isinstance(budget, ApproxDP) and budget.epsilon > 0 and budget.delta > 0
@@ -117,7 +116,7 @@ def _gaussian(budget: Budget) -> None:
     )
 
 
-def _double_entry(plan: Plan, budget: Budget) -> None:
+def _verify_price(plan: Plan, budget: Budget) -> None:
     """What will be released is priced again, by the accountants; more than the budget is our bug."""
     match budget:
         case ZCDP(rho):
@@ -130,7 +129,7 @@ def _double_entry(plan: Plan, budget: Budget) -> None:
         raise InternalError("a plan of learning costs more than its budget", remedy="Nothing was run")
 
 
-def _guarantee(unit: PrivacyUnit, budget: Budget) -> Guarantee:
+def _state_guarantee(unit: PrivacyUnit, budget: Budget) -> Guarantee:
     if isinstance(budget, ZCDP):
         stated = {"epsilon": epsilon_of_zcdp(budget.rho, SHOWN_DELTA), "delta": SHOWN_DELTA + budget.delta}
         return Guarantee.differential(Technique.DP_MODEL, unit, budget, unit.neighboring, **stated)

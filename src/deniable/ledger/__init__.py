@@ -7,7 +7,6 @@ decides by the policy's budget tree and its own entries alone. It never sees dat
 from __future__ import annotations
 
 from deniable.ledger.entry import Act, Entry, Posting
-from deniable.ledger.ledger import Balance, Ledger, Receipt
-from deniable.ledger.opening import open_ledger
+from deniable.ledger.ledger import Balance, Ledger, Receipt, open_ledger
 
 __all__ = ["Act", "Balance", "Entry", "Ledger", "Posting", "Receipt", "open_ledger"]

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
-from deniable.dp.accounting import Event, NonPrivateEvent, NoOpEvent, from_dict, to_dict
+from deniable.dp.accounting import Event, NoOpEvent, from_dict, to_dict
 from deniable.errors import DeniableError, IntegrityError
 
 NOTHING: Mapping[str, object] = to_dict(NoOpEvent())
@@ -108,7 +108,7 @@ def genesis(dataset: str) -> str:
     return digest({"ledger": dataset})
 
 
-def chained(posting: Posting, before: Entry | None, time: datetime, dataset: str, policy: str) -> Entry:
+def chain_entry(posting: Posting, before: Entry | None, time: datetime, dataset: str, policy: str) -> Entry:
     """The entry of a posting after another one."""
     entry = Entry(
         sequence=before.sequence + 1 if before else 1,
@@ -128,10 +128,10 @@ def chained(posting: Posting, before: Entry | None, time: datetime, dataset: str
         details=dict(posting.details),
         previous=before.hash if before else genesis(dataset),
     )
-    return sealed(entry)
+    return seal_entry(entry)
 
 
-def sealed(entry: Entry) -> Entry:
+def seal_entry(entry: Entry) -> Entry:
     """The entry with the hash of its content."""
     return replace(entry, hash=hash_of(entry))
 
@@ -141,12 +141,12 @@ def hash_of(entry: Entry) -> str:
     return digest({name: value for name, value in entry.as_dict().items() if name != "hash"})
 
 
-def written(entry: Entry) -> str:
+def encode_entry(entry: Entry) -> str:
     """The canonical text of an entry, as it is stored."""
-    return _canonical(entry.as_dict())
+    return _encode_canonically(entry.as_dict())
 
 
-def read(text: str, sequence: int) -> Entry:
+def decode_entry(text: str, sequence: int) -> Entry:
     """The entry in a stored text; refuses one that is none."""
     try:
         form = json.loads(text)
@@ -154,10 +154,10 @@ def read(text: str, sequence: int) -> Entry:
         form["tables"] = tuple(form["tables"])
         return Entry(**form)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, DeniableError):
-        raise broken(sequence, "cannot be read as an entry") from None
+        raise refuse_broken(sequence, "cannot be read as an entry") from None
 
 
-def broken(sequence: int, what: str) -> IntegrityError:
+def refuse_broken(sequence: int, what: str) -> IntegrityError:
     """The refusal of a ledger whose entry of that number is not what was written."""
     return IntegrityError(
         f"entry {sequence} of the ledger {what}",
@@ -168,13 +168,8 @@ def broken(sequence: int, what: str) -> IntegrityError:
 
 def digest(value: object) -> str:
     """The SHA-256 of a value's canonical JSON."""
-    return hashlib.sha256(_canonical(value).encode()).hexdigest()
+    return hashlib.sha256(_encode_canonically(value).encode()).hexdigest()
 
 
-def _canonical(value: object) -> str:
+def _encode_canonically(value: object) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
-
-
-def released_without_guarantee(technique: str, tables: tuple[str, ...], **rest: Any) -> Posting:
-    """The posting of a masked, k-anonymous or other release that has no formal guarantee."""
-    return Posting(Act.RELEASE, NonPrivateEvent(), technique, tables, **rest)

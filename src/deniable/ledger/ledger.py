@@ -2,7 +2,9 @@
 
 `charge` is one transaction: it reads the tree, decides, and writes the entry and the new totals, epsilon and delta
 together. When it returns, the entry is on the disk; when it refuses or fails, nothing was written. There is no refund.
-"""
+
+A ledger is opened by its place: a file is SQLite, a `postgresql://` address is PostgreSQL, nothing is memory. The
+answer store beside it is opened by the same place."""
 
 from __future__ import annotations
 
@@ -10,17 +12,20 @@ import secrets
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from deniable.dp.accounting import Accountant, Event, PureAccountant, ZCDPAccountant
-from deniable.errors import AccessRefused, InternalError
-from deniable.ledger import tree
-from deniable.ledger.entry import Act, Entry, Posting, chained, digest, read, written
+from deniable.errors import AccessRefused, DataError, InternalError
+from deniable.ledger import budget_tree
+from deniable.ledger.answer_store import AnswerStore, MemoryAnswerStore, SqliteAnswerStore
+from deniable.ledger.budget_tree import restore_accountant
+from deniable.ledger.entry import Act, Entry, Posting, chain_entry, decode_entry, digest, encode_entry
+from deniable.ledger.group_commit import GroupCommit
 from deniable.ledger.store import Book, Line, MemoryStore, Store, line_of
-from deniable.ledger.totals import account
-from deniable.ledger.turnstile import Turnstile
 from deniable.policy.access import Budgets
 from deniable.policy.budget import ZCDP, Budget, budget
+from deniable.policy.document import Policy
 
 MOST_REPEATS = 10**6
 """Beyond so many more questions of a kind, nobody counts."""
@@ -61,12 +66,12 @@ class Balance:
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
+class _PathBalance:
     """The accountants of a path as they were after the entry of that number."""
 
     number: int
-    nodes: tuple[tree.Node, ...]
-    accounts: list[tuple[tree.Node, Accountant]]
+    nodes: tuple[budget_tree.Node, ...]
+    accounts: list[tuple[budget_tree.Node, Accountant]]
     least: Budget | None
 
 
@@ -96,10 +101,10 @@ class Ledger:
         self.policy = policy
         self.store = store if store is not None else MemoryStore()
         self._clock = clock
-        self._accounting = tree.accounting_of(budgets)
-        self._turnstile: Turnstile[Book, Posting, Receipt] = Turnstile(self.store.writing, self._write)
+        self._accounting = budget_tree.choose_accounting(budgets)
+        self._group_commit: GroupCommit[Book, Posting, Receipt] = GroupCommit(self.store.begin_write, self._write)
         self._latest = datetime.min.replace(tzinfo=UTC)
-        self._seen: dict[tuple[str, str], _Seen] = {}
+        self._seen: dict[tuple[str, str], _PathBalance] = {}
         # Totals are cached under what decides their meaning, so that a changed policy adds the past up anew.
         shape = [] if budgets is None else [[p.name, str(p.every)] for p in budgets.purposes]
         listed = [] if budgets is None else sorted(a.name for a in budgets.analysts)
@@ -109,36 +114,36 @@ class Ledger:
         """Write a charge, or refuse and write nothing; a request that was charged before is not charged again."""
         if posting.act is not Act.CHARGE:
             raise InternalError("something else than a charge was to be charged")
-        return self._turnstile.enter(_named(posting))
+        return self._group_commit.enter(_assign_ids(posting))
 
     def record(self, posting: Posting) -> Receipt:
         """Write what has no price: a release without a formal guarantee, or an act of governance."""
-        return self._turnstile.enter(_named(posting))
+        return self._group_commit.enter(_assign_ids(posting))
 
     def _write(self, book: Book, posting: Posting) -> Receipt:
         """Decide on a posting and write it; whatever is refused is refused before anything is written."""
         known = book.of_request(posting.analyst, posting.request)
         if known is not None:
-            return self._again(read(known, 0), posting)
-        head = _head(book)
+            return self._repeat_receipt(decode_entry(known, 0), posting)
+        head = _read_head(book)
         time = self._time(head)
         if posting.act is not Act.CHARGE:
-            return _receipt(self._append(book, posting, head, time), None)
-        nodes = tree.path(self.budgets, posting.purpose, posting.analyst, time)
+            return _make_receipt(self._append(book, posting, head, time), None)
+        nodes = budget_tree.find_path(self.budgets, posting.purpose, posting.analyst, time)
         before = self._totals(book, nodes, head)
-        totals, accounts = tree.charged(self._accounting, nodes, before, posting.event)
+        totals, accounts = budget_tree.charge_nodes(self._accounting, nodes, before, posting.event)
         entry = self._append(book, posting, head, time)
         self._put(book, before | totals, entry.sequence)
-        return _receipt(entry, _least(accounts))
+        return _make_receipt(entry, _find_least(accounts))
 
     def admit(self, purpose: str = "", analyst: str = "") -> None:
         """Refuse a purpose or an analyst that the policy does not grant."""
-        tree.path(self.budgets, purpose, analyst, self._clock())
+        budget_tree.find_path(self.budgets, purpose, analyst, self._clock())
 
     def balance(self, purpose: str = "", analyst: str = "") -> tuple[Balance, ...]:
         """What is spent and left on the path from the dataset to an asker; only the dataset's if none is named."""
         return tuple(
-            Balance(node.title, node.limit, _spent(accountant), accountant.remaining(), node.period)
+            Balance(node.title, node.limit, _find_spent(accountant), accountant.remaining(), node.period)
             for node, accountant in self._accounts(purpose, analyst)
         )
 
@@ -152,20 +157,20 @@ class Ledger:
         accounts = [accountant for _, accountant in self._accounts(purpose, analyst)]
         if all(accountant.limit is None for accountant in accounts):
             return None
-        return min(_repeats(accountant, event) for accountant in accounts)
+        return min(_count_repeats(accountant, event) for accountant in accounts)
 
     def entries(self, after: int = 0, acts: tuple[str, ...] = ()) -> Iterator[Entry]:
         """The entries after a number, of some acts or of all, in their order."""
-        return (read(line.text, line.sequence) for line in self.store.lines(after, acts))
+        return (decode_entry(line.text, line.sequence) for line in self.store.lines(after, acts))
 
     def head(self) -> Entry | None:
         """The last entry."""
-        with self.store.reading() as book:
-            return _head(book)
+        with self.store.begin_read() as book:
+            return _read_head(book)
 
-    def cached_totals(self, book: Book, keys: tuple[str, ...]) -> tuple[int, dict[str, str]]:
+    def read_cached_totals(self, book: Book, keys: tuple[str, ...]) -> tuple[int, dict[str, str]]:
         """The cached totals of these nodes, and the number of the last entry in them."""
-        return int(self._cached(book, ("upto",)).get("upto", 0)), self._cached(book, keys)
+        return int(self._read_cached(book, ("upto",)).get("upto", 0)), self._read_cached(book, keys)
 
     def close(self) -> None:
         """Let go of the store."""
@@ -177,8 +182,8 @@ class Ledger:
                 f"this ledger belongs to dataset '{head.dataset}', not to '{self.dataset}'",
                 remedy="Give each dataset a ledger of its own",
             )
-        entry = chained(posting, head, time, self.dataset, self.policy)
-        book.append(line_of(entry, written(entry)))
+        entry = chain_entry(posting, head, time, self.dataset, self.policy)
+        book.append(line_of(entry, encode_entry(entry)))
         return entry
 
     def _time(self, head: Entry | None) -> datetime:
@@ -186,26 +191,26 @@ class Ledger:
         now = self._clock().astimezone(UTC)
         return now if head is None else max(now, head.time)
 
-    def _again(self, known: Entry, posting: Posting) -> Receipt:
+    def _repeat_receipt(self, known: Entry, posting: Posting) -> Receipt:
         if known.question != posting.fingerprint:
             raise AccessRefused(
                 f"request id '{posting.request}' was used for another question",
                 remedy="Take a new request id for a new question",
                 request=posting.request,
             )
-        return replace(_receipt(known, None), repeated=True)
+        return replace(_make_receipt(known, None), repeated=True)
 
-    def _totals(self, book: Book, nodes: tuple[tree.Node, ...], head: Entry | None) -> dict[str, str]:
+    def _totals(self, book: Book, nodes: tuple[budget_tree.Node, ...], head: Entry | None) -> dict[str, str]:
         """The totals of these nodes up to the head, and of all others that the cache had not caught up with."""
-        known = self._cached(book, ("upto", *(node.key for node in nodes)))
+        known = self._read_cached(book, ("upto", *(node.key for node in nodes)))
         upto = int(known.pop("upto", 0))
         if head is None or head.sequence <= upto:
             return known
-        missed = [_entry(line) for line in book.after(upto)]
-        touched = {node.key for entry in missed for node in tree.written_path(self.budgets, entry)}
-        return tree.replayed(self.budgets, known | self._cached(book, tuple(touched)), missed)
+        missed = [_decode_line(line) for line in book.after(upto)]
+        touched = {node.key for entry in missed for node in budget_tree.find_entry_path(self.budgets, entry)}
+        return budget_tree.replay_entries(self.budgets, known | self._read_cached(book, tuple(touched)), missed)
 
-    def _cached(self, book: Book, keys: tuple[str, ...]) -> dict[str, str]:
+    def _read_cached(self, book: Book, keys: tuple[str, ...]) -> dict[str, str]:
         found = book.totals(tuple(f"{self._cache} {key}" for key in keys))
         return {name.removeprefix(f"{self._cache} "): total for name, total in found.items()}
 
@@ -213,48 +218,48 @@ class Ledger:
         named = {f"{self._cache} {key}": total for key, total in totals.items()}
         book.put_totals(named | {f"{self._cache} upto": str(upto)})
 
-    def _accounts(self, purpose: str, analyst: str) -> list[tuple[tree.Node, Accountant]]:
+    def _accounts(self, purpose: str, analyst: str) -> list[tuple[budget_tree.Node, Accountant]]:
         """The accountants on a path; remembered as long as no entry is added and no period ends."""
         before, number = self._seen.get((purpose, analyst)), self.store.last()
         nodes = self._path(purpose, analyst, max(self._clock().astimezone(UTC), self._latest))
         if before is not None and before.number == number and before.nodes == nodes:
             return before.accounts
-        with self.store.reading() as book:
-            head = _head(book)
+        with self.store.begin_read() as book:
+            head = _read_head(book)
             nodes = self._path(purpose, analyst, self._time(head))
             totals = self._totals(book, nodes, head)
-        found = [(node, account(self._accounting, node.limit, totals.get(node.key))) for node in nodes]
+        found = [(node, restore_accountant(self._accounting, node.limit, totals.get(node.key))) for node in nodes]
         self._latest = max(self._latest, head.time) if head else self._latest
-        least = _least({node.key: accountant for node, accountant in found})
-        self._seen[purpose, analyst] = _Seen(head.sequence if head else 0, nodes, found, least)
+        least = _find_least({node.key: accountant for node, accountant in found})
+        self._seen[purpose, analyst] = _PathBalance(head.sequence if head else 0, nodes, found, least)
         return found
 
-    def _path(self, purpose: str, analyst: str, time: datetime) -> tuple[tree.Node, ...]:
+    def _path(self, purpose: str, analyst: str, time: datetime) -> tuple[budget_tree.Node, ...]:
         if self.budgets is not None and not purpose and not analyst:
-            return (tree.Node("dataset", "the dataset", self.budgets.dataset),)
-        return tree.path(self.budgets, purpose, analyst, time)
+            return (budget_tree.Node("dataset", "the dataset", self.budgets.dataset),)
+        return budget_tree.find_path(self.budgets, purpose, analyst, time)
 
 
-def _named(posting: Posting) -> Posting:
+def _assign_ids(posting: Posting) -> Posting:
     """The posting with a request id and a release id of its own where it has none."""
     request = posting.request or secrets.token_hex(12)
     return replace(posting, request=request, release=posting.release or secrets.token_hex(12))
 
 
-def _entry(line: Line) -> Entry:
-    return read(line.text, line.sequence)
+def _decode_line(line: Line) -> Entry:
+    return decode_entry(line.text, line.sequence)
 
 
-def _head(book: Book) -> Entry | None:
+def _read_head(book: Book) -> Entry | None:
     text = book.head()
-    return None if text is None else read(text, 0)
+    return None if text is None else decode_entry(text, 0)
 
 
-def _receipt(entry: Entry, remaining: Budget | None) -> Receipt:
+def _make_receipt(entry: Entry, remaining: Budget | None) -> Receipt:
     return Receipt(entry.sequence, entry.hash, entry.time, entry.release, entry.request, remaining)
 
 
-def _least(accounts: Mapping[str, Accountant]) -> Budget | None:
+def _find_least(accounts: Mapping[str, Accountant]) -> Budget | None:
     """What is left at every node: the smallest amount with the smallest delta."""
     left = [each for each in (account.remaining() for account in accounts.values()) if each is not None]
     if not left:
@@ -266,14 +271,14 @@ def _least(accounts: Mapping[str, Accountant]) -> Budget | None:
     return budget(min(each.epsilon for each in left if not isinstance(each, ZCDP)), delta)
 
 
-def _spent(accountant: Accountant) -> Budget | None:
+def _find_spent(accountant: Accountant) -> Budget | None:
     """What a node has spent: with its own delta, or, of privacy losses, at the delta of the limit."""
     if isinstance(accountant, PureAccountant | ZCDPAccountant):
         return accountant.spent()
     return accountant.spent(accountant.limit.delta if accountant.limit else 0)
 
 
-def _repeats(accountant: Accountant, event: Event) -> int:
+def _count_repeats(accountant: Accountant, event: Event) -> int:
     """The largest count that fits, by doubling and halving."""
     if accountant.limit is None:
         return MOST_REPEATS
@@ -284,3 +289,36 @@ def _repeats(accountant: Accountant, event: Event) -> int:
         middle = (low + high) // 2
         low, high = (middle, high) if accountant.fits(event, middle) else (low, middle)
     return low
+
+
+POSTGRES = ("postgresql://", "postgres://")
+
+
+def open_ledger(place: str | Path | None, policy: Policy, *, writable: bool = True) -> Ledger:
+    """The ledger of a policy's dataset at a place; a writable one is made if it is not there."""
+    return Ledger(policy.dataset, policy.budgets, _open_store(place, policy.dataset, writable), policy=policy.hash)
+
+
+def open_answer_store(place: str | Path | None, dataset: str) -> AnswerStore:
+    """The cabinet beside a ledger: NAME.kept.sqlite, a table of the same database, or memory."""
+    if place is None:
+        return MemoryAnswerStore()
+    if str(place).startswith(POSTGRES):
+        from deniable.ledger.postgres import PostgresAnswerStore
+
+        return PostgresAnswerStore(str(place), dataset)
+    return SqliteAnswerStore(Path(place).with_suffix(".kept.sqlite"))
+
+
+def _open_store(place: str | Path | None, dataset: str, writable: bool) -> Store | None:
+    if place is None:
+        return None
+    if str(place).startswith(POSTGRES):
+        from deniable.ledger.postgres import PostgresStore
+
+        return PostgresStore(str(place), dataset)
+    from deniable.ledger.sqlite import SqliteStore
+
+    if not writable and not Path(place).exists():
+        raise DataError(f"there is no ledger '{place}'", remedy="It is made by the first charge, or by deniable serve")
+    return SqliteStore(place, writable=writable)

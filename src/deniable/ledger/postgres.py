@@ -66,7 +66,7 @@ class Database:
 
     @contextmanager
     def _guarded(self) -> Iterator[Any]:
-        psycopg = _driver()
+        psycopg = _import_driver()
         try:
             if self._connection is None or self._connection.closed:
                 self._connection = psycopg.connect(self._address, autocommit=True)
@@ -89,13 +89,13 @@ class PostgresStore:
         self._database = Database(address, dataset)
 
     @contextmanager
-    def writing(self) -> Iterator[PostgresBook]:
+    def begin_write(self) -> Iterator[PostgresBook]:
         """The one writer's transaction."""
         with self._database.transaction(self._database.key) as run:
             yield PostgresBook(run, self._database.dataset)
 
     @contextmanager
-    def reading(self) -> Iterator[PostgresBook]:
+    def begin_read(self) -> Iterator[PostgresBook]:
         """A consistent view; it does not hold up a writer."""
         with self._database.transaction() as run:
             run("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
@@ -172,7 +172,7 @@ class PostgresBook:
         return None if row is None else cast(str, row[0])
 
 
-class PostgresCabinet:
+class PostgresAnswerStore:
     """A cabinet in the ledger's database."""
 
     def __init__(self, address: str, dataset: str) -> None:
@@ -183,12 +183,12 @@ class PostgresCabinet:
         sql = "INSERT INTO deniable_kept VALUES (%s, %s, %s, %s, %s) ON CONFLICT DO NOTHING"
         with self._database.transaction() as run:
             run(sql, (self._database.dataset, drawer, name, alias, value))
-        kept = self._found(drawer, [name, alias])
+        kept = self._find_value(drawer, [name, alias])
         return value if kept is None else kept
 
     def find(self, drawer: str, name: str) -> bytes | None:
         """What is kept under a name or an alias."""
-        return self._found(drawer, [name])
+        return self._find_value(drawer, [name])
 
     def everything(self, drawer: str) -> dict[str, bytes]:
         """All that a drawer holds."""
@@ -206,13 +206,13 @@ class PostgresCabinet:
         """Let go of the database."""
         self._database.close()
 
-    def _found(self, drawer: str, names: list[str]) -> bytes | None:
+    def _find_value(self, drawer: str, names: list[str]) -> bytes | None:
         with self._database.transaction() as run:
             row = run(FIND, (self._database.dataset, drawer, names, names)).fetchone()
         return None if row is None else bytes(row[0])
 
 
-def _driver() -> Any:
+def _import_driver() -> Any:
     try:
         import psycopg
     except ImportError:

@@ -55,19 +55,19 @@ class SqliteStore:
         self._reader = self._open_reader()
 
     @contextmanager
-    def writing(self) -> Iterator[SqliteBook]:
+    def begin_write(self) -> Iterator[SqliteBook]:
         """The one writer's transaction."""
-        with self._lock, refusals(self.path):
+        with self._lock, translate_errors(self.path):
             connection = self._ours()
             connection.execute("BEGIN IMMEDIATE")
-            with undone(connection):
+            with roll_back_on_error(connection):
                 yield SqliteBook(connection)
                 connection.execute("COMMIT")
 
     @contextmanager
-    def reading(self) -> Iterator[SqliteBook]:
+    def begin_read(self) -> Iterator[SqliteBook]:
         """A consistent view; it does not hold up a writer."""
-        with self._reading, refusals(self.path):
+        with self._reading, translate_errors(self.path):
             connection = self._our_reader()
             connection.execute("BEGIN")
             try:
@@ -77,7 +77,7 @@ class SqliteStore:
 
     def last(self) -> int:
         """The number of the last entry."""
-        with self._reading, refusals(self.path):
+        with self._reading, translate_errors(self.path):
             return int(self._our_reader().execute("SELECT coalesce(max(sequence), 0) FROM entries").fetchone()[0])
 
     def lines(self, after: int = 0, acts: tuple[str, ...] = ()) -> Iterator[Line]:
@@ -85,7 +85,7 @@ class SqliteStore:
         only = f" AND act IN ({', '.join('?' * len(acts))})" if acts else ""
         sql = f"SELECT {COLUMNS} FROM entries WHERE sequence > ?{only} ORDER BY sequence LIMIT 1000"  # noqa: S608
         while True:
-            with self._reading, refusals(self.path):
+            with self._reading, translate_errors(self.path):
                 found = [Line(*row) for row in self._our_reader().execute(sql, (after, *acts))]
             yield from found
             if not found:
@@ -99,32 +99,32 @@ class SqliteStore:
             self._connection.close()
 
     def _ours(self) -> sqlite3.Connection:
-        self._forked()
+        self._reopen_after_fork()
         return self._connection
 
     def _our_reader(self) -> sqlite3.Connection:
-        self._forked()
+        self._reopen_after_fork()
         return self._reader
 
-    def _forked(self) -> None:
+    def _reopen_after_fork(self) -> None:
         # A connection must not cross a fork: the child opens its own.
         if os.getpid() != self._owner:
             self._owner, self._connection, self._reader = os.getpid(), self._open(), self._open_reader()
 
     def _open_reader(self) -> sqlite3.Connection:
-        with refusals(self.path):
-            return connected(f"{self.path.absolute().as_uri()}?mode=ro")
+        with translate_errors(self.path):
+            return open_connection(f"{self.path.absolute().as_uri()}?mode=ro")
 
     def _open(self) -> sqlite3.Connection:
-        with refusals(self.path):
+        with translate_errors(self.path):
             if not self._writable:
                 return self._open_reader()
             touch(self.path)
-            connection = connected(self.path.absolute().as_uri())
+            connection = open_connection(self.path.absolute().as_uri())
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute("BEGIN IMMEDIATE")
-            with undone(connection):
+            with roll_back_on_error(connection):
                 for statement in SCHEMA.split(";\n"):
                     connection.execute(statement)
                 connection.execute("COMMIT")
@@ -174,7 +174,7 @@ class SqliteBook:
 
 
 @contextmanager
-def refusals(path: Path) -> Iterator[None]:
+def translate_errors(path: Path) -> Iterator[None]:
     """Turn what SQLite and the disk refuse into refusals of ours, saying that nothing was charged."""
     try:
         with storage_errors(path):
@@ -203,7 +203,7 @@ def _refuse(failure: sqlite3.Error, path: Path) -> NoReturn:
     raise StorageError(f"the ledger '{path.name}' could not be used: {reason}", remedy=remedy) from None
 
 
-def connected(uri: str) -> sqlite3.Connection:
+def open_connection(uri: str) -> sqlite3.Connection:
     """A connection that begins and ends its transactions only as it is told to."""
     return sqlite3.connect(uri, uri=True, timeout=PATIENCE, isolation_level=None, check_same_thread=False)
 
@@ -216,7 +216,7 @@ def touch(path: Path) -> None:
 
 
 @contextmanager
-def undone(connection: sqlite3.Connection) -> Iterator[None]:
+def roll_back_on_error(connection: sqlite3.Connection) -> Iterator[None]:
     """Roll a transaction back when the block raises."""
     try:
         yield

@@ -1,8 +1,7 @@
-"""What a ledger is kept in: the Store protocol, and the store that lives in memory.
+"""What a ledger is stored in: the Store protocol, and the store that lives in memory.
 
-A store knows texts and numbers, and one promise: inside `writing()` there is one writer at a time, among all threads,
-processes and machines that share it, and either everything of a block is kept or nothing.
-"""
+A store knows texts and numbers, and one promise: inside `begin_write()` there is one writer at a time, among all
+threads, processes and machines that share it, and either everything of a block is written or nothing."""
 
 from __future__ import annotations
 
@@ -49,10 +48,10 @@ class Book(Protocol):
 class Store(Protocol):
     """Where a ledger is kept."""
 
-    def writing(self) -> AbstractContextManager[Book]:
+    def begin_write(self) -> AbstractContextManager[Book]:
         """The one writer's transaction: kept when the block ends well, undone when it raises."""
 
-    def reading(self) -> AbstractContextManager[Book]:
+    def begin_read(self) -> AbstractContextManager[Book]:
         """A consistent view for reading."""
 
     def last(self) -> int:
@@ -80,7 +79,7 @@ class MemoryStore:
         self._lock = threading.RLock()
 
     @contextmanager
-    def writing(self) -> Iterator[MemoryStore]:
+    def begin_write(self) -> Iterator[MemoryStore]:
         """One writer at a time; a block that raises leaves everything as it was."""
         with self._lock:
             length, totals = len(self._lines), dict(self._totals)
@@ -94,7 +93,7 @@ class MemoryStore:
                 raise
 
     @contextmanager
-    def reading(self) -> Iterator[MemoryStore]:
+    def begin_read(self) -> Iterator[MemoryStore]:
         """A consistent view: nobody writes meanwhile."""
         with self._lock:
             yield self

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from deniable.errors import IntegrityError
-from deniable.ledger import tree
-from deniable.ledger.entry import Entry, broken, genesis, hash_of, read, written
+from deniable.ledger import budget_tree
+from deniable.ledger.entry import Entry, decode_entry, encode_entry, genesis, hash_of, refuse_broken
 from deniable.ledger.ledger import Ledger
 from deniable.ledger.store import Line, line_of
 
@@ -33,46 +33,46 @@ def verify(ledger: Ledger, head: str | None = None, number: int | None = None) -
     before: Entry | None = None
     totals: dict[str, str] = {}
     seen = head is None
-    with ledger.store.reading() as book:
+    with ledger.store.begin_read() as book:
         for line in book.after(0):
-            entry = _checked(line, before, ledger.dataset)
+            entry = _check_line(line, before, ledger.dataset)
             if head is not None and number == entry.sequence and entry.hash != head:
-                raise broken(entry.sequence, "is not the one that the receipt was given for")
+                raise refuse_broken(entry.sequence, "is not the one that the receipt was given for")
             seen = seen or (entry.hash == head and number in (None, entry.sequence))
-            totals = tree.replayed(ledger.budgets, totals, (entry,))
+            totals = budget_tree.replay_entries(ledger.budgets, totals, (entry,))
             before = entry
-        upto, cached = ledger.cached_totals(book, tuple(totals))
+        upto, cached = ledger.read_cached_totals(book, tuple(totals))
     if not seen or upto > (before.sequence if before else 0):
-        raise _cut_off()
+        raise _refuse_cut_off()
     if upto == (before.sequence if before else 0):
-        _compare(totals, cached)
+        _compare_totals(totals, cached)
     return Verified(before.sequence if before else 0, before.hash if before else genesis(ledger.dataset), _time(before))
 
 
-def _cut_off() -> IntegrityError:
+def _refuse_cut_off() -> IntegrityError:
     return IntegrityError(
         "entries are missing at the end of the ledger: it was cut off, or the receipt is of another ledger",
         remedy="Compare with a backup; charge nothing until it is explained",
     )
 
 
-def _checked(line: Line, before: Entry | None, dataset: str) -> Entry:
+def _check_line(line: Line, before: Entry | None, dataset: str) -> Entry:
     number = before.sequence + 1 if before else 1
     if line.sequence != number:
-        raise broken(number, "is missing")
-    entry = read(line.text, number)
-    if written(entry) != line.text or hash_of(entry) != entry.hash or line_of(entry, line.text) != line:
-        raise broken(number, "was changed")
+        raise refuse_broken(number, "is missing")
+    entry = decode_entry(line.text, number)
+    if encode_entry(entry) != line.text or hash_of(entry) != entry.hash or line_of(entry, line.text) != line:
+        raise refuse_broken(number, "was changed")
     if entry.sequence != number or entry.dataset != dataset:
-        raise broken(number, "belongs elsewhere")
+        raise refuse_broken(number, "belongs elsewhere")
     if entry.previous != (before.hash if before else genesis(dataset)):
-        raise broken(number, "does not follow the one before")
+        raise refuse_broken(number, "does not follow the one before")
     if before is not None and entry.time < before.time:
-        raise broken(number, "is earlier than the one before")
+        raise refuse_broken(number, "is earlier than the one before")
     return entry
 
 
-def _compare(totals: dict[str, str], cached: dict[str, str]) -> None:
+def _compare_totals(totals: dict[str, str], cached: dict[str, str]) -> None:
     """The cache must be what the entries add up to."""
     wrong = sorted(key for key, total in totals.items() if cached.get(key) != total)
     if wrong:

@@ -2,5 +2,4 @@
 
 Each protocol is a frozen value that both ends share: the respondent's end calls `randomize`, the collector's end
 calls `tally` and `estimate`. A randomizer is a fixed map from an answer and a few uniform integers to a response, so
-its epsilon is not a claim but a count: the tests walk through every draw and compare the odds.
-"""
+its epsilon is not a claim but a count: the tests walk through every draw and compare the likelihood ratios."""

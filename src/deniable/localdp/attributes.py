@@ -11,13 +11,11 @@ from numpy.typing import NDArray
 
 from deniable.dp.samplers import SYSTEM, Entropy, uniform_below
 from deniable.errors import DataError, ParameterError
-from deniable.localdp.choose import choose
-from deniable.localdp.layout import Responses
-from deniable.localdp.numeric.duchi import Duchi
-from deniable.localdp.numeric.hybrid import Hybrid
+from deniable.localdp.likelihood_ratio import check_epsilon
+from deniable.localdp.numeric.mechanisms import Duchi, Hybrid
 from deniable.localdp.numeric.scale import Mean, Scale, mean_of, worst_variance
-from deniable.localdp.odds import checked
-from deniable.localdp.protocol import Answers, Frequencies, FrequencyProtocol
+from deniable.localdp.protocol import Answers, Frequencies, FrequencyProtocol, Responses
+from deniable.localdp.protocol_choice import choose
 from deniable.policy.budget import Amount
 
 Asked = FrequencyProtocol | Duchi | Hybrid
@@ -39,13 +37,13 @@ class Attributes:
     sampled: bool = True
 
     @classmethod
-    def calibrated(cls, domains: Sequence[int | Scale], epsilon: Amount, n: int, sampled: bool = True) -> Attributes:
+    def calibrate(cls, domains: Sequence[int | Scale], epsilon: Amount, n: int, sampled: bool = True) -> Attributes:
         """For each attribute, a number of answers or a scale, the protocol of least variance at its epsilon."""
         if not domains:
             raise ParameterError("there are no attributes", expected="At least one domain")
-        each = checked(epsilon) / (1 if sampled else len(domains))
+        each = check_epsilon(epsilon) / (1 if sampled else len(domains))
         heard = max(1, n // len(domains)) if sampled else n
-        return cls(tuple(_best(domain, each, heard) for domain in domains), sampled)
+        return cls(tuple(_choose_best(domain, each, heard) for domain in domains), sampled)
 
     @property
     def odds(self) -> Fraction:
@@ -73,23 +71,25 @@ class Attributes:
 
     def estimate(self, responses: Sequence[Responses], n: int) -> tuple[Frequencies | Mean, ...]:
         """For each attribute, unbiased counts of its answers among all n respondents, or the mean of its numbers."""
-        return tuple(_told(protocol, heard, n) for protocol, heard in zip(self.protocols, responses, strict=True))
+        return tuple(
+            _estimate_attribute(protocol, heard, n) for protocol, heard in zip(self.protocols, responses, strict=True)
+        )
 
 
-def _best(domain: int | Scale, epsilon: Fraction, heard: int) -> Asked:
+def _choose_best(domain: int | Scale, epsilon: Fraction, heard: int) -> Asked:
     if isinstance(domain, Scale):
-        bit, hybrid = Duchi.calibrated(domain, epsilon), Hybrid.calibrated(domain, epsilon)
+        bit, hybrid = Duchi.calibrate(domain, epsilon), Hybrid.calibrate(domain, epsilon)
         return bit if worst_variance(bit) <= worst_variance(hybrid) else hybrid
     return choose(domain, epsilon, heard).protocol
 
 
-def _told(protocol: Asked, heard: Responses, n: int) -> Frequencies | Mean:
+def _estimate_attribute(protocol: Asked, heard: Responses, n: int) -> Frequencies | Mean:
     if isinstance(protocol, Duchi | Hybrid):
         return mean_of(protocol, heard)
-    return scaled_up(protocol.estimate(protocol.tally(heard), len(heard[0])), n)
+    return scale_up(protocol.estimate(protocol.tally(heard), len(heard[0])), n)
 
 
-def scaled_up(heard: Frequencies, n: int) -> Frequencies:
+def scale_up(heard: Frequencies, n: int) -> Frequencies:
     """Counts among n people from a random part of them.
 
     To the noise, which grows with the square of the factor, comes the luck of the draw: n^2 f (1 - f) / m, with the

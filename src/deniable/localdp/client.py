@@ -40,12 +40,12 @@ def system_draw(bound: int, take: Callable[[int], bytes] = os.urandom) -> int:
             return number % bound
 
 
-def _coins(recipe: Recipe, answer: int, draw: Draw) -> list[Any]:
+def _respond_coins(recipe: Recipe, answer: int, draw: Draw) -> list[Any]:
     word = recipe["instructions"][draw(len(recipe["instructions"]))]
     return [{"yes": 1, "no": 0, "truth": answer, "opposite": 1 - answer}[word]]
 
 
-def _k_ary(recipe: Recipe, answer: int, draw: Draw, domain: int = 0) -> list[Any]:
+def _respond_k_ary(recipe: Recipe, answer: int, draw: Draw, domain: int = 0) -> list[Any]:
     numerator, denominator = recipe["odds"]
     drawn = draw(numerator + ((domain or recipe["domain"]) - 1) * denominator)
     if drawn < numerator:
@@ -54,15 +54,15 @@ def _k_ary(recipe: Recipe, answer: int, draw: Draw, domain: int = 0) -> list[Any
     return [other + (other >= answer)]
 
 
-def _bits(length: int, one: Callable[[int], bool]) -> str:
+def _pack_bits(length: int, one: Callable[[int], bool]) -> str:
     packed = bytearray((length + 7) // 8)
     for place in range(length):
         packed[place >> 3] |= one(place) << (place & 7)
     return packed.hex()
 
 
-def _unary(recipe: Recipe, answer: int, draw: Draw) -> list[Any]:
-    return [_bits(recipe["domain"], lambda at: draw(GRID) < (recipe["keep"] if at == answer else recipe["flip"]))]
+def _respond_unary(recipe: Recipe, answer: int, draw: Draw) -> list[Any]:
+    return [_pack_bits(recipe["domain"], lambda at: draw(GRID) < (recipe["keep"] if at == answer else recipe["flip"]))]
 
 
 def hash32(value: int, seed: int) -> int:
@@ -73,13 +73,13 @@ def hash32(value: int, seed: int) -> int:
     return word ^ word >> 14
 
 
-def _hashing(recipe: Recipe, answer: int, draw: Draw) -> list[Any]:
+def _respond_hashing(recipe: Recipe, answer: int, draw: Draw) -> list[Any]:
     seed = draw(1 << 32)
     bucket = hash32(answer, seed) * recipe["buckets"] >> 32
-    return [seed, *_k_ary(recipe, bucket, draw, recipe["buckets"])]
+    return [seed, *_respond_k_ary(recipe, bucket, draw, recipe["buckets"])]
 
 
-def _hadamard(recipe: Recipe, answer: int, draw: Draw) -> list[Any]:
+def _respond_hadamard(recipe: Recipe, answer: int, draw: Draw) -> list[Any]:
     numerator, denominator = recipe["odds"]
     rows = -(-recipe["domain"] // recipe["blocks"])
     order, outside = 1 << rows.bit_length(), 2 * recipe["blocks"] - 1
@@ -93,7 +93,7 @@ def _hadamard(recipe: Recipe, answer: int, draw: Draw) -> list[Any]:
     return [block * order + (column ^ (row & -row) if minus == inside else column)]
 
 
-def _subset(recipe: Recipe, answer: int, draw: Draw) -> list[Any]:
+def _respond_subset(recipe: Recipe, answer: int, draw: Draw) -> list[Any]:
     numerator, denominator = recipe["odds"]
     count, domain = recipe["count"], recipe["domain"]
     holds = draw(count * numerator + (domain - count) * denominator) < count * numerator
@@ -111,40 +111,40 @@ def position(string: str, function: int, width: int) -> int:
     return int.from_bytes(digest[word : word + 2], "little") % width
 
 
-def _rappor(recipe: Recipe, answer: str, draw: Draw) -> list[Any]:
+def _respond_rappor(recipe: Recipe, answer: str, draw: Draw) -> list[Any]:
     cohort, width = draw(recipe["cohorts"]), recipe["width"]
     first = cohort * recipe["hashes"]
     true = {position(answer, first + index, width) for index in range(recipe["hashes"])}
     lasting = [(draw(GRID) < recipe["flip"]) != (place in true) for place in range(width)]
-    return [cohort, _bits(width, lambda at: lasting[at])]
+    return [cohort, _pack_bits(width, lambda at: lasting[at])]
 
 
 def rappor_report(recipe: Recipe, permanent: list[Any], draw: Draw = system_draw) -> list[Any]:
     """A fresh report from a remembered permanent RAPPOR response."""
     packed = bytes.fromhex(permanent[1])
     lasting = [packed[place >> 3] >> (place & 7) & 1 for place in range(recipe["width"])]
-    shown = _bits(recipe["width"], lambda at: draw(GRID) < (recipe["one"] if lasting[at] else recipe["zero"]))
+    shown = _pack_bits(recipe["width"], lambda at: draw(GRID) < (recipe["one"] if lasting[at] else recipe["zero"]))
     return [permanent[0], shown]
 
 
-def _sketch(recipe: Recipe, answer: str, draw: Draw) -> list[Any]:
+def _respond_sketch(recipe: Recipe, answer: str, draw: Draw) -> list[Any]:
     function = draw(recipe["hashes"])
     true = position(answer, function, recipe["width"])
-    return [function, _bits(recipe["width"], lambda at: (draw(GRID) < recipe["flip"]) != (at == true))]
+    return [function, _pack_bits(recipe["width"], lambda at: (draw(GRID) < recipe["flip"]) != (at == true))]
 
 
-def _hadamard_sketch(recipe: Recipe, answer: str, draw: Draw) -> list[Any]:
+def _respond_hadamard_sketch(recipe: Recipe, answer: str, draw: Draw) -> list[Any]:
     function, coefficient = draw(recipe["hashes"]), draw(recipe["width"])
     minus = (coefficient & position(answer, function, recipe["width"])).bit_count() % 2
     return [function, coefficient, minus ^ (draw(sum(recipe["odds"])) >= recipe["odds"][0])]
 
 
-def _duchi(recipe: Recipe, answer: int, draw: Draw) -> list[Any]:
+def _respond_duchi(recipe: Recipe, answer: int, draw: Draw) -> list[Any]:
     upper = draw(recipe["scale"]["steps"]) < answer
     return [int(upper != (draw(sum(recipe["odds"])) >= recipe["odds"][0]))]
 
 
-def _window(recipe: Recipe, answer: int, draw: Draw) -> list[Any]:
+def _respond_window(recipe: Recipe, answer: int, draw: Draw) -> list[Any]:
     numerator, denominator = recipe["odds"]
     places, width, steps = recipe["places"], recipe["width"], recipe["scale"]["steps"]
     start, rest = divmod(answer * places, steps)
@@ -156,13 +156,13 @@ def _window(recipe: Recipe, answer: int, draw: Draw) -> list[Any]:
     return [outside + (width if outside >= start else 0)]
 
 
-def _hybrid(recipe: Recipe, answer: int, draw: Draw) -> list[Any]:
+def _respond_hybrid(recipe: Recipe, answer: int, draw: Draw) -> list[Any]:
     if draw(GRID) < recipe["window_turns"]:
-        return [1, *_window(recipe["window"], answer, draw)]
-    return [0, *_duchi(recipe["bit"], answer, draw)]
+        return [1, *_respond_window(recipe["window"], answer, draw)]
+    return [0, *_respond_duchi(recipe["bit"], answer, draw)]
 
 
-def _exp_minus(numerator: int, denominator: int, draw: Draw) -> bool:
+def _flip_exponential_coin(numerator: int, denominator: int, draw: Draw) -> bool:
     """True with probability exp(-numerator/denominator), for a ratio of at most 1 (Canonne, Kamath, Steinke 2020)."""
     turn = 1
     while draw(denominator * turn) < numerator:
@@ -170,14 +170,14 @@ def _exp_minus(numerator: int, denominator: int, draw: Draw) -> bool:
     return turn % 2 == 1
 
 
-def _discrete_laplace(numerator: int, denominator: int, draw: Draw) -> int:
+def _draw_discrete_laplace(numerator: int, denominator: int, draw: Draw) -> int:
     """Discrete Laplace noise of scale numerator/denominator, exactly."""
     while True:
         rest = draw(numerator)
-        if not _exp_minus(rest, numerator, draw):
+        if not _flip_exponential_coin(rest, numerator, draw):
             continue
         whole = 0
-        while _exp_minus(1, 1, draw):
+        while _flip_exponential_coin(1, 1, draw):
             whole += 1
         size, negative = (rest + numerator * whole) // denominator, draw(2)
         if size or not negative:
@@ -189,28 +189,28 @@ def _reach(recipe: Recipe) -> int:
     return 0 if recipe["clamped"] else -(-44 * steps * denominator // numerator)
 
 
-def _laplace(recipe: Recipe, answer: int, draw: Draw) -> list[Any]:
+def _respond_laplace(recipe: Recipe, answer: int, draw: Draw) -> list[Any]:
     steps, (numerator, denominator) = recipe["scale"]["steps"], recipe["claimed"]
     common = math.gcd(steps * denominator, numerator)
-    noisy = answer + _discrete_laplace(steps * denominator // common, numerator // common, draw)
+    noisy = answer + _draw_discrete_laplace(steps * denominator // common, numerator // common, draw)
     reach = _reach(recipe)
     return [min(max(noisy, -reach), steps + reach) + reach]
 
 
 RANDOMIZERS: dict[str, Callable[[Recipe, Any, Draw], list[Any]]] = {
-    "coins": _coins,
-    "k-ary": _k_ary,
-    "unary": _unary,
-    "hashing": _hashing,
-    "hadamard": _hadamard,
-    "subset": _subset,
-    "rappor": _rappor,
-    "count-mean-sketch": _sketch,
-    "hadamard-sketch": _hadamard_sketch,
-    "duchi": _duchi,
-    "window": _window,
-    "hybrid": _hybrid,
-    "laplace": _laplace,
+    "coins": _respond_coins,
+    "k-ary": _respond_k_ary,
+    "unary": _respond_unary,
+    "hashing": _respond_hashing,
+    "hadamard": _respond_hadamard,
+    "subset": _respond_subset,
+    "rappor": _respond_rappor,
+    "count-mean-sketch": _respond_sketch,
+    "hadamard-sketch": _respond_hadamard_sketch,
+    "duchi": _respond_duchi,
+    "window": _respond_window,
+    "hybrid": _respond_hybrid,
+    "laplace": _respond_laplace,
 }
 
 

@@ -1,4 +1,8 @@
-"""What every frequency protocol shares: the Protocol it meets, checks of answers, and the estimate with its error."""
+"""What every frequency protocol shares: the Protocol it meets, the layout of its responses, and the estimate.
+
+A protocol declares its layout once: which integers and bit strings one response holds, and within which limits. The
+serialization, the checks of hostile input and the browser's client all follow from that declaration, so nothing about
+a response is written down twice."""
 
 from __future__ import annotations
 
@@ -13,7 +17,6 @@ from numpy.typing import NDArray
 
 from deniable.dp.samplers import SYSTEM, Entropy
 from deniable.errors import DataError, ParameterError
-from deniable.localdp.layout import Layout, Responses
 
 Answers = NDArray[np.int64]
 Outcome = tuple[Any, ...]
@@ -93,14 +96,14 @@ def normal_quantile(confidence: float) -> float:
     return NormalDist().inv_cdf((1 + confidence) / 2)
 
 
-def checked_domain(domain: int, largest: int = 1 << 30) -> int:
+def check_domain(domain: int, largest: int = 1 << 30) -> int:
     """The size of a domain, refused when there is nothing to hide or too much to count."""
     if not 2 <= domain <= largest:
         raise ParameterError(f"the domain has {domain} answers", expected=f"Between 2 and {largest} possible answers")
     return domain
 
 
-def checked_answers(answers: Answers, domain: int) -> Answers:
+def check_answers(answers: Answers, domain: int) -> Answers:
     """Answers as integers inside the domain; the refusal names no answer."""
     array = np.asarray(answers)
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
@@ -110,7 +113,7 @@ def checked_answers(answers: Answers, domain: int) -> Answers:
     return array.astype(np.int64, copy=False)
 
 
-def from_support(support: NDArray[np.int64], responses: int, p: Fraction, q: Fraction) -> Frequencies:
+def estimate_from_support(support: NDArray[np.int64], responses: int, p: Fraction, q: Fraction) -> Frequencies:
     """Invert a pure protocol: a response supports the true answer with probability p, any other with q.
 
     E[support] = p c + q (n - c), hence c = (support - n q) / (p - q) (Wang, Blocki, Li, Jha 2017). The variance
@@ -127,3 +130,60 @@ def support_variance(p: Fraction, q: Fraction, share: float) -> float:
     """Variance per respondent of an estimated count under a pure protocol, for an answer of this share."""
     gap = float(p - q)
     return (share * float(p * (1 - p)) + (1 - share) * float(q * (1 - q))) / gap**2
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """An integer from 0 up to but excluding `bound`."""
+
+    name: str
+    bound: int
+
+    @property
+    def bytes(self) -> int:
+        """Bytes on the wire."""
+        return max(1, ((self.bound - 1).bit_length() + 7) // 8)
+
+
+@dataclass(frozen=True, slots=True)
+class Bits:
+    """A string of `length` bits; bit i is bit (i mod 8), counted from the least significant, of byte (i div 8)."""
+
+    name: str
+    length: int
+
+    @property
+    def bytes(self) -> int:
+        """Bytes on the wire."""
+        return (self.length + 7) // 8
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """A set of `count` different integers below `bound`, sent in ascending order."""
+
+    name: str
+    count: int
+    bound: int
+
+    @property
+    def bytes(self) -> int:
+        """Bytes on the wire."""
+        return self.count * Whole(self.name, self.bound).bytes
+
+
+Field = Whole | Bits | Chosen
+Layout = tuple[Field, ...]
+
+Responses = tuple[NDArray[Any], ...]
+"""Many responses as columns, one array a field: Whole (n,) int64, Bits (n, bytes) uint8, Chosen (n, count) int64."""
+
+
+def message_bytes(layout: Layout) -> int:
+    """Bytes of one response in the binary form."""
+    return sum(field.bytes for field in layout)
+
+
+def count_responses(responses: Responses) -> int:
+    """How many responses the columns hold."""
+    return len(responses[0])

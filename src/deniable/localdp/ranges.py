@@ -11,11 +11,10 @@ from numpy.typing import NDArray
 
 from deniable.dp.samplers import SYSTEM, Entropy, uniform_below
 from deniable.errors import DataError, ParameterError
-from deniable.localdp.attributes import scaled_up
-from deniable.localdp.choose import choose
-from deniable.localdp.layout import Responses
+from deniable.localdp.attributes import scale_up
 from deniable.localdp.numeric.scale import Mean
-from deniable.localdp.protocol import Answers, Frequencies, FrequencyProtocol, checked_answers, normal_quantile
+from deniable.localdp.protocol import Answers, Frequencies, FrequencyProtocol, Responses, check_answers, normal_quantile
+from deniable.localdp.protocol_choice import choose
 from deniable.policy.budget import Amount
 
 
@@ -37,7 +36,7 @@ class Hierarchy:
             raise ParameterError("the hierarchy has no levels", expected="A fan-out of at least 2, one level or more")
 
     @classmethod
-    def calibrated(cls, positions: int, epsilon: Amount, n: int, fanout: int = 4) -> Hierarchy:
+    def calibrate(cls, positions: int, epsilon: Amount, n: int, fanout: int = 4) -> Hierarchy:
         """The hierarchy over at least that many positions, each level with its best protocol."""
         if fanout < 2 or not 2 <= positions <= 1 << 20:
             raise ParameterError(f"{positions} positions in a fan-out of {fanout}", expected="2 to 1048576 positions")
@@ -59,7 +58,7 @@ class Hierarchy:
 
     def randomize(self, positions: Answers, entropy: Entropy = SYSTEM) -> tuple[Responses, ...]:
         """For each level, coarsest first, the responses of those who drew it."""
-        checked = checked_answers(positions, self.leaves)
+        checked = check_answers(positions, self.leaves)
         drawn = uniform_below(len(self.protocols), len(checked), entropy=entropy)
         return tuple(
             protocol.randomize(checked[drawn == level] * protocol.domain // self.leaves, entropy)
@@ -72,13 +71,15 @@ class Hierarchy:
         if n == 0:
             raise DataError("there are no responses", remedy="Collect responses first")
         levels = [
-            scaled_up(protocol.estimate(protocol.tally(heard), len(heard[0])), n)
+            scale_up(protocol.estimate(protocol.tally(heard), len(heard[0])), n)
             for protocol, heard in zip(self.protocols, responses, strict=True)
         ]
-        return Ranges(consistent(levels, self.fanout, n), tuple(float(level.variances.mean()) for level in levels), n)
+        return Ranges(
+            make_consistent(levels, self.fanout, n), tuple(float(level.variances.mean()) for level in levels), n
+        )
 
 
-def consistent(levels: Sequence[Frequencies], fanout: int, n: int) -> NDArray[np.float64]:
+def make_consistent(levels: Sequence[Frequencies], fanout: int, n: int) -> NDArray[np.float64]:
     """Leaf counts after generalized least squares on the tree: children add up to parents, the root to n.
 
     Upwards, a node is the average of its own count and its children's sum, weighted by inverse variance; downwards,

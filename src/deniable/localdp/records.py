@@ -1,12 +1,16 @@
-"""A table made deniable record by record: every column that leaves is randomized as if each person had done it.
+"""A table randomized record by record, and what it still says: counts, means, and means by group.
 
-Categories go through k-ary randomized response, bounded numbers through Laplace noise of their whole range, so the
-released table looks like the original and each row of it is epsilon-private on its own. Declared nulls are an answer
-like any other: one more category, or, beside a number, a randomized "was it given".
-"""
+Every column that leaves is randomized as if each person had done it. Categories go through k-ary randomized response,
+bounded numbers through Laplace noise of their whole range, so the released table looks like the original and each row
+of it is epsilon-private on its own. Declared nulls are an answer like any other: one more category, or, beside a
+number, a randomized "was it given".
+
+Randomizers of different columns are independent, so the expected table of randomized pairs is the true one multiplied
+by one known matrix on each side; undoing both gives unbiased joint counts and sums."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -19,10 +23,11 @@ from numpy.typing import NDArray
 
 from deniable.dp.samplers import SYSTEM, Entropy
 from deniable.errors import DataError, ParameterError, nearest
-from deniable.localdp import wire
-from deniable.localdp.direct import Direct
-from deniable.localdp.numeric.laplace import BoundedLaplace
-from deniable.localdp.numeric.scale import Scale
+from deniable.localdp import serialization
+from deniable.localdp.frequency.randomized_response import Direct
+from deniable.localdp.numeric.mechanisms import BoundedLaplace
+from deniable.localdp.numeric.scale import Mean, Scale
+from deniable.localdp.protocol import Frequencies
 from deniable.policy.schema import Column, TableSchema
 
 
@@ -72,7 +77,7 @@ class RecordPlan:
         )
 
 
-def plan(
+def plan_records(
     schema: TableSchema,
     epsilon: Fraction,
     names: Sequence[str] | None = None,
@@ -82,7 +87,11 @@ def plan(
 
     Without names, every column with declared categories or numeric bounds leaves; all others stay behind.
     """
-    chosen = [_declared(schema, name) for name in names] if names else [c for c in schema.columns if _randomizable(c)]
+    chosen = (
+        [_find_declared(schema, name) for name in names]
+        if names
+        else [c for c in schema.columns if _is_randomizable(c)]
+    )
     if not chosen:
         raise ParameterError(
             f"no column of '{schema.name}' can be randomized",
@@ -98,18 +107,18 @@ def plan(
     return RecordPlan(tuple(_plan_column(column, parts[column.name]) for column in chosen), epsilon)
 
 
-def _randomizable(column: Column) -> bool:
+def _is_randomizable(column: Column) -> bool:
     return column.categories is not None or (column.bounds is not None and column.type.numeric)
 
 
-def _declared(schema: TableSchema, name: str) -> Column:
+def _find_declared(schema: TableSchema, name: str) -> Column:
     column = schema.column(name)
     if column is None:
         expected = f"It has: {', '.join(schema.names)}"
         raise ParameterError(
             f"'{schema.name}' has no column '{name}'", expected=expected, remedy=nearest(name, schema.names)
         )
-    if not _randomizable(column):
+    if not _is_randomizable(column):
         raise ParameterError(
             f"column '{name}' has neither categories nor numeric bounds", remedy="Declare them in the policy"
         )
@@ -119,15 +128,15 @@ def _declared(schema: TableSchema, name: str) -> Column:
 def _plan_column(column: Column, epsilon: Fraction) -> ColumnPlan:
     if column.categories is not None:
         labels = (*column.categories, None) if column.nullable else column.categories
-        return CategoryPlan(column.name, labels, Direct.calibrated(len(labels), epsilon))
+        return CategoryPlan(column.name, labels, Direct.calibrate(len(labels), epsilon))
     assert column.bounds is not None
     lower, upper = column.bounds.lower, column.bounds.upper
     if not isinstance(lower, int | Fraction) or not isinstance(upper, int | Fraction):
         raise ParameterError(f"column '{column.name}' has bounds that are not numbers")
     scale = Scale.between(lower, upper, column.bounds.step)
     if not column.nullable:
-        return NumberPlan(column.name, BoundedLaplace.calibrated(scale, epsilon))
-    return NumberPlan(column.name, BoundedLaplace.calibrated(scale, epsilon / 2), Direct.calibrated(2, epsilon / 2))
+        return NumberPlan(column.name, BoundedLaplace.calibrate(scale, epsilon))
+    return NumberPlan(column.name, BoundedLaplace.calibrate(scale, epsilon / 2), Direct.calibrate(2, epsilon / 2))
 
 
 def randomize(made: RecordPlan, table: pa.Table, entropy: Entropy = SYSTEM) -> pa.Table:
@@ -137,13 +146,13 @@ def randomize(made: RecordPlan, table: pa.Table, entropy: Entropy = SYSTEM) -> p
         if column.name not in table.column_names:
             raise DataError(f"the table has no column '{column.name}'", remedy="Check the policy against the table")
         values = table.column(column.name).combine_chunks()
-        arrays |= _randomized(column, values, entropy)
+        arrays |= _randomize_column(column, values, entropy)
     return pa.table(arrays)
 
 
-def _randomized(column: ColumnPlan, values: pa.Array, entropy: Entropy) -> dict[str, pa.Array]:
+def _randomize_column(column: ColumnPlan, values: pa.Array, entropy: Entropy) -> dict[str, pa.Array]:
     if isinstance(column, CategoryPlan):
-        (told,) = column.protocol.randomize(codes(column, values), entropy)
+        (told,) = column.protocol.randomize(encode_labels(column, values), entropy)
         return {column.name: pa.array(column.labels).take(pa.array(told))}
     present = np.asarray(pc.is_valid(values))
     middle = (float(column.protocol.scale.lower) + float(column.protocol.scale.upper)) / 2
@@ -156,19 +165,19 @@ def _randomized(column: ColumnPlan, values: pa.Array, entropy: Entropy) -> dict[
     if column.given is None:
         return told_values
     (given,) = column.given.randomize(present.astype(np.int64), entropy)
-    return told_values | {given_name(column.name): pa.array(given == 1)}
+    return told_values | {name_given_column(column.name): pa.array(given == 1)}
 
 
-def given_name(name: str) -> str:
+def name_given_column(name: str) -> str:
     """The column that tells, through randomized response, whether a number was given."""
     return f"{name}_given"
 
 
-def codes(column: CategoryPlan, values: pa.Array) -> NDArray[np.int64]:
+def encode_labels(column: CategoryPlan, values: pa.Array) -> NDArray[np.int64]:
     """Values as indexes of labels; what is not a declared category counts as missing."""
     known = [label for label in column.labels if label is not None]
     text = pc.cast(values, pa.string())
-    found = pc.index_in(text, value_set=pa.array([_text(label) for label in known], pa.string()))
+    found = pc.index_in(text, value_set=pa.array([_render_label(label) for label in known], pa.string()))
     if None not in column.labels and found.null_count:
         raise DataError(
             f"column '{column.name}' has values that are missing or outside its declared categories",
@@ -178,27 +187,27 @@ def codes(column: CategoryPlan, values: pa.Array) -> NDArray[np.int64]:
     return indexes
 
 
-def _text(label: str | int | bool | None) -> str:
+def _render_label(label: str | int | bool | None) -> str:
     return str(label).lower() if isinstance(label, bool) else str(label)
 
 
-def described(made: RecordPlan) -> dict[str, Any]:
+def describe_plan(made: RecordPlan) -> dict[str, Any]:
     """The plan as plain values, for the statement beside a released table."""
     columns = {}
     for column in made.columns:
-        entry: dict[str, Any] = {"recipe": wire.recipe(column.protocol)}
+        entry: dict[str, Any] = {"recipe": serialization.recipe(column.protocol)}
         if isinstance(column, CategoryPlan):
             entry["labels"] = list(column.labels)
         elif column.given is not None:
-            entry["given"] = wire.recipe(column.given)
+            entry["given"] = serialization.recipe(column.given)
         columns[column.name] = entry
     return {"columns": columns, "epsilon": str(made.epsilon)}
 
 
-def planned(document: Mapping[str, Any]) -> RecordPlan:
+def parse_plan(document: Mapping[str, Any]) -> RecordPlan:
     """The plan that a statement describes."""
     try:
-        columns = tuple(_read(name, entry) for name, entry in document["columns"].items())
+        columns = tuple(_parse_column(name, entry) for name, entry in document["columns"].items())
         return RecordPlan(columns, Fraction(document["epsilon"]))
     except (KeyError, TypeError, AttributeError):
         raise DataError(
@@ -206,8 +215,134 @@ def planned(document: Mapping[str, Any]) -> RecordPlan:
         ) from None
 
 
-def _read(name: str, entry: Mapping[str, Any]) -> ColumnPlan:
-    protocol = wire.protocol_of(entry["recipe"])
+def _parse_column(name: str, entry: Mapping[str, Any]) -> ColumnPlan:
+    protocol = serialization.protocol_of(entry["recipe"])
     if "labels" in entry:
         return CategoryPlan(name, tuple(entry["labels"]), protocol)
-    return NumberPlan(name, protocol, wire.protocol_of(entry["given"]) if "given" in entry else None)
+    return NumberPlan(name, protocol, serialization.protocol_of(entry["given"]) if "given" in entry else None)
+
+
+Floats = NDArray[np.float64]
+Label = str | int | bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """What one column says: counts of its labels, or a mean."""
+
+    column: str
+    labels: tuple[Label, ...] = ()
+    counts: Frequencies | None = None
+    mean: Mean | None = None
+
+
+def recover(made: RecordPlan, table: pa.Table) -> tuple[Recovered, ...]:
+    """Counts of every category column and means of every numeric one."""
+    if table.num_rows == 0:
+        raise DataError("the table has no rows", remedy="Nothing can be estimated from nothing")
+    return tuple(_recover_column(column, table) for column in made.columns)
+
+
+def _recover_column(column: CategoryPlan | NumberPlan, table: pa.Table) -> Recovered:
+    if isinstance(column, CategoryPlan):
+        tally = column.protocol.tally((read_labels(column, table),))
+        return Recovered(column.name, column.labels, column.protocol.estimate(tally, table.num_rows))
+    return Recovered(column.name, mean=_estimate_mean(column, table))
+
+
+def read_labels(column: CategoryPlan, table: pa.Table) -> NDArray[np.int64]:
+    """The labels that records tell, as indexes."""
+    return encode_labels(column, table.column(column.name).combine_chunks())
+
+
+def read_numbers(column: NumberPlan, table: pa.Table) -> Floats:
+    """The noisy numbers that records tell."""
+    numbers = pc.cast(table.column(column.name), pa.float64()).to_numpy()
+    if np.isnan(numbers).any():
+        raise DataError(f"column '{column.name}' has missing values", remedy="Use the table as it was released")
+    return np.asarray(numbers, dtype=np.float64)
+
+
+def _estimate_mean(column: NumberPlan, table: pa.Table) -> Mean:
+    """The mean of given values. Missing ones answered from the middle of the scale, which is taken out again.
+
+    With m answers from the middle c, n mean_all = (n - m) mean + m c; m is known from its own randomized column. The
+    error follows from those of mean_all and m (delta method).
+    """
+    numbers = read_numbers(column, table)
+    n = len(numbers)
+    whole, error = float(numbers.mean()), float(numbers.std(ddof=1)) / math.sqrt(n) if n > 1 else math.inf
+    if column.given is None:
+        return Mean(whole, error, n)
+    tally = np.bincount(table.column(name_given_column(column.name)).to_numpy().astype(np.int64), minlength=2)
+    present = column.given.estimate(tally, n)
+    share = float(np.clip(present.shares[1], 1 / n, 1))
+    middle = float(column.protocol.scale.lower + column.protocol.scale.upper) / 2
+    mean = middle + (whole - middle) / share
+    spread = math.hypot(error / share, (whole - middle) / share**2 * float(present.errors[1]) / n)
+    return Mean(mean, spread, n)
+
+
+def undo_response(table: Floats, protocol: Direct, axis: int) -> Floats:
+    """Undo k-ary randomized response along one axis: (x - q sum x) / (p - q)."""
+    p, q = float(protocol.p), float(protocol.q)
+    undone: Floats = (table - q * table.sum(axis=axis, keepdims=True)) / (p - q)
+    return undone
+
+
+def sum_weights(groups: NDArray[np.int64], weights: Floats, size: int) -> Floats:
+    """Sums of weights over told groups."""
+    return np.asarray(np.bincount(groups, weights=weights, minlength=size), dtype=np.float64)
+
+
+def estimate_joint_counts(made: RecordPlan, table: pa.Table, first: str, second: str) -> Floats:
+    """Unbiased counts of all pairs of labels of two columns."""
+    one, two = (_find_category(made, name) for name in (first, second))
+    cells = read_labels(one, table) * two.protocol.domain + read_labels(two, table)
+    shape = (one.protocol.domain, two.protocol.domain)
+    seen = np.bincount(cells, minlength=shape[0] * shape[1]).reshape(shape).astype(np.float64)
+    return undo_response(undo_response(seen, one.protocol, 0), two.protocol, 1)
+
+
+def estimate_means_by(made: RecordPlan, table: pa.Table, number: str, by: str) -> tuple[tuple[Label, Mean], ...]:
+    """The mean of a number in each group of a category column, both randomized.
+
+    Each record has a weight for every group whose expectation is 1 if it belongs there and 0 if not, and a number with
+    the right expectation; weighted sums are therefore unbiased, and a mean is the ratio of two of them. Numbers are
+    taken from the middle of the scale, where missing ones were put, so that those add nothing to the sum. The error is
+    that of the ratio to first order, from the residuals of the records.
+    """
+    grouping, column = _find_category(made, by), made.column(number)
+    if not isinstance(column, NumberPlan):
+        raise ParameterError(f"'{number}' has no mean", expected="A column of numbers")
+    middle = float(column.protocol.scale.lower + column.protocol.scale.upper) / 2
+    groups, offsets, present = (
+        read_labels(grouping, table),
+        read_numbers(column, table) - middle,
+        _weigh_presence(column, table),
+    )
+    p, q = float(grouping.protocol.p), float(grouping.protocol.q)
+    found = []
+    for index, label in enumerate(grouping.labels):
+        weights = ((groups == index) - q) / (p - q)
+        count, total = float(weights @ present), float(weights @ offsets)
+        mean = total / count if count > 1 else math.nan
+        error = float(np.linalg.norm(weights * (offsets - mean * present))) / max(count, 1.0)
+        found.append((label, Mean(middle + mean, error, len(offsets))))
+    return tuple(found)
+
+
+def _weigh_presence(column: NumberPlan, table: pa.Table) -> Floats:
+    """For each record a number whose expectation is 1 if its value was given and 0 if it was missing."""
+    if column.given is None:
+        return np.ones(table.num_rows)
+    given = table.column(name_given_column(column.name)).to_numpy().astype(np.float64)
+    present: Floats = (given - float(column.given.q)) / float(column.given.p - column.given.q)
+    return present
+
+
+def _find_category(made: RecordPlan, name: str) -> CategoryPlan:
+    column = made.column(name)
+    if not isinstance(column, CategoryPlan):
+        raise ParameterError(f"column '{name}' has no categories", expected="A column of categories")
+    return column

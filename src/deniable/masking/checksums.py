@@ -26,22 +26,22 @@ def _digits(value: str, *lengths: int) -> list[int]:
     return [int(sign) for sign in plain]
 
 
-def _weighted(digits: Sequence[int], weights: Sequence[int]) -> int:
+def _weigh_digits(digits: Sequence[int], weights: Sequence[int]) -> int:
     return sum(d * w for d, w in zip(digits, weights, strict=False))
 
 
-def _luhn(digits: Sequence[int]) -> bool:
+def _passes_luhn(digits: Sequence[int]) -> bool:
     doubled = [d * 2 - 9 if d > 4 else d * 2 for d in digits[-2::-2]]
     return bool(digits) and (sum(digits[-1::-2]) + sum(doubled)) % 10 == 0
 
 
-def card(value: str) -> bool:
+def is_card(value: str) -> bool:
     """Payment card: 13 to 19 digits, an issuer's first digit, Luhn (ISO/IEC 7812)."""
     digits = _digits(value, *range(13, 20))
-    return bool(digits) and digits[0] in (2, 3, 4, 5, 6) and _luhn(digits) and len(set(digits)) > 1
+    return bool(digits) and digits[0] in (2, 3, 4, 5, 6) and _passes_luhn(digits) and len(set(digits)) > 1
 
 
-def iban(value: str) -> bool:
+def is_iban(value: str) -> bool:
     """International bank account number: two letters, two digits, mod 97 equal to 1 (ISO 13616)."""
     plain = compact(value)
     if not re.fullmatch(r"[A-Z]{2}\d{2}[A-Z0-9]{11,30}", plain):
@@ -50,7 +50,7 @@ def iban(value: str) -> bool:
     return int("".join(str(int(sign, 36)) for sign in turned)) % 97 == 1
 
 
-def us_ssn(value: str) -> bool:
+def is_us_ssn(value: str) -> bool:
     """US social security number: no check digit, but areas 000, 666, 9xx, group 00 and serial 0000 are never issued."""
     plain = compact(value)
     if not (len(plain) == 9 and plain.isascii() and plain.isdigit()):
@@ -59,31 +59,33 @@ def us_ssn(value: str) -> bool:
     return area not in ("000", "666") and area[0] != "9" and group != "00" and serial != "0000"
 
 
-def us_npi(value: str) -> bool:
+def is_us_npi(value: str) -> bool:
     """US national provider identifier: ten digits beginning 1 or 2, Luhn with the prefix 80840."""
     digits = _digits(value, 10)
-    return bool(digits) and digits[0] in (1, 2) and _luhn([8, 0, 8, 4, 0, *digits])
+    return bool(digits) and digits[0] in (1, 2) and _passes_luhn([8, 0, 8, 4, 0, *digits])
 
 
-def uk_nhs(value: str) -> bool:
+def is_uk_nhs(value: str) -> bool:
     """NHS number: ten digits, mod 11."""
     digits = _digits(value, 10)
-    return bool(digits) and (11 - _weighted(digits, range(10, 1, -1)) % 11) % 11 == digits[-1] and len(set(digits)) > 1
+    return (
+        bool(digits) and (11 - _weigh_digits(digits, range(10, 1, -1)) % 11) % 11 == digits[-1] and len(set(digits)) > 1
+    )
 
 
-def uk_nino(value: str) -> bool:
+def is_uk_nino(value: str) -> bool:
     """UK national insurance number: two letters of those in use, six digits, A to D."""
     pattern = r"(?!BG|GB|NK|KN|TN|NT|ZZ)[A-CEGHJ-PR-TW-Z][A-CEGHJ-NPR-TW-Z]\d{6}[A-D]"
     return re.fullmatch(pattern, compact(value)) is not None
 
 
-def ca_sin(value: str) -> bool:
+def is_ca_sin(value: str) -> bool:
     """Canadian social insurance number: nine digits, Luhn, not beginning with 0 or 8."""
     digits = _digits(value, 9)
-    return bool(digits) and digits[0] not in (0, 8) and _luhn(digits)
+    return bool(digits) and digits[0] not in (0, 8) and _passes_luhn(digits)
 
 
-def es_dni(value: str) -> bool:
+def is_es_dni(value: str) -> bool:
     """Spanish DNI or NIE: eight digits (or X, Y, Z and seven) and the letter of the number mod 23."""
     plain = compact(value)
     if not re.fullmatch(r"[XYZ\d]\d{7}[A-Z]", plain):
@@ -92,13 +94,13 @@ def es_dni(value: str) -> bool:
     return "TRWAGMYFPDXBNJZSQVHLCKE"[number % 23] == plain[8]
 
 
-def nl_bsn(value: str) -> bool:
+def is_nl_bsn(value: str) -> bool:
     """Dutch citizen service number: nine digits, the eleven-test with the last weight negative."""
     digits = _digits(value, 9)
-    return bool(digits) and any(digits) and _weighted(digits, (9, 8, 7, 6, 5, 4, 3, 2, -1)) % 11 == 0
+    return bool(digits) and any(digits) and _weigh_digits(digits, (9, 8, 7, 6, 5, 4, 3, 2, -1)) % 11 == 0
 
 
-def fr_nir(value: str) -> bool:
+def is_fr_nir(value: str) -> bool:
     """French social security number: thirteen signs and a key of 97 less the number mod 97 (2A and 2B for Corsica)."""
     plain = compact(value)
     if not re.fullmatch(r"[12378]\d{4}(\d{2}|2A|2B)\d{6}\d{2}", plain):
@@ -107,7 +109,7 @@ def fr_nir(value: str) -> bool:
     return 97 - number % 97 == int(plain[13:])
 
 
-def de_tax(value: str) -> bool:
+def is_de_tax(value: str) -> bool:
     """German tax identification number: eleven digits, iterated mod 11 and 10 (ISO 7064)."""
     digits = _digits(value, 11)
     if not digits or digits[0] == 0:
@@ -119,7 +121,7 @@ def de_tax(value: str) -> bool:
     return (11 - product) % 10 == digits[10]
 
 
-def it_fiscal(value: str) -> bool:
+def is_it_fiscal(value: str) -> bool:
     """Italian codice fiscale: sixteen signs, the last a letter computed from odd and even places."""
     plain = compact(value)
     if not re.fullmatch(r"[A-Z]{6}\d{2}[A-EHLMPRST]\d{2}[A-Z]\d{3}[A-Z]", plain):
@@ -130,60 +132,60 @@ def it_fiscal(value: str) -> bool:
     return chr(65 + total % 26) == plain[15]
 
 
-def pl_pesel(value: str) -> bool:
+def is_pl_pesel(value: str) -> bool:
     """Polish PESEL: eleven digits with a birth date inside, weights 1 3 7 9."""
     digits = _digits(value, 11)
     plausible = bool(digits) and 1 <= (digits[2] % 2) * 10 + digits[3] <= 12
-    return plausible and (_weighted(digits, (1, 3, 7, 9, 1, 3, 7, 9, 1, 3)) + digits[10]) % 10 == 0
+    return plausible and (_weigh_digits(digits, (1, 3, 7, 9, 1, 3, 7, 9, 1, 3)) + digits[10]) % 10 == 0
 
 
-def se_personal(value: str) -> bool:
+def is_se_personal(value: str) -> bool:
     """Swedish personal number: YYMMDD and four digits, Luhn over the ten."""
     digits = _digits(value, 10, 12)[-10:]
     dated = bool(digits) and 1 <= digits[2] * 10 + digits[3] <= 12 and 1 <= digits[4] * 10 + digits[5] <= 31
-    return dated and _luhn(digits)
+    return dated and _passes_luhn(digits)
 
 
-def br_cpf(value: str) -> bool:
+def is_br_cpf(value: str) -> bool:
     """Brazilian CPF: eleven digits, two check digits mod 11."""
     digits = _digits(value, 11)
     if not digits or len(set(digits)) == 1:
         return False
-    checks = [(_weighted(digits, range(n, 1, -1)) * 10 % 11) % 10 for n in (10, 11)]
+    checks = [(_weigh_digits(digits, range(n, 1, -1)) * 10 % 11) % 10 for n in (10, 11)]
     return checks == digits[9:]
 
 
-def in_aadhaar(value: str) -> bool:
+def is_in_aadhaar(value: str) -> bool:
     """Indian Aadhaar: twelve digits not beginning with 0 or 1, Verhoeff."""
     digits = _digits(value, 12)
-    return bool(digits) and digits[0] > 1 and _verhoeff(digits)
+    return bool(digits) and digits[0] > 1 and _passes_verhoeff(digits)
 
 
-def _verhoeff(digits: Sequence[int]) -> bool:
+def _passes_verhoeff(digits: Sequence[int]) -> bool:
     """The check of the dihedral group D5: reflections and rotations of a pentagon, after a permutation by place."""
     permutation = (1, 5, 7, 6, 2, 8, 3, 0, 9, 4)
     check = 0
     for place, digit in enumerate(reversed(digits)):
         for _ in range(place % 8):
             digit = permutation[digit]
-        check = _dihedral(check, digit)
+        check = _multiply_dihedral(check, digit)
     return check == 0
 
 
-def _dihedral(a: int, b: int) -> int:
+def _multiply_dihedral(a: int, b: int) -> int:
     if a < 5:
         return (a + b) % 5 if b < 5 else (a + b - 5) % 5 + 5
     return (a - 5 - b) % 5 + 5 if b < 5 else (a - b) % 5
 
 
-def vin(value: str) -> bool:
+def is_vin(value: str) -> bool:
     """Vehicle identification number: seventeen signs without I, O, Q; check sign in the ninth place (North America)."""
     plain = compact(value)
     if not re.fullmatch(r"[A-HJ-NPR-Z0-9]{17}", plain):
         return False
     letters = dict(zip("ABCDEFGHJKLMNPRSTUVWXYZ", map(int, "12345678123457923456789"), strict=True))
     weights = (8, 7, 6, 5, 4, 3, 2, 10, 0, 9, 8, 7, 6, 5, 4, 3, 2)
-    rest = _weighted([int(s) if s.isdigit() else letters[s] for s in plain], weights) % 11
+    rest = _weigh_digits([int(s) if s.isdigit() else letters[s] for s in plain], weights) % 11
     return plain[8] == ("X" if rest == 10 else str(rest))
 
 
@@ -198,16 +200,16 @@ class Checksum:
 
 
 NATIONAL = (
-    Checksum("UK NHS number", uk_nhs, 0.09, (10,)),
-    Checksum("UK national insurance number", uk_nino, 0.5, (9,)),
-    Checksum("Canadian social insurance number", ca_sin, 0.1, (9,)),
-    Checksum("Spanish DNI", es_dni, 0.05, (9,)),
-    Checksum("Dutch citizen service number", nl_bsn, 0.09, (9,)),
-    Checksum("French social security number", fr_nir, 0.02, (15,)),
-    Checksum("German tax identification number", de_tax, 0.1, (11,)),
-    Checksum("Italian codice fiscale", it_fiscal, 0.04, (16,)),
-    Checksum("Polish PESEL", pl_pesel, 0.1, (11,)),
-    Checksum("Swedish personal number", se_personal, 0.1, (10, 12)),
-    Checksum("Brazilian CPF", br_cpf, 0.01, (11,)),
-    Checksum("Indian Aadhaar", in_aadhaar, 0.1, (12,)),
+    Checksum("UK NHS number", is_uk_nhs, 0.09, (10,)),
+    Checksum("UK national insurance number", is_uk_nino, 0.5, (9,)),
+    Checksum("Canadian social insurance number", is_ca_sin, 0.1, (9,)),
+    Checksum("Spanish DNI", is_es_dni, 0.05, (9,)),
+    Checksum("Dutch citizen service number", is_nl_bsn, 0.09, (9,)),
+    Checksum("French social security number", is_fr_nir, 0.02, (15,)),
+    Checksum("German tax identification number", is_de_tax, 0.1, (11,)),
+    Checksum("Italian codice fiscale", is_it_fiscal, 0.04, (16,)),
+    Checksum("Polish PESEL", is_pl_pesel, 0.1, (11,)),
+    Checksum("Swedish personal number", is_se_personal, 0.1, (10, 12)),
+    Checksum("Brazilian CPF", is_br_cpf, 0.01, (11,)),
+    Checksum("Indian Aadhaar", is_in_aadhaar, 0.1, (12,)),
 )

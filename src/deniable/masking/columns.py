@@ -30,7 +30,7 @@ def as_text(values: pa.Array) -> pa.Array:
     return values if pa.types.is_large_string(kind) else values.cast(pa.large_string())
 
 
-def normalized(text: pa.Array, how: Normal) -> pa.Array:
+def normalize_text(text: pa.Array, how: Normal) -> pa.Array:
     """Text in the form that decides whether two values are the same person's.
 
     `text` trims, lower-cases and composes Unicode; `digits` keeps the digits alone, so that (202) 224-3121 and
@@ -63,7 +63,7 @@ def with_nulls_of(values: pa.Array, like: pa.Array) -> pa.Array:
     return values if like.null_count == 0 else pc.if_else(like.is_valid(), values, pa.scalar(None, values.type))
 
 
-def restored(text: pa.Array, kind: pa.DataType) -> pa.Array:
+def restore_type(text: pa.Array, kind: pa.DataType) -> pa.Array:
     """A masked text column in the narrower text type the column had, so that files keep their types."""
     wanted = kind.value_type if pa.types.is_dictionary(kind) else kind
     return (

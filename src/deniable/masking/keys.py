@@ -1,12 +1,12 @@
 """Masking keys: drawn from the operating system, named, never shown, and checked before anything is written.
 
-A key is 32 secret bytes with a name. Nothing is ever masked with those bytes directly: each use derives its own
-sub-key by HMAC-SHA-256 over a purpose and a domain (the expand step of HKDF, RFC 5869, with one block). So a token of
-the domain `people` says nothing about a token of the domain `doctors`, and a date offset nothing about either.
+A key is 32 secret bytes with a name. Each use derives its own sub-key by HMAC-SHA-256 over a purpose and a domain (the
+expand step of HKDF, RFC 5869). The *check value* of a key, 40 bits derived under a purpose of its own, is public: it
+tells whether two uses had the same key, and gives no help in finding it.
 
-The *check value* of a key is 40 bits derived under a purpose of its own. It is public: it may stand in releases,
-journals and vaults, tells whether two uses had the same key, and gives no help in finding it.
-"""
+A key never travels in the arguments of a process: its source is a *place* (`file:PATH`, `env:VARIABLE`,
+`command:PROGRAM ...`), and only the place is ever named in errors. Check values already seen are remembered in a small
+public file, so that a wrong key is noticed before any output and not when the joins come out empty."""
 
 from __future__ import annotations
 
@@ -14,12 +14,19 @@ import base64
 import binascii
 import hashlib
 import hmac
+import json
+import os
 import re
 import secrets
+import shlex
+import stat
+import subprocess
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import NoReturn
 
-from deniable.errors import KeyUnavailable, ParameterError
+from deniable.errors import KeyUnavailable, ParameterError, StorageError
 
 SECRET_BYTES = 32
 NAME = re.compile(r"[a-z][a-z0-9_-]{0,62}")
@@ -66,7 +73,7 @@ class Key:
         return hmac.digest(self.secret, message, hashlib.sha256)
 
 
-def generate(name: str) -> Key:
+def generate_key(name: str) -> Key:
     """A new key from the operating system's entropy."""
     return Key(name, secrets.token_bytes(SECRET_BYTES))
 
@@ -81,12 +88,12 @@ def check_name(name: str) -> str:
     return name
 
 
-def encode(key: Key) -> str:
+def encode_key(key: Key) -> str:
     """The text of a key file: header, name, check value, secret; one line each."""
     return f"{HEADER}\nname {key.name}\ncheck {key.check}\nsecret {base64.b64encode(key.secret).decode()}\n"
 
 
-def decode(text: str, source: str) -> Key:
+def decode_key(text: str, source: str) -> Key:
     """The key that a text holds; a text that was cut or edited is noticed by its check value.
 
     `source` names where the text came from; no part of the text itself is ever quoted.
@@ -95,13 +102,13 @@ def decode(text: str, source: str) -> Key:
     fields = dict(line.split(" ", 1) for line in lines[1:] if " " in line)
     if lines[0] != HEADER or not {"name", "check", "secret"} <= set(fields):
         raise KeyUnavailable(f"{source} does not hold a key of deniable", remedy="Make one with `deniable key new`")
-    key = Key(fields["name"], _bytes(fields["secret"], source))
+    key = Key(fields["name"], _decode_secret(fields["secret"], source))
     if not hmac.compare_digest(key.check, fields["check"]):
         raise KeyUnavailable(f"the key in {source} is damaged: its check value does not fit its secret", remedy=LOST)
     return key
 
 
-def require(key: Key, expected: str, where: str) -> None:
+def require_key(key: Key, expected: str, where: str) -> None:
     """Refuse a key other than the one whose check value was recorded."""
     if not hmac.compare_digest(key.check, expected):
         raise KeyUnavailable(
@@ -112,8 +119,170 @@ def require(key: Key, expected: str, where: str) -> None:
         )
 
 
-def _bytes(text: str, source: str) -> bytes:
+def _decode_secret(text: str, source: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except binascii.Error:
         raise KeyUnavailable(f"the key in {source} is damaged: its secret is not base64", remedy=LOST) from None
+
+
+SUFFIX = ".key"
+OWNER_ONLY = 0o600
+COMMAND_SECONDS = 60
+MAX_KEY_TEXT = 4096
+
+
+def find_key_directory() -> Path:
+    """The directory of key files: $DENIABLE_KEYS, or ~/.deniable/keys. It is never a folder of releases."""
+    given = os.environ.get("DENIABLE_KEYS")
+    return Path(given) if given else Path.home() / ".deniable" / "keys"
+
+
+@dataclass(frozen=True, slots=True)
+class Keyring:
+    """Names of keys and the places they are read from; unnamed ones are files of the key directory."""
+
+    places: Mapping[str, str] = field(default_factory=dict)
+    directory: Path = field(default_factory=find_key_directory)
+
+    def place(self, name: str) -> str:
+        """Where the key of that name is read from."""
+        return self.places.get(name, f"file:{self.directory / (check_name(name) + SUFFIX)}")
+
+    def open(self, name: str) -> Key:
+        """Read one key, and see that it is the one named."""
+        place = self.place(name)
+        key = decode_key(_read_place(place), place)
+        if key.name != name:
+            raise KeyUnavailable(
+                f"{place} holds the key '{key.name}', and '{name}' was asked for",
+                remedy="Name the right place: --key NAME=file:PATH",
+            )
+        return key
+
+
+def parse_places(texts: Iterable[str]) -> dict[str, str]:
+    """`NAME=file:PATH`, `NAME=env:VARIABLE` or `NAME=command:PROGRAM ...` as a mapping of names to places."""
+    places = {}
+    for text in texts:
+        name, equals, place = text.partition("=")
+        if not equals or place.split(":", 1)[0] not in _READERS:
+            # The text is not quoted: somebody may have pasted a secret.
+            raise ParameterError(
+                "a place of a key was not understood",
+                expected="NAME=file:PATH, NAME=env:VARIABLE or NAME=command:PROGRAM; never the key itself",
+            )
+        places[check_name(name)] = place
+    return places
+
+
+def store_key(key: Key, path: Path) -> Path:
+    """Write a key to a new file that only its owner can read; an existing file is never overwritten."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, OWNER_ONLY)
+    except FileExistsError:
+        raise KeyUnavailable(
+            f"{path} exists already, and a key is never overwritten",
+            remedy=f"Choose another place, or `deniable key rotate {key.name}`",
+        ) from None
+    except OSError as failure:
+        raise StorageError(f"{path} cannot be written: {failure.strerror}") from None
+    with os.fdopen(descriptor, "w", encoding="ascii") as file:
+        file.write(encode_key(key))
+        file.flush()
+        os.fsync(file.fileno())
+    return path
+
+
+def replace_key(new: Key, directory: Path) -> Path:
+    """Put a new key in the place of the one of its name, which is kept beside it as NAME.1.key, NAME.2.key ...
+
+    The old key is linked to its new name before the new key takes its place, so at no moment is either lost.
+    """
+    path = directory / (new.name + SUFFIX)
+    number = 1 + sum(1 for _ in directory.glob(f"{new.name}.*{SUFFIX}"))
+    kept = directory / f"{new.name}.{number}{SUFFIX}"
+    fresh = store_key(new, directory / f".{new.name}.{os.getpid()}.new")
+    os.link(path, kept)
+    os.replace(fresh, path)
+    return kept
+
+
+def _read_place(place: str) -> str:
+    kind, _, rest = place.partition(":")
+    return _READERS[kind](rest)
+
+
+def _read_file(path: str) -> str:
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except OSError as failure:
+        raise KeyUnavailable(f"there is no readable key at {path}: {failure.strerror}", remedy=LOST) from None
+    with os.fdopen(descriptor, "rb") as file:
+        mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+        if mode & 0o077:
+            raise KeyUnavailable(
+                f"{path} can be read by others (mode {mode:04o})",
+                expected="A key file belongs to its owner alone (mode 0600)",
+                remedy=f"`chmod 600 {path}`, and rotate the key if others may have read it",
+            )
+        return file.read(MAX_KEY_TEXT).decode("ascii", errors="replace")
+
+
+def _read_environment(variable: str) -> str:
+    text = os.environ.get(variable)
+    if text is None:
+        raise KeyUnavailable(f"the environment variable {variable} is not set", remedy=LOST)
+    return text.replace("\\n", "\n")
+
+
+def _read_command(command: str) -> str:
+    program = shlex.split(command)
+    try:
+        # Its error output is dropped: a secret store may print what it was asked to hide.
+        done = subprocess.run(  # noqa: S603  the steward's own command, without a shell
+            program, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=COMMAND_SECONDS, check=True
+        )
+    except (OSError, subprocess.SubprocessError) as failure:
+        raise KeyUnavailable(
+            f"the command for the key did not succeed ({type(failure).__name__})",
+            remedy="Run it by hand to see why; its output is not shown here because it may hold the key",
+        ) from None
+    return done.stdout[:MAX_KEY_TEXT].decode("ascii", errors="replace")
+
+
+_READERS = {"file": _read_file, "env": _read_environment, "command": _read_command}
+
+
+def read_checks(path: Path) -> dict[str, str]:
+    """The check values remembered in a file (none if it is not there yet)."""
+    try:
+        return dict(json.loads(path.read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError):
+        raise StorageError(f"{path} is not a record of check values", remedy="Restore it, or remove it") from None
+
+
+def confirm_keys(used: Iterable[Key], path: Path) -> None:
+    """Refuse a key that differs from the one remembered under its name, then remember the new names."""
+    known = read_checks(path)
+    for key in used:
+        if key.name in known:
+            require_key(key, known[key.name], str(path))
+        known[key.name] = key.check
+    remember_checks(known, path)
+
+
+def remember_checks(checks: Mapping[str, str], path: Path) -> None:
+    """Write the record of check values, whole or not at all."""
+    if checks == read_checks(path):
+        return
+    text = json.dumps(dict(sorted(checks.items())), indent=2) + "\n"
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        draft.write_text(text, encoding="utf-8")
+        os.replace(draft, path)
+    except OSError as failure:
+        raise StorageError(f"{path} cannot be written: {failure.strerror}") from None

@@ -16,13 +16,12 @@ from typing import Protocol
 import pyarrow as pa
 
 from deniable.errors import DataError, ParameterError, nearest
-from deniable.masking import coarsen, dates, fakes, formats, perturb, projection, replace, text, tokens, vault
-from deniable.masking.projection import Projection
-from deniable.masking.finders import Span
+from deniable.masking import format_preserving, generalization, perturbation, pseudonyms, replacement, vault
 from deniable.masking.keys import Key
-from deniable.policy.masks import MASKS
-from deniable.policy.roles import Role
-from deniable.policy.schema import Column, Spec, TableSchema
+from deniable.masking.perturbation import Projection
+from deniable.masking.text_search import Span
+from deniable.policy.layout.masks import MASKS
+from deniable.policy.schema import Column, Role, Spec, TableSchema
 
 
 class Mask(Protocol):
@@ -74,7 +73,7 @@ class TablePlan:
 
 
 @dataclass(frozen=True, slots=True)
-class Workshop:
+class MaskContext:
     """What masks are built from: how keys are opened, where the policy's relative paths begin, the year of release,
     and a searcher of free text beside our own, if one is wanted.
     """
@@ -113,13 +112,15 @@ def require_masks(schema: TableSchema, masks: Mapping[str, Spec | None]) -> None
             )
 
 
-def plan(schema: TableSchema, present: Sequence[str], masks: Mapping[str, Spec | None], shop: Workshop) -> TablePlan:
+def plan_table(
+    schema: TableSchema, present: Sequence[str], masks: Mapping[str, Spec | None], shop: MaskContext
+) -> TablePlan:
     """The plan of one table for the masks given."""
     require_masks(schema, masks)
     projected = _projection(schema, masks, shop)
     gone = set(projected.columns) if projected else set()
     columns = tuple(
-        ColumnPlan(name, spec, build(spec, schema, name, shop) if spec else None)
+        ColumnPlan(name, spec, build_mask(spec, schema, name, shop) if spec else None)
         for name, spec in masks.items()
         if name not in gone
     )
@@ -128,7 +129,7 @@ def plan(schema: TableSchema, present: Sequence[str], masks: Mapping[str, Spec |
     return TablePlan(schema.name, columns, withheld, projected, unit)
 
 
-def build(spec: Spec, schema: TableSchema, column: str, shop: Workshop) -> Mask:
+def build_mask(spec: Spec, schema: TableSchema, column: str, shop: MaskContext) -> Mask:
     """The mask that a Spec means on a column."""
     if spec.kind == "hash":
         raise ParameterError(
@@ -147,20 +148,20 @@ def build(spec: Spec, schema: TableSchema, column: str, shop: Workshop) -> Mask:
 
 
 Options = Mapping[str, object]
-Builder = Callable[[Options, TableSchema, Workshop], Mask]
+Builder = Callable[[Options, TableSchema, MaskContext], Mask]
 
 
-def _redact(options: Options, _schema: TableSchema, _shop: Workshop) -> Mask:
-    return replace.Redact(
-        str(options.get("put", replace.PUT)), _whole(options, "keep_first", 0), _whole(options, "keep_last", 0)
+def _redact(options: Options, _schema: TableSchema, _shop: MaskContext) -> Mask:
+    return replacement.Redact(
+        str(options.get("put", replacement.PUT)), _whole(options, "keep_first", 0), _whole(options, "keep_last", 0)
     )
 
 
-def _constant(options: Options, _schema: TableSchema, _shop: Workshop) -> Mask:
-    return replace.Constant(options["value"])
+def _constant(options: Options, _schema: TableSchema, _shop: MaskContext) -> Mask:
+    return replacement.Constant(options["value"])
 
 
-def _codebook(options: Options, _schema: TableSchema, shop: Workshop) -> Mask:
+def _codebook(options: Options, _schema: TableSchema, shop: MaskContext) -> Mask:
     path = shop.folder / str(options["vault"])
     vault.refuse_shared(path)
     key = shop.open_key(str(options["key"]))
@@ -168,66 +169,70 @@ def _codebook(options: Options, _schema: TableSchema, shop: Workshop) -> Mask:
     return vault.Codebook(path, key, str(options.get("domain", key.name)), length, str(options.get("prefix", "")))
 
 
-def _regex(options: Options, _schema: TableSchema, _shop: Workshop) -> Mask:
+def _regex(options: Options, _schema: TableSchema, _shop: MaskContext) -> Mask:
     if "preset" in options:
-        return replace.preset(str(options["preset"]), str(options.get("unmatched", "redact")))
-    return replace.Rewrite(str(options["find"]), str(options["put"]), str(options.get("unmatched", "keep")))
+        return replacement.make_preset(str(options["preset"]), str(options.get("unmatched", "redact")))
+    return replacement.Rewrite(str(options["find"]), str(options["put"]), str(options.get("unmatched", "keep")))
 
 
-def _scrub(options: Options, _schema: TableSchema, shop: Workshop) -> Mask:
+def _scrub(options: Options, _schema: TableSchema, shop: MaskContext) -> Mask:
     put = options.get("put")
-    return text.Scrub(_names(options, "find"), None if put is None else str(put), shop.searcher)
+    return replacement.Scrub(_names(options, "find"), None if put is None else str(put), shop.searcher)
 
 
-def _token(options: Options, _schema: TableSchema, shop: Workshop) -> Mask:
+def _token(options: Options, _schema: TableSchema, shop: MaskContext) -> Mask:
     key = shop.open_key(str(options["key"]))
-    return tokens.token(key, str(options.get("domain", key.name)), _whole(options, "length", tokens.LENGTH))
+    return pseudonyms.make_token_mask(
+        key, str(options.get("domain", key.name)), _whole(options, "length", pseudonyms.LENGTH)
+    )
 
 
-def _format_preserving(options: Options, _schema: TableSchema, shop: Workshop) -> Mask:
+def _format_preserving(options: Options, _schema: TableSchema, shop: MaskContext) -> Mask:
     key = shop.open_key(str(options["key"]))
-    return formats.format_preserving(key, str(options.get("domain", key.name)), options.get("check") == "luhn")
+    return format_preserving.make_format_mask(key, str(options.get("domain", key.name)), options.get("check") == "luhn")
 
 
-def _fake(options: Options, _schema: TableSchema, shop: Workshop) -> Mask:
-    return fakes.fake(shop.open_key(str(options["key"])), str(options["kind"]))
+def _fake(options: Options, _schema: TableSchema, shop: MaskContext) -> Mask:
+    return pseudonyms.make_fake_mask(shop.open_key(str(options["key"])), str(options["kind"]))
 
 
-def _shift(options: Options, schema: TableSchema, shop: Workshop) -> Mask:
+def _shift(options: Options, schema: TableSchema, shop: MaskContext) -> Mask:
     by = options.get("by") or (schema.unit.column if schema.unit else None)
     if not by:
         raise ParameterError(
             f"dates of '{schema.name}' are to be shifted by person, and nothing says who a row's person is",
             remedy="Name the column: {shift_dates: {key: people, by: patient_id}}, or declare the table's unit",
         )
-    return dates.shift_dates(shop.open_key(str(options["key"])), str(by), _whole(options, "days", dates.DAYS))
+    return perturbation.make_date_shift(
+        shop.open_key(str(options["key"])), str(by), _whole(options, "days", perturbation.DAYS)
+    )
 
 
-def _generalize(options: Options, _schema: TableSchema, shop: Workshop) -> Mask:
+def _generalize(options: Options, _schema: TableSchema, shop: MaskContext) -> Mask:
     match str(options["to"]):
         case "age_over_89":
-            return coarsen.AgeOver89()
+            return generalization.AgeOver89()
         case "zip3":
-            return coarsen.Zip3()
+            return generalization.Zip3()
         case _:
-            return coarsen.Year(shop.year)
+            return generalization.Year(shop.year)
 
 
-def _round(options: Options, _schema: TableSchema, _shop: Workshop) -> Mask:
-    return coarsen.Round(_amount(options["to"]))
+def _round(options: Options, _schema: TableSchema, _shop: MaskContext) -> Mask:
+    return generalization.Round(_amount(options["to"]))
 
 
-def _noise(options: Options, _schema: TableSchema, _shop: Workshop) -> Mask:
-    return perturb.Noise(_amount(options["scale"]), str(options.get("shape", "gaussian")))
+def _noise(options: Options, _schema: TableSchema, _shop: MaskContext) -> Mask:
+    return perturbation.Noise(_amount(options["scale"]), str(options.get("shape", "gaussian")))
 
 
-def _shuffle(options: Options, _schema: TableSchema, _shop: Workshop) -> Mask:
-    return perturb.Shuffle(_names(options, "within"))
+def _shuffle(options: Options, _schema: TableSchema, _shop: MaskContext) -> Mask:
+    return perturbation.Shuffle(_names(options, "within"))
 
 
 MASKERS: Mapping[str, Builder] = {
     "redact": _redact,
-    "nullify": lambda _options, _schema, _shop: replace.Nullify(),
+    "nullify": lambda _options, _schema, _shop: replacement.Nullify(),
     "constant": _constant,
     "codebook": _codebook,
     "regex": _regex,
@@ -240,12 +245,12 @@ MASKERS: Mapping[str, Builder] = {
     "round": _round,
     "noise": _noise,
     "shuffle": _shuffle,
-    "projection": lambda _options, _schema, _shop: replace.Nullify(),  # the table's plan projects; see _projection
+    "projection": lambda _options, _schema, _shop: replacement.Nullify(),  # the table's plan projects; see _projection
 }
 """How each kind of the policy's grammar is built; a test holds the two lists equal."""
 
 
-def _projection(schema: TableSchema, masks: Mapping[str, Spec | None], shop: Workshop) -> Projection | None:
+def _projection(schema: TableSchema, masks: Mapping[str, Spec | None], shop: MaskContext) -> Projection | None:
     asked = [(name, spec) for name, spec in masks.items() if spec is not None and spec.kind == "projection"]
     if not asked:
         return None
@@ -258,7 +263,7 @@ def _projection(schema: TableSchema, masks: Mapping[str, Spec | None], shop: Wor
     bounds = tuple(_bounds(schema, each) for each in names)
     dimensions = _whole(spec.options, "dimensions", len(names))
     noise = float(_amount(spec.options.get("scale", 0)))
-    return projection.projection(shop.open_key(str(spec.options["key"])), names, bounds, dimensions, noise)
+    return perturbation.make_projection(shop.open_key(str(spec.options["key"])), names, bounds, dimensions, noise)
 
 
 def _bounds(schema: TableSchema, name: str) -> tuple[float, float]:

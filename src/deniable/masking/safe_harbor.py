@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from deniable.errors import ParameterError
-from deniable.masking.detect import Finding
+from deniable.masking.identifiers import Finding
 from deniable.policy.schema import Spec
 
 
@@ -79,14 +79,14 @@ class Line:
         }
 
 
-def checklist(
+def build_checklist(
     findings: Mapping[str, tuple[Finding, ...]], masks: Mapping[str, Mapping[str, Spec | None]]
 ) -> tuple[Line, ...]:
     """Eighteen lines. Findings and masks go by table; a column that is not released is not among the masks."""
     lines = []
     for category in CATEGORIES:
         handled = {
-            f"{table}.{finding.column}": handling(finding.kind, masks.get(table, {}), finding.column)
+            f"{table}.{finding.column}": describe_handling(finding.kind, masks.get(table, {}), finding.column)
             for table, found in findings.items()
             for finding in found
             if finding.about.letter == category.letter
@@ -95,20 +95,20 @@ def checklist(
     return tuple(lines)
 
 
-def handling(kind: str, masks: Mapping[str, Spec | None], column: str) -> str:
+def describe_handling(kind: str, masks: Mapping[str, Spec | None], column: str) -> str:
     """How a column of a kind leaves: 'not released', 'removed (...)', a coarser form, or 'open'."""
     if column not in masks:
         return "not released"
     mask = masks[column]
-    return _described(kind, mask) if mask is not None else "open"
+    return _describe_mask(kind, mask) if mask is not None else "open"
 
 
-def sufficient(kind: str, mask: Spec | None) -> bool:
+def is_sufficient(kind: str, mask: Spec | None) -> bool:
     """Whether a mask meets the rule for a kind."""
-    return mask is not None and _described(kind, mask) != "open"
+    return mask is not None and _describe_mask(kind, mask) != "open"
 
 
-def _described(kind: str, mask: Spec) -> str:
+def _describe_mask(kind: str, mask: Spec) -> str:
     if mask.kind in REMOVING and not (mask.options.get("keep_first") or mask.options.get("keep_last")):
         return f"removed ({mask.kind})"
     form = str(mask.options.get("to", ""))
@@ -117,7 +117,7 @@ def _described(kind: str, mask: Spec) -> str:
     return "open"
 
 
-def completed(found: tuple[Finding, ...], masks: Mapping[str, Spec | None]) -> dict[str, Spec | None]:
+def complete_masks(found: tuple[Finding, ...], masks: Mapping[str, Spec | None]) -> dict[str, Spec | None]:
     """The masks of one table with the rule's own mask wherever a finding has none; a weaker mask is refused."""
     complete = dict(masks)
     for finding in found:
@@ -126,7 +126,7 @@ def completed(found: tuple[Finding, ...], masks: Mapping[str, Spec | None]) -> d
         mask = masks[finding.column]
         if mask is None:
             complete[finding.column] = finding.about.safe
-        elif not sufficient(finding.kind, mask):
+        elif not is_sufficient(finding.kind, mask):
             raise ParameterError(
                 f"Safe Harbor does not allow the mask '{mask.kind}' on column '{finding.column}' ({finding.kind})",
                 expected="Remove it (redact, nullify, constant, codebook), or zip3, year, age_over_89 where they apply",

@@ -59,25 +59,25 @@ INITIAL = np.array([_root_bits(p, 2) for p in _primes(8)], dtype=np.uint32)
 def hmac_column(key: bytes, data: NDArray[np.uint8], offsets: NDArray[np.int64]) -> NDArray[np.uint8]:
     """The digests of rows stored end to end: row i is data[offsets[i]:offsets[i + 1]]; one row of 32 bytes each."""
     rows = len(offsets) - 1
-    if not _compiled_pays(rows):
-        return _one_by_one(key, data, offsets)
+    if not _should_use_compiled(rows):
+        return _hash_one_by_one(key, data, offsets)
     words = np.empty((rows, 8), dtype=np.uint32)
-    inner, outer = _pads(key)
-    kernel()(data, offsets, inner, outer, ROUND_CONSTANTS, words)
+    inner, outer = _compute_pads(key)
+    load_kernel()(data, offsets, inner, outer, ROUND_CONSTANTS, words)
     return words.byteswap().view(np.uint8).reshape(rows, DIGEST)
 
 
 _hashed_so_far = 0
 
 
-def _compiled_pays(rows: int) -> bool:
+def _should_use_compiled(rows: int) -> bool:
     """Whether the compiled loop is loaded already, or has by now become worth loading; it decides speed alone."""
     global _hashed_so_far
     _hashed_so_far += rows
-    return bool(rows) and (kernel.cache_info().currsize > 0 or _hashed_so_far >= SMALL)
+    return bool(rows) and (load_kernel.cache_info().currsize > 0 or _hashed_so_far >= SMALL)
 
 
-def _one_by_one(key: bytes, data: NDArray[np.uint8], offsets: NDArray[np.int64]) -> NDArray[np.uint8]:
+def _hash_one_by_one(key: bytes, data: NDArray[np.uint8], offsets: NDArray[np.int64]) -> NDArray[np.uint8]:
     inner, outer = (hashlib.sha256(pad) for pad in _pad_blocks(key))
     raw = data[offsets[0] : offsets[-1]].tobytes()
     digests = bytearray()
@@ -95,7 +95,7 @@ def _pad_blocks(key: bytes) -> tuple[bytes, bytes]:
     return bytes(b ^ 0x36 for b in block), bytes(b ^ 0x5C for b in block)
 
 
-def _pads(key: bytes) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
+def _compute_pads(key: bytes) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
     """The two states after the blocks that hold the key: plain SHA-256 rounds in Python, twice a column."""
     first, second = (_compress_once(INITIAL, np.frombuffer(pad, dtype=">u4")) for pad in _pad_blocks(key))
     return first, second
@@ -122,7 +122,7 @@ def _compress_once(state: NDArray[np.uint32], block: NDArray[Any]) -> NDArray[np
 
 
 @cache
-def kernel() -> Callable[..., None]:
+def load_kernel() -> Callable[..., None]:
     """The compiled loop over a column; loaded on first use and cached on disk."""
     from deniable.masking import sha256_lanes
 

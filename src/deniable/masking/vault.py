@@ -23,14 +23,14 @@ import pyarrow as pa
 
 from deniable.dp.samplers.entropy import SYSTEM
 from deniable.errors import IntegrityError, KeyUnavailable, MissingExtra, ParameterError, StorageError
-from deniable.masking import columns, keys, tokens
+from deniable.masking import columns, keys, pseudonyms
 from deniable.masking.keys import Key
 
 LENGTH = 12
 PATIENCE_SECONDS = 60
 NONCE = 12
 CHUNK = 500
-SIGNS = bytes(tokens.ALPHABET[byte & 31] for byte in range(256))
+SIGNS = bytes(pseudonyms.ALPHABET[byte & 31] for byte in range(256))
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS about (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS codebook (
@@ -57,21 +57,21 @@ class Codebook:
     def apply(self, values: pa.Array, _rows: pa.RecordBatch | None = None) -> pa.Array:
         """The tokens of a column, drawing those that are new."""
         encoded = columns.as_text(values).dictionary_encode()
-        with opened(self.path, self.key) as vault:
-            found = _tokens(vault, self, encoded.dictionary)
-        return columns.restored(pa.array(found, pa.large_string()).take(encoded.indices), values.type)
+        with open_vault(self.path, self.key) as vault:
+            found = _find_tokens(vault, self, encoded.dictionary)
+        return columns.restore_type(pa.array(found, pa.large_string()).take(encoded.indices), values.type)
 
     def reveal(self, values: pa.Array) -> pa.Array:
         """The values behind the tokens; null for a token that this vault never gave."""
         encoded = columns.as_text(values).dictionary_encode()
-        with opened(self.path, self.key) as vault:
+        with open_vault(self.path, self.key) as vault:
             seal = _Seal(self.key, self.domain)
-            found = [_value(vault, seal, token) for token in encoded.dictionary.to_pylist()]
+            found = [_reveal_value(vault, seal, token) for token in encoded.dictionary.to_pylist()]
         return pa.array(found, pa.large_string()).take(encoded.indices)
 
 
 @contextmanager
-def opened(path: Path, key: Key) -> Iterator[sqlite3.Connection]:
+def open_vault(path: Path, key: Key) -> Iterator[sqlite3.Connection]:
     """A connection to the vault, made if it is not there, after seeing that the key is the right one."""
     _require_aes()
     try:
@@ -90,15 +90,15 @@ def opened(path: Path, key: Key) -> Iterator[sqlite3.Connection]:
         vault.close()
 
 
-def size(path: Path, key: Key) -> dict[str, int]:
+def count_values(path: Path, key: Key) -> dict[str, int]:
     """How many values each domain of a vault holds."""
-    with opened(path, key) as vault:
+    with open_vault(path, key) as vault:
         return dict(vault.execute("SELECT domain, count(*) FROM codebook GROUP BY domain ORDER BY domain"))
 
 
 def rekey(path: Path, old: Key, new: Key) -> int:
     """Seal a vault again under a new key, in one transaction; tokens stay as they are. Says how many values moved."""
-    with opened(path, old) as vault, _writing(vault):
+    with open_vault(path, old) as vault, _lock_for_writing(vault):
         rows = vault.execute("SELECT domain, token, sealed FROM codebook ORDER BY domain").fetchall()
         vault.execute("DELETE FROM codebook")
         for domain, entries in groupby(rows, key=lambda row: row[0]):
@@ -110,7 +110,7 @@ def rekey(path: Path, old: Key, new: Key) -> int:
 
 def _reseal(vault: sqlite3.Connection, old: _Seal, new: Key, entries: list[tuple[str, bytes]]) -> None:
     values = [old.open(token, sealed) for token, sealed in entries]
-    lookups = _lookup(new, old.domain, values)
+    lookups = _derive_lookups(new, old.domain, values)
     given = sorted(zip(lookups, (token for token, _ in entries), values, strict=True))
     _insert(vault, _Seal(new, old.domain), given)
 
@@ -122,11 +122,11 @@ def _prepare(vault: sqlite3.Connection, path: Path, key: Key) -> None:
     vault.execute("INSERT OR IGNORE INTO about VALUES ('check', ?)", (key.check,))
     vault.execute("INSERT OR IGNORE INTO about VALUES ('key', ?)", (key.name,))
     (check,) = vault.execute("SELECT value FROM about WHERE name = 'check'").fetchone()
-    keys.require(key, check, f"the vault {path}")
+    keys.require_key(key, check, f"the vault {path}")
 
 
 @contextmanager
-def _writing(vault: sqlite3.Connection) -> Iterator[None]:
+def _lock_for_writing(vault: sqlite3.Connection) -> Iterator[None]:
     """A write transaction from its first statement on: whoever is second waits, and then sees what the first wrote."""
     vault.execute("BEGIN IMMEDIATE")
     try:
@@ -137,25 +137,25 @@ def _writing(vault: sqlite3.Connection) -> Iterator[None]:
     vault.execute("COMMIT")
 
 
-def _tokens(vault: sqlite3.Connection, book: Codebook, distinct: pa.Array) -> list[str]:
+def _find_tokens(vault: sqlite3.Connection, book: Codebook, distinct: pa.Array) -> list[str]:
     values = distinct.to_pylist()
-    lookups = _lookup(book.key, book.domain, values)
-    known = _known(vault, book.domain, lookups)
+    lookups = _derive_lookups(book.key, book.domain, values)
+    known = _look_up_tokens(vault, book.domain, lookups)
     if len(known) < len(lookups):
         new = {one: value for one, value in zip(lookups, values, strict=True) if one not in known}
-        with _writing(vault):
-            known |= _given(vault, book, new)
+        with _lock_for_writing(vault):
+            known |= _assign_tokens(vault, book, new)
     return [known[lookup] for lookup in lookups]
 
 
-def _given(vault: sqlite3.Connection, book: Codebook, new: dict[bytes, str]) -> dict[bytes, str]:
+def _assign_tokens(vault: sqlite3.Connection, book: Codebook, new: dict[bytes, str]) -> dict[bytes, str]:
     """A token for each new value, inside a write transaction.
 
     Rows whose lookup another process wrote meanwhile, or whose drawn token is taken, are passed over by the database;
     reading back tells which, and only those that still have no token are drawn again.
     """
     seal = _Seal(book.key, book.domain)
-    known = _known(vault, book.domain, list(new))
+    known = _look_up_tokens(vault, book.domain, list(new))
     for _ in range(100):
         missing = sorted(set(new) - set(known))
         if not missing:
@@ -163,22 +163,22 @@ def _given(vault: sqlite3.Connection, book: Codebook, new: dict[bytes, str]) -> 
         _insert(
             vault,
             seal,
-            [(one, token, new[one]) for one, token in zip(missing, _drawn(book, len(missing)), strict=True)],
+            [(one, token, new[one]) for one, token in zip(missing, _draw_tokens(book, len(missing)), strict=True)],
         )
-        known |= _known(vault, book.domain, missing)
+        known |= _look_up_tokens(vault, book.domain, missing)
     raise ParameterError(
         f"tokens of {book.length} characters are used up in the vault's domain '{book.domain}'",
         remedy="Choose a larger length",
     )
 
 
-def _drawn(book: Codebook, count: int) -> list[str]:
+def _draw_tokens(book: Codebook, count: int) -> list[str]:
     """Random tokens. The alphabet has 32 signs, so the low five bits of a random byte choose one without bias."""
     signs = SYSTEM.take(book.length * count).translate(SIGNS).decode("ascii")
     return [book.prefix + signs[at : at + book.length] for at in range(0, len(signs), book.length)]
 
 
-def _known(vault: sqlite3.Connection, domain: str, lookups: list[bytes]) -> dict[bytes, str]:
+def _look_up_tokens(vault: sqlite3.Connection, domain: str, lookups: list[bytes]) -> dict[bytes, str]:
     known: dict[bytes, str] = {}
     for at in range(0, len(lookups), CHUNK):
         part = lookups[at : at + CHUNK]
@@ -196,14 +196,14 @@ def _insert(vault: sqlite3.Connection, seal: _Seal, entries: list[tuple[bytes, s
     vault.executemany("INSERT OR IGNORE INTO codebook VALUES (?, ?, ?, ?)", rows)
 
 
-def _value(vault: sqlite3.Connection, seal: _Seal, token: str) -> str | None:
+def _reveal_value(vault: sqlite3.Connection, seal: _Seal, token: str) -> str | None:
     statement = "SELECT sealed FROM codebook WHERE domain = ? AND token = ?"
     row = vault.execute(statement, (seal.domain, token)).fetchone()
     return None if row is None else seal.open(token, row[0])
 
 
-def _lookup(key: Key, domain: str, values: list[str]) -> list[bytes]:
-    digests = tokens.digests(key.derive("vault-lookup", domain), pa.array(values, pa.large_string()))
+def _derive_lookups(key: Key, domain: str, values: list[str]) -> list[bytes]:
+    digests = pseudonyms.digest_rows(key.derive("vault-lookup", domain), pa.array(values, pa.large_string()))
     return [row.tobytes() for row in digests]
 
 

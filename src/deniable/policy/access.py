@@ -8,8 +8,7 @@ from enum import StrEnum
 from fractions import Fraction
 
 from deniable.policy.budget import Budget
-from deniable.policy.frozen import Frozen
-from deniable.policy.schema import Spec
+from deniable.policy.schema import Frozen, Spec
 
 
 class Accounting(StrEnum):
@@ -100,10 +99,10 @@ class Synthesize:
 
     workload: tuple[tuple[str, ...], ...] = ()
 
-    def concerning(self, columns: Iterable[str]) -> tuple[tuple[str, ...], ...]:
+    def select_workload(self, columns: Iterable[str]) -> tuple[tuple[str, ...], ...]:
         """The lists whose columns are all among these.
 
-        >>> Synthesize((("age", "sex"), ("sex", "ward"))).concerning(["age", "sex"])
+        >>> Synthesize((("age", "sex"), ("sex", "ward"))).select_workload(["age", "sex"])
         (('age', 'sex'),)
         """
         known = set(columns)

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from deniable.policy.document import Policy
-from deniable.policy.roles import Role
-from deniable.policy.schema import Column, TableSchema
+from deniable.policy.schema import Column, Role, TableSchema
 
 MANY = 10
 """An epsilon above this promises little: an intruder's odds may grow more than twenty-thousandfold."""
 
 
-def advice(policy: Policy) -> tuple[str, ...]:
+def list_advice(policy: Policy) -> tuple[str, ...]:
     """Notes in the order of the file."""
     notes = [note for table in policy.private for note in _table(table)]
     if policy.private and policy.budgets is None:

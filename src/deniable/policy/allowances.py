@@ -10,19 +10,19 @@ from fractions import Fraction
 
 from deniable.policy.access import Accounting, Analyst, Budgets, Period, Purpose
 from deniable.policy.budget import ZCDP, Budget, PureDP, budget
-from deniable.policy.frozen import Frozen
-from deniable.policy.mistakes import Mistakes
-from deniable.policy.plain import Section
-from deniable.policy.wording import plain_number
+from deniable.policy.check.tree_checker import Section
+from deniable.policy.grammar import format_number
+from deniable.policy.schema import Frozen
+from deniable.policy.yaml_tree import Mistakes
 
 
-def budgets(entry: Section, mistakes: Mistakes) -> Budgets | None:
+def build_budgets(entry: Section, mistakes: Mistakes) -> Budgets | None:
     """The tree, or None if the dataset's own budget is absent or refused."""
     total = entry.section("dataset")
     if not _has_amount(total):
         return None
     dataset = _allowance(total, PureDP(Fraction(0)))
-    accounting = _accounting(total, dataset, mistakes)
+    accounting = _choose_accounting(total, dataset, mistakes)
     purposes = {
         name: _purpose(name, s, dataset, mistakes) for name, s in _sections(entry, "purposes") if _has_amount(s)
     }
@@ -47,7 +47,7 @@ def _allowance(entry: Section, whole: Budget) -> Budget:
     return budget(epsilon=entry.get("epsilon", 0), delta=delta)
 
 
-def _accounting(entry: Section, dataset: Budget, mistakes: Mistakes) -> Accounting:
+def _choose_accounting(entry: Section, dataset: Budget, mistakes: Mistakes) -> Accounting:
     zero_concentrated = isinstance(dataset, ZCDP)
     default = Accounting.ZCDP if zero_concentrated else Accounting.PURE
     chosen = Accounting(entry.get("accounting", default))
@@ -62,7 +62,7 @@ def _accounting(entry: Section, dataset: Budget, mistakes: Mistakes) -> Accounti
 
 def _purpose(name: str, entry: Section, dataset: Budget, mistakes: Mistakes) -> Purpose:
     allowance = _allowance(entry, dataset)
-    _inside(f"purpose '{name}'", allowance, entry, "the dataset", dataset, mistakes)
+    _check_inside(f"purpose '{name}'", allowance, entry, "the dataset", dataset, mistakes)
     every = entry.get("every", None)
     return Purpose(name, allowance, None if every is None else Period(every))
 
@@ -71,15 +71,17 @@ def _analyst(name: str, entry: Section, dataset: Budget, purposes: dict[str, Pur
     granted: tuple[str, ...] = entry.get("purposes", ())
     allowance = _allowance(entry, dataset) if _has_amount(entry) else dataset
     if _has_amount(entry):
-        _inside(f"analyst '{name}'", allowance, entry, "the dataset", dataset, mistakes)
+        _check_inside(f"analyst '{name}'", allowance, entry, "the dataset", dataset, mistakes)
         for purpose in (purposes[p] for p in granted if p in purposes):
-            _inside(f"analyst '{name}'", allowance, entry, f"purpose '{purpose.name}'", purpose.allowance, mistakes)
+            _check_inside(
+                f"analyst '{name}'", allowance, entry, f"purpose '{purpose.name}'", purpose.allowance, mistakes
+            )
     if "epsilon" in entry and "rho" in entry:
         mistakes.add(entry.place_of("rho"), f"analyst '{name}' has epsilon and rho", "Expected: one of the two")
     return Analyst(name, granted, allowance, entry.get("columns", None), entry.get("rows", Frozen()))
 
 
-def _inside(what: str, part: Budget, entry: Section, container: str, whole: Budget, mistakes: Mistakes) -> None:
+def _check_inside(what: str, part: Budget, entry: Section, container: str, whole: Budget, mistakes: Mistakes) -> None:
     """No component of a part is larger than that of the whole which contains it."""
     if isinstance(part, ZCDP) != isinstance(whole, ZCDP):
         place = entry.place_of("rho" if "rho" in entry else "epsilon")
@@ -93,5 +95,5 @@ def _inside(what: str, part: Budget, entry: Section, container: str, whole: Budg
     for name, asked, allowed in [*amounts, ("delta", part.delta, whole.delta)]:
         if asked > allowed:
             place = entry.place_of(name) if name in entry else entry.place
-            happened = f"{what} has {name} {plain_number(asked)}, more than {container} that contains it"
-            mistakes.add(place, happened, f"At most {plain_number(allowed)}")
+            happened = f"{what} has {name} {format_number(asked)}, more than {container} that contains it"
+            mistakes.add(place, happened, f"At most {format_number(allowed)}")

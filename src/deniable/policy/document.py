@@ -2,23 +2,31 @@
 
 `read` and `parse` give a frozen Policy, or one PolicyError that lists every mistake with its line. Nothing here sees
 data: a policy is decided by its own text and by the public lists that it names.
-"""
+
+Releases and ledgers cite the hash of the canonical form. That form does not depend on formatting, comments, the order
+of keys, the machine or the folder: records become sorted JSON, exact numbers become text, and what equals its default
+is left out, so that a later version of the layout with further optional keys gives old policies their old hash. Other
+lists, such as categories, keep their order, since it may mean something."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from datetime import date
+from enum import Enum
+from fractions import Fraction
 from pathlib import Path
 
 from deniable.errors import ParameterError, Place, PolicyError, nearest
-from deniable.policy import allowances, layout, references, settings, tables
+from deniable.policy import allowances, release_settings, tables
 from deniable.policy.access import Budgets, KeyPlace, ReleaseSettings
-from deniable.policy.canonical import digest
-from deniable.policy.checking import Checker
-from deniable.policy.mistakes import Mistakes
-from deniable.policy.plain import Section
-from deniable.policy.reading import MOST_BYTES, tree
+from deniable.policy.check import tree_checker
+from deniable.policy.check.tree_checker import Checker, Section
+from deniable.policy.layout import policy_file
 from deniable.policy.schema import TableSchema
+from deniable.policy.yaml_tree import MOST_BYTES, Mistakes, parse_tree
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +61,7 @@ class Policy:
         expected = f"The policy has: {', '.join(known)}"
         raise ParameterError(f"the policy has no table '{name}'", expected=expected, remedy=nearest(name, known))
 
-    def expired(self, today: date) -> bool:
+    def is_expired(self, today: date) -> bool:
         """Whether the last day on which anything may be released has passed."""
         return self.expires is not None and today > self.expires
 
@@ -72,11 +80,11 @@ def read(path: str | Path) -> Policy:
         reason = failure.strerror if isinstance(failure, OSError) and failure.strerror else "not a path"
         remedy = "Draft one with: deniable policy init TABLE"
         raise PolicyError(f"the policy '{path}' cannot be read: {reason}", remedy=remedy) from None
-    text = _decoded(raw, path)
+    text = _decode_text(raw, path)
     return parse(text, source=str(path), folder=path.parent)
 
 
-def _decoded(raw: bytes, path: Path) -> str:
+def _decode_text(raw: bytes, path: Path) -> str:
     if len(raw) > MOST_BYTES:
         return "#" * len(raw)  # refused for its size, whatever it holds
     try:
@@ -93,25 +101,70 @@ def parse(text: str, source: str = "policy", folder: str | Path = ".") -> Policy
     'demo'
     """
     mistakes = Mistakes(source)
-    root = tree(text, mistakes)
+    root = parse_tree(text, mistakes)
     checker = Checker(mistakes)
-    found = checker.check(layout.POLICY, root, "the policy") if root is not None else None
-    references.resolve(checker, mistakes)
-    policy = _policy(Section(found), Path(folder), mistakes) if found is not None else None
+    found = checker.check(policy_file.POLICY, root, "the policy") if root is not None else None
+    tree_checker.resolve_mentions(checker, mistakes)
+    policy = _build_policy(Section(found), Path(folder), mistakes) if found is not None else None
     mistakes.check()
     assert policy is not None
     return policy
 
 
-def _policy(entry: Section, folder: Path, mistakes: Mistakes) -> Policy:
-    known = tables.tables(entry.section("tables"), folder, mistakes)
+def _build_policy(entry: Section, folder: Path, mistakes: Mistakes) -> Policy:
+    known = tables.build_tables(entry.section("tables"), folder, mistakes)
     return Policy(
         entry.get("version", 1),
         entry.get("dataset", ""),
         known,
-        allowances.budgets(entry.section("budgets"), mistakes),
-        settings.settings(entry.section("release"), known, mistakes),
+        allowances.build_budgets(entry.section("budgets"), mistakes),
+        release_settings.build_release_settings(entry.section("release"), known, mistakes),
         entry.get("expires", None),
-        settings.keys(entry.section("keys")),
+        release_settings.build_key_places(entry.section("keys")),
         folder,
     )
+
+
+UNORDERED = frozenset({"tables", "columns", "purposes", "analysts", "keys"})
+"""Fields whose order means nothing: entries that stand under names in the file, and lists that are sets of names."""
+
+
+def digest(value: object) -> str:
+    """The SHA-256 of the canonical form, with the name of the method in front."""
+    text = json.dumps(canonicalize(value), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
+
+
+def canonicalize(value: object) -> object:
+    """A value as plain JSON, alike for all ways of writing it."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return _record(value)
+    if isinstance(value, Mapping):
+        return {str(name): canonicalize(each) for name, each in value.items()}
+    if isinstance(value, (tuple, list)):
+        return [canonicalize(each) for each in value]
+    if isinstance(value, Enum):
+        return str(value.value)
+    if isinstance(value, date):
+        return {"date": value.isoformat()}
+    if isinstance(value, Fraction):
+        return value.numerator if value.denominator == 1 else {"number": f"{value.numerator}/{value.denominator}"}
+    return value
+
+
+def _record(value: object) -> dict[str, object]:
+    shown: dict[str, object] = {"is": type(value).__name__}
+    for own in fields(value):  # type: ignore[arg-type]
+        here = getattr(value, own.name)
+        if not isinstance(here, Path) and here != _default(own):
+            form = canonicalize(here)
+            if own.name in UNORDERED and isinstance(form, list):
+                form = sorted(form, key=lambda each: json.dumps(each, sort_keys=True))
+            shown[own.name] = form
+    return shown
+
+
+def _default(field: Field[object]) -> object:
+    if field.default is not MISSING:
+        return field.default
+    return field.default_factory() if field.default_factory is not MISSING else MISSING

@@ -36,7 +36,7 @@ Schema = dict[str, object]
 _ANY_SINGLE: Schema = {"type": ["string", "number", "boolean"]}
 
 
-def json_schema(root: Record) -> Schema:
+def build_json_schema(root: Record) -> Schema:
     """A JSON Schema (2020-12) of a layout."""
     head: Schema = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",

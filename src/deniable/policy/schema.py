@@ -1,21 +1,178 @@
-"""The public shape of tables: column types, roles, public bounds and categories.
+"""The public shape of tables: the privacy unit, column types and roles, public bounds and categories, the CSV dialect.
 
 Everything here is public by declaration: the steward wrote it, it was not read from the data. Bounds and categories
-decide sensitivities, so a value outside them is clamped or counted as null, never trusted.
-"""
+decide sensitivities, so a value outside them is clamped or counted as null, never trusted. The privacy unit says whose
+presence is hidden, with its neighboring relation and contribution bounds; a role says what a column is to an
+intruder."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import codecs
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from enum import StrEnum
 from fractions import Fraction
+from typing import TypeVar
 
-from deniable.policy.dialect import CsvDialect
-from deniable.policy.frozen import Frozen
-from deniable.policy.roles import Role
-from deniable.policy.unit import PrivacyUnit
+from deniable.errors import ParameterError
+
+
+class Neighboring(StrEnum):
+    """Which pairs of tables must look alike."""
+
+    ADD_REMOVE = "add-remove"
+    """One unit is there or not (the default)."""
+    REPLACE = "replace"
+    """One unit has one set of rows or another; worth two add-or-remove steps."""
+
+
+class Bounding(StrEnum):
+    """How a unit's contribution is limited."""
+
+    SAMPLE = "sample"
+    """Keep at most max_groups groups and max_rows_per_group rows in each, chosen by a fresh secret salt."""
+    ROWS = "rows"
+    """Keep at most max_rows rows in all, in whichever groups they are, chosen by a fresh secret salt."""
+    SCALE = "scale"
+    """Keep all rows, and scale the unit's vector of contributions down to a norm."""
+
+
+@dataclass(frozen=True, slots=True)
+class PrivacyUnit:
+    """A row (column is None) or all rows that share a value of one column, with the bounds of its contribution.
+
+    A row contributes one row to one group by definition; an id column needs bounds on groups and rows per group, or on
+    rows in all, or explicit choices in the question, before a query can be answered.
+
+    >>> PrivacyUnit("pid", max_groups=5, max_rows_per_group=2, bounding=Bounding.ROWS).rows_in_all
+    10
+    """
+
+    column: str | None = None
+    max_groups: int | None = None
+    max_rows_per_group: int | None = None
+    neighboring: Neighboring = Neighboring.ADD_REMOVE
+    bounding: Bounding = Bounding.SAMPLE
+    max_rows: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("max_groups", "max_rows_per_group", "max_rows"):
+            bound = getattr(self, name)
+            if bound is not None and bound < 1:
+                raise ParameterError(f"{name} is {bound}", expected="A contribution bound is at least 1")
+        if self.max_rows is not None and self.bounding is not Bounding.ROWS:
+            raise ParameterError(f"max_rows goes with bounding: rows, not with {self.bounding}", expected="One form")
+
+    @property
+    def rows_in_all(self) -> int | None:
+        """The most rows that the bounds let a unit have over all groups; None where they do not say."""
+        both = self.max_groups is not None and self.max_rows_per_group is not None
+        product = (self.max_groups or 0) * (self.max_rows_per_group or 0) if both else None
+        return min((bound for bound in (self.max_rows, product) if bound is not None), default=None)
+
+    @property
+    def rows_learned(self) -> int:
+        """The most rows of one unit that what learns from whole rows (synthesis, models) may see."""
+        return 1 if self.is_row else self.max_rows or self.max_rows_per_group or 1
+
+    @property
+    def is_row(self) -> bool:
+        """Whether each row is its own unit."""
+        return self.column is None
+
+    def __str__(self) -> str:
+        return "one row" if self.column is None else f"all rows of one {self.column}"
+
+
+class BadRows(StrEnum):
+    """What to do with lines of a CSV file that do not fit."""
+
+    REFUSE = "refuse"
+    """Refuse the file, naming the lines (the default)."""
+    SKIP = "skip"
+    """Leave out lines with too many or too few fields, and read a value of the wrong type as null."""
+
+
+@dataclass(frozen=True, slots=True)
+class CsvDialect:
+    """How a CSV file is written; whatever is None is found out from the file.
+
+    `encoding` is any codec that Python knows. Without it a byte-order mark decides, then UTF-8 is expected; no other
+    encoding is guessed, since a wrong guess changes names silently.
+    """
+
+    delimiter: str | None = None
+    quote: str | None = None
+    header: bool | None = None
+    encoding: str | None = None
+    null: str = ""
+    bad_rows: BadRows = BadRows.REFUSE
+
+
+def make_dialect(encoding: str | None) -> CsvDialect | None:
+    """How a CSV file is written whose encoding alone was told; None finds out, and expects UTF-8."""
+    return None if encoding is None else CsvDialect(encoding=encoding)
+
+
+def find_codec(name: str) -> str | None:
+    """The one name of an encoding of text, or None if there is none of that name.
+
+    >>> find_codec("Latin1"), find_codec("rot13"), find_codec("latin-11")
+    ('iso8859-1', None, None)
+    """
+    try:
+        "".encode(name)  # refuses codecs that are known and not of text, such as rot13
+        return codecs.lookup(name).name
+    except (LookupError, ValueError):
+        return None
+
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class Frozen(Mapping[K, V]):
+    """A mapping with value equality and a hash, and without any way to alter it.
+
+    >>> Frozen({"key": "people"})["key"]
+    'people'
+    """
+
+    __slots__ = ("_entries",)
+
+    def __init__(self, entries: Mapping[K, V] | None = None) -> None:
+        self._entries = dict(entries or {})
+
+    def __getitem__(self, name: K) -> V:
+        return self._entries[name]
+
+    def __iter__(self) -> Iterator[K]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self._entries.items()))
+
+    def __repr__(self) -> str:
+        return f"Frozen({self._entries!r})"
+
+
+class Role(StrEnum):
+    """A column's role in disclosure.
+
+    An *identifier* names a person by itself; a *quasi-identifier* does so together with others, through what an
+    intruder may know from elsewhere; a *sensitive* column is what the intruder wants to learn; an *insensitive* one
+    is neither.
+    """
+
+    IDENTIFIER = "identifier"
+    QUASI_IDENTIFIER = "quasi-identifier"
+    SENSITIVE = "sensitive"
+    INSENSITIVE = "insensitive"
+
 
 Number = int | Fraction
 Endpoint = int | Fraction | date | datetime

@@ -1,28 +1,41 @@
-"""Checked entries made into tables: bounds, categories and units, with the checks that need more than one key."""
+"""Checked entries made into tables: units, bounds, categories, hierarchies, and the checks that need more than one key.
+
+Values will be clamped to the bounds and counted in steps, as integers: so a lower bound is a whole multiple of the
+step, and whole steps lead from it to the upper one. Columns that borrow from one another (`like`) are followed to the
+one that states it, and never in a circle. A table may name a parent with one row for each unit, and the column in whose
+order a unit's rows follow one another."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import date, datetime
 from fractions import Fraction
 from pathlib import Path
 from typing import TypeVar
 
 from deniable.errors import Place, nearest
-from deniable.policy import scalars, sidefiles
-from deniable.policy.bounds import bounds
-from deniable.policy.checking import Chosen, Item
-from deniable.policy.dialect import BadRows, CsvDialect, codec
+from deniable.policy import side_files
+from deniable.policy.check import scalars
+from deniable.policy.check.tree_checker import Chosen, Item, Section, build_spec, strip_places
 from deniable.policy.grammar import Kinds
-from deniable.policy.hierarchies import HIERARCHIES
-from deniable.policy.likeness import follow
-from deniable.policy.linking import linked
-from deniable.policy.masks import MASKS
-from deniable.policy.mistakes import Mistakes
-from deniable.policy.plain import Section, plain, spec
-from deniable.policy.reading import Leaf
-from deniable.policy.roles import Role
-from deniable.policy.schema import Column, ColumnType, Spec, TableSchema
-from deniable.policy.unit import Bounding, Neighboring, PrivacyUnit
+from deniable.policy.layout.hierarchies import HIERARCHIES
+from deniable.policy.layout.masks import MASKS
+from deniable.policy.schema import (
+    BadRows,
+    Bounding,
+    Bounds,
+    Column,
+    ColumnType,
+    CsvDialect,
+    Endpoint,
+    Neighboring,
+    PrivacyUnit,
+    Role,
+    Spec,
+    TableSchema,
+    find_codec,
+)
+from deniable.policy.yaml_tree import Leaf, Mistakes
 
 SCHEMES = ("duckdb", "postgresql", "spark")
 """Sources that are no files begin with one of these and a colon."""
@@ -31,17 +44,17 @@ Category = str | int | bool
 T = TypeVar("T")
 
 
-def tables(entries: Section, folder: Path, mistakes: Mistakes) -> tuple[TableSchema, ...]:
+def build_tables(entries: Section, folder: Path, mistakes: Mistakes) -> tuple[TableSchema, ...]:
     """All tables of a policy."""
     found = tuple(_table(name, entries.section(name), folder, mistakes) for name in entries)
     for table in found:
-        linked(table, found, entries.section(table.name), mistakes)
+        check_links(table, found, entries.section(table.name), mistakes)
     return found
 
 
 def _table(name: str, entry: Section, folder: Path, mistakes: Mistakes) -> TableSchema:
     public = entry.get("public", False)
-    _who_is_protected(name, entry, public, mistakes)
+    _check_protected(name, entry, public, mistakes)
     _source(entry, mistakes)
     columns = _columns(entry.section("columns"), folder, mistakes)
     unit = None if public else _unit(entry, mistakes)
@@ -50,7 +63,7 @@ def _table(name: str, entry: Section, folder: Path, mistakes: Mistakes) -> Table
     return TableSchema(name, entry.get("source", ""), columns, unit, public, parent, sequence, dialect)
 
 
-def _who_is_protected(name: str, entry: Section, public: bool, mistakes: Mistakes) -> None:
+def _check_protected(name: str, entry: Section, public: bool, mistakes: Mistakes) -> None:
     if public and "unit" in entry:
         happened = f"table '{name}' is public and has a unit"
         mistakes.add(entry.place_of("unit"), happened, remedy="A public table protects nobody: drop one of the two")
@@ -99,7 +112,7 @@ def _source(entry: Section, mistakes: Mistakes) -> None:
 
 def _dialect(entry: Section, mistakes: Mistakes) -> CsvDialect:
     encoding = entry.get("encoding", None)
-    if encoding is not None and codec(encoding) is None:
+    if encoding is not None and find_codec(encoding) is None:
         expected = "An encoding is named as in utf-8, latin-1, cp1252, utf-16"
         mistakes.add(entry.place_of("encoding"), f"there is no encoding '{encoding}'", expected)
     return CsvDialect(
@@ -117,19 +130,19 @@ def _columns(entries: Section, folder: Path, mistakes: Mistakes) -> tuple[Column
     categories = {name: _categories(entry, folder, mistakes) for name, entry in sections.items()}
     hierarchies = {name: _spec(entry, "hierarchy", HIERARCHIES, folder, mistakes) for name, entry in sections.items()}
     places = {name: entry.place for name, entry in sections.items()}
-    categories |= follow(_liked_categories(sections), categories, "categories", places, mistakes)
-    hierarchies |= follow(_liked_hierarchies(hierarchies), hierarchies, "hierarchy", places, mistakes)
+    categories |= follow_likes(_find_borrowed_categories(sections), categories, "categories", places, mistakes)
+    hierarchies |= follow_likes(_find_borrowed_hierarchies(hierarchies), hierarchies, "hierarchy", places, mistakes)
     return tuple(
         _column(name, entry, categories[name], hierarchies[name], folder, mistakes) for name, entry in sections.items()
     )
 
 
-def _liked_categories(sections: dict[str, Section]) -> dict[str, str]:
+def _find_borrowed_categories(sections: dict[str, Section]) -> dict[str, str]:
     likes = {name: entry.section("categories").get("like", None) for name, entry in sections.items()}
     return {name: like for name, like in likes.items() if like is not None}
 
 
-def _liked_hierarchies(hierarchies: dict[str, Spec | None]) -> dict[str, str]:
+def _find_borrowed_hierarchies(hierarchies: dict[str, Spec | None]) -> dict[str, str]:
     stated = {name: each for name, each in hierarchies.items() if each is not None and each.kind == "like"}
     return {name: str(each.options["column"]) for name, each in stated.items() if "column" in each.options}
 
@@ -147,7 +160,7 @@ def _column(
         ColumnType(entry.get("type", "text")),
         Role(entry.get("role", "insensitive")),
         entry.get("nullable", True),
-        bounds(entry, mistakes),
+        build_bounds(entry, mistakes),
         categories,
         _spec(entry, "mask", MASKS, folder, mistakes),
         hierarchy,
@@ -176,14 +189,16 @@ def _from_file(entry: Section, folder: Path, mistakes: Mistakes) -> list[Leaf]:
     if "file" not in entry:
         return []
     name, place = entry.get("file", ""), entry.place_of("file")
-    text = sidefiles.content(folder, name, place, mistakes)
-    values = () if text is None else sidefiles.column(text, name, entry.get("column", None), place, mistakes)
+    text = side_files.read_side_file(folder, name, place, mistakes)
+    values = (
+        () if text is None else side_files.parse_category_column(text, name, entry.get("column", None), place, mistakes)
+    )
     return [Leaf(value, False, place) for value in values]
 
 
 def _category(leaf: Leaf, kind: ColumnType, mistakes: Mistakes) -> Category | None:
     try:
-        value = scalars.typed(leaf, kind)
+        value = scalars.read_typed(leaf, kind)
     except scalars.Misread as misread:
         expected = f"The column's type is {kind}: {misread.wanted[:1].lower()}{misread.wanted[1:]}"
         mistakes.add(leaf.place, f"a category cannot be read as {kind}", expected, misread.remedy)
@@ -206,8 +221,8 @@ def _spec(entry: Section, what: str, grammar: Kinds, folder: Path, mistakes: Mis
             item.place, happened, f"It is for {' or '.join(allowed)}", "Declare the column's type, or choose another"
         )
     if what == "hierarchy" and chosen.kind == "tree":
-        return Spec("tree", plain({"rows": _tree(chosen.options, folder, item.place, mistakes)}))
-    return spec(chosen)
+        return Spec("tree", strip_places({"rows": _tree(chosen.options, folder, item.place, mistakes)}))
+    return build_spec(chosen)
 
 
 def _tree(options: dict[str, Item], folder: Path, place: Place, mistakes: Mistakes) -> object:
@@ -217,5 +232,140 @@ def _tree(options: dict[str, Item], folder: Path, place: Place, mistakes: Mistak
         return ()
     name, place = str(options["file"].value), options["file"].place
     separator = str(options["separator"].value) if "separator" in options else None
-    text = sidefiles.content(folder, name, place, mistakes)
-    return () if text is None else sidefiles.leaves(text, name, separator, place, mistakes)
+    text = side_files.read_side_file(folder, name, place, mistakes)
+    return () if text is None else side_files.parse_tree_rows(text, name, separator, place, mistakes)
+
+
+MOST_STEPS = 1 << 62
+"""So that a clamped value, counted in steps, fits a signed 64-bit integer."""
+
+
+def build_bounds(entry: Section, mistakes: Mistakes) -> Bounds | None:
+    """The bounds of a column entry, or None if it has none or they are refused."""
+    if "between" not in entry:
+        if "step" in entry:
+            mistakes.add(entry.place_of("step"), "a step without bounds", "Expected: between: [lowest, highest]")
+        return None
+    kind = _require_ordered_type(entry, mistakes)
+    if kind is None:
+        return None
+    ends = [_read_end(item.value, kind, mistakes) for item in entry["between"].value]  # type: ignore[attr-defined]
+    if len(ends) < 2 or ends[0] is None or ends[1] is None:
+        return None
+    return _check_bounds(entry, kind, ends[0], ends[1], mistakes)
+
+
+def _require_ordered_type(entry: Section, mistakes: Mistakes) -> ColumnType | None:
+    kind = ColumnType(entry.get("type", "text"))
+    if kind in (ColumnType.TEXT, ColumnType.BOOLEAN):
+        happened = f"bounds for type {kind}" if "type" in entry else "bounds without a type"
+        mistakes.add(entry.place_of("between"), happened, "Expected: type: integer, decimal, date or datetime")
+        return None
+    return kind
+
+
+def _read_end(leaf: object, kind: ColumnType, mistakes: Mistakes) -> Endpoint | None:
+    assert isinstance(leaf, Leaf)
+    try:
+        value = scalars.read_typed(leaf, kind)
+    except scalars.Misread as misread:
+        wanted = f"Expected: {misread.wanted[:1].lower()}{misread.wanted[1:]}"
+        mistakes.add(leaf.place, f"bound `{leaf.text[:40]}` cannot be read as {kind}", wanted, misread.remedy)
+        return None
+    assert not isinstance(value, (str, bool))
+    return value
+
+
+def _check_bounds(
+    entry: Section, kind: ColumnType, lower: Endpoint, upper: Endpoint, mistakes: Mistakes
+) -> Bounds | None:
+    place = entry.place_of("between")
+    span = _measure_span(lower, upper)
+    if span < 0:
+        mistakes.add(place, "the bounds are reversed", "Expected: [lowest, highest]", "Swap them")
+        return None
+    if kind is ColumnType.DECIMAL and "step" not in entry:
+        mistakes.add(
+            place, "bounds of a decimal column without a step", "Such as step: 0.01", "Values are rounded to it"
+        )
+        return None
+    step: Fraction = entry.get("step", Fraction(1))
+    if kind is not ColumnType.DECIMAL and step.denominator != 1:
+        mistakes.add(entry.place_of("step"), f"the step of a column of type {kind} is a fraction", "A whole number")
+    elif (span / step).denominator != 1 or (kind.numeric and (_count_units(lower) / step).denominator != 1):
+        at = entry.place_of("step") if "step" in entry else place
+        mistakes.add(at, "the step does not divide the bounds", "Both bounds are whole multiples of the step")
+    elif max(span, *map(abs, (_count_units(lower), _count_units(upper)))) / step > MOST_STEPS:
+        mistakes.add(place, "the bounds are too many steps apart", "At most 2**62 steps", "Use a larger step")
+    else:
+        return Bounds(lower, upper, step)
+    return None
+
+
+def _count_units(end: Endpoint) -> Fraction:
+    return Fraction(0) if isinstance(end, date) else Fraction(end)
+
+
+def _measure_span(lower: Endpoint, upper: Endpoint) -> Fraction:
+    """The distance between two bounds, in units, days or seconds."""
+    if isinstance(lower, datetime) and isinstance(upper, datetime):
+        apart = upper - lower
+        return Fraction(apart.days * 86_400 + apart.seconds) + Fraction(apart.microseconds, 1_000_000)
+    if isinstance(lower, date) and isinstance(upper, date):
+        return Fraction((upper - lower).days)
+    return _count_units(upper) - _count_units(lower)
+
+
+def follow_likes(
+    likes: Mapping[str, str], stated: Mapping[str, T], what: str, places: Mapping[str, Place], mistakes: Mistakes
+) -> dict[str, T]:
+    """For each borrowing column what the column at the end of its chain states; unknown names are left to others."""
+    found: dict[str, T] = {}
+    for name in likes:
+        path, here = [name], likes[name]
+        while here in likes and here not in path:
+            path.append(here)
+            here = likes[here]
+        if here in path:
+            circle = path[path.index(here) :]
+            if name == min(circle):  # a circle is one mistake, whoever leads into it
+                way = " -> ".join([*circle, here])
+                mistakes.add(places[name], f"column '{name}' takes its {what} from itself: {way}", "One states its own")
+        elif here in stated and stated[here] is None:
+            mistakes.add(places[name], f"column '{name}' takes its {what} from '{here}', which has none")
+        elif here in stated:
+            found[name] = stated[here]
+    return found
+
+
+def check_links(table: TableSchema, tables: tuple[TableSchema, ...], entry: Section, mistakes: Mistakes) -> None:
+    """Check what a table says of its parent and of its sequence."""
+    if table.parent is not None:
+        _check_parent(table, tables, entry, mistakes)
+    if table.sequence is not None:
+        _check_sequence(table, entry, mistakes)
+
+
+def _check_parent(table: TableSchema, tables: tuple[TableSchema, ...], entry: Section, mistakes: Mistakes) -> None:
+    place, known = entry.place_of("parent"), {each.name: each for each in tables if each.name != table.name}
+    found = known.get(str(table.parent))
+    if found is None:
+        happened = f"the parent '{table.parent}' of '{table.name}' is not another table"
+        mistakes.add(place, happened, f"Known: {', '.join(known)}", nearest(str(table.parent), known))
+    elif _who(table) is None or _who(found) != _who(table):
+        happened = f"'{table.name}' and its parent '{found.name}' do not have the same unit column"
+        mistakes.add(place, happened, "Both private, with unit: {column: NAME} of one name")
+
+
+def _check_sequence(table: TableSchema, entry: Section, mistakes: Mistakes) -> None:
+    column = table.column(str(table.sequence))
+    if _who(table) is None:
+        happened = f"table '{table.name}' has a sequence, and each row is its own unit"
+        mistakes.add(entry.place_of("sequence"), happened, "A unit with a column, whose rows follow one another")
+    elif column is not None and column.bounds is None:
+        happened = f"the sequence '{column.name}' has no bounds"
+        mistakes.add(entry.place_of("sequence"), happened, "A number, date or datetime with between")
+
+
+def _who(table: TableSchema) -> str | None:
+    return table.unit.column if table.unit else None

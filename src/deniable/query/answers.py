@@ -3,10 +3,13 @@
 All of it is post-processing. Intervals speak of the noise alone: not of sampling, clamping or contribution bounds.
 Where an answer follows from several measurements, their intervals hold together with the stated confidence (union
 bound), and the answer's interval is the hull of what they allow.
-"""
+
+A query that only picks and renames what was measured, as most of a dashboard's do, needs no engine: its Arrow columns
+are taken as they are. Any other post-processing (a predicate, an order, arithmetic) is left to the engine."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
@@ -16,10 +19,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from deniable.dp.mechanisms import QuantileMechanism
-from deniable.query.expression import ColumnRef, Facts, Kind, from_number
-from deniable.query.measure import Recipe
+from deniable.query.algebra.expression import ColumnRef, Facts, Kind, from_number
+from deniable.query.algebra.relation import Field, Measure, Measured, PublicSelect, Relation, Union
+from deniable.query.measurements import Recipe
 from deniable.query.plan import Placed
-from deniable.query.relation import Field, Measure, Measured, PublicSelect, Relation, Union
 
 Numbers = NDArray[Any]
 
@@ -33,7 +36,7 @@ class Answer:
     high: pa.Array
 
 
-def finished(
+def finish_answer(
     recipe: Recipe, placed: tuple[Placed, ...], values: tuple[Numbers, ...], confidence: float, nonnegative: bool
 ) -> Answer:
     """The answer of one recipe."""
@@ -45,31 +48,33 @@ def finished(
     match recipe.measure:
         case Measure.COUNT:
             floor = 0 if nonnegative else None
-            return _integers(noisy[0], noisy[0] - reach[0], noisy[0] + reach[0], floor)
+            return _finish_integers(noisy[0], noisy[0] - reach[0], noisy[0] + reach[0], floor)
         case Measure.SUM if recipe.kind is Kind.INTEGER and recipe.step.denominator == 1:
             whole = int(recipe.step)
-            return _integers(noisy[0] * whole, (noisy[0] - reach[0]) * whole, (noisy[0] + reach[0]) * whole, None)
+            return _finish_integers(
+                noisy[0] * whole, (noisy[0] - reach[0]) * whole, (noisy[0] + reach[0]) * whole, None
+            )
         case Measure.SUM:
             step = float(recipe.step)
-            return _decimals(noisy[0] * step, (noisy[0] - reach[0]) * step, (noisy[0] + reach[0]) * step)
+            return _finish_decimals(noisy[0] * step, (noisy[0] - reach[0]) * step, (noisy[0] + reach[0]) * step)
         case Measure.AVG:
-            return _average(recipe, noisy, reach)
+            return _finish_average(recipe, noisy, reach)
         case Measure.VARIANCE | Measure.STDDEV:
-            return _variance(recipe, noisy, reach)
+            return _finish_variance(recipe, noisy, reach)
         case _:
-            return _quantile(recipe, values[recipe.column])
+            return _finish_quantile(recipe, values[recipe.column])
 
 
-def _integers(values: Numbers, low: Numbers, high: Numbers, floor: int | None) -> Answer:
+def _finish_integers(values: Numbers, low: Numbers, high: Numbers, floor: int | None) -> Answer:
     parts = [np.maximum(part, floor) if floor is not None else part for part in (values, low, high)]
     return Answer(*(pa.array(part.astype(np.int64)) for part in parts))
 
 
-def _decimals(values: Numbers, low: Numbers, high: Numbers) -> Answer:
+def _finish_decimals(values: Numbers, low: Numbers, high: Numbers) -> Answer:
     return Answer(*(pa.array(part.astype(np.float64)) for part in (values, low, high)))
 
 
-def _average(recipe: Recipe, noisy: list[Numbers], reach: list[int]) -> Answer:
+def _finish_average(recipe: Recipe, noisy: list[Numbers], reach: list[int]) -> Answer:
     total, rows = noisy[0].astype(np.float64), noisy[1].astype(np.float64)
     step, center = float(recipe.step), float(recipe.center * recipe.step)
 
@@ -83,10 +88,10 @@ def _average(recipe: Recipe, noisy: list[Numbers], reach: list[int]) -> Answer:
 
     # For a fixed sum the mean is monotone in the count and the other way round, so the extremes are at the corners.
     corners = [mean(total + a, rows + b) for a in (-reach[0], reach[0]) for b in (-reach[1], reach[1])]
-    return _decimals(mean(total, rows), np.minimum.reduce(corners), np.maximum.reduce(corners))
+    return _finish_decimals(mean(total, rows), np.minimum.reduce(corners), np.maximum.reduce(corners))
 
 
-def _variance(recipe: Recipe, noisy: list[Numbers], reach: list[int]) -> Answer:
+def _finish_variance(recipe: Recipe, noisy: list[Numbers], reach: list[int]) -> Answer:
     """(Q - S^2 / n) / (n - 1) for the sum S and the sum of squares Q of n values, shifted by the center.
 
     A shift moves no spread. Q grows it, |S| shrinks it, and n is taken at whichever end helps in each of its places:
@@ -100,10 +105,12 @@ def _variance(recipe: Recipe, noisy: list[Numbers], reach: list[int]) -> Answer:
     value = (squares - total**2 / middle) / (middle - less)
     low = np.maximum(squares - reach[1] - farthest**2 / few, 0.0) / (many - less)
     high = np.maximum(squares + reach[1] - nearest**2 / many, 0.0) / (few - less)
-    return _decimals(*(_spread(recipe, part, n) for part, n in ((value, middle), (low, many), (high, few))))
+    return _finish_decimals(
+        *(_bound_spread(recipe, part, n) for part, n in ((value, middle), (low, many), (high, few)))
+    )
 
 
-def _spread(recipe: Recipe, variance: Numbers, rows: Numbers) -> Numbers:
+def _bound_spread(recipe: Recipe, variance: Numbers, rows: Numbers) -> Numbers:
     """In the values' own unit, and at most what values between the bounds can have: half of them at each end."""
     assert recipe.lower is not None
     assert recipe.upper is not None
@@ -112,7 +119,7 @@ def _spread(recipe: Recipe, variance: Numbers, rows: Numbers) -> Numbers:
     return np.sqrt(inside) if recipe.measure is Measure.STDDEV else inside
 
 
-def _quantile(recipe: Recipe, noisy: Numbers) -> Answer:
+def _finish_quantile(recipe: Recipe, noisy: Numbers) -> Answer:
     """A quantile's error is one of rank, so it has no interval of values that would not read the data again."""
     numbers = [from_number(recipe.kind, int(value) * recipe.step) for value in noisy.tolist()]
     plain = [float(n) if isinstance(n, Fraction) else n for n in numbers]
@@ -122,7 +129,7 @@ def _quantile(recipe: Recipe, noisy: Numbers) -> Answer:
     return Answer(values, nothing, nothing)
 
 
-def widened(relation: Relation) -> Relation:
+def add_interval_columns(relation: Relation) -> Relation:
     """The relation with `name_low` and `name_high` beside each column that is a measured aggregate as it is.
 
     In a UNION ALL of such relations a column has them where it is a measured aggregate on every side.
@@ -131,14 +138,14 @@ def widened(relation: Relation) -> Relation:
     names = [field.name for field in relation.fields]
     places = set(range(len(names))) - {i for i, name in enumerate(names) if {f"{name}_low", f"{name}_high"} & {*names}}
     for side in sides:
-        places &= _measured(side)
+        places &= _find_measured_columns(side)
     if not places:
         return relation
-    wider = tuple(_widened(side, places) for side in sides if isinstance(side, PublicSelect))
+    wider = tuple(_widen_select(side, places) for side in sides if isinstance(side, PublicSelect))
     return replace(relation, inputs=wider, fields=wider[0].fields) if isinstance(relation, Union) else wider[0]
 
 
-def _measured(relation: Relation) -> set[int]:
+def _find_measured_columns(relation: Relation) -> set[int]:
     """The places of columns that are measured aggregates as they are."""
     if not isinstance(relation, PublicSelect) or not isinstance(relation.input, Measured) or relation.distinct:
         return set()
@@ -150,7 +157,7 @@ def _measured(relation: Relation) -> set[int]:
     return {i for i, (_, e) in enumerate(relation.projections) if isinstance(e, ColumnRef) and e.name in aggregates}
 
 
-def _widened(select: PublicSelect, places: set[int]) -> PublicSelect:
+def _widen_select(select: PublicSelect, places: set[int]) -> PublicSelect:
     assert isinstance(select.input, Measured)
     projections = []
     for i, (name, expression) in enumerate(select.projections):
@@ -164,3 +171,25 @@ def _widened(select: PublicSelect, places: set[int]) -> PublicSelect:
     inner = replace(select.input, fields=(*select.input.fields, *extra))
     fields = tuple(Field(name, expression.facts) for name, expression in projections)
     return replace(select, input=inner, projections=tuple(projections), fields=fields)
+
+
+ENGINE_STABLE_TYPES = frozenset({pa.int64(), pa.float64(), pa.string(), pa.bool_(), pa.date32()})
+"""Types that come back from an engine as they went in; a column of nulls alone, for one, does not."""
+
+
+def pick_columns(relation: Relation, frames: Mapping[str, pa.Table]) -> pa.Table | None:
+    """The columns of a plain selection from a measured node; None where the engine has to do it."""
+    if not isinstance(relation, PublicSelect) or not isinstance(relation.input, Measured) or not _is_plain(relation):
+        return None
+    frame, columns = frames[relation.input.name], {}
+    for name, expression in relation.projections:
+        if not isinstance(expression, ColumnRef) or expression.name not in frame.column_names or name in columns:
+            return None
+        columns[name] = frame.column(expression.name)
+    return pa.table(columns) if all(each.type in ENGINE_STABLE_TYPES for each in columns.values()) else None
+
+
+def _is_plain(select: PublicSelect) -> bool:
+    """Whether it neither filters, groups, orders nor cuts."""
+    ordered = select.order or select.limit is not None or select.offset or select.distinct
+    return not (select.predicate or select.keys or select.aggregates or select.grouped or ordered)

@@ -13,29 +13,21 @@ from typing import TYPE_CHECKING, Any
 
 from deniable.errors import ParameterError, QueryRefused
 from deniable.policy.budget import exact
-from deniable.policy.unit import Bounding, PrivacyUnit
-from deniable.query.expression import ColumnRef, Expression, Facts, Kind, literal
-from deniable.query.functions import call
-from deniable.query.measure import Recipe, Total
+from deniable.policy.schema import Bounding, PrivacyUnit
+from deniable.query.algebra.expression import ColumnRef, Expression, Facts, Kind, literal
+from deniable.query.algebra.functions import call
+from deniable.query.algebra.relation import ExactAggregate, Field, Measure, Measured, NoisyAggregate, PerUnit, Summary
+from deniable.query.measurements import Recipe, Total
 from deniable.query.plan import NodePlan, QueryPlan
-from deniable.query.relation import (
-    ExactAggregate,
-    Field,
-    Measure,
-    Measured,
-    NoisyAggregate,
-    PerUnit,
-    Summary,
-)
 
 if TYPE_CHECKING:
-    from deniable.query.execute import Measurements
+    from deniable.query.execute import NoisyResults
 
 MARK = "_bias"
 COUNTED = Facts(Kind.INTEGER, step=Fraction(1), nullable=False)
 
 
-def share_of(text: str | None) -> Fraction:
+def parse_bias_share(text: str | None) -> Fraction:
     """The part of the budget that goes to the estimates, as OPTIONS writes it: `bias_share = 0.1`."""
     if text is None:
         return Fraction(0)
@@ -48,30 +40,32 @@ def share_of(text: str | None) -> Fraction:
     return Fraction(amount)
 
 
-def checks(
+def plan_checks(
     node: Measured, measurements: tuple[Any, ...], recipes: tuple[Recipe, ...], unit: PrivacyUnit
 ) -> tuple[Measured, ...]:
     """The further nodes to measure beside a noisy node; none where nothing can have been cut."""
     found = []
     clamped = tuple(
-        (f"a{i}", aggregate) for i, aggregate in enumerate(dict.fromkeys(_at_bounds(node, measurements, recipes)))
+        (f"a{i}", aggregate) for i, aggregate in enumerate(dict.fromkeys(_count_at_bounds(node, measurements, recipes)))
     )
     if clamped:
-        found.append(_counted(node, f"{node.name}{MARK}_clamped", node.input, clamped))
+        found.append(_build_check(node, f"{node.name}{MARK}_clamped", node.input, clamped))
     if not unit.is_row and unit.bounding is Bounding.ROWS:
-        found.append(_cut_in_all(node, unit))
+        found.append(_count_cut_in_all(node, unit))
     elif not unit.is_row and unit.max_rows_per_group is not None:
-        found.append(_cut(node, unit))
+        found.append(_count_cut_units(node, unit))
     return tuple(found)
 
 
-def _at_bounds(node: Measured, measurements: tuple[Any, ...], recipes: tuple[Recipe, ...]) -> list[NoisyAggregate]:
+def _count_at_bounds(
+    node: Measured, measurements: tuple[Any, ...], recipes: tuple[Recipe, ...]
+) -> list[NoisyAggregate]:
     """For each clamped sum, the units that have a value at or beyond one of its bounds."""
     found = []
     for (_, aggregate), recipe in zip(node.aggregates, recipes, strict=True):
         total = measurements[recipe.places[0]]
         if isinstance(total, Total) and aggregate.argument is not None and total.lower < total.upper:
-            low, high = (literal(_plain(end * total.step)) for end in (total.lower, total.upper))
+            low, high = (literal(_simplify_number(end * total.step)) for end in (total.lower, total.upper))
             outside = call("or", call("le", aggregate.argument, low), call("ge", aggregate.argument, high))
             condition = outside if aggregate.condition is None else call("and", aggregate.condition, outside)
             text = f"units with a value at or beyond the bounds of {aggregate.text}"
@@ -79,11 +73,11 @@ def _at_bounds(node: Measured, measurements: tuple[Any, ...], recipes: tuple[Rec
     return found
 
 
-def _plain(number: Fraction) -> int | Fraction:
+def _simplify_number(number: Fraction) -> int | Fraction:
     return int(number) if number.denominator == 1 else number
 
 
-def _cut(node: Measured, unit: PrivacyUnit) -> Measured:
+def _count_cut_units(node: Measured, unit: PrivacyUnit) -> Measured:
     """The units with more rows in a group, or more groups, than the bounds let count: each unit summarized twice."""
     keys = tuple((name, expression) for name, expression in node.keys)
     fields = tuple(Field(name, expression.facts) for name, expression in keys)
@@ -95,18 +89,20 @@ def _cut(node: Measured, unit: PrivacyUnit) -> Measured:
     if node.keys and unit.max_groups is not None:
         beyond = call("or", beyond, call("gt", ColumnRef("groups", COUNTED), literal(unit.max_groups)))
     counted = NoisyAggregate(Measure.UNITS, None, beyond, text="units with more rows or groups than count")
-    return replace(_counted(node, f"{node.name}{MARK}_cut", node.input, (("a0", counted),)), input=unit_rows)
+    return replace(_build_check(node, f"{node.name}{MARK}_cut", node.input, (("a0", counted),)), input=unit_rows)
 
 
-def _cut_in_all(node: Measured, unit: PrivacyUnit) -> Measured:
+def _count_cut_in_all(node: Measured, unit: PrivacyUnit) -> Measured:
     """The units with more rows over all groups than count."""
     rows = PerUnit(node.input, (), (("n", ExactAggregate(Summary.COUNT, None)),), (Field("n", COUNTED),))
     beyond = call("gt", ColumnRef("n", COUNTED), literal(unit.rows_in_all))
     counted = NoisyAggregate(Measure.UNITS, None, beyond, text="units with more rows than count")
-    return replace(_counted(node, f"{node.name}{MARK}_cut", node.input, (("a0", counted),)), input=rows)
+    return replace(_build_check(node, f"{node.name}{MARK}_cut", node.input, (("a0", counted),)), input=rows)
 
 
-def _counted(node: Measured, name: str, source: Any, aggregates: tuple[tuple[str, NoisyAggregate], ...]) -> Measured:
+def _build_check(
+    node: Measured, name: str, source: Any, aggregates: tuple[tuple[str, NoisyAggregate], ...]
+) -> Measured:
     facts = Facts(Kind.INTEGER, step=Fraction(1), nullable=False, public=True)
     fields = tuple(Field(each, facts) for each, _ in aggregates)
     return replace(node, input=source, keys=(), grouping_sets=((),), aggregates=aggregates, fields=fields, name=name)
@@ -117,7 +113,7 @@ def is_check(node: NodePlan) -> bool:
     return MARK in node.node.name
 
 
-def estimates(plan: QueryPlan, measured: Measurements, confidence: float) -> list[dict[str, Any]]:
+def report_estimates(plan: QueryPlan, measured: NoisyResults, confidence: float) -> list[dict[str, Any]]:
     """What was found: how many units, with which error; none where no share was paid."""
     found = []
     for node in filter(is_check, plan.nodes):

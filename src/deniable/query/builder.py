@@ -53,27 +53,27 @@ class Question:
 
     def count(self, column: str = "*", name: str = "") -> Question:
         """How many rows (with a value in the column)."""
-        return self.aggregate(f"COUNT({column})", name or _name("count", column))
+        return self.aggregate(f"COUNT({column})", name or _default_name("count", column))
 
     def count_distinct(self, column: str, name: str = "") -> Question:
         """How many different values, or units."""
-        return self.aggregate(f"COUNT(DISTINCT {column})", name or _name("distinct", column))
+        return self.aggregate(f"COUNT(DISTINCT {column})", name or _default_name("distinct", column))
 
     def sum(self, column: str, name: str = "") -> Question:
         """The sum of a column with bounds."""
-        return self.aggregate(f"SUM({column})", name or _name("sum", column))
+        return self.aggregate(f"SUM({column})", name or _default_name("sum", column))
 
     def average(self, column: str, name: str = "") -> Question:
         """The mean of a column with bounds."""
-        return self.aggregate(f"AVG({column})", name or _name("average", column))
+        return self.aggregate(f"AVG({column})", name or _default_name("average", column))
 
     def median(self, column: str, name: str = "") -> Question:
         """The median of a column with bounds."""
-        return self.aggregate(f"MEDIAN({column})", name or _name("median", column))
+        return self.aggregate(f"MEDIAN({column})", name or _default_name("median", column))
 
     def quantile(self, column: str, share: float, name: str = "") -> Question:
         """The value below which a share of the rows lies."""
-        return self.aggregate(f"QUANTILE({column}, {share})", name or _name("quantile", column))
+        return self.aggregate(f"QUANTILE({column}, {share})", name or _default_name("quantile", column))
 
     def having(self, condition: str) -> Question:
         """Keep noisy rows that satisfy a condition."""
@@ -108,19 +108,19 @@ class Question:
 
     def ask(self, **budget: Any) -> Any:
         """Ask it: `epsilon`, `delta`, `rho` and whatever else `Curator.query` takes."""
-        return _bound(self.asker)(self.sql, **budget)
+        return _require_curator(self.asker)(self.sql, **budget)
 
     def explain(self, **budget: Any) -> Any:
         """What it would measure and cost, without touching data."""
-        return _bound(self.explainer)(self.sql, **budget)
+        return _require_curator(self.explainer)(self.sql, **budget)
 
 
-def _bound(deed: Ask | None) -> Ask:
+def _require_curator(deed: Ask | None) -> Ask:
     if deed is None:
         raise ParameterError("this question belongs to no curator", remedy="Start from curator.table('visits')")
     return deed
 
 
-def _name(what: str, column: str) -> str:
+def _default_name(what: str, column: str) -> str:
     words = "".join(sign if sign.isalnum() else "_" for sign in column).strip("_").lower()
     return f"{what}_{words}" if words else what

@@ -1,8 +1,12 @@
-"""From a statement and a policy to a plan. This room sees no data and makes every refusal.
+"""From a statement and a policy to a plan. This module sees no data and makes every refusal.
 
 Each strategy that the budget allows is tried, and the one with the least noise is taken. What comes out is checked by
 double entry before anybody sees it.
-"""
+
+WITHIN goes the other way round, from the error an analyst accepts to the least epsilon: WITHIN 100 asks that each count
+or sum err by at most 100, with the stated confidence for each number. WITHIN 5% needs a public size, since what 5% is
+of must not be read from the data: WITHIN 5% OF 20000 says that a group has about 20,000 rows, and means 5% of 20,000
+for a count, of 20,000 times the largest value for a sum, and of the width between the bounds for an average."""
 
 from __future__ import annotations
 
@@ -12,27 +16,24 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from deniable.dp.accounting import NoOpEvent
-from deniable.dp.mechanisms.quantile_tree import ordered
+from deniable.dp.mechanisms.quantile_tree import plan_order
 from deniable.errors import ParameterError, QueryRefused
-from deniable.policy.budget import ZCDP, Amount, Budget, PureDP
+from deniable.policy.budget import ZCDP, Amount, Budget, PureDP, budget
 from deniable.policy.budget import budget as budget_of
-from deniable.policy.schema import TableSchema
-from deniable.policy.unit import Neighboring, PrivacyUnit
-from deniable.query import bias, calibrate
-from deniable.query.bias import share_of
-from deniable.query.calibrate import Spending
-from deniable.query.contributions import bounded_unit, limits_of, single
-from deniable.query.double_entry import check, composed, price
+from deniable.policy.schema import Neighboring, PrivacyUnit, TableSchema
+from deniable.query import bias, calibration
+from deniable.query.algebra.relation import Measure, Measured, Relation, find_noisy_nodes
+from deniable.query.algebra.stability import has_one_row, multiplicity
+from deniable.query.bias import parse_bias_share
+from deniable.query.calibration import Spending, Weights, parse_weights, split_shares
+from deniable.query.contributions import bound_to_one_row, bound_unit, limits_of
+from deniable.query.double_entry import check, compose_event, price
 from deniable.query.keys import Keys, PrivateKeys, PublicKeys, keys_of
-from deniable.query.limits import Limits
-from deniable.query.measure import Measurement, Ordered, Recipe, Rows, Units, measurements
+from deniable.query.measurements import Measurement, Ordered, Recipe, Rows, Total, Units, decompose_aggregates
 from deniable.query.plan import NodePlan, Placed, QueryPlan, Step
-from deniable.query.relation import Measured, Relation, measured
-from deniable.query.sensitivity import sensitivity_of
-from deniable.query.shares import Weights, shares, weights_of
-from deniable.query.sql.bind import statement
-from deniable.query.sql.clauses import Clauses
-from deniable.query.stability import multiplicity, one_row
+from deniable.query.sensitivity import Limits, sensitivity_of
+from deniable.query.sql.binder import bind_statement
+from deniable.query.sql.clauses import Clauses, Within
 
 LARGEST_DELTA = Fraction(1, 100)
 
@@ -60,7 +61,7 @@ class Draft:
     def loads(self) -> tuple[int, ...]:
         """How many rounds of noise each share is for."""
         chosen = isinstance(self.keys, PrivateKeys) and self.reused is None
-        rounds = (ordered(m.quantiles).choices if isinstance(m, Ordered) else 1 for m in self.measurements)
+        rounds = (plan_order(m.quantiles).choices if isinstance(m, Ordered) else 1 for m in self.measurements)
         return (*rounds, 1) if chosen else tuple(rounds)
 
 
@@ -73,43 +74,41 @@ def compile_query(
     bias_share: Amount | None = None,
 ) -> QueryPlan:
     """The plan of a statement under a budget stated beside it or inside it."""
-    relation, clauses = statement(text, tables)
+    relation, clauses = bind_statement(text, tables)
     if bias_share is not None:
         clauses = replace(clauses, options={**clauses.options, "bias_share": str(bias_share)})
-    asked = stated_budget(clauses, budget)
-    weights = weights if weights is not None else weights_of(clauses.options.get("weights"))
+    asked = read_budget(clauses, budget)
+    weights = weights if weights is not None else parse_weights(clauses.options.get("weights"))
     if clauses.within is not None:
-        from deniable.query.accuracy import cheapest
-
-        return cheapest(text, relation, clauses, asked, weights)
-    return plan_for(text, relation, clauses, asked, weights)
+        return find_cheapest_plan(text, relation, clauses, asked, weights)
+    return plan_relation(text, relation, clauses, asked, weights)
 
 
-def plan_for(
+def plan_relation(
     text: str, relation: Relation, clauses: Clauses, asked: Budget | None, weights: Weights = None
 ) -> QueryPlan:
     """The plan of a bound statement."""
-    nodes, extra = measured(relation), share_of(clauses.options.get("bias_share"))
+    nodes, extra = find_noisy_nodes(relation), parse_bias_share(clauses.options.get("bias_share"))
     if extra:
-        nodes += tuple(found for node in nodes for found in _bias_checks(node, clauses))
-    drafts, recipes = _drafts(nodes, clauses)
-    unit = _unit(nodes, clauses)
-    canonical = _canonical(relation, asked, clauses, weights)
+        nodes += tuple(found for node in nodes for found in _plan_bias_checks(node, clauses))
+    drafts, recipes = _draft_nodes(nodes, clauses)
+    unit = _find_unit(nodes, clauses)
+    canonical = _digest_query(relation, asked, clauses, weights)
     if not any(draft.parts for draft in drafts):
-        empty = tuple(_node(node, drafts, recipes, []) for node in nodes)
+        empty = tuple(_build_node(node, drafts, recipes, []) for node in nodes)
         return QueryPlan(text, relation, empty, unit, asked, NoOpEvent(), PureDP(Fraction(0)), "free", canonical)
     if asked is None:
         raise QueryRefused("no budget was stated", expected="epsilon (and delta), or rho, or WITHIN an error")
-    _positive(asked)
-    steps, spending = _best(drafts, asked, weights, extra)
-    event = composed(tuple(steps))
-    plans = tuple(_node(node, drafts, recipes, steps) for node in nodes)
+    _refuse_extreme_budget(asked)
+    steps, spending = _choose_strategy(drafts, asked, weights, extra)
+    event = compose_event(tuple(steps))
+    plans = tuple(_build_node(node, drafts, recipes, steps) for node in nodes)
     plan = QueryPlan(text, relation, plans, unit, asked, event, price(event, asked), spending.strategy, canonical)
     check(plan)
     return plan
 
 
-def stated_budget(clauses: Clauses, beside: Budget | None) -> Budget | None:
+def read_budget(clauses: Clauses, beside: Budget | None) -> Budget | None:
     """The budget a question states, inside the statement or beside it, not both."""
     inside = {name: clauses.options[name] for name in ("epsilon", "delta", "rho") if name in clauses.options}
     if not inside:
@@ -122,7 +121,7 @@ def stated_budget(clauses: Clauses, beside: Budget | None) -> Budget | None:
         raise QueryRefused(mistake.happened, expected=mistake.expected) from None
 
 
-def _positive(asked: Budget) -> None:
+def _refuse_extreme_budget(asked: Budget) -> None:
     amount = asked.rho if isinstance(asked, ZCDP) else asked.epsilon
     if amount <= 0:
         raise QueryRefused("the budget is 0", expected="A budget above 0")
@@ -134,24 +133,24 @@ def _positive(asked: Budget) -> None:
         )
 
 
-def _unit(nodes: tuple[Measured, ...], clauses: Clauses) -> PrivacyUnit | None:
-    units = [bounded_unit(node, clauses) for node in nodes]
+def _find_unit(nodes: tuple[Measured, ...], clauses: Clauses) -> PrivacyUnit | None:
+    units = [bound_unit(node, clauses) for node in nodes]
     if not units:
         return None
     replaced = any(unit.neighboring is Neighboring.REPLACE for unit in units)
     return replace(units[0], neighboring=Neighboring.REPLACE) if replaced else units[0]
 
 
-def _drafts(nodes: tuple[Measured, ...], clauses: Clauses) -> tuple[list[Draft], dict[str, tuple[Recipe, ...]]]:
+def _draft_nodes(nodes: tuple[Measured, ...], clauses: Clauses) -> tuple[list[Draft], dict[str, tuple[Recipe, ...]]]:
     drafts, recipes = [], {}
     for node in nodes:
-        unit = bounded_unit(node, clauses)
-        found, recipes[node.name] = measurements(node, clauses.text, unit.is_row)
-        drafts += [_draft(node, places, found, unit, recipes[node.name]) for places in node.grouping_sets]
+        unit = bound_unit(node, clauses)
+        found, recipes[node.name] = decompose_aggregates(node, clauses.text, unit.is_row)
+        drafts += [_draft_grouping_set(node, places, found, unit, recipes[node.name]) for places in node.grouping_sets]
     return drafts, recipes
 
 
-def _draft(
+def _draft_grouping_set(
     node: Measured,
     places: tuple[int, ...],
     found: tuple[Measurement, ...],
@@ -163,15 +162,15 @@ def _draft(
     if unit.is_row:
         limits, groups = Limits(None, multiplicity(node.input), by_row=True), 1
         if limits.rows != 1 and isinstance(keys, PrivateKeys):
-            raise _copied(keys)
+            raise _refuse_copies(keys)
     else:
-        if one_row(node.input):
-            unit = single(unit)
+        if has_one_row(node.input):
+            unit = bound_to_one_row(unit)
         limits, groups = limits_of(places, keys, unit, found)
-    return Draft(node, places, keys, limits, found, groups, factor, _reusable(keys, found, limits), recipes)
+    return Draft(node, places, keys, limits, found, groups, factor, _find_reusable_count(keys, found, limits), recipes)
 
 
-def _copied(keys: PrivateKeys) -> QueryRefused:
+def _refuse_copies(keys: PrivateKeys) -> QueryRefused:
     """A threshold counts units, and copies of one row cannot be told from rows of several people."""
     return QueryRefused(
         f"a row of one table appears several times in this question, and {keys.reason}",
@@ -180,7 +179,7 @@ def _copied(keys: PrivateKeys) -> QueryRefused:
     )
 
 
-def _reusable(keys: Keys, found: tuple[Measurement, ...], limits: Limits) -> int | None:
+def _find_reusable_count(keys: Keys, found: tuple[Measurement, ...], limits: Limits) -> int | None:
     """Private keys are chosen by a noisy count of units; if that is asked too, it is not paid for twice."""
     if isinstance(keys, PublicKeys):
         return None
@@ -190,33 +189,35 @@ def _reusable(keys: Keys, found: tuple[Measurement, ...], limits: Limits) -> int
     return next((i for i, m in enumerate(found) if m in counts), None)
 
 
-def _bias_checks(node: Measured, clauses: Clauses) -> tuple[Measured, ...]:
-    unit = bounded_unit(node, clauses)
-    found, recipes = measurements(node, clauses.text, unit.is_row)
-    return bias.checks(node, found, recipes, unit)
+def _plan_bias_checks(node: Measured, clauses: Clauses) -> tuple[Measured, ...]:
+    unit = bound_unit(node, clauses)
+    found, recipes = decompose_aggregates(node, clauses.text, unit.is_row)
+    return bias.plan_checks(node, found, recipes, unit)
 
 
-def _split(drafts: list[Draft], weights: Weights, strategy: str, extra: Fraction) -> list[list[Fraction]]:
+def _split_budget(drafts: list[Draft], weights: Weights, strategy: str, extra: Fraction) -> list[list[Fraction]]:
     """Shares of all drafts; estimates of bias, which come last, have `extra` of the budget together."""
     asked = [draft for draft in drafts if bias.MARK not in draft.node.name]
     beside = drafts[len(asked) :]
     kept = 1 - extra if beside else Fraction(1)
-    parts = [[share * kept for share in each] for each in shares(asked, weights, strategy)]
-    return parts + [[share * extra for share in each] for each in shares(beside, None, strategy)]
+    parts = [[share * kept for share in each] for each in split_shares(asked, weights, strategy)]
+    return parts + [[share * extra for share in each] for each in split_shares(beside, None, strategy)]
 
 
-def _best(drafts: list[Draft], asked: Budget, weights: Weights, extra: Fraction) -> tuple[list[Step], Spending]:
+def _choose_strategy(
+    drafts: list[Draft], asked: Budget, weights: Weights, extra: Fraction
+) -> tuple[list[Step], Spending]:
     thresholds = sum(isinstance(draft.keys, PrivateKeys) for draft in drafts)
     ranks = any(isinstance(m, Ordered) for draft in drafts for m in draft.measurements)
     tried, hindered = [], None
-    for spending in calibrate.spendings(asked, thresholds, ranks):
-        split = _split(drafts, weights, spending.strategy, extra)
+    for spending in calibration.list_spendings(asked, thresholds, ranks):
+        split = _split_budget(drafts, weights, spending.strategy, extra)
         try:
-            steps = [_step(draft, part, spending) for draft, part in zip(drafts, split, strict=True)]
+            steps = [_build_step(draft, part, spending) for draft, part in zip(drafts, split, strict=True)]
         except ParameterError as mistake:  # noise too large to be drawn, a choice too sharp
             hindered = mistake
             continue
-        tried.append((_noise(steps), steps, spending))
+        tried.append((_score_noise(steps), steps, spending))
     if not tried:
         assert hindered is not None
         raise QueryRefused(hindered.happened, expected=hindered.expected, remedy=hindered.remedy)
@@ -224,15 +225,15 @@ def _best(drafts: list[Draft], asked: Budget, weights: Weights, extra: Fraction)
     return steps, spending
 
 
-def _step(draft: Draft, split: list[Fraction], spending: Spending) -> Step:
+def _build_step(draft: Draft, split: list[Fraction], spending: Spending) -> Step:
     if draft.limits.scaled and spending.strategy == "pure":
         # Laplace noise is made for the L1 norm, so that is the norm which contributions are scaled to.
         draft = replace(draft, limits=replace(draft.limits, norm=1))
-    placed = tuple(_placed(draft, i, split[i], spending) for i in range(len(draft.measurements)))
+    placed = tuple(_place_measurement(draft, i, split[i], spending) for i in range(len(draft.measurements)))
     if isinstance(draft.keys, PublicKeys):
         return Step(draft.places, draft.keys, draft.limits, placed)
     share = split[draft.reused] if draft.reused is not None else split[-1]
-    threshold = calibrate.threshold(draft.groups, draft.factor, spending, share, draft.limits.norm == 2)
+    threshold = calibration.calibrate_threshold(draft.groups, draft.factor, spending, share, draft.limits.norm == 2)
     if draft.reused is not None:
         # The threshold's own noise answers this measurement, so its error is that noise's.
         counted = replace(placed[draft.reused], mechanism=threshold.noise)
@@ -240,25 +241,27 @@ def _step(draft: Draft, split: list[Fraction], spending: Spending) -> Step:
     return Step(draft.places, draft.keys, draft.limits, placed, threshold, share, draft.reused)
 
 
-def _placed(draft: Draft, place: int, share: Fraction, spending: Spending) -> Placed:
+def _place_measurement(draft: Draft, place: int, share: Fraction, spending: Spending) -> Placed:
     measurement, limits = draft.measurements[place], draft.limits
     if limits.scaled and isinstance(measurement, Ordered):
         raise QueryRefused("quantiles cannot be scaled to a norm", remedy="Declare bounding: sample for this table")
     # A count that the threshold answers is one of whole units.
     sensitivity = sensitivity_of(measurement, limits, draft.groups, draft.factor == 2, whole=place == draft.reused)
     gaussian, one_group = limits.norm == 2, not draft.places
-    mechanism = calibrate.mechanism(measurement, sensitivity, spending, share, gaussian, one_group)
+    mechanism = calibration.choose_mechanism(measurement, sensitivity, spending, share, gaussian, one_group)
     return Placed(f"m{place}", measurement, sensitivity, mechanism, share)
 
 
-def _noise(steps: list[Step]) -> float:
+def _score_noise(steps: list[Step]) -> float:
     """The mean logarithm of all deviations: a strategy that halves the noise of one and keeps the others wins."""
     found = [math.log(p.deviation) for step in steps for p in step.placed]
     found += [math.log(step.threshold.threshold) for step in steps if step.threshold is not None]
     return sum(found) / max(len(found), 1)
 
 
-def _node(node: Measured, drafts: list[Draft], recipes: dict[str, tuple[Recipe, ...]], steps: list[Step]) -> NodePlan:
+def _build_node(
+    node: Measured, drafts: list[Draft], recipes: dict[str, tuple[Recipe, ...]], steps: list[Step]
+) -> NodePlan:
     mine = [i for i, draft in enumerate(drafts) if draft.node == node]
     made = tuple(steps[i] for i in mine) if steps else tuple(
         Step(drafts[i].places, drafts[i].keys, drafts[i].limits, ()) for i in mine
@@ -266,10 +269,106 @@ def _node(node: Measured, drafts: list[Draft], recipes: dict[str, tuple[Recipe, 
     return NodePlan(node, drafts[mine[0]].measurements, recipes[node.name], made)
 
 
-def _canonical(relation: Relation, asked: Budget | None, clauses: Clauses, weights: Weights) -> str:
+def _digest_query(relation: Relation, asked: Budget | None, clauses: Clauses, weights: Weights) -> str:
     """A digest of the bound relation and the budget: spacing and case do not matter, meaning does."""
     options = sorted((k, v) for k, v in clauses.options.items() if k.startswith(("max_", "bias_")))
     return hashlib.sha256(repr((relation, asked, options, weights)).encode()).hexdigest()
 
 
-__all__ = ["compile_query", "plan_for", "price", "stated_budget"]
+LEAST_EPSILON, LARGEST_EPSILON = Fraction(1, 10**6), Fraction(1000)
+BISECTIONS = 24
+"""Bisections on a logarithmic grid: epsilon is found within a factor of 1.0000013."""
+
+
+def find_cheapest_plan(
+    text: str, relation: Relation, clauses: Clauses, asked: Budget | None, weights: Weights = None
+) -> QueryPlan:
+    """The plan with the least epsilon that meets the WITHIN clause; a budget stated beside it is the most to spend."""
+    within = clauses.within
+    assert within is not None
+    if isinstance(asked, ZCDP):
+        raise QueryRefused(
+            "WITHIN finds an epsilon, and the budget is stated in rho", remedy="State a delta, or nothing"
+        )
+    delta = asked.delta if asked is not None else Fraction(clauses.options.get("delta", 0))
+
+    def plan(epsilon: Fraction) -> QueryPlan:
+        return plan_relation(text, relation, clauses, budget(epsilon, delta), weights)
+
+    most = asked.epsilon if asked is not None and asked.epsilon > 0 else LARGEST_EPSILON
+    best = plan(most)
+    if best.free:
+        return best
+    if not _meets_accuracy(best, within):
+        raise QueryRefused(
+            f"no epsilon up to {float(most):g} reaches the accuracy that was asked",
+            remedy="Allow a larger error, or narrow the bounds of what is summed",
+        )
+    return _bisect_epsilon(plan, best, most, within)
+
+
+def _bisect_epsilon(plan: object, best: QueryPlan, most: Fraction, within: Within) -> QueryPlan:
+    """Shrink epsilon by powers of two, then refine: noise falls as epsilon grows, so the condition is monotone."""
+    assert callable(plan)
+    low, high = LEAST_EPSILON, most
+    for _ in range(BISECTIONS):
+        middle = Fraction(round(float(low * high) ** 0.5, 9)).limit_denominator(10**9)
+        if not low < middle < high:
+            break
+        trial = plan(middle)
+        if _meets_accuracy(trial, within):
+            best, high = trial, middle
+        else:
+            low = middle
+    return best
+
+
+def _meets_accuracy(plan: QueryPlan, within: Within) -> bool:
+    alpha = float(1 - within.confidence)
+    return all(
+        _expect_error(recipe, step, alpha, within) <= _limit_error(recipe, node, within)
+        for node in plan.nodes
+        for step in node.steps
+        for recipe in node.recipes
+    )
+
+
+def _limit_error(recipe: Recipe, node: NodePlan, within: Within) -> float:
+    if not within.relative:
+        return float(within.error)
+    if within.relative_to is None:
+        raise QueryRefused(
+            "WITHIN a percentage needs to know of what, and that must not be read from the data",
+            remedy="Write WITHIN 5% OF 20000, with the number of rows you expect in a group",
+        )
+    share = within.error / 100
+    measurement = node.measurements[recipe.places[0]]
+    match recipe.measure:
+        case Measure.SUM:
+            assert isinstance(measurement, Total)
+            return float(share * within.relative_to * max(abs(measurement.lower), abs(measurement.upper)) * recipe.step)
+        case Measure.AVG:
+            assert recipe.lower is not None
+            assert recipe.upper is not None
+            return float(share * (recipe.upper - recipe.lower))
+        case _:
+            return float(share * within.relative_to)
+
+
+def _expect_error(recipe: Recipe, step: Step, alpha: float, within: Within) -> float:
+    """The error that the aggregate passes with probability alpha."""
+    placed = [step.placed[place] for place in recipe.places]
+    match recipe.measure:
+        case Measure.COUNT | Measure.SUM:
+            return placed[0].error(alpha)
+        case Measure.AVG if within.relative_to is not None:
+            # |mean - noisy mean| <= (error of the sum + half the width * error of the count) / rows
+            assert recipe.lower is not None
+            assert recipe.upper is not None
+            half = float(recipe.upper - recipe.lower) / 2
+            return (placed[0].error(alpha / 2) + half * placed[1].error(alpha / 2)) / float(within.relative_to)
+        case _:
+            raise QueryRefused(
+                f"WITHIN cannot promise an error for {recipe.measure.value} without reading the data",
+                remedy="Use it with COUNT and SUM; for AVG write WITHIN 1 OF 20000, the rows expected in a group",
+            )

@@ -12,21 +12,20 @@ from fractions import Fraction
 
 from deniable.errors import ParameterError, QueryRefused
 from deniable.policy.budget import exact
-from deniable.policy.unit import Bounding, PrivacyUnit
+from deniable.policy.schema import Bounding, PrivacyUnit
+from deniable.query.algebra.relation import Measured
+from deniable.query.algebra.stability import has_one_unit, unit_of
 from deniable.query.keys import Keys, PublicKeys
-from deniable.query.limits import Limits
-from deniable.query.measure import Measurement
-from deniable.query.relation import Measured
-from deniable.query.sensitivity import in_each_group
+from deniable.query.measurements import Measurement
+from deniable.query.sensitivity import Limits, is_bounded_in_each_group
 from deniable.query.sql.clauses import Clauses
-from deniable.query.stability import one_unit, unit_of
 
 GROUPS, IN_EACH, IN_ALL = "max_groups_contributed", "max_rows_per_group", "max_rows_contributed"
 
 
-def bounded_unit(node: Measured, clauses: Clauses) -> PrivacyUnit:
+def bound_unit(node: Measured, clauses: Clauses) -> PrivacyUnit:
     """The unit with its contribution bounds; a question may tighten what the policy states, and never loosen it."""
-    if not one_unit(node.input):
+    if not has_one_unit(node.input):
         raise QueryRefused("the tables of this question protect different units: rows in one, ids in another")
     unit = unit_of(node.input)
     named = clauses.options.get("privacy_unit_column")
@@ -35,14 +34,16 @@ def bounded_unit(node: Measured, clauses: Clauses) -> PrivacyUnit:
     if unit.is_row:
         return unit
     asked = {
-        name: _natural(clauses.options[name], name) for name in (GROUPS, IN_EACH, IN_ALL) if name in clauses.options
+        name: _parse_natural(clauses.options[name], name)
+        for name in (GROUPS, IN_EACH, IN_ALL)
+        if name in clauses.options
     }
     if IN_ALL in asked:
-        return _in_all(unit, asked)
-    return _in_groups(unit, asked.get(GROUPS), asked.get(IN_EACH))
+        return _bound_rows(unit, asked)
+    return _bound_groups(unit, asked.get(GROUPS), asked.get(IN_EACH))
 
 
-def _in_all(unit: PrivacyUnit, asked: dict[str, int]) -> PrivacyUnit:
+def _bound_rows(unit: PrivacyUnit, asked: dict[str, int]) -> PrivacyUnit:
     """So many rows over all groups, and no more than the policy's bounds make of groups times rows."""
     if len(asked) > 1:
         raise QueryRefused(
@@ -52,7 +53,7 @@ def _in_all(unit: PrivacyUnit, asked: dict[str, int]) -> PrivacyUnit:
     return replace(unit, bounding=Bounding.ROWS, max_rows=_least(asked[IN_ALL], unit.rows_in_all))
 
 
-def _in_groups(unit: PrivacyUnit, groups: int | None, rows: int | None) -> PrivacyUnit:
+def _bound_groups(unit: PrivacyUnit, groups: int | None, rows: int | None) -> PrivacyUnit:
     if unit.bounding is not Bounding.ROWS:
         groups, rows = _least(groups, unit.max_groups), _least(rows, unit.max_rows_per_group)
         return replace(unit, max_groups=groups, max_rows_per_group=rows)
@@ -71,7 +72,7 @@ def _least(*bounds: int | None) -> int | None:
     return min((bound for bound in bounds if bound is not None), default=None)
 
 
-def _natural(text: str, name: str) -> int:
+def _parse_natural(text: str, name: str) -> int:
     try:
         number = exact(text, name)
     except ParameterError:
@@ -81,7 +82,7 @@ def _natural(text: str, name: str) -> int:
     return int(number)
 
 
-def single(unit: PrivacyUnit) -> PrivacyUnit:
+def bound_to_one_row(unit: PrivacyUnit) -> PrivacyUnit:
     """A unit that has one row by construction."""
     return replace(unit, bounding=Bounding.SAMPLE, max_rows=None, max_groups=1, max_rows_per_group=1)
 
@@ -94,23 +95,23 @@ def limits_of(
     if unit.bounding is Bounding.ROWS:
         most = unit.rows_in_all
         if most is None:
-            raise _missing("max_rows", IN_ALL, unit)
+            raise _refuse_missing_bound("max_rows", IN_ALL, unit)
         return Limits(None, most, in_all=True), 1 if not places else min(most, cells or most)
     groups = 1 if not places else unit.max_groups
     if groups is None:
-        raise _missing("max_groups", GROUPS, unit)
+        raise _refuse_missing_bound("max_groups", GROUPS, unit)
     groups = min(groups, cells) if cells else groups
     rows = unit.max_rows_per_group
     if rows is None:
-        if not all(in_each_group(measurement) for measurement in found):
-            raise _missing("max_rows_per_group", IN_EACH, unit)
+        if not all(is_bounded_in_each_group(measurement) for measurement in found):
+            raise _refuse_missing_bound("max_rows_per_group", IN_EACH, unit)
         rows = 1
     scaled = unit.bounding is Bounding.SCALE and bool(places)
     chooses = bool(places) and (cells is None or groups < cells)
     return Limits(groups if chooses or scaled else None, rows, norm=2 if scaled else None), groups
 
 
-def _missing(name: str, option: str, unit: PrivacyUnit) -> QueryRefused:
+def _refuse_missing_bound(name: str, option: str, unit: PrivacyUnit) -> QueryRefused:
     return QueryRefused(
         f"the policy does not bound {name} of {unit}",
         remedy=f"Declare {name} in the policy, or write OPTIONS ({option} = 5) in the question",

@@ -21,12 +21,11 @@ from deniable.dp.accounting import (
 from deniable.dp.mechanisms import GaussianMechanism, LaplaceMechanism, QuantileMechanism
 from deniable.errors import InternalError
 from deniable.policy.budget import ZCDP, ApproxDP, Budget, PureDP
-from deniable.policy.unit import Neighboring
+from deniable.policy.schema import Neighboring
 from deniable.query.keys import PrivateKeys
-from deniable.query.limits import parts_for
-from deniable.query.measure import Ordered
+from deniable.query.measurements import Ordered
 from deniable.query.plan import NodePlan, Placed, QueryPlan, Step
-from deniable.query.sensitivity import in_each_group, reach_of
+from deniable.query.sensitivity import is_bounded_in_each_group, parts_for, reach_of
 
 SHORTFALL = Fraction(1, 10**6)
 """A plan may cost this share less than asked, for roundings that always err to more noise; never more."""
@@ -37,8 +36,8 @@ def check(plan: QueryPlan) -> None:
     factor = 2 if plan.unit is not None and plan.unit.neighboring is Neighboring.REPLACE else 1
     for node in plan.nodes:
         for step in node.steps:
-            _require(_covered(node, step, factor), "a mechanism is not made for what it measures")
-    event = composed(tuple(step for node in plan.nodes for step in node.steps))
+            _require(_is_covered(node, step, factor), "a mechanism is not made for what it measures")
+    event = compose_event(tuple(step for node in plan.nodes for step in node.steps))
     if plan.free:
         return
     _require(event == plan.event, "the plan's event is not that of its mechanisms")
@@ -46,12 +45,12 @@ def check(plan: QueryPlan) -> None:
     _require(price(event, plan.asked) == plan.cost, "the plan's cost is not that of its mechanisms")
 
 
-def composed(steps: tuple[Step, ...]) -> ComposedEvent:
+def compose_event(steps: tuple[Step, ...]) -> ComposedEvent:
     """All that the steps of a plan release, as one event."""
-    return ComposedEvent(tuple(event for step in steps for event in _events(step)))
+    return ComposedEvent(tuple(event for step in steps for event in _list_events(step)))
 
 
-def _events(step: Step) -> list[Event]:
+def _list_events(step: Step) -> list[Event]:
     events = [event_of(p) for i, p in enumerate(step.placed) if i != step.counted_by_threshold]
     return [*events, step.threshold.event] if step.threshold is not None else events
 
@@ -64,18 +63,18 @@ def event_of(placed: Placed) -> Event:
     return placed.mechanism.event
 
 
-def _covered(node: NodePlan, step: Step, factor: int) -> bool:
-    groups = enforced_groups(step)
+def _is_covered(node: NodePlan, step: Step, factor: int) -> bool:
+    groups = count_enforced_groups(step)
     if groups is None or len(step.placed) != (len(node.measurements) if step.placed else 0):
         return False
     if step.threshold is not None and step.threshold.max_groups < groups * factor:
         return False
     if isinstance(step.keys, PrivateKeys) is not (step.threshold is not None):
         return False
-    return all(_enough(p, step, groups, factor) for p in step.placed)
+    return all(_is_enough(p, step, groups, factor) for p in step.placed)
 
 
-def enforced_groups(step: Step) -> int | None:
+def count_enforced_groups(step: Step) -> int | None:
     """In how many groups of a step one unit can be, by what the rendered SQL enforces; None when in any number."""
     if not step.places or step.limits.by_row:
         return 1
@@ -86,10 +85,10 @@ def enforced_groups(step: Step) -> int | None:
     return cells if step.limits.groups is None else step.limits.groups
 
 
-def _enough(placed: Placed, step: Step, groups: int, factor: int) -> bool:
+def _is_enough(placed: Placed, step: Step, groups: int, factor: int) -> bool:
     sensitivity, limits = placed.sensitivity, step.limits
     reach = reach_of(placed.measurement, limits.rows) * sensitivity.parts
-    at_once = limits.in_all and not in_each_group(placed.measurement)
+    at_once = limits.in_all and not is_bounded_in_each_group(placed.measurement)
     if sensitivity.groups < (1 if at_once else groups) or sensitivity.factor < factor or sensitivity.per_group < reach:
         return False
     if sensitivity.parts != 1 and (not limits.scaled or sensitivity.parts != parts_for(reach // sensitivity.parts)):
@@ -102,10 +101,10 @@ def _enough(placed: Placed, step: Step, groups: int, factor: int) -> bool:
         case QuantileMechanism() as choice:
             if limits.scaled or (choice.exchanged and step.places):
                 return False
-            return choice.rows_per_unit >= sensitivity.per_group and _same(choice, placed)
+            return choice.rows_per_unit >= sensitivity.per_group and _is_same_choice(choice, placed)
 
 
-def _same(choice: QuantileMechanism, placed: Placed) -> bool:
+def _is_same_choice(choice: QuantileMechanism, placed: Placed) -> bool:
     """Whether a choice is the one that its measurement speaks of; its ranks, bounds and price hang together."""
     found = placed.measurement
     return isinstance(found, Ordered) and (choice.quantiles, choice.lower, choice.upper) == (
@@ -122,7 +121,7 @@ def price(event: Event, asked: Budget) -> Budget:
             fits = rho * (1 - SHORTFALL) <= priced.rho <= rho and priced.delta <= delta
         case PureDP(epsilon) | ApproxDP(epsilon):
             # One of the accountants calibrated the plan and finds what was asked; another may find that it costs less.
-            prices = [p for p in _prices(event, asked) if p.epsilon <= epsilon and p.delta <= asked.delta]
+            prices = [p for p in _list_prices(event, asked) if p.epsilon <= epsilon and p.delta <= asked.delta]
             priced = min(prices, key=lambda p: p.epsilon, default=PureDP(epsilon + 1))
             # With an epsilon far below delta the delta pays for nearly all, and epsilon moves fast with the variance:
             # what the rounding leaves over is a share of both together.
@@ -132,7 +131,7 @@ def price(event: Event, asked: Budget) -> Budget:
     return priced
 
 
-def _prices(event: Event, asked: PureDP | ApproxDP) -> list[PureDP | ApproxDP]:
+def _list_prices(event: Event, asked: PureDP | ApproxDP) -> list[PureDP | ApproxDP]:
     found: list[PureDP | ApproxDP] = []
     pure, concentrated = pure_cost(event), zcdp_cost(event)
     if pure is not None and pure.private:

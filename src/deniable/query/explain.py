@@ -11,55 +11,68 @@ from typing import Any
 from deniable.dp.mechanisms import GaussianMechanism, LaplaceMechanism, QuantileMechanism
 from deniable.policy.budget import ZCDP, Amount, Budget
 from deniable.policy.budget import exact as exact_amount
-from deniable.query.expression import from_number, to_number
+from deniable.query.algebra.expression import from_number, to_number
+from deniable.query.algebra.relation import (
+    Join,
+    Measured,
+    PerUnit,
+    PublicSelect,
+    Relation,
+    Scan,
+    Transform,
+    Union,
+    inputs_of,
+    tag_of,
+)
 from deniable.query.keys import FromTable, Listed, PrivateKeys
-from deniable.query.limits import Limits
-from deniable.query.measure import Distinct, Measurement, Ordered, Rows, Total, Units
+from deniable.query.measurements import Distinct, Measurement, Ordered, Rows, Total, Units
 from deniable.query.plan import NodePlan, Placed, QueryPlan, Step
-from deniable.query.relation import Join, Measured, PerUnit, PublicSelect, Relation, Scan, Transform, Union, inputs, tag
-from deniable.query.sql import exact
+from deniable.query.sensitivity import Limits
+from deniable.query.sql import private_sql
 
 CONFIDENCE = 0.95
 
 
 def explain(plan: QueryPlan, confidence: float = CONFIDENCE) -> dict[str, Any]:
     """Everything an analyst may know before asking, as plain values."""
-    summary = summarized(plan, confidence)
+    summary = summarize_plan(plan, confidence)
     return {
         "cost": summary["cost"],
         "strategy": plan.strategy,
         "unit": str(plan.unit) if plan.unit else "nobody: the question reads public data only",
         "neighbors": plan.unit.neighboring.value if plan.unit else None,
-        "relations": _relations(plan.relation),
+        "relations": _describe_relations(plan.relation),
         "aggregates": summary["aggregates"],
-        "statements": [text for node in plan.nodes for text in _statements(node)],
+        "statements": [text for node in plan.nodes for text in _list_statements(node)],
         "notes": summary["notes"],
     }
 
 
-def summarized(plan: QueryPlan, confidence: float = CONFIDENCE) -> dict[str, Any]:
+def summarize_plan(plan: QueryPlan, confidence: float = CONFIDENCE) -> dict[str, Any]:
     """What goes with every answer: the cost, each aggregate with its error, and notes."""
     return {
-        "cost": described(plan.cost),
-        "aggregates": [row for node in plan.nodes for step in node.steps for row in _step(node, step, confidence)],
-        "notes": _notes(plan),
+        "cost": describe_budget(plan.cost),
+        "aggregates": [
+            row for node in plan.nodes for step in node.steps for row in _describe_step(node, step, confidence)
+        ],
+        "notes": _list_notes(plan),
     }
 
 
-def described(budget: Budget) -> dict[str, str]:
+def describe_budget(budget: Budget) -> dict[str, str]:
     """A budget in decimal figures, rounded up in the last digit shown."""
     if isinstance(budget, ZCDP):
-        return {"rho": _figure(budget.rho), "delta": _figure(budget.delta)}
-    return {"epsilon": _figure(budget.epsilon), "delta": _figure(budget.delta)}
+        return {"rho": _format_amount(budget.rho), "delta": _format_amount(budget.delta)}
+    return {"epsilon": _format_amount(budget.epsilon), "delta": _format_amount(budget.delta)}
 
 
-def _figure(amount: Fraction) -> str:
+def _format_amount(amount: Fraction) -> str:
     return f"{float(amount):.6g}"
 
 
-def _relations(relation: Relation) -> list[dict[str, str]]:
+def _describe_relations(relation: Relation) -> list[dict[str, str]]:
     """The way from tables to the answer, from the bottom up, each step with its tag."""
-    below = [row for source in inputs(relation) for row in _relations(source)]
+    below = [row for source in inputs_of(relation) for row in _describe_relations(source)]
     named = {
         Transform: "filter and compute",
         Join: "join",
@@ -71,42 +84,42 @@ def _relations(relation: Relation) -> list[dict[str, str]]:
     what = named.get(type(relation), "nothing")
     if isinstance(relation, Scan):
         what = f"read {relation.table.name}"
-    row = {"step": what, "tag": tag(relation).value}
+    row = {"step": what, "tag": tag_of(relation).value}
     return [*below, row] if not below or below[-1] != row else below
 
 
-def _step(node: NodePlan, step: Step, confidence: float) -> list[dict[str, Any]]:
+def _describe_step(node: NodePlan, step: Step, confidence: float) -> list[dict[str, Any]]:
     rows = []
     for (_, aggregate), recipe in zip(node.node.aggregates, node.recipes, strict=True):
         parts = [step.placed[place] for place in recipe.places] if step.placed else []
         rows.append(
             {
                 "aggregate": aggregate.text,
-                "keys": _keys(step),
+                "keys": _describe_keys(step),
                 "groups": step.keys.cells if not isinstance(step.keys, PrivateKeys) else None,
-                "measurements": [_placed(part, step, confidence) for part in parts],
+                "measurements": [_describe_placed(part, step, confidence) for part in parts],
             }
         )
     return rows
 
 
-def _placed(placed: Placed, step: Step, confidence: float) -> dict[str, Any]:
+def _describe_placed(placed: Placed, step: Step, confidence: float) -> dict[str, Any]:
     sensitivity = placed.sensitivity
     ranks = isinstance(placed.measurement, Ordered)
     return {
-        "measures": measures(placed.measurement),
-        "stability": _stability(step.limits, sensitivity.groups),
+        "measures": describe_measurement(placed.measurement),
+        "stability": _describe_stability(step.limits, sensitivity.groups),
         "sensitivity": sensitivity.per_group // sensitivity.parts,
-        "mechanism": mechanism_name(placed),
-        "scale": _scale(placed),
+        "mechanism": name_mechanism(placed),
+        "scale": _noise_scale(placed),
         "error": placed.error(1 - confidence),
         "error_in": "ranks" if ranks else "the aggregate's own unit",
         "confidence": confidence,
-        "share": _figure(placed.share),
+        "share": _format_amount(placed.share),
     }
 
 
-def _stability(limits: Limits, groups: int) -> str:
+def _describe_stability(limits: Limits, groups: int) -> str:
     """How much of one unit can be in the groups."""
     if limits.by_row or limits.in_all:
         return f"{limits.rows} rows{' in all' if limits.in_all else ''}"
@@ -114,7 +127,7 @@ def _stability(limits: Limits, groups: int) -> str:
     return f"{groups} groups, {limits.rows} rows in each{norm}"
 
 
-def measures(measurement: Measurement) -> str:
+def describe_measurement(measurement: Measurement) -> str:
     """A measurement in words."""
     match measurement:
         case Rows():
@@ -124,23 +137,23 @@ def measures(measurement: Measurement) -> str:
         case Distinct():
             return "number of different values"
         case Ordered(quantiles=(share,)):
-            return f"value at rank {float(share):g} between {_bounds(measurement)}"
+            return f"value at rank {float(share):g} between {_describe_bounds(measurement)}"
         case Ordered(quantiles=shares):
             listed = ", ".join(f"{float(share):g}" for share in shares)
-            return f"values at ranks {listed} between {_bounds(measurement)}"
+            return f"values at ranks {listed} between {_describe_bounds(measurement)}"
         case Total(squared=squared, center=center):
             what = "sum of squares" if squared else "sum"
             about = f" about {float(center * measurement.step):g}" if center else ""
-            return f"{what}{about}, values clamped to {_bounds(measurement)}"
+            return f"{what}{about}, values clamped to {_describe_bounds(measurement)}"
 
 
-def _bounds(measurement: Total | Ordered) -> str:
+def _describe_bounds(measurement: Total | Ordered) -> str:
     kind = measurement.argument.facts.kind
     ends = (from_number(kind, end * measurement.step) for end in (measurement.lower, measurement.upper))
     return " and ".join(str(end) if isinstance(end, date) else f"{float(to_number(end)):g}" for end in ends)
 
 
-def mechanism_name(placed: Placed) -> str:
+def name_mechanism(placed: Placed) -> str:
     """The mechanism in the words of the field."""
     match placed.mechanism:
         case LaplaceMechanism():
@@ -152,7 +165,7 @@ def mechanism_name(placed: Placed) -> str:
             return f"{name}, one inside the other in {order.choices} levels" if order.joint else name
 
 
-def _scale(placed: Placed) -> float | None:
+def _noise_scale(placed: Placed) -> float | None:
     step = float(getattr(placed.measurement, "step", 1)) / placed.sensitivity.parts
     match placed.mechanism:
         case LaplaceMechanism(scale):
@@ -163,7 +176,7 @@ def _scale(placed: Placed) -> float | None:
             return None
 
 
-def _keys(step: Step) -> str:
+def _describe_keys(step: Step) -> str:
     if not step.places:
         return "none: one row for everybody"
     if isinstance(step.keys, PrivateKeys):
@@ -174,19 +187,19 @@ def _keys(step: Step) -> str:
     return "public: all appear (" + " x ".join(parts) + ")"
 
 
-def _statements(node: NodePlan) -> list[str]:
+def _list_statements(node: NodePlan) -> list[str]:
     """The bounded SQL that will run; the salt is drawn when it does."""
     texts = []
     for step in node.steps:
-        wanted = exact.additive_parts(step.placed, threshold=step.threshold is not None)
+        wanted = private_sql.select_additive(step.placed, threshold=step.threshold is not None)
         if wanted:
-            texts.append(exact.additive(node.node, step.places, wanted, step.limits, step.keys, 0))
-        texts += [exact.valued(node.node, step.places, p.measurement, step.limits, step.keys, 0)
+            texts.append(private_sql.render_totals(node.node, step.places, wanted, step.limits, step.keys, 0))
+        texts += [private_sql.render_value_counts(node.node, step.places, p.measurement, step.limits, step.keys, 0)
                   for p in step.placed if isinstance(p.measurement, Ordered | Distinct)]  # fmt: skip
     return texts
 
 
-def _notes(plan: QueryPlan) -> list[str]:
+def _list_notes(plan: QueryPlan) -> list[str]:
     notes = []
     steps = [step for node in plan.nodes for step in node.steps]
     if any(step.limits.groups is not None and not step.limits.scaled for step in steps):
@@ -212,7 +225,9 @@ def _notes(plan: QueryPlan) -> list[str]:
     return notes
 
 
-def curve(plans: Iterable[tuple[Amount, QueryPlan]], confidence: float = CONFIDENCE) -> list[dict[str, Any]]:
+def compute_error_curve(
+    plans: Iterable[tuple[Amount, QueryPlan]], confidence: float = CONFIDENCE
+) -> list[dict[str, Any]]:
     """Expected error against epsilon: one row for each epsilon and each measurement of each aggregate."""
     return [
         {

@@ -9,8 +9,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from deniable.query.expression import Call, ColumnRef, Expression, Literal, Value, columns_of, conjuncts, substitute
-from deniable.query.relation import Join, Measured, Relation, Scan, Transform
+from deniable.query.algebra.expression import (
+    Call,
+    ColumnRef,
+    Expression,
+    Literal,
+    Value,
+    columns_of,
+    split_conjuncts,
+    substitute,
+)
+from deniable.query.algebra.relation import Join, Measured, Relation, Scan, Transform
 
 MOST_CELLS = 10_000_000
 
@@ -63,44 +72,44 @@ Keys = PublicKeys | PrivateKeys
 
 def keys_of(node: Measured, places: tuple[int, ...]) -> Keys:
     """The keys of one grouping set."""
-    base, expressions = _resolved(node)
+    base, expressions = _resolve_keys(node)
     parts: list[Listed | FromTable] = []
     for place in places:
         expression = expressions[place]
-        found = _public(place, expression, base)
+        found = _find_public(place, expression, base)
         if found is None:
             name = getattr(expression, "name", "an expression").split(".", 1)[-1]
             return PrivateKeys(f"the values of '{name}' are not declared")
         parts.append(found)
-    keys = PublicKeys(_merged(parts), _restriction(node, places, expressions))
+    keys = PublicKeys(_merge_tables(parts), _restrict_keys(node, places, expressions))
     if keys.cells is not None and keys.cells > MOST_CELLS:
         return PrivateKeys(f"there are more than {MOST_CELLS:,} combinations of declared values")
     return keys
 
 
-def _public(place: int, expression: Expression, base: Relation) -> Listed | FromTable | None:
+def _find_public(place: int, expression: Expression, base: Relation) -> Listed | FromTable | None:
     values = expression.facts.values()
     if values is not None:
         return Listed(place, tuple(dict.fromkeys(values)))
     if not expression.facts.public:
         return None
-    sources = {_public_source(base, name) for name in columns_of(expression)}
+    sources = {_find_public_source(base, name) for name in columns_of(expression)}
     source = sources.pop() if len(sources) == 1 else None
     return FromTable((place,), source, (expression,)) if source is not None else None
 
 
-def _public_source(relation: Relation, name: str) -> Scan | None:
+def _find_public_source(relation: Relation, name: str) -> Scan | None:
     """The public table a field comes from unchanged."""
     match relation:
         case Scan(table, _, fields):
             return relation if table.public and any(field.name == name for field in fields) else None
         case Join(left, right):
-            return _public_source(left, name) or _public_source(right, name)
+            return _find_public_source(left, name) or _find_public_source(right, name)
         case _:
             return None
 
 
-def _merged(parts: list[Listed | FromTable]) -> tuple[Listed | FromTable, ...]:
+def _merge_tables(parts: list[Listed | FromTable]) -> tuple[Listed | FromTable, ...]:
     """Several columns of one public table appear together as that table pairs them."""
     merged: list[Listed | FromTable] = []
     for part in parts:
@@ -116,7 +125,7 @@ def _merged(parts: list[Listed | FromTable]) -> tuple[Listed | FromTable, ...]:
     return tuple(merged)
 
 
-def _resolved(node: Measured) -> tuple[Relation, list[Expression]]:
+def _resolve_keys(node: Measured) -> tuple[Relation, list[Expression]]:
     """The keys written over the fields below all row-wise transformations."""
     relation, expressions = node.input, [expression for _, expression in node.keys]
     while isinstance(relation, Transform):
@@ -126,23 +135,23 @@ def _resolved(node: Measured) -> tuple[Relation, list[Expression]]:
     return relation, expressions
 
 
-def _predicates(node: Measured) -> list[Expression]:
-    """Everything WHERE demands, over the same fields as `_resolved`."""
+def _list_predicates(node: Measured) -> list[Expression]:
+    """Everything WHERE demands, over the same fields as `_resolve_keys`."""
     relation, found = node.input, list[Expression]()
     while isinstance(relation, Transform):
         fields = dict(relation.projections)
-        found = [substitute(predicate, fields) for predicate in found] + list(conjuncts(relation.predicate))
+        found = [substitute(predicate, fields) for predicate in found] + list(split_conjuncts(relation.predicate))
         # A predicate stands below the projections of its own transformation.
         relation = relation.input
     return found
 
 
-def _restriction(node: Measured, places: tuple[int, ...], expressions: list[Expression]) -> tuple[Expression, ...]:
+def _restrict_keys(node: Measured, places: tuple[int, ...], expressions: list[Expression]) -> tuple[Expression, ...]:
     names = {expressions[place]: node.keys[place][0] for place in places}
-    return tuple(p for predicate in _predicates(node) if (p := _over_keys(predicate, names)) is not None)
+    return tuple(p for predicate in _list_predicates(node) if (p := _rewrite_over_keys(predicate, names)) is not None)
 
 
-def _over_keys(expression: Expression, names: dict[Expression, str]) -> Expression | None:
+def _rewrite_over_keys(expression: Expression, names: dict[Expression, str]) -> Expression | None:
     """The expression with keys in place of what they stand for; None when it reads anything else."""
     if expression in names:
         return ColumnRef(names[expression], expression.facts)
@@ -150,7 +159,7 @@ def _over_keys(expression: Expression, names: dict[Expression, str]) -> Expressi
         case Literal():
             return expression
         case Call(_, arguments):
-            inner = [_over_keys(argument, names) for argument in arguments]
+            inner = [_rewrite_over_keys(argument, names) for argument in arguments]
             if any(argument is None for argument in inner):
                 return None
             return replace(expression, arguments=tuple(a for a in inner if a is not None))

@@ -16,12 +16,11 @@ from numpy.typing import NDArray
 from deniable.dp.accounting import Event
 from deniable.dp.mechanisms import GaussianMechanism, KeyThreshold, LaplaceMechanism, QuantileMechanism
 from deniable.policy.budget import Budget
-from deniable.policy.unit import PrivacyUnit
+from deniable.policy.schema import PrivacyUnit
+from deniable.query.algebra.relation import Measured, Relation
 from deniable.query.keys import Keys, PrivateKeys
-from deniable.query.limits import Limits
-from deniable.query.measure import Measurement, Recipe
-from deniable.query.relation import Measured, Relation
-from deniable.query.sensitivity import Sensitivity
+from deniable.query.measurements import Measurement, Recipe
+from deniable.query.sensitivity import Limits, Sensitivity
 
 NoiseMechanism = LaplaceMechanism | GaussianMechanism | QuantileMechanism
 
@@ -58,7 +57,7 @@ class Placed:
         exact = math.sqrt(self.sensitivity.l2_squared) if gaussian else self.sensitivity.l1
         return exact / self.sensitivity.parts
 
-    def rounded(self, noisy: NDArray[np.int64]) -> NDArray[np.int64]:
+    def round_to_steps(self, noisy: NDArray[np.int64]) -> NDArray[np.int64]:
         """Noisy numbers in whole steps: post-processing."""
         parts = self.sensitivity.parts
         whole: NDArray[np.int64] = noisy if parts == 1 else noisy // parts + (2 * (noisy % parts) >= parts)

@@ -1,4 +1,13 @@
-"""How much one unit can move a measurement: the numbers that noise is calibrated to.
+"""How much one unit can move a measurement under the contribution bounds in force: what noise is calibrated to.
+
+`Limits` are the contribution bounds of one grouping set, in four forms that the rendered SQL enforces
+(`sql/private_sql`):
+
+*by row*      each row is a unit, nothing is bounded;
+*sampled*     a unit keeps at most `groups` groups and counts for at most `rows` rows in each;
+*in all*      a unit keeps at most `rows` rows, in whichever groups they are;
+*to a norm*   a unit keeps everything, and its vector over groups is scaled down to the L1 or L2 norm that the sampled
+              form with the same bounds could reach.
 
 For an id unit with at most g groups and r rows in each, and a measurement to which one row adds at most `reach`:
 
@@ -16,17 +25,52 @@ with unit epsilon / (2 m max(q, 1 - q)) loses epsilon m_i / m in a group with m_
 Scaled to a norm, a unit's vector keeps the L1 norm, or the L2 norm, that the sampled form with the same g and r could
 reach: the noise must be of the same norm. Such numbers are no whole steps; they are measured in `parts` of a step.
 
-A row unit is in one group; if the question can copy a row m times, all m copies may fall in that group: r = m, g = 1.
+A row unit is in one group; if the query can copy a row m times, all m copies may fall in that group: r = m, g = 1.
 Replacing a unit is removing one vector a and adding another b, so the vector moves by at most twice as much. Where no
-entry can be negative, |a_i - b_i|^2 <= a_i^2 + b_i^2, so the squared L2 norm is only twice as large, not four times.
-"""
+entry can be negative, |a_i - b_i|^2 <= a_i^2 + b_i^2, so the squared L2 norm is only twice as large, not four times."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from deniable.query.limits import Limits, parts_for
-from deniable.query.measure import Distinct, Measurement, Ordered, Rows, Total, Units
+from deniable.query.measurements import Distinct, Measurement, Ordered, Rows, Total, Units
+
+FINE = 1 << 12
+"""Numbers scaled to a norm are measured so finely that the most one unit adds in a group has at least so many parts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Contribution bounds; `groups` is None where no choice of groups is needed."""
+
+    groups: int | None
+    rows: int | None
+    by_row: bool = False
+    """Each row is a unit: nothing is bounded."""
+    norm: int | None = None
+    """1 or 2: the unit's vector over groups is scaled to this norm instead of choosing groups."""
+    in_all: bool = False
+    """`rows` bounds a unit's rows over all groups together."""
+
+    @property
+    def scaled(self) -> bool:
+        """Whether vectors are scaled to a norm."""
+        return self.norm is not None
+
+
+def parts_for(reach: int) -> int:
+    """Into how many parts a step is cut (a power of two) where one unit adds at most `reach` steps to a group.
+
+    A count scaled by 0.9 is no whole number; cut off to one it would be lost. In parts, less than reach / FINE is lost.
+    What no unit can move needs no parts.
+
+    >>> parts_for(1), parts_for(10_000), parts_for(0)
+    (4096, 1, 1)
+    """
+    parts = 1
+    while 0 < parts * reach < FINE:
+        parts *= 2
+    return parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,17 +117,17 @@ def sensitivity_of(
     reach = reach_of(measurement, limits.rows)
     # Distinct values are bounded by sampling in every form.
     parts = parts_for(reach) if limits.scaled and not whole and not isinstance(measurement, Distinct) else 1
-    if limits.in_all and not in_each_group(measurement):
+    if limits.in_all and not is_bounded_in_each_group(measurement):
         groups = 1
-    return Sensitivity(reach * parts, groups, 2 if replace else 1, signed(measurement), parts)
+    return Sensitivity(reach * parts, groups, 2 if replace else 1, is_signed(measurement), parts)
 
 
-def in_each_group(measurement: Measurement) -> bool:
+def is_bounded_in_each_group(measurement: Measurement) -> bool:
     """Whether what a unit adds to a group is bounded there, however many rows it has."""
     return isinstance(measurement, Units) or (isinstance(measurement, Total) and measurement.per_group is not None)
 
 
-def signed(measurement: Measurement) -> bool:
+def is_signed(measurement: Measurement) -> bool:
     """Whether a unit can add less than nothing."""
     match measurement:
         case Total(squared=True):

@@ -1,17 +1,14 @@
-"""What leaves the house, what is claimed of it, and where it came from.
+"""What is released, what is claimed of it, and where it came from.
 
 A Release is rows (or a written file) with a Guarantee and a Provenance. Written to disk, it has a statement beside it,
-`NAME.release.json`, which names the file's digest: whoever receives both can check that neither was changed.
-"""
+`NAME.release.json`, which names the file's digest: whoever receives both can check that neither was changed."""
 
 from __future__ import annotations
 
-from deniable.release.belief import PRIORS, belief
+from deniable.release.explanation import PRIORS, bound_belief, explain_guarantee
 from deniable.release.guarantee import Guarantee, Property, Technique
 from deniable.release.provenance import Provenance
-from deniable.release.release import Release, Writer, write
-from deniable.release.statement import Statement, seal, statement_path, verify
-from deniable.release.words import in_words
+from deniable.release.release import Release, Statement, Writer, seal, statement_path, verify, write_release
 
 __all__ = [
     "PRIORS",
@@ -22,10 +19,10 @@ __all__ = [
     "Statement",
     "Technique",
     "Writer",
-    "belief",
-    "in_words",
+    "bound_belief",
+    "explain_guarantee",
     "seal",
     "statement_path",
     "verify",
-    "write",
+    "write_release",
 ]

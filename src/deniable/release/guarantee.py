@@ -15,7 +15,7 @@ from typing import Self
 
 from deniable.errors import ParameterError
 from deniable.policy.budget import ZCDP, Amount, Budget, exact
-from deniable.policy.unit import Neighboring
+from deniable.policy.schema import Neighboring
 
 
 class Technique(StrEnum):
@@ -60,7 +60,7 @@ class Guarantee:
     reason: str = ""
 
     def __post_init__(self) -> None:
-        _non_negative(epsilon=self.epsilon, delta=self.delta, rho=self.rho, local_epsilon=self.local_epsilon)
+        _require_non_negative(epsilon=self.epsilon, delta=self.delta, rho=self.rho, local_epsilon=self.local_epsilon)
         if self.delta is not None and self.delta >= 1:
             raise ParameterError("a guarantee with delta 1 or more says nothing", expected="delta is below 1")
         if self.formal and (self.unit == "" or self.neighbors is None):
@@ -121,7 +121,7 @@ class Guarantee:
         return cls(Technique.LOCAL_DP, str(unit), Neighboring.REPLACE, *pair, local_epsilon=strength)
 
 
-def _non_negative(**amounts: Fraction | None) -> None:
+def _require_non_negative(**amounts: Fraction | None) -> None:
     for name, amount in amounts.items():
         if amount is not None and amount < 0:
             raise ParameterError(f"{name} is negative", expected=f"{name} is at least 0")

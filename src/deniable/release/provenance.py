@@ -20,7 +20,7 @@ Plain = str | int | float | bool | None | list["Plain"] | dict[str, "Plain"]
 
 
 @cache
-def _version() -> str:
+def _read_version() -> str:
     # Read from the installed package: the root module knows the hall, which no stone may know.
     return version("deniable")
 
@@ -36,35 +36,35 @@ class Provenance:
     policy_hash: str | None
     data_versions: Mapping[str, str]
     parameters: Mapping[str, object] = field(default_factory=dict)
-    code_version: str = field(default_factory=lambda: f"deniable {_version()}")
+    code_version: str = field(default_factory=lambda: f"deniable {_read_version()}")
     time: datetime = field(default_factory=_now)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "parameters", plain(self.parameters))
+        object.__setattr__(self, "parameters", to_plain(self.parameters))
         object.__setattr__(self, "data_versions", dict(self.data_versions))
         if self.time.tzinfo is None:
             raise ParameterError("the time of a release has no time zone", remedy="Use datetime.now(UTC)")
 
 
-def plain(value: object, name: str = "parameters") -> Plain:
+def to_plain(value: object, name: str = "parameters") -> Plain:
     """A value as JSON holds it; exact numbers become texts, and whatever is not plain is refused by its type.
 
-    >>> plain({"epsilon": Fraction(1, 2), "columns": ("zip", "sex")})
+    >>> to_plain({"epsilon": Fraction(1, 2), "columns": ("zip", "sex")})
     {'epsilon': '0.5', 'columns': ['zip', 'sex']}
     """
     match value:
         case None | bool() | int() | str():
             return str(value) if isinstance(value, str) else value
         case float():
-            return _finite(value, name)
+            return _require_finite(value, name)
         case Fraction() | Decimal():
-            return written(Fraction(value))
+            return to_text(Fraction(value))
         case datetime():
             return value.isoformat()
         case list() | tuple():
-            return [plain(item, name) for item in value]
+            return [to_plain(item, name) for item in value]
         case Mapping():
-            return {str(key): plain(item, f"{name}.{key}") for key, item in value.items()}
+            return {str(key): to_plain(item, f"{name}.{key}") for key, item in value.items()}
         case _:
             raise ParameterError(
                 f"{name} is a {type(value).__name__}, which could hold rows",
@@ -72,10 +72,10 @@ def plain(value: object, name: str = "parameters") -> Plain:
             )
 
 
-def written(amount: Fraction) -> str:
+def to_text(amount: Fraction) -> str:
     """An exact number as text: as a decimal where that ends, else as a quotient.
 
-    >>> written(Fraction(1, 8)), written(Fraction(1, 3)), written(Fraction("1e-9")), written(Fraction(5))
+    >>> to_text(Fraction(1, 8)), to_text(Fraction(1, 3)), to_text(Fraction("1e-9")), to_text(Fraction(5))
     ('0.125', '1/3', '0.000000001', '5')
     """
     rest, places = amount.denominator, 0
@@ -91,7 +91,7 @@ def written(amount: Fraction) -> str:
     )
 
 
-def _finite(value: float, name: str) -> float:
+def _require_finite(value: float, name: str) -> float:
     if value != value or value in (float("inf"), float("-inf")):
         raise ParameterError(f"{name} is not a finite number")
     return value

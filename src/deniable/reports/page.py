@@ -28,20 +28,20 @@ MOST_TWIN_ROWS = 500  # a longer twin serves nobody; the specification in the pa
 def render(page: Page) -> str:
     """The page as one HTML text."""
     scripts = (
-        _scripts() if any(isinstance(block, Plot) for section in page.sections for block in section.blocks) else ()
+        _load_scripts() if any(isinstance(block, Plot) for section in page.sections for block in section.blocks) else ()
     )
     named = tuple((f"section-{number}", section) for number, section in enumerate(page.sections, start=1))
     return "\n".join(
         (
             "<!doctype html>",
             f'<html lang="{escape(page.language)}">',
-            _head(page.title, tuple(script for _, script in scripts)),
+            _render_head(page.title, tuple(script for _, script in scripts)),
             "<body>",
-            _header(page, named),
+            _render_header(page, named),
             "<main>",
-            *(_section(anchor, section) for anchor, section in named),
+            *(_render_section(anchor, section) for anchor, section in named),
             "</main>",
-            f"<footer><p>{_text(page.foot or 'Made by deniable.')}</p></footer>",
+            f"<footer><p>{_escape(page.foot or 'Made by deniable.')}</p></footer>",
             *(f"<script{kind}>{script}</script>" for kind, script in scripts),
             "</body></html>",
             "",
@@ -67,8 +67,8 @@ def write(page: Page, path: Path) -> Path:
     return path
 
 
-def _head(title: str, scripts: tuple[str, ...]) -> str:
-    allowed = " ".join(f"'sha256-{_hash(script)}'" for script in scripts) or "'none'"
+def _render_head(title: str, scripts: tuple[str, ...]) -> str:
+    allowed = " ".join(f"'sha256-{_hash_script(script)}'" for script in scripts) or "'none'"
     policy = f"{NOTHING_FETCHED}; script-src {allowed}"
     return "\n".join(
         (
@@ -77,70 +77,74 @@ def _head(title: str, scripts: tuple[str, ...]) -> str:
             f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
             '<meta name="referrer" content="no-referrer">',
-            f"<title>{_text(title)}</title>",
-            f"<style>{_static('page.css')}</style>",
+            f"<title>{_escape(title)}</title>",
+            f"<style>{_read_static('page.css')}</style>",
             "</head>",
         )
     )
 
 
-def _header(page: Page, named: tuple[tuple[str, Section], ...]) -> str:
-    lead = f"<p>{_text(page.lead)}</p>" if page.lead else ""
-    links = "".join(f'<li><a href="#{anchor}">{_text(section.heading)}</a></li>' for anchor, section in named)
+def _render_header(page: Page, named: tuple[tuple[str, Section], ...]) -> str:
+    lead = f"<p>{_escape(page.lead)}</p>" if page.lead else ""
+    links = "".join(f'<li><a href="#{anchor}">{_escape(section.heading)}</a></li>' for anchor, section in named)
     contents = f'<nav aria-label="Contents"><ul>{links}</ul></nav>' if len(named) > 1 else ""
-    return f"<header><h1>{_text(page.title)}</h1>{lead}{contents}</header>"
+    return f"<header><h1>{_escape(page.title)}</h1>{lead}{contents}</header>"
 
 
-def _section(anchor: str, section: Section) -> str:
-    body = "\n".join(_block(block) for block in section.blocks)
-    return f'<section aria-labelledby="{anchor}"><h2 id="{anchor}">{_text(section.heading)}</h2>\n{body}\n</section>'
+def _render_section(anchor: str, section: Section) -> str:
+    body = "\n".join(_render_block(block) for block in section.blocks)
+    return f'<section aria-labelledby="{anchor}"><h2 id="{anchor}">{_escape(section.heading)}</h2>\n{body}\n</section>'
 
 
-def _block(block: Block) -> str:
+def _render_block(block: Block) -> str:
     if isinstance(block, Paragraph):
-        return _paragraphs(block.text)
+        return _render_paragraphs(block.text)
     if isinstance(block, KeyFigures):
-        return _key_figures(block)
+        return _render_key_figures(block)
     if isinstance(block, Table):
-        return _table(block)
+        return _render_table(block)
     if isinstance(block, Callout):
-        return _callout(block)
+        return _render_callout(block)
     if isinstance(block, Commands):
-        return _commands(block)
-    return _plot(block)
+        return _render_commands(block)
+    return _render_plot(block)
 
 
-def _paragraphs(text: str) -> str:
-    return "".join(f"<p>{_text(part)}</p>" for part in re.split(r"\n\s*\n", text.strip()) if part)
+def _render_paragraphs(text: str) -> str:
+    return "".join(f"<p>{_escape(part)}</p>" for part in re.split(r"\n\s*\n", text.strip()) if part)
 
 
-def _key_figures(block: KeyFigures) -> str:
+def _render_key_figures(block: KeyFigures) -> str:
     def one(value: str, label: str, remark: str) -> str:
-        told = f'<dd class="remark">{_text(remark)}</dd>' if remark else ""
-        return f'<div><dt>{_text(label)}</dt><dd class="value">{_text(value)}</dd>{told}</div>'
+        told = f'<dd class="remark">{_escape(remark)}</dd>' if remark else ""
+        return f'<div><dt>{_escape(label)}</dt><dd class="value">{_escape(value)}</dd>{told}</div>'
 
     return f'<dl class="figures">{"".join(one(f.value, f.label, f.remark) for f in block.figures)}</dl>'
 
 
-def _callout(block: Callout) -> str:
+def _render_callout(block: Callout) -> str:
     title = block.title or block.tone.value.capitalize()
-    body = f'<p class="title">{_text(title)}</p>{_paragraphs(block.text)}'
+    body = f'<p class="title">{_escape(title)}</p>{_render_paragraphs(block.text)}'
     return f'<aside class="callout {block.tone.value}">{body}</aside>'
 
 
-def _commands(block: Commands) -> str:
-    lead = f'<p class="lead">{_text(block.lead)}</p>' if block.lead else ""
-    return f"{lead}<pre><code>{_text(chr(10).join(block.lines))}</code></pre>"
+def _render_commands(block: Commands) -> str:
+    lead = f'<p class="lead">{_escape(block.lead)}</p>' if block.lead else ""
+    return f"{lead}<pre><code>{_escape(chr(10).join(block.lines))}</code></pre>"
 
 
-def _table(table: Table) -> str:
+def _render_table(table: Table) -> str:
     if not table.rows:
-        return f'<p class="empty">{_text(table.caption + ": no" if table.caption else "No")} rows.</p>'
-    kinds = [' class="number"' if _numeric(table, place) else "" for place in range(len(table.columns))]
-    caption = f"<caption>{_text(table.caption)}</caption>" if table.caption else ""
-    head = "".join(f'<th scope="col"{kind}>{_text(name)}</th>' for name, kind in zip(table.columns, kinds, strict=True))
+        return f'<p class="empty">{_escape(table.caption + ": no" if table.caption else "No")} rows.</p>'
+    kinds = [' class="number"' if _is_numeric(table, place) else "" for place in range(len(table.columns))]
+    caption = f"<caption>{_escape(table.caption)}</caption>" if table.caption else ""
+    head = "".join(
+        f'<th scope="col"{kind}>{_escape(name)}</th>' for name, kind in zip(table.columns, kinds, strict=True)
+    )
     body = "".join(
-        "<tr>" + "".join(f"<td{kind}>{_cell(cell)}</td>" for cell, kind in zip(row, kinds, strict=True)) + "</tr>"
+        "<tr>"
+        + "".join(f"<td{kind}>{_render_cell(cell)}</td>" for cell, kind in zip(row, kinds, strict=True))
+        + "</tr>"
         for row in table.rows
     )
     label = escape(table.caption or "Table", quote=True)
@@ -150,9 +154,9 @@ def _table(table: Table) -> str:
     )
 
 
-def _plot(plot: Plot) -> str:
-    caption = f"<figcaption>{_text(plot.caption)}</figcaption>" if plot.caption else ""
-    twin, told = plot.twin, _text(str(plot.spec["description"]))
+def _render_plot(plot: Plot) -> str:
+    caption = f"<figcaption>{_escape(plot.caption)}</figcaption>" if plot.caption else ""
+    twin, told = plot.twin, _escape(str(plot.spec["description"]))
     if not twin.rows:
         return f'<figure>{caption}<p class="empty">Nothing to draw: there are no rows.</p></figure>'
     more = len(twin.rows) - MOST_TWIN_ROWS
@@ -162,17 +166,17 @@ def _plot(plot: Plot) -> str:
     return (
         f'<figure class="vega">{caption}<div class="plot" role="img" aria-label="{told}"></div>'
         f"<noscript><p>{told}</p></noscript>"
-        f"<details{short}><summary>The numbers as a table</summary>{_table(cut)}{note}</details>"
-        f'<script type="application/json">{_json(plot.spec)}</script></figure>'
+        f"<details{short}><summary>The numbers as a table</summary>{_render_table(cut)}{note}</details>"
+        f'<script type="application/json">{_encode_json(plot.spec)}</script></figure>'
     )
 
 
-def _numeric(table: Table, place: int) -> bool:
+def _is_numeric(table: Table, place: int) -> bool:
     cells = [row[place] for row in table.rows if row[place] is not None]
     return bool(cells) and all(isinstance(cell, int | float) and not isinstance(cell, bool) for cell in cells)
 
 
-def _cell(cell: object) -> str:
+def _render_cell(cell: object) -> str:
     """A cell as people read it: thousands apart, floats to six figures, an absent value as a dash."""
     if cell is None:
         return '<span aria-label="no value">–</span>'  # noqa: RUF001 - a dash is meant
@@ -182,41 +186,41 @@ def _cell(cell: object) -> str:
         return f"{cell:,}"
     if isinstance(cell, float):
         return f"{cell:,.6g}" if abs(cell) < 1e6 else f"{cell:,.0f}"
-    return _text(str(cell))
+    return _escape(str(cell))
 
 
-def _text(text: str) -> str:
+def _escape(text: str) -> str:
     return escape(text, quote=True)
 
 
-def _json(spec: object) -> str:
+def _encode_json(spec: object) -> str:
     """JSON that cannot end the script element it stands in, nor hold a number that JSON does not know."""
     text = json.dumps(spec, ensure_ascii=False, allow_nan=False, default=str)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026").replace("\u2028", "\\u2028")
 
 
-def _hash(script: str) -> str:
+def _hash_script(script: str) -> str:
     return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
 
 
 @cache
-def _static(name: str) -> str:
+def _read_static(name: str) -> str:
     return (files("deniable.reports") / "static" / name).read_text(encoding="utf-8")
 
 
 @cache
-def _scripts() -> tuple[tuple[str, str], ...]:
+def _load_scripts() -> tuple[tuple[str, str], ...]:
     """The scripts of a page with plots, as (attributes, text): Vega, Vega-Lite, then the interpreter with our own."""
     library = "\n".join(
-        re.sub(r"^//# sourceMappingURL=.*$", "", _static(name), flags=re.MULTILINE)
+        re.sub(r"^//# sourceMappingURL=.*$", "", _read_static(name), flags=re.MULTILINE)
         for name in ("vega.min.js", "vega-lite.min.js")
     )
     # The interpreter is published as a module importing one other: inside a page both are already at hand.
     interpreter, changed = re.subn(
-        r"^import (\{.*\}) from 'vega-util';$", r"const \1 = vega;", _static("vega-interpreter.js"), flags=re.M
+        r"^import (\{.*\}) from 'vega-util';$", r"const \1 = vega;", _read_static("vega-interpreter.js"), flags=re.M
     )
     interpreter, named = re.subn(r"^export \{ (\w+) as (\w+) \};$", r"const \2 = \1;", interpreter, flags=re.M)
-    own = re.sub(r"^//# sourceMappingURL=.*$", "", interpreter, flags=re.M) + "\n" + _static("draw.js")
+    own = re.sub(r"^//# sourceMappingURL=.*$", "", interpreter, flags=re.M) + "\n" + _read_static("draw.js")
     if changed != 1 or named != 1 or "</script" in library + own:
         raise InternalError("The vendored drawing scripts are not those this page knows how to place")
     return ("", library), (' type="module"', own)

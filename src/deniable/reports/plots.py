@@ -1,12 +1,12 @@
-"""Small functions from rows to Vega-Lite specifications: plain dicts, one for page, notebook and paper.
+"""From rows to Vega-Lite specifications: plain dicts, one for page, notebook and paper; and as SVG and PNG.
 
 Rows are lists of plain dicts that somebody else computed; a plot names which fields it shows. Every plot needs `alt`, a
 sentence that tells what the drawing shows to whoever cannot see it; it becomes the specification's `description`.
-Nothing is aggregated, binned or smoothed here.
-"""
+Nothing is aggregated, binned or smoothed here. Pictures are made by vl-convert (the extra `plots`), offline."""
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime, time
@@ -14,7 +14,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
-from deniable.errors import ParameterError, nearest
+from deniable.errors import MissingExtra, ParameterError, nearest
 from deniable.reports import theme
 
 Row = Mapping[str, object]
@@ -26,7 +26,7 @@ PERSON = (
 )
 
 
-def bars(
+def draw_bars(
     rows: Sequence[Row],
     *,
     category: str,
@@ -39,12 +39,12 @@ def bars(
     horizontal: bool = True,
 ) -> Spec:
     """Bars in the order of the rows, side by side where `series` is given, with whiskers from `low` to `high`."""
-    kept = _kept(rows, category, value, low, high, series)
+    kept = _keep_fields(rows, category, value, low, high, series)
     across, along = ("y", "x") if horizontal else ("x", "y")
     encoding: Spec = {
         across: _nominal(category, "" if horizontal else None),
         along: _quantitative(value, title or value, zero=True),
-        "tooltip": _tooltip(category, series, value, low, high),
+        "tooltip": _show_fields(category, series, value, low, high),
     }
     if series:
         encoding |= {f"{across}Offset": {"field": _path(series), "sort": None}, "color": _color(series)}
@@ -53,10 +53,10 @@ def bars(
         layers.append(_whiskers(low, high, along))
     steps = _distinct(rows, category) * (_distinct(rows, series) if series else 1)
     height = {"height": max(60, 26 * steps + (14 * steps if series is None else 6 * steps))} if horizontal else {}
-    return _plot(kept, alt) | height | {"encoding": encoding, "layer": layers}
+    return _begin_plot(kept, alt) | height | {"encoding": encoding, "layer": layers}
 
 
-def lines(
+def draw_lines(
     rows: Sequence[Row],
     *,
     x: str,
@@ -70,7 +70,7 @@ def lines(
     log_y: bool = False,
 ) -> Spec:
     """Lines through the rows, one for each series, each with a band from `low` to `high`; dates make a time axis."""
-    kept = _kept(rows, x, y, low, high, series)
+    kept = _keep_fields(rows, x, y, low, high, series)
     color = {"color": _color(series)} if series else {}
     across = _axis(rows, x) | ({"scale": {"type": "log"}} if log_x else {})
     along = _quantitative(y, title or y, zero=False, log=log_y)
@@ -81,11 +81,11 @@ def lines(
             {"mark": {"type": "area", "opacity": 0.22}, "encoding": {"y": band, "y2": {"field": _path(high)}}}
         )
     mark = {"type": "line", "point": {"size": 36, "filled": True}}
-    layers.append({"mark": mark, "encoding": {"y": along, "tooltip": _tooltip(x, series, y, low, high)}})
-    return _plot(kept, alt) | {"encoding": {"x": across} | color, "layer": layers}
+    layers.append({"mark": mark, "encoding": {"y": along, "tooltip": _show_fields(x, series, y, low, high)}})
+    return _begin_plot(kept, alt) | {"encoding": {"x": across} | color, "layer": layers}
 
 
-def heatmap(
+def draw_heatmap(
     rows: Sequence[Row],
     *,
     x: str,
@@ -96,7 +96,7 @@ def heatmap(
     limits: tuple[float, float] | None = None,
 ) -> Spec:
     """Cells shaded from little to much, each with its number; `form` is a d3 format such as '.0%' or ',d'."""
-    kept = _kept(rows, x, y, value)
+    kept = _keep_fields(rows, x, y, value)
     numbers = [cell for row in kept if isinstance(cell := row[_safe(value)], int | float)]
     low, high = limits or ((min(numbers), max(numbers)) if numbers else (0.0, 1.0))
     shade = {"field": _path(value), "type": "quantitative", "scale": {"domain": [low, high], "range": list(theme.RAMP)}}
@@ -105,33 +105,33 @@ def heatmap(
         {"mark": {"type": "rect", "cornerRadius": 2}, "encoding": {"color": shade | {"legend": None}}},
         {
             "mark": {"type": "text"},
-            "encoding": {"text": _formatted(value, form), "color": dark | {"value": theme.INK}},
+            "encoding": {"text": _format_field(value, form), "color": dark | {"value": theme.INK}},
         },
     ]
     touching = {"paddingInner": 0.02, "paddingOuter": 0}
     encoding = {
         "x": _nominal(x, x) | {"axis": {"orient": "top", "labelAngle": 0, "labelLimit": 90}, "scale": touching},
         "y": _nominal(y, None) | {"axis": {"labelAngle": 0, "labelLimit": 330}, "scale": touching},
-        "tooltip": [_told(x), _told(y), _formatted(value, form) | {"title": _safe(value)}],
+        "tooltip": [_show_field(x), _show_field(y), _format_field(value, form) | {"title": _safe(value)}],
     }
     height = max(60, 34 * _distinct(rows, y))
-    return _plot(kept, alt) | {"height": height, "encoding": encoding, "layer": layers}
+    return _begin_plot(kept, alt) | {"height": height, "encoding": encoding, "layer": layers}
 
 
-def scatter(
+def draw_scatter(
     rows: Sequence[Row], *, x: str, y: str, alt: str, series: str | None = None, diagonal: bool = False
 ) -> Spec:
     """One point a row; `diagonal` draws the line on which both axes agree, for true against released."""
-    kept = _kept(rows, x, y, series)
+    kept = _keep_fields(rows, x, y, series)
     encoding: Spec = {
         "x": _quantitative(x, x, zero=False),
         "y": _quantitative(y, y, zero=False),
-        "tooltip": _tooltip(x, y, series),
+        "tooltip": _show_fields(x, y, series),
     }
     encoding |= {"color": _color(series)} if series else {}
     points: Spec = {"mark": {"type": "point", "filled": True, "opacity": 0.75, "size": 42}, "encoding": encoding}
     if not diagonal:
-        return _plot(kept, alt) | points
+        return _begin_plot(kept, alt) | points
     ends = [cell for row in kept for field in (x, y) if isinstance(cell := row[_safe(field)], int | float)]
     corners = [{_safe(x): end, _safe(y): end} for end in ((min(ends), max(ends)) if ends else ())]
     agree: Spec = {
@@ -139,25 +139,25 @@ def scatter(
         "mark": {"type": "line", "color": theme.PALETTE[-1], "strokeDash": [5, 4], "strokeWidth": 1.3, "point": False},
         "encoding": {axis: encoding[axis] for axis in ("x", "y")},
     }
-    return _plot(kept, alt) | {"layer": [agree, points]}
+    return _begin_plot(kept, alt) | {"layer": [agree, points]}
 
 
-def histogram(
+def draw_histogram(
     rows: Sequence[Row], *, bin: str, count: str, alt: str, series: str | None = None, title: str = ""
 ) -> Spec:
     """Counts by bin, already binned by the caller and in the order of the rows; series stand side by side."""
-    kept = _kept(rows, bin, count, series)
+    kept = _keep_fields(rows, bin, count, series)
     encoding: Spec = {
         "x": _nominal(bin, bin),
         "y": _quantitative(count, title or count, zero=True),
-        "tooltip": _tooltip(bin, series, count),
+        "tooltip": _show_fields(bin, series, count),
     }
     if series:
         encoding |= {"xOffset": {"field": _path(series), "sort": None}, "color": _color(series)}
-    return _plot(kept, alt) | {"mark": {"type": "bar"}, "encoding": encoding}
+    return _begin_plot(kept, alt) | {"mark": {"type": "bar"}, "encoding": encoding}
 
 
-def people(marked: int, *, label: str, alt: str, of: int = 1000) -> Spec:
+def draw_people(marked: int, *, label: str, alt: str, of: int = 1000) -> Spec:
     """A crowd in which `marked` of `of` people are colored: what a rate means, in persons."""
     if not 0 <= marked <= of or not 1 <= of <= 2000:
         happened = f"A crowd of {of} people with {marked} marked cannot be drawn"
@@ -166,9 +166,9 @@ def people(marked: int, *, label: str, alt: str, of: int = 1000) -> Spec:
     hidden = {"axis": None, "type": "quantitative", "scale": {"zero": False, "nice": False, "padding": 8}}
     return {
         "$schema": SCHEMA,
-        "description": _alt(alt),
+        "description": _require_alt(alt),
         "usermeta": {"rows": [{"people": label, "number": marked, "of": of}]},
-        "config": theme.config(),
+        "config": theme.build_config(),
         "data": {"sequence": {"start": 0, "stop": of, "as": "n"}},
         "transform": [
             {"calculate": f"datum.n % {columns}", "as": "column"},
@@ -189,19 +189,24 @@ def people(marked: int, *, label: str, alt: str, of: int = 1000) -> Spec:
     }
 
 
-def _plot(rows: list[dict[str, object]], alt: str) -> Spec:
+def _begin_plot(rows: list[dict[str, object]], alt: str) -> Spec:
     """What every plot of rows begins with."""
     common = {"width": "container", "height": 280, "autosize": {"type": "fit-x", "contains": "padding"}}
-    return {"$schema": SCHEMA, "description": _alt(alt), "config": theme.config(), "data": {"values": rows}} | common
+    return {
+        "$schema": SCHEMA,
+        "description": _require_alt(alt),
+        "config": theme.build_config(),
+        "data": {"values": rows},
+    } | common
 
 
-def _alt(text: str) -> str:
+def _require_alt(text: str) -> str:
     if not text.strip():
         raise ParameterError("A plot has no alt text", expected="a sentence that tells what the drawing shows")
     return text.strip()
 
 
-def _kept(rows: Sequence[Row], *fields: str | None) -> list[dict[str, object]]:
+def _keep_fields(rows: Sequence[Row], *fields: str | None) -> list[dict[str, object]]:
     """The named fields of the rows as JSON values; a field that no row has is a mistake of the caller."""
     wanted = [field for field in fields if field]
     for field in wanted:
@@ -275,15 +280,15 @@ def _color(series: str) -> Spec:
     return {"field": _path(series), "type": "nominal", "sort": None} | shown
 
 
-def _told(field: str) -> Spec:
+def _show_field(field: str) -> Spec:
     return {"field": _path(field), "title": _safe(field)}
 
 
-def _tooltip(*fields: str | None) -> list[Spec]:
-    return [_told(field) for field in fields if field]
+def _show_fields(*fields: str | None) -> list[Spec]:
+    return [_show_field(field) for field in fields if field]
 
 
-def _formatted(field: str, form: str) -> Spec:
+def _format_field(field: str, form: str) -> Spec:
     return {"field": _path(field), "type": "quantitative"} | ({"format": form} if form else {})
 
 
@@ -292,3 +297,42 @@ def _whiskers(low: str, high: str, along: str) -> Spec:
     ends = {along: {"field": _path(low), "type": "quantitative"}, f"{along}2": {"field": _path(high)}}
     mark = {"type": "rule", "strokeWidth": 1.6, "color": theme.INK}
     return {"name": "whisker", "mark": mark, "encoding": ends | {"color": {"value": theme.INK}}}
+
+
+WIDTH = 640  # pixels, where a plot would otherwise fill whatever holds it
+
+
+def render_svg(spec: dict[str, Any], *, width: int = WIDTH) -> str:
+    """The plot as one SVG text."""
+    return str(_import_converter().vegalite_to_svg(_fix_width(spec, width), allowed_base_urls=[]))
+
+
+def render_png(spec: dict[str, Any], *, width: int = WIDTH, scale: float = 2.0) -> bytes:
+    """The plot as PNG on white; `scale` 2 suits screens and print."""
+    if not 0 < scale <= 10:
+        raise ParameterError(f"A scale of {scale} for a picture", expected="a number above 0, at most 10")
+    filled = json.loads(_fix_width(spec, width))
+    filled["config"] = filled.get("config", {}) | {"background": "white"}
+    return bytes(_import_converter().vegalite_to_png(json.dumps(filled), scale=scale, allowed_base_urls=[]))
+
+
+def _fix_width(spec: dict[str, Any], width: int) -> str:
+    """A picture has no container: it gets a width of its own."""
+    fixed = (
+        {"width": width, "autosize": {"type": "fit", "contains": "padding"}}
+        if "layer" not in spec
+        else {"width": width}
+    )
+    return json.dumps({key: part for key, part in spec.items() if key != "autosize"} | fixed)
+
+
+def _import_converter() -> Any:
+    try:
+        import vl_convert
+    except ModuleNotFoundError as missing:
+        raise MissingExtra(
+            "Drawing a plot as a picture needs vl-convert-python, which is not installed",
+            remedy="Install it with: pip install 'deniable[plots]'",
+            charge="",
+        ) from missing
+    return vl_convert

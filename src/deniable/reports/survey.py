@@ -11,17 +11,20 @@ from deniable.reports.blocks import Block, Callout, KeyFigure, KeyFigures, Page,
 Found = dict[str, Any]
 
 
-def page(told: dict[str, Any]) -> Page:
+def build_survey_page(told: dict[str, Any]) -> Page:
     """The page of a survey's results, from the document that `survey results --json` prints."""
-    sections = (Section("At a glance", _glance(told)), *(_question(found, told) for found in told["findings"]))
+    sections = (
+        Section("At a glance", _summarize_survey(told)),
+        *(_describe_question(found, told) for found in told["findings"]),
+    )
     contrasts = told.get("contrasts") or []
     if contrasts:
-        sections += (Section("Between groups", _contrasts(contrasts)),)
+        sections += (Section("Between groups", _describe_contrasts(contrasts)),)
     lead = "Every answer was randomized on the respondent's own device; these totals are corrected for it."
     return Page(told["title"], lead=lead, sections=sections, foot=f"Survey {told['survey']}, drawn by deniable.")
 
 
-def _glance(told: dict[str, Any]) -> tuple[Block, ...]:
+def _summarize_survey(told: dict[str, Any]) -> tuple[Block, ...]:
     amplified = told["amplified"]
     figures = [
         KeyFigure(f"{told['responses']:,}", "responses"),
@@ -35,7 +38,7 @@ def _glance(told: dict[str, Any]) -> tuple[Block, ...]:
     return (KeyFigures(tuple(figures)), *((warning,) if few else ()))
 
 
-def _question(found: Found, told: dict[str, Any]) -> Section:
+def _describe_question(found: Found, told: dict[str, Any]) -> Section:
     level = f"{told['confidence']:.0%}"
     if not found["responses"]:
         return Section(found["ask"], (Paragraph("Nobody answered this question."),))
@@ -49,25 +52,27 @@ def _question(found: Found, told: dict[str, Any]) -> Section:
             )
         )
     if found["shares"]:
-        blocks.append(_bars(found, level))
+        blocks.append(_draw_shares(found, level))
     if not blocks:
         blocks.append(Paragraph("No words to look for were listed; add `words` to the survey file."))
     note = f"{found['responses']:,} responses at epsilon {found['epsilon']:.3g}."
     return Section(found["ask"], (*blocks, Paragraph(note)))
 
 
-def _bars(found: Found, level: str) -> Plot:
+def _draw_shares(found: Found, level: str) -> Plot:
     rows = [
         {"answer": share["answer"], "share": share["share"], "low": share["low"], "high": share["high"]}
         for share in found["shares"][:40]
     ]
     top = max(rows, key=lambda row: row["share"])
     alt = f"Estimated shares of {len(rows)} answers; the largest is {top['answer']} with {top['share']:.0%}."
-    spec = plots.bars(rows, category="answer", value="share", low="low", high="high", alt=alt, title="estimated share")
-    return Plot(spec, caption=f"Estimated shares with {level} intervals", table=_table(found["shares"]))
+    spec = plots.draw_bars(
+        rows, category="answer", value="share", low="low", high="high", alt=alt, title="estimated share"
+    )
+    return Plot(spec, caption=f"Estimated shares with {level} intervals", table=_tabulate_shares(found["shares"]))
 
 
-def _table(shares: Sequence[Found]) -> Table:
+def _tabulate_shares(shares: Sequence[Found]) -> Table:
     rows = tuple(
         (s["answer"], round(s["share"], 4), round(s["low"], 4), round(s["high"], 4), round(s["consistent"], 4))
         for s in shares
@@ -75,7 +80,7 @@ def _table(shares: Sequence[Found]) -> Table:
     return Table(("answer", "share", "low", "high", "made consistent"), rows)
 
 
-def _contrasts(contrasts: Sequence[dict[str, Any]]) -> tuple[Block, ...]:
+def _describe_contrasts(contrasts: Sequence[dict[str, Any]]) -> tuple[Block, ...]:
     rows = tuple(
         (c["answer"], round(c["difference"], 4), round(c["low"], 4), round(c["high"], 4), f"{c['p_value']:.3g}")
         for c in contrasts
@@ -88,16 +93,16 @@ def _contrasts(contrasts: Sequence[dict[str, Any]]) -> tuple[Block, ...]:
     return (Paragraph(text), Table(("answer", "difference", "low", "high", "p"), rows))
 
 
-def ladder(rungs: Sequence[dict[str, Any]], acceptable: float, chosen: float | None) -> Plot:
+def plot_sweep(rungs: Sequence[dict[str, Any]], acceptable: float, chosen: float | None) -> Plot:
     """The epsilon ladder: accuracy against epsilon, with the accuracy that was asked for."""
     rows = [{"epsilon": r["epsilon"], "accuracy": r["accuracy"], "low": r["low"], "high": r["high"]} for r in rungs]
     found = f"the smallest acceptable epsilon is {chosen:g}" if chosen is not None else "no epsilon is acceptable"
     alt = f"Accuracy at {len(rows)} epsilons; {found}, at accuracy {acceptable:.0%} or more."
-    spec = plots.lines(rows, x="epsilon", y="accuracy", low="low", high="high", alt=alt, log_x=True)
+    spec = plots.draw_lines(rows, x="epsilon", y="accuracy", low="low", high="high", alt=alt, log_x=True)
     return Plot(spec, caption=f"Accuracy by epsilon; asked for {acceptable:.0%}")
 
 
-def ladder_page(told: dict[str, Any]) -> Page:
+def build_sweep_page(told: dict[str, Any]) -> Page:
     """The page of an epsilon ladder."""
     chosen = told["chosen"]
     figure = KeyFigure(
@@ -105,7 +110,7 @@ def ladder_page(told: dict[str, Any]) -> Page:
         "smallest acceptable epsilon",
         f"{told['acceptable']:.0%} asked; {told['baseline']:.1%} without noise, {told['majority']:.1%} by guessing",
     )
-    blocks: tuple[Block, ...] = (KeyFigures((figure,)), ladder(told["rungs"], told["acceptable"], chosen))
+    blocks: tuple[Block, ...] = (KeyFigures((figure,)), plot_sweep(told["rungs"], told["acceptable"], chosen))
     caution = Callout(
         "Choosing epsilon by accuracy looks at the clean table: do it on one you may look at, then fix epsilon.",
         Tone.WARNING,

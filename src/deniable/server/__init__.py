@@ -1,1 +1,1 @@
-"""The servers: what listens on a port. They speak to the hall and to nobody below it."""
+"""The servers: what listens on a port. They call the curator and nothing below it."""

@@ -1,20 +1,22 @@
-"""Forms of an answer: JSON for people and scripts, CSV for spreadsheets, Arrow for notebooks. The client chooses.
+"""Forms of an answer: JSON for people and scripts, CSV for spreadsheets, Arrow for notebooks; and a plan as text.
 
-An `Accept` header chooses among them; without one it is JSON. CSV and Arrow carry the facts of the release in headers
-and, in Arrow, in the metadata of the schema.
-"""
+An `Accept` header chooses the form of an answer; without one it is JSON. CSV and Arrow carry the facts of the release
+in headers and, in Arrow, in the metadata of the schema. The privacy plan is written as lines where PostgreSQL's EXPLAIN
+shows the plan of execution, and on the analyst's page."""
 
 from __future__ import annotations
 
 import csv
 import io
 import json
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from deniable.server.messages import NoSuchForm
+from deniable.server.refusals import NotAcceptable
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
 
 JSON, CSV, ARROW = "application/json", "text/csv", "application/vnd.apache.arrow.stream"
 FORMS = (JSON, CSV, ARROW)
@@ -22,23 +24,23 @@ PARQUET = "application/vnd.apache.parquet"
 """The form of rows that are released as files."""
 
 
-def chosen(accept: str) -> str:
+def choose_format(accept: str) -> str:
     """The form that an Accept header wants most.
 
-    >>> chosen("text/csv;q=0.5, application/vnd.apache.arrow.stream")
+    >>> choose_format("text/csv;q=0.5, application/vnd.apache.arrow.stream")
     'application/vnd.apache.arrow.stream'
     """
-    wanted = sorted(_ranges(accept), key=lambda each: -each[1])
+    wanted = sorted(_parse_accept(accept), key=lambda each: -each[1])
     for kind, quality in wanted:
         matching = [form for form in FORMS if kind in (form, "*/*", form.split("/")[0] + "/*")]
         if matching and quality > 0:
             return matching[0]
     if not accept.strip():
         return JSON
-    raise NoSuchForm("no form of an answer is acceptable", expected=f"Accept one of {', '.join(FORMS)}")
+    raise NotAcceptable("no form of an answer is acceptable", expected=f"Accept one of {', '.join(FORMS)}")
 
 
-def _ranges(accept: str) -> list[tuple[str, float]]:
+def _parse_accept(accept: str) -> list[tuple[str, float]]:
     found = []
     for part in accept.split(",")[:50]:
         kind, *parameters = (piece.strip().lower() for piece in part.split(";"))
@@ -50,23 +52,23 @@ def _ranges(accept: str) -> list[tuple[str, float]]:
     return found
 
 
-def written(rows: pa.Table, details: dict[str, Any], form: str) -> bytes:
+def encode_rows(rows: pa.Table, details: dict[str, Any], form: str) -> bytes:
     """Rows and the facts about them in a form."""
     if form == JSON:
-        return as_json({"rows": rows.to_pylist(), "columns": rows.column_names} | details)
-    return _csv(rows) if form == CSV else _arrow(rows, details)
+        return encode_json({"rows": rows.to_pylist(), "columns": rows.column_names} | details)
+    return _encode_csv(rows) if form == CSV else _encode_arrow(rows, details)
 
 
-def as_json(document: Any) -> bytes:
+def encode_json(document: Any) -> bytes:
     """A document in UTF-8; numbers that are not finite become null, since JSON has none."""
     try:
-        text = json.dumps(document, default=_plain, ensure_ascii=False, allow_nan=False)
+        text = json.dumps(document, default=_to_json_value, ensure_ascii=False, allow_nan=False)
     except ValueError:
-        text = json.dumps(_finite(document), default=_plain, ensure_ascii=False)
+        text = json.dumps(_drop_infinite(document), default=_to_json_value, ensure_ascii=False)
     return text.encode("utf-8", "replace")
 
 
-def _plain(value: Any) -> Any:
+def _to_json_value(value: Any) -> Any:
     from fractions import Fraction
 
     if hasattr(value, "isoformat"):
@@ -74,34 +76,61 @@ def _plain(value: Any) -> Any:
     return float(value) if isinstance(value, Fraction) or hasattr(value, "as_tuple") else str(value)
 
 
-def _finite(value: Any) -> Any:
+def _drop_infinite(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _finite(each) for key, each in value.items()}
+        return {key: _drop_infinite(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(each) for each in value]
+        return [_drop_infinite(each) for each in value]
     unknown = isinstance(value, float) and (value != value or value in (float("inf"), float("-inf")))
     return None if unknown else value
 
 
-def _csv(rows: pa.Table) -> bytes:
+def _encode_csv(rows: pa.Table) -> bytes:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow([_safe(name) for name in rows.column_names])
+    writer.writerow([_escape_formula(name) for name in rows.column_names])
     for row in zip(*(column.to_pylist() for column in rows.columns), strict=True):
-        writer.writerow(["" if value is None else _safe(value) for value in row])
+        writer.writerow(["" if value is None else _escape_formula(value) for value in row])
     return out.getvalue().encode("utf-8")
 
 
-def _safe(value: Any) -> Any:
+def _escape_formula(value: Any) -> Any:
     """A text that a spreadsheet would take for a formula gets a quote before it."""
     return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") else value
 
 
-def _arrow(rows: pa.Table, details: dict[str, Any]) -> bytes:
+def _encode_arrow(rows: pa.Table, details: dict[str, Any]) -> bytes:
     import pyarrow as pa
 
     sink = io.BytesIO()
-    schema = rows.schema.with_metadata({"deniable": as_json(details)})
+    schema = rows.schema.with_metadata({"deniable": encode_json(details)})
     with pa.ipc.new_stream(sink, schema) as writer:
         writer.write_table(rows.replace_schema_metadata(schema.metadata))
     return sink.getvalue()
+
+
+def render_plan(told: Mapping[str, Any]) -> list[str]:
+    """The plan from the tables up, then each measurement with its noise, then the price."""
+    lines = [f"Protects {told['unit']}  (strategy: {told['strategy']})"]
+    lines += [f"  -> {step['step']}  ({step['tag']})" for step in told["relations"]]
+    for aggregate in told["aggregates"]:
+        lines.append(f"Measure {aggregate['aggregate']} by {aggregate['keys']}")
+        lines += list(_render_measurements(aggregate["measurements"]))
+    lines.append(f"Cost: {render_cost(told['cost']) or 'nothing'}")
+    if told.get("remaining"):
+        lines.append(f"Left before this question: {render_cost(told['remaining'])}")
+    if told.get("more_like_this") is not None:
+        lines.append(f"About {told['more_like_this']:,} more questions like this fit")
+    return lines + [f"Note: {note}" for note in told["notes"]]
+
+
+def _render_measurements(parts: list[Mapping[str, Any]]) -> Iterator[str]:
+    for part in parts:
+        noise = part["mechanism"] if part["scale"] is None else f"{part['mechanism']}, scale {part['scale']:,.4g}"
+        reach = f"{part['error']:,.4g} {'ranks ' if part['error_in'] == 'ranks' else ''}"
+        yield f"  {part['measures']}: {noise}; error below {reach.strip()} with {part['confidence']:.0%} confidence"
+
+
+def render_cost(cost: Mapping[str, str]) -> str:
+    """A budget in words: epsilon 0.5, delta 1e-06."""
+    return ", ".join(f"{name} {value}" for name, value in cost.items() if value != "0")

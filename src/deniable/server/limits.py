@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from deniable.errors import ParameterError
-from deniable.server.messages import TooOften
+from deniable.server.refusals import TooManyRequests
 
 MOST_BUCKETS = 10_000
 """Beyond so many askers the longest unheard is forgotten, so that memory stays flat; it had time to refill."""
@@ -49,7 +49,7 @@ class Limits:
             raise ParameterError("a limit of the server is not positive", expected="Limits above 0")
 
 
-class Rate:
+class RateLimiter:
     """A bucket for each asker."""
 
     def __init__(self, rate: float, burst: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -61,7 +61,7 @@ class Rate:
         left = self.left(who)
         if left < drops:
             wait = (drops - left) / self._rate
-            raise TooOften("too many requests", remedy=f"Wait {wait:.1f} seconds", wait=round(wait, 3))
+            raise TooManyRequests("too many requests", remedy=f"Wait {wait:.1f} seconds", wait=round(wait, 3))
         self._put(who, left - drops)
 
     def left(self, who: str) -> float:
@@ -76,7 +76,7 @@ class Rate:
             self._buckets.popitem(last=False)
 
 
-async def even(since: float, quantum: float) -> None:
+async def wait_for_quantum(since: float, quantum: float) -> None:
     """Wait until a whole number of quanta has passed since the request came.
 
     What a refusal or a charged answer took is then known only to a quantum: work whose duration differs by less than

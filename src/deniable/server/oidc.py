@@ -31,7 +31,7 @@ MOST_KEYS = 1 << 18
 """Bytes of a key set that are read."""
 LEEWAY = 10
 """Seconds by which clocks may differ."""
-EVERY = 30.0
+REFRESH_SECONDS = 30.0
 """Seconds between looks at the key set, however many unknown keys are named."""
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
@@ -69,7 +69,7 @@ class Issuer:
             raise ParameterError("a key set may not travel unencrypted", expected="An https address, or a file")
 
 
-def read(path: Path) -> Issuer:
+def read_issuer(path: Path) -> Issuer:
     """The issuer of a YAML or JSON file."""
     from ruamel.yaml import YAML, YAMLError
 
@@ -96,26 +96,26 @@ class Verifier:
     def __init__(self, issuer: Issuer, policy: Policy) -> None:
         self._issuer = issuer
         self._policy = policy
-        self._jwt = _library()
-        self._keys: Mapping[str, Any] = self._fetched()
+        self._jwt = _import_jwt()
+        self._keys: Mapping[str, Any] = self._fetch()
         self._looked = time.monotonic()
         self._lock = threading.Lock()
 
     def grant(self, token: str) -> Grant:
         """The grant of a token; one sentence refuses whatever is wrong with it."""
         try:
-            claims = self._claims(token)
-            return self._granted(claims)
+            claims = self._decode_claims(token)
+            return self._build_grant(claims)
         except (self._jwt.PyJWTError, ValueError, KeyError, TypeError, AttributeError):
             raise AccessRefused("the token is not valid", remedy="Sign on again") from None
 
-    def _claims(self, token: str) -> dict[str, Any]:
+    def _decode_claims(self, token: str) -> dict[str, Any]:
         if len(token) > LONGEST_TOKEN:
             raise ValueError
         head = self._jwt.get_unverified_header(token)
         key = self._keys.get(str(head.get("kid", "")))
         if key is None:
-            self._look_again()
+            self._refresh_in_background()
             raise KeyError
         # The algorithm must be allowed, and be the one that this key is for: a key never serves two.
         if head["alg"] not in self._issuer.algorithms or head["alg"] != key.algorithm_name:
@@ -126,21 +126,21 @@ class Verifier:
         )  # fmt: skip
         return claims
 
-    def _granted(self, claims: dict[str, Any]) -> Grant:
-        name, role = claims[self._issuer.name], self._role(claims)
+    def _build_grant(self, claims: dict[str, Any]) -> Grant:
+        name, role = claims[self._issuer.name], self._choose_role(claims)
         if not isinstance(name, str) or not name or not name.isprintable() or len(name) > 200:
             raise ValueError
         expires = datetime.fromtimestamp(int(claims["exp"]), UTC)
-        purposes = self._purposes(name, claims) if role is Role.ANALYST else None
+        purposes = self._list_purposes(name, claims) if role is Role.ANALYST else None
         return Grant(name, role, self._policy.dataset, purposes, expires, f"oidc {name}")
 
-    def _role(self, claims: dict[str, Any]) -> Role:
-        groups = _listed(claims.get(self._issuer.roles)) if self._issuer.roles else ()
+    def _choose_role(self, claims: dict[str, Any]) -> Role:
+        groups = _split_claim(claims.get(self._issuer.roles)) if self._issuer.roles else ()
         if set(groups) & set(self._issuer.stewards):
             return Role.STEWARD
         return Role.AUDITOR if set(groups) & set(self._issuer.auditors) else Role.ANALYST
 
-    def _purposes(self, name: str, claims: dict[str, Any]) -> tuple[str, ...]:
+    def _list_purposes(self, name: str, claims: dict[str, Any]) -> tuple[str, ...]:
         """What the policy grants this analyst, narrowed by the claim if there is one."""
         budgets = self._policy.budgets
         analysts = {each.name: each.purposes for each in budgets.analysts} if budgets else {}
@@ -148,23 +148,23 @@ class Verifier:
         granted = analysts.get(name, ()) if analysts else every
         if not self._issuer.purposes:
             return tuple(granted)
-        return tuple(each for each in granted if each in _listed(claims.get(self._issuer.purposes)))
+        return tuple(each for each in granted if each in _split_claim(claims.get(self._issuer.purposes)))
 
-    def _look_again(self) -> None:
+    def _refresh_in_background(self) -> None:
         """Fetch the keys in the background: the issuer may have new ones. Whoever came first tries again."""
         with self._lock:
-            if time.monotonic() - self._looked < EVERY:
+            if time.monotonic() - self._looked < REFRESH_SECONDS:
                 return
             self._looked = time.monotonic()
         threading.Thread(target=self._refresh, daemon=True).start()
 
     def _refresh(self) -> None:
         try:
-            self._keys = self._fetched()
+            self._keys = self._fetch()
         except (DataError, ParameterError):
             return  # the keys that are known stay
 
-    def _fetched(self) -> dict[str, Any]:
+    def _fetch(self) -> dict[str, Any]:
         """The keys by their names; those for encryption, without a name or of other algorithms are left out."""
         try:
             listed = json.loads(self._text())["keys"]
@@ -188,14 +188,14 @@ class Verifier:
             return bytes(response.read(MOST_KEYS))
 
 
-def _listed(value: object) -> tuple[str, ...]:
+def _split_claim(value: object) -> tuple[str, ...]:
     """A claim that lists words: a list of texts, or one text with spaces between."""
     if isinstance(value, str):
         return tuple(value.split())
     return tuple(each for each in value if isinstance(each, str)) if isinstance(value, list) else ()
 
 
-def _library() -> Any:
+def _import_jwt() -> Any:
     try:
         import jwt
         from jwt.algorithms import has_crypto

@@ -1,8 +1,8 @@
-"""Serve a policy: analysts' HTTP, the steward's HTTP, and PostgreSQL, in one process and with one ledger.
+"""Serve a policy: analysts' HTTP, the steward's HTTP, and PostgreSQL, in one process and with one ledger; or a survey.
 
 Everything listens on a loopback address unless told otherwise. The first start of a policy has no steward's token yet:
-it prints a link that makes the one who opens it the steward, once.
-"""
+it prints a link that makes the one who opens it the steward, once. Nothing of the extra `server` is imported before a
+server starts, so that a missing extra is a refusal with a remedy."""
 
 from __future__ import annotations
 
@@ -16,24 +16,25 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from deniable.curator import governing
-from deniable.curator.hall import Curator
-from deniable.curator.offices import ledger_of
+from deniable.curator.curator import Curator
+from deniable.curator.governance import requests
+from deniable.curator.governance.steward import ledger_of
+from deniable.curator.survey import open_service
 from deniable.errors import MissingExtra, ParameterError, StorageError
-from deniable.server.crew import Crew
-from deniable.server.desk import Desk
-from deniable.server.home import Home
 from deniable.server.limits import Limits
-from deniable.server.logging import Log, to_stderr
+from deniable.server.monitoring import Log, log_to_stderr
+from deniable.server.service import Fulfillment, Service
+from deniable.server.worker_pool import WorkerPool
 
 if TYPE_CHECKING:
     from deniable.server.oidc import Verifier
+
 
 EXPIRY_SECONDS = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class ServerOptions:
     """Where a server listens; port 0 lets the system choose, and None leaves PostgreSQL out."""
 
     host: str = "127.0.0.1"
@@ -50,7 +51,7 @@ class Places:
 
 
 @dataclass(slots=True)
-class Running:
+class RunningServer:
     """A server that listens: its real ports, and the one-time link if this is a first start."""
 
     http: int
@@ -60,12 +61,12 @@ class Running:
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
 
 
-def serve(policy: Path, ledger: str | None, places: Places, limits: Limits, log: Log = to_stderr) -> None:
+def serve(policy: Path, ledger: str | None, places: ServerOptions, limits: Limits, log: Log = log_to_stderr) -> None:
     """Serve until told to stop with Ctrl-C or SIGTERM."""
     place = ledger_of(policy, ledger)
     with Curator.open(policy, ledger=place) as curator:
-        crew = Crew(policy, place, limits.processes) if limits.processes else None
-        run(_until_stopped(curator, places, limits, log, crew, Home(policy, place)))
+        crew = WorkerPool(policy, place, limits.processes) if limits.processes else None
+        run(_run_until_stopped(curator, places, limits, log, crew, Fulfillment(policy, place)))
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
@@ -78,8 +79,8 @@ def run(work: Coroutine[Any, Any, None]) -> None:
         uvloop.run(work)
 
 
-async def _until_stopped(
-    curator: Curator, places: Places, limits: Limits, log: Log, crew: Crew | None, home: Home
+async def _run_until_stopped(
+    curator: Curator, places: ServerOptions, limits: Limits, log: Log, crew: WorkerPool | None, home: Fulfillment
 ) -> None:
     async with contextlib.AsyncExitStack() as stack:
         running = await start(stack, curator, places, limits, log, crew, home)
@@ -91,7 +92,7 @@ async def _until_stopped(
         log("stopping: what was begun is finished first")
 
 
-def announce(running: Running, curator: Curator, places: Places, log: Log) -> None:
+def announce(running: RunningServer, curator: Curator, places: ServerOptions, log: Log) -> None:
     """Say where the doors are."""
     scheme = "https" if places.certificate else "http"
     log(f"serving dataset '{curator.policy.dataset}'; stop with Ctrl-C")
@@ -106,52 +107,56 @@ def announce(running: Running, curator: Curator, places: Places, log: Log) -> No
 async def start(
     stack: contextlib.AsyncExitStack,
     curator: Curator,
-    places: Places,
+    places: ServerOptions,
     limits: Limits,
-    log: Log = to_stderr,
-    crew: Crew | None = None,
-    home: Home | None = None,
-) -> Running:
+    log: Log = log_to_stderr,
+    crew: WorkerPool | None = None,
+    home: Fulfillment | None = None,
+) -> RunningServer:
     """Open all doors; the stack closes them."""
-    with _extra():
-        from deniable.server.app import LOOPBACK, analyst_application, steward_application
-        from deniable.server.metrics import Metrics
-        from deniable.server.steward_pages import FirstKey
+    with _require_extra():
+        from deniable.server.http.app import LOOPBACK, build_analyst_app, build_steward_app
+        from deniable.server.http.pages import OneTimeKey
+        from deniable.server.monitoring import Metrics
     from deniable.server.wire.listener import Listener
 
-    _allowed(places)
-    tls = _tls(places)
-    desk, metrics = Desk(curator, limits, crew, home, log, _verifier(places, curator)), Metrics()
-    stack.callback(desk.workshop.close)
-    first, text = FirstKey.new() if not _has_steward(curator) else (FirstKey(), "")
-    hosts = LOOPBACK | set(places.hosts) | {places.host} if _loopback(places.host) or places.hosts else None
+    _require_tls(places)
+    tls = _load_tls(places)
+    desk, metrics = Service(curator, limits, crew, home, log, _open_verifier(places, curator)), Metrics()
+    stack.callback(desk.scheduler.close)
+    first, text = OneTimeKey.new() if not _has_steward(curator) else (OneTimeKey(), "")
+    hosts = LOOPBACK | set(places.hosts) | {places.host} if _is_loopback(places.host) or places.hosts else None
     scheme = "https" if tls else "http"
-    http = await _listen(stack, analyst_application(desk, metrics, hosts=hosts, tls=bool(tls)), places, places.port)
-    steward = steward_application(desk, metrics, first=first, tls=bool(tls))
+    http = await _listen(stack, build_analyst_app(desk, metrics, hosts=hosts, tls=bool(tls)), places, places.port)
+    steward = build_steward_app(desk, metrics, first=first, tls=bool(tls))
     where = await _listen_steward(stack, steward, places, scheme)
     postgres = None
     if places.postgres is not None:
         listener = Listener(desk, tls)
-        with _taken(places.host, places.postgres):
+        with _refuse_unusable_port(places.host, places.postgres):
             postgres = await listener.start(places.host, places.postgres)
         stack.push_async_callback(listener.stop)
-        metrics.gauge("deniable_postgres_connections", "PostgreSQL clients connected.", lambda: listener.connections)
-    metrics.gauge("deniable_waiting", "Questions that are worked on or wait.", lambda: desk.workshop.waiting)
-    task = asyncio.create_task(_keep_terms(desk, log))
+        metrics.add_gauge(
+            "deniable_postgres_connections", "PostgreSQL clients connected.", lambda: listener.connections
+        )
+    metrics.add_gauge("deniable_waiting", "Questions that are worked on or wait.", lambda: desk.scheduler.waiting)
+    task = asyncio.create_task(_forget_expired(desk, log))
     stack.callback(task.cancel)
-    return Running(http, where, postgres, f"{where.rstrip('/')}/first/{text}" if text else None)
+    return RunningServer(http, where, postgres, f"{where.rstrip('/')}/first/{text}" if text else None)
 
 
-async def _keep_terms(desk: Desk, log: Log) -> None:
+async def _forget_expired(desk: Service, log: Log) -> None:
     """Forget stored answers once the policy's term is over, now and every hour."""
     while True:
-        forgotten = await desk.workshop.run("terms", desk.forget)
+        forgotten = await desk.scheduler.run("terms", desk.forget)
         if forgotten:
             log(f"the policy has expired: {forgotten} stored answers were forgotten; the ledger stays")
         await asyncio.sleep(EXPIRY_SECONDS)
 
 
-async def _listen(stack: contextlib.AsyncExitStack, application: Any, places: Places, port: int, **where: Any) -> int:
+async def _listen(
+    stack: contextlib.AsyncExitStack, application: Any, places: ServerOptions, port: int, **where: Any
+) -> int:
     """Start one HTTP server, and say its port (0 for a Unix socket)."""
     import uvicorn
 
@@ -164,7 +169,7 @@ async def _listen(stack: contextlib.AsyncExitStack, application: Any, places: Pl
     config.load()
     server = uvicorn.Server(config)
     server.lifespan = config.lifespan_class(config)
-    with _taken(places.host, port):
+    with _refuse_unusable_port(places.host, port):
         await server.startup()
     task = asyncio.create_task(server.main_loop())
 
@@ -178,35 +183,37 @@ async def _listen(stack: contextlib.AsyncExitStack, application: Any, places: Pl
     return int(names[0][1]) if names and isinstance(names[0], tuple) else 0
 
 
-async def _listen_steward(stack: contextlib.AsyncExitStack, application: Any, places: Places, scheme: str) -> str:
+async def _listen_steward(
+    stack: contextlib.AsyncExitStack, application: Any, places: ServerOptions, scheme: str
+) -> str:
     host, colon, port = places.steward.rpartition(":")
     if not colon or not port.isdigit():
         await _listen(stack, application, places, 0, uds=places.steward)
         Path(places.steward).chmod(0o600)
         return f"unix:{places.steward}"
-    bound = await _listen(stack, application, _at(places, host), int(port))
+    bound = await _listen(stack, application, _replace_host(places, host), int(port))
     return f"{scheme}://{host}:{bound}/"
 
 
-def _at(places: Places, host: str) -> Places:
+def _replace_host(places: ServerOptions, host: str) -> ServerOptions:
     from dataclasses import replace
 
     return replace(places, host=host)
 
 
-def _verifier(places: Places, curator: Curator) -> Verifier | None:
+def _open_verifier(places: ServerOptions, curator: Curator) -> Verifier | None:
     if places.issuer is None:
         return None
     from deniable.server import oidc
 
-    return oidc.Verifier(oidc.read(places.issuer), curator.policy)
+    return oidc.Verifier(oidc.read_issuer(places.issuer), curator.policy)
 
 
 def _has_steward(curator: Curator) -> bool:
-    return any(each["role"] == "steward" and not each["revoked"] for each in governing.listed(curator).values())
+    return any(each["role"] == "steward" and not each["revoked"] for each in requests.list_tokens(curator).values())
 
 
-def _tls(places: Places) -> ssl.SSLContext | None:
+def _load_tls(places: ServerOptions) -> ssl.SSLContext | None:
     if places.certificate is None:
         return None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -219,15 +226,15 @@ def _tls(places: Places) -> ssl.SSLContext | None:
     return context
 
 
-def _allowed(places: Places) -> None:
-    if not _loopback(places.host) and places.certificate is None:
+def _require_tls(places: ServerOptions) -> None:
+    if not _is_loopback(places.host) and places.certificate is None:
         raise ParameterError(
             f"'{places.host}' can be reached from other machines, and tokens may not travel unencrypted",
             remedy="Give --certificate and --key, or listen on 127.0.0.1 behind a proxy that has them",
         )
 
 
-def _loopback(host: str) -> bool:
+def _is_loopback(host: str) -> bool:
     try:
         return host == "localhost" or ip_address(host).is_loopback
     except ValueError:
@@ -235,7 +242,7 @@ def _loopback(host: str) -> bool:
 
 
 @contextlib.contextmanager
-def _taken(host: str, port: int) -> Iterator[None]:
+def _refuse_unusable_port(host: str, port: int) -> Iterator[None]:
     """A port that cannot be used is a refusal with a remedy."""
     try:
         yield
@@ -244,10 +251,36 @@ def _taken(host: str, port: int) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _extra() -> Iterator[None]:
+def _require_extra() -> Iterator[None]:
     try:
         yield
     except ImportError:
         raise MissingExtra(
             "serving needs the server extra", remedy="Install it with: pip install 'deniable[server]'"
+        ) from None
+
+
+def serve_survey(
+    file: Path, store: str | None, host: str, port: int, certificate: Path | None = None, key: Path | None = None
+) -> None:
+    """Listen on a port. No access log is written: who answered when is nobody's business."""
+    try:
+        import uvicorn
+
+        from deniable.server.survey.app import build_app
+    except ImportError:
+        raise MissingExtra(
+            "serving a survey needs the server extra", remedy="Install it with: pip install 'deniable[server]'"
+        ) from None
+    options: dict[str, Any] = {"access_log": False, "server_header": False, "log_level": "warning"}
+    if certificate is not None:
+        options |= {"ssl_certfile": str(certificate), "ssl_keyfile": str(key) if key else None}
+    config = uvicorn.Config(build_app(open_service(file, store)), host=host, port=port, **options)
+    try:
+        uvicorn.Server(config).run()
+    except SystemExit:
+        raise StorageError(
+            f"port {port} of {host} cannot be used",
+            remedy="Choose another --port",
+            charge="",
         ) from None

@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from deniable.errors import ParameterError, nearest
-from deniable.synth.attributes import Bins, Labels, arrow_type
-from deniable.synth.coding import encode
+from deniable.synth.domain import Bins, Labels, arrow_type
+from deniable.synth.encode import encode_column
 from deniable.synth.model import SynthModel
 
 NULL = "null"
@@ -43,10 +43,10 @@ class Condition:
         return found
 
 
-def parsed(text: str) -> dict[str, str]:
+def parse_condition(text: str) -> dict[str, str]:
     """Conditions as they are written.
 
-    >>> parsed("sex=F, zip=02138")
+    >>> parse_condition("sex=F, zip=02138")
     {'sex': 'F', 'zip': '02138'}
     """
     parts = [part.partition("=") for part in text.split(",")]
@@ -57,14 +57,17 @@ def parsed(text: str) -> dict[str, str]:
     return {name.strip(): value.strip() for name, _, value in parts}
 
 
-def condition(model: SynthModel, where: Mapping[str, str]) -> Condition:
+def build_condition(model: SynthModel, where: Mapping[str, str]) -> Condition:
     """The condition that a model's rows can meet; what none can meet is refused."""
     known = {attribute.name: attribute for attribute in model.attributes if isinstance(attribute, Labels | Bins)}
-    values = values_of(known, where)
-    return Condition(values, _share(model, [encode(known[name], pa.array([value])) for name, value in values], values))
+    values = parse_values(known, where)
+    return Condition(
+        values,
+        _estimate_share(model, [encode_column(known[name], pa.array([value])) for name, value in values], values),
+    )
 
 
-def values_of(known: Mapping[str, Labels | Bins], where: Mapping[str, str]) -> tuple[tuple[str, pa.Scalar], ...]:
+def parse_values(known: Mapping[str, Labels | Bins], where: Mapping[str, str]) -> tuple[tuple[str, pa.Scalar], ...]:
     """The values that are meant, by the columns that conditions can speak of."""
     for name in where:
         if name not in known:
@@ -73,10 +76,12 @@ def values_of(known: Mapping[str, Labels | Bins], where: Mapping[str, str]) -> t
                 expected=f"Columns with declared values: {', '.join(known)}",
                 remedy=nearest(name, known),
             )
-    return tuple((name, _scalar(known[name], text)) for name, text in where.items())
+    return tuple((name, _parse_scalar(known[name], text)) for name, text in where.items())
 
 
-def _share(model: SynthModel, codes: list[NDArray[np.int32]], values: tuple[tuple[str, pa.Scalar], ...]) -> float:
+def _estimate_share(
+    model: SynthModel, codes: list[NDArray[np.int32]], values: tuple[tuple[str, pa.Scalar], ...]
+) -> float:
     """The product of the estimated shares, as if columns were independent: a guess of how many rows to draw."""
     description, share = model.description, 1.0
     for code, (name, _) in zip(codes, values, strict=True):
@@ -86,7 +91,7 @@ def _share(model: SynthModel, codes: list[NDArray[np.int32]], values: tuple[tupl
     return share
 
 
-def _scalar(attribute: Labels | Bins, text: str) -> pa.Scalar:
+def _parse_scalar(attribute: Labels | Bins, text: str) -> pa.Scalar:
     kind = arrow_type(attribute)
     if text == NULL and attribute.nullable:
         return pa.scalar(None, kind)
@@ -94,13 +99,13 @@ def _scalar(attribute: Labels | Bins, text: str) -> pa.Scalar:
         value = pa.scalar(text, pa.string()).cast(kind)
     except pa.ArrowInvalid:
         value = pa.scalar(None, kind)
-    if not value.is_valid or not _declared(attribute, value.as_py()):
+    if not value.is_valid or not _is_declared(attribute, value.as_py()):
         listed = [str(label) for label in attribute.labels] if isinstance(attribute, Labels) else []
         raise ParameterError(f"'{text}' is no value of column '{attribute.name}'", remedy=nearest(text, listed))
     return value
 
 
-def _declared(attribute: Labels | Bins, value: Any) -> bool:
+def _is_declared(attribute: Labels | Bins, value: Any) -> bool:
     if isinstance(attribute, Labels):
         return value in attribute.labels
     least, greatest = attribute.span(0, attribute.bins - 1)

@@ -1,8 +1,8 @@
 """The compiled step of drawing: moving records between the cells of one clique. Compiled once, cached on disk.
 
-Its generator is splitmix64 (Steele, Lea and Flood 2014), seeded by the caller: drawing from public estimates needs no
-secret, and the same seed gives the same records on every machine.
-"""
+Kept apart because it needs numba, which `generate` imports only when records are moved. Its generator is splitmix64
+(Steele, Lea and Flood 2014), seeded by the caller: drawing from public estimates needs no secret, and the same seed
+gives the same records on every machine."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _uniform(state: Any) -> float:
 
 
 @numba.njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
-def moved(codes: Any, places: Any, strides: Any, target: Any, step: float, copied: float, state: Any) -> int:
+def move_records(codes: Any, places: Any, strides: Any, target: Any, step: float, copied: float, state: Any) -> int:
     """Move records of a clique's cells toward the target counts, in place; says how many were moved.
 
     A cell's number is the sum of the codes at the clique's places, each times its stride (the last stride is 1).
@@ -33,13 +33,13 @@ def moved(codes: Any, places: Any, strides: Any, target: Any, step: float, copie
     what they lack (both rounded by lot). A record that is moved copies a whole record of its new cell now and then,
     which keeps what other columns have to do with this clique.
     """
-    cell_of = _cells(codes, places, strides)
+    cell_of = _cells_of(codes, places, strides)
     count = np.zeros(target.size, np.int64)
     for i in range(cell_of.size):
         count[cell_of[i]] += 1
-    give, ask, copies = _orders(count, target, step, copied, state)
-    freed, sources, first = _chosen(cell_of, count, give, copies, state)
-    asked = _listed(ask)
+    give, ask, copies = _plan_moves(count, target, step, copied, state)
+    freed, sources, first = _choose_records(cell_of, count, give, copies, state)
+    asked = _list_requests(ask)
     number: int = min(freed.size, asked.size)
     for j in range(number):
         _swap(asked, j, asked.size, state)
@@ -57,7 +57,7 @@ def moved(codes: Any, places: Any, strides: Any, target: Any, step: float, copie
 
 
 @numba.njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
-def _cells(codes: Any, places: Any, strides: Any) -> Any:
+def _cells_of(codes: Any, places: Any, strides: Any) -> Any:
     """The cell of each record."""
     cell_of = np.zeros(codes.shape[1], np.int32)
     for k in range(places.size):
@@ -68,7 +68,7 @@ def _cells(codes: Any, places: Any, strides: Any) -> Any:
 
 
 @numba.njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
-def _orders(count: Any, target: Any, step: float, copied: float, state: Any) -> Any:
+def _plan_moves(count: Any, target: Any, step: float, copied: float, state: Any) -> Any:
     """How many records each cell gives up, how many it asks for, and how many of these are to be copies."""
     cells = target.size
     give, ask, copies = np.zeros(cells, np.int64), np.zeros(cells, np.int64), np.zeros(cells, np.int64)
@@ -84,7 +84,7 @@ def _orders(count: Any, target: Any, step: float, copied: float, state: Any) -> 
 
 
 @numba.njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
-def _chosen(cell_of: Any, count: Any, give: Any, copies: Any, state: Any) -> Any:
+def _choose_records(cell_of: Any, count: Any, give: Any, copies: Any, state: Any) -> Any:
     """The records that cells give up, those that are copied, and where each cell's begin among the latter.
 
     A cell's records are chosen at equal distances from a random start: a sum grows by the wanted share with each of
@@ -124,7 +124,7 @@ def _chosen(cell_of: Any, count: Any, give: Any, copies: Any, state: Any) -> Any
 
 
 @numba.njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
-def _listed(ask: Any) -> Any:
+def _list_requests(ask: Any) -> Any:
     """Each cell as often as it asks."""
     asked, place = np.empty(ask.sum(), np.int64), 0
     for cell in range(ask.size):
@@ -142,19 +142,19 @@ def _swap(values: Any, place: int, end: int, state: Any) -> None:
 
 
 @numba.njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
-def moved_within(codes: Any, places: Any, strides: Any, target: Any, inner: int, step: float, state: Any) -> int:
+def move_records_within(codes: Any, places: Any, strides: Any, target: Any, inner: int, step: float, state: Any) -> int:
     """The same where some columns of the clique are given: records move between cells of one group alone.
 
     The given columns come first, so a group is a stretch of `inner` cells. Nothing is copied: a whole record of
     another would bring what belongs to other given values.
     """
-    cell_of = _cells(codes, places, strides)
+    cell_of = _cells_of(codes, places, strides)
     count = np.zeros(target.size, np.int64)
     for i in range(cell_of.size):
         count[cell_of[i]] += 1
-    give, ask, copies = _orders(count, target, step, 0.0, state)
-    freed, _, _ = _chosen(cell_of, count, give, copies, state)
-    asked = _listed(ask)
+    give, ask, copies = _plan_moves(count, target, step, 0.0, state)
+    freed, _, _ = _choose_records(cell_of, count, give, copies, state)
+    asked = _list_requests(ask)
     number, f, a = 0, 0, 0
     for group in range(target.size // inner):
         last_f, last_a = f, a

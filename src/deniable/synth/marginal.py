@@ -1,4 +1,9 @@
-"""Marginals: counts of a clique's combinations, exact ones that never leave, and noisy ones that may."""
+"""Marginals: counts of a clique's combinations, exact ones that never leave, noisy ones that may, and their price.
+
+All measurements are Gaussian, so they are priced together as one Gaussian (`GaussianBudget`): with squared
+sensitivities s_i and variances v_i they are worth sum s_i / v_i, whatever their shapes, and (epsilon, delta) buys a
+fixed amount of it (by the analytic curve; by zCDP where that is tighter). Shares of the amount are handed out; nothing
+is spent twice, and what is left at the end was not used."""
 
 from __future__ import annotations
 
@@ -8,9 +13,13 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from deniable.dp.accounting import GaussianEvent
+from deniable.dp.accounting import GaussianEvent, rho_within
+from deniable.dp.accounting.analytic_gaussian import SMOOTHING, ratio_within
+from deniable.dp.accounting.rounding import round_up
 from deniable.dp.mechanisms import GaussianMechanism
 from deniable.dp.samplers import SYSTEM, Entropy
+from deniable.errors import ParameterError
+from deniable.policy.budget import ZCDP, ApproxDP, Budget
 from deniable.synth.domain import Clique, Domain
 
 Codes = NDArray[np.int32]
@@ -31,7 +40,7 @@ class Marginal:
     """Where it was measured by groups: for each axis, the group of every code."""
 
 
-def keys(codes: Codes, domain: Domain, clique: Clique) -> NDArray[np.int64]:
+def index_cells(codes: Codes, domain: Domain, clique: Clique) -> NDArray[np.int64]:
     """Each record's combination of a clique's values as one number."""
     found: NDArray[np.int64] = codes[clique[0]].astype(np.int64)
     for place in clique[1:]:
@@ -40,13 +49,13 @@ def keys(codes: Codes, domain: Domain, clique: Clique) -> NDArray[np.int64]:
 
 
 def count(codes: Codes, domain: Domain, clique: Clique) -> NDArray[np.int64]:
-    """Exact counts, in the shape of the clique. They are private: only `measure` may let them out."""
+    """Exact counts, in the shape of the clique. They are private: only `measure_counts` may let them out."""
     counts: NDArray[np.int64] = np.zeros(domain.shape(clique), dtype=np.int64)
-    counts.ravel()[:] = np.bincount(keys(codes, domain, clique), minlength=domain.cells(clique))
+    counts.ravel()[:] = np.bincount(index_cells(codes, domain, clique), minlength=domain.cells(clique))
     return counts
 
 
-def measure(
+def measure_counts(
     exact: NDArray[np.int64],
     clique: Clique,
     variance: Fraction,
@@ -60,8 +69,62 @@ def measure(
     return Marginal(clique, noisy, float(variance), mechanism.event, maps)
 
 
-def along(counts: Floats, keep: tuple[int, ...]) -> Floats:
+def marginalize(counts: Floats, keep: tuple[int, ...]) -> Floats:
     """Counts summed over all axes but those kept."""
     drop = tuple(axis for axis in range(counts.ndim) if axis not in keep)
     summed: Floats = counts.sum(axis=drop) if drop else counts
     return summed
+
+
+@dataclass(frozen=True, slots=True)
+class GaussianBudget:
+    """A total worth of Gaussian measurements, for units of at most `rows` records."""
+
+    amount: Fraction
+    rows: int
+    smoothed: bool
+    """Whether each variance carries the smoothing that the analytic curve asks of discrete noise."""
+
+    @property
+    def event(self) -> GaussianEvent:
+        """All that may be measured, as one Gaussian: what is charged before any of it is.
+
+        It carries no smoothing: many measurements, each with its own, are worth up to the whole amount in zCDP, and
+        one Gaussian with smoothing would be worth less than they are.
+        """
+        return GaussianEvent(self.rows**2 / self.amount, Fraction(self.rows**2))
+
+    def variance(self, share: float, squared: int | None = None) -> Fraction:
+        """The variance that a share of the amount buys for a squared sensitivity (that of one marginal, if not given).
+
+        Shares are cut to whole billionths, downwards, so that shares that add up to one never cost more.
+        """
+        part = Fraction(int(share * 10**9), 10**9) * self.amount
+        if part <= 0:
+            raise ParameterError(
+                "a share of the budget is too small", remedy="Ask for fewer columns or a larger epsilon"
+            )
+        wanted = self.rows**2 if squared is None else squared
+        return round_up(wanted / part + (SMOOTHING if self.smoothed else 0), 9)
+
+
+NO_BUDGET = GaussianBudget(Fraction(0), 1, False)
+"""For methods that measure nothing."""
+
+
+def convert_budget(budget: Budget, rows: int) -> GaussianBudget:
+    """The spending that a budget allows."""
+    match budget:
+        case ZCDP(rho) if rho > 0:
+            return GaussianBudget(2 * rho, rows, False)
+        case ApproxDP(epsilon, delta) if epsilon > 0 and delta > 0:
+            ratio, rho = ratio_within(epsilon, delta), rho_within(epsilon, delta)
+            choices = [GaussianBudget(1 / ratio, rows, True)] if ratio is not None else []
+            choices += [GaussianBudget(2 * rho, rows, False)] if rho else []
+            if choices:
+                return max(choices, key=lambda choice: choice.amount)
+    raise ParameterError(
+        "synthetic data is measured with Gaussian noise, which needs a delta",
+        expected="epsilon and delta above 0, or rho",
+        remedy="State a delta such as 1e-6",
+    )

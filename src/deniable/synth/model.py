@@ -1,7 +1,7 @@
 """SynthModel: all that is needed to draw rows, and all that was learned, in one JSON file that holds no row.
 
-A model file is data, never code: numbers, texts and lists, checked when they are read.
-"""
+Its `Description` is what a method learned of the coded table: public, whatever the method. A model file is data, never
+code: numbers, texts and lists, checked when they are read."""
 
 from __future__ import annotations
 
@@ -16,16 +16,41 @@ from typing import Any
 
 import numpy as np
 
-from deniable.dp.accounting import GaussianEvent, from_dict, to_dict
+from deniable.dp.accounting import Event, GaussianEvent, from_dict, to_dict
 from deniable.errors import IntegrityError, ParameterError
 from deniable.policy.schema import ColumnType, Spec
 from deniable.storage import write_whole
-from deniable.synth.attributes import Attribute, Bins, Labels, Made, Shaped, equal_cuts
-from deniable.synth.collapse import Collapsed
-from deniable.synth.description import Description
-from deniable.synth.domain import Domain
+from deniable.synth.bins import CollapsedDomain
+from deniable.synth.domain import Attribute, Bins, Domain, Labels, ShapedText, Surrogate, equal_cuts
 from deniable.synth.estimate import Estimates
+from deniable.synth.estimate.residuals import Residuals, compute_collapsed_residuals
 from deniable.synth.marginal import Marginal
+
+FITTED_METHODS = frozenset({"hierarchical"})
+"""Methods whose tables were fitted to one another before they are told: their errors are no longer independent."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Description:
+    """What was learned of a coded table: public. The event is what it cost."""
+
+    method: str
+    domain: Domain
+    collapsed: CollapsedDomain
+    one_way: tuple[Marginal, ...]
+    cliques: tuple[Marginal, ...]
+    """Of two columns or more, over the collapsed domain."""
+    estimates: Estimates
+    event: Event
+    reason: str = ""
+    """Why these cliques."""
+
+    @property
+    def residuals(self) -> Residuals | None:
+        """All that was measured over joined values, joined; none where its errors are not independent."""
+        fitted = self.method in FITTED_METHODS
+        return None if fitted else compute_collapsed_residuals(self.collapsed, self.one_way, self.cliques)
+
 
 FORM = "deniable synthetic model, version 3"
 SECOND = "deniable synthetic model, version 2"
@@ -56,7 +81,7 @@ def save(model: SynthModel, path: Path) -> None:
 
 def load(path: Path) -> SynthModel:
     """Read a model file; anything that is not one is refused."""
-    with only_models(path):
+    with refuse_other_files(path):
         held = json.loads(path.read_text(encoding="utf-8"))
         if held["form"] == LINKED:
             raise ParameterError(f"'{path.name}' is a model of people with their rows", remedy="Draw them: generate")
@@ -64,7 +89,7 @@ def load(path: Path) -> SynthModel:
 
 
 @contextmanager
-def only_models(path: Path) -> Iterator[None]:
+def refuse_other_files(path: Path) -> Iterator[None]:
     """Whatever goes wrong in reading means that the file is no model of ours."""
     try:
         yield
@@ -80,25 +105,25 @@ def to_plain(model: SynthModel) -> dict[str, Any]:
     return {
         "form": FORM,
         "table": model.table,
-        "attributes": [attribute_plain(attribute) for attribute in model.attributes],
+        "attributes": [attribute_to_plain(attribute) for attribute in model.attributes],
         "types": list(model.types),
-        "truths": truths_plain(model.truths),
+        "truths": constraints_to_plain(model.truths),
         "method": d.method,
-        "columns": [_measured(marginal) for marginal in d.one_way],
+        "columns": [_marginal_to_plain(marginal) for marginal in d.one_way],
         "collapsed": [mapping.tolist() for mapping in d.collapsed.maps],
         "ordered": sorted(d.domain.ordered),
         "given": sorted(d.domain.given),
         "reason": d.reason,
         "cliques": [
-            {"clique": m.clique, "shape": m.counts.shape, "groups": m.maps, **_measured(m)} for m in d.cliques
+            {"clique": m.clique, "shape": m.counts.shape, "groups": m.maps, **_marginal_to_plain(m)} for m in d.cliques
         ],
         "estimates": {
             "total": d.estimates.total,
             "noise": d.estimates.noise,
-            "columns": [_rounded(column) for column in d.estimates.columns],
-            "cliques": [_rounded(d.estimates.tables[m.clique]) for m in d.cliques],
+            "columns": [_round_values(column) for column in d.estimates.columns],
+            "cliques": [_round_values(d.estimates.tables[m.clique]) for m in d.cliques],
             "further": [
-                {"clique": list(clique), "shape": list(table.shape), "counts": _rounded(table)}
+                {"clique": list(clique), "shape": list(table.shape), "counts": _round_values(table)}
                 for clique, table in d.estimates.tables.items()
                 if all(clique != m.clique for m in d.cliques)
             ],
@@ -107,32 +132,32 @@ def to_plain(model: SynthModel) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _measured(marginal: Marginal) -> dict[str, Any]:
-    counts = _rounded(marginal.counts)
+def _marginal_to_plain(marginal: Marginal) -> dict[str, Any]:
+    counts = _round_values(marginal.counts)
     return {"counts": counts, "variance": marginal.variance, "event": to_dict(marginal.event)}
 
 
 def from_plain(held: dict[str, Any]) -> SynthModel:
     """The model that plain values stand for."""
-    held = _present(held)
-    attributes = tuple(attribute_of(entry) for entry in held["attributes"])
-    coded = [attribute for attribute in attributes if not isinstance(attribute, Made)]
+    held = _upgrade_form(held)
+    attributes = tuple(attribute_from_plain(entry) for entry in held["attributes"])
+    coded = [attribute for attribute in attributes if not isinstance(attribute, Surrogate)]
     ordered, given = frozenset(held["ordered"]), frozenset(held.get("given", ()))
     domain = Domain(tuple(a.name for a in coded), tuple(a.size for a in coded), ordered, given)
     one_way = tuple(
-        Marginal((place,), np.array(c["counts"], dtype=np.float64), float(c["variance"]), _gaussian(c["event"]))
+        Marginal((place,), np.array(c["counts"], dtype=np.float64), float(c["variance"]), _parse_event(c["event"]))
         for place, c in enumerate(held["columns"])
     )
     maps = tuple(np.array(mapping, dtype=np.int32) for mapping in held["collapsed"])
     if len(one_way) not in (0, len(domain)) or any(m.size != s for m, s in zip(maps, domain.sizes, strict=True)):
         raise ValueError
-    collapsed = Collapsed(domain.resized(tuple(int(m.max()) + 1 for m in maps)), maps)
+    collapsed = CollapsedDomain(domain.resize(tuple(int(m.max()) + 1 for m in maps)), maps)
     cliques = tuple(
         Marginal(
             tuple(p["clique"]),
             np.array(p["counts"], dtype=np.float64).reshape(p["shape"]),
             float(p["variance"]),
-            _gaussian(p["event"]),
+            _parse_event(p["event"]),
             tuple(tuple(int(group) for group in groups) for groups in p.get("groups", [])),
         )
         for p in held["cliques"]
@@ -147,63 +172,63 @@ def from_plain(held: dict[str, Any]) -> SynthModel:
     estimates = Estimates(float(told["total"]), columns, tables, float(told["noise"]))
     event, reason = from_dict(held["event"]), str(held["reason"])
     description = Description(held["method"], domain, collapsed, one_way, cliques, estimates, event, reason)
-    truths = truths_of(held["truths"])
+    truths = constraints_from_plain(held["truths"])
     return SynthModel(held["table"], attributes, description, truths, tuple(map(str, held.get("types", ()))))
 
 
-def _present(held: dict[str, Any]) -> dict[str, Any]:
+def _upgrade_form(held: dict[str, Any]) -> dict[str, Any]:
     """The same in the present form."""
     if held["form"] == FIRST:
         estimates = {**held["estimates"], "cliques": held["estimates"]["pairs"]}
         held = {**held, "form": SECOND, "reason": "", "cliques": held["pairs"], "estimates": estimates}
     if held["form"] == SECOND:
-        return {**held, "form": FORM, "attributes": [_with_cuts(entry) for entry in held["attributes"]]}
+        return {**held, "form": FORM, "attributes": [_add_cuts(entry) for entry in held["attributes"]]}
     if held["form"] != FORM:
         raise ValueError
     return held
 
 
-def _with_cuts(entry: dict[str, Any]) -> dict[str, Any]:
+def _add_cuts(entry: dict[str, Any]) -> dict[str, Any]:
     if entry["kind"] != "bins":
         return entry
     return {**entry, "cuts": equal_cuts(int(entry["steps"]), int(entry["bins"]))}
 
 
-def _cuts(held: Any) -> tuple[int, ...]:
+def _parse_cuts(held: Any) -> tuple[int, ...]:
     cuts = tuple(int(cut) for cut in held)
     if cuts[0] != 0 or any(after <= before for before, after in pairwise(cuts)):
         raise ValueError
     return cuts
 
 
-def truths_plain(truths: Iterable[Spec]) -> list[dict[str, Any]]:
+def constraints_to_plain(truths: Iterable[Spec]) -> list[dict[str, Any]]:
     """Truths as plain values."""
-    return [{"kind": truth.kind, "options": _plain(truth.options)} for truth in truths]
+    return [{"kind": truth.kind, "options": _value_to_plain(truth.options)} for truth in truths]
 
 
-def truths_of(held: Iterable[dict[str, Any]]) -> tuple[Spec, ...]:
+def constraints_from_plain(held: Iterable[dict[str, Any]]) -> tuple[Spec, ...]:
     """The truths that plain values stand for."""
     return tuple(Spec(str(entry["kind"]), dict(entry["options"])) for entry in held)
 
 
-def _plain(value: Any) -> Any:
+def _value_to_plain(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
+        return {str(key): _value_to_plain(item) for key, item in value.items()}
+    return [_value_to_plain(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def _gaussian(entry: dict[str, Any]) -> GaussianEvent:
+def _parse_event(entry: dict[str, Any]) -> GaussianEvent:
     event = from_dict(entry)
     if not isinstance(event, GaussianEvent):
         raise ValueError
     return event
 
 
-def _rounded(values: Any) -> list[float]:
+def _round_values(values: Any) -> list[float]:
     return [round(float(value), 3) for value in np.asarray(values).ravel()]
 
 
-def attribute_plain(attribute: Attribute) -> dict[str, Any]:
+def attribute_to_plain(attribute: Attribute) -> dict[str, Any]:
     """An attribute as plain values."""
     match attribute:
         case Labels(name, kind, labels, nullable):
@@ -218,13 +243,13 @@ def attribute_plain(attribute: Attribute) -> dict[str, Any]:
                 "cuts": list(cuts),
                 "nullable": nullable,
             }
-        case Shaped(name, kind, shapes, nullable):
+        case ShapedText(name, kind, shapes, nullable):
             return {"kind": "shapes", "name": name, "type": kind.value, "shapes": list(shapes), "nullable": nullable}
-        case Made(name, kind, prefix):
+        case Surrogate(name, kind, prefix):
             return {"kind": "made", "name": name, "type": kind.value, "prefix": prefix}
 
 
-def attribute_of(entry: dict[str, Any]) -> Attribute:
+def attribute_from_plain(entry: dict[str, Any]) -> Attribute:
     """The attribute that plain values stand for."""
     kind = ColumnType(entry["type"])
     match entry["kind"]:
@@ -236,12 +261,12 @@ def attribute_of(entry: dict[str, Any]) -> Attribute:
                 kind,
                 Fraction(entry["lower"]),
                 Fraction(entry["step"]),
-                _cuts(entry["cuts"]),
+                _parse_cuts(entry["cuts"]),
                 bool(entry["nullable"]),
             )
         case "shapes":
-            return Shaped(entry["name"], kind, tuple(map(str, entry["shapes"])), bool(entry["nullable"]))
+            return ShapedText(entry["name"], kind, tuple(map(str, entry["shapes"])), bool(entry["nullable"]))
         case "made":
-            return Made(entry["name"], kind, entry["prefix"])
+            return Surrogate(entry["name"], kind, entry["prefix"])
         case _:
             raise ValueError

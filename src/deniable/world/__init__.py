@@ -12,12 +12,12 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from deniable.world.kinds import KINDS, Kind, check, kind
+from deniable.world.kinds import KINDS, Kind, check_size, find_kind
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["KINDS", "SEED", "Kind", "findings_of", "kind", "make", "policy", "write"]
+__all__ = ["KINDS", "SEED", "Kind", "find_kind", "findings_of", "make", "policy", "write"]
 
 SEED = 2026
 
@@ -30,9 +30,9 @@ def make(name: str, people: int | None = None, seed: int = SEED) -> dict[str, pa
     """
     import pyarrow as pa
 
-    chosen = kind(name)
+    chosen = find_kind(name)
     size = chosen.usual if people is None else people
-    check(size, seed)
+    check_size(size, seed)
     chunks = list(chosen.batches(size, seed))
     return {table: pa.concat_tables([chunk[table] for chunk in chunks]) for table in chosen.tables} | chosen.lists()
 
@@ -45,21 +45,21 @@ def write(
     progress: Callable[[float], None] | None = None,
 ) -> dict[str, int]:
     """A world in a folder, with its policy and findings; the number of rows of each table is returned."""
-    from deniable.world import writing
+    from deniable.world import export
 
-    chosen = kind(name)
+    chosen = find_kind(name)
     size = chosen.usual if people is None else people
-    check(size, seed)
+    check_size(size, seed)
     texts = {"policy.yaml": policy(name)} | ({"findings.py": found} if (found := findings_of(name)) else {})
-    return writing.write(chosen, size, seed, Path(folder), texts, progress)
+    return export.write_files(chosen, size, seed, Path(folder), texts, progress)
 
 
 def policy(name: str) -> str:
     """The text of a policy for a world, with comments; it refers to the files that `write` makes."""
-    return (files("deniable.world") / "policies" / f"{kind(name).name}.yaml").read_text(encoding="utf-8")
+    return (files("deniable.world") / "policies" / f"{find_kind(name).name}.yaml").read_text(encoding="utf-8")
 
 
 def findings_of(name: str) -> str:
     """The text of a file of findings about a world, for `deniable parity`; empty for a world without."""
-    file = files("deniable.world") / "findings" / f"{kind(name).name}.py"
+    file = files("deniable.world") / "findings" / f"{find_kind(name).name}.py"
     return file.read_text(encoding="utf-8") if file.is_file() else ""

@@ -28,15 +28,15 @@ class Kind:
 
     def batches(self, people: int, seed: int) -> Iterator[dict[str, pa.Table]]:
         """The tables in pieces, for worlds larger than memory."""
-        made: Iterator[dict[str, pa.Table]] = self._room().batches(people, seed)
+        made: Iterator[dict[str, pa.Table]] = self._load_module().batches(people, seed)
         return made
 
     def lists(self) -> dict[str, pa.Table]:
         """The small public lists beside the tables, the same for every seed and size."""
-        listed: dict[str, pa.Table] = self._room().reference()
+        listed: dict[str, pa.Table] = self._load_module().reference()
         return listed
 
-    def _room(self) -> Any:
+    def _load_module(self) -> Any:
         return import_module(f"deniable.world.{self.name}")
 
 
@@ -63,7 +63,7 @@ KINDS = (
 )
 
 
-def kind(name: str) -> Kind:
+def find_kind(name: str) -> Kind:
     """The kind of that name."""
     for known in KINDS:
         if known.name == name:
@@ -74,7 +74,7 @@ def kind(name: str) -> Kind:
     )
 
 
-def check(people: int, seed: int) -> None:
+def check_size(people: int, seed: int) -> None:
     """Refuse sizes and seeds that cannot be."""
     if not 0 <= people <= MOST_PEOPLE:
         raise ParameterError(f"A world of {people} people", expected=f"From 0 to {MOST_PEOPLE:,}")

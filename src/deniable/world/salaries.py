@@ -14,10 +14,9 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from deniable.world import text
-from deniable.world.draws import Draws, Ints, dials, lognormal, quantile, scrambled
-from deniable.world.names import Named
-from deniable.world.residents import SEXES, TODAY, ordinal
+from deniable.world import arrays
+from deniable.world.arrays import Draws, Ints, draw_quantiles, make_dials, scramble, tabulate_lognormal
+from deniable.world.population import SEXES, TODAY, Names, to_ordinal
 
 CHUNK = 1 << 16
 JOBS = ("administration", "athletics", "faculty", "staff")
@@ -28,7 +27,7 @@ DEPARTMENTS = (
 )  # fmt: skip
 MOST_YEARS, LONG_SERVICE = 40, 10
 _KEY = 2
-_DEPARTMENT = dials(
+_DEPARTMENT = make_dials(
     [
         [2, 2, 4, 4, 8, 30, 2, 6, 10, 28, 4],
         [0, 100, 0, 0, 0, 0, 0, 0, 0, 0, 0],
@@ -40,8 +39,8 @@ _WOMEN_IN_1000 = np.array([520, 460, 430, 600])
 _BASE_CENTS = np.array([9_800_000, 6_200_000, 9_000_000, 5_200_000])
 # Per mille of the base: professors of medicine, law and business earn more than those of arts.
 _DEPARTMENT_FACTOR = np.array([880, 1000, 1250, 1150, 900, 1050, 1300, 900, 1400, 1100, 1000])
-_YEARS = dials([[60 - year for year in range(MOST_YEARS)]])[0]
-_SPREAD = lognormal(0.16)
+_YEARS = make_dials([[60 - year for year in range(MOST_YEARS)]])[0]
+_SPREAD = tabulate_lognormal(0.16)
 
 
 def reference() -> dict[str, pa.Table]:
@@ -53,10 +52,10 @@ def batches(people: int, seed: int) -> Iterator[dict[str, pa.Table]]:
     """The payroll, chunk by chunk."""
     for start in range(0, max(1, people), CHUNK):
         stop = min(start + CHUNK, people)
-        yield {"salaries": _chunk(Draws(seed, _KEY, start // CHUNK), start, stop)}
+        yield {"salaries": _draw_chunk(Draws(seed, _KEY, start // CHUNK), start, stop)}
 
 
-def _jobs(draws: Draws, start: int, stop: int) -> Ints:
+def _draw_jobs(draws: Draws, start: int, stop: int) -> Ints:
     """Job codes in exact proportion up to every chunk's end, shuffled within the chunk."""
     total, ends = sum(PROPORTIONS), np.cumsum(PROPORTIONS)
     upto = [[int(end) * size // total for end in ends] for size in (start, stop)]
@@ -64,30 +63,30 @@ def _jobs(draws: Draws, start: int, stop: int) -> Ints:
     return np.asarray(np.repeat(np.arange(len(JOBS)), counts)[draws.order(stop - start)])
 
 
-def _chunk(draws: Draws, start: int, stop: int) -> pa.Table:
+def _draw_chunk(draws: Draws, start: int, stop: int) -> pa.Table:
     size = stop - start
-    job = _jobs(draws, start, stop)
+    job = _draw_jobs(draws, start, stop)
     department = draws.pick_by(_DEPARTMENT, job)
     sex = np.where(draws.chance(_WOMEN_IN_1000[job], size), 0, 1)
     days_served = draws.pick(_YEARS, size) * 1461 // 4 + draws.below(365, size)
     number = np.arange(start, stop, dtype=np.int64)
     return pa.table(
         {
-            "employee_id": text.stamped("E########", scrambled(number, 10**8, 66_666_667, 4_242_424)),
-            "name": Named(draws, sex).full,
-            "department": text.looked_up(DEPARTMENTS, department),
-            "job": text.looked_up(JOBS, job),
-            "sex": text.looked_up(SEXES, sex),
-            "hired": text.days(ordinal(TODAY) - 1 - days_served),
-            "salary": text.hundredths(_pay(draws, job, department, sex, days_served)),
+            "employee_id": arrays.format_digits("E########", scramble(number, 10**8, 66_666_667, 4_242_424)),
+            "name": Names(draws, sex).full,
+            "department": arrays.look_up(DEPARTMENTS, department),
+            "job": arrays.look_up(JOBS, job),
+            "sex": arrays.look_up(SEXES, sex),
+            "hired": arrays.to_dates(to_ordinal(TODAY) - 1 - days_served),
+            "salary": arrays.to_hundredths(_draw_pay(draws, job, department, sex, days_served)),
         }
     )
 
 
-def _pay(draws: Draws, job: Ints, department: Ints, sex: Ints, days_served: Ints) -> Ints:
+def _draw_pay(draws: Draws, job: Ints, department: Ints, sex: Ints, days_served: Ints) -> Ints:
     """Whole dollars, in cents: base, times department, times 2% for each year served, times a spread."""
     years = days_served * 4 // 1461
     cents = _BASE_CENTS[job] * _DEPARTMENT_FACTOR[department] // 1000 * (50 + years) // 50
-    cents = (cents * quantile(_SPREAD, draws.faces(len(job)))) >> 10
+    cents = (cents * draw_quantiles(_SPREAD, draws.faces(len(job)))) >> 10
     unequal = (sex == 0) & (job == JOBS.index("athletics")) & (years >= LONG_SERVICE)
     return np.asarray(np.where(unequal, cents * 85 // 100, cents) // 100 * 100)

@@ -5,8 +5,8 @@ down, and sums that decide a refusal are exact rationals. Nothing here draws ran
 """
 
 from deniable.dp.accounting.accountant import ACCOUNTING, Accountant, accountant_for
-from deniable.dp.accounting.calibrate import calibrate_gaussian, calibrate_laplace, epsilon_of
-from deniable.dp.accounting.conversion import delta_of_zcdp, epsilon_of_zcdp, rho_within, zcdp_within
+from deniable.dp.accounting.calibration import calibrate_gaussian, calibrate_laplace, epsilon_of
+from deniable.dp.accounting.composition import cheap_epsilon
 from deniable.dp.accounting.events import (
     ComposedEvent,
     Event,
@@ -21,13 +21,19 @@ from deniable.dp.accounting.events import (
     SelfComposedEvent,
     ThresholdEvent,
     UnsupportedEvent,
-    randomized,
+    build_randomized_event,
 )
 from deniable.dp.accounting.pld import PLDAccountant
 from deniable.dp.accounting.pure import PureAccountant, pure_cost
-from deniable.dp.accounting.tightest import cheap_epsilon
-from deniable.dp.accounting.wire import from_dict, to_dict, to_google
-from deniable.dp.accounting.zcdp import ZCDPAccountant, zcdp_cost
+from deniable.dp.accounting.serialization import from_dict, to_dict, to_google
+from deniable.dp.accounting.zcdp import (
+    ZCDPAccountant,
+    delta_of_zcdp,
+    epsilon_of_zcdp,
+    rho_within,
+    zcdp_cost,
+    zcdp_within,
+)
 
 __all__ = [
     "ACCOUNTING",
@@ -49,6 +55,7 @@ __all__ = [
     "UnsupportedEvent",
     "ZCDPAccountant",
     "accountant_for",
+    "build_randomized_event",
     "calibrate_gaussian",
     "calibrate_laplace",
     "cheap_epsilon",
@@ -57,7 +64,6 @@ __all__ = [
     "epsilon_of_zcdp",
     "from_dict",
     "pure_cost",
-    "randomized",
     "rho_within",
     "to_dict",
     "to_google",

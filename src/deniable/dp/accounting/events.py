@@ -20,14 +20,14 @@ from deniable.errors import ParameterError
 from deniable.policy.budget import Amount, exact
 
 
-def _positive(amount: Amount, name: str) -> Fraction:
+def _require_positive(amount: Amount, name: str) -> Fraction:
     value = exact(amount, name)
     if value <= 0:
         raise ParameterError(f"{name} is not positive", expected=f"{name} is greater than 0")
     return value
 
 
-def _at_least_zero(amount: Amount, name: str) -> Fraction:
+def _require_non_negative(amount: Amount, name: str) -> Fraction:
     value = exact(amount, name)
     if value < 0:
         raise ParameterError(f"{name} is negative", expected=f"{name} is at least 0")
@@ -62,8 +62,8 @@ class LaplaceEvent:
     sensitivity: Fraction = Fraction(1)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "scale", _positive(self.scale, "scale"))
-        object.__setattr__(self, "sensitivity", _at_least_zero(self.sensitivity, "sensitivity"))
+        object.__setattr__(self, "scale", _require_positive(self.scale, "scale"))
+        object.__setattr__(self, "sensitivity", _require_non_negative(self.sensitivity, "sensitivity"))
 
     @property
     def epsilon(self) -> Fraction:
@@ -83,8 +83,10 @@ class GaussianEvent:
     sensitivity_squared: Fraction = Fraction(1)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "variance", _positive(self.variance, "variance"))
-        object.__setattr__(self, "sensitivity_squared", _at_least_zero(self.sensitivity_squared, "sensitivity_squared"))
+        object.__setattr__(self, "variance", _require_positive(self.variance, "variance"))
+        object.__setattr__(
+            self, "sensitivity_squared", _require_non_negative(self.sensitivity_squared, "sensitivity_squared")
+        )
 
     @property
     def rho(self) -> Fraction:
@@ -104,7 +106,7 @@ class SelectionEvent:
     bounded_range: bool = False
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "epsilon", _at_least_zero(self.epsilon, "epsilon"))
+        object.__setattr__(self, "epsilon", _require_non_negative(self.epsilon, "epsilon"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +116,7 @@ class PureEvent:
     epsilon: Fraction
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "epsilon", _at_least_zero(self.epsilon, "epsilon"))
+        object.__setattr__(self, "epsilon", _require_non_negative(self.epsilon, "epsilon"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +144,7 @@ class ThresholdEvent:
     delta: Fraction
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "delta", _at_least_zero(self.delta, "delta"))
+        object.__setattr__(self, "delta", _require_non_negative(self.delta, "delta"))
         if self.delta > 1:
             raise ParameterError("delta is above 1", expected="delta is a probability")
 
@@ -204,13 +206,13 @@ def check_count(count: int) -> None:
         raise ParameterError("count is not a whole number from 0 up", expected="count is 0, 1, 2, ...")
 
 
-def randomized(probabilities: Sequence[Sequence[Amount]]) -> RandomizedEvent | NonPrivateEvent:
+def build_randomized_event(probabilities: Sequence[Sequence[Amount]]) -> RandomizedEvent | NonPrivateEvent:
     """The event of a randomized answer from its table: one row an input, one column an answer.
 
-    >>> randomized([["3/4", "1/4"], ["1/4", "3/4"]])
+    >>> build_randomized_event([["3/4", "1/4"], ["1/4", "3/4"]])
     RandomizedEvent(odds=Fraction(3, 1))
     """
-    table = [[_at_least_zero(p, "probability") for p in row] for row in probabilities]
+    table = [[_require_non_negative(p, "probability") for p in row] for row in probabilities]
     if not table or len({len(row) for row in table}) != 1 or any(sum(row) != 1 for row in table):
         raise ParameterError(
             "the table is not one of probabilities", expected="Rows of one length, each adding up to exactly 1"

@@ -7,12 +7,12 @@ pessimistic rounding. The pairs:
   D. Going from 0 to a vector entry by entry is a path whose trade-off functions compose (Dong, Roth and Su 2019,
   theorem 2.14), and for one log-concave noise the composed function of shifts a and b *is* that of shift a + b,
   because the same threshold test is best for each.
-- Discrete Gaussian noise: the continuous Gaussian of variance less 4 (see `analytic`); all of them compose into one.
+- Discrete Gaussian noise: the continuous Gaussian of variance less 4 (see `analytic_gaussian`); all of them compose
+  into one.
 - Anything else that is epsilon-DP: randomized response with that epsilon dominates it (Kairouz, Oh, Viswanath 2015).
 
 A convolution takes a second or so for a hundred different events, so results are cached, and the cheap bounds (pure,
-zCDP, one Gaussian) are taken where they are smaller or where dp-accounting cannot help.
-"""
+zCDP, one Gaussian) are taken where they are smaller or where dp-accounting cannot help."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
-from deniable.dp.accounting.dominating import Composition, dominating
+from deniable.dp.accounting.composition import Composition, cheap_epsilon, compose_dominating_pairs
+from deniable.dp.accounting.cost import refuse_over, refuse_unsupported
 from deniable.dp.accounting.events import (
     ComposedEvent,
     Event,
@@ -33,9 +34,7 @@ from deniable.dp.accounting.events import (
     check_count,
 )
 from deniable.dp.accounting.pure import float_above
-from deniable.dp.accounting.refusals import refuse_over, refuse_unsupported
 from deniable.dp.accounting.rounding import round_up
-from deniable.dp.accounting.tightest import cheap_epsilon
 from deniable.errors import MissingExtra
 from deniable.policy.budget import Amount, ApproxDP, PureDP, budget, exact
 
@@ -59,7 +58,7 @@ class PLDAccountant:
 
     def supports(self, event: Event) -> bool:
         """Whether a dominating pair is known for the event; needs no dp-accounting."""
-        return dominating(event) is not None
+        return compose_dominating_pairs(event) is not None
 
     def fits(self, event: Event, count: int = 1) -> bool:
         """Whether the event could be composed without passing the limit."""
@@ -81,7 +80,7 @@ class PLDAccountant:
         """The (epsilon, delta) guarantee of everything so far; None where there is none at this delta."""
         wanted = exact(delta, "delta")
         cheap = cheap_epsilon(self.event, wanted)
-        known = dominating(self.event)
+        known = compose_dominating_pairs(self.event)
         if known is None or not known.private or known.delta > wanted or wanted >= 1:
             return None
         tight = _epsilon(known, wanted - known.delta) if wanted > known.delta and not known.is_free else None
@@ -120,7 +119,7 @@ def _epsilon(composed: Composition, delta: Fraction) -> Fraction | None:
 @lru_cache(maxsize=64)
 def _distribution(composed: Composition) -> Any:
     """The privacy loss distribution of a composition."""
-    library = _library()
+    library = _load_library()
     parts = [_leaf(event).self_compose(count) for event, count in sorted(composed.leaves, key=repr)]
     if composed.gaussian:
         deviation = 1 / math.sqrt(float(composed.gaussian))
@@ -134,7 +133,7 @@ def _distribution(composed: Composition) -> Any:
 @lru_cache(maxsize=1024)
 def _leaf(event: LaplaceEvent | PureEvent) -> Any:
     """The privacy loss distribution of the pair that dominates one event."""
-    library = _library()
+    library = _load_library()
     if isinstance(event, PureEvent):
         parameters = _parameters(float_above(event.epsilon))
         return library.from_privacy_parameters(parameters, value_discretization_interval=INTERVAL)
@@ -159,7 +158,7 @@ def _overhang(scale: float) -> float:
     return 1 - 2 * scale * math.log(2 / (1 + math.exp(-1 / scale)))
 
 
-def _library() -> Any:
+def _load_library() -> Any:
     try:
         from dp_accounting.pld import privacy_loss_distribution
     except ImportError:

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from deniable.dp.accounting.cost import FREE, Cost, fold
+from deniable.dp.accounting.cost import FREE, Cost, fold, refuse_over, refuse_unsupported
 from deniable.dp.accounting.events import (
     Event,
     LaplaceEvent,
@@ -16,7 +16,6 @@ from deniable.dp.accounting.events import (
     ThresholdEvent,
     check_count,
 )
-from deniable.dp.accounting.refusals import refuse_over, refuse_unsupported
 from deniable.dp.accounting.rounding import ln_above
 from deniable.policy.budget import Amount, ApproxDP, PureDP, budget, exact
 
@@ -27,10 +26,10 @@ def pure_cost(event: Event) -> Cost | None:
     >>> pure_cost(LaplaceEvent(scale=10, sensitivity=1))
     Cost(amount=Fraction(1, 10), delta=Fraction(0, 1), private=True)
     """
-    return fold(event, _leaf)
+    return fold(event, _price_leaf)
 
 
-def _leaf(event: Event) -> Cost | None:
+def _price_leaf(event: Event) -> Cost | None:
     match event:
         case LaplaceEvent() | SelectionEvent() | PureEvent():
             return Cost(event.epsilon)

@@ -19,7 +19,7 @@ def precise(digits: int = 60) -> Context:
     return Context(prec=digits, Emax=MAX_EMAX, Emin=MIN_EMIN)
 
 
-def decimal(value: Fraction) -> Decimal:
+def to_decimal(value: Fraction) -> Decimal:
     """The value to the digits of the arithmetic in force."""
     return Decimal(value.numerator) / Decimal(value.denominator)
 
@@ -30,23 +30,23 @@ def round_up(value: Fraction, digits: int = 12) -> Fraction:
     >>> round_up(Fraction(1, 3), 3)
     Fraction(167, 500)
     """
-    step = _step(value, digits)
+    step = _find_step(value, digits)
     return -((-value) // step) * step
 
 
 def round_down(value: Fraction, digits: int = 12) -> Fraction:
     """The largest number of that many significant digits that is not above a value of at least 0."""
-    step = _step(value, digits)
+    step = _find_step(value, digits)
     return value // step * step
 
 
-def above(value: Decimal, digits: int = 12) -> Fraction:
+def round_above(value: Decimal, digits: int = 12) -> Fraction:
     """A computed number, widened by the guard, as a rational not below the true one; never below 0.
 
     Numbers nearer to 0 than the guard are replaced by it: the tail of a Gaussian may have millions of leading zeros,
     which a fraction would write out.
     """
-    if abs(value) < decimal(GUARD):
+    if abs(value) < to_decimal(GUARD):
         return 2 * GUARD
     return round_up(max(Fraction(value) * (1 + GUARD) + GUARD, Fraction(0)), digits)
 
@@ -56,26 +56,26 @@ def ln_above(value: Fraction, digits: int = 15) -> Fraction:
     if value == 1:
         return Fraction(0)
     with localcontext(precise()):
-        return above(decimal(value).ln(), digits)
+        return round_above(to_decimal(value).ln(), digits)
 
 
 def sqrt_above(value: Fraction, digits: int = 12) -> Fraction:
     """The square root of a value of at least 0, rounded up; exact where it is rational with few digits."""
     with localcontext(precise()):
-        root = Fraction(decimal(value).sqrt())
+        root = Fraction(to_decimal(value).sqrt())
     if root * root == value:
         return root
     return round_up(root * (1 + GUARD) + GUARD, digits)
 
 
-def _step(value: Fraction, digits: int) -> Fraction:
+def _find_step(value: Fraction, digits: int) -> Fraction:
     """The place of the last of that many significant digits of a value."""
     if value <= 0:
         return Fraction(1)
-    magnitude = len(str(value.numerator // value.denominator)) if value >= 1 else 1 - _leading_zeros(value)
+    magnitude = len(str(value.numerator // value.denominator)) if value >= 1 else 1 - _count_leading_zeros(value)
     return Fraction(10) ** (magnitude - digits)
 
 
-def _leading_zeros(value: Fraction) -> int:
+def _count_leading_zeros(value: Fraction) -> int:
     """Places after the point, up to and with the first nonzero digit, of a value below 1."""
     return len(str(value.denominator // value.numerator))

@@ -10,10 +10,17 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from deniable.dp.accounting.calibrate import calibrate_gaussian, calibrate_laplace
+from deniable.dp.accounting.calibration import calibrate_gaussian, calibrate_laplace
 from deniable.dp.accounting.events import GaussianEvent, LaplaceEvent
 from deniable.dp.accounting.rounding import sqrt_above
-from deniable.dp.mechanisms.mechanism import Integers, added, drawable, positive, share, taken
+from deniable.dp.mechanisms.mechanism import (
+    Integers,
+    add_noise,
+    require_drawable,
+    require_positive,
+    split_alpha,
+    take_integers,
+)
 from deniable.dp.samplers import SYSTEM, Entropy, discrete_gaussian, discrete_laplace
 from deniable.dp.samplers.domain import LARGEST_SCALE
 from deniable.policy.budget import Amount, Budget
@@ -42,13 +49,13 @@ class LaplaceMechanism:
     sensitivity: Fraction = Fraction(1)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "scale", drawable(positive(self.scale, "scale"), "scale"))
-        object.__setattr__(self, "sensitivity", positive(self.sensitivity, "sensitivity"))
+        object.__setattr__(self, "scale", require_drawable(require_positive(self.scale, "scale"), "scale"))
+        object.__setattr__(self, "sensitivity", require_positive(self.sensitivity, "sensitivity"))
 
     @classmethod
     def within(cls, budget: Budget, sensitivity: Amount = 1) -> LaplaceMechanism:
         """The least noise that keeps a budget."""
-        return cls(calibrate_laplace(budget, sensitivity), positive(sensitivity, "sensitivity"))
+        return cls(calibrate_laplace(budget, sensitivity), require_positive(sensitivity, "sensitivity"))
 
     @property
     def event(self) -> LaplaceEvent:
@@ -61,13 +68,13 @@ class LaplaceMechanism:
         P[|X| > t] = 2 q^(t+1) / (1 + q) with q = exp(-1 / scale).
         """
         scale = float(self.scale)
-        reach = scale * math.log(2 / (share(alpha, size) * (1 + math.exp(-1 / scale))))
+        reach = scale * math.log(2 / (split_alpha(alpha, size) * (1 + math.exp(-1 / scale))))
         return max(0, math.ceil(reach * _ROUNDING) - 1)
 
     def release(self, values: Integers, entropy: Entropy = SYSTEM) -> NDArray[Any]:
         """The values with noise: int64 (clamped at its ends) for a numpy array, exact Python integers otherwise."""
-        entries = taken(values)
-        return added(entries, discrete_laplace(self.scale, entries.size, entropy=entropy))
+        entries = take_integers(values)
+        return add_noise(entries, discrete_laplace(self.scale, entries.size, entropy=entropy))
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +83,7 @@ class GaussianMechanism:
 
     **Guarantee.** (sensitivity_squared / (2 variance))-zCDP for neighbors whose vectors differ by at most the square
     root of `sensitivity_squared` in L2 norm (Canonne, Kamath, Steinke 2020, theorem 14). For (epsilon, delta) see
-    `deniable.dp.accounting.analytic`.
+    `deniable.dp.accounting.analytic_gaussian`.
     **Utility.** One entry errs by more than t with probability below 2 exp(-t^2 / (2 variance)).
     **Runtime.** Linear, a fraction of a microsecond an entry.
 
@@ -91,9 +98,13 @@ class GaussianMechanism:
 
     def __post_init__(self) -> None:
         object.__setattr__(
-            self, "variance", drawable(positive(self.variance, "variance"), "variance", LARGEST_SCALE**2)
+            self,
+            "variance",
+            require_drawable(require_positive(self.variance, "variance"), "variance", LARGEST_SCALE**2),
         )
-        object.__setattr__(self, "sensitivity_squared", positive(self.sensitivity_squared, "sensitivity_squared"))
+        object.__setattr__(
+            self, "sensitivity_squared", require_positive(self.sensitivity_squared, "sensitivity_squared")
+        )
 
     @classmethod
     def within(
@@ -102,9 +113,9 @@ class GaussianMechanism:
         """The least noise that keeps a budget, for an L2 sensitivity given itself or as its square."""
         variance = calibrate_gaussian(budget, sensitivity, sensitivity_squared=sensitivity_squared)
         if sensitivity is not None:
-            return cls(variance, positive(sensitivity, "sensitivity") ** 2)
+            return cls(variance, require_positive(sensitivity, "sensitivity") ** 2)
         assert sensitivity_squared is not None
-        return cls(variance, positive(sensitivity_squared, "sensitivity_squared"))
+        return cls(variance, require_positive(sensitivity_squared, "sensitivity_squared"))
 
     @property
     def event(self) -> GaussianEvent:
@@ -121,10 +132,10 @@ class GaussianMechanism:
 
         P[|X| > t] = 2 P[X >= t + 1] <= 2 P[N(0, variance) >= t], t whole (Canonne et al. 2020, proposition 25).
         """
-        quantile = -NormalDist().inv_cdf(share(alpha, size) / 2)
+        quantile = -NormalDist().inv_cdf(split_alpha(alpha, size) / 2)
         return math.ceil(math.sqrt(float(self.variance)) * quantile * _ROUNDING)
 
     def release(self, values: Integers, entropy: Entropy = SYSTEM) -> NDArray[Any]:
         """The values with noise: int64 (clamped at its ends) for a numpy array, exact Python integers otherwise."""
-        entries = taken(values)
-        return added(entries, discrete_gaussian(self.variance, entries.size, entropy=entropy))
+        entries = take_integers(values)
+        return add_noise(entries, discrete_gaussian(self.variance, entries.size, entropy=entropy))

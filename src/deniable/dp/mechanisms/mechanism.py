@@ -37,7 +37,7 @@ class Mechanism(Protocol):
         """The noisy outcome: the only deed, and the only place where a value of the data is an argument."""
 
 
-def taken(values: Integers, name: str = "values") -> NDArray[Any]:
+def take_integers(values: Integers, name: str = "values") -> NDArray[Any]:
     """The values as an array: int64 from a numpy array of integers, Python integers (dtype object) from a sequence.
 
     The type of the answer depends on the type of the argument alone, never on how large the values are.
@@ -45,13 +45,13 @@ def taken(values: Integers, name: str = "values") -> NDArray[Any]:
     if isinstance(values, np.ndarray) and values.dtype.kind in "iu" and values.dtype != np.uint64:
         array: NDArray[Any] = values.astype(np.int64, copy=False)
     else:
-        array = _python_integers(values, name)
+        array = _take_python_integers(values, name)
     if array.ndim != 1:
         raise ParameterError(f"{name} are not a one-dimensional array", expected="One list of integers")
     return array
 
 
-def _python_integers(values: Integers, name: str) -> NDArray[Any]:
+def _take_python_integers(values: Integers, name: str) -> NDArray[Any]:
     listed = values.tolist() if isinstance(values, np.ndarray) else list(values)
     if not all(isinstance(value, int) and not isinstance(value, bool) for value in listed):
         raise ParameterError(
@@ -64,7 +64,7 @@ def _python_integers(values: Integers, name: str) -> NDArray[Any]:
     return array
 
 
-def added(values: NDArray[Any], noise: NDArray[np.int64]) -> NDArray[Any]:
+def add_noise(values: NDArray[Any], noise: NDArray[np.int64]) -> NDArray[Any]:
     """Values plus noise: exact for Python integers; for int64 the exact sum clamped to int64.
 
     Clamping looks at the noisy sum alone, so it is post-processing; wrapping around would be noise of another law.
@@ -78,7 +78,7 @@ def added(values: NDArray[Any], noise: NDArray[np.int64]) -> NDArray[Any]:
     return np.where(over, np.where(noise > 0, limits.max, limits.min), total)
 
 
-def positive(amount: Amount, name: str) -> Fraction:
+def require_positive(amount: Amount, name: str) -> Fraction:
     """An exact number above 0; anything else is refused."""
     value = exact(amount, name)
     if value <= 0:
@@ -86,7 +86,7 @@ def positive(amount: Amount, name: str) -> Fraction:
     return value
 
 
-def drawable(scale: Fraction, name: str, largest: int = LARGEST_SCALE) -> Fraction:
+def require_drawable(scale: Fraction, name: str, largest: int = LARGEST_SCALE) -> Fraction:
     """A scale that the samplers can draw; refused here, when the mechanism is made, not when data is at hand."""
     if scale > largest:
         raise ParameterError(
@@ -97,7 +97,7 @@ def drawable(scale: Fraction, name: str, largest: int = LARGEST_SCALE) -> Fracti
     return scale
 
 
-def share(alpha: float, size: int) -> float:
+def split_alpha(alpha: float, size: int) -> float:
     """The error probability for each of `size` values (union bound)."""
     if not 0 < alpha < 1:
         raise ParameterError("alpha is not between 0 and 1", expected="alpha is an error probability such as 0.05")

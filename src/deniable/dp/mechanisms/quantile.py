@@ -10,13 +10,12 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from deniable.dp.accounting.calibrate import epsilon_of
+from deniable.dp.accounting.calibration import epsilon_of
 from deniable.dp.accounting.events import ComposedEvent, SelectionEvent, SelfComposedEvent
-from deniable.dp.mechanisms.counted import Counted, missing
-from deniable.dp.mechanisms.mechanism import Integers, drawable, positive, share, taken
-from deniable.dp.mechanisms.quantile_tree import DIVIDING, FINEST, Node, Order, ordered
-from deniable.dp.mechanisms.ranks import Ranks, rank_costs
-from deniable.dp.mechanisms.selection import BOUNDED_RANGE, LARGEST_UNIT, bounded_range_epsilon
+from deniable.dp.mechanisms.mechanism import Integers, require_drawable, require_positive, split_alpha, take_integers
+from deniable.dp.mechanisms.quantile_tree import DIVIDING, FINEST, Node, Order, plan_order
+from deniable.dp.mechanisms.rank_error import GroupCounts, Ranks, compute_rank_costs, count_ties_below
+from deniable.dp.mechanisms.selection import BOUNDED_RANGE, LARGEST_UNIT, epsilon_of_bounded_range
 from deniable.dp.samplers import (
     SYSTEM,
     Entropy,
@@ -80,7 +79,7 @@ class QuantileMechanism:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "quantiles", tuple(exact(q, "quantile") for q in self.quantiles))
-        object.__setattr__(self, "epsilon", positive(self.epsilon, "epsilon"))
+        object.__setattr__(self, "epsilon", require_positive(self.epsilon, "epsilon"))
         _check(self)
 
     @classmethod
@@ -97,14 +96,14 @@ class QuantileMechanism:
         """The sharpest quantiles that keep a budget together."""
         wanted = tuple(exact(q, "quantile") for q in quantiles)
         flips = not isinstance(budget, ZCDP) and upper - lower < NARROW
-        order = ordered(wanted)
-        each = _each(budget, order.choices, order.divisions) if wanted else Fraction(1)
+        order = plan_order(wanted)
+        each = _split_budget(budget, order.choices, order.divisions) if wanted else Fraction(1)
         return cls(wanted, lower, upper, each, rows_per_unit, flips, exchanged)
 
     @property
     def order(self) -> Order:
         """In which order, and among which rows, the quantiles are chosen."""
-        return ordered(self.quantiles)
+        return plan_order(self.quantiles)
 
     @property
     def dividing(self) -> Fraction:
@@ -132,12 +131,12 @@ class QuantileMechanism:
     def accuracy(self, alpha: float, size: int = 1) -> int:
         """A rank error (in values) that no quantile passes, but with probability alpha, however many there are."""
         order = self.order
-        each = share(alpha, size) / (len(order.nodes) + sum(node.divides for node in order.nodes))
+        each = split_alpha(alpha, size) / (len(order.nodes) + sum(node.divides for node in order.nodes))
         return math.ceil(max(self._reach(root, 0.0, 0.0, each) for root in order.roots) * (1 + 1e-9))
 
     def release(self, values: Integers, entropy: Entropy = SYSTEM) -> Numbers:
         """One integer for each quantile, in their order; they rise with the quantiles."""
-        entries = np.clip(taken(values), self.lower, self.upper).astype(np.int64)
+        entries = np.clip(take_integers(values), self.lower, self.upper).astype(np.int64)
         ones, nobody = np.ones(entries.size, dtype=np.int64), np.zeros(entries.size, dtype=np.int64)
         drawn: Numbers = self.release_groups(entries, ones, nobody, 1, entropy)[0]
         return drawn
@@ -148,7 +147,7 @@ class QuantileMechanism:
         """The quantiles of every group, a row for each, from values (in any order) and how often each is in its group;
         groups without values are drawn from too, as if they were any others."""
         drawn = np.empty((groups, len(self.quantiles)), dtype=np.int64)
-        rows = Counted.of(np.clip(values, self.lower, self.upper), counts, group, groups)
+        rows = GroupCounts.of(np.clip(values, self.lower, self.upper), counts, group, groups)
         ends = np.full(groups, self.lower, dtype=np.int64), np.full(groups, self.upper, dtype=np.int64)
         for root in self.order.roots if groups else ():
             self._descend(root, rows, *ends, drawn, entropy)
@@ -158,22 +157,24 @@ class QuantileMechanism:
         return drawn
 
     def _descend(
-        self, node: Node, rows: Counted, low: Numbers, high: Numbers, drawn: Numbers, entropy: Entropy
+        self, node: Node, rows: GroupCounts, low: Numbers, high: Numbers, drawn: Numbers, entropy: Entropy
     ) -> None:
         """Choose between the ends of a part in each group, then in the parts below and above what was chosen."""
-        chosen = self._chosen(node.share, rows, low, high, entropy)
+        chosen = self._choose_integers(node.share, rows, low, high, entropy)
         drawn[:, [i for i, q in enumerate(self.quantiles) if q == node.quantile]] = chosen[:, np.newaxis]
         if not node.divides:
             return
         noise = discrete_laplace(self.noise_scale(node), rows.groups, entropy=entropy)
-        ties = (missing(rows, chosen, node.share) + noise) // node.share.denominator
-        below, above = rows.divided(chosen, ties)
+        ties = (count_ties_below(rows, chosen, node.share) + noise) // node.share.denominator
+        below, above = rows.divide_at(chosen, ties)
         if node.below is not None:
             self._descend(node.below, below, low, chosen, drawn, entropy)
         if node.above is not None:
             self._descend(node.above, above, chosen, high, drawn, entropy)
 
-    def _chosen(self, q: Fraction, rows: Counted, low: Numbers, high: Numbers, entropy: Entropy) -> Numbers:
+    def _choose_integers(
+        self, q: Fraction, rows: GroupCounts, low: Numbers, high: Numbers, entropy: Entropy
+    ) -> Numbers:
         """One integer between the ends for each group, some groups at a time."""
         width = self.upper - self.lower + 1
         step = max(1, (CELLS if self.flips else 1 << 61) // width)
@@ -181,18 +182,20 @@ class QuantileMechanism:
         for start in range(0, rows.groups, step):
             last = min(start + step, rows.groups)
             some = rows.part(start, last)
-            choose = self._flipped if self.flips else self._drawn
+            choose = self._choose_by_flips if self.flips else self._drawn
             chosen[start:last] = choose(q, some, low[start:last], high[start:last], entropy)
         return chosen
 
-    def _flipped(self, q: Fraction, rows: Counted, low: Numbers, high: Numbers, entropy: Entropy) -> Numbers:
+    def _choose_by_flips(
+        self, q: Fraction, rows: GroupCounts, low: Numbers, high: Numbers, entropy: Entropy
+    ) -> Numbers:
         """Permute-and-flip among all integers between the ends."""
         costs, part = self._costs(q, Ranks.of(rows.matrix(self.lower, self.upper)))
         line = np.arange(self.lower, self.upper + 1)
         inside = (line >= low[:, np.newaxis]) & (line <= high[:, np.newaxis])
         return self.lower + permute_and_flip_rows(costs, part, allowed=inside, entropy=entropy)
 
-    def _drawn(self, q: Fraction, rows: Counted, low: Numbers, high: Numbers, entropy: Entropy) -> Numbers:
+    def _drawn(self, q: Fraction, rows: GroupCounts, low: Numbers, high: Numbers, entropy: Entropy) -> Numbers:
         """The exponential mechanism: runs of integers that have the same cost are weighed by their width."""
         runs = rows.runs(low, high)
         costs, part = self._costs(q, runs.ranks)
@@ -206,7 +209,7 @@ class QuantileMechanism:
         """
         part = self._unit(q) / q.denominator
         reach = min(1 << 60, int((1 << 60) / part))
-        return np.clip(rank_costs(ranks, q), -reach, reach), part
+        return np.clip(compute_rank_costs(ranks, q), -reach, reach), part
 
     def _sensitivity(self, q: Fraction) -> Fraction:
         return self.rows_per_unit * (Fraction(1) if self.exchanged else max(q, 1 - q))
@@ -232,7 +235,7 @@ class QuantileMechanism:
         return found
 
 
-def _each(budget: Budget, choices: int, divisions: int) -> Fraction:
+def _split_budget(budget: Budget, choices: int, divisions: int) -> Fraction:
     """The epsilon of a choice, where all choices and divisions keep a budget.
 
     In zCDP a choice costs min(epsilon^2 / 8, epsilon), and a division with epsilon d < 2 costs d^2 / 2. Both change
@@ -244,7 +247,7 @@ def _each(budget: Budget, choices: int, divisions: int) -> Fraction:
     each = amount / (choices + divisions * rising)
     if each > BOUNDED_RANGE:
         each = (amount - divisions * most) / choices
-    return each if pure else bounded_range_epsilon(ZCDP(each))
+    return each if pure else epsilon_of_bounded_range(ZCDP(each))
 
 
 def _check(mechanism: QuantileMechanism) -> None:
@@ -263,4 +266,4 @@ def _check(mechanism: QuantileMechanism) -> None:
     if mechanism.epsilon > LARGEST_UNIT:
         raise ParameterError("epsilon is above 2**40", expected="a smaller epsilon")
     for node in mechanism.order.nodes:
-        drawable(mechanism.noise_scale(node) if node.divides else Fraction(1), "scale")
+        require_drawable(mechanism.noise_scale(node) if node.divides else Fraction(1), "scale")

@@ -69,13 +69,13 @@ class Order:
 
 
 @lru_cache(maxsize=256)
-def ordered(quantiles: tuple[Fraction, ...]) -> Order:
+def plan_order(quantiles: tuple[Fraction, ...]) -> Order:
     """The order with the least error for these quantiles.
 
-    >>> quartiles = ordered((Fraction(1, 4), Fraction(3, 4)))
+    >>> quartiles = plan_order((Fraction(1, 4), Fraction(3, 4)))
     >>> quartiles.choices, quartiles.roots[0].quantile, quartiles.roots[0].below.share
     (2, Fraction(1, 2), Fraction(1, 2))
-    >>> ordered((Fraction(9, 10), Fraction(99, 100))).joint
+    >>> plan_order((Fraction(9, 10), Fraction(99, 100))).joint
     False
     """
     listed = sorted(set(quantiles))
@@ -83,40 +83,40 @@ def ordered(quantiles: tuple[Fraction, ...]) -> Order:
     if len(listed) < 2:
         return apart
     depth = len(listed).bit_length()
-    root = _grown(listed, Fraction(0), Fraction(1), depth)
+    root = _grow_tree(listed, Fraction(0), Fraction(1), depth)
     assert root is not None
     nested = Order((root,), depth, depth - 1)
-    return min(apart, nested, key=lambda order: _error(order, listed))
+    return min(apart, nested, key=lambda order: _average_error(order, listed))
 
 
-def _error(order: Order, quantiles: list[Fraction]) -> float:
+def _average_error(order: Order, quantiles: list[Fraction]) -> float:
     """The mean error in rank that is to be expected, as a multiple of what all of epsilon would give for a median."""
     each = order.choices + float(DIVIDING) * order.divisions
-    found = {q: e for root in order.roots for q, e in _errors(root, 0.0, 0.0)}
+    found = {q: e for root in order.roots for q, e in _propagate_errors(root, 0.0, 0.0)}
     return each * sum(found[q] for q in quantiles) / len(quantiles)
 
 
-def _errors(node: Node, low: float, high: float) -> Iterator[tuple[Fraction, float]]:
+def _propagate_errors(node: Node, low: float, high: float) -> Iterator[tuple[Fraction, float]]:
     """A choice errs by 2 max(share, 1 - share) of its own, and by the weighted errors of the ends of its part."""
     share = float(node.share)
     mine = math.hypot(2 * max(share, 1 - share), (1 - share) * low, share * high)
     yield node.quantile, mine
     if node.below is not None:
-        yield from _errors(node.below, low, mine)
+        yield from _propagate_errors(node.below, low, mine)
     if node.above is not None:
-        yield from _errors(node.above, mine, high)
+        yield from _propagate_errors(node.above, mine, high)
 
 
-def _grown(quantiles: list[Fraction], lower: Fraction, upper: Fraction, depth: int) -> Node | None:
+def _grow_tree(quantiles: list[Fraction], lower: Fraction, upper: Fraction, depth: int) -> Node | None:
     if not quantiles:
         return None
-    chosen = _first(quantiles, (lower + upper) / 2, depth)
+    chosen = _choose_first(quantiles, (lower + upper) / 2, depth)
     below, above = ([q for q in quantiles if q < chosen], [q for q in quantiles if q > chosen])
     share = ((chosen - lower) / (upper - lower)).limit_denominator(FINEST)
-    return Node(chosen, share, _grown(below, lower, chosen, depth - 1), _grown(above, chosen, upper, depth - 1))
+    return Node(chosen, share, _grow_tree(below, lower, chosen, depth - 1), _grow_tree(above, chosen, upper, depth - 1))
 
 
-def _first(quantiles: list[Fraction], middle: Fraction, depth: int) -> Fraction:
+def _choose_first(quantiles: list[Fraction], middle: Fraction, depth: int) -> Fraction:
     """The quantile nearest to the middle that leaves no more on either side than the levels below can take."""
     room = (1 << depth - 1) - 1
     below = sum(q < middle for q in quantiles)

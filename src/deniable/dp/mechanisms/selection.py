@@ -9,10 +9,10 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from deniable.dp.accounting.calibrate import epsilon_of
+from deniable.dp.accounting.calibration import epsilon_of
 from deniable.dp.accounting.events import SelectionEvent
 from deniable.dp.accounting.rounding import round_down, sqrt_above
-from deniable.dp.mechanisms.mechanism import Integers, positive, share, taken
+from deniable.dp.mechanisms.mechanism import Integers, require_positive, split_alpha, take_integers
 from deniable.dp.samplers import SYSTEM, Entropy, exponential_choice, permute_and_flip
 from deniable.errors import ParameterError
 from deniable.policy.budget import ZCDP, Amount, Budget
@@ -47,7 +47,7 @@ class ExponentialMechanism:
     @classmethod
     def within(cls, budget: Budget, sensitivity: Amount = 1, *, monotonic: bool = False) -> ExponentialMechanism:
         """The sharpest choice that keeps a budget."""
-        return cls(bounded_range_epsilon(budget), positive(sensitivity, "sensitivity"), monotonic)
+        return cls(epsilon_of_bounded_range(budget), require_positive(sensitivity, "sensitivity"), monotonic)
 
     @property
     def unit(self) -> Fraction:
@@ -65,7 +65,7 @@ class ExponentialMechanism:
 
     def release(self, values: Integers, entropy: Entropy = SYSTEM) -> int:
         """The position of the chosen candidate, given all scores."""
-        return int(exponential_choice(_costs(values, self.unit), self.unit, 1, entropy=entropy)[0])
+        return int(exponential_choice(_compute_costs(values, self.unit), self.unit, 1, entropy=entropy)[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class NoisyMaxMechanism:
     @classmethod
     def within(cls, budget: Budget, sensitivity: Amount = 1, *, monotonic: bool = False) -> NoisyMaxMechanism:
         """The sharpest choice that keeps a budget."""
-        return cls(epsilon_of(budget), positive(sensitivity, "sensitivity"), monotonic)
+        return cls(epsilon_of(budget), require_positive(sensitivity, "sensitivity"), monotonic)
 
     @property
     def unit(self) -> Fraction:
@@ -110,12 +110,12 @@ class NoisyMaxMechanism:
 
     def release(self, values: Integers, entropy: Entropy = SYSTEM) -> int:
         """The position of the reported candidate, given all scores."""
-        return int(permute_and_flip(_costs(values, self.unit), self.unit, 1, entropy=entropy)[0])
+        return int(permute_and_flip(_compute_costs(values, self.unit), self.unit, 1, entropy=entropy)[0])
 
 
 def _check(mechanism: ExponentialMechanism | NoisyMaxMechanism) -> None:
-    object.__setattr__(mechanism, "epsilon", positive(mechanism.epsilon, "epsilon"))
-    object.__setattr__(mechanism, "sensitivity", positive(mechanism.sensitivity, "sensitivity"))
+    object.__setattr__(mechanism, "epsilon", require_positive(mechanism.epsilon, "epsilon"))
+    object.__setattr__(mechanism, "sensitivity", require_positive(mechanism.sensitivity, "sensitivity"))
     if mechanism.unit > LARGEST_UNIT:
         raise ParameterError("epsilon is too large for the sensitivity", expected="epsilon / sensitivity up to 2**40")
 
@@ -124,7 +124,7 @@ def _unit(epsilon: Fraction, sensitivity: Fraction, monotonic: bool) -> Fraction
     return epsilon / sensitivity if monotonic else epsilon / (2 * sensitivity)
 
 
-def bounded_range_epsilon(budget: Budget) -> Fraction:
+def epsilon_of_bounded_range(budget: Budget) -> Fraction:
     """The largest epsilon of the exponential mechanism in a budget: min(epsilon^2 / 8, epsilon) <= rho under zCDP,
     rounded down."""
     if not isinstance(budget, ZCDP) or budget.rho <= 0:
@@ -135,13 +135,13 @@ def bounded_range_epsilon(budget: Budget) -> Fraction:
     return root if root * root == 8 * budget.rho else round_down(8 * budget.rho / root)
 
 
-def _costs(values: Integers, unit: Fraction) -> NDArray[np.int64]:
+def _compute_costs(values: Integers, unit: Fraction) -> NDArray[np.int64]:
     """Best score less each score, within what the samplers can take.
 
     Scores are first clamped to a fixed public range: that moves no two of them apart, so the sensitivity stands, and
     no score of the data can make the choice fail.
     """
-    scores = taken(values, "scores")
+    scores = take_integers(values, "scores")
     if not scores.size:
         raise ParameterError("there is no candidate", expected="At least one score")
     reach = min(1 << 60, int((1 << 60) / unit))
@@ -152,5 +152,5 @@ def _costs(values: Integers, unit: Fraction) -> NDArray[np.int64]:
 
 def _shortfall(unit: Fraction, alpha: float, size: int) -> int:
     """A candidate that is t worse has weight exp(-unit t) against 1 for the best; size of them: size exp(-unit t)."""
-    reach = math.log(1 / share(alpha, size)) / float(unit)
+    reach = math.log(1 / split_alpha(alpha, size)) / float(unit)
     return math.floor(reach * (1 + 1e-9)) if size > 1 else 0

@@ -9,10 +9,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deniable.dp.accounting.calibrate import epsilon_of
+from deniable.dp.accounting.calibration import epsilon_of
 from deniable.dp.accounting.events import PureEvent, SelfComposedEvent
 from deniable.dp.mechanisms.additive import LaplaceMechanism
-from deniable.dp.mechanisms.mechanism import Integers, added, drawable, positive, share, taken
+from deniable.dp.mechanisms.mechanism import (
+    Integers,
+    add_noise,
+    require_drawable,
+    require_positive,
+    split_alpha,
+    take_integers,
+)
 from deniable.dp.samplers import SYSTEM, Entropy, discrete_laplace
 from deniable.errors import ParameterError
 from deniable.policy.budget import Amount, Budget, split
@@ -46,9 +53,9 @@ class AboveThreshold:
     times: int = 1
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "epsilon", positive(self.epsilon, "epsilon"))
-        object.__setattr__(self, "sensitivity", positive(self.sensitivity, "sensitivity"))
-        drawable(self.scale, "scale")
+        object.__setattr__(self, "epsilon", require_positive(self.epsilon, "epsilon"))
+        object.__setattr__(self, "sensitivity", require_positive(self.sensitivity, "sensitivity"))
+        require_drawable(self.scale, "scale")
         if isinstance(self.times, bool) or self.times < 1:
             raise ParameterError("times is below 1", expected="how many finds are paid for, at least 1")
 
@@ -60,7 +67,7 @@ class AboveThreshold:
         if times < 1:
             raise ParameterError("times is below 1", expected="how many finds are paid for, at least 1")
         each = epsilon_of(split(budget, (Fraction(1),) * times)[0])
-        return cls(threshold, each, positive(sensitivity, "sensitivity"), monotonic, times)
+        return cls(threshold, each, require_positive(sensitivity, "sensitivity"), monotonic, times)
 
     @property
     def scale(self) -> Fraction:
@@ -74,12 +81,12 @@ class AboveThreshold:
 
     def accuracy(self, alpha: float, size: int = 1) -> int:
         """How far from the threshold an answer among `size` can be on the wrong side, but with probability alpha."""
-        noise, half = LaplaceMechanism(self.scale), share(alpha, 2)
+        noise, half = LaplaceMechanism(self.scale), split_alpha(alpha, 2)
         return noise.accuracy(half, self.times) + noise.accuracy(half, size * self.times)
 
     def release(self, values: Integers, entropy: Entropy = SYSTEM) -> NDArray[np.int64]:
         """The positions of the answers found, at most `times`, in order."""
-        answers = taken(values, "answers")
+        answers = take_integers(values, "answers")
         found: list[int] = []
         start = 0
         while len(found) < self.times and start < answers.size:
@@ -93,6 +100,6 @@ class AboveThreshold:
     def _first(self, answers: NDArray[Any], entropy: Entropy) -> int | None:
         """The first answer that reaches the threshold, under fresh noise."""
         threshold = self.threshold + int(discrete_laplace(self.scale, 1, entropy=entropy)[0])
-        noisy = added(answers, discrete_laplace(self.scale, answers.size, entropy=entropy))
+        noisy = add_noise(answers, discrete_laplace(self.scale, answers.size, entropy=entropy))
         above = np.flatnonzero(noisy >= threshold)
         return int(above[0]) if above.size else None

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deniable.dp.accounting.analytic import normal_above
+from deniable.dp.accounting.analytic_gaussian import normal_above
 from deniable.dp.accounting.events import ComposedEvent, ThresholdEvent
-from deniable.dp.accounting.rounding import GUARD, decimal, precise
+from deniable.dp.accounting.rounding import GUARD, precise, to_decimal
 from deniable.dp.mechanisms.additive import GaussianMechanism, LaplaceMechanism
-from deniable.dp.mechanisms.mechanism import Integers, positive
+from deniable.dp.mechanisms.mechanism import Integers, require_positive
 from deniable.dp.samplers import SYSTEM, Entropy
 from deniable.errors import ParameterError
 from deniable.policy.budget import Amount, Budget
@@ -46,7 +46,7 @@ class KeyThreshold:
     max_groups: int = 1
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "delta", positive(self.delta, "delta"))
+        object.__setattr__(self, "delta", require_positive(self.delta, "delta"))
         _check(self)
 
     @classmethod
@@ -57,7 +57,7 @@ class KeyThreshold:
             noise = GaussianMechanism.within(budget, sensitivity_squared=max_groups)
         else:  # and L1 sensitivity max_groups
             noise = LaplaceMechanism.within(budget, max_groups)
-        return cls(noise, positive(delta, "delta"), max_groups)
+        return cls(noise, require_positive(delta, "delta"), max_groups)
 
     @property
     def threshold(self) -> int:
@@ -95,9 +95,9 @@ def laplace_reach(scale: Fraction, probability: Fraction) -> int:
     With q = exp(-1 / scale): P[X >= m] = q^m / (1 + q), so m >= scale * ln(1 / (probability (1 + q))).
     """
     with localcontext(precise()):
-        q = (-1 / decimal(scale)).exp()
-        reach = decimal(scale) * -(decimal(probability) * (1 + q)).ln()
-        return max(1, ceil(reach + decimal(GUARD) * (1 + abs(reach))))
+        q = (-1 / to_decimal(scale)).exp()
+        reach = to_decimal(scale) * -(to_decimal(probability) * (1 + q)).ln()
+        return max(1, ceil(reach + to_decimal(GUARD) * (1 + abs(reach))))
 
 
 @lru_cache(maxsize=1024)
@@ -108,11 +108,11 @@ def gaussian_reach(variance: Fraction, probability: Fraction) -> int:
     formula would be wrong here: at the same price a Gaussian has another tail.
     """
     with localcontext(precise()):
-        deviation, allowed = decimal(variance).sqrt(), decimal(probability)
-        return 1 + _least(lambda m: normal_above(-Decimal(m) / deviation) <= allowed)
+        deviation, allowed = to_decimal(variance).sqrt(), to_decimal(probability)
+        return 1 + _find_least(lambda m: normal_above(-Decimal(m) / deviation) <= allowed)
 
 
-def _least(holds: Callable[[int], bool]) -> int:
+def _find_least(holds: Callable[[int], bool]) -> int:
     """The least m >= 0 at which a monotone condition holds, by doubling and bisection."""
     low, high = -1, 1
     while not holds(high):

@@ -10,10 +10,9 @@ from itertools import count as levels
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from deniable.dp.samplers.domain import natural, non_negative, probability
-from deniable.dp.samplers.enclosure import GUARD, STEP, exp_minus, settle_below
-from deniable.dp.samplers.entropy import SYSTEM, Entropy, Reader, words
-from deniable.dp.samplers.exponent import SLACK, Exponents, exp_fixed
+from deniable.dp.samplers.domain import require_natural, require_non_negative, require_probability
+from deniable.dp.samplers.entropy import SYSTEM, Entropy, Reader, draw_words
+from deniable.dp.samplers.exponential import GUARD, SLACK, STEP, Exponents, exp_fixed, exp_minus, settle_below
 
 WORD = 16  # bits of U compared at a time
 PIECE = 1 << 16
@@ -25,10 +24,10 @@ def bernoulli(p: Fraction | int, size: int, *, entropy: Entropy = SYSTEM) -> NDA
     >>> bernoulli(Fraction(1), 2).tolist(), bernoulli(Fraction(0), 2).tolist()
     ([True, True], [False, False])
     """
-    p, size = probability(p), natural(size, "size")
+    p, size = require_probability(p), require_natural(size, "size")
     if p == 1:
         return np.ones(size, dtype=np.bool_)
-    return _below(lambda bits: (p.numerator << bits) // p.denominator, size, entropy)
+    return _draw_below(lambda bits: (p.numerator << bits) // p.denominator, size, entropy)
 
 
 def bernoulli_exp(gamma: Fraction | int, size: int, *, entropy: Entropy = SYSTEM) -> NDArray[np.bool_]:
@@ -37,10 +36,10 @@ def bernoulli_exp(gamma: Fraction | int, size: int, *, entropy: Entropy = SYSTEM
     >>> bernoulli_exp(Fraction(0), 2).tolist()
     [True, True]
     """
-    gamma, size = non_negative(gamma, "gamma"), natural(size, "size")
+    gamma, size = require_non_negative(gamma, "gamma"), require_natural(size, "size")
     if gamma == 0:
         return np.ones(size, dtype=np.bool_)
-    return _below(lambda bits: exp_floor(gamma, bits), size, entropy)
+    return _draw_below(lambda bits: exp_floor(gamma, bits), size, entropy)
 
 
 def exp_floor(gamma: Fraction, bits: int) -> int:
@@ -53,7 +52,7 @@ def exp_floor(gamma: Fraction, bits: int) -> int:
         guard += STEP
 
 
-def _below(floor: Callable[[int], int], size: int, entropy: Entropy) -> NDArray[np.bool_]:
+def _draw_below(floor: Callable[[int], int], size: int, entropy: Entropy) -> NDArray[np.bool_]:
     """Whether U < x, given floor(bits) = floor(x * 2**bits): words of U are compared with the digits of x, and only
     those equal to the digit (one in 65,536) need the next word."""
     answer = np.empty(size, dtype=np.bool_)
@@ -62,7 +61,7 @@ def _below(floor: Callable[[int], int], size: int, entropy: Entropy) -> NDArray[
         tied = np.arange(piece.size)
         for level in levels(1):
             digit = floor(WORD * level) & (1 << WORD) - 1
-            word = words(entropy, WORD, tied.size)
+            word = draw_words(entropy, WORD, tied.size)
             piece[tied] = word < digit
             tied = tied[word == digit]
             if not tied.size:
@@ -76,7 +75,7 @@ def bernoulli_exp_each(costs: ArrayLike, unit: Fraction | int, *, entropy: Entro
     >>> bernoulli_exp_each([0, 10**6], Fraction(1)).tolist()
     [True, False]
     """
-    exponents = Exponents.of(costs, non_negative(unit, "unit"))
+    exponents = Exponents.of(costs, require_non_negative(unit, "unit"))
     return flip(exponents.whole, exponents.fraction, exponents.exact, entropy)
 
 
@@ -88,7 +87,7 @@ def flip(
     for start in range(0, whole.size, PIECE):
         piece = slice(start, start + PIECE)
         near = exp_fixed(whole[piece], fraction[piece]).astype(np.int64)
-        word = words(entropy, 32, near.size).astype(np.int64)
+        word = draw_words(entropy, 32, near.size).astype(np.int64)
         answer[piece] = word < near
         for i in np.flatnonzero(np.abs(word - near) <= SLACK).tolist():
             enclose = partial(exp_minus, exact(start + i))

@@ -15,7 +15,7 @@ LARGEST_SCALE = 1 << 52  # Laplace noise of this scale leaves 64 bits with proba
 LARGEST_SIZE = 1 << 40
 
 
-def natural(value: int, name: str, largest: int = LARGEST_SIZE) -> int:
+def require_natural(value: int, name: str, largest: int = LARGEST_SIZE) -> int:
     """An integer between 0 and `largest`; anything else is refused."""
     try:
         number = index(value)
@@ -26,7 +26,7 @@ def natural(value: int, name: str, largest: int = LARGEST_SIZE) -> int:
     return number
 
 
-def rational(value: Fraction | int, name: str) -> Fraction:
+def require_rational(value: Fraction | int, name: str) -> Fraction:
     """An exact rational; floats, text and truth values are refused."""
     if isinstance(value, bool) or not isinstance(value, int | Fraction):
         raise ParameterError(
@@ -37,25 +37,25 @@ def rational(value: Fraction | int, name: str) -> Fraction:
     return Fraction(value)
 
 
-def probability(value: Fraction | int, name: str = "p") -> Fraction:
+def require_probability(value: Fraction | int, name: str = "p") -> Fraction:
     """A rational in [0, 1]."""
-    number = rational(value, name)
+    number = require_rational(value, name)
     if not 0 <= number <= 1:
         raise ParameterError(f"{name} is outside [0, 1]", expected=f"{name} is a probability")
     return number
 
 
-def non_negative(value: Fraction | int, name: str) -> Fraction:
+def require_non_negative(value: Fraction | int, name: str) -> Fraction:
     """A rational that is at least 0."""
-    number = rational(value, name)
+    number = require_rational(value, name)
     if number < 0:
         raise ParameterError(f"{name} is negative", expected=f"{name} is at least 0")
     return number
 
 
-def scale_of(value: Fraction | int, name: str, largest: int = LARGEST_SCALE) -> Fraction:
+def require_scale(value: Fraction | int, name: str, largest: int = LARGEST_SCALE) -> Fraction:
     """A rational above 0 and at most `largest`."""
-    number = rational(value, name)
+    number = require_rational(value, name)
     if not 0 < number <= largest:
         raise ParameterError(
             f"{name} is not in (0, {largest}]",

@@ -1,18 +1,19 @@
 """Where randomness enters: the operating system's entropy, read in blocks and cut into unsigned words.
 
 No entropy outlives the call that asked for it. A buffer kept between calls would be copied by a fork, and two processes
-would then add the same noise; so every draw reads its own bytes and drops what is left over.
-"""
+would then add the same noise; so every draw reads its own bytes and drops what is left over. Large requests are drawn
+in chunks, so that memory beyond the answer stays bounded and work stays in the cache."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from deniable.dp.samplers.domain import natural
+from deniable.dp.samplers.domain import require_natural
 
 BLOCK = 64  # bytes that a Reader asks for at once: one system call serves several small draws
 
@@ -44,10 +45,10 @@ def salt(n: int) -> bytes:
     >>> len(salt(16))
     16
     """
-    return SYSTEM.take(natural(n, "n"))
+    return SYSTEM.take(require_natural(n, "n"))
 
 
-def words(entropy: Entropy, bits: int, count: int) -> NDArray[Any]:
+def draw_words(entropy: Entropy, bits: int, count: int) -> NDArray[Any]:
     """`count` independent uniform words of 8, 16, 32 or 64 bits."""
     return np.frombuffer(entropy.take(count * bits // 8), dtype=np.dtype(f"<u{bits // 8}"))
 
@@ -83,3 +84,20 @@ class Reader:
     def coin(self, numerator: int, denominator: int) -> bool:
         """True with probability numerator / denominator."""
         return self.below(denominator) < numerator
+
+
+CHUNK = 1 << 15  # draws at a time: some 256 KiB for each array of 64-bit integers
+
+
+def draw_in_chunks(size: int, draw: Callable[[int], NDArray[np.int64]]) -> NDArray[np.int64]:
+    """`size` draws from `draw(count)`, which may return fewer than it was asked for (but not always none).
+
+    Pieces are joined in the order drawn and cut at `size`: the draws are independent, so neither changes their law.
+    """
+    answer = np.empty(size, dtype=np.int64)
+    done = 0
+    while done < size:
+        piece = draw(min(CHUNK, size - done))
+        answer[done : done + piece.size] = piece
+        done += piece.size
+    return answer

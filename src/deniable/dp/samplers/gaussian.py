@@ -17,11 +17,9 @@ from math import isqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from deniable.dp.samplers.chunks import filled
-from deniable.dp.samplers.domain import LARGEST_SCALE, natural, scale_of
-from deniable.dp.samplers.enclosure import Enclosure, exp_minus, multiply, settle_below
-from deniable.dp.samplers.entropy import SYSTEM, Entropy, Reader, words
-from deniable.dp.samplers.exponent import ONE, SLACK, exp_fixed
+from deniable.dp.samplers.domain import LARGEST_SCALE, require_natural, require_scale
+from deniable.dp.samplers.entropy import SYSTEM, Entropy, Reader, draw_in_chunks, draw_words
+from deniable.dp.samplers.exponential import ONE, SLACK, Enclosure, exp_fixed, exp_minus, multiply, settle_below
 from deniable.dp.samplers.scalar import FEW, discrete_gaussian_once
 from deniable.dp.samplers.table import Table
 
@@ -38,13 +36,13 @@ def discrete_gaussian(sigma_squared: Fraction | int, size: int, *, entropy: Entr
     >>> discrete_gaussian(Fraction(1, 1000), 3).tolist()
     [0, 0, 0]
     """
-    variance, size = scale_of(sigma_squared, "sigma_squared", LARGEST_SCALE**2), natural(size, "size")
+    variance, size = require_scale(sigma_squared, "sigma_squared", LARGEST_SCALE**2), require_natural(size, "size")
     if size < FEW or variance >= (SMALL << WIDEST) ** 2:
         reader = Reader(entropy)
         return np.array([discrete_gaussian_once(variance, reader) for _ in range(size)], dtype=np.int64)
     if variance < SMALL**2:
-        return filled(size, partial(_draw_small, _small_table(variance), entropy))
-    return filled(size, partial(_draw_large, _blocks(variance), entropy))
+        return draw_in_chunks(size, partial(_draw_small, _build_table(variance), entropy))
+    return draw_in_chunks(size, partial(_draw_large, _build_blocks(variance), entropy))
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,17 +92,17 @@ class TwoSidedLaw:
 
 
 @lru_cache(maxsize=32)
-def _small_table(variance: Fraction) -> Table:
+def _build_table(variance: Fraction) -> Table:
     return Table(TwoSidedLaw(variance, minus_zero=False))
 
 
 def _draw_small(table: Table, entropy: Entropy, count: int) -> NDArray[np.int64]:
     outcome = table.draw(count, entropy)
     outcome += outcome > 0
-    return _signed(outcome >> 1, outcome & 1)
+    return _apply_signs(outcome >> 1, outcome & 1)
 
 
-def _signed(magnitude: NDArray[np.int64], negative: NDArray[np.int64]) -> NDArray[np.int64]:
+def _apply_signs(magnitude: NDArray[np.int64], negative: NDArray[np.int64]) -> NDArray[np.int64]:
     return (magnitude ^ -negative) + negative
 
 
@@ -125,7 +123,7 @@ class Blocks:
 
 
 @lru_cache(maxsize=32)
-def _blocks(variance: Fraction) -> Blocks:
+def _build_blocks(variance: Fraction) -> Blocks:
     """With w = y (y + 2 B x) < 2**(2 bits + 11): drop bits of w beyond 31, keep 32 bits of the rate.
 
     2 variance lies between 2**(2 bits + 11) and 2**(2 bits + 13), so `rate` lies between 2**30 and 2**32.
@@ -143,10 +141,10 @@ def _draw_large(blocks: Blocks, entropy: Entropy, count: int) -> NDArray[np.int6
     outcome = blocks.table.draw(count, entropy)
     block, negative = outcome >> 1, outcome & 1
     width = next(width for width in (8, 16, 32) if blocks.bits <= width)
-    offset = words(entropy, width, count).astype(np.int64) & (1 << blocks.bits) - 1
+    offset = draw_words(entropy, width, count).astype(np.int64) & (1 << blocks.bits) - 1
     offset += negative
     kept = _keep(blocks, block, offset, entropy)
-    return _signed((block << blocks.bits) + offset, negative)[kept]
+    return _apply_signs((block << blocks.bits) + offset, negative)[kept]
 
 
 def _keep(blocks: Blocks, block: NDArray[np.int64], offset: NDArray[np.int64], entropy: Entropy) -> NDArray[np.bool_]:
@@ -158,10 +156,10 @@ def _keep(blocks: Blocks, block: NDArray[np.int64], offset: NDArray[np.int64], e
     near = np.minimum(block, FARTHEST - 1)
     weight = offset * (offset + (near << blocks.bits + 1))
     exponent = (weight >> blocks.lost) * blocks.rate >> blocks.places
-    first = words(entropy, 16, block.size).astype(np.int64)
+    first = draw_words(entropy, 16, block.size).astype(np.int64)
     kept = ((first + 1) << 16) + exponent + 4 <= ONE
     open_ = np.flatnonzero(~kept | (block >= FARTHEST))
-    word = first[open_] << 16 | words(entropy, 16, open_.size)
+    word = first[open_] << 16 | draw_words(entropy, 16, open_.size)
     limit = exp_fixed(np.zeros_like(open_), exponent[open_].astype(np.uint64)).astype(np.int64)
     kept[open_] = word < limit
     for i in np.flatnonzero((np.abs(word - limit) <= SLACK) | (block[open_] >= FARTHEST)):

@@ -16,10 +16,9 @@ from functools import lru_cache, partial
 import numpy as np
 from numpy.typing import NDArray
 
-from deniable.dp.samplers.chunks import filled
-from deniable.dp.samplers.domain import natural, scale_of
-from deniable.dp.samplers.enclosure import Enclosure, exp_minus, multiply, powers
-from deniable.dp.samplers.entropy import SYSTEM, Entropy, Reader
+from deniable.dp.samplers.domain import require_natural, require_scale
+from deniable.dp.samplers.entropy import SYSTEM, Entropy, Reader, draw_in_chunks
+from deniable.dp.samplers.exponential import Enclosure, exp_minus, multiply, powers
 from deniable.dp.samplers.scalar import FEW, discrete_laplace_once, geometric_once
 from deniable.dp.samplers.table import Table
 
@@ -33,11 +32,11 @@ def geometric(scale: Fraction | int, size: int, *, entropy: Entropy = SYSTEM) ->
     >>> geometric(Fraction(1, 1000), 3).tolist()
     [0, 0, 0]
     """
-    scale, size = scale_of(scale, "scale"), natural(size, "size")
+    scale, size = require_scale(scale, "scale"), require_natural(size, "size")
     if size < FEW:
         reader = Reader(entropy)
         return np.array([geometric_once(scale, reader) for _ in range(size)], dtype=np.int64)
-    return filled(size, partial(_draw, _digits(scale, signed=False), entropy))
+    return draw_in_chunks(size, partial(_draw, _build_digits(scale, signed=False), entropy))
 
 
 def discrete_laplace(scale: Fraction | int, size: int, *, entropy: Entropy = SYSTEM) -> NDArray[np.int64]:
@@ -48,11 +47,11 @@ def discrete_laplace(scale: Fraction | int, size: int, *, entropy: Entropy = SYS
     >>> discrete_laplace(Fraction(1, 1000), 3).tolist()
     [0, 0, 0]
     """
-    scale, size = scale_of(scale, "scale"), natural(size, "size")
+    scale, size = require_scale(scale, "scale"), require_natural(size, "size")
     if size < FEW:
         reader = Reader(entropy)
         return np.array([discrete_laplace_once(scale, reader) for _ in range(size)], dtype=np.int64)
-    return filled(size, partial(_draw, _digits(scale, signed=True), entropy))
+    return draw_in_chunks(size, partial(_draw, _build_digits(scale, signed=True), entropy))
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +119,7 @@ class Digits:
 
 
 @lru_cache(maxsize=32)
-def _digits(scale: Fraction, *, signed: bool) -> Digits:
+def _build_digits(scale: Fraction, *, signed: bool) -> Digits:
     """Cut the magnitude so that the top has a scale in [8, 16) and each lower digit has at most DIGIT_BITS bits."""
     shift = max(0, (scale.numerator // scale.denominator).bit_length() - TOP_BITS)
     lower = []

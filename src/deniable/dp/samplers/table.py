@@ -17,8 +17,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from deniable.dp.samplers.enclosure import GUARD, STEP, Enclosure
-from deniable.dp.samplers.entropy import Entropy, Reader, words
+from deniable.dp.samplers.entropy import Entropy, Reader, draw_words
+from deniable.dp.samplers.exponential import GUARD, STEP, Enclosure
 
 PREFIX = 16  # bits of U revealed for every draw
 REST = 32  # bits revealed when the prefix does not decide
@@ -44,7 +44,7 @@ class Law(Protocol):
         ...
 
 
-def cumulative(law: Law, bits: int) -> tuple[list[int], list[int]]:
+def accumulate_weights(law: Law, bits: int) -> tuple[list[int], list[int]]:
     """Integers floor[k] <= 2**bits * P(outcome <= k) <= ceiling[k] for the outcomes that matter at that precision."""
     precision = bits + GUARD
     listed, (least, most) = law.weights(precision), law.total(precision)
@@ -58,7 +58,7 @@ def cumulative(law: Law, bits: int) -> tuple[list[int], list[int]]:
 def settle(law: Law, word: int, bits: int, reader: Reader) -> int:
     """The outcome for a U in [word, word + 1) / 2**bits, revealing more of U until it is certain."""
     while True:
-        floors, ceilings = cumulative(law, bits)
+        floors, ceilings = accumulate_weights(law, bits)
         outcome = bisect_right(floors, word)
         if outcome < len(floors) and (outcome == 0 or ceilings[outcome - 1] <= word):
             return outcome
@@ -69,14 +69,14 @@ class Table:
     """The cumulative weights of one law, ready for many draws."""
 
     def __init__(self, law: Law) -> None:
-        floors, ceilings = cumulative(law, BITS)
+        floors, ceilings = accumulate_weights(law, BITS)
         self._law = law
         self._floors = np.array(floors, dtype=np.int64)
         self._ceilings = np.array([0, *ceilings], dtype=np.int64)  # ceilings[k] bounds what lies before outcome k
 
     def draw(self, size: int, entropy: Entropy) -> NDArray[np.int64]:
         """`size` independent outcomes."""
-        prefix = words(entropy, PREFIX, size)
+        prefix = draw_words(entropy, PREFIX, size)
         if size < WORTH_A_GUIDE:
             return self._finish(prefix, entropy)
         outcomes: NDArray[np.int64] = self._guide[prefix].astype(np.int64)
@@ -86,7 +86,7 @@ class Table:
 
     def _finish(self, prefix: NDArray[np.uint16], entropy: Entropy) -> NDArray[np.int64]:
         """Reveal the rest of the 48 bits and search; what is still uncertain is settled one by one."""
-        rest = words(entropy, REST, prefix.size)
+        rest = draw_words(entropy, REST, prefix.size)
         word = prefix.astype(np.int64) << REST | rest
         outcomes: NDArray[np.int64] = np.searchsorted(self._floors, word, side="right")
         uncertain = (outcomes == self._floors.size) | (self._ceilings[outcomes] > word)

@@ -7,9 +7,8 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from deniable.dp.samplers.chunks import filled
-from deniable.dp.samplers.domain import natural
-from deniable.dp.samplers.entropy import SYSTEM, Entropy, words
+from deniable.dp.samplers.domain import require_natural
+from deniable.dp.samplers.entropy import SYSTEM, Entropy, draw_in_chunks, draw_words
 from deniable.errors import ParameterError
 
 LARGEST_BOUND = 1 << 63
@@ -21,16 +20,16 @@ def uniform_below(bound: int, size: int, *, entropy: Entropy = SYSTEM) -> NDArra
     >>> uniform_below(1, 3).tolist()
     [0, 0, 0]
     """
-    bound, size = natural(bound, "bound", LARGEST_BOUND), natural(size, "size")
+    bound, size = require_natural(bound, "bound", LARGEST_BOUND), require_natural(size, "size")
     if bound == 0:
         raise ParameterError("bound is 0", expected="At least one integer to choose from")
-    return filled(size, partial(_draw, bound, entropy))
+    return draw_in_chunks(size, partial(_draw, bound, entropy))
 
 
 def _draw(bound: int, entropy: Entropy, count: int) -> NDArray[np.int64]:
     """Words below the largest multiple of `bound` are uniform modulo `bound`; the rest, less than half, is dropped."""
     bits = next(width for width in (8, 16, 32, 64) if bound <= 1 << width)
-    word = words(entropy, bits, count)
+    word = draw_words(entropy, bits, count)
     surplus = (1 << bits) % bound
     if surplus:
         word = word[word < word.dtype.type((1 << bits) - surplus)]
@@ -48,7 +47,7 @@ def uniform_below_each(bounds: NDArray[np.int64], *, entropy: Entropy = SYSTEM) 
     masks = ones_below(bounds - 1)
     pending = np.arange(bounds.size)
     while pending.size:
-        word = (words(entropy, 64, pending.size) >> np.uint64(1)).astype(np.int64) & masks[pending]
+        word = (draw_words(entropy, 64, pending.size) >> np.uint64(1)).astype(np.int64) & masks[pending]
         answer[pending] = word
         pending = pending[word >= bounds[pending]]
     return answer
@@ -68,9 +67,9 @@ def permutation(n: int, *, entropy: Entropy = SYSTEM) -> NDArray[np.int64]:
     Given that all keys differ, every order is equally likely by symmetry; so a tie, which has probability below
     n**2 / 2**65, draws all keys again.
     """
-    n = natural(n, "n")
+    n = require_natural(n, "n")
     while True:
-        keys = words(entropy, 64, n)
+        keys = draw_words(entropy, 64, n)
         order = np.argsort(keys, kind="stable")
         if not np.any(keys[order[1:]] == keys[order[:-1]]):
             return order.astype(np.int64)

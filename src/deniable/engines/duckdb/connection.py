@@ -18,7 +18,7 @@ import duckdb
 import pyarrow as pa
 
 from deniable.engines.base import quote
-from deniable.engines.duckdb.shapes import Shapes, statement
+from deniable.engines.duckdb.statement_cache import StatementCache, parse_select
 from deniable.errors import DataError, InternalError, ParameterError, Stopped, StorageError
 
 _SIZE = re.compile(r"^[1-9][0-9]*(\.[0-9]+)? ?[KMGT]i?B$", re.IGNORECASE)
@@ -53,18 +53,18 @@ class Limits:
         }
 
 
-def probe(limits: Limits) -> Any:
+def open_probe(limits: Limits) -> Any:
     """A connection for finding out what declared files hold."""
-    with refusals():
+    with translate_errors():
         connection = duckdb.connect(":memory:", config=limits.config())
         connection.execute("SET enable_progress_bar = false")  # interactive Python would print it among results
         return connection
 
 
-def sealed(limits: Limits, paths: Iterable[Path], databases: Mapping[str, Path]) -> Any:
+def open_sealed(limits: Limits, paths: Iterable[Path], databases: Mapping[str, Path]) -> Any:
     """A connection that reaches the given files and databases (by alias, read-only), and nothing else."""
-    with refusals():
-        connection = probe(limits)
+    with translate_errors():
+        connection = open_probe(limits)
         connection.execute("SET GLOBAL TimeZone = 'UTC'")
         for alias, path in databases.items():
             connection.execute(f"ATTACH {literal(path)} AS {quote(alias)} (READ_ONLY)")
@@ -74,12 +74,12 @@ def sealed(limits: Limits, paths: Iterable[Path], databases: Mapping[str, Path])
         return connection
 
 
-def reading(connection: Any, sql: str, parameters: Any = None) -> Any:
+def read_relation(connection: Any, sql: str, parameters: Any = None) -> Any:
     """The relation of one reading statement; anything else, or more than one, is our bug and does not run."""
-    return connection.sql(statement(connection, sql), params=parameters)
+    return connection.sql(parse_select(connection, sql), params=parameters)
 
 
-def row_of(cursor: Any, shapes: Shapes, sql: str) -> pa.Table:
+def read_row(cursor: Any, shapes: StatementCache, sql: str) -> pa.Table:
     """The one row of integers of a reading statement; a relation would have it parsed and bound a second time."""
     shapes.execute(cursor, sql)
     names, found = [column[0] for column in cursor.description], cursor.fetchall()
@@ -88,14 +88,14 @@ def row_of(cursor: Any, shapes: Shapes, sql: str) -> pa.Table:
     return pa.table([pa.array([value], pa.int64()) for value in found[0]], names=names)
 
 
-def batches_of(relation: Any, rows: int) -> Any:
+def read_batches(relation: Any, rows: int) -> Any:
     """A streaming reader over a relation (the method's name differs between DuckDB 1.4 and 2.0)."""
     reader = getattr(relation, "to_arrow_reader", None) or relation.fetch_record_batch
     return reader(rows)
 
 
 @contextmanager
-def refusals(about: str = "a source") -> Iterator[None]:
+def translate_errors(about: str = "a source") -> Iterator[None]:
     """Turn DuckDB's errors into refusals of ours. Its own text may quote a value, so it is dropped.
 
     Only the errors that are raised before any row is read keep their cause: they quote SQL, and SQL is our own.
@@ -107,12 +107,12 @@ def refusals(about: str = "a source") -> Iterator[None]:
     except duckdb.PermissionException as failure:
         raise InternalError("SQL of our own making reached beyond the declared sources; it was not run") from failure
     except duckdb.Error as failure:
-        raise _told(failure, about) from None
+        raise _translate_error(failure, about) from None
     except OSError as failure:  # Arrow's reader wraps DuckDB's errors while it streams
-        raise _told(failure, about) from None
+        raise _translate_error(failure, about) from None
 
 
-def _told(failure: Exception, about: str) -> Exception:
+def _translate_error(failure: Exception, about: str) -> Exception:
     text = str(failure)
     if isinstance(failure, duckdb.InterruptException) or "INTERRUPT" in text:
         return Stopped("the work was stopped before it ended", remedy="Ask for less, or allow more time")

@@ -40,9 +40,9 @@ class Copy:
         return stamps_of(self.scan) != self.stamps
 
 
-def copies_of(connection: Any, scans: dict[str, Scan]) -> dict[str, Copy]:
+def take_copies(connection: Any, scans: dict[str, Scan]) -> dict[str, Copy]:
     """Copies of the sources that are small, inside a connection that reaches their files."""
-    found = {name: _copied(connection, name, scan) for name, scan in scans.items()}
+    found = {name: _copy_source(connection, name, scan) for name, scan in scans.items()}
     return {name: copy for name, copy in found.items() if copy is not None}
 
 
@@ -51,13 +51,13 @@ def stamps_of(scan: Scan) -> Stamps:
     stamps: list[fingerprint.Stamp | None] = []
     for path in scan.paths:
         try:
-            stamps.append(fingerprint.stamp(path))
+            stamps.append(fingerprint.stamp_file(path))
         except OSError:
             stamps.append(None)
     return tuple(stamps)
 
 
-def _copied(connection: Any, name: str, scan: Scan) -> Copy | None:
+def _copy_source(connection: Any, name: str, scan: Scan) -> Copy | None:
     stamps, table = stamps_of(scan), quote(f"copy of {name}")
     sizes = [stamp[1] for stamp in stamps if stamp is not None]
     if not sizes or len(sizes) < len(stamps) or sum(sizes) > MOST_BYTES:
@@ -65,14 +65,14 @@ def _copied(connection: Any, name: str, scan: Scan) -> Copy | None:
     source = f"{scan.relation} AS source({slots(len(scan.fields))})"
     shown = ", ".join(f"{expression} AS {slot(place)}" for place, expression in enumerate(scan.expressions))
     with suppress(duckdb.Error):
-        if _small(connection, scan, f"SELECT {shown} FROM {source}"):
+        if _is_small(connection, scan, f"SELECT {shown} FROM {source}"):
             connection.execute(f"CREATE TABLE {table} AS SELECT {shown} FROM {source}")
             plain = tuple(slot(place) for place in range(len(scan.fields)))
             return Copy(replace(scan, relation=table, expressions=plain), stamps)
     return None
 
 
-def _small(connection: Any, scan: Scan, rows: str) -> bool:
+def _is_small(connection: Any, scan: Scan, rows: str) -> bool:
     texts = [f"coalesce(sum(strlen({slot(p)})), 0)" for p, each in enumerate(scan.fields) if each.native == "VARCHAR"]
     sql = f"SELECT count(*), {' + '.join(texts) or '0'} FROM ({rows}) AS shown"
     count, text = connection.execute(sql).fetchone()

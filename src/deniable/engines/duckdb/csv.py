@@ -2,44 +2,44 @@
 
 The whole file is checked once, when it is attached: a question asked later cannot stumble over a line, and what was
 inferred holds for every row. All fields are read as text, and types are read from the text by our own strict rules
-(`types`). Refusals name lines, never what stands in them.
-"""
-
-# ruff: noqa: S608  (statements here are made of our own words, quoted names and quoted paths; no user text)
+(`types`): as declared, or the narrowest that every value of the file fits. The first rows say which types are possible
+at all, and one read of the whole file says which of those hold, so that the answer never rests on a sample. Refusals
+name lines, never what stands in them."""
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from deniable.engines.base import Field
-from deniable.engines.duckdb import lines, types
-from deniable.engines.duckdb.connection import Limits, literal, probe, refusals
-from deniable.engines.duckdb.inference import infer
-from deniable.engines.duckdb.layout import Layout
-from deniable.engines.duckdb.scan import Scan, declared_types, slot
-from deniable.engines.encoding import as_utf8
-from deniable.engines.naming import column_names
+from deniable.engines.column_names import normalize_names
+from deniable.engines.duckdb import types
+from deniable.engines.duckdb.connection import Limits, literal, literals, open_probe, translate_errors
+from deniable.engines.duckdb.scan import Scan, collect_declared_types, slot, slots
+from deniable.engines.encoding import as_utf8, refuse_encoding
 from deniable.engines.sources import Files
-from deniable.errors import DataError
-from deniable.policy.dialect import BadRows, CsvDialect
-from deniable.policy.schema import ColumnType, TableSchema
+from deniable.errors import DataError, Place
+from deniable.policy.schema import BadRows, ColumnType, CsvDialect, TableSchema
+
+# ruff: noqa: S608  (statements here are made of our own words, quoted names and quoted paths; no user text)
 
 
 def scan_csv(files: Files, schema: TableSchema | None, dialect: CsvDialect, limits: Limits) -> Scan:
     """A Scan of CSV files of one header, checked from the first line to the last."""
     paths = tuple(as_utf8(path, dialect.encoding, limits.scratch) for path in files.paths)
-    with probe(limits) as connection, refusals(files.title):
-        layout = _layout(connection, paths, dialect, schema, files.title)
-        declared = declared_types(layout.names, schema, files.title)
-        found = infer(connection, layout, declared)
-        notes = lines.judge(connection, layout, found.unfit, declared, dialect.bad_rows)
-    return _scan(layout, found.types, declared, dialect.bad_rows, notes)
+    with open_probe(limits) as connection, translate_errors(files.title):
+        layout = _find_layout(connection, paths, dialect, schema, files.title)
+        declared = collect_declared_types(layout.names, schema, files.title)
+        found = infer_types(connection, layout, declared)
+        notes = check_lines(connection, layout, found.unfit, declared, dialect.bad_rows)
+    return _build_scan(layout, found.types, declared, dialect.bad_rows, notes)
 
 
-def _scan(
+def _build_scan(
     layout: Layout,
     chosen: tuple[ColumnType, ...],
     declared: dict[str, ColumnType],
@@ -48,29 +48,29 @@ def _scan(
 ) -> Scan:
     fields = tuple(Field(name, type, types.NATIVE[type]) for name, type in zip(layout.names, chosen, strict=True))
     expressions = tuple(
-        types.parsed(slot(p), field.type) if field.name in declared else _verified(slot(p), field.type)
+        types.render_text(slot(p), field.type) if field.name in declared else _cast_verified(slot(p), field.type)
         for p, field in enumerate(fields)
     )
     relation = layout.relation(", ignore_errors = true" if bad_rows is BadRows.SKIP else "")
     return Scan(relation, fields, expressions, paths=layout.paths, notes=notes)
 
 
-def _verified(column: str, type: ColumnType) -> str:
+def _cast_verified(column: str, type: ColumnType) -> str:
     # Every value was seen to match, so a plain total cast does.
     return column if type is ColumnType.TEXT else f"TRY_CAST({column} AS {types.NATIVE[type]})"
 
 
-def _layout(
+def _find_layout(
     connection: Any, paths: tuple[Path, ...], dialect: CsvDialect, schema: TableSchema | None, title: str
 ) -> Layout:
     if paths[0].stat().st_size == 0:
         raise DataError(f"{title} is empty: it has not even a header", remedy="Write the header, or leave the file out")
     delimiter, quoting, escape, sniffed = _sniff(connection, paths[0], dialect, title)
-    first = _first_record(paths[0], delimiter, quoting)
+    first = _read_first_record(paths[0], delimiter, quoting)
     header = dialect.header if dialect.header is not None else _has_header(first, sniffed, schema, title)
-    names = column_names(first if header else [""] * len(first))
+    names = normalize_names(first if header else [""] * len(first))
     if header:
-        _same_header(paths, delimiter, quoting, first)
+        _require_same_header(paths, delimiter, quoting, first)
     return Layout(paths, delimiter, quoting, escape, header, names, dialect.null)
 
 
@@ -91,7 +91,7 @@ def _sniff(connection: Any, path: Path, dialect: CsvDialect, title: str) -> tupl
     return dialect.delimiter or delimiter, quoting, escape if len(escape) == 1 else quoting, header
 
 
-def _first_record(path: Path, delimiter: str, quoting: str) -> list[str]:
+def _read_first_record(path: Path, delimiter: str, quoting: str) -> list[str]:
     with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
         if len(delimiter) > 1:
             return file.readline().rstrip("\r\n").split(delimiter)
@@ -102,7 +102,7 @@ def _first_record(path: Path, delimiter: str, quoting: str) -> list[str]:
 
 
 def _has_header(first: Sequence[str], sniffed: bool, schema: TableSchema | None, title: str) -> bool:
-    if schema is not None and set(column_names(first)) & set(schema.names):
+    if schema is not None and set(normalize_names(first)) & set(schema.names):
         return True
     if sniffed:
         return True
@@ -112,10 +112,230 @@ def _has_header(first: Sequence[str], sniffed: bool, schema: TableSchema | None,
     )
 
 
-def _same_header(paths: tuple[Path, ...], delimiter: str, quoting: str, first: list[str]) -> None:
+def _require_same_header(paths: tuple[Path, ...], delimiter: str, quoting: str, first: list[str]) -> None:
     for path in paths[1:]:
-        if _first_record(path, delimiter, quoting) != first:
+        if _read_first_record(path, delimiter, quoting) != first:
             raise DataError(
                 f"'{path.name}' has another header than '{paths[0].name}'",
                 expected="The files of one source have the same columns in the same order",
             )
+
+
+BUFFER_BYTES = 8 << 20
+"""What DuckDB reads at a time, for each thread and file: its own 32 MB do not fit a memory limit of 100 MB."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The settled way in which the files of one source are written."""
+
+    paths: tuple[Path, ...]
+    delimiter: str
+    quote: str
+    escape: str
+    header: bool
+    names: tuple[str, ...]
+    null: str
+
+    def relation(self, extra: str = "") -> str:
+        """The table function that reads every field as text."""
+        columns = ", ".join(f"{literal(slot(p))}: 'VARCHAR'" for p in range(len(self.names)))
+        return (
+            f"read_csv({literals(self.paths)}, auto_detect = false, columns = {{{columns}}}, header = {self.header}, "
+            f"delim = {literal(self.delimiter)}, quote = {literal(self.quote)}, escape = {literal(self.escape)}, "
+            f"nullstr = {literal(self.null)}, allow_quoted_nulls = false, hive_partitioning = false, "
+            f"buffer_size = {BUFFER_BYTES}{extra})"
+        )
+
+
+# ruff: noqa: S608  (statements here are made of our own words, quoted names and quoted paths; no user text)
+
+
+SAMPLE_ROWS = 1_000
+REMEMBERED_LINES = 10_000
+
+Kinds = dict[int, tuple[ColumnType, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class InferredTypes:
+    """The type of each column, and for declared columns how many values do not fit it (by position)."""
+
+    types: tuple[ColumnType, ...]
+    unfit: Mapping[int, int]
+
+
+def infer_types(connection: Any, layout: Layout, declared: Mapping[str, ColumnType]) -> InferredTypes:
+    """Read the whole file once; lines that cannot be read are left in the connection's table of rejects."""
+    fixed = {p: declared[name] for p, name in enumerate(layout.names) if name in declared}
+    open_to = {p: tuple(types.INFERRED) for p in range(len(layout.names)) if p not in fixed}
+    sample = f"(SELECT * FROM {layout.relation(', ignore_errors = true')} LIMIT {SAMPLE_ROWS})"
+    possible, _ = _test_types(connection, sample, layout, open_to, {})
+    whole = layout.relation(f", store_rejects = true, rejects_limit = {REMEMBERED_LINES}")
+    holding, unfit = _test_types(connection, whole, layout, possible, fixed)
+    chosen = fixed | {p: (*kinds, ColumnType.TEXT)[0] for p, kinds in holding.items()}
+    return InferredTypes(tuple(chosen[p] for p in range(len(layout.names))), unfit)
+
+
+def _test_types(
+    connection: Any, relation: str, layout: Layout, open_to: Kinds, fixed: Mapping[int, ColumnType]
+) -> tuple[Kinds, dict[int, int]]:
+    """Of the types each column may have, those that hold; and the number of misfits in columns of a fixed type."""
+    pairs = [(p, kind) for p, kinds in open_to.items() for kind in kinds]
+    asked = [_render_unlike(slot(p), kind) for p, kind in pairs] + [
+        _render_misfit(slot(p), kind) for p, kind in fixed.items()
+    ]
+    seen, counts = _count_values(connection, relation, len(layout.names), asked)
+    misses = dict(zip(pairs, counts, strict=False))
+    # A column without any value could be anything, and is text in the end.
+    holding = {p: tuple(k for k in kinds if seen[p] and not misses[p, k]) for p, kinds in open_to.items()}
+    unfit = {p: count for p, count in zip(fixed, counts[len(pairs) :], strict=True) if count}
+    return holding, unfit
+
+
+def _count_values(connection: Any, relation: str, width: int, conditions: list[str]) -> tuple[list[int], list[int]]:
+    """How many values each column has, and how many rows meet each condition."""
+    # Counting every column makes the reader parse every column: bytes that are not UTF-8 show only then.
+    present = [f"count({slot(p)})" for p in range(width)]
+    asked = [f"count(*) FILTER (WHERE {condition})" for condition in conditions]
+    sql = f"SELECT {', '.join(present + asked)} FROM {relation} AS source({slots(width)})"
+    # All rows are fetched, though there is one: what the reader rejects is stored only when the result has ended.
+    (row,) = connection.execute(sql).fetchall()
+    return list(row[:width]), list(row[width:])
+
+
+def _render_misfit(column: str, kind: ColumnType) -> str:
+    return "false" if kind is ColumnType.TEXT else types.render_misfit(column, "VARCHAR", kind)
+
+
+def _render_unlike(column: str, kind: ColumnType) -> str:
+    like = f"regexp_matches({column}, {literal(types.INFERRED[kind])})"
+    return f"{column} IS NOT NULL AND NOT ({like} AND TRY_CAST({column} AS {types.NATIVE[kind]}) IS NOT NULL)"
+
+
+# ruff: noqa: S608  (statements here are made of our own words, quoted names and quoted paths; no user text)
+
+
+SHOWN = 10
+_REJECTIONS = {
+    "MISSING COLUMNS": "too few fields",
+    "TOO MANY COLUMNS": "too many fields",
+    "UNQUOTED VALUE": "a quote that is not closed or stands inside a field",
+    "LINE SIZE OVER MAXIMUM": "a line that is too long",
+    "INVALID ENCODING": "bytes that are not UTF-8",
+    "INVALID STATE": "quotes that do not match",
+}
+
+
+def check_lines(
+    connection: Any, layout: Layout, unfit: Mapping[int, int], declared: dict[str, ColumnType], bad_rows: BadRows
+) -> tuple[str, ...]:
+    """After a checked read: refuse what does not fit, or say in notes what was left out and read as null."""
+    rejects = _read_rejects(connection)
+    for path, kind, where in rejects:
+        if kind == "INVALID ENCODING":
+            raise refuse_encoding(Path(path), _line_at(Path(path), where))
+    if bad_rows is BadRows.REFUSE:
+        _refuse_lines(rejects)
+        _refuse_values(connection, layout, unfit, declared)
+    return _write_notes(rejects, layout, unfit)
+
+
+def _read_rejects(connection: Any) -> list[tuple[str, str, int]]:
+    sql = (
+        "SELECT s.file_path, e.error_type, min(e.line_byte_position) FROM reject_errors e "
+        "JOIN reject_scans s USING (scan_id, file_id) GROUP BY s.file_path, e.line, e.error_type ORDER BY ALL"
+    )
+    return [(path, str(kind), int(where or 0)) for path, kind, where in connection.execute(sql).fetchall()]
+
+
+def _refuse_lines(rejects: list[tuple[str, str, int]]) -> None:
+    if not rejects:
+        return
+    path, kind, _ = rejects[0]
+    found = [_line_at(Path(file), position) for file, _, position in rejects[:SHOWN] if file == path]
+    others = len(rejects) - len(found)
+    raise DataError(
+        f"{_pluralize(len(rejects), 'line')} of '{Path(path).name}' cannot be read: "
+        f"{_REJECTIONS.get(kind, 'not a line of this file')} at line {_join_numbers(found)}"
+        + (f" and {others} more" if others else ""),
+        remedy="Correct the lines, or leave them out with bad rows: skip",
+        place=Place(Path(path).name, found[0]),
+        count=len(rejects),
+    )
+
+
+def _refuse_values(connection: Any, layout: Layout, unfit: Mapping[int, int], declared: dict[str, ColumnType]) -> None:
+    for position, count in unfit.items():
+        name = layout.names[position]
+        path, found = _find_misfit_lines(connection, layout, position, declared[name])
+        raise DataError(
+            f"{_pluralize(count, 'value')} of column '{name}' of '{path.name}' are not of the declared type "
+            f"'{declared[name]}': at line {_join_numbers(found)}" + (" and more" if count > len(found) else ""),
+            remedy="Correct the file or the type in the policy, or read them as null with bad rows: skip",
+            place=Place(path.name, found[0]),
+            column=name,
+            count=count,
+        )
+
+
+def _find_misfit_lines(connection: Any, layout: Layout, position: int, type: ColumnType) -> tuple[Path, list[int]]:
+    """The lines of the first misfits: the engine knows record numbers, and a record may span lines."""
+    column = f"c{position}"
+    for path in layout.paths:
+        numbered = f"SELECT {column}, row_number() OVER () AS record FROM {replace(layout, paths=(path,)).relation()}"
+        unfit = types.render_misfit(column, "VARCHAR", type)
+        sql = f"SELECT record FROM ({numbered}) WHERE {unfit} ORDER BY record LIMIT {SHOWN}"
+        records = [row[0] + layout.header for row in connection.execute(sql).fetchall()]
+        if records:
+            return path, _find_record_lines(path, records, layout)
+    return layout.paths[0], [1]
+
+
+def _find_record_lines(path: Path, records: list[int], layout: Layout) -> list[int]:
+    if len(layout.delimiter) > 1:
+        return records
+    wanted, found, start = set(records), [], 1
+    with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
+        reader = csv.reader(file, delimiter=layout.delimiter, quotechar=layout.quote)
+        number = 0
+        for record in reader:
+            number += bool(record)
+            if record and number in wanted:
+                found.append(start)
+                if number == records[-1]:
+                    break
+            start = reader.line_num + 1
+    return found or records
+
+
+def _line_at(path: Path, position: int) -> int:
+    """The number of the line that begins at (or holds) a byte position."""
+    line = 1
+    with path.open("rb") as file:
+        while position > 0 and (block := file.read(min(position, 1 << 20))):
+            line += block.count(b"\n")
+            position -= len(block)
+    return line
+
+
+def _write_notes(rejects: list[tuple[str, str, int]], layout: Layout, unfit: Mapping[int, int]) -> tuple[str, ...]:
+    by_file: dict[str, list[int]] = defaultdict(list)
+    for path, _, where in rejects:
+        by_file[path].append(where)
+    left_out = [
+        f"{_pluralize(len(places), 'line')} of '{Path(path).name}' left out: "
+        f"line {_join_numbers([_line_at(Path(path), place) for place in places[:SHOWN]])}"
+        + (" and more" if len(places) > SHOWN else "")
+        for path, places in by_file.items()
+    ]
+    nulled = [f"{_pluralize(n, 'value')} of column '{layout.names[p]}' read as null" for p, n in unfit.items()]
+    return (*left_out, *nulled)
+
+
+def _pluralize(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def _join_numbers(numbers: list[int]) -> str:
+    return ", ".join(str(number) for number in numbers)

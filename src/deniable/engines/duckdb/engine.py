@@ -20,22 +20,26 @@ from typing import Any, ClassVar, Self
 
 import pyarrow as pa
 
-from deniable.engines import fingerprint, restriction
-from deniable.engines.base import BATCH_ROWS, Field, Parameters, Source, quote
-from deniable.engines.duckdb.connection import Limits, batches_of, reading, refusals, row_of, sealed
-from deniable.engines.duckdb.copies import Copy, copies_of
+from deniable.engines import base, fingerprint
+from deniable.engines.arrow import as_arrow, is_frame, write_rows
+from deniable.engines.base import BATCH_ROWS, Field, Parameters, Restriction, Source, quote
+from deniable.engines.column_names import normalize_names
+from deniable.engines.duckdb.connection import (
+    Limits,
+    open_sealed,
+    read_batches,
+    read_relation,
+    read_row,
+    translate_errors,
+)
+from deniable.engines.duckdb.copies import Copy, take_copies
 from deniable.engines.duckdb.csv import scan_csv
 from deniable.engines.duckdb.scan import Scan, scan_arrow_files, scan_database, scan_parquet, scan_rows, spool
-from deniable.engines.duckdb.shapes import Shapes
-from deniable.engines.frames import as_arrow, is_frame
-from deniable.engines.naming import column_names
-from deniable.engines.restriction import Restriction
-from deniable.engines.sources import Files, Format, resolve
-from deniable.engines.watch import stopped_after
-from deniable.engines.writing import write_rows
+from deniable.engines.duckdb.statement_cache import StatementCache
+from deniable.engines.sources import Files, Format, resolve_source
+from deniable.engines.time_limit import interrupt_after
 from deniable.errors import DataError, ParameterError, nearest
-from deniable.policy.dialect import CsvDialect
-from deniable.policy.schema import TableSchema
+from deniable.policy.schema import CsvDialect, TableSchema
 
 
 class DuckDBEngine:
@@ -71,7 +75,7 @@ class DuckDBEngine:
         self._lock = threading.RLock()
         self._local = threading.local()
         self._running: dict[Any, int] = {}
-        self._connection = sealed(self._limits, (), {})
+        self._connection = open_sealed(self._limits, (), {})
 
     def attach(
         self, name: str, source: Source, schema: TableSchema | None = None, *, csv: CsvDialect | None = None
@@ -123,10 +127,10 @@ class DuckDBEngine:
     ) -> pa.Table:
         """Run one reading statement of our own making, on this thread's cursor; frames are seen by it alone."""
         cursor = self._cursor()
-        with self._watched(cursor, seconds), refusals(), _registered(cursor, frames or {}):
+        with self._watched(cursor, seconds), translate_errors(), _register_frames(cursor, frames or {}):
             if one_row and parameters is None:
-                return row_of(cursor, self._local.shapes, sql)
-            return reading(cursor, sql, parameters).to_arrow_table()
+                return read_row(cursor, self._local.shapes, sql)
+            return read_relation(cursor, sql, parameters).to_arrow_table()
 
     def stream(
         self, sql_or_table: str, batch_rows: int = BATCH_ROWS, parameters: Parameters | None = None
@@ -141,8 +145,8 @@ class DuckDBEngine:
         self._refresh()
         sql = f"SELECT * FROM {quote(sql_or_table)}" if known else sql_or_table
         cursor = self._new_cursor()
-        with refusals():
-            reader = batches_of(reading(cursor, sql, parameters), batch_rows)
+        with translate_errors():
+            reader = read_batches(read_relation(cursor, sql, parameters), batch_rows)
         return self._batches(cursor, reader, batch_rows)
 
     def write(
@@ -160,9 +164,11 @@ class DuckDBEngine:
         """A fingerprint of the content of a source and of how it is read."""
         scan = self._known(name)
         held = self._sources[name]
-        content = [self._hash(path) for path in held.paths] if isinstance(held, Files) else [fingerprint.of_table(held)]
+        content = (
+            [self._hash(path) for path in held.paths] if isinstance(held, Files) else [fingerprint.hash_table(held)]
+        )
         columns = [f"{f.name}:{f.native}:{e}" for f, e in zip(scan.fields, scan.expressions, strict=True)]
-        return fingerprint.combined([*content, *columns, *restriction.fingerprint(scan.restrictions)])
+        return fingerprint.combine_hashes([*content, *columns, *base.hash_restrictions(scan.restrictions)])
 
     def cancel(self, thread: int | None = None) -> None:
         """Interrupt whatever runs, in every thread or in the one of that identity."""
@@ -191,12 +197,12 @@ class DuckDBEngine:
         if is_frame(source):
             rows = as_arrow(source)
             if isinstance(rows, pa.Table):
-                rows = rows.rename_columns(list(column_names(rows.schema.names)))
+                rows = rows.rename_columns(list(normalize_names(rows.schema.names)))
                 return rows, scan_rows(rows, schema, self._limits, registered)
             source = spool(rows.schema, iter(rows), self._limits.scratch)
         if not isinstance(source, str | Path):
             raise DataError(f"a {type(source).__name__} is no source", expected="A path or a frame")
-        files = resolve(source, self._root)
+        files = resolve_source(source, self._root)
         match files.format:
             case Format.CSV:
                 return files, scan_csv(files, schema, dialect, self._limits)
@@ -211,7 +217,7 @@ class DuckDBEngine:
         """Open a connection that knows these sources; every thread's next cursor is on it."""
         paths = [path for each in scans.values() for path in each.paths]
         databases = dict(each.database for each in scans.values() if each.database)
-        self._connection, self._scans, self._copies = sealed(self._limits, paths, databases), scans, None
+        self._connection, self._scans, self._copies = open_sealed(self._limits, paths, databases), scans, None
 
     def _require_open(self) -> None:
         if not self._finalizer.alive:
@@ -232,14 +238,14 @@ class DuckDBEngine:
         self._refresh()
         if getattr(self._local, "connection", None) is not self._connection:
             self._local.connection, self._local.cursor = self._connection, self._new_cursor()
-            self._local.shapes = Shapes()
+            self._local.shapes = StatementCache()
         return self._local.cursor
 
     def _new_cursor(self) -> Any:
         self._require_open()
-        with self._lock, refusals():
+        with self._lock, translate_errors():
             if self._copies is None:
-                self._copies = copies_of(self._connection, self._scans)
+                self._copies = take_copies(self._connection, self._scans)
             cursor = self._connection.cursor()
             for name, scan in self._shown():
                 if scan.rows is not None:
@@ -264,7 +270,7 @@ class DuckDBEngine:
     def _batches(self, cursor: Any, reader: Any, batch_rows: int) -> Iterator[pa.RecordBatch]:
         empty = True
         with self._watched(cursor, None):
-            while batch := _next(reader):
+            while batch := _read_next(reader):
                 empty = False
                 for start in range(0, batch.num_rows, batch_rows):
                     yield batch.slice(start, batch_rows)
@@ -276,7 +282,7 @@ class DuckDBEngine:
         with self._lock:
             self._running[cursor] = threading.get_ident()
         try:
-            with stopped_after(seconds, cursor.interrupt):
+            with interrupt_after(seconds, cursor.interrupt):
                 yield
         finally:
             with self._lock:
@@ -284,18 +290,18 @@ class DuckDBEngine:
 
     def _hash(self, path: Path) -> str:
         try:
-            key = fingerprint.stamp(path)
+            key = fingerprint.stamp_file(path)
         except FileNotFoundError:
             raise DataError(
                 f"'{path.name}' is no longer there", remedy="Put the file back, or attach another"
             ) from None
         if key not in self._hashes:
-            self._hashes[key] = fingerprint.of_file(path)
+            self._hashes[key] = fingerprint.hash_file(path)
         return self._hashes[key]
 
 
 @contextmanager
-def _registered(cursor: Any, frames: Mapping[str, pa.Table]) -> Iterator[None]:
+def _register_frames(cursor: Any, frames: Mapping[str, pa.Table]) -> Iterator[None]:
     for name, rows in frames.items():
         cursor.register(name, rows)
     try:
@@ -305,8 +311,8 @@ def _registered(cursor: Any, frames: Mapping[str, pa.Table]) -> Iterator[None]:
             cursor.unregister(name)
 
 
-def _next(reader: Any) -> pa.RecordBatch | None:
-    with refusals():
+def _read_next(reader: Any) -> pa.RecordBatch | None:
+    with translate_errors():
         try:
             return reader.read_next_batch()
         except StopIteration:

@@ -19,11 +19,10 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
-from deniable.engines.base import Field, quote
+from deniable.engines.base import Field, Listed, Restriction, Sampled, quote
+from deniable.engines.column_names import normalize_names, require_columns
 from deniable.engines.duckdb import types
-from deniable.engines.duckdb.connection import Limits, literal, literals, probe, refusals
-from deniable.engines.naming import column_names, require_columns
-from deniable.engines.restriction import Listed, Restriction, Sampled
+from deniable.engines.duckdb.connection import Limits, literal, literals, open_probe, translate_errors
 from deniable.engines.sources import Files
 from deniable.errors import DataError, nearest
 from deniable.policy.schema import ColumnType, TableSchema
@@ -82,57 +81,59 @@ def slot(position: int) -> str:
 
 def scan_parquet(files: Files, schema: TableSchema | None, limits: Limits) -> Scan:
     """A Scan of Parquet files of one schema."""
-    raw = _one_schema(files)
+    raw = _require_one_schema(files)
     relation = f"read_parquet({literals(files.paths)}, hive_partitioning = false, union_by_name = false)"
-    with probe(limits) as connection, refusals(files.title):
-        return typed(connection, relation, column_names(raw.names), schema, files.title, paths=files.paths)
+    with open_probe(limits) as connection, translate_errors(files.title):
+        return scan_relation(connection, relation, normalize_names(raw.names), schema, files.title, paths=files.paths)
 
 
 def scan_database(files: Files, schema: TableSchema | None, limits: Limits) -> Scan:
     """A Scan of one table of a DuckDB file, opened read-only."""
     path = files.paths[0]
     alias = "file_" + hashlib.sha256(str(path).encode()).hexdigest()[:12]
-    with probe(limits) as connection, refusals(files.title):
+    with open_probe(limits) as connection, translate_errors(files.title):
         connection.execute(f"ATTACH {literal(path)} AS {quote(alias)} (READ_ONLY)")
         listed = (
             f"SELECT schema_name, table_name FROM duckdb_tables() WHERE database_name = {literal(alias)} ORDER BY ALL"
         )
-        chosen = _one_table(connection.execute(listed).fetchall(), files)
+        chosen = _choose_table(connection.execute(listed).fetchall(), files)
         relation = ".".join(quote(part) for part in (alias, *chosen))
         raw = [row[0] for row in connection.execute(f"DESCRIBE {relation}").fetchall()]
-        return typed(connection, relation, column_names(raw), schema, files.title, database=(alias, path))
+        return scan_relation(connection, relation, normalize_names(raw), schema, files.title, database=(alias, path))
 
 
 def scan_arrow_files(files: Files, schema: TableSchema | None, limits: Limits, registered: str) -> Scan:
     """A Scan of Arrow files; a stream, or a file with names that must change, is copied to the private folder first."""
-    paths = tuple(_as_arrow_file(path, limits.scratch) for path in files.paths)
+    paths = tuple(_convert_to_arrow_file(path, limits.scratch) for path in files.paths)
     schemas = [pa.ipc.open_file(pa.memory_map(str(path))).schema for path in paths]
     for path, found in zip(files.paths, schemas, strict=True):
-        _same(found, schemas[0], path)
+        _require_same_schema(found, schemas[0], path)
     rows = ds.dataset([str(path) for path in paths], format="ipc", schema=schemas[0])
     return scan_rows(rows, schema, limits, registered, files.title)
 
 
 def scan_rows(rows: Any, schema: TableSchema | None, limits: Limits, registered: str, title: str = "the frame") -> Scan:
     """A Scan of an Arrow table or dataset."""
-    with probe(limits) as connection, refusals(title):
+    with open_probe(limits) as connection, translate_errors(title):
         connection.register(registered, rows)
-        return typed(connection, quote(registered), column_names(rows.schema.names), schema, title, rows=rows)
+        return scan_relation(
+            connection, quote(registered), normalize_names(rows.schema.names), schema, title, rows=rows
+        )
 
 
-def typed(
+def scan_relation(
     connection: Any, relation: str, names: tuple[str, ...], schema: TableSchema | None, title: str, **rest: Any
 ) -> Scan:
     """A Scan with every column read as declared, or as it is; declared columns must be there and fit."""
     natives = [row[1] for row in connection.execute(f"DESCRIBE SELECT * FROM {relation}").fetchall()]
-    declared = declared_types(names, schema, title)
+    declared = collect_declared_types(names, schema, title)
     refuse_misfits(connection, relation, names, natives, declared, title)
-    expressions = tuple(types.value(slot(p), natives[p], declared.get(n)) for p, n in enumerate(names))
-    fields = tuple(_field(n, natives[p], declared.get(n)) for p, n in enumerate(names))
+    expressions = tuple(types.render_value(slot(p), natives[p], declared.get(n)) for p, n in enumerate(names))
+    fields = tuple(_make_field(n, natives[p], declared.get(n)) for p, n in enumerate(names))
     return Scan(relation, fields, expressions, **rest)
 
 
-def declared_types(names: tuple[str, ...], schema: TableSchema | None, title: str) -> dict[str, ColumnType]:
+def collect_declared_types(names: tuple[str, ...], schema: TableSchema | None, title: str) -> dict[str, ColumnType]:
     """The declared type of each column that the policy names."""
     if schema is None:
         return {}
@@ -152,12 +153,13 @@ def refuse_misfits(
     doubtful = [
         p
         for p, n in enumerate(names)
-        if n in declared and types.value(slot(p), natives[p], declared[n]) != types.value(slot(p), natives[p], None)
+        if n in declared
+        and types.render_value(slot(p), natives[p], declared[n]) != types.render_value(slot(p), natives[p], None)
     ]
     if not doubtful:
         return
     counts = ", ".join(
-        f"count(*) FILTER (WHERE {types.misfits(slot(p), natives[p], declared[names[p]])})" for p in doubtful
+        f"count(*) FILTER (WHERE {types.render_misfit(slot(p), natives[p], declared[names[p]])})" for p in doubtful
     )
     found = connection.execute(f"SELECT {counts} FROM {relation} AS source({slots(len(names))})").fetchone()
     for position, count in zip(doubtful, found, strict=True):
@@ -174,7 +176,7 @@ def refuse_misfits(
 def spool(schema: pa.Schema, batches: Iterator[pa.RecordBatch], scratch: Path) -> Path:
     """Copy batches to an Arrow file in the private folder, under names that every engine can hold."""
     target = Path(tempfile.mkdtemp(dir=scratch)) / "rows.arrow"
-    names = list(column_names(schema.names))
+    names = list(normalize_names(schema.names))
     renamed = pa.schema([f.with_name(n) for f, n in zip(schema, names, strict=True)])
     with storage_errors(target), pa.OSFile(str(target), "wb") as file, pa.ipc.new_file(file, renamed) as writer:
         for batch in batches:
@@ -182,27 +184,27 @@ def spool(schema: pa.Schema, batches: Iterator[pa.RecordBatch], scratch: Path) -
     return target
 
 
-def _field(name: str, native: str, declared: ColumnType | None) -> Field:
+def _make_field(name: str, native: str, declared: ColumnType | None) -> Field:
     if declared is None or (declared is types.type_of(native) and native != "VARCHAR"):
-        return Field(name, types.type_of(native), types.shown(native))
+        return Field(name, types.type_of(native), types.choose_native(native))
     return Field(name, declared, types.NATIVE[declared])
 
 
-def _one_schema(files: Files) -> pa.Schema:
-    schemas = [_parquet_schema(path) for path in files.paths]
+def _require_one_schema(files: Files) -> pa.Schema:
+    schemas = [_read_parquet_schema(path) for path in files.paths]
     for path, found in zip(files.paths, schemas, strict=True):
-        _same(found, schemas[0], path)
+        _require_same_schema(found, schemas[0], path)
     return schemas[0]
 
 
-def _parquet_schema(path: Path) -> pa.Schema:
+def _read_parquet_schema(path: Path) -> pa.Schema:
     try:
         return pq.read_schema(path)
     except (pa.ArrowException, OSError):
         raise DataError(f"'{path.name}' is not a whole Parquet file", remedy="Write it again") from None
 
 
-def _same(found: pa.Schema, first: pa.Schema, path: Path) -> None:
+def _require_same_schema(found: pa.Schema, first: pa.Schema, path: Path) -> None:
     if not found.equals(first):
         odd = next((f.name for f, g in zip(found, first, strict=False) if not f.equals(g)), "")
         raise DataError(
@@ -211,7 +213,7 @@ def _same(found: pa.Schema, first: pa.Schema, path: Path) -> None:
         )
 
 
-def _one_table(tables: list[tuple[str, str]], files: Files) -> tuple[str, str]:
+def _choose_table(tables: list[tuple[str, str]], files: Files) -> tuple[str, str]:
     names = [table for _, table in tables]
     wanted = files.table if files.table is not None else (names[0] if len(names) == 1 else None)
     if wanted is not None and names.count(wanted) == 1:
@@ -223,7 +225,7 @@ def _one_table(tables: list[tuple[str, str]], files: Files) -> tuple[str, str]:
     )
 
 
-def _as_arrow_file(path: Path, scratch: Path) -> Path:
+def _convert_to_arrow_file(path: Path, scratch: Path) -> Path:
     try:
         with pa.memory_map(str(path)) as file:
             if file.read(6) != b"ARROW1":
@@ -231,7 +233,7 @@ def _as_arrow_file(path: Path, scratch: Path) -> Path:
                 with pa.ipc.open_stream(file) as stream:
                     return spool(stream.schema, iter(stream), scratch)
             reader = pa.ipc.open_file(file)
-            if column_names(reader.schema.names) == tuple(reader.schema.names):
+            if normalize_names(reader.schema.names) == tuple(reader.schema.names):
                 return path
             batches = (reader.get_batch(index) for index in range(reader.num_record_batches))
             return spool(reader.schema, batches, scratch)

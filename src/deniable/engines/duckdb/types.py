@@ -51,17 +51,17 @@ def type_of(native: str) -> ColumnType:
     return ColumnType(native.lower()) if native in ("BOOLEAN", "DATE") else ColumnType.TEXT
 
 
-def shown(native: str) -> str:
+def choose_native(native: str) -> str:
     """The DuckDB type under which a column of a native type is shown when nothing else was declared."""
     return native if type_of(native) is not ColumnType.TEXT else "VARCHAR"
 
 
-def value(column: str, native: str, declared: ColumnType | None) -> str:
+def render_value(column: str, native: str, declared: ColumnType | None) -> str:
     """The expression that reads a column of a native type, as declared or as it is."""
     if declared is None or (declared is type_of(native) and native != "VARCHAR"):
-        return _as_it_is(column, native)
+        return _render_as_is(column, native)
     if native == "VARCHAR":
-        return parsed(column, declared)
+        return render_text(column, declared)
     if declared is ColumnType.TEXT:
         return f"CAST({column} AS VARCHAR)"
     if declared is ColumnType.INTEGER and type_of(native) is ColumnType.DECIMAL:
@@ -69,7 +69,7 @@ def value(column: str, native: str, declared: ColumnType | None) -> str:
     return f"TRY_CAST({column} AS {NATIVE[declared]})"
 
 
-def parsed(column: str, declared: ColumnType) -> str:
+def render_text(column: str, declared: ColumnType) -> str:
     """The expression that reads a text column as a type; blanks are null, whatever does not fit is null."""
     if declared is ColumnType.TEXT:
         return column
@@ -78,21 +78,21 @@ def parsed(column: str, declared: ColumnType) -> str:
         whole = f"regexp_replace({text}, '\\.0*$', '')"
         return f"CASE WHEN regexp_matches({text}, '{_DECLARED_INTEGER}') THEN TRY_CAST({whole} AS BIGINT) END"
     cast = f"TRY_CAST({text} AS {NATIVE[declared]})"
-    return _without_nan(cast) if declared is ColumnType.DECIMAL else cast
+    return _replace_nan(cast) if declared is ColumnType.DECIMAL else cast
 
 
-def misfits(column: str, native: str, declared: ColumnType) -> str:
+def render_misfit(column: str, native: str, declared: ColumnType) -> str:
     """The condition under which a column holds a value that is not of the declared type."""
     present = f"NULLIF(trim({column}), '') IS NOT NULL" if native == "VARCHAR" else f"{column} IS NOT NULL"
-    return f"{present} AND {value(column, native, declared)} IS NULL"
+    return f"{present} AND {render_value(column, native, declared)} IS NULL"
 
 
-def _as_it_is(column: str, native: str) -> str:
+def _render_as_is(column: str, native: str) -> str:
     if native in ("FLOAT", "DOUBLE"):
-        return _without_nan(column)
-    return column if shown(native) == native else f"CAST({column} AS VARCHAR)"
+        return _replace_nan(column)
+    return column if choose_native(native) == native else f"CAST({column} AS VARCHAR)"
 
 
-def _without_nan(expression: str) -> str:
+def _replace_nan(expression: str) -> str:
     # A missing number is null: NaN would count as present, and as larger than every bound. (In DuckDB NaN = NaN.)
     return f"NULLIF({expression}, CAST('NaN' AS DOUBLE))"

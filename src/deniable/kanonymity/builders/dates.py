@@ -10,8 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from deniable.errors import DataError, ParameterError, nearest
-from deniable.kanonymity.builders.leaves import sorted_leaves, text_of
-from deniable.kanonymity.hierarchy import Hierarchy, hierarchy, labelled
+from deniable.kanonymity.hierarchy import Hierarchy, build_hierarchy, group_by_label, sort_leaves, text_of
 
 Moment = date | datetime
 
@@ -91,12 +90,12 @@ class Dates:
 
     def hierarchy(self, column: str, values: pa.Array) -> Hierarchy:
         """The hierarchy over these distinct values."""
-        values = sorted_leaves(values)
-        moments = _moments(column, values)
+        values = sort_leaves(values)
+        moments = _parse_moments(column, values)
         parts = CYCLES if CYCLIC & set(self.levels) else PARTS
-        levels = [labelled([self._part(n, moment, parts) for moment in moments]) for n in range(len(self.levels))]
+        levels = [group_by_label([self._part(n, moment, parts) for moment in moments]) for n in range(len(self.levels))]
         leaves = text_of(values)
-        return hierarchy(column, leaves, [labelled(leaves), *levels], ordered=parts is PARTS)
+        return build_hierarchy(column, leaves, [group_by_label(leaves), *levels], ordered=parts is PARTS)
 
     def _part(self, number: int, moment: Moment, parts: dict[str, Callable[[Moment], str]]) -> str:
         part = parts[self.levels[number]](moment)
@@ -105,14 +104,14 @@ class Dates:
         return part
 
 
-def _moments(column: str, values: pa.Array) -> list[Moment]:
+def _parse_moments(column: str, values: pa.Array) -> list[Moment]:
     if pa.types.is_date(values.type):
         return values.to_pylist()  # type: ignore[no-any-return]
     if pa.types.is_timestamp(values.type):
         whole = pc.cast(values, pa.timestamp("us", values.type.tz), safe=False)
         return whole.to_pylist()  # type: ignore[no-any-return]
     try:
-        return [_read(text) for text in text_of(values)]
+        return [_parse_moment(text) for text in text_of(values)]
     except ValueError:
         raise DataError(
             f"Column '{column}' holds values that are not dates, and its hierarchy is one of dates",
@@ -120,5 +119,5 @@ def _moments(column: str, values: pa.Array) -> list[Moment]:
         ) from None
 
 
-def _read(text: str) -> Moment:
+def _parse_moment(text: str) -> Moment:
     return date.fromisoformat(text) if len(text) == 10 else datetime.fromisoformat(text)

@@ -1,4 +1,6 @@
-"""Hierarchies of numbers: equal intervals, given brackets, quantiles, rounding."""
+"""Hierarchies of numbers and places: intervals, brackets, quantiles, rounding, coordinates and geohashes.
+
+Coordinates are cut to fewer decimals at each level, geohashes to fewer characters."""
 
 from __future__ import annotations
 
@@ -13,8 +15,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from deniable.errors import DataError, ParameterError
-from deniable.kanonymity.builders.leaves import sorted_leaves, text_of
-from deniable.kanonymity.hierarchy import Codes, Hierarchy, Label, Level, hierarchy
+from deniable.kanonymity.builders.categories import Prefix
+from deniable.kanonymity.hierarchy import Codes, Hierarchy, Label, Level, build_hierarchy, sort_leaves, text_of
 
 AGES = (0, 15, 24, 35, 45, 55, 70)
 """Age brackets in common use for health statistics; the last is open above."""
@@ -33,44 +35,43 @@ def numbers_of(column: str, values: pa.Array) -> Numbers:
         ) from None
 
 
-def written(number: float) -> str:
+def write_number(number: float) -> str:
     """A number as people write it: whole numbers without a point.
 
-    >>> written(20.0), written(0.5)
+    >>> write_number(20.0), write_number(0.5)
     ('20', '0.5')
     """
     return str(int(number)) if float(number).is_integer() and abs(number) < 1e15 else repr(float(number))
 
 
-def interval(low: float, high: float) -> str:
+def label_interval(low: float, high: float) -> str:
     """The label of a half-open interval.
 
-    >>> interval(20, 30), interval(70, np.inf)
+    >>> label_interval(20, 30), label_interval(70, np.inf)
     ('[20, 30)', '[70, inf)')
     """
-    return f"[{written(low) if np.isfinite(low) else '-inf'}, {written(high) if np.isfinite(high) else 'inf'})".replace(
-        "[-inf", "(-inf"
-    )
+    first = f"[{write_number(low)}" if np.isfinite(low) else "(-inf"
+    return f"{first}, {write_number(high) if np.isfinite(high) else 'inf'})"
 
 
-def bracketed(numbers: Numbers, edges: Sequence[float]) -> Level:
+def build_bracket_level(numbers: Numbers, edges: Sequence[float]) -> Level:
     """The level whose groups are the half-open intervals between edges, open below the first and above the last."""
     cuts = np.asarray(edges, np.float64)
     lows, highs = np.append(-np.inf, cuts), np.append(cuts, np.inf)
     found = np.searchsorted(cuts, numbers, side="right")
     used, groups = np.unique(found, return_inverse=True)
-    labels: tuple[Label, ...] = tuple(interval(lows[i], highs[i]) for i in used)
+    labels: tuple[Label, ...] = tuple(label_interval(lows[i], highs[i]) for i in used)
     return Level(groups.astype(np.int32), labels, np.column_stack([lows[used], highs[used]]))
 
 
-def as_they_are(values: pa.Array, numbers: Numbers) -> Level:
+def build_value_level(values: pa.Array, numbers: Numbers) -> Level:
     """Level 0: every number by itself."""
     codes: Codes = np.arange(len(values), dtype=np.int32)
     return Level(codes, tuple(text_of(values)), np.column_stack([numbers, numbers]))
 
 
-def _built(column: str, values: pa.Array, numbers: Numbers, levels: Sequence[Level]) -> Hierarchy:
-    return hierarchy(column, text_of(values), [as_they_are(values, numbers), *levels], ordered=True)
+def _build_numeric(column: str, values: pa.Array, numbers: Numbers, levels: Sequence[Level]) -> Hierarchy:
+    return build_hierarchy(column, text_of(values), [build_value_level(values, numbers), *levels], ordered=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,15 +87,15 @@ class Intervals:
 
     def hierarchy(self, column: str, values: pa.Array) -> Hierarchy:
         """The hierarchy over these distinct values."""
-        values = sorted_leaves(values)
+        values = sort_leaves(values)
         numbers = numbers_of(column, values)
-        return _built(column, values, numbers, [self._level(numbers, width) for width in self.widths])
+        return _build_numeric(column, values, numbers, [self._level(numbers, width) for width in self.widths])
 
     def _level(self, numbers: Numbers, width: float) -> Level:
         slot = np.floor((numbers - self.start) / width)
         used, groups = np.unique(slot, return_inverse=True)
         lows = self.start + used * width
-        labels: tuple[Label, ...] = tuple(interval(low, low + width) for low in lows)
+        labels: tuple[Label, ...] = tuple(label_interval(low, low + width) for low in lows)
         return Level(groups.astype(np.int32), labels, np.column_stack([lows, lows + width]))
 
 
@@ -111,9 +112,9 @@ class Brackets:
 
     def hierarchy(self, column: str, values: pa.Array) -> Hierarchy:
         """The hierarchy over these distinct values."""
-        values = sorted_leaves(values)
+        values = sort_leaves(values)
         numbers = numbers_of(column, values)
-        return _built(column, values, numbers, [bracketed(numbers, edges) for edges in self.levels])
+        return _build_numeric(column, values, numbers, [build_bracket_level(numbers, edges) for edges in self.levels])
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +135,7 @@ class Quantiles:
 
     def brackets(self, column: str, values: pa.Array) -> Brackets:
         """The brackets these values give, which is what a saved recoding keeps for rows to come."""
-        numbers = numbers_of(column, sorted_leaves(values))
+        numbers = numbers_of(column, sort_leaves(values))
         finest = np.quantile(numbers, np.arange(1, self.counts[0]) / self.counts[0], method="lower")
         return Brackets(tuple(tuple(np.unique(finest[self._every(n)]).tolist()) for n in self.counts))
 
@@ -160,15 +161,15 @@ class Rounding:
 
     def hierarchy(self, column: str, values: pa.Array) -> Hierarchy:
         """The hierarchy over these distinct values."""
-        values = sorted_leaves(values)
+        values = sort_leaves(values)
         numbers = numbers_of(column, values)
-        return _built(column, values, numbers, [self._level(numbers, step) for step in self.multiples])
+        return _build_numeric(column, values, numbers, [self._level(numbers, step) for step in self.multiples])
 
     def _level(self, numbers: Numbers, step: float) -> Level:
         slot = np.floor(numbers / step + (0.0 if self.down else 0.5))
         used, groups = np.unique(slot, return_inverse=True)
         lows = used * step - (0.0 if self.down else step / 2)
-        labels: tuple[Label, ...] = tuple(written(n) for n in used * step)
+        labels: tuple[Label, ...] = tuple(write_number(n) for n in used * step)
         return Level(groups.astype(np.int32), labels, np.column_stack([lows, lows + step]))
 
 
@@ -186,18 +187,18 @@ class TailCoded:
 
     def hierarchy(self, column: str, values: pa.Array) -> Hierarchy:
         """The hierarchy over these distinct values."""
-        values = sorted_leaves(values)
+        values = sort_leaves(values)
         numbers = numbers_of(column, values)
         low, high = self.bottom, self.top
         clipped, place = np.unique(np.clip(numbers, low, high) if len(numbers) else numbers, return_inverse=True)
         built = self.inner.hierarchy(column, pa.array(clipped, pa.float64()))
         thresholds = ((low, -np.inf), (high, np.inf))
         tails = [(clipped == threshold, end) for threshold, end in thresholds if threshold is not None]
-        levels = [_opened(level, place, tails) for level in built.levels]
-        return hierarchy(column, text_of(values), levels, ordered=True)
+        levels = [_open_tails(level, place, tails) for level in built.levels]
+        return build_hierarchy(column, text_of(values), levels, ordered=True)
 
 
-def _opened(level: Level, place: NDArray[np.int64], tails: list[tuple[NDArray[np.bool_], float]]) -> Level:
+def _open_tails(level: Level, place: NDArray[np.int64], tails: list[tuple[NDArray[np.bool_], float]]) -> Level:
     """A level of clipped values as one of the values themselves, its groups open where they hold a tail."""
     if level.ends is None:
         return Level(level.groups[place], level.labels)
@@ -207,8 +208,8 @@ def _opened(level: Level, place: NDArray[np.int64], tails: list[tuple[NDArray[np
             side = 0 if end < 0 else 1
             alone = ends[group, 0] == ends[group, 1]
             ends[group, side] = end
-            threshold = written(float(ends[group, 1 - side]))
-            labels[group] = f"{'<=' if end < 0 else '>='} {threshold}" if alone else interval(*ends[group])
+            threshold = write_number(float(ends[group, 1 - side]))
+            labels[group] = f"{'<=' if end < 0 else '>='} {threshold}" if alone else label_interval(*ends[group])
     return Level(level.groups[place], tuple(labels), ends)
 
 
@@ -217,3 +218,71 @@ class NumberBuilder(Protocol):
 
     def hierarchy(self, column: str, values: pa.Array, /) -> Hierarchy:
         """The hierarchy over these distinct values."""
+
+
+ALPHABET = "0123456789bcdefghjkmnpqrstuvwxyz"
+"""The 32 letters of a geohash (public domain, G. Niemeyer 2008)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Coordinates:
+    """A coordinate cut to fewer decimals at each level; 0.001 degrees of latitude are about 111 meters.
+
+    Cutting goes downwards (floor), also below zero, so that cells have one size and nest.
+    """
+
+    digits: tuple[int, ...]
+
+    def hierarchy(self, column: str, values: pa.Array) -> Hierarchy:
+        """The hierarchy over these distinct values."""
+        values = sort_leaves(values)
+        numbers = numbers_of(column, values)
+        levels = [_build_cell_level(numbers, count) for count in self.digits]
+        return build_hierarchy(column, text_of(values), [build_value_level(values, numbers), *levels], ordered=True)
+
+
+def _build_cell_level(numbers: Numbers, digits: int) -> Level:
+    slot = truncate_coordinates(numbers, digits)
+    used, groups = np.unique(slot, return_inverse=True)
+    scale = 10.0**digits
+    labels: tuple[Label, ...] = tuple(f"{n / scale:.{digits}f}" for n in used)
+    return Level(groups.astype(np.int32), labels, np.column_stack([used / scale, (used + 1) / scale]))
+
+
+def truncate_coordinates(numbers: Numbers, digits: int) -> Numbers:
+    """The number of the cell that holds each coordinate.
+
+    The product is rounded at its ninth decimal first: 0.29 * 100 is 28.999999999999996 in binary.
+    """
+    return np.floor(np.round(numbers * 10.0**digits, 9))
+
+
+@dataclass(frozen=True, slots=True)
+class Geohash:
+    """Geohashes cut to fewer characters at each level: 5 characters are about 4.9 km, 7 about 150 m."""
+
+    lengths: tuple[int, ...]
+
+    def hierarchy(self, column: str, values: pa.Array) -> Hierarchy:
+        """The hierarchy over these distinct geohashes."""
+        return Prefix(self.lengths).hierarchy(column, values)
+
+
+def encode_geohash(latitude: Numbers, longitude: Numbers, length: int) -> list[str]:
+    """The geohash of every point: bits of longitude and latitude in turns, five to a letter.
+
+    >>> encode_geohash(np.array([57.64911]), np.array([10.40744]), 11)
+    ['u4pruydqqvj']
+    """
+    if not 1 <= length <= 12:
+        raise ParameterError(f"A geohash of {length} characters was asked", expected="1 to 12 characters")
+    bits = 5 * length
+    east, north = (bits + 1) // 2, bits // 2
+    x = np.clip((longitude + 180.0) / 360.0 * 2**east, 0, 2**east - 1).astype(np.uint64)
+    y = np.clip((latitude + 90.0) / 180.0 * 2**north, 0, 2**north - 1).astype(np.uint64)
+    woven = np.zeros(len(x), np.uint64)
+    for bit in range(bits):  # the first, highest bit is of the longitude
+        source, place = (x, east - 1 - bit // 2) if bit % 2 == 0 else (y, north - 1 - bit // 2)
+        woven = (woven << np.uint64(1)) | ((source >> np.uint64(place)) & np.uint64(1))
+    letters = [[ALPHABET[(w >> 5 * (length - 1 - i)) & 31] for i in range(length)] for w in woven.tolist()]
+    return ["".join(word) for word in letters]

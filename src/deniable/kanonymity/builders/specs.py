@@ -1,20 +1,42 @@
-"""From the words of a policy to builders, and back to words that a saved recoding keeps."""
+"""Specifications of hierarchies: from those of a policy to builders, back to those that a recoding keeps, and drafts.
+
+A draft is a first hierarchy for a column, to be read and corrected by whoever knows the data. It looks at the type, the
+number of distinct values and the shape of text. It uses widths and lengths that people would choose (1, 2, 5 and their
+tens), never edges at values of the data, so that the draft itself can be shown."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from deniable.errors import ParameterError, nearest
-from deniable.kanonymity.builders.categories import Order, Tree, Withhold, grouped, nested, read_tree
+from deniable.kanonymity.builders.categories import (
+    Order,
+    Prefix,
+    Redact,
+    Tree,
+    Withhold,
+    build_groups,
+    parse_tree,
+    read_tree,
+)
 from deniable.kanonymity.builders.dates import Dates
-from deniable.kanonymity.builders.numbers import AGES, Brackets, Intervals, Quantiles, Rounding, TailCoded
-from deniable.kanonymity.builders.places import Coordinates, Geohash
-from deniable.kanonymity.builders.strings import Prefix, Redact
-from deniable.kanonymity.hierarchy import Hierarchy
+from deniable.kanonymity.builders.numbers import (
+    AGES,
+    Brackets,
+    Coordinates,
+    Geohash,
+    Intervals,
+    Quantiles,
+    Rounding,
+    TailCoded,
+)
+from deniable.kanonymity.hierarchy import Hierarchy, text_of
 from deniable.policy.schema import Column, Spec
 
 
@@ -28,59 +50,59 @@ class Builder(Protocol):
 Options = Mapping[str, Any]
 
 
-def _floats(numbers: Sequence[Any]) -> tuple[float, ...]:
+def _parse_floats(numbers: Sequence[Any]) -> tuple[float, ...]:
     return tuple(float(n) for n in numbers)
 
 
-def _intervals(options: Options) -> Builder:
+def _make_intervals(options: Options) -> Builder:
     if options.get("quantiles"):
         return Quantiles(tuple(options["quantiles"]))
-    return Intervals(_floats(options["widths"]), float(options.get("start") or 0))
+    return Intervals(_parse_floats(options["widths"]), float(options.get("start") or 0))
 
 
-def _brackets(options: Options) -> Builder:
+def _make_brackets(options: Options) -> Builder:
     if options.get("levels"):
-        return Brackets(tuple(_floats(edges) for edges in options["levels"]))
+        return Brackets(tuple(_parse_floats(edges) for edges in options["levels"]))
     edges = options["edges"]
-    return Brackets((_floats(AGES if edges == "ages" else edges),))
+    return Brackets((_parse_floats(AGES if edges == "ages" else edges),))
 
 
-def _tree(options: Options) -> Builder:
+def _make_tree(options: Options) -> Builder:
     if options.get("rows"):
         return Tree(tuple(tuple(row) for row in options["rows"]))
     if options.get("inline"):
-        return nested(options["inline"])
+        return parse_tree(options["inline"])
     return read_tree(Path(options["file"]), options.get("separator"))
 
 
-def _redact(options: Options) -> Builder:
+def _make_redact(options: Options) -> Builder:
     side, put = options.get("from") or "right", options.get("put") or "*"
     return Redact(side, put, int(options.get("keep") or 0), int(options.get("width") or 0))
 
 
-def _order(options: Options) -> Builder:
+def _make_order(options: Options) -> Builder:
     if options.get("groups"):
-        return grouped(options["groups"])
+        return build_groups(options["groups"])
     return Order(tuple(options["sizes"]), tuple(options.get("categories") or ()))
 
 
 BUILDERS: tuple[tuple[str, Callable[[Options], Builder]], ...] = (
-    ("intervals", _intervals),
-    ("brackets", _brackets),
-    ("redact", _redact),
+    ("intervals", _make_intervals),
+    ("brackets", _make_brackets),
+    ("redact", _make_redact),
     ("prefix", lambda o: Prefix(tuple(o["lengths"]))),
     ("dates", lambda o: Dates(tuple(o["levels"]))),
-    ("order", _order),
-    ("tree", _tree),
+    ("order", _make_order),
+    ("tree", _make_tree),
     ("coordinates", lambda o: Coordinates(tuple(o["digits"]))),
     ("geohash", lambda o: Geohash(tuple(o["lengths"]))),
-    ("rounding", lambda o: Rounding(_floats(o["to"]))),
+    ("rounding", lambda o: Rounding(_parse_floats(o["to"]))),
     ("withhold", lambda _: Withhold()),
 )
 """Every kind of hierarchy with the builder it means; the names are those of the policy's grammar."""
 
 
-def builder(spec: Spec) -> Builder:
+def make_builder(spec: Spec) -> Builder:
     """The builder that a policy's `hierarchy:` means."""
     for kind, make in BUILDERS:
         if kind == spec.kind:
@@ -94,17 +116,17 @@ def builder(spec: Spec) -> Builder:
     )
 
 
-def declared(column: Column, others: Mapping[str, Column]) -> Spec | None:
+def resolve_spec(column: Column, others: Mapping[str, Column]) -> Spec | None:
     """The hierarchy a policy declares for a column, that of another column where it says `like`."""
     spec = column.hierarchy
     if spec is not None and spec.kind == "like":
-        return declared(others[str(spec.options["column"])], others)
+        return resolve_spec(others[str(spec.options["column"])], others)
     if spec is not None and spec.kind == "order" and column.categories and not spec.options.get("groups"):
         return Spec("order", {**spec.options, "categories": tuple(map(str, column.categories))})
     return spec
 
 
-def fixed(spec: Spec, built: Hierarchy, values: pa.Array) -> Spec:
+def freeze_spec(spec: Spec, built: Hierarchy, values: pa.Array) -> Spec:
     """The same hierarchy in words that no longer depend on the data, so that rows to come are recoded alike.
 
     Quantiles become the brackets they gave; groups by order become the tree they gave, unless their categories were
@@ -118,3 +140,60 @@ def fixed(spec: Spec, built: Hierarchy, values: pa.Array) -> Spec:
     if spec.kind == "tree" or (spec.kind == "order" and not spec.options.get("categories")):
         return Spec("tree", {"rows": tuple(row for row in built.rows() if row[0] is not None)})
     return spec
+
+
+FEW = 12
+"""Up to so many distinct values a column is taken as categories."""
+
+
+def draft_table(table: pa.Table, columns: tuple[str, ...] | None = None) -> Mapping[str, Spec]:
+    """A hierarchy for each of these columns (all of them when none are named).
+
+    >>> draft_table(pa.table({"zip": ["02139", "02144"], "age": [30, 71]}))["zip"].kind
+    'redact'
+    """
+    names = table.column_names if columns is None else columns
+    return {name: draft_column(pc.unique(table[name].combine_chunks()).drop_null()) for name in names}
+
+
+def draft_column(values: pa.Array) -> Spec:
+    """A hierarchy for a column with these distinct values."""
+    kind = values.type
+    if pa.types.is_dictionary(kind):
+        return draft_column(pc.unique(values.dictionary_decode()))
+    if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
+        return _draft_dates(values)
+    if (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)) and len(values) > 2:
+        return _draft_numbers(values)
+    return _draft_text(text_of(values))
+
+
+def _draft_dates(values: pa.Array) -> Spec:
+    span = pc.min_max(pc.cast(values, pa.date32(), safe=False))
+    years = (span["max"].as_py() or span["min"].as_py()).year - span["min"].as_py().year if len(values) else 0
+    finer = ("day",) if pa.types.is_timestamp(values.type) else ()
+    return Spec("dates", {"levels": (*finer, "month", "year", "decade") if years > 1 else (*finer, "month", "quarter")})
+
+
+def _draft_numbers(values: pa.Array) -> Spec:
+    span = pc.min_max(pc.cast(values, pa.float64(), safe=False))
+    width = (span["max"].as_py() - span["min"].as_py()) or 1.0
+    finest = _round_width(width / 20)
+    return Spec("intervals", {"widths": (finest, finest * 2, finest * 4, finest * 8)})
+
+
+def _round_width(width: float) -> float:
+    """The largest of 1, 2, 5 times a power of ten that is not above a width."""
+    power = 10.0 ** math.floor(math.log10(width))
+    nice = max(step for step in (1, 2, 5) if step * power <= width * (1 + 1e-9)) * power
+    return float(nice) if nice < 1 else float(int(nice))
+
+
+def _draft_text(values: list[str]) -> Spec:
+    lengths = {len(value) for value in values}
+    coded = all(any(c.isdigit() for c in value) for value in values)
+    if len(values) > 1 and len(lengths) == 1 and min(lengths) > 3 and coded:
+        return Spec("redact", {"from": "right"})
+    if len(values) > FEW and coded:
+        return Spec("prefix", {"lengths": tuple(n for n in (5, 3, 1) if n < max(lengths))})
+    return Spec("withhold", {})

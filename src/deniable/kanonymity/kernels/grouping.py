@@ -1,9 +1,9 @@
-"""Grouping tuples by their generalized key: the inner loop of every check.
+"""Kernels over classes: grouping tuples by their generalized key, summing histograms, comparing distributions.
 
-A tuple's key is the sum of one table entry for each column: the entry holds the column's generalized group times the
-stride of its place, so that different tuples of groups have different sums. Keys that do not fit 64 bits are spread
-over several words, each exact by itself; hashing decides only where to look, never whether two keys are equal.
-"""
+Grouping is the inner loop of every check. A tuple's key is the sum of one table entry for each column: the entry holds
+the column's generalized group times the stride of its place, so that different tuples of groups have different sums.
+Keys that do not fit 64 bits are spread over several words, each exact by itself; hashing decides only where to look,
+never whether two keys are equal."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def group_many(codes, first, entries, keys, slots, epochs, epoch, group_of, samp
 
 
 @nb.njit(cache=True, nogil=True)
-def totals(group_of, amounts, groups):  # type: ignore[no-untyped-def]
+def sum_groups(group_of, amounts, groups):  # type: ignore[no-untyped-def]
     """The sum of the amounts in every group."""
     out = np.zeros(groups, np.int64)
     for i in range(group_of.shape[0]):
@@ -100,7 +100,7 @@ def totals(group_of, amounts, groups):  # type: ignore[no-untyped-def]
 
 
 @nb.njit(cache=True, nogil=True)
-def merged(group_of, groups, starts, values, counts, size):  # type: ignore[no-untyped-def]
+def merge_histograms(group_of, groups, starts, values, counts, size):  # type: ignore[no-untyped-def]
     """Histograms of tuples added up to histograms of groups, each as a run of (value, count).
 
     Tuples are visited group by group (a counting sort), so that one scratch array of `size` values serves all.
@@ -139,3 +139,62 @@ def merged(group_of, groups, starts, values, counts, size):  # type: ignore[no-u
 
 
 Words = NDArray[np.uint64]
+
+
+@nb.njit(cache=True, nogil=True)
+def measure_along_tree(starts, values, counts, sizes, groups, shares, steps):  # type: ignore[no-untyped-def]
+    """Earth mover's distance of every class when moving between two values costs the height of their lowest ancestor.
+
+    On a tree with `steps` equal steps from leaf to root, mass leaves each group of each level through one edge of
+    weight 1/(2 steps), so the distance is the mean over levels of the positive part of the differences.
+    """
+    levels, size = groups.shape
+    held = np.zeros(size, np.float64)
+    out = np.zeros(starts.shape[0] - 1, np.float64)
+    for c in range(out.shape[0]):
+        total = 0.0
+        for level in range(levels):
+            for e in range(starts[c], starts[c + 1]):
+                held[groups[level, values[e]]] += counts[e] / sizes[c]
+            for e in range(starts[c], starts[c + 1]):
+                g = groups[level, values[e]]
+                if held[g] > shares[level, g]:
+                    total += held[g] - shares[level, g]
+                held[g] = 0.0
+        out[c] = total / steps
+    return out
+
+
+@nb.njit(cache=True, nogil=True)
+def measure_along_order(starts, values, counts, sizes, shares):  # type: ignore[no-untyped-def]
+    """Earth mover's distance of every class when values are equally spaced in their order.
+
+    Between two neighbors flows the difference of the cumulative shares.
+    """
+    size = shares.shape[0]
+    held = np.zeros(size, np.float64)
+    out = np.zeros(starts.shape[0] - 1, np.float64)
+    for c in range(out.shape[0]):
+        for e in range(starts[c], starts[c + 1]):
+            held[values[e]] += counts[e] / sizes[c]
+        flow, total = 0.0, 0.0
+        for v in range(size):
+            flow += held[v] - shares[v]
+            total += abs(flow)
+        for e in range(starts[c], starts[c + 1]):
+            held[values[e]] = 0.0
+        out[c] = total / (size - 1) if size > 1 else 0.0
+    return out
+
+
+@nb.njit(cache=True, nogil=True)
+def measure_tails(starts, counts, rank):  # type: ignore[no-untyped-def]
+    """For every class the most frequent value's count over the sum of all from the `rank`-th most frequent on."""
+    out = np.empty(starts.shape[0] - 1, np.float64)
+    for c in range(out.shape[0]):
+        descending = -np.sort(-counts[starts[c] : starts[c + 1]])
+        tail = 0
+        for i in range(rank - 1, descending.shape[0]):
+            tail += descending[i]
+        out[c] = descending[0] / tail if tail > 0 else np.inf
+    return out

@@ -37,7 +37,7 @@ def at_least(nodes, levels):  # type: ignore[no-untyped-def]
 
 
 @nb.njit(cache=True, nogil=True)
-def best_pivot(nodes, pivots, probes):  # type: ignore[no-untyped-def]
+def choose_pivot(nodes, pivots, probes):  # type: ignore[no-untyped-def]
     """The pivot whose check removes most, whatever its outcome.
 
     Nodes stand in the order of their lower bounds. If a pivot fails, the nodes below it go; if it holds, at best those

@@ -1,9 +1,11 @@
-"""Mondrian: tuples split in two, again and again, by the column in which that saves most.
+"""Rows put into groups of at least k: Mondrian splits tuples in two, MDAV gathers the nearest rows.
 
-Codes stand in the order of each column's hierarchy, so that every group is a run of codes. `cuts[q, c]` is the lowest
-level at which codes c - 1 and c of column q are one group: a column that is cut along its hierarchy may be cut only
-between groups of the level just below the one that holds the whole run; an ordered column may be cut anywhere.
-"""
+Mondrian splits again and again, by the column in which that saves most. Codes stand in the order of each column's
+hierarchy, so that every group is a run of codes. `cuts[q, c]` is the lowest level at which codes c - 1 and c of column
+q are one group: a column that is cut along its hierarchy may be cut only between groups of the level just below the
+one that holds the whole run; an ordered column may be cut anywhere.
+
+MDAV takes groups of k nearest rows around the two rows that are farthest from the middle and from each other."""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ import numpy as np
 
 
 @nb.njit(cache=True, nogil=True)
-def _highest_cut(cuts, q, low, high):  # type: ignore[no-untyped-def]
+def _find_highest_cut(cuts, q, low, high):  # type: ignore[no-untyped-def]
     top = 0
     for c in range(low + 1, high + 1):
         if cuts[q, c] > top:
@@ -21,7 +23,7 @@ def _highest_cut(cuts, q, low, high):  # type: ignore[no-untyped-def]
 
 
 @nb.njit(cache=True, nogil=True)
-def _parted(codes, order, a, b, q, cut, halves, spare):  # type: ignore[no-untyped-def]
+def _split_run(codes, order, a, b, q, cut, halves, spare):  # type: ignore[no-untyped-def]
     """Put the run in two: codes up to the cut first, or, where equal codes may be parted, two halves by code."""
     if halves:
         run = order[a:b].copy()
@@ -46,11 +48,11 @@ def _parted(codes, order, a, b, q, cut, halves, spare):  # type: ignore[no-untyp
 
 
 @nb.njit(cache=True, nogil=True)
-def _group_size(cuts, q, low, high, size):  # type: ignore[no-untyped-def]
+def _count_group(cuts, q, low, high, size):  # type: ignore[no-untyped-def]
     """How many leaves the smallest group has that holds a run."""
     if low == high:
         return 1
-    level = _highest_cut(cuts, q, low, high)
+    level = _find_highest_cut(cuts, q, low, high)
     while low > 0 and cuts[q, low] <= level:
         low -= 1
     while high + 1 < size and cuts[q, high + 1] <= level:
@@ -59,13 +61,13 @@ def _group_size(cuts, q, low, high, size):  # type: ignore[no-untyped-def]
 
 
 @nb.njit(cache=True, nogil=True)
-def _median_cut(held, low, high, rows, k, cuts, q, tree, sets, size):  # type: ignore[no-untyped-def]
+def _find_median_cut(held, low, high, rows, k, cuts, q, tree, sets, size):  # type: ignore[no-untyped-def]
     """The allowed cut nearest to the median, and the rows that its two sides save by being narrower; -1 for none.
 
     A side is as wide as the values between its ends; along a tree, as the group that holds it, or with `sets` as the
     values that it has.
     """
-    level = _highest_cut(cuts, q, low, high) if tree else 0
+    level = _find_highest_cut(cuts, q, low, high) if tree else 0
     under, cut, nearest, seen, seen_at, below = 0, -1, rows + 1, 0, 0, 0
     last = low  # the highest value at or below c that some row has
     left_end, present = low, 0
@@ -91,8 +93,8 @@ def _median_cut(held, low, high, rows, k, cuts, q, tree, sets, size):  # type: i
     if tree and sets:
         saved = below * (present - seen_at) + (rows - below) * seen_at
     elif tree:
-        whole = _group_size(cuts, q, low, high, size)
-        one, other = _group_size(cuts, q, low, left_end, size), _group_size(cuts, q, first_above, high, size)
+        whole = _count_group(cuts, q, low, high, size)
+        one, other = _count_group(cuts, q, low, left_end, size), _count_group(cuts, q, first_above, high, size)
         saved = below * (whole - one) + (rows - below) * (whole - other)
     else:
         saved = below * (high - left_end) + (rows - below) * (first_above - low)
@@ -148,7 +150,7 @@ def split(codes, counts, k, sizes, cuts, along_tree, weights, relaxed, sets):  #
                 low, high = lows[at, q], highs[at, q]
                 if high <= low:
                     continue
-                found, saved = _median_cut(held[q], low, high, rows, k, cuts, q, along_tree[q], sets, sizes[q])
+                found, saved = _find_median_cut(held[q], low, high, rows, k, cuts, q, along_tree[q], sets, sizes[q])
                 if found < 0 and relaxed and not along_tree[q]:
                     found, saved = low, float(rows) * (high - low) / 2.0
                 worth = weights[q] * saved / max(sizes[q] - 1, 1)
@@ -157,10 +159,78 @@ def split(codes, counts, k, sizes, cuts, along_tree, weights, relaxed, sets):  #
                 elif found >= 0 and best < 0:
                     best, cut = q, found  # it saves nothing yet, but its parts may
             if best >= 0:
-                middle = _parted(codes, order, a, b, best, cut, relaxed and not along_tree[best], spare)
+                middle = _split_run(codes, order, a, b, best, cut, relaxed and not along_tree[best], spare)
                 left[at] = nodes
                 begin[nodes], end[nodes] = a, middle
                 begin[nodes + 1], end[nodes + 1] = middle, b
                 nodes += 2
         at += 1
     return order, begin[:nodes], end[:nodes], left[:nodes], lows[:nodes], highs[:nodes]
+
+
+@nb.njit(cache=True, nogil=True)
+def _find_farthest(points, left, count, center):  # type: ignore[no-untyped-def]
+    best, most = 0, -1.0
+    for i in range(count):
+        d = 0.0
+        for q in range(points.shape[1]):
+            gap = points[left[i], q] - center[q]
+            d += gap * gap
+        if d > most:
+            best, most = i, d
+    return best
+
+
+@nb.njit(cache=True, nogil=True)
+def _take_nearest(points, left, count, k, center, group_of, group, distances):  # type: ignore[no-untyped-def]
+    """Give the k rows nearest to a point to a group, and close the gaps they leave; returns how many are left."""
+    for i in range(count):
+        d = 0.0
+        for q in range(points.shape[1]):
+            gap = points[left[i], q] - center[q]
+            d += gap * gap
+        distances[i] = d
+    limit = np.partition(distances[:count], k - 1)[k - 1]
+    taken = 0
+    for i in range(count):  # all that are nearer than the k-th, then as many as fit that are as near as it
+        if distances[i] < limit:
+            taken += 1
+    as_near = k - taken
+    kept = 0
+    for i in range(count):
+        if distances[i] < limit:
+            group_of[left[i]] = group
+        elif distances[i] == limit and as_near > 0:
+            group_of[left[i]] = group
+            as_near -= 1
+        else:
+            left[kept] = left[i]
+            kept += 1
+    return kept
+
+
+@nb.njit(cache=True, nogil=True)
+def mdav(points, k):  # type: ignore[no-untyped-def]
+    """The group of every row; groups have k rows, the last up to 2k - 1."""
+    n, width = points.shape
+    group_of = np.empty(n, np.int64)
+    left = np.arange(n)
+    distances = np.empty(n, np.float64)
+    count, group = n, 0
+    center = np.empty(width, np.float64)
+    while count >= 2 * k:
+        for q in range(width):
+            total = 0.0
+            for i in range(count):
+                total += points[left[i], q]
+            center[q] = total / count
+        far = points[left[_find_farthest(points, left, count, center)]].copy()
+        opposite = points[left[_find_farthest(points, left, count, far)]].copy()
+        count = _take_nearest(points, left, count, k, far, group_of, group, distances)
+        group += 1
+        if count >= 2 * k:
+            count = _take_nearest(points, left, count, k, opposite, group_of, group, distances)
+            group += 1
+    for i in range(count):
+        group_of[left[i]] = group
+    return group_of

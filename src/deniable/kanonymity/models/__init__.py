@@ -9,7 +9,7 @@ from deniable.kanonymity.models.closeness import Distance as Distance
 from deniable.kanonymity.models.diversity import DistinctDiversity as DistinctDiversity
 from deniable.kanonymity.models.diversity import EntropyDiversity as EntropyDiversity
 from deniable.kanonymity.models.diversity import RecursiveDiversity as RecursiveDiversity
-from deniable.kanonymity.models.risk import AverageRisk as AverageRisk
+from deniable.kanonymity.models.size import AverageRisk as AverageRisk
 from deniable.kanonymity.models.size import DeltaPresence as DeltaPresence
 from deniable.kanonymity.models.size import KAnonymity as KAnonymity
 from deniable.kanonymity.models.size import KMap as KMap

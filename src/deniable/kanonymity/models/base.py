@@ -1,6 +1,7 @@
-"""What a privacy model is: a number measured on every class, a threshold for it, and declared monotonicity.
+"""Equivalence classes, and what a privacy model is: a number measured on every class, a threshold, monotonicity.
 
-Two kinds of monotonicity are declared, and the search uses no other:
+A class is the rows that look alike after generalization. Two kinds of monotonicity are declared by a model, and the
+search uses no other:
 
 - *under generalization*: when all classes meet the model, so do all classes after merging some of them. Then, without
   suppression, whatever generalizes an acceptable node is acceptable.
@@ -9,18 +10,91 @@ Two kinds of monotonicity are declared, and the search uses no other:
 
 The second implies the first. A model that is not monotone under suppression may name weaker models that it implies and
 that are, and may tell how many rows of a class are lost however the class is split: a kept part that is close to the
-table cannot make up for the rest. The search prunes with both, and stays exact.
-"""
+table cannot make up for the rest. The search prunes with both, and stays exact."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from deniable.errors import ParameterError
-from deniable.kanonymity.classes import Classes
+from deniable.errors import ParameterError, nearest
+from deniable.kanonymity.encoding import Counts, Histograms
+from deniable.kanonymity.hierarchy import Codes, Hierarchy
+
+Shares = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Reference:
+    """A sensitive column in the whole table: its distribution, and the groups of its values level by level.
+
+    `groups[0]` is every value by itself; further levels come from the column's hierarchy, for distances along it.
+    """
+
+    distribution: Shares
+    groups: tuple[Codes, ...]
+    hierarchical: bool = False
+
+    @property
+    def size(self) -> int:
+        """How many values there are."""
+        return len(self.distribution)
+
+
+def build_reference(counts: Counts, hierarchy: Hierarchy | None = None) -> Reference:
+    """The reference of a column from its histogram over all rows, suppressed ones included."""
+    total = max(int(counts.sum()), 1)
+    own = (np.arange(len(counts), dtype=np.int32),)
+    if hierarchy is None:
+        return Reference(counts / total, own)
+    return Reference(counts / total, tuple(level.groups for level in hierarchy.levels), hierarchical=True)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Classes:
+    """Classes by number: their sizes, their histograms of sensitive columns, their people in the population."""
+
+    sizes: Counts
+    sensitive: Mapping[str, Histograms] = field(default_factory=dict)
+    references: Mapping[str, Reference] = field(default_factory=dict)
+    population: Counts | None = None
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    def histograms(self, column: str) -> Histograms:
+        """The histograms of a sensitive column, or a refusal that names those there are."""
+        if column not in self.sensitive:
+            raise ParameterError(
+                f"Column '{column}' was not declared sensitive",
+                expected=f"Sensitive columns: {', '.join(self.sensitive) or 'none'}",
+                remedy=nearest(column, self.sensitive) or "Name the column among the sensitive ones",
+            )
+        return self.sensitive[column]
+
+    def owners(self, column: str) -> NDArray[np.int64]:
+        """The class that each entry of a column's histograms belongs to."""
+        starts = self.histograms(column).starts
+        return np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+
+    def people(self) -> Counts:
+        """How many people of the population are in each class."""
+        if self.population is None:
+            raise ParameterError(
+                "This privacy model needs the population the rows were drawn from",
+                remedy="Give the population table with the same quasi-identifiers",
+            )
+        return self.population
+
+
+def gather_histograms(histograms: Sequence[Histograms], names: Sequence[str]) -> Mapping[str, Histograms]:
+    """Histograms by the names of their columns."""
+    return dict(zip(names, histograms, strict=True))
+
 
 Measured = NDArray[np.float64]
 Verdicts = NDArray[np.bool_]
@@ -47,7 +121,7 @@ class PrivacyModel(Protocol):
     def meets(self, measured: Measured) -> Verdicts:
         """Which measured numbers satisfy the threshold."""
 
-    def implied(self) -> tuple[PrivacyModel, ...]:
+    def list_implied(self) -> tuple[PrivacyModel, ...]:
         """Models that follow from this one and are monotone under suppression; itself where it is."""
 
     def lost(self, measured: Measured, classes: Classes) -> Measured:
@@ -59,13 +133,13 @@ def holds(model: PrivacyModel, classes: Classes) -> Verdicts:
     return model.meets(model.measure(classes))
 
 
-def at_least(name: str, value: float, least: float) -> None:
+def refuse_below(name: str, value: float, least: float) -> None:
     """Refuse a parameter below its domain."""
     if not value >= least:
         raise ParameterError(f"{name} is {value}", expected=f"{name} is at least {least}")
 
 
-def above(name: str, value: float, bound: float) -> None:
+def refuse_not_above(name: str, value: float, bound: float) -> None:
     """Refuse a parameter that is not above a bound."""
     if not value > bound:
         raise ParameterError(f"{name} is {value}", expected=f"{name} is above {bound}")

@@ -10,9 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deniable.errors import ParameterError
-from deniable.kanonymity.classes import Classes, Reference
-from deniable.kanonymity.models.base import SLACK, Measured, PrivacyModel, Verdicts, above
-from deniable.kanonymity.tuples import Histograms
+from deniable.kanonymity.encoding import Histograms
+from deniable.kanonymity.models.base import (
+    SLACK,
+    Classes,
+    Measured,
+    PrivacyModel,
+    Reference,
+    Verdicts,
+    refuse_not_above,
+)
 
 
 class Distance(StrEnum):
@@ -52,16 +59,16 @@ class Closeness:
         held, against = classes.histograms(self.column), classes.references[self.column]
         sizes = np.maximum(classes.sizes, 1)
         if self.distance is Distance.ORDERED:
-            from deniable.kanonymity.kernels.distances import along_order
+            from deniable.kanonymity.kernels.grouping import measure_along_order
 
-            return along_order(held.starts, held.values, held.counts, sizes, against.distribution)  # type: ignore[no-any-return]
+            return measure_along_order(held.starts, held.values, held.counts, sizes, against.distribution)  # type: ignore[no-any-return]
         if self.distance is Distance.EQUAL:
             over = np.maximum(held.counts / sizes[classes.owners(self.column)] - against.distribution[held.values], 0.0)
             return np.bincount(classes.owners(self.column), weights=over, minlength=len(classes)).astype(np.float64)
-        from deniable.kanonymity.kernels.distances import along_tree
+        from deniable.kanonymity.kernels.grouping import measure_along_tree
 
         groups, shares = self._levels(against)
-        return along_tree(held.starts, held.values, held.counts, sizes, groups, shares, len(groups))  # type: ignore[no-any-return]
+        return measure_along_tree(held.starts, held.values, held.counts, sizes, groups, shares, len(groups))  # type: ignore[no-any-return]
 
     def _levels(self, against: Reference) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
         levels = against.groups[:1]
@@ -82,7 +89,7 @@ class Closeness:
         """At most t."""
         return measured <= self.t + SLACK
 
-    def implied(self) -> tuple[PrivacyModel, ...]:
+    def list_implied(self) -> tuple[PrivacyModel, ...]:
         """Nothing that more rows could not undo."""
         return ()
 
@@ -122,7 +129,7 @@ class DeltaDisclosure:
     under_suppression: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        above("delta", self.delta, 0)
+        refuse_not_above("delta", self.delta, 0)
 
     @property
     def under_generalization(self) -> bool:
@@ -131,8 +138,8 @@ class DeltaDisclosure:
 
     def measure(self, classes: Classes) -> Measured:
         """The largest |log2(p / q)|."""
-        ratios = np.abs(np.log2(gains(classes, self.column)))
-        worst = _largest(classes, self.column, ratios)
+        ratios = np.abs(np.log2(compute_gains(classes, self.column)))
+        worst = _take_largest(classes, self.column, ratios)
         if not self.absent_violates:
             return worst
         present = np.diff(classes.histograms(self.column).starts)
@@ -143,13 +150,13 @@ class DeltaDisclosure:
         """Below delta."""
         return measured < self.delta
 
-    def implied(self) -> tuple[PrivacyModel, ...]:
+    def list_implied(self) -> tuple[PrivacyModel, ...]:
         """Nothing that more rows could not undo."""
         return ()
 
     def lost(self, _measured: Measured, classes: Classes, /) -> Measured:
         """Rows of a value beyond 2^delta times its share in the table."""
-        return surplus(classes, self.column, np.full(classes.references[self.column].size, 2.0**self.delta))
+        return count_surplus(classes, self.column, np.full(classes.references[self.column].size, 2.0**self.delta))
 
     def __str__(self) -> str:
         return f"{self.delta:g}-disclosure privacy of {self.column}"
@@ -172,22 +179,22 @@ class BetaLikeness:
     under_suppression: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        above("beta", self.beta, 0)
+        refuse_not_above("beta", self.beta, 0)
 
     def measure(self, classes: Classes) -> Measured:
         """The largest relative gain; with `enhanced`, as a multiple of what the value is allowed, times beta."""
-        gained = gains(classes, self.column) - 1
+        gained = compute_gains(classes, self.column) - 1
         if self.enhanced:
             q = classes.references[self.column].distribution[classes.histograms(self.column).values]
             allowed = np.minimum(self.beta, -np.log(q))
             gained = np.where(gained <= allowed + SLACK, np.minimum(gained, self.beta), self.beta * 2 + gained)
-        return _largest(classes, self.column, gained)
+        return _take_largest(classes, self.column, gained)
 
     def meets(self, measured: Measured) -> Verdicts:
         """At most beta."""
         return measured <= self.beta + SLACK
 
-    def implied(self) -> tuple[PrivacyModel, ...]:
+    def list_implied(self) -> tuple[PrivacyModel, ...]:
         """Nothing that more rows could not undo."""
         return ()
 
@@ -195,20 +202,20 @@ class BetaLikeness:
         """Rows of a value beyond 1 + beta times its share in the table."""
         q = classes.references[self.column].distribution
         allowed = np.minimum(self.beta, -np.log(np.maximum(q, 1e-300))) if self.enhanced else np.full(len(q), self.beta)
-        return surplus(classes, self.column, 1.0 + allowed)
+        return count_surplus(classes, self.column, 1.0 + allowed)
 
     def __str__(self) -> str:
         return f"{'enhanced' if self.enhanced else 'basic'} {self.beta:g}-likeness of {self.column}"
 
 
-def gains(classes: Classes, column: str) -> Measured:
+def compute_gains(classes: Classes, column: str) -> Measured:
     """For every entry of a column's histograms, the share of the value in its class over its share in the table."""
     held = classes.histograms(column)
     shares = held.counts / np.maximum(classes.sizes, 1)[classes.owners(column)]
     return shares / classes.references[column].distribution[held.values]
 
 
-def surplus(classes: Classes, column: str, factors: Measured) -> Measured:
+def count_surplus(classes: Classes, column: str, factors: Measured) -> Measured:
     """How many rows must go so that no value's share exceeds its factor times its share in the table.
 
     With n rows, a share p of them with the value, and m lost, n p <= (n - m) c + m, c being the largest share allowed.
@@ -217,10 +224,10 @@ def surplus(classes: Classes, column: str, factors: Measured) -> Measured:
     most = np.minimum(factors * classes.references[column].distribution, 1.0)[held.values] * (1 + SLACK)
     sizes = np.maximum(classes.sizes, 1)[classes.owners(column)]
     over = np.maximum(held.counts - sizes * most, 0.0) / np.maximum(1.0 - most, SLACK)
-    return np.maximum(_largest(classes, column, over), 0.0)
+    return np.maximum(_take_largest(classes, column, over), 0.0)
 
 
-def _largest(classes: Classes, column: str, entries: Measured) -> Measured:
+def _take_largest(classes: Classes, column: str, entries: Measured) -> Measured:
     starts = classes.histograms(column).starts
     out = np.full(len(classes), -np.inf)
     some = np.flatnonzero(np.diff(starts))  # a class of the population alone has no entries

@@ -8,8 +8,15 @@ from typing import ClassVar
 
 import numpy as np
 
-from deniable.kanonymity.classes import Classes
-from deniable.kanonymity.models.base import SLACK, Measured, PrivacyModel, Verdicts, above, at_least
+from deniable.kanonymity.models.base import (
+    SLACK,
+    Classes,
+    Measured,
+    PrivacyModel,
+    Verdicts,
+    refuse_below,
+    refuse_not_above,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +35,7 @@ class DistinctDiversity:
     under_suppression: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        at_least("l", self.l, 1)
+        refuse_below("l", self.l, 1)
 
     def measure(self, classes: Classes) -> Measured:
         """The number of different values."""
@@ -38,7 +45,7 @@ class DistinctDiversity:
         """At least l."""
         return measured >= self.l
 
-    def implied(self) -> tuple[PrivacyModel, ...]:
+    def list_implied(self) -> tuple[PrivacyModel, ...]:
         """Itself."""
         return (self,)
 
@@ -65,7 +72,7 @@ class EntropyDiversity:
     under_suppression: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        at_least("l", self.l, 1)
+        refuse_below("l", self.l, 1)
 
     def measure(self, classes: Classes) -> Measured:
         """The effective number of values."""
@@ -79,7 +86,7 @@ class EntropyDiversity:
         """At least l."""
         return measured >= self.l * (1 - SLACK)
 
-    def implied(self) -> tuple[PrivacyModel, ...]:
+    def list_implied(self) -> tuple[PrivacyModel, ...]:
         """At least so many different values, since entropy is at most the logarithm of their number."""
         return (DistinctDiversity(self.column, math.ceil(self.l * (1 - SLACK))),)
 
@@ -107,21 +114,21 @@ class RecursiveDiversity:
     under_suppression: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        above("c", self.c, 0)
-        at_least("l", self.l, 1)
+        refuse_not_above("c", self.c, 0)
+        refuse_below("l", self.l, 1)
 
     def measure(self, classes: Classes) -> Measured:
         """r1 / (rl + ... + rm), infinite where there are fewer than l values."""
-        from deniable.kanonymity.kernels.distances import tails
+        from deniable.kanonymity.kernels.grouping import measure_tails
 
         histograms = classes.histograms(self.column)
-        return tails(histograms.starts, histograms.counts, self.l)  # type: ignore[no-any-return]
+        return measure_tails(histograms.starts, histograms.counts, self.l)  # type: ignore[no-any-return]
 
     def meets(self, measured: Measured) -> Verdicts:
         """Below c."""
         return measured < self.c
 
-    def implied(self) -> tuple[PrivacyModel, ...]:
+    def list_implied(self) -> tuple[PrivacyModel, ...]:
         """At least l different values, or the sum on the right is empty."""
         return (DistinctDiversity(self.column, self.l),)
 

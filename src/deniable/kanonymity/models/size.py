@@ -1,4 +1,6 @@
-"""Models about how many people share a class: k-anonymity, k-map, delta-presence."""
+"""Models about how many people share a class: k-anonymity, k-map, delta-presence, and the average risk.
+
+The average risk of re-identification is a condition on the whole release rather than on each class."""
 
 from __future__ import annotations
 
@@ -8,8 +10,8 @@ from typing import ClassVar
 import numpy as np
 
 from deniable.errors import ParameterError
-from deniable.kanonymity.classes import Classes
-from deniable.kanonymity.models.base import SLACK, Measured, PrivacyModel, Verdicts, at_least
+from deniable.kanonymity.encoding import Counts
+from deniable.kanonymity.models.base import SLACK, Classes, Measured, PrivacyModel, Verdicts, refuse_below
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +29,7 @@ class KAnonymity:
     under_suppression: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        at_least("k", self.k, 1)
+        refuse_below("k", self.k, 1)
 
     def measure(self, classes: Classes) -> Measured:
         """The size of every class."""
@@ -37,7 +39,7 @@ class KAnonymity:
         """At least k."""
         return measured >= self.k
 
-    def implied(self) -> tuple[PrivacyModel, ...]:
+    def list_implied(self) -> tuple[PrivacyModel, ...]:
         """Itself."""
         return (self,)
 
@@ -64,7 +66,7 @@ class KMap:
     under_suppression: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        at_least("k", self.k, 1)
+        refuse_below("k", self.k, 1)
 
     def measure(self, classes: Classes) -> Measured:
         """The people of the population in every class."""
@@ -74,7 +76,7 @@ class KMap:
         """At least k."""
         return measured >= self.k
 
-    def implied(self) -> tuple[PrivacyModel, ...]:
+    def list_implied(self) -> tuple[PrivacyModel, ...]:
         """Itself."""
         return (self,)
 
@@ -117,7 +119,7 @@ class DeltaPresence:
         """Between the least and the most."""
         return (measured >= self.least - SLACK) & (measured <= self.most + SLACK)
 
-    def implied(self) -> tuple[PrivacyModel, ...]:
+    def list_implied(self) -> tuple[PrivacyModel, ...]:
         """Nothing that more rows could not undo."""
         return ()
 
@@ -128,3 +130,34 @@ class DeltaPresence:
 
     def __str__(self) -> str:
         return f"({self.least:g}, {self.most:g})-presence"
+
+
+@dataclass(frozen=True, slots=True)
+class AverageRisk:
+    """The chance of a correct link, averaged over all released rows, is at most `risk`.
+
+    **Holds when** classes / rows <= risk over what is released: each class yields one correct link in expectation.
+    **Protects against** the marketer, who wants many links, **and not** the single person in a small class.
+    **Monotone under** generalization (merging lowers the number of classes). Where it fails, classes are suppressed by
+    size, smallest first and all of one size together; which rows those are is not monotone.
+    """
+
+    risk: float
+    under_generalization: ClassVar[bool] = True
+    under_suppression: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        if not 0 < self.risk <= 1:
+            raise ParameterError(f"The average risk is {self.risk}", expected="A risk above 0 and at most 1")
+
+    def release(self, sizes: Counts, kept: Verdicts) -> Verdicts:
+        """Which classes can be released, of those that are kept so far."""
+        by_size = np.bincount(sizes[kept]) if kept.any() else np.zeros(1, np.int64)
+        classes = np.cumsum(by_size[::-1])[::-1]
+        rows = np.cumsum((by_size * np.arange(len(by_size)))[::-1])[::-1]
+        fine = classes <= self.risk * rows * (1 + SLACK)
+        least = int(np.argmax(fine)) if fine.any() else len(by_size)
+        return kept & (sizes >= least)
+
+    def __str__(self) -> str:
+        return f"average risk at most {self.risk:g}"

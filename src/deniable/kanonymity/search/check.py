@@ -11,16 +11,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from deniable.kanonymity.classes import Classes, gather
+from deniable.kanonymity.encoding import Counts, Histograms, Tuples
 from deniable.kanonymity.hierarchy import Codes, Hierarchy
 from deniable.kanonymity.kernels import grouping
-from deniable.kanonymity.lattice import Levels
 from deniable.kanonymity.models import KAnonymity, PrivacyModel, holds
-from deniable.kanonymity.models.base import Measured
-from deniable.kanonymity.quality.cells import Mean
-from deniable.kanonymity.quality.partitions import Partition
-from deniable.kanonymity.search.problem import Problem, Released, Verdict
-from deniable.kanonymity.tuples import Counts, Histograms, Tuples
+from deniable.kanonymity.models.base import Classes, Measured, gather_histograms
+from deniable.kanonymity.quality import Mean, Partition
+from deniable.kanonymity.search.problem import Levels, Problem, Released, Verdict
 
 ANCHORS = 400
 """So many sets of tuples are kept for roll-up, unless they hold too many tuples before."""
@@ -120,9 +117,11 @@ class Checker:
 
     def base(self, levels: Levels) -> float:
         """What a node costs without suppression, for measures that add up over cells."""
-        return self.joined(np.array([costs[level] for costs, level in zip(self.column_costs, levels, strict=True)]))
+        return self.combine_costs(
+            np.array([costs[level] for costs, level in zip(self.column_costs, levels, strict=True)])
+        )
 
-    def joined(self, columns: Measured) -> float:
+    def combine_costs(self, columns: Measured) -> float:
         """One number from the costs of all columns; `columns` may have a further axis for nodes."""
         if not self.geometric:
             return columns.sum(axis=0)  # type: ignore[no-any-return]
@@ -146,7 +145,7 @@ class Checker:
             gone = int(grouped.sizes[~relaxed].sum())
             return Verdict(levels, False, gone, len(relaxed), FOREVER, float(self.base(levels)), True, 0.0)
         classes = self._classes(grouped, rolled)
-        relaxed = relaxed & self._released(classes, problem.relaxed)
+        relaxed = relaxed & self._apply_models(classes, problem.relaxed)
         released, lost = self._accepted(classes, relaxed)
         suppressed = int(grouped.sizes[~released].sum())
         acceptable = suppressed <= problem.limit and self._covers_population(classes, released)
@@ -180,7 +179,9 @@ class Checker:
             released = risk.release(classes.sizes, released)
         return released, lost
 
-    def _released(self, classes: Classes, models: tuple[PrivacyModel, ...], among: Released | None = None) -> Released:
+    def _apply_models(
+        self, classes: Classes, models: tuple[PrivacyModel, ...], among: Released | None = None
+    ) -> Released:
         released = np.ones(len(classes), np.bool_) if among is None else among
         for model in models:
             released = released & holds(model, classes)
@@ -192,7 +193,7 @@ class Checker:
         """The classes of a node made from the table's own tuples, and which of them are released."""
         grouped = self.group(levels, roll_up=False)
         classes = self.classes(grouped)
-        return grouped, self._accepted(classes, self._released(classes, self.problem.relaxed))[0]
+        return grouped, self._accepted(classes, self._apply_models(classes, self.problem.relaxed))[0]
 
     def group(self, levels: Levels, *, roll_up: bool = True) -> Grouped:
         """The classes of a node."""
@@ -210,7 +211,7 @@ class Checker:
             class_of,
             sample,
         )
-        return Grouped(source, class_of, sample[:found], grouping.totals(class_of, source.counts, found))
+        return Grouped(source, class_of, sample[:found], grouping.sum_groups(class_of, source.counts, found))
 
     def _source(self, levels: Levels) -> Tuples:
         fits = np.flatnonzero((self._anchor_levels <= np.array(levels)).all(axis=1))
@@ -228,7 +229,7 @@ class Checker:
             np.ascontiguousarray(source.codes[grouped.sample]),
             grouped.sizes,
             self._histograms(grouped),
-            None if people is None else grouping.totals(grouped.class_of, people, count),
+            None if people is None else grouping.sum_groups(grouped.class_of, people, count),
         )
         self._anchors.append(rolled)
         self._anchor_levels = np.vstack([self._anchor_levels, levels])
@@ -236,13 +237,13 @@ class Checker:
         return rolled
 
     def _histograms(self, grouped: Grouped) -> tuple[Histograms, ...]:
-        return self.merged(grouped) if self._needs_values else ()
+        return self.merge_histograms(grouped) if self._needs_values else ()
 
-    def merged(self, grouped: Grouped) -> tuple[Histograms, ...]:
+    def merge_histograms(self, grouped: Grouped) -> tuple[Histograms, ...]:
         """The histograms of sensitive columns of every class."""
         made = []
         for old in grouped.source.sensitive:
-            starts, values, counts = grouping.merged(
+            starts, values, counts = grouping.merge_histograms(
                 grouped.class_of, len(grouped.sizes), old.starts, old.values, old.counts, old.size
             )
             made.append(Histograms(starts, values, counts, old.size))
@@ -260,7 +261,7 @@ class Checker:
             grouped.source.codes[:0],
             grouped.sizes,
             self._histograms(grouped),
-            None if people is None else grouping.totals(grouped.class_of, people, len(grouped.sizes)),
+            None if people is None else grouping.sum_groups(grouped.class_of, people, len(grouped.sizes)),
         )
         return _as_classes(merged, self.problem)
 
@@ -268,7 +269,7 @@ class Checker:
         if self.additive:
             held = np.array([costs[level] for costs, level in zip(self.column_costs, levels, strict=True)])
             gone = self._slack_of(levels, grouped, np.where(released, 0, grouped.sizes))
-            return float(self.joined(held)), float(self.joined(held + gone))
+            return float(self.combine_costs(held)), float(self.combine_costs(held + gone))
         every = np.ones(len(released), np.bool_)
         measure = self.problem.measure
         base = measure.value(self._partition(levels, grouped, every))  # type: ignore[union-attr]
@@ -295,5 +296,5 @@ class Checker:
 
 
 def _as_classes(tuples: Tuples, problem: Problem) -> Classes:
-    held = gather(tuples.sensitive, problem.sensitive) if tuples.sensitive else {}
+    held = gather_histograms(tuples.sensitive, problem.sensitive) if tuples.sensitive else {}
     return Classes(tuples.counts, held, problem.references, tuples.population)

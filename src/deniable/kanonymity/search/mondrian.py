@@ -14,14 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deniable.errors import Infeasible, ParameterError
-from deniable.kanonymity.classes import Classes
+from deniable.kanonymity.encoding import Counts, build_histograms
 from deniable.kanonymity.hierarchy import Codes
 from deniable.kanonymity.kernels import splitting
-from deniable.kanonymity.local import LocalRelease, numeric, rising_levels, tree_order
+from deniable.kanonymity.local_recoding import LocalRelease, find_merge_levels, is_numeric, order_leaves
 from deniable.kanonymity.models import DeltaPresence, KAnonymity, KMap, holds
+from deniable.kanonymity.models.base import Classes
 from deniable.kanonymity.request import Prepared
 from deniable.kanonymity.search.problem import Problem
-from deniable.kanonymity.tuples import Counts, histogram
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -46,11 +46,11 @@ def mondrian(
     than as groups of their hierarchies. `weights` make a column count as wider, so that it is split sooner.
     """
     problem = prepared.problem
-    _refuse(problem)
-    orders = tuple(tree_order(h) for h in problem.hierarchies)
-    codes, counts = _ranked(prepared, orders, relaxed)
+    _refuse_population(problem)
+    orders = tuple(order_leaves(h) for h in problem.hierarchies)
+    codes, counts = _rank_codes(prepared, orders, relaxed)
     tree = _split(problem, codes, counts, orders, relaxed, sets, weights)
-    leaves = _kept(problem, tree, counts, prepared if relaxed else None)
+    leaves = _select_leaves(problem, tree, counts, prepared if relaxed else None)
     class_of = np.empty(len(counts), np.int64)
     for number, node in enumerate(leaves):
         class_of[tree.order[tree.begin[node] : tree.end[node]]] = number
@@ -58,7 +58,7 @@ def mondrian(
     return LocalRelease(class_of, tree.low[leaves], tree.high[leaves], sizes, orders, by_row=relaxed)
 
 
-def _refuse(problem: Problem) -> None:
+def _refuse_population(problem: Problem) -> None:
     if any(isinstance(model, KMap | DeltaPresence) for model in problem.models) or problem.risks:
         raise ParameterError(
             "Mondrian does not know the population or average risks",
@@ -66,7 +66,7 @@ def _refuse(problem: Problem) -> None:
         )
 
 
-def _ranked(prepared: Prepared, orders: tuple[Codes, ...], relaxed: bool) -> tuple[Codes, Counts]:
+def _rank_codes(prepared: Prepared, orders: tuple[Codes, ...], relaxed: bool) -> tuple[Codes, Counts]:
     """Codes as places in the orders: of every distinct tuple, or of every row where equal rows may be parted."""
     tuples = prepared.problem.tuples
     ranks = []
@@ -94,7 +94,7 @@ def _split(
     widest = max((h.size for h in hierarchies), default=1)
     cuts = np.zeros((len(hierarchies), widest), np.int8)
     for q, h in enumerate(hierarchies):
-        cuts[q, : h.size] = rising_levels(h, orders[q])
+        cuts[q, : h.size] = find_merge_levels(h, orders[q])
     k = max((model.k for model in problem.models if isinstance(model, KAnonymity)), default=1)
     given = np.ones(len(hierarchies)) if weights is None else np.asarray(weights, np.float64)
     made = splitting.split(
@@ -103,7 +103,7 @@ def _split(
         k,
         np.array([h.size for h in hierarchies], np.int64),
         cuts,
-        np.array([not numeric(h) for h in hierarchies]),
+        np.array([not is_numeric(h) for h in hierarchies]),
         given,
         relaxed,
         sets,
@@ -111,9 +111,9 @@ def _split(
     return _Tree(*made)
 
 
-def _kept(problem: Problem, tree: _Tree, counts: Counts, rows: Prepared | None) -> NDArray[np.int64]:
+def _select_leaves(problem: Problem, tree: _Tree, counts: Counts, rows: Prepared | None) -> NDArray[np.int64]:
     """The nodes that become classes: those whose split would break a model on one side."""
-    fine = _acceptable(problem, tree, counts, rows)
+    fine = _check_nodes(problem, tree, counts, rows)
     if not fine[0]:
         raise Infeasible(
             f"The table as a whole does not meet {' and '.join(map(str, problem.models))}",
@@ -130,7 +130,7 @@ def _kept(problem: Problem, tree: _Tree, counts: Counts, rows: Prepared | None) 
     return np.array(leaves, np.int64)
 
 
-def _acceptable(problem: Problem, tree: _Tree, counts: Counts, rows: Prepared | None) -> NDArray[np.bool_]:
+def _check_nodes(problem: Problem, tree: _Tree, counts: Counts, rows: Prepared | None) -> NDArray[np.bool_]:
     """For every node of the tree, whether all models hold on it; nodes of one depth are disjoint runs."""
     fine = np.ones(len(tree.begin), np.bool_)
     depth = np.zeros(len(tree.begin), np.int64)
@@ -140,13 +140,15 @@ def _acceptable(problem: Problem, tree: _Tree, counts: Counts, rows: Prepared | 
     sizes = placed[tree.end] - placed[tree.begin]
     for level in range(int(depth.max(initial=0)) + 1):
         nodes = np.flatnonzero(depth == level)
-        classes = _classes(problem, tree, nodes, sizes[nodes], rows)
+        classes = _build_classes(problem, tree, nodes, sizes[nodes], rows)
         for model in problem.models:
             fine[nodes] &= holds(model, classes)
     return fine
 
 
-def _classes(problem: Problem, tree: _Tree, nodes: NDArray[np.int64], sizes: Counts, rows: Prepared | None) -> Classes:
+def _build_classes(
+    problem: Problem, tree: _Tree, nodes: NDArray[np.int64], sizes: Counts, rows: Prepared | None
+) -> Classes:
     if not any(getattr(model, "column", None) for model in problem.models):
         return Classes(sizes)
     owner = np.full(len(tree.order), -1, np.int64)
@@ -157,10 +159,10 @@ def _classes(problem: Problem, tree: _Tree, nodes: NDArray[np.int64], sizes: Cou
         size = problem.tuples.sensitive[s].size
         if rows is not None:
             there = owner >= 0
-            held[name] = histogram(owner[there], len(nodes), rows.sensitive[s].codes[there], size)
+            held[name] = build_histograms(owner[there], len(nodes), rows.sensitive[s].codes[there], size)
             continue
         old = problem.tuples.sensitive[s]
         mine = owner[np.repeat(np.arange(len(old.starts) - 1), np.diff(old.starts))]
         there = mine >= 0
-        held[name] = histogram(mine[there], len(nodes), old.values[there], size, old.counts[there])
+        held[name] = build_histograms(mine[there], len(nodes), old.values[there], size, old.counts[there])
     return Classes(sizes, held, problem.references)

@@ -17,9 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deniable.kanonymity.kernels import pruning
-from deniable.kanonymity.lattice import Lattice, Levels
 from deniable.kanonymity.search.check import Checker
-from deniable.kanonymity.search.problem import Problem, Proof, Solution, Verdict
+from deniable.kanonymity.search.problem import Lattice, Levels, Problem, Proof, Solution, Verdict
 
 Progress = Callable[[float], None]
 
@@ -62,14 +61,14 @@ class OptimalSearch:
     def __post_init__(self) -> None:
         self.lattice: Lattice = self.problem.lattice
         nodes = self.lattice.all()
-        static = lower_bounds(self.checker, nodes)
+        static = compute_lower_bounds(self.checker, nodes)
         order = np.argsort(static, kind="stable")
         self.left = _Candidates(np.ascontiguousarray(nodes[order]), static[order], static[order].copy())
 
     def run(self, progress: Progress | None = None, seconds: float | None = None) -> Solution | None:
         """Search to the end, or until the time is over; None when no node is acceptable."""
         deadline = None if seconds is None else time.monotonic() + seconds
-        self._bisect(cheapest_path(self.checker))
+        self._bisect(find_cheapest_path(self.checker))
         while len(self.left.nodes) and (deadline is None or time.monotonic() < deadline):
             self._step()
             if progress:
@@ -80,7 +79,7 @@ class OptimalSearch:
         nodes = self.left.nodes
         probes = np.unique(np.linspace(0, len(nodes) - 1, PROBES).astype(np.int64))
         pivots = np.unique(np.linspace(0, len(nodes) - 1, PIVOTS).astype(np.int64))
-        levels = _levels(nodes[pruning.best_pivot(nodes, pivots, probes)])
+        levels = _to_levels(nodes[pruning.choose_pivot(nodes, pivots, probes)])
         verdict = self.checker.check(levels)
         if verdict.barred and len(nodes) > PIVOTS:
             path, cover = pruning.climb(
@@ -97,11 +96,11 @@ class OptimalSearch:
         low, high = 0, len(path)
         while high - low > 1 and cover[high - 1] - cover[low] > WORTH_CLIMBING * probes:
             middle = (low + high) // 2
-            verdict = self.checker.check(_levels(path[middle]))
+            verdict = self.checker.check(_to_levels(path[middle]))
             low, high = (middle, high) if verdict.barred else (low, middle)
             self._note(verdict)
         if low:
-            self._learn(self.checker.check(_levels(path[low])))
+            self._learn(self.checker.check(_to_levels(path[low])))
 
     def _bisect(self, path: list[Levels]) -> None:
         low, high = -1, len(path)
@@ -117,7 +116,7 @@ class OptimalSearch:
             return
         if self.problem.monotone:
             self.accepted.append(verdict.levels)
-        if self.best is None or verdict.cost < self.best.cost - _tolerance(self.best.cost):
+        if self.best is None or verdict.cost < self.best.cost - _scale_tolerance(self.best.cost):
             self.best = verdict
 
     def _learn(self, verdict: Verdict) -> None:
@@ -126,9 +125,9 @@ class OptimalSearch:
         left, levels = self.left, np.array(verdict.levels, np.int8)
         under = pruning.at_most(left.nodes, levels)
         over = pruning.at_least(left.nodes, levels)
-        left.checked += left_checked(under, over)
+        left.checked += count_checked(under, over)
         if verdict.barred:
-            left.failing += int(under.sum()) - left_checked(under, over)
+            left.failing += int(under.sum()) - count_checked(under, over)
         else:
             left.lower[under] = np.maximum(left.lower[under], left.static[under] + verdict.excess)
         if not self.checker.additive:
@@ -136,23 +135,23 @@ class OptimalSearch:
         gone = under if verdict.barred else under & over
         left.keep(~gone)
         if self.best is not None:
-            left.costly += left.keep(left.lower < self.best.cost - _tolerance(self.best.cost))
+            left.costly += left.keep(left.lower < self.best.cost - _scale_tolerance(self.best.cost))
 
-    def _settled(self, best: Verdict) -> Verdict:
+    def _find_least_general(self, best: Verdict) -> Verdict:
         """The least general of the nodes that cost the same: what costs nothing to show is shown."""
-        tolerance = _tolerance(best.cost)
+        tolerance = _scale_tolerance(best.cost)
         for node in self.lattice.below(best.levels):
             if not self.checker.additive or self.checker.base(node) >= best.cost - tolerance - best.excess:
                 verdict = self.checker.check(node)
                 if verdict.acceptable and verdict.cost <= best.cost + tolerance:
-                    return self._settled(verdict)
+                    return self._find_least_general(verdict)
         return best
 
     def _solution(self) -> Solution | None:
         left = self.left
         if self.best is None:
             return None
-        best = self._settled(self.best)
+        best = self._find_least_general(self.best)
         complete = not len(left.nodes)
         bound = best.cost if complete else min(best.cost, float(left.lower.min()))
         proof = Proof(
@@ -167,23 +166,23 @@ class OptimalSearch:
         return Solution(best.levels, best.cost, best.suppressed, best.classes, proof)
 
 
-def cheapest_path(checker: Checker) -> list[Levels]:
+def find_cheapest_path(checker: Checker) -> list[Levels]:
     """A path from bottom to top that takes the step with the lowest bound each time."""
     lattice = checker.problem.lattice
     path, node = [lattice.bottom], lattice.bottom
     while node != lattice.top:
         steps = lattice.above(node)
-        node = steps[int(np.argmin(lower_bounds(checker, np.array(steps, np.int8))))]
+        node = steps[int(np.argmin(compute_lower_bounds(checker, np.array(steps, np.int8))))]
         path.append(node)
     return path
 
 
-def left_checked(under: NDArray[np.bool_], over: NDArray[np.bool_]) -> int:
+def count_checked(under: NDArray[np.bool_], over: NDArray[np.bool_]) -> int:
     """1 where the node itself is still a candidate (it alone is both under and over itself), else 0."""
     return int((under & over).sum())
 
 
-def lower_bounds(checker: Checker, nodes: NDArray[np.int8]) -> NDArray[np.float64]:
+def compute_lower_bounds(checker: Checker, nodes: NDArray[np.int8]) -> NDArray[np.float64]:
     """For every node the least it can cost: one sum over columns for all nodes at once."""
     if checker.additive:
         if not checker.geometric:  # the common case, without a table of all columns
@@ -192,7 +191,7 @@ def lower_bounds(checker: Checker, nodes: NDArray[np.int8]) -> NDArray[np.float6
                 total += costs[nodes[:, q]]
             return total
         columns = np.stack([costs[nodes[:, q]] for q, costs in enumerate(checker.column_costs)])
-        return np.asarray(checker.joined(columns), np.float64)
+        return np.asarray(checker.combine_costs(columns), np.float64)
     groups = np.ones(len(nodes))
     for q, h in enumerate(checker.problem.hierarchies):
         groups *= np.array([level.size for level in h.levels], np.float64)[nodes[:, q]]
@@ -200,9 +199,9 @@ def lower_bounds(checker: Checker, nodes: NDArray[np.int8]) -> NDArray[np.float6
     return checker.problem.measure.bound(np.minimum(groups, max(tuples.size, 1)), tuples.rows)  # type: ignore[union-attr]
 
 
-def _levels(node: NDArray[np.int8]) -> Levels:
+def _to_levels(node: NDArray[np.int8]) -> Levels:
     return tuple(int(level) for level in node)
 
 
-def _tolerance(cost: float) -> float:
+def _scale_tolerance(cost: float) -> float:
     return TOLERANCE * max(1.0, abs(cost))

@@ -1,19 +1,66 @@
-"""What a search is asked: tuples, hierarchies, privacy models, a quality measure, a limit on suppression."""
+"""What a search is asked and what it answers: the lattice of generalizations, the problem, verdicts, proof, solution.
+
+The lattice has one level for every column, ordered by 'at least as general in each'. A problem adds tuples,
+hierarchies, privacy models, a quality measure and a limit on suppression."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from deniable.kanonymity.classes import Reference
+from deniable.kanonymity.encoding import Tuples
 from deniable.kanonymity.hierarchy import Hierarchy
-from deniable.kanonymity.lattice import Lattice, Levels
 from deniable.kanonymity.models import AverageRisk, PrivacyModel
+from deniable.kanonymity.models.base import Reference
 from deniable.kanonymity.quality import Measure
-from deniable.kanonymity.tuples import Tuples
+
+Levels = tuple[int, ...]
+
+ENUMERABLE = 10_000_000
+"""Lattices up to this size are searched with all nodes listed; larger ones best-first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lattice:
+    """All combinations of levels; `heights` says how many levels each column has."""
+
+    heights: tuple[int, ...]
+
+    @property
+    def nodes(self) -> int:
+        """How many nodes there are."""
+        return math.prod(self.heights)
+
+    @property
+    def bottom(self) -> Levels:
+        """Nothing generalized."""
+        return (0,) * len(self.heights)
+
+    @property
+    def top(self) -> Levels:
+        """Everything generalized."""
+        return tuple(height - 1 for height in self.heights)
+
+    def all(self) -> NDArray[np.int8]:
+        """Every node as a row of levels, the last column changing fastest."""
+        grid = np.indices(self.heights, dtype=np.int8)
+        return np.ascontiguousarray(grid.reshape(len(self.heights), -1).T)
+
+    def above(self, node: Levels) -> list[Levels]:
+        """The nodes one step more general."""
+        return [_step(node, q, 1) for q in range(len(node)) if node[q] + 1 < self.heights[q]]
+
+    def below(self, node: Levels) -> list[Levels]:
+        """The nodes one step less general."""
+        return [_step(node, q, -1) for q in range(len(node)) if node[q] > 0]
+
+
+def _step(node: Levels, column: int, by: int) -> Levels:
+    return (*node[:column], node[column] + by, *node[column + 1 :])
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -44,7 +91,7 @@ class Problem:
     @property
     def relaxed(self) -> tuple[PrivacyModel, ...]:
         """Models that follow from those asked and are monotone under suppression."""
-        return tuple(dict.fromkeys(weaker for model in self.models for weaker in model.implied()))
+        return tuple(dict.fromkeys(weaker for model in self.models for weaker in model.list_implied()))
 
     @property
     def strict(self) -> tuple[PrivacyModel, ...]:
@@ -107,3 +154,39 @@ Trace = list[tuple[Levels, Verdict]]
 """Every verdict in the order of the checks, for the picture of the lattice."""
 
 Released = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class LatticePoint:
+    """One node: its levels, how general it is, what it costs, the mean risk of its release, and what became of it."""
+
+    levels: Levels
+    height: int
+    cost: float | None
+    base: float
+    risk: float
+    suppressed: int
+    acceptable: bool
+    chosen: bool
+
+
+def list_lattice_points(verdicts: Iterable[Verdict], solution: Solution, rows: int) -> tuple[LatticePoint, ...]:
+    """The nodes that a search checked, the least general first.
+
+    Nodes that were excluded without a check are not there: their number stands in the proof. The risk is the
+    marketer's, classes over released rows; a node without any released row has risk 0.
+    """
+    points = [
+        LatticePoint(
+            verdict.levels,
+            sum(verdict.levels),
+            verdict.cost if verdict.acceptable else None,
+            verdict.base,
+            verdict.classes / (rows - verdict.suppressed) if rows > verdict.suppressed else 0.0,
+            verdict.suppressed,
+            verdict.acceptable,
+            verdict.levels == solution.levels,
+        )
+        for verdict in verdicts
+    ]
+    return tuple(sorted(points, key=lambda point: (point.height, point.levels)))

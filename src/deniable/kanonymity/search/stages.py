@@ -19,14 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deniable.errors import Infeasible, ParameterError
-from deniable.kanonymity.lattice import ENUMERABLE, Levels
-from deniable.kanonymity.local import LocalRelease, tree_order
+from deniable.kanonymity.encoding import Histograms, Tuples, build_histograms
+from deniable.kanonymity.local_recoding import LocalRelease, order_leaves
 from deniable.kanonymity.models import DeltaPresence, KMap
 from deniable.kanonymity.request import Prepared
 from deniable.kanonymity.search.check import Checker
 from deniable.kanonymity.search.optimal import OptimalSearch
-from deniable.kanonymity.search.problem import Problem
-from deniable.kanonymity.tuples import Histograms, Tuples, histogram
+from deniable.kanonymity.search.problem import ENUMERABLE, Levels, Problem
 
 Places = NDArray[np.int64]
 
@@ -43,21 +42,21 @@ def optimal_then_local(prepared: Prepared) -> LocalRelease:
 
     The limit on suppression holds for what is left at the end.
     """
-    problem = _plain(prepared.problem)
+    problem = _require_plain(prepared.problem)
     made = _Assembly(prepared)
     left: Places = np.arange(problem.tuples.size)
     for _ in range(ROUNDS):
-        levels = _next_levels(problem, left)
+        levels = _find_next_levels(problem, left)
         if levels is None:
             break
-        left = made.release(_restricted(problem, left), left, levels)
+        left = made.release(_restrict_problem(problem, left), left, levels)
     made.absorb(problem, left)
-    return made.assembled()
+    return made.assemble()
 
 
-def _next_levels(problem: Problem, left: Places) -> Levels | None:
+def _find_next_levels(problem: Problem, left: Places) -> Levels | None:
     """The best node for the rows left: at least some of them must conform, any number may be suppressed again."""
-    rest = _restricted(problem, left)
+    rest = _restrict_problem(problem, left)
     if not len(left) or rest.lattice.nodes > ENUMERABLE:
         return None
     solution = OptimalSearch(rest, Checker(rest)).run()
@@ -66,21 +65,21 @@ def _next_levels(problem: Problem, left: Places) -> Levels | None:
 
 def suppress_cells(prepared: Prepared) -> LocalRelease:
     """Blank cells instead of generalizing: only the first and the last level of every column are used."""
-    problem = _plain(prepared.problem)
+    problem = _require_plain(prepared.problem)
     tops = problem.lattice.top
     if any(h.levels[-1].size > 1 for h in problem.hierarchies):
         raise ParameterError("Cells can be suppressed only where every hierarchy ends in one group")
     made = _Assembly(prepared)
     left: Places = np.arange(problem.tuples.size)
-    for blanked in _sets(Checker(problem), tops):
+    for blanked in _list_column_sets(Checker(problem), tops):
         if not len(left):
             break
-        left = made.release(_restricted(problem, left), left, blanked)
+        left = made.release(_restrict_problem(problem, left), left, blanked)
     made.absorb(problem, left)
-    return made.assembled()
+    return made.assemble()
 
 
-def _sets(checker: Checker, tops: Levels) -> Iterator[Levels]:
+def _list_column_sets(checker: Checker, tops: Levels) -> Iterator[Levels]:
     """Sets of columns to blank, the cheapest first, as levels."""
     width = len(tops)
     every = (c for n in range(width + 1) for c in itertools.combinations(range(width), n))
@@ -91,7 +90,7 @@ def _sets(checker: Checker, tops: Levels) -> Iterator[Levels]:
     yield tops
 
 
-def _plain(problem: Problem) -> Problem:
+def _require_plain(problem: Problem) -> Problem:
     if any(isinstance(model, KMap | DeltaPresence) for model in problem.models) or problem.risks:
         raise ParameterError(
             "Local recoding does not know the population or average risks",
@@ -100,21 +99,23 @@ def _plain(problem: Problem) -> Problem:
     return problem
 
 
-def _restricted(problem: Problem, left: Places) -> Problem:
+def _restrict_problem(problem: Problem, left: Places) -> Problem:
     """The same problem for some of the tuples, any of whose rows may be suppressed."""
     old = problem.tuples
     tuples = Tuples(
-        np.ascontiguousarray(old.codes[left]), old.counts[left], tuple(_chosen(h, left) for h in old.sensitive)
+        np.ascontiguousarray(old.codes[left]),
+        old.counts[left],
+        tuple(_select_histograms(h, left) for h in old.sensitive),
     )
     return replace(problem, tuples=tuples, limit=max(tuples.rows - 1, 0))
 
 
-def _chosen(old: Histograms, left: Places) -> Histograms:
+def _select_histograms(old: Histograms, left: Places) -> Histograms:
     place = np.full(len(old.starts) - 1, -1, np.int64)
     place[left] = np.arange(len(left))
     owner = place[np.repeat(np.arange(len(old.starts) - 1), np.diff(old.starts))]
     there = owner >= 0
-    return histogram(owner[there], len(left), old.values[there], old.size, old.counts[there])
+    return build_histograms(owner[there], len(left), old.values[there], old.size, old.counts[there])
 
 
 class _Assembly:
@@ -122,7 +123,7 @@ class _Assembly:
 
     def __init__(self, prepared: Prepared) -> None:
         problem = prepared.problem
-        self.orders = tuple(tree_order(h) for h in problem.hierarchies)
+        self.orders = tuple(order_leaves(h) for h in problem.hierarchies)
         self.ranks = [np.argsort(order).astype(np.int32) for order in self.orders]
         self.hierarchies = problem.hierarchies
         self.class_of = np.full(problem.tuples.size, -1, np.int64)
@@ -151,7 +152,7 @@ class _Assembly:
             for number in np.argsort(self.sizes, kind="stable")[:DISSOLVED].tolist():
                 left = np.concatenate([left, np.flatnonzero(self.class_of == number)])
                 self.sizes[number] = 0
-                if not len(rest := self.release(_restricted(problem, left), left, problem.lattice.top)):
+                if not len(rest := self.release(_restrict_problem(problem, left), left, problem.lattice.top)):
                     return self._without_empty()
                 left = rest
         raise Infeasible(
@@ -176,6 +177,6 @@ class _Assembly:
         np.maximum.at(last, groups, self.ranks[q])
         return first[groups[codes]], last[groups[codes]]
 
-    def assembled(self) -> LocalRelease:
+    def assemble(self) -> LocalRelease:
         sizes = np.array(self.sizes, np.int64)
         return LocalRelease(self.class_of, np.vstack(self.low), np.vstack(self.high), sizes, self.orders)

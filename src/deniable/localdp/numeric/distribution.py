@@ -9,9 +9,8 @@ from numpy.typing import NDArray
 
 from deniable.dp.samplers import SYSTEM, Entropy, uniform_below
 from deniable.errors import DataError, ParameterError
-from deniable.localdp.layout import Responses
 from deniable.localdp.numeric.scale import Scale
-from deniable.localdp.protocol import normal_quantile
+from deniable.localdp.protocol import Responses, normal_quantile
 
 Floats = NDArray[np.float64]
 
@@ -32,17 +31,19 @@ class WithMatrix(Protocol):
         """Responses by bins; columns add up to 1."""
 
 
-def distribution(protocol: WithMatrix, responses: Responses, bins: int = 64) -> Floats:
+def estimate_distribution(protocol: WithMatrix, responses: Responses, bins: int = 64) -> Floats:
     """Shares of respondents in `bins` equal parts of the scale (Li et al. 2020: EM with smoothing).
 
     Maximum likelihood alone chases the noise; a binomial kernel after each round holds neighboring bins together. It
     works on a finer grid than is reported, lest the kernel flatten what is to be seen.
     """
-    matrix, seen = _prepared(protocol, responses, bins)
-    return _grouped(_climb(matrix, seen, np.full(matrix.shape[1], 1 / matrix.shape[1]), ROUNDS), bins)
+    matrix, seen = _prepare_matrix(protocol, responses, bins)
+    return _group_shares(
+        _maximize_likelihood(matrix, seen, np.full(matrix.shape[1], 1 / matrix.shape[1]), ROUNDS), bins
+    )
 
 
-def with_intervals(
+def estimate_with_intervals(
     protocol: WithMatrix, responses: Responses, bins: int, confidence: float, entropy: Entropy = SYSTEM
 ) -> tuple[Floats, Floats, Floats]:
     """The distribution, and the ends of bootstrap intervals of each share.
@@ -50,20 +51,20 @@ def with_intervals(
     Respondents are drawn anew with replacement, and each replicate climbs on from the estimate. Smoothing is a bias
     that resampling cannot see: the intervals cover the noise and the luck of the draw, not what smoothing hides.
     """
-    matrix, seen = _prepared(protocol, responses, bins)
-    found = _climb(matrix, seen, np.full(matrix.shape[1], 1 / matrix.shape[1]), ROUNDS)
+    matrix, seen = _prepare_matrix(protocol, responses, bins)
+    found = _maximize_likelihood(matrix, seen, np.full(matrix.shape[1], 1 / matrix.shape[1]), ROUNDS)
     people = int(seen.sum())
     edges = np.cumsum(seen)
     replicates = []
     for _ in range(REPLICATES):
         drawn = np.searchsorted(edges, uniform_below(people, people, entropy=entropy), side="right")
         again = np.bincount(drawn, minlength=len(seen)).astype(np.float64)
-        replicates.append(_grouped(_climb(matrix, again, found, ROUNDS // 5), bins))
-    shares, reach = _grouped(found, bins), normal_quantile(confidence) * np.std(replicates, axis=0)
+        replicates.append(_group_shares(_maximize_likelihood(matrix, again, found, ROUNDS // 5), bins))
+    shares, reach = _group_shares(found, bins), normal_quantile(confidence) * np.std(replicates, axis=0)
     return shares, np.maximum(shares - reach, 0), np.minimum(shares + reach, 1)
 
 
-def _prepared(protocol: WithMatrix, responses: Responses, bins: int) -> tuple[Floats, Floats]:
+def _prepare_matrix(protocol: WithMatrix, responses: Responses, bins: int) -> tuple[Floats, Floats]:
     """The matrix on the fine grid, and how often each response was seen; responses never seen are left out."""
     if bins < 2:
         raise ParameterError(f"{bins} bins", expected="At least 2 bins")
@@ -74,22 +75,22 @@ def _prepared(protocol: WithMatrix, responses: Responses, bins: int) -> tuple[Fl
     return matrix[seen > 0], seen[seen > 0]
 
 
-def _climb(matrix: Floats, seen: Floats, shares: Floats, rounds: int) -> Floats:
+def _maximize_likelihood(matrix: Floats, seen: Floats, shares: Floats, rounds: int) -> Floats:
     for _ in range(rounds):
         expected = np.maximum(matrix @ shares, 1e-300)
-        updated = smoothed(shares * (matrix.T @ (seen / expected)) / seen.sum())
+        updated = smooth_shares(shares * (matrix.T @ (seen / expected)) / seen.sum())
         moved, shares = float(np.abs(updated - shares).sum()), updated
         if moved < 1e-6:
             break
     return shares
 
 
-def _grouped(shares: Floats, bins: int) -> Floats:
+def _group_shares(shares: Floats, bins: int) -> Floats:
     grouped: Floats = shares.reshape(bins, -1).sum(axis=1)
     return grouped
 
 
-def smoothed(shares: Floats) -> Floats:
+def smooth_shares(shares: Floats) -> Floats:
     """Shares averaged with their neighbors, summing to 1."""
     padded = np.concatenate((shares[:1], shares, shares[-1:]))
     averaged: Floats = np.convolve(padded, KERNEL, mode="valid")

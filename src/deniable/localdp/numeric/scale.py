@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from deniable.dp.samplers import SYSTEM, Entropy
 from deniable.errors import DataError, ParameterError
-from deniable.localdp.layout import Layout, Responses
-from deniable.localdp.protocol import Answers, normal_quantile
+from deniable.localdp.protocol import Answers, Layout, Responses, normal_quantile
 from deniable.policy.budget import Amount, exact
 
 MOST_STEPS = 1 << 30
@@ -135,7 +134,7 @@ def worst_variance(protocol: NumericProtocol) -> float:
     return max(protocol.variance(position) for position in (0, steps // 2, steps)) / steps**2
 
 
-def checked_positions(positions: Answers, scale: Scale) -> Answers:
+def check_positions(positions: Answers, scale: Scale) -> Answers:
     """Positions as integers on the scale; the refusal names none of them."""
     array = np.asarray(positions)
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):

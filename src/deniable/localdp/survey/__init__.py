@@ -1,1 +1,1 @@
-"""A survey whose answers are randomized by the respondents themselves: its definition, its desk, its results."""
+"""A survey whose answers are randomized by the respondents themselves: its definition, its service, its results."""

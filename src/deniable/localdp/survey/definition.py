@@ -1,4 +1,7 @@
-"""A survey as its steward writes it: questions, types and epsilons in one YAML file, each mistake with its line."""
+"""A survey as its steward writes it: questions, types and epsilons in one YAML file, each mistake with its line.
+
+The grammar says which keys stand where and what they mean; a checked file becomes a frozen `Survey` whose every
+question has its protocols."""
 
 from __future__ import annotations
 
@@ -11,23 +14,19 @@ from pathlib import Path
 from typing import Any
 
 from deniable.errors import DeniableError, PolicyError
-from deniable.localdp import wire
-from deniable.localdp.choose import choose, choose_numeric
-from deniable.localdp.coins import three_envelopes, two_coins
-from deniable.localdp.direct import Direct
-from deniable.localdp.hadamard import Hadamard
-from deniable.localdp.hashing import LocalHashing
-from deniable.localdp.numeric.laplace import BoundedLaplace
+from deniable.localdp import serialization
+from deniable.localdp.frequency.hadamard import Hadamard
+from deniable.localdp.frequency.hashing import LocalHashing
+from deniable.localdp.frequency.randomized_response import Direct, three_envelopes, two_coins
+from deniable.localdp.frequency.sketch import HadamardSketch
+from deniable.localdp.frequency.subset import Subset
+from deniable.localdp.frequency.unary import Unary
+from deniable.localdp.numeric.mechanisms import BoundedLaplace, Window
 from deniable.localdp.numeric.scale import Scale
-from deniable.localdp.numeric.window import Window
-from deniable.localdp.sketch import HadamardSketch
-from deniable.localdp.subset import Subset
-from deniable.localdp.survey.grammar import SURVEY
-from deniable.localdp.unary import Unary
-from deniable.policy.checking import Checker
-from deniable.policy.mistakes import Mistakes
-from deniable.policy.plain import Section
-from deniable.policy.reading import MOST_BYTES, tree
+from deniable.localdp.protocol_choice import choose, choose_numeric
+from deniable.policy.check.tree_checker import Checker, Section
+from deniable.policy.grammar import Amount, Choice, Field, ListOf, Named, Record, Text, Whole
+from deniable.policy.yaml_tree import MOST_BYTES, Mistakes, parse_tree
 
 EXPECTED_RESPONDENTS = 1000  # only for choosing among protocols; their order does not depend on it
 NEEDS = {"choice": "options", "several": "options", "number": "between"}
@@ -37,11 +36,11 @@ COINS: dict[str, tuple[Callable[[], Any], Fraction]] = {
     "three-envelopes": (three_envelopes, Fraction(2)),
 }
 CATEGORICAL: dict[str, Callable[[int, Fraction], Any]] = {
-    "k-ary": Direct.calibrated,
-    "unary": Unary.optimized,
-    "hashing": LocalHashing.calibrated,
-    "hadamard": Hadamard.calibrated,
-    "subset": Subset.calibrated,
+    "k-ary": Direct.calibrate,
+    "unary": Unary.calibrate,
+    "hashing": LocalHashing.calibrate,
+    "hadamard": Hadamard.calibrate,
+    "subset": Subset.calibrate,
 }
 
 
@@ -64,7 +63,7 @@ class Question:
     def described(self) -> dict[str, Any]:
         """The question as clients read it."""
         shown: dict[str, Any] = {"name": self.name, "ask": self.ask, "type": self.type, "help": self.help}
-        shown |= {"epsilon": float(self.epsilon), "parts": [wire.recipe(part) for part in self.parts]}
+        shown |= {"epsilon": float(self.epsilon), "parts": [serialization.recipe(part) for part in self.parts]}
         if self.scale:
             ends = {"lower": float(self.scale.lower), "upper": float(self.scale.upper)}
             shown |= ends | {"steps": self.scale.steps, "step": float(self.scale.step), "unit": self.unit}
@@ -100,7 +99,7 @@ class Survey:
     def described(self) -> dict[str, Any]:
         """The survey as clients read it."""
         return {
-            "format": wire.FORMAT,
+            "format": serialization.FORMAT,
             "survey": self.identity,
             "title": self.title,
             "about": self.about,
@@ -118,28 +117,28 @@ class Survey:
         return next((question for question in self.questions if question.name == name), None)
 
 
-def read(path: Path) -> Survey:
+def read_survey(path: Path) -> Survey:
     """The survey in a file."""
     try:
         raw = path.read_bytes()[: MOST_BYTES + 1]
-        return parse(raw.decode("utf-8-sig"), str(path))
+        return parse_survey(raw.decode("utf-8-sig"), str(path))
     except OSError as failure:
         raise PolicyError(f"the survey '{path}' cannot be read: {failure.strerror}") from None
     except UnicodeDecodeError:
         raise PolicyError(f"the survey '{path}' is not UTF-8", remedy="Save it as UTF-8 text") from None
 
 
-def parse(text: str, source: str = "survey") -> Survey:
+def parse_survey(text: str, source: str = "survey") -> Survey:
     """The survey in a text, or one PolicyError that lists every mistake with its line."""
     mistakes = Mistakes(source)
-    root = tree(text, mistakes)
+    root = parse_tree(text, mistakes)
     found = Checker(mistakes).check(SURVEY, root, "the survey") if root is not None else None
     mistakes.check()
     entry = Section(found)
     named = entry.section("questions")
-    shares = _epsilons(entry, named, mistakes)
+    shares = _split_epsilon(entry, named, mistakes)
     mistakes.check()
-    questions = tuple(_question(name, named.section(name), shares[name], mistakes) for name in named)
+    questions = tuple(_build_question(name, named.section(name), shares[name], mistakes) for name in named)
     mistakes.check()
     return Survey(
         entry.get("survey", ""),
@@ -154,7 +153,7 @@ def parse(text: str, source: str = "survey") -> Survey:
     )
 
 
-def _epsilons(entry: Section, named: Section, mistakes: Mistakes) -> dict[str, Fraction]:
+def _split_epsilon(entry: Section, named: Section, mistakes: Mistakes) -> dict[str, Fraction]:
     """Each question's own epsilon, and even parts of what is left of the survey's for the others."""
     own = {name: named.section(name).get("epsilon", None) for name in named}
     for name in named:
@@ -173,15 +172,15 @@ def _epsilons(entry: Section, named: Section, mistakes: Mistakes) -> dict[str, F
     return {name: epsilon if epsilon is not None else left / len(open_) for name, epsilon in own.items()}
 
 
-def _question(name: str, entry: Section, epsilon: Fraction, mistakes: Mistakes) -> Question | None:
+def _build_question(name: str, entry: Section, epsilon: Fraction, mistakes: Mistakes) -> Question | None:
     kind = entry.get("type", "")
-    if not _fitting(name, kind, entry, mistakes):
+    if not _check_question(name, kind, entry, mistakes):
         return None
     try:
         ends = entry.get("between", ())
         scale = Scale.between(ends[0], ends[1], entry.get("step", 1)) if kind == "number" else None
         options = ("no", "yes") if kind == "yes-no" else entry.get("options", ())
-        parts = _parts(kind, entry, options, scale, epsilon)
+        parts = _build_parts(kind, entry, options, scale, epsilon)
     except DeniableError as refusal:
         mistakes.add(entry.place, f"question '{name}': {refusal.happened}", refusal.expected, refusal.remedy)
         return None
@@ -200,7 +199,7 @@ def _question(name: str, entry: Section, epsilon: Fraction, mistakes: Mistakes) 
     )
 
 
-def _fitting(name: str, kind: str, entry: Section, mistakes: Mistakes) -> bool:
+def _check_question(name: str, kind: str, entry: Section, mistakes: Mistakes) -> bool:
     """Whether a question has what its type needs, and nothing that belongs to another type."""
     before = len(mistakes.found)
     if kind in NEEDS and NEEDS[kind] not in entry:
@@ -221,24 +220,64 @@ def _fitting(name: str, kind: str, entry: Section, mistakes: Mistakes) -> bool:
     return len(mistakes.found) == before
 
 
-def _parts(
+def _build_parts(
     kind: str, entry: Section, options: tuple[str, ...], scale: Scale | None, epsilon: Fraction
 ) -> tuple[Any, ...]:
     """The protocols of a question: one for each option where several may be chosen, else one."""
     method = entry.get("method", "best")
     if kind == "several":
-        return tuple(Direct.calibrated(2, epsilon / len(options)) for _ in options)
+        return tuple(Direct.calibrate(2, epsilon / len(options)) for _ in options)
     if kind == "word":
-        return (HadamardSketch.calibrated(epsilon),)
+        return (HadamardSketch.calibrate(epsilon),)
     if scale is not None:
-        return (_numeric(scale, method, entry.get("wanted", "mean"), epsilon),)
+        return (_build_numeric(scale, method, entry.get("wanted", "mean"), epsilon),)
     if method in COINS:
         return (COINS[method][0](),)
     make = CATEGORICAL.get(method)
     return (make(len(options), epsilon) if make else choose(len(options), epsilon, EXPECTED_RESPONDENTS).protocol,)
 
 
-def _numeric(scale: Scale, method: str, wanted: str, epsilon: Fraction) -> Any:
+def _build_numeric(scale: Scale, method: str, wanted: str, epsilon: Fraction) -> Any:
     if method == "laplace":
-        return BoundedLaplace.calibrated(scale, epsilon)
+        return BoundedLaplace.calibrate(scale, epsilon)
     return Window.square_wave(scale, epsilon) if wanted == "distribution" else choose_numeric(scale, epsilon)[1]
+
+
+NAME = Text("a short name", pattern="[a-z][a-z0-9-]{0,39}")
+EPSILON = Amount(above=Fraction(0), most=Fraction(10))
+TYPES = ("yes-no", "choice", "several", "number", "word")
+METHODS = ("best", "two-coins", "three-envelopes", "k-ary", "unary", "hashing", "hadamard", "subset", "laplace")
+SENTENCE = Text("a sentence")
+
+QUESTION = Record(
+    "question",
+    (
+        Field("ask", SENTENCE, "the question as the respondent reads it", required=True),
+        Field("type", Choice(TYPES), "what kind of answer it takes", required=True),
+        Field("help", SENTENCE, "a remark under the question"),
+        Field("options", ListOf(Text("an option"), least=2, most=256, distinct=True), "the answers to choose from"),
+        Field("between", ListOf(Amount(), least=2, most=2, order="up"), "lowest and highest number"),
+        Field("step", Amount(above=Fraction(0)), "numbers are rounded to multiples of it", default="1"),
+        Field("unit", Text("a unit"), "what the number counts, such as hours"),
+        Field("wanted", Choice(("mean", "distribution")), "what will be estimated of a number", default="mean"),
+        Field("words", ListOf(Text("a word"), least=1, most=100_000, distinct=True), "words to look for"),
+        Field("epsilon", EPSILON, "privacy loss of this question", default="an even part of the survey's"),
+        Field("method", Choice(METHODS), "how the answer is randomized", default="best"),
+    ),
+)
+
+SURVEY = Record(
+    "survey",
+    (
+        Field("survey", NAME, "the survey's short name", required=True),
+        Field("title", SENTENCE, "the heading of the page", required=True),
+        Field("about", SENTENCE, "who asks, and what for"),
+        Field("contact", SENTENCE, "whom to ask about the survey"),
+        Field("respondents", Choice(("anyone", "invited")), "who may answer", default="anyone"),
+        Field("epsilon", EPSILON, "privacy loss of the whole survey, shared by questions without their own"),
+        Field("most_answers", Whole(1, 100), "different answers a device gives to one question", default="3"),
+        Field("period", Text("a period"), "the name of this round, such as 2026-05; each has its own allowance"),
+        Field("allowance", EPSILON, "the most a device tells in one period", default="the survey's epsilon"),
+        Field("questions", Named(QUESTION, declares="question", least=1), "the questions by name", required=True),
+    ),
+)

@@ -11,15 +11,13 @@ from typing import Any
 import numpy as np
 
 from deniable.errors import DataError, ParameterError, nearest
-from deniable.localdp import wire
-from deniable.localdp.comparison import Difference, compare_means, compare_shares
-from deniable.localdp.consistency import norm_sub
-from deniable.localdp.layout import Responses
-from deniable.localdp.numeric.distribution import with_intervals
+from deniable.localdp import serialization
+from deniable.localdp.numeric.distribution import estimate_with_intervals
+from deniable.localdp.numeric.mechanisms import Window
 from deniable.localdp.numeric.scale import Mean, mean_of
-from deniable.localdp.numeric.window import Window
-from deniable.localdp.protocol import Frequencies
-from deniable.localdp.shuffle import Amplified, amplify
+from deniable.localdp.postprocessing import Difference, compare_means, compare_shares, norm_sub
+from deniable.localdp.protocol import Frequencies, Responses
+from deniable.localdp.shuffle_model import Amplified, amplify
 from deniable.localdp.survey.definition import Question, Survey
 
 Body = dict[str, list[Any]]
@@ -64,46 +62,49 @@ class Results:
     findings: tuple[Found, ...]
 
 
-def results(survey: Survey, bodies: Iterable[str], confidence: float = 0.95, delta: float = 1e-8) -> Results:
+def estimate_results(survey: Survey, bodies: Iterable[str], confidence: float = 0.95, delta: float = 1e-8) -> Results:
     """Estimates from all stored responses."""
     read = [json.loads(body) for body in bodies]
-    findings = tuple(found(question, read, confidence) for question in survey.questions)
+    findings = tuple(estimate_question(question, read, confidence) for question in survey.questions)
     local = float(survey.epsilon)
     amplified = amplify(local, len(read), delta) if read else None
     return Results(survey.identity, survey.title, len(read), confidence, local, amplified, findings)
 
 
-def found(question: Question, bodies: list[Body], confidence: float) -> Found:
+def estimate_question(question: Question, bodies: list[Body], confidence: float) -> Found:
     """What the responses to one question say."""
     told = [body[question.name] for body in bodies if question.name in body]
     start = (question.name, question.ask, question.type, float(question.epsilon), len(told))
     if not told:
         return Found(*start)
     if question.scale is not None:
-        return _number(question, told, start, confidence)
+        return _estimate_number(question, told, start, confidence)
     if question.type == "several":
-        each = [_frequencies(question, told, part) for part in range(len(question.parts))]
+        each = [_estimate_frequencies(question, told, part) for part in range(len(question.parts))]
         yes = Frequencies(np.array([f.counts[1] for f in each]), np.array([f.variances[1] for f in each]), len(told))
-        return Found(*start, shares=_shares(question.options, yes, confidence, exclusive=False))
+        return Found(*start, shares=_build_shares(question.options, yes, confidence, exclusive=False))
     labels = question.words if question.type == "word" else question.options
     if not labels:
         return Found(*start)
-    return Found(*start, shares=_shares(labels, _frequencies(question, told, 0), confidence, question.type != "word"))
+    return Found(
+        *start,
+        shares=_build_shares(labels, _estimate_frequencies(question, told, 0), confidence, question.type != "word"),
+    )
 
 
-def _columns(question: Question, told: list[list[Any]], part: int) -> Responses:
-    return wire.from_json(question.parts[part].layout, [parts[part] for parts in told])
+def _parse_columns(question: Question, told: list[list[Any]], part: int) -> Responses:
+    return serialization.from_json(question.parts[part].layout, [parts[part] for parts in told])
 
 
-def _frequencies(question: Question, told: list[list[Any]], part: int) -> Frequencies:
-    protocol, columns = question.parts[part], _columns(question, told, part)
+def _estimate_frequencies(question: Question, told: list[list[Any]], part: int) -> Frequencies:
+    protocol, columns = question.parts[part], _parse_columns(question, told, part)
     tally = protocol.tally(columns)
     if question.type == "word":
         return protocol.estimate(tally, len(told), question.words)  # type: ignore[no-any-return]
     return protocol.estimate(tally, len(told))  # type: ignore[no-any-return]
 
 
-def _shares(
+def _build_shares(
     labels: tuple[str, ...], counts: Frequencies, confidence: float, exclusive: bool = True
 ) -> tuple[Share, ...]:
     """Shares with intervals for the population that respondents stand for: noise and luck of the draw together."""
@@ -116,22 +117,22 @@ def _shares(
     return tuple(Share(name, *(float(value) for value in row)) for name, *row in columns)
 
 
-def _number(
+def _estimate_number(
     question: Question, told: list[list[Any]], start: tuple[str, str, str, float, int], confidence: float
 ) -> Found:
-    protocol, columns = question.parts[0], _columns(question, told, 0)
+    protocol, columns = question.parts[0], _parse_columns(question, told, 0)
     mean, shares = mean_of(protocol, columns), tuple[Share, ...]()
     if question.wanted == "distribution" and isinstance(protocol, Window):
-        shares = _bins(protocol, columns, confidence)
+        shares = _estimate_bins(protocol, columns, confidence)
     return Found(*start, shares=shares, mean=mean, unit=question.unit)
 
 
-def _bins(protocol: Window, columns: Responses, confidence: float) -> tuple[Share, ...]:
+def _estimate_bins(protocol: Window, columns: Responses, confidence: float) -> tuple[Share, ...]:
     """The distribution in equal parts of the scale, with bootstrap intervals."""
     steps = protocol.scale.steps
     bins = max((count for count in range(2, MOST_BINS + 1) if steps % count == 0), default=min(MOST_BINS, steps))
     bins = bins if bins >= FEW_BINS or steps < FEW_BINS else min(MOST_BINS, steps)
-    shares, low, high = with_intervals(protocol, columns, bins, confidence)
+    shares, low, high = estimate_with_intervals(protocol, columns, bins, confidence)
     ends = protocol.scale.value_of(np.arange(bins + 1) * steps / bins)
     labels = [f"{start:g} to {end:g}" for start, end in pairwise(ends.tolist())]
     rows = zip(labels, shares.tolist(), low.tolist(), high.tolist(), strict=True)
@@ -148,14 +149,14 @@ class Contrast:
     difference: Difference
 
 
-def contrast(survey: Survey, bodies: Iterable[str], by: str, of: str) -> tuple[Contrast, ...]:
+def contrast_groups(survey: Survey, bodies: Iterable[str], by: str, of: str) -> tuple[Contrast, ...]:
     """Compare the answers to one question between the first two groups that another question forms.
 
     Groups are formed by what respondents *told*, which is itself randomized. That dilutes differences and never
     invents them: where the two answers are unrelated, all told groups have one distribution and the tests keep their
     level.
     """
-    grouping, outcome = (_known(survey, name) for name in (by, of))
+    grouping, outcome = (_find_question(survey, name) for name in (by, of))
     if grouping.parts[0].name not in ("k-ary", "coins") or len(grouping.parts) > 1:
         raise ParameterError(f"'{by}' does not form groups", expected="A yes-no or choice question randomized k-ary")
     groups: dict[int, list[Body]] = {}
@@ -165,22 +166,22 @@ def contrast(survey: Survey, bodies: Iterable[str], by: str, of: str) -> tuple[C
     if len(groups) < 2:
         raise DataError("there are not two groups to compare", remedy="Collect more responses")
     (one, first), (two, second) = sorted(groups.items())[:2]
-    return _contrasts(outcome, first, second, (grouping.options[one], grouping.options[two]))
+    return _compare_groups(outcome, first, second, (grouping.options[one], grouping.options[two]))
 
 
-def _contrasts(
+def _compare_groups(
     outcome: Question, first: list[Body], second: list[Body], between: tuple[str, str]
 ) -> tuple[Contrast, ...]:
     told = [[body[outcome.name] for body in group] for group in (first, second)]
     if outcome.scale is not None:
-        means = [mean_of(outcome.parts[0], _columns(outcome, group, 0)) for group in told]
+        means = [mean_of(outcome.parts[0], _parse_columns(outcome, group, 0)) for group in told]
         return (Contrast(outcome.name, "mean", between, compare_means(*means)),)
     labels = outcome.words if outcome.type == "word" else outcome.options
-    differences = compare_shares(*(_frequencies(outcome, group, 0) for group in told))
+    differences = compare_shares(*(_estimate_frequencies(outcome, group, 0) for group in told))
     return tuple(Contrast(outcome.name, a, between, d) for a, d in zip(labels, differences, strict=False))
 
 
-def _known(survey: Survey, name: str) -> Question:
+def _find_question(survey: Survey, name: str) -> Question:
     question = survey.question(name)
     if question is None:
         names = [question.name for question in survey.questions]

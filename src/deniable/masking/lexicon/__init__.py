@@ -14,15 +14,15 @@ STREET_WORDS = (
 
 
 @cache
-def words(name: str) -> tuple[str, ...]:
+def load_words(name: str) -> tuple[str, ...]:
     """The entries of one list, in its order."""
     text = files(__name__).joinpath(f"{name}.txt").read_text(encoding="utf-8")
     return tuple(line for line in text.splitlines() if line and not line.startswith("#"))
 
 
 @cache
-def folded(name: str) -> frozenset[str]:
+def fold_words(name: str) -> frozenset[str]:
     """The entries of one list in lower case, for looking words up."""
     if name == "states":
-        return frozenset(part.lower() for line in words(name) for part in line.split(" ", 1))
-    return frozenset(word.lower() for word in words(name))
+        return frozenset(part.lower() for line in load_words(name) for part in line.split(" ", 1))
+    return frozenset(word.lower() for word in load_words(name))

@@ -16,8 +16,8 @@ from sqlglot.tokens import Token, TokenType
 
 from deniable.errors import QueryRefused
 from deniable.query.sql.aggregates import has_aggregate
-from deniable.query.sql.clauses import cut, place_at
-from deniable.query.sql.expressions import offset
+from deniable.query.sql.clauses import cut_clauses, place_at
+from deniable.query.sql.scalar import offset_of
 
 NAME = "AUTO_CLAMP"
 
@@ -42,7 +42,7 @@ class AutoClamp:
         return self.argument, self.rows, self.condition, self.named
 
 
-def auto_clamps(text: str) -> tuple[AutoClamp, ...]:
+def find_auto_clamps(text: str) -> tuple[AutoClamp, ...]:
     """Every call in a statement; one that is not over rows is refused."""
     if NAME not in text.upper():
         return ()
@@ -50,16 +50,18 @@ def auto_clamps(text: str) -> tuple[AutoClamp, ...]:
         tokens = sqlglot.tokenize(text, read="duckdb")
     except SqlglotError:
         return ()
-    spans = [_span(text, tokens, i) for i, token in enumerate(tokens) if _named(token) and _opens(tokens, i + 1)]
+    spans = [
+        _find_span(text, tokens, i) for i, token in enumerate(tokens) if _is_auto_clamp(token) and _opens(tokens, i + 1)
+    ]
     if not spans:
         return ()
-    nodes = _nodes(text)
+    nodes = _parse_calls(text)
     if len(nodes) != len(spans) or any(a < c < b for a, b in spans for c, _ in spans):
-        raise _refused(text, spans[0][0], "AUTO_CLAMP cannot be read here")
-    return tuple(_call(text, span, node) for span, node in zip(spans, nodes, strict=True))
+        raise _refuse_call(text, spans[0][0], "AUTO_CLAMP cannot be read here")
+    return tuple(_read_call(text, span, node) for span, node in zip(spans, nodes, strict=True))
 
 
-def _named(token: Token) -> bool:
+def _is_auto_clamp(token: Token) -> bool:
     return token.token_type is not TokenType.STRING and token.text.upper() == NAME
 
 
@@ -67,51 +69,51 @@ def _opens(tokens: list[Token], at: int) -> bool:
     return at < len(tokens) and tokens[at].token_type is TokenType.L_PAREN
 
 
-def _span(text: str, tokens: list[Token], at: int) -> tuple[int, int]:
+def _find_span(text: str, tokens: list[Token], at: int) -> tuple[int, int]:
     """From the name to the bracket that closes the call."""
     depth = 0
     for token in tokens[at + 1 :]:
         depth += (token.token_type is TokenType.L_PAREN) - (token.token_type is TokenType.R_PAREN)
         if depth == 0:
             return tokens[at].start, token.end + 1
-    raise _refused(text, tokens[at].start, "AUTO_CLAMP is not closed")
+    raise _refuse_call(text, tokens[at].start, "AUTO_CLAMP is not closed")
 
 
-def _nodes(text: str) -> list[exp.Anonymous]:
+def _parse_calls(text: str) -> list[exp.Anonymous]:
     """The calls as the parser sees them, in the order of the text."""
     try:
-        tree = sqlglot.parse_one(cut(text).text, read="duckdb")
+        tree = sqlglot.parse_one(cut_clauses(text).text, read="duckdb")
     except (SqlglotError, RecursionError):
         raise QueryRefused("the statement cannot be read as SQL") from None
     found = [node for node in tree.find_all(exp.Anonymous) if node.name.upper() == NAME]
-    return sorted(found, key=offset)
+    return sorted(found, key=offset_of)
 
 
-def _call(text: str, span: tuple[int, int], node: exp.Anonymous) -> AutoClamp:
+def _read_call(text: str, span: tuple[int, int], node: exp.Anonymous) -> AutoClamp:
     if len(node.expressions) != 1 or has_aggregate(node.expressions[0]):
-        raise _refused(text, span[0], "AUTO_CLAMP takes one expression over rows")
-    if node.find_ancestor(exp.Where, exp.Join, exp.Group) is not None and not _inside(node):
-        raise _refused(text, span[0], "AUTO_CLAMP chooses no rows and no groups")
+        raise _refuse_call(text, span[0], "AUTO_CLAMP takes one expression over rows")
+    if node.find_ancestor(exp.Where, exp.Join, exp.Group) is not None and not _is_inside_select(node):
+        raise _refuse_call(text, span[0], "AUTO_CLAMP chooses no rows and no groups")
     select = node.find_ancestor(exp.Select)
     parts = [select.args.get("from_") or select.args.get("from"), *(select.args.get("joins") or [])] if select else []
     if select is None or not parts or parts[0] is None:
-        raise _refused(text, span[0], "there are no rows to find bounds of")
+        raise _refuse_call(text, span[0], "there are no rows to find bounds of")
     rows, where = " ".join(part.sql(dialect="duckdb") for part in parts), select.args.get("where")
     condition = where.this.sql(dialect="duckdb") if where is not None else ""
     above = node.root().args.get("with_") or node.root().args.get("with")
     named = above.sql(dialect="duckdb") if above is not None and select is node.root() else ""
     if NAME in (rows + condition + named).upper():
-        raise _refused(text, span[0], "the rows that AUTO_CLAMP is over are bounded by AUTO_CLAMP themselves")
+        raise _refuse_call(text, span[0], "the rows that AUTO_CLAMP is over are bounded by AUTO_CLAMP themselves")
     return AutoClamp(node.expressions[0].sql(dialect="duckdb"), named, rows, condition, *span)
 
 
-def _inside(node: exp.Expression) -> bool:
+def _is_inside_select(node: exp.Expression) -> bool:
     """Whether the nearest of WHERE, JOIN, GROUP BY and a SELECT around a call is the SELECT."""
     nearest = node.find_ancestor(exp.Where, exp.Join, exp.Group, exp.Select)
     return isinstance(nearest, exp.Select)
 
 
-def _refused(text: str, at: int, happened: str) -> QueryRefused:
+def _refuse_call(text: str, at: int, happened: str) -> QueryRefused:
     return QueryRefused(
         happened,
         place=place_at(text, at),
@@ -120,7 +122,7 @@ def _refused(text: str, at: int, happened: str) -> QueryRefused:
     )
 
 
-def with_bounds(text: str, bounds: Mapping[AutoClamp, tuple[str, str]]) -> str:
+def insert_bounds(text: str, bounds: Mapping[AutoClamp, tuple[str, str]]) -> str:
     """The statement with CLAMP and bounds for each call."""
     for call in sorted(bounds, key=lambda each: -each.start):
         low, high = bounds[call]

@@ -80,47 +80,47 @@ def tokens_of(text: str) -> list[Token]:
         raise QueryRefused("the statement cannot be read as SQL", remedy="Check quotes and brackets") from None
 
 
-def cut(text: str) -> Clauses:
+def cut_clauses(text: str) -> Clauses:
     """Separate deniable's own clauses from the SQL around them."""
     typed, tokens = text, tokens_of(text)
     while tokens and tokens[-1].token_type is TokenType.SEMICOLON:
-        text = _blank(text, tokens[-1].start, tokens[-1].end)
+        text = _blank_out(text, tokens[-1].start, tokens[-1].end)
         tokens.pop()
     if not tokens:
         raise QueryRefused("the statement is empty", expected="A SELECT statement")
     explain = tokens[0].text.upper() == "EXPLAIN"
     if explain:
         # The tokenizer takes what follows EXPLAIN for one text, so the rest is read again.
-        text = _blank(text, tokens[0].start, tokens[0].end)
+        text = _blank_out(text, tokens[0].start, tokens[0].end)
         tokens = tokens_of(text)
         if not tokens:
             raise QueryRefused("there is nothing to explain", expected="A SELECT statement after EXPLAIN")
-    text, tokens, within = _within(text, tokens)
-    text, options = _options(text, tokens)
-    text, per_group = _per_group(text, tokens)
+    text, tokens, within = _cut_within(text, tokens)
+    text, options = _cut_options(text, tokens)
+    text, per_group = _cut_per_group(text, tokens)
     return Clauses(text, explain, options, within, per_group, tuple(tokens) if text == typed else None)
 
 
-def _blank(text: str, start: int, end: int) -> str:
+def _blank_out(text: str, start: int, end: int) -> str:
     kept = "".join("\n" if char == "\n" else " " for char in text[start : end + 1])
     return text[:start] + kept + text[end + 1 :]
 
 
-def _number(text: str, token: Token, name: str) -> Fraction:
+def _parse_number(text: str, token: Token, name: str) -> Fraction:
     try:
         return exact(token.text, name)
     except ParameterError:
         raise refuse(text, token.start, f"{name} is not a number") from None
 
 
-def _within(text: str, tokens: list[Token]) -> tuple[str, list[Token], Within | None]:
+def _cut_within(text: str, tokens: list[Token]) -> tuple[str, list[Token], Within | None]:
     """The trailing WITHIN clause. (WITHIN GROUP belongs to SQL and is left alone.)"""
     spots = [i for i, token in enumerate(tokens) if token.text.upper() == "WITHIN"]
     if not spots or spots[-1] + 1 >= len(tokens) or tokens[spots[-1] + 1].text.upper() == "GROUP":
         return text, tokens, None
     start = spots[-1]
     words = tokens[start + 1 :]
-    error = _number(text, words[0], "the error after WITHIN")
+    error = _parse_number(text, words[0], "the error after WITHIN")
     relative = len(words) > 1 and words[1].text == "%"
     rest = words[2:] if relative else words[1:]
     said: dict[str, Fraction] = {}
@@ -129,16 +129,16 @@ def _within(text: str, tokens: list[Token]) -> tuple[str, list[Token], Within | 
         if word not in ("OF", "CONFIDENCE") or len(rest) < 2 or word in said:
             raise refuse(text, rest[0].start, "the WITHIN clause has an unexpected word",
                          expected="WITHIN 100, WITHIN 5% OF 20000, each with CONFIDENCE 0.95 if wanted")  # fmt: skip
-        said[word] = _number(text, rest[1], word)
+        said[word] = _parse_number(text, rest[1], word)
         rest = rest[2:]
     confidence = said.get("CONFIDENCE", Fraction(95, 100))
     if not 0 < confidence < 1 or error <= 0:
         raise refuse(text, words[0].start, "the WITHIN clause needs a positive error and a confidence between 0 and 1")
-    text = _blank(text, tokens[start].start, words[-1].end)
+    text = _blank_out(text, tokens[start].start, words[-1].end)
     return text, tokens[:start], Within(error, said.get("OF"), confidence, relative)
 
 
-def _closing(tokens: list[Token], opening: int) -> int:
+def _find_closing(tokens: list[Token], opening: int) -> int:
     depth = 0
     for i in range(opening, len(tokens)):
         depth += (tokens[i].token_type is TokenType.L_PAREN) - (tokens[i].token_type is TokenType.R_PAREN)
@@ -147,7 +147,7 @@ def _closing(tokens: list[Token], opening: int) -> int:
     return -1
 
 
-def _options(text: str, tokens: list[Token]) -> tuple[str, dict[str, str]]:
+def _cut_options(text: str, tokens: list[Token]) -> tuple[str, dict[str, str]]:
     """WITH DIFFERENTIAL_PRIVACY OPTIONS (name = value, ...), as BigQuery writes it."""
     words = [token.text.upper() for token in tokens]
     spots = [i for i, word in enumerate(words) if word == "DIFFERENTIAL_PRIVACY" and i and words[i - 1] == "WITH"]
@@ -158,14 +158,14 @@ def _options(text: str, tokens: list[Token]) -> tuple[str, dict[str, str]]:
         raise refuse(text, tokens[spots[1]].start, "DIFFERENTIAL_PRIVACY is stated twice", expected="It is stated once")
     end, options = spot, {}
     if words[spot + 1 : spot + 2] == ["OPTIONS"]:
-        end = _closing(tokens, spot + 2) if words[spot + 2 : spot + 3] == ["("] else -1
+        end = _find_closing(tokens, spot + 2) if words[spot + 2 : spot + 3] == ["("] else -1
         if end < 0:
             raise refuse(text, tokens[spot + 1].start, "OPTIONS has no closed bracket after it")
-        options = _pairs(text, tokens[spot + 3 : end])
-    return _blank(text, tokens[spot - 1].start, tokens[end].end), options
+        options = _parse_pairs(text, tokens[spot + 3 : end])
+    return _blank_out(text, tokens[spot - 1].start, tokens[end].end), options
 
 
-def _pairs(text: str, tokens: list[Token]) -> dict[str, str]:
+def _parse_pairs(text: str, tokens: list[Token]) -> dict[str, str]:
     found: dict[str, str] = {}
     i = 0
     while i < len(tokens):
@@ -175,7 +175,7 @@ def _pairs(text: str, tokens: list[Token]) -> dict[str, str]:
                          expected="Known are " + ", ".join(OPTIONS), remedy=nearest(name, OPTIONS))  # fmt: skip
         if name in found or i + 2 >= len(tokens) or tokens[i + 1].text != "=":
             raise refuse(text, tokens[i].start, f"the option '{name}' is written twice or has no value")
-        found[name], i = _value(tokens, i + 2)
+        found[name], i = _parse_value(tokens, i + 2)
         if i < len(tokens):
             if tokens[i].text != ",":
                 raise refuse(text, tokens[i].start, "a comma is missing between two options")
@@ -183,16 +183,16 @@ def _pairs(text: str, tokens: list[Token]) -> dict[str, str]:
     return found
 
 
-def _value(tokens: list[Token], start: int) -> tuple[str, int]:
+def _parse_value(tokens: list[Token], start: int) -> tuple[str, int]:
     """One word, a signed number, or a bracketed list with its brackets taken off; and where it ends."""
-    if tokens[start].token_type is TokenType.L_PAREN and (end := _closing(tokens, start)) > 0:
+    if tokens[start].token_type is TokenType.L_PAREN and (end := _find_closing(tokens, start)) > 0:
         return "".join(token.text for token in tokens[start + 1 : end]), end + 1
     if tokens[start].text == "-" and start + 1 < len(tokens):
         return "-" + tokens[start + 1].text, start + 2
     return tokens[start].text, start + 1
 
 
-def _per_group(text: str, tokens: list[Token]) -> tuple[str, dict[int, tuple[Fraction, Fraction]]]:
+def _cut_per_group(text: str, tokens: list[Token]) -> tuple[str, dict[int, tuple[Fraction, Fraction]]]:
     """`, contribution_bounds_per_group => (low, high)` inside an aggregate's brackets."""
     found: dict[int, tuple[Fraction, Fraction]] = {}
     callers: list[int] = []
@@ -202,17 +202,17 @@ def _per_group(text: str, tokens: list[Token]) -> tuple[str, dict[int, tuple[Fra
         elif token.token_type is TokenType.R_PAREN and callers:
             callers.pop()
         elif token.text.lower() == "contribution_bounds_per_group" and callers:
-            end = _closing(tokens, i + 2) if i + 2 < len(tokens) else -1
-            numbers = _bounds(tokens[i + 3 : end]) if end > 0 and tokens[i + 1].text == "=>" else None
+            end = _find_closing(tokens, i + 2) if i + 2 < len(tokens) else -1
+            numbers = _parse_bounds(tokens[i + 3 : end]) if end > 0 and tokens[i + 1].text == "=>" else None
             if numbers is None or tokens[i - 1].text != ",":
                 raise refuse(text, token.start, "contribution_bounds_per_group is not written as it should be",
                              expected="AVG(x, contribution_bounds_per_group => (0, 100))")  # fmt: skip
             found[callers[-1]] = numbers
-            text = _blank(text, tokens[i - 1].start, tokens[end].end)
+            text = _blank_out(text, tokens[i - 1].start, tokens[end].end)
     return text, found
 
 
-def _bounds(tokens: list[Token]) -> tuple[Fraction, Fraction] | None:
+def _parse_bounds(tokens: list[Token]) -> tuple[Fraction, Fraction] | None:
     written = "".join(token.text for token in tokens).split(",")
     if len(written) != 2:
         return None

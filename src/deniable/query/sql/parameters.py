@@ -21,43 +21,43 @@ Value = str | int | float | bool | Decimal | date | datetime | None
 MOST = 1000
 
 
-def filled(text: str, values: Sequence[Value]) -> str:
+def fill_parameters(text: str, values: Sequence[Value]) -> str:
     """The statement with its parameters replaced by literals.
 
-    >>> filled("SELECT COUNT(*) FROM t WHERE name = $1 AND age > $2", ["O'Hara", 30])
+    >>> fill_parameters("SELECT COUNT(*) FROM t WHERE name = $1 AND age > $2", ["O'Hara", 30])
     "SELECT COUNT(*) FROM t WHERE name = 'O''Hara' AND age > 30"
     """
     if len(values) > MOST:
         raise ParameterError(f"a statement has at most {MOST} parameters")
-    literals = [literal(value) for value in values]
+    literals = [render_literal(value) for value in values]
     pieces, expected, end = [], [], 0
     found = tokens_of(text)
     i = 0
     while i < len(found):
-        number = _number(found, i)
+        number = _parameter_number(found, i)
         if number is None:
-            expected.append(_seen(found[i]))
+            expected.append(_token_key(found[i]))
             i += 1
             continue
         if not 1 <= number <= len(literals):
             raise refuse(text, found[i].start, f"there is no parameter ${number}", expected=f"{len(values)} were given")
         pieces += [text[end : found[i].start], literals[number - 1]]
-        expected += [_seen(token) for token in tokens_of(literals[number - 1])]
+        expected += [_token_key(token) for token in tokens_of(literals[number - 1])]
         end = found[i + 1].end + 1
         i += 2
     whole = "".join([*pieces, text[end:]])
-    if [_seen(token) for token in tokens_of(whole)] != expected:
+    if [_token_key(token) for token in tokens_of(whole)] != expected:
         raise InternalError("a parameter did not stay one value; nothing was run")
     return whole
 
 
-def count(text: str) -> int:
+def count_parameters(text: str) -> int:
     """The highest number of a parameter in a statement."""
     found = tokens_of(text)
-    return max((number for i in range(len(found)) if (number := _number(found, i)) is not None), default=0)
+    return max((number for i in range(len(found)) if (number := _parameter_number(found, i)) is not None), default=0)
 
 
-def literal(value: Value) -> str:
+def render_literal(value: Value) -> str:
     """A value as one operand of SQL; negative numbers are in brackets, so that no sign can meet another."""
     match value:
         case None:
@@ -65,7 +65,7 @@ def literal(value: Value) -> str:
         case bool():
             return "TRUE" if value else "FALSE"
         case int() | float() | Decimal():
-            return _figure(value)
+            return _render_number(value)
         case datetime():
             return f"TIMESTAMP '{value.isoformat(sep=' ')}'"
         case date():
@@ -76,7 +76,7 @@ def literal(value: Value) -> str:
             return "'" + value.replace("'", "''") + "'"
 
 
-def _figure(value: int | float | Decimal) -> str:
+def _render_number(value: int | float | Decimal) -> str:
     number = Decimal(repr(value)) if isinstance(value, float) else Decimal(value)
     if not number.is_finite() or abs(number.adjusted()) > 40:
         raise ParameterError("a number parameter is not finite, or too large or too small to be written out")
@@ -84,7 +84,7 @@ def _figure(value: int | float | Decimal) -> str:
     return f"({written})" if number.is_signed() else written  # minus zero is signed too
 
 
-def _number(found: list[Token], i: int) -> int | None:
+def _parameter_number(found: list[Token], i: int) -> int | None:
     """The number of a parameter that starts at this token: a dollar sign and, right after it, digits."""
     if found[i].token_type is not TokenType.PARAMETER or i + 1 >= len(found):
         return None
@@ -94,5 +94,5 @@ def _number(found: list[Token], i: int) -> int | None:
     return int(following.text) if adjacent and digits else None
 
 
-def _seen(token: Token) -> tuple[TokenType, str]:
+def _token_key(token: Token) -> tuple[TokenType, str]:
     return token.token_type, token.text

@@ -14,7 +14,7 @@ from fractions import Fraction
 
 from deniable.engines.base import quote
 from deniable.errors import InternalError
-from deniable.query.expression import (
+from deniable.query.algebra.expression import (
     Call,
     ColumnRef,
     Expression,
@@ -25,8 +25,8 @@ from deniable.query.expression import (
     calendar_range,
     from_number,
 )
-from deniable.query.functions import FUNCTIONS
-from deniable.query.relation import (
+from deniable.query.algebra.functions import FUNCTIONS
+from deniable.query.algebra.relation import (
     ExactAggregate,
     Join,
     Measured,
@@ -38,9 +38,9 @@ from deniable.query.relation import (
     Summary,
     Transform,
     Union,
-    private,
+    is_private,
 )
-from deniable.query.stability import unit_of
+from deniable.query.algebra.stability import unit_of
 
 UNIT = '"_unit"'
 TYPES = {
@@ -55,7 +55,7 @@ TYPES = {
 _SLOT = re.compile(r"\{(, )?(n|int)?(\*|rest|case|\d+)\}")
 
 
-def value(value: Value) -> str:
+def render_value(value: Value) -> str:
     """A public value as an SQL literal of its exact type."""
     match value:
         case None:
@@ -76,26 +76,26 @@ def value(value: Value) -> str:
             raise InternalError(f"a {type(value).__name__} cannot be written as SQL")
 
 
-def expression(tree: Expression, side: str = "") -> str:
+def render_expression(tree: Expression, side: str = "") -> str:
     """One expression over the fields of the relation below it; `side` names that relation where there are two."""
     match tree:
         case ColumnRef(name):
             return side + quote(name)
         case Literal(held):
-            return value(held)
+            return render_value(held)
         case Call("case", arguments):
-            return _case([expression(argument, side) for argument in arguments])
+            return _render_case([render_expression(argument, side) for argument in arguments])
         case Call(name, arguments):
-            written = [expression(argument, side) for argument in arguments]
+            written = [render_expression(argument, side) for argument in arguments]
             if name in ("add", "subtract") and arguments[0].facts.kind is Kind.DATE:
-                return _dates(name, arguments, written)
+                return _render_dates(name, arguments, written)
             if name == "cast_text" and arguments[0].facts.kind is Kind.INTEGER:
                 # Arithmetic ran in DOUBLE, where 5 would be written 5.0.
                 written = [f"TRY_CAST({written[0]} AS BIGINT)"]
-            return _SLOT.sub(lambda match: _fill(match, written), FUNCTIONS[name].template)
+            return _SLOT.sub(lambda match: _fill_slot(match, written), FUNCTIONS[name].template)
 
 
-def _fill(match: re.Match[str], written: list[str]) -> str:
+def _fill_slot(match: re.Match[str], written: list[str]) -> str:
     comma, form, which = match.groups()
     if which == "*":
         return ", ".join(written)
@@ -108,12 +108,12 @@ def _fill(match: re.Match[str], written: list[str]) -> str:
     return (comma or "") + shaped
 
 
-def _case(parts: list[str]) -> str:
+def _render_case(parts: list[str]) -> str:
     branches = " ".join(f"WHEN {parts[i]} THEN {parts[i + 1]}" for i in range(0, len(parts) - 1, 2))
     return f"(CASE {branches} ELSE {parts[-1]} END)"
 
 
-def _dates(name: str, arguments: tuple[Expression, ...], written: list[str]) -> str:
+def _render_dates(name: str, arguments: tuple[Expression, ...], written: list[str]) -> str:
     left, right = written
     if arguments[1].facts.kind is Kind.DATE:
         return f"date_diff('day', {right}, {left})"
@@ -121,9 +121,9 @@ def _dates(name: str, arguments: tuple[Expression, ...], written: list[str]) -> 
     return f"({left} {'+' if name == 'add' else '-'} TRY_CAST({right} AS SMALLINT))"
 
 
-def key(tree: Expression) -> str:
+def render_key(tree: Expression) -> str:
     """A group key in one type and one spelling for equal values, so that it meets the listed public keys."""
-    text, facts = expression(tree), tree.facts
+    text, facts = render_expression(tree), tree.facts
     match facts.kind:
         case Kind.INTEGER | Kind.DECIMAL if facts.domain is None and facts.step not in (None, 1) and facts.bounded:
             assert facts.step is not None
@@ -135,69 +135,71 @@ def key(tree: Expression) -> str:
         case Kind.DECIMAL:
             return f"NULLIF(CAST({text} AS DOUBLE), CAST('NaN' AS DOUBLE))"
         case Kind.DATE | Kind.DATETIME if not isinstance(tree, ColumnRef):
-            return _in_calendar(text, facts.kind)
+            return _render_in_calendar(text, facts.kind)
         case _:
             return text
 
 
-def _in_calendar(text: str, kind: Kind) -> str:
-    first, last = (value(from_number(kind, end)) for end in calendar_range(kind))
+def _render_in_calendar(text: str, kind: Kind) -> str:
+    first, last = (render_value(from_number(kind, end)) for end in calendar_range(kind))
     return f"(CASE WHEN {text} BETWEEN {first} AND {last} THEN {text} END)"
 
 
-def clamped(text: str, facts: Facts) -> str:
+def render_clamped(text: str, facts: Facts) -> str:
     """A column as its declaration promises it: inside its bounds, or one of its categories, or null."""
     if facts.kind is Kind.DATETIME:
         text = f"TRY_CAST({text} AS TIMESTAMP)"
     if facts.domain is not None:
-        return f"(CASE WHEN {text} IN ({', '.join(value(v) for v in facts.domain)}) THEN {text} END)"
+        return f"(CASE WHEN {text} IN ({', '.join(render_value(v) for v in facts.domain)}) THEN {text} END)"
     if facts.lower is None or facts.upper is None:
-        return _in_calendar(text, facts.kind) if facts.kind in (Kind.DATE, Kind.DATETIME) else text
-    low, high = value(from_number(facts.kind, facts.lower)), value(from_number(facts.kind, facts.upper))
+        return _render_in_calendar(text, facts.kind) if facts.kind in (Kind.DATE, Kind.DATETIME) else text
+    low, high = render_value(from_number(facts.kind, facts.lower)), render_value(from_number(facts.kind, facts.upper))
     return f"(CASE WHEN {text} IS NULL THEN NULL ELSE greatest({low}, least({high}, {text})) END)"
 
 
-def relation(tree: Relation) -> str:
+def render_relation(tree: Relation) -> str:
     """A relation as a SELECT statement. Private relations carry their unit in a column of its own."""
     match tree:
         case Scan():
-            return _scan(tree)
+            return _render_scan(tree)
         case Transform(source, projections, predicate):
-            columns = [*(f"{expression(e)} AS {quote(name)}" for name, e in projections), *_carried(tree)]
-            return f"SELECT {', '.join(columns)} FROM {below(source)}{_where(predicate)}"
+            columns = [*(f"{render_expression(e)} AS {quote(name)}" for name, e in projections), *_unit_columns(tree)]
+            return f"SELECT {', '.join(columns)} FROM {render_source(source)}{_render_where(predicate)}"
         case Join():
-            return _join(tree)
+            return _render_join(tree)
         case Union(inputs, fields):
-            return " UNION ALL ".join(_side(side, [field.name for field in fields]) for side in inputs)
+            return " UNION ALL ".join(_render_side(side, [field.name for field in fields]) for side in inputs)
         case PerUnit(source, keys, aggregates):
-            written = [*(f"{expression(e)} AS {quote(name)}" for name, e in keys), UNIT]
+            written = [*(f"{render_expression(e)} AS {quote(name)}" for name, e in keys), UNIT]
             places = ", ".join(str(i + 1) for i in range(len(written)))
-            written += [f"{exact(aggregate)} AS {quote(name)}" for name, aggregate in aggregates]
-            return f"SELECT {', '.join(written)} FROM {below(source)} WHERE {UNIT} IS NOT NULL GROUP BY {places}"
+            written += [f"{render_exact_aggregate(aggregate)} AS {quote(name)}" for name, aggregate in aggregates]
+            return (
+                f"SELECT {', '.join(written)} FROM {render_source(source)} WHERE {UNIT} IS NOT NULL GROUP BY {places}"
+            )
         case PublicSelect():
-            return _public(tree)
+            return _render_public_select(tree)
         case Measured(name=name, fields=fields):
             return f"SELECT {', '.join(quote(field.name) for field in fields)} FROM {quote(name)}"
         case Nothing():
             return "SELECT 1"
 
 
-def below(tree: Relation) -> str:
+def render_source(tree: Relation) -> str:
     """A relation as something to select from."""
-    return f"({relation(tree)}) AS t"
+    return f"({render_relation(tree)}) AS t"
 
 
-def _carried(tree: Relation) -> list[str]:
-    return [UNIT] if private(tree) and not unit_of(tree).is_row else []
+def _unit_columns(tree: Relation) -> list[str]:
+    return [UNIT] if is_private(tree) and not unit_of(tree).is_row else []
 
 
-def _where(predicate: Expression | None) -> str:
-    return f" WHERE {expression(predicate)}" if predicate is not None else ""
+def _render_where(predicate: Expression | None) -> str:
+    return f" WHERE {render_expression(predicate)}" if predicate is not None else ""
 
 
-def _scan(tree: Scan) -> str:
+def _render_scan(tree: Scan) -> str:
     columns = [
-        f"{clamped(quote(column.name), field.facts)} AS {quote(field.name)}"
+        f"{render_clamped(quote(column.name), field.facts)} AS {quote(field.name)}"
         for column, field in zip(tree.table.columns, tree.fields, strict=True)
     ]
     if not tree.table.public and tree.table.unit is not None and tree.table.unit.column:
@@ -205,36 +207,35 @@ def _scan(tree: Scan) -> str:
     return f"SELECT {', '.join(columns) or '1'} FROM {quote(tree.table.name)}"
 
 
-def _side(side: Relation, names: list[str]) -> str:
+def _render_side(side: Relation, names: list[str]) -> str:
     columns = [f"{quote(field.name)} AS {quote(name)}" for field, name in zip(side.fields, names, strict=True)]
-    return f"SELECT {', '.join([*columns, *_carried(side)])} FROM {below(side)}"
+    return f"SELECT {', '.join([*columns, *_unit_columns(side)])} FROM {render_source(side)}"
 
 
-def _join(tree: Join) -> str:
+def _render_join(tree: Join) -> str:
     columns = [f"l.{quote(field.name)}" for field in tree.left.fields]
     columns += [f"r.{quote(field.name)}" for field in tree.right.fields]
-    columns += [f"l.{unit}" for unit in _carried(tree.left)]
-    pairs = [f"({expression(a, 'l.')} = {expression(b, 'r.')})" for a, b in tree.on]
+    columns += [f"l.{unit}" for unit in _unit_columns(tree.left)]
+    pairs = [f"({render_expression(a, 'l.')} = {render_expression(b, 'r.')})" for a, b in tree.on]
     if tree.by_unit:
         pairs.append(f"(l.{UNIT} = r.{UNIT})")
-    right = relation(tree.right)
-    if private(tree.left) and unit_of(tree.left).is_row and not private(tree.right):
+    right = render_relation(tree.right)
+    if is_private(tree.left) and unit_of(tree.left).is_row and not is_private(tree.right):
         # A row unit has no id to bound by, so the public side gives at most one match for each join key.
-        keys = ", ".join(expression(b) for _, b in tree.on)
+        keys = ", ".join(render_expression(b) for _, b in tree.on)
         every = ", ".join(quote(field.name) for field in tree.right.fields)
         right = f"SELECT DISTINCT ON ({keys}) * FROM ({right}) AS t ORDER BY {keys}, {every}"
     kind = "LEFT JOIN" if tree.outer else "JOIN"
-    return (
-        f"SELECT {', '.join(columns)} FROM ({relation(tree.left)}) AS l {kind} ({right}) AS r ON {' AND '.join(pairs)}"
-    )
+    left, on = render_relation(tree.left), " AND ".join(pairs)
+    return f"SELECT {', '.join(columns)} FROM ({left}) AS l {kind} ({right}) AS r ON {on}"
 
 
-def exact(aggregate: ExactAggregate) -> str:
+def render_exact_aggregate(aggregate: ExactAggregate) -> str:
     """An exact aggregate: over one unit's own rows, or over public rows."""
-    condition = f" FILTER (WHERE {expression(aggregate.condition)})" if aggregate.condition is not None else ""
+    condition = f" FILTER (WHERE {render_expression(aggregate.condition)})" if aggregate.condition is not None else ""
     if aggregate.argument is None:
         return f"count(*){condition}"
-    argument = expression(aggregate.argument)
+    argument = render_expression(aggregate.argument)
     match aggregate.summary:
         case Summary.COUNT:
             return f"count({argument}){condition}"
@@ -246,20 +247,20 @@ def exact(aggregate: ExactAggregate) -> str:
             return f"{aggregate.summary}({argument}){condition}"
 
 
-def _public(tree: PublicSelect) -> str:
-    source = below(tree.input)
+def _render_public_select(tree: PublicSelect) -> str:
+    source = render_source(tree.input)
     predicate = tree.predicate
     if tree.grouped:
-        inner = [f"{expression(e)} AS {quote(name)}" for name, e in tree.keys]
-        inner += [f"{exact(aggregate)} AS {quote(name)}" for name, aggregate in tree.aggregates]
+        inner = [f"{render_expression(e)} AS {quote(name)}" for name, e in tree.keys]
+        inner += [f"{render_exact_aggregate(aggregate)} AS {quote(name)}" for name, aggregate in tree.aggregates]
         places = ", ".join(str(i + 1) for i in range(len(tree.keys)))
         grouping = f" GROUP BY {places}" if tree.keys else ""
         source = f"(SELECT {', '.join(inner) or '1'} FROM {source}{grouping}) AS t"
-    columns = ", ".join(f"{_typed(e)} AS {quote(name)}" for name, e in tree.projections)
-    text = f"SELECT {'DISTINCT ' if tree.distinct else ''}{columns or '1'} FROM {source}{_where(predicate)}"
+    columns = ", ".join(f"{_render_typed(e)} AS {quote(name)}" for name, e in tree.projections)
+    text = f"SELECT {'DISTINCT ' if tree.distinct else ''}{columns or '1'} FROM {source}{_render_where(predicate)}"
     if tree.order:
         text += " ORDER BY " + ", ".join(
-            f"{expression(e)} {'DESC' if down else 'ASC'} NULLS LAST" for e, down in tree.order
+            f"{render_expression(e)} {'DESC' if down else 'ASC'} NULLS LAST" for e, down in tree.order
         )
     if tree.limit is not None:
         text += f" LIMIT {tree.limit}"
@@ -268,9 +269,9 @@ def _public(tree: PublicSelect) -> str:
     return text
 
 
-def _typed(tree: Expression) -> str:
+def _render_typed(tree: Expression) -> str:
     """A result column in the type that its facts promise (arithmetic ran in DOUBLE)."""
-    written = expression(tree)
+    written = render_expression(tree)
     if isinstance(tree, Call) and tree.facts.kind is Kind.INTEGER:
         return f"TRY_CAST({written} AS BIGINT)"
     return written

@@ -1,1 +1,1 @@
-"""The survey server: a page that randomizes in the browser, and a desk that takes only what was randomized."""
+"""The survey server: a page that randomizes in the browser, and a service that takes only what was randomized."""

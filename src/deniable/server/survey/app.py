@@ -1,7 +1,12 @@
-"""The survey's web application. It logs no request, reads no address, sets no cookie, and calls no other host."""
+"""The survey's web application. It logs no request, reads no address, sets no cookie, and calls no other host.
+
+Responses are stored in batches: those that arrive while one batch is being written make up the next. One durable write
+for many responses is what lets a single core take thousands a second and still thank nobody before their response is on
+the disk."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from importlib.resources import files
@@ -13,12 +18,13 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from deniable.curator.surveying import client_file, page_of
+from deniable.curator.survey import client_file, page_of
 from deniable.errors import AccessRefused, DataError, DeniableError
-from deniable.server.survey.filing import Filing, Full
 
 if TYPE_CHECKING:
-    from deniable.localdp.survey.desk import Desk
+    from deniable.localdp.survey.service import SurveyService
+    from deniable.localdp.survey.store import Arrival, Store
+
 
 MOST_BYTES = 1 << 16
 HEADERS = {
@@ -38,11 +44,11 @@ STATIC = {
 CLIENTS = {"client.mjs": "text/javascript", "client.py": "text/x-python", "vectors.json": "application/json"}
 
 
-def application(desk: Desk) -> Starlette:
+def build_app(desk: SurveyService) -> Starlette:
     """The application that serves one survey."""
-    filing = Filing(desk.store)
+    filing = WriteQueue(desk.store)
     described = page_of(desk)
-    page = _page(described)
+    page = _render_page(described)
 
     @asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncIterator[None]:
@@ -61,7 +67,7 @@ def application(desk: Desk) -> Starlette:
         return JSONResponse({"ticket": desk.ticket()}, headers=HEADERS)
 
     async def take_response(request: Request) -> Response:
-        arrival = desk.check(await _body(request))
+        arrival = desk.check(await _read_body(request))
         if await filing.file(arrival):
             return JSONResponse({"received": True}, status_code=201, headers=HEADERS)
         duplicate = AccessRefused("this ticket was used before", remedy="The first response counts", charge="")
@@ -73,15 +79,15 @@ def application(desk: Desk) -> Starlette:
             Route("/survey.json", show_survey),
             Route("/ticket", give_ticket, methods=["POST"]),
             Route("/responses", take_response, methods=["POST"]),
-            *(Route(f"/static/{name}", _file(_static(name), kind)) for name, kind in STATIC.items()),
-            *(Route(f"/sdk/{name}", _file(client_file(name), kind)) for name, kind in CLIENTS.items()),
+            *(Route(f"/static/{name}", _serve_file(_read_static(name), kind)) for name, kind in STATIC.items()),
+            *(Route(f"/sdk/{name}", _serve_file(client_file(name), kind)) for name, kind in CLIENTS.items()),
         ],
         lifespan=lifespan,
-        exception_handlers={DeniableError: _refusal, Full: _busy, ClientDisconnect: _gone},
+        exception_handlers={DeniableError: _show_refusal, QueueFull: _refuse_busy, ClientDisconnect: _end_disconnected},
     )
 
 
-async def _body(request: Request) -> bytes:
+async def _read_body(request: Request) -> bytes:
     """The message, never more of it than a response can have."""
     parts, length = [], 0
     async for part in request.stream():
@@ -92,7 +98,7 @@ async def _body(request: Request) -> bytes:
     return b"".join(parts)
 
 
-async def _refusal(_request: Request, failure: Exception) -> Response:
+async def _show_refusal(_request: Request, failure: Exception) -> Response:
     assert isinstance(failure, DeniableError)
     status = {"access": 403, "data": 422, "storage": 503}.get(failure.code, 400)
     if failure.code == "storage":  # its words name files of this machine
@@ -100,27 +106,87 @@ async def _refusal(_request: Request, failure: Exception) -> Response:
     return JSONResponse(failure.as_dict(), status_code=status, headers=HEADERS)
 
 
-async def _busy(_request: Request, _failure: Exception) -> Response:
+async def _refuse_busy(_request: Request, _failure: Exception) -> Response:
     headers = HEADERS | {"Retry-After": "2"}
     return JSONResponse({"error": "busy", "remedy": "Try again in some seconds"}, status_code=503, headers=headers)
 
 
-async def _gone(_request: Request, _failure: Exception) -> Response:
+async def _end_disconnected(_request: Request, _failure: Exception) -> Response:
     return Response(status_code=499)
 
 
-def _static(name: str) -> bytes:
+def _read_static(name: str) -> bytes:
     return files("deniable.server.survey").joinpath("static", name).read_bytes()
 
 
-def _file(content: bytes, kind: str) -> Callable[[Request], Awaitable[Response]]:
+def _serve_file(content: bytes, kind: str) -> Callable[[Request], Awaitable[Response]]:
     async def give(_request: Request) -> Response:
         return Response(content, media_type=kind, headers=HEADERS)
 
     return give
 
 
-def _page(described: dict[str, Any]) -> str:
+def _render_page(described: dict[str, Any]) -> str:
     loader = PackageLoader("deniable.server.survey", "templates")
     environment = Environment(loader=loader, autoescape=select_autoescape(), undefined=StrictUndefined)
     return environment.get_template("survey.html").render(survey=described)
+
+
+MOST_AT_ONCE = 2000
+MOST_WAITING = 20_000
+
+
+class QueueFull(Exception):
+    """Too many responses wait for the disk; the client should try again."""
+
+
+class WriteQueue:
+    """A queue in front of a store, emptied by one task."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._waiting: list[tuple[Arrival, asyncio.Future[bool]]] = []
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to file."""
+        self._task = asyncio.create_task(self._run())
+
+    async def file(self, arrival: Arrival) -> bool:
+        """Wait until a response is on the disk; say whether it was new."""
+        if len(self._waiting) >= MOST_WAITING:
+            raise QueueFull
+        done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._waiting.append((arrival, done))
+        self._wake.set()
+        return await done
+
+    async def _run(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._waiting:
+                batch, self._waiting = self._waiting[:MOST_AT_ONCE], self._waiting[MOST_AT_ONCE:]
+                await self._write(batch)
+
+    async def _write(self, batch: list[tuple[Arrival, asyncio.Future[bool]]]) -> None:
+        """Write one batch in a thread, so that the next one can gather; a failure fails everybody in the batch."""
+        try:
+            fresh = await asyncio.to_thread(self._store.add, [arrival for arrival, _ in batch])
+        except Exception as failure:
+            for _, done in batch:
+                if not done.done():
+                    done.set_exception(failure)
+            return
+        for (_, done), new in zip(batch, fresh, strict=True):
+            if not done.done():
+                done.set_result(new)
+
+    async def stop(self) -> None:
+        """File what waits, and end."""
+        while self._waiting:
+            batch, self._waiting = self._waiting[:MOST_AT_ONCE], self._waiting[MOST_AT_ONCE:]
+            await self._write(batch)
+        if self._task is not None:
+            self._task.cancel()

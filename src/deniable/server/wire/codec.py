@@ -2,14 +2,18 @@
 
 Formats are those of chapter "Frontend/Backend Protocol" of the PostgreSQL manual, version 3.0. A client is not
 trusted: a length, a count or a text that does not fit ends the session with one error, and never with a traceback.
-"""
+Errors carry PostgreSQL's own SQLSTATE where its meaning fits, since drivers and tools know them; `charged` is told in
+the detail, as everywhere."""
 
 from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from deniable.errors import DeniableError, InternalError
 
 MOST_BYTES = 1 << 20
 STARTUP_BYTES = 10_000
@@ -23,7 +27,7 @@ class ProtocolViolation(Exception):
     """The client sent something that is no message; the session ends."""
 
 
-class Fields:
+class MessageReader:
     """The content of one message, taken field by field."""
 
     def __init__(self, content: bytes) -> None:
@@ -72,76 +76,76 @@ class Fields:
         return self._at < len(self._content)
 
 
-async def read_startup(reader: asyncio.StreamReader) -> Fields:
+async def read_startup(reader: asyncio.StreamReader) -> MessageReader:
     """The first message of a connection, which has no letter."""
     length = int(struct.unpack("!i", await reader.readexactly(4))[0])
     if not 8 <= length <= STARTUP_BYTES:
         raise ProtocolViolation("the first message has an impossible length")
-    return Fields(await reader.readexactly(length - 4))
+    return MessageReader(await reader.readexactly(length - 4))
 
 
-async def read_message(reader: asyncio.StreamReader) -> tuple[str, Fields]:
+async def read_message(reader: asyncio.StreamReader) -> tuple[str, MessageReader]:
     """The letter and the content of the next message."""
     head = await reader.readexactly(5)
     length = int(struct.unpack("!i", head[1:])[0])
     if not 4 <= length <= MOST_BYTES:
         raise ProtocolViolation(f"a message may have 4 to {MOST_BYTES} bytes")
-    return chr(head[0]), Fields(await reader.readexactly(length - 4))
+    return chr(head[0]), MessageReader(await reader.readexactly(length - 4))
 
 
-def message(letter: str, content: bytes = b"") -> bytes:
+def encode_message(letter: str, content: bytes = b"") -> bytes:
     """One message of the server."""
     return letter.encode("ascii") + struct.pack("!i", len(content) + 4) + content
 
 
-def text(value: str) -> bytes:
+def encode_text(value: str) -> bytes:
     """A text with its zero byte; a zero inside it is left out, since it cannot be sent."""
     return value.replace("\0", "").encode("utf-8") + b"\0"
 
 
-AUTHENTICATION_OK = message("R", struct.pack("!i", 0))
-CLEARTEXT_PASSWORD = message("R", struct.pack("!i", 3))
-PARSE_COMPLETE = message("1")
-BIND_COMPLETE = message("2")
-CLOSE_COMPLETE = message("3")
-NO_DATA = message("n")
-EMPTY_QUERY = message("I")
-PORTAL_SUSPENDED = message("s")
+AUTHENTICATION_OK = encode_message("R", struct.pack("!i", 0))
+CLEARTEXT_PASSWORD = encode_message("R", struct.pack("!i", 3))
+PARSE_COMPLETE = encode_message("1")
+BIND_COMPLETE = encode_message("2")
+CLOSE_COMPLETE = encode_message("3")
+NO_DATA = encode_message("n")
+EMPTY_QUERY = encode_message("I")
+PORTAL_SUSPENDED = encode_message("s")
 
 
-def sasl_mechanisms(name: str) -> bytes:
+def encode_sasl_mechanisms(name: str) -> bytes:
     """Ask for a proof by this mechanism."""
-    return message("R", struct.pack("!i", 10) + text(name) + b"\0")
+    return encode_message("R", struct.pack("!i", 10) + encode_text(name) + b"\0")
 
 
-def sasl_challenge(content: bytes) -> bytes:
+def encode_sasl_challenge(content: bytes) -> bytes:
     """Our first message of a proof."""
-    return message("R", struct.pack("!i", 11) + content)
+    return encode_message("R", struct.pack("!i", 11) + content)
 
 
-def sasl_outcome(content: bytes) -> bytes:
+def encode_sasl_outcome(content: bytes) -> bytes:
     """Our last message of a proof."""
-    return message("R", struct.pack("!i", 12) + content)
+    return encode_message("R", struct.pack("!i", 12) + content)
 
 
-def parameter_status(name: str, value: str) -> bytes:
+def encode_parameter_status(name: str, value: str) -> bytes:
     """Tell the client a setting."""
-    return message("S", text(name) + text(value))
+    return encode_message("S", encode_text(name) + encode_text(value))
 
 
-def backend_key(process: int, secret: int) -> bytes:
+def encode_backend_key(process: int, secret: int) -> bytes:
     """What the client needs to cancel."""
-    return message("K", struct.pack("!iI", process, secret))
+    return encode_message("K", struct.pack("!iI", process, secret))
 
 
-def ready(status: str) -> bytes:
+def encode_ready(status: str) -> bytes:
     """Ready for the next query: `I` outside a transaction, `T` in one, `E` in a failed one."""
-    return message("Z", status.encode("ascii"))
+    return encode_message("Z", status.encode("ascii"))
 
 
-def negotiate_version(unknown: list[str]) -> bytes:
+def encode_negotiate_version(unknown: list[str]) -> bytes:
     """Version 3.0 is spoken, and these options are not known."""
-    return message("v", struct.pack("!ii", 0, len(unknown)) + b"".join(text(name) for name in unknown))
+    return encode_message("v", struct.pack("!ii", 0, len(unknown)) + b"".join(encode_text(name) for name in unknown))
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,46 +157,114 @@ class ResultColumn:
     size: int = -1
 
 
-def row_description(columns: Iterable[ResultColumn], formats: Iterable[int]) -> bytes:
+def encode_row_description(columns: Iterable[ResultColumn], formats: Iterable[int]) -> bytes:
     """Names, types and formats (0 text, 1 binary) of the columns that follow."""
     parts = [
-        text(column.name) + struct.pack("!IhIhih", 0, 0, column.oid, column.size, -1, form)
+        encode_text(column.name) + struct.pack("!IhIhih", 0, 0, column.oid, column.size, -1, form)
         for column, form in zip(columns, formats, strict=True)
     ]
-    return message("T", struct.pack("!H", len(parts)) + b"".join(parts))
+    return encode_message("T", struct.pack("!H", len(parts)) + b"".join(parts))
 
 
-def data_row(values: Iterable[bytes | None]) -> bytes:
+def encode_data_row(values: Iterable[bytes | None]) -> bytes:
     """One row; None is null."""
     parts = [b"\xff\xff\xff\xff" if value is None else struct.pack("!i", len(value)) + value for value in values]
-    return message("D", struct.pack("!H", len(parts)) + b"".join(parts))
+    return encode_message("D", struct.pack("!H", len(parts)) + b"".join(parts))
 
 
-def command_complete(tag: str) -> bytes:
+def encode_command_complete(tag: str) -> bytes:
     """A statement was carried out."""
-    return message("C", text(tag))
+    return encode_message("C", encode_text(tag))
 
 
-def copy_out(columns: int) -> bytes:
+def encode_copy_out(columns: int) -> bytes:
     """Text is copied out from here on, of so many columns."""
-    return message("H", struct.pack("!bH", 0, columns) + struct.pack(f"!{columns}H", *[0] * columns))
+    return encode_message("H", struct.pack("!bH", 0, columns) + struct.pack(f"!{columns}H", *[0] * columns))
 
 
-def copy_line(line: bytes) -> bytes:
+def encode_copy_line(line: bytes) -> bytes:
     """A line that is copied out."""
-    return message("d", line)
+    return encode_message("d", line)
 
 
-COPY_DONE = message("c")
+COPY_DONE = encode_message("c")
 
 
-def parameter_description(oids: Iterable[int]) -> bytes:
+def encode_parameter_description(oids: Iterable[int]) -> bytes:
     """The types of a statement's parameters."""
     listed = list(oids)
-    return message("t", struct.pack(f"!H{len(listed)}I", len(listed), *listed))
+    return encode_message("t", struct.pack(f"!H{len(listed)}I", len(listed), *listed))
 
 
-def report(fields: Mapping[str, str], letter: str = "E") -> bytes:
+def encode_report(fields: Mapping[str, str], letter: str = "E") -> bytes:
     """An error, or with the letter N a notice: fields by their letters."""
-    body = b"".join(name.encode("ascii") + text(value) for name, value in fields.items() if value)
-    return message(letter, body + b"\0")
+    body = b"".join(name.encode("ascii") + encode_text(value) for name, value in fields.items() if value)
+    return encode_message(letter, body + b"\0")
+
+
+@dataclass(frozen=True, slots=True)
+class StatementResult:
+    """What a statement gave: rows with their columns, or only a tag; settings the client must be told of."""
+
+    tag: str
+    columns: tuple[ResultColumn, ...] | None = None
+    rows: Sequence[Sequence[Any]] = ()
+    statuses: tuple[tuple[str, str], ...] = ()
+    charged: bool = field(default=False)
+    copied: tuple[bytes, ...] | None = None
+    """Lines that are copied out instead of rows, the heading among them."""
+
+
+SQLSTATES = {
+    "query": "42601",
+    "budget": "53400",
+    "access": "42501",
+    "data": "58030",
+    "parameter": "22023",
+    "infeasible": "22023",
+    "storage": "53100",
+    "stopped": "57014",
+    "execution": "XX000",
+    "integrity": "XX001",
+    "internal": "XX000",
+    "extra": "0A000",
+    "busy": "53300",
+}
+UNFORESEEN = InternalError("something unforeseen happened in deniable itself", remedy="Tell the steward")
+
+
+class WireRefusal(Exception):
+    """A refusal with an SQLSTATE of its own, for what only the protocol knows (a cursor, a database, a setting)."""
+
+    def __init__(self, sqlstate: str, happened: str, hint: str = "") -> None:
+        self.sqlstate = sqlstate
+        self.happened = happened
+        self.hint = hint
+        super().__init__(happened)
+
+
+def describe_error(refusal: Exception, statement: str = "", severity: str = "ERROR", offset: int = 0) -> dict[str, str]:
+    """The fields of the error message; anything that is no refusal of ours becomes one fixed sentence.
+
+    `offset` is where the statement starts in the text that the client sent, since positions count from there.
+    """
+    if isinstance(refusal, WireRefusal):
+        return _build_error_fields(severity, refusal.sqlstate, refusal.happened, refusal.hint)
+    known = refusal if isinstance(refusal, DeniableError) else UNFORESEEN
+    told = _build_error_fields(severity, SQLSTATES.get(known.code, "XX000"), known.happened, known.remedy)
+    detail = " ".join(part if part.endswith(".") else f"{part}." for part in (known.expected, known.charged) if part)
+    return told | {"D": detail, "P": _find_position(known, statement, offset), "R": known.code}
+
+
+def _build_error_fields(severity: str, sqlstate: str, happened: str, hint: str) -> dict[str, str]:
+    return {"S": severity, "V": severity, "C": sqlstate, "M": happened, "H": hint}
+
+
+def _find_position(refusal: DeniableError, statement: str, offset: int) -> str:
+    """The place of a refusal as a count of characters from 1 in the client's text."""
+    if refusal.place is None or refusal.place.line < 1:
+        return ""
+    lines = statement.split("\n")
+    before = sum(len(line) + 1 for line in lines[: refusal.place.line - 1])
+    at = before + max(refusal.place.column, 1)
+    return str(offset + at) if at <= len(statement) + 1 else ""

@@ -15,16 +15,15 @@ from ipaddress import ip_address
 
 from deniable.governance.grants import Action, Grant
 from deniable.governance.scram import MECHANISM
-from deniable.server.desk import Desk
-from deniable.server.limits import even
-from deniable.server.messages import Busy, told
+from deniable.server.limits import wait_for_quantum
+from deniable.server.refusals import Busy, translate_failure
+from deniable.server.service import Service
 from deniable.server.wire import codec
-from deniable.server.wire.answering import Answering
-from deniable.server.wire.catalogs import Catalogs
-from deniable.server.wire.codec import Fields, ProtocolViolation
-from deniable.server.wire.refusals import WireRefusal, fields
+from deniable.server.wire.catalog_queries import CatalogEngine
+from deniable.server.wire.codec import MessageReader, ProtocolViolation, WireRefusal, describe_error
 from deniable.server.wire.session import Session
 from deniable.server.wire.settings import Settings
+from deniable.server.wire.statements import StatementRunner
 
 START_SECONDS = 15.0
 BUFFER = 2 * codec.MOST_BYTES
@@ -33,10 +32,10 @@ BUFFER = 2 * codec.MOST_BYTES
 class Listener:
     """A PostgreSQL door to a desk."""
 
-    def __init__(self, desk: Desk, tls: ssl.SSLContext | None = None) -> None:
-        self._desk = desk
+    def __init__(self, desk: Service, tls: ssl.SSLContext | None = None) -> None:
+        self._service = desk
         self._tls = tls
-        self._catalogs = Catalogs(desk.curator)
+        self._catalog_engine = CatalogEngine(desk.curator)
         self._sessions: dict[tuple[int, int], Session] = {}
         self._connections = 0
         self._process = 1000
@@ -45,7 +44,7 @@ class Listener:
 
     async def start(self, host: str, port: int) -> int:
         """Listen; the port comes back, which the system chose if it was 0."""
-        self._server = await asyncio.start_server(self._connected, host, port, limit=BUFFER)
+        self._server = await asyncio.start_server(self._serve_connection, host, port, limit=BUFFER)
         return int(self._server.sockets[0].getsockname()[1])
 
     async def stop(self) -> None:
@@ -55,68 +54,68 @@ class Listener:
         for task in tuple(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._catalogs.close()
+        self._catalog_engine.close()
 
     @property
     def connections(self) -> int:
         """How many clients are connected."""
         return self._connections
 
-    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
         self._connections += 1
         try:
-            await self._conversation(reader, writer)
+            await self._hold_conversation(reader, writer)
         except (ProtocolViolation, WireRefusal) as violation:
             refusal = violation if isinstance(violation, WireRefusal) else WireRefusal("08P01", str(violation))
-            writer.write(codec.report(fields(refusal, severity="FATAL")))
+            writer.write(codec.encode_report(describe_error(refusal, severity="FATAL")))
         except (ConnectionError, asyncio.IncompleteReadError, TimeoutError, ssl.SSLError, asyncio.CancelledError):
             pass  # the client is gone, was silent for too long, or the server stops
         except Exception as failure:
-            writer.write(codec.report(fields(told(failure), severity="FATAL")))
+            writer.write(codec.encode_report(describe_error(translate_failure(failure), severity="FATAL")))
         finally:
             self._connections -= 1
             self._tasks.discard(task)
-            await _closed(writer)
+            await _close_connection(writer)
 
-    async def _conversation(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self._connections > self._desk.limits.connections:
+    async def _hold_conversation(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._connections > self._service.limits.connections:
             raise WireRefusal("53300", "too many connections", "Try again later")
         start = await asyncio.wait_for(self._start(reader, writer), START_SECONDS)
         if start is None:
             return
         since = time.monotonic()
         try:
-            grant = await asyncio.wait_for(self._admitted(reader, writer, start.get("user", "")), START_SECONDS)
-            purpose = _purpose(grant)
-            self._desk.asker(grant, Action.EXPLAIN, purpose)
+            grant = await asyncio.wait_for(self._admit(reader, writer, start.get("user", "")), START_SECONDS)
+            purpose = _choose_purpose(grant)
+            self._service.asker(grant, Action.EXPLAIN, purpose)
         except (ProtocolViolation, WireRefusal, ConnectionError, asyncio.IncompleteReadError, TimeoutError):
             raise
         except Exception as failure:
-            await even(since, self._desk.limits.quantum)
-            shown = fields(told(failure), severity="FATAL")
-            writer.write(codec.report(shown | {"C": "53300" if isinstance(failure, Busy) else "28P01"}))
+            await wait_for_quantum(since, self._service.limits.quantum)
+            shown = describe_error(translate_failure(failure), severity="FATAL")
+            writer.write(codec.encode_report(shown | {"C": "53300" if isinstance(failure, Busy) else "28P01"}))
             return
         await self._talk(reader, writer, grant, purpose, start)
 
-    async def _admitted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, name: str) -> Grant:
+    async def _admit(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, name: str) -> Grant:
         """Who connects: by a proof where the name has a token that can be proved, else by the token as password."""
-        exchange = self._desk.exchange(name)
+        exchange = self._service.begin_exchange(name)
         if exchange is None:
-            return self._desk.admit(await _password(reader, writer), _address(writer))
-        writer.write(codec.sasl_mechanisms(MECHANISM))
+            return self._service.admit(await _ask_password(reader, writer), _read_address(writer))
+        writer.write(codec.encode_sasl_mechanisms(MECHANISM))
         await writer.drain()
-        first = await _answer(reader)
+        first = await _read_answer(reader)
         if first.text() != MECHANISM:
             raise ProtocolViolation("another way of authentication was chosen than was offered")
         length = first.int32()
-        writer.write(codec.sasl_challenge(exchange.first(first.take(length))))
+        writer.write(codec.encode_sasl_challenge(exchange.first(first.take(length))))
         first.end()
         await writer.drain()
-        grant, proof = self._desk.admit_proof(exchange, (await _answer(reader)).rest(), _address(writer))
-        writer.write(codec.sasl_outcome(proof))
+        grant, proof = self._service.admit_proof(exchange, (await _read_answer(reader)).rest(), _read_address(writer))
+        writer.write(codec.encode_sasl_outcome(proof))
         return grant
 
     async def _start(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> dict[str, str] | None:
@@ -148,10 +147,10 @@ class Listener:
         await writer.drain()
         await writer.start_tls(self._tls, ssl_handshake_timeout=START_SECONDS)
 
-    def _options(self, version: int, first: Fields, writer: asyncio.StreamWriter) -> dict[str, str]:
+    def _options(self, version: int, first: MessageReader, writer: asyncio.StreamWriter) -> dict[str, str]:
         if version >> 16 != 3:
             raise ProtocolViolation("only version 3 of the protocol is spoken")
-        if writer.get_extra_info("ssl_object") is None and not _local(_address(writer)):
+        if writer.get_extra_info("ssl_object") is None and not _is_local(_read_address(writer)):
             raise WireRefusal("28000", "a token may not travel unencrypted", "Connect with sslmode=require")
         options: dict[str, str] = {}
         while (name := first.text()) != "":
@@ -159,13 +158,13 @@ class Listener:
         first.end()
         unknown = [name for name in options if name.startswith("_pq_.")]
         if unknown or version & 0xFFFF:
-            writer.write(codec.negotiate_version(unknown))
+            writer.write(codec.encode_negotiate_version(unknown))
         asked = options.get("database") or options.get("user", "")
-        if asked != self._desk.dataset:
-            raise WireRefusal("3D000", f'database "{asked}" does not exist', f"It is called {self._desk.dataset}")
+        if asked != self._service.dataset:
+            raise WireRefusal("3D000", f'database "{asked}" does not exist', f"It is called {self._service.dataset}")
         return options
 
-    def _cancel(self, first: Fields) -> None:
+    def _cancel(self, first: MessageReader) -> None:
         process, secret = first.int32(), first.int32() & 0xFFFFFFFF
         session = self._sessions.get((process, secret))
         if session is not None:
@@ -182,41 +181,41 @@ class Listener:
         self._process = self._process % 1_000_000_000 + 1
         key = (self._process, secrets.randbits(32))
         settings = Settings(grant.name, purpose)
-        _preset(settings, options)
-        answering = Answering(self._desk, self._catalogs, grant, settings, key[0])
-        session = Session(reader, writer, answering, self._desk.limits.quantum)
+        _apply_startup_settings(settings, options)
+        answering = StatementRunner(self._service, self._catalog_engine, grant, settings, key[0])
+        session = Session(reader, writer, answering, self._service.limits.quantum)
         self._sessions[key] = session
         writer.write(codec.AUTHENTICATION_OK)
-        for name, value in settings.reported():
-            writer.write(codec.parameter_status(name, value))
-        writer.write(codec.backend_key(*key))
+        for name, value in settings.list_reported():
+            writer.write(codec.encode_parameter_status(name, value))
+        writer.write(codec.encode_backend_key(*key))
         try:
             await session.talk()
         finally:
             del self._sessions[key]
 
 
-async def _password(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> str:
+async def _ask_password(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> str:
     writer.write(codec.CLEARTEXT_PASSWORD)
     await writer.drain()
-    content = await _answer(reader)
+    content = await _read_answer(reader)
     token = content.text()
     content.end()
     return token
 
 
-async def _answer(reader: asyncio.StreamReader) -> Fields:
+async def _read_answer(reader: asyncio.StreamReader) -> MessageReader:
     letter, content = await codec.read_message(reader)
     if letter != "p":
         raise ProtocolViolation("a password was expected")
     return content
 
 
-def _purpose(grant: Grant) -> str:
+def _choose_purpose(grant: Grant) -> str:
     return grant.purposes[0] if grant.purposes else ""
 
 
-def _preset(settings: Settings, options: dict[str, str]) -> None:
+def _apply_startup_settings(settings: Settings, options: dict[str, str]) -> None:
     """Settings of the startup message: those sent by name, and those after -c in `options`."""
     named = {
         name: value for name, value in options.items() if name not in ("user", "database", "options", "replication")
@@ -232,16 +231,16 @@ def _preset(settings: Settings, options: dict[str, str]) -> None:
                 settings.put(name, value)
 
 
-def _address(writer: asyncio.StreamWriter) -> str:
+def _read_address(writer: asyncio.StreamWriter) -> str:
     peer = writer.get_extra_info("peername")
     return str(peer[0]) if isinstance(peer, tuple) and peer else "local"
 
 
-def _local(address: str) -> bool:
+def _is_local(address: str) -> bool:
     return address == "local" or ip_address(address.split("%")[0]).is_loopback
 
 
-async def _closed(writer: asyncio.StreamWriter) -> None:
+async def _close_connection(writer: asyncio.StreamWriter) -> None:
     with contextlib.suppress(Exception):
         await asyncio.wait_for(writer.drain(), 1)
     writer.close()

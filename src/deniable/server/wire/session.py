@@ -12,15 +12,20 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from deniable.server.limits import even
-from deniable.server.messages import TakingLong, told
+from deniable.server.limits import wait_for_quantum
+from deniable.server.refusals import TimedOut, translate_failure
 from deniable.server.wire import codec, values
-from deniable.server.wire.answering import Answering
-from deniable.server.wire.codec import Fields, ProtocolViolation, ResultColumn
-from deniable.server.wire.lexing import Statement, statements
-from deniable.server.wire.outcome import Outcome
-from deniable.server.wire.refusals import WireRefusal, fields
-from deniable.server.wire.shelf import Portal, Prepared, completed
+from deniable.server.wire.codec import (
+    MessageReader,
+    ProtocolViolation,
+    ResultColumn,
+    StatementResult,
+    WireRefusal,
+    describe_error,
+)
+from deniable.server.wire.lexer import Statement, split_statements
+from deniable.server.wire.prepared_statements import Portal, Prepared, complete_types
+from deniable.server.wire.statements import StatementRunner
 
 IDLE_SECONDS = 3600.0
 CHARGES_STAY = {
@@ -36,66 +41,66 @@ class Session:
     """One client's conversation."""
 
     def __init__(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, answering: Answering, quantum: float
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, answering: StatementRunner, quantum: float
     ) -> None:
         self._reader, self._writer = reader, writer
-        self._answering = answering
+        self._runner = answering
         self._quantum = quantum
-        self._shelf = answering.shelf
+        self._statements = answering.statements
         self._status = "I"
         self._skipping = False
         self._charged = False
         self._place: Statement | None = None
         """What a refusal's position points into; values that were filled in move positions, so there is none then."""
-        self._running: asyncio.Task[Outcome] | None = None
+        self._running: asyncio.Task[StatementResult] | None = None
 
     async def talk(self) -> None:
         """Answer messages until the client leaves."""
-        self._send(codec.ready(self._status))
+        self._send(codec.encode_ready(self._status))
         while True:
             await self._writer.drain()
             letter, content = await asyncio.wait_for(codec.read_message(self._reader), IDLE_SECONDS)
             if letter == "X":
                 return
-            await self._message(letter, content)
+            await self._dispatch_message(letter, content)
 
     def cancel(self) -> None:
         """Stop waiting for what runs; what was not begun is not charged."""
-        self._answering.cancel()
+        self._runner.cancel()
         if self._running is not None:
             self._running.cancel()
 
-    async def _message(self, letter: str, content: Fields) -> None:
+    async def _dispatch_message(self, letter: str, content: MessageReader) -> None:
         if letter == "S":
             self._skipping = False
-            self._send(codec.ready(self._status))
+            self._send(codec.encode_ready(self._status))
         elif letter == "Q":
             self._skipping = False
-            await self._simple(content)
+            await self._run_simple(content)
         elif letter in "PBDECHF" and not self._skipping:
-            await self._extended(letter, content)
+            await self._run_extended(letter, content)
         elif letter not in "PBDECHFdcfp":
             raise ProtocolViolation("a message has an unknown letter")
 
-    async def _simple(self, content: Fields) -> None:
+    async def _run_simple(self, content: MessageReader) -> None:
         sql = content.text()
         content.end()
         since, self._place = time.monotonic(), None
         try:
-            found = statements(sql)
+            found = split_statements(sql)
             if not found:
                 self._send(codec.EMPTY_QUERY)
             for statement in found:
                 outcome = await self._run(statement, ())
                 if outcome.columns is not None and outcome.copied is None:
-                    self._send(codec.row_description(outcome.columns, [0] * len(outcome.columns)))
-                self._rows(outcome, outcome.rows, [0] * len(outcome.columns or ()))
+                    self._send(codec.encode_row_description(outcome.columns, [0] * len(outcome.columns)))
+                self._send_rows(outcome, outcome.rows, [0] * len(outcome.columns or ()))
                 await self._finish(outcome, since)
         except Exception as failure:
             await self._refuse(failure, since)
-        self._send(codec.ready(self._status))
+        self._send(codec.encode_ready(self._status))
 
-    async def _extended(self, letter: str, content: Fields) -> None:
+    async def _run_extended(self, letter: str, content: MessageReader) -> None:
         since, self._place = time.monotonic(), None
         try:
             match letter:
@@ -119,57 +124,57 @@ class Session:
             self._skipping = True
             await self._refuse(failure, since)
 
-    def _parse(self, content: Fields) -> None:
+    def _parse(self, content: MessageReader) -> None:
         name, sql = content.text(), content.text()
         oids = tuple(content.int32() for _ in range(content.int16()))
         content.end()
-        found = statements(sql)
+        found = split_statements(sql)
         if len(found) > 1:
             raise WireRefusal("42601", "cannot insert multiple commands into a prepared statement")
         statement = found[0] if found else None
-        self._shelf.prepare(name, Prepared(statement, completed(statement, oids)))
+        self._statements.prepare(name, Prepared(statement, complete_types(statement, oids)))
         self._send(codec.PARSE_COMPLETE)
 
-    def _bind(self, content: Fields) -> None:
+    def _bind(self, content: MessageReader) -> None:
         portal, name = content.text(), content.text()
-        prepared = self._shelf.statement(name)
+        prepared = self._statements.statement(name)
         formats = [content.int16() for _ in range(content.int16())]
-        raw = [_raw(content) for _ in range(content.int16())]
+        raw = [_read_raw(content) for _ in range(content.int16())]
         shown = tuple(content.int16() for _ in range(content.int16()))
         content.end()
         if len(raw) != len(prepared.oids):
             raise WireRefusal("08P01", f"{len(raw)} values were bound, and the statement has {len(prepared.oids)}")
         if len(formats) not in (0, 1, len(raw)) or any(each not in (0, 1) for each in (*formats, *shown)):
             raise WireRefusal("08P01", "the formats of the values do not fit")
-        spread = _spread(formats, len(raw))
+        spread = _spread_formats(formats, len(raw))
         bound = tuple(
-            values.bound(value, oid, binary == 1, i + 1)
+            values.decode_value(value, oid, binary == 1, i + 1)
             for i, (value, oid, binary) in enumerate(zip(raw, prepared.oids, spread, strict=True))
         )
-        self._shelf.open(portal, Portal(prepared, bound, shown))
+        self._statements.open(portal, Portal(prepared, bound, shown))
         self._send(codec.BIND_COMPLETE)
 
-    async def _describe(self, content: Fields) -> None:
+    async def _describe(self, content: MessageReader) -> None:
         kind, name = content.take(1), content.text()
         content.end()
         if kind == b"S":
-            prepared = self._shelf.statement(name)
-            self._send(codec.parameter_description(prepared.oids))
-            samples = tuple(_SAMPLES.get(oid, _sample(oid)) for oid in prepared.oids)
-            columns = await self._columns(prepared, samples)
-            self._send(codec.NO_DATA if columns is None else codec.row_description(columns, [0] * len(columns)))
+            prepared = self._statements.statement(name)
+            self._send(codec.encode_parameter_description(prepared.oids))
+            samples = tuple(_SAMPLES.get(oid, _make_sample(oid)) for oid in prepared.oids)
+            columns = await self._describe_columns(prepared, samples)
+            self._send(codec.NO_DATA if columns is None else codec.encode_row_description(columns, [0] * len(columns)))
             return
-        portal = self._shelf.portal(name)
-        columns = portal.columns = await self._columns(portal.prepared, portal.values)
-        spread = [] if columns is None else _spread(portal.formats, len(columns))
-        self._send(codec.NO_DATA if columns is None else codec.row_description(columns, spread))
+        portal = self._statements.portal(name)
+        columns = portal.columns = await self._describe_columns(portal.prepared, portal.values)
+        spread = [] if columns is None else _spread_formats(portal.formats, len(columns))
+        self._send(codec.NO_DATA if columns is None else codec.encode_row_description(columns, spread))
 
-    async def _columns(self, prepared: Prepared, bound: Sequence[Any]) -> tuple[ResultColumn, ...] | None:
+    async def _describe_columns(self, prepared: Prepared, bound: Sequence[Any]) -> tuple[ResultColumn, ...] | None:
         self._place = None if bound else prepared.statement
-        return None if prepared.statement is None else await self._answering.columns(prepared.statement, bound)
+        return None if prepared.statement is None else await self._runner.columns(prepared.statement, bound)
 
-    async def _execute(self, content: Fields, since: float) -> None:
-        portal, most = self._shelf.portal(content.text()), content.int32()
+    async def _execute(self, content: MessageReader, since: float) -> None:
+        portal, most = self._statements.portal(content.text()), content.int32()
         content.end()
         if portal.prepared.statement is None:
             self._send(codec.EMPTY_QUERY)
@@ -181,26 +186,26 @@ class Session:
         portal.given += len(rows)
         if portal.columns is not None and len(portal.columns) == len(outcome.columns or ()):
             outcome = replace(outcome, columns=portal.columns)
-        self._rows(outcome, rows, _spread(portal.formats, len(outcome.columns or ())))
+        self._send_rows(outcome, rows, _spread_formats(portal.formats, len(outcome.columns or ())))
         if portal.given < len(outcome.rows):
             self._send(codec.PORTAL_SUSPENDED)
             return
         await self._finish(outcome, since)
 
-    def _close(self, content: Fields) -> None:
+    def _close(self, content: MessageReader) -> None:
         kind, name = content.take(1), content.text()
         content.end()
-        (self._shelf.prepared if kind == b"S" else self._shelf.portals).pop(name, None)
+        (self._statements.prepared if kind == b"S" else self._statements.portals).pop(name, None)
         self._send(codec.CLOSE_COMPLETE)
 
-    async def _run(self, statement: Statement, bound: Sequence[Any]) -> Outcome:
+    async def _run(self, statement: Statement, bound: Sequence[Any]) -> StatementResult:
         self._place = None if bound else statement
-        self._running = asyncio.ensure_future(self._answering.run(statement, bound))
+        self._running = asyncio.ensure_future(self._runner.run(statement, bound))
         try:
             outcome = await self._running
         except asyncio.CancelledError:
             if self._running.cancelled():
-                raise TakingLong from None
+                raise TimedOut from None
             raise
         finally:
             self._running = None
@@ -214,50 +219,50 @@ class Session:
             self._status, self._charged = "T", False
         elif word in ("commit", "end", "rollback", "abort") and not statement.starts("rollback", "to"):
             if word in ("rollback", "abort") and self._charged:
-                self._send(codec.report(CHARGES_STAY, "N"))
+                self._send(codec.encode_report(CHARGES_STAY, "N"))
             self._status, self._charged = "I", False
-            self._shelf.end_transaction()
+            self._statements.end_transaction()
         elif word == "discard":
-            self._shelf.prepared.clear()
-            self._shelf.portals.clear()
+            self._statements.prepared.clear()
+            self._statements.portals.clear()
 
-    def _rows(self, outcome: Outcome, rows: Sequence[Sequence[Any]], formats: Sequence[int]) -> None:
+    def _send_rows(self, outcome: StatementResult, rows: Sequence[Sequence[Any]], formats: Sequence[int]) -> None:
         if outcome.columns is None:
             return
         if outcome.copied is not None:
-            self._send(codec.copy_out(len(outcome.columns)))
+            self._send(codec.encode_copy_out(len(outcome.columns)))
             for line in outcome.copied:
-                self._send(codec.copy_line(line))
+                self._send(codec.encode_copy_line(line))
             self._send(codec.COPY_DONE)
             return
-        write = [values.encoder(c.oid, form == 1) for c, form in zip(outcome.columns, formats, strict=True)]
+        write = [values.choose_encoder(c.oid, form == 1) for c, form in zip(outcome.columns, formats, strict=True)]
         for row in rows:
-            self._send(codec.data_row([each(value) for each, value in zip(write, row, strict=True)]))
+            self._send(codec.encode_data_row([each(value) for each, value in zip(write, row, strict=True)]))
 
-    async def _finish(self, outcome: Outcome, since: float) -> None:
+    async def _finish(self, outcome: StatementResult, since: float) -> None:
         if outcome.charged:
             self._charged = True
-            await even(since, self._quantum)
+            await wait_for_quantum(since, self._quantum)
         for name, value in outcome.statuses:
-            self._send(codec.parameter_status(name, value))
-        self._send(codec.command_complete(outcome.tag))
+            self._send(codec.encode_parameter_status(name, value))
+        self._send(codec.encode_command_complete(outcome.tag))
 
     async def _refuse(self, failure: Exception, since: float) -> None:
-        shown = failure if isinstance(failure, WireRefusal) else told(failure)
+        shown = failure if isinstance(failure, WireRefusal) else translate_failure(failure)
         text, start = (self._place.text, self._place.start) if self._place else ("", 0)
-        await even(since, self._quantum)
-        self._send(codec.report(fields(shown, text, offset=start)))
+        await wait_for_quantum(since, self._quantum)
+        self._send(codec.encode_report(describe_error(shown, text, offset=start)))
 
     def _send(self, message: bytes) -> None:
         self._writer.write(message)
 
 
-def _raw(content: Fields) -> bytes | None:
+def _read_raw(content: MessageReader) -> bytes | None:
     length = content.int32()
     return None if length == -1 else content.take(length)
 
 
-def _spread(formats: Sequence[int], count: int) -> list[int]:
+def _spread_formats(formats: Sequence[int], count: int) -> list[int]:
     """One format for all, or one for each; none at all is text."""
     if len(formats) <= 1:
         return [formats[0] if formats else 0] * count
@@ -266,7 +271,7 @@ def _spread(formats: Sequence[int], count: int) -> list[int]:
     return list(formats)
 
 
-def _sample(oid: int) -> Any:
+def _make_sample(oid: int) -> Any:
     """A value of a type, to learn which columns a statement gives before its values are known."""
     import datetime
 

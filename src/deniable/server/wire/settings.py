@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from deniable.errors import nearest
-from deniable.server.wire.lexing import Kind, Statement, Token
-from deniable.server.wire.refusals import WireRefusal
+from deniable.server.wire.codec import WireRefusal
+from deniable.server.wire.lexer import Kind, Statement, Token
 
 OWN: Mapping[str, tuple[str, str]] = {
     "deniable.epsilon": ("", "epsilon that each question may spend"),
@@ -122,12 +122,12 @@ class Settings:
         named = {name: told for name, (_, told) in OWN.items()}
         return [(_SPELLED.get(key, key), self._values[key], named.get(key, "")) for key in sorted(self._values)]
 
-    def reported(self) -> list[tuple[str, str]]:
+    def list_reported(self) -> list[tuple[str, str]]:
         """What is told at the start of a session."""
         return [(name, self._values[name.lower()]) for name in REPORTED]
 
 
-def assignment(statement: Statement) -> tuple[str, str]:
+def parse_assignment(statement: Statement) -> tuple[str, str]:
     """Name and value of a SET statement; RESET and SET ... TO DEFAULT give the value 'default'."""
     words = [each for each in statement.tokens[1:] if each.value not in ("session", "local") or each.kind != Kind.WORD]
     values = [token.value for token in words]
@@ -141,10 +141,10 @@ def assignment(statement: Statement) -> tuple[str, str]:
     name = "".join(values[:cut])
     if not name or cut + 1 >= len(words):
         raise WireRefusal("42601", "SET needs a name and a value", "Write: SET deniable.epsilon = 0.5")
-    return name, _written(words[cut + 1 :])
+    return name, _join_value(words[cut + 1 :])
 
 
-def _written(words: list[Token]) -> str:
+def _join_value(words: list[Token]) -> str:
     """The value as one text: 'ISO, MDY' and -1 are written together, two words with a space between."""
     joint = "" if any(word.kind is Kind.SIGN for word in words) else " "
     return joint.join(word.value for word in words)

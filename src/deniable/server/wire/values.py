@@ -20,7 +20,7 @@ UNKNOWN, BPCHAR, VARCHAR, NAME, CHAR, DATE, TIMESTAMP, TIMESTAMPTZ, NUMERIC = (
     705, 1042, 1043, 19, 18, 1082, 1114, 1184, 1700,
 )  # fmt: skip
 SIZES = {BOOL: 1, INT2: 2, INT4: 4, INT8: 8, OID: 4, FLOAT4: 4, FLOAT8: 8, DATE: 4, TIMESTAMP: 8, TIMESTAMPTZ: 8}
-OF_KIND = {"integer": INT8, "decimal": FLOAT8, "text": TEXT, "boolean": BOOL, "date": DATE, "datetime": TIMESTAMP}
+OID_OF_KIND = {"integer": INT8, "decimal": FLOAT8, "text": TEXT, "boolean": BOOL, "date": DATE, "datetime": TIMESTAMP}
 """The type of an answer's column, by the word of a policy."""
 
 TYPE_NAMES = {BOOL: "bool", INT8: "int8", INT2: "int2", INT4: "int4", TEXT: "text", OID: "oid", FLOAT4: "float4",
@@ -38,18 +38,18 @@ _TRUTHS = {"t": True, "true": True, "1": True, "on": True, "yes": True, "f": Fal
 Value = str | int | float | bool | Decimal | date | datetime | None
 
 
-def bound(raw: bytes | None, oid: int, binary: bool, number: int) -> Value:
+def decode_value(raw: bytes | None, oid: int, binary: bool, number: int) -> Value:
     """The value of a parameter as the client sent it."""
     if raw is None:
         return None
     try:
-        return _from_binary(raw, oid) if binary else _from_text(raw.decode("utf-8"), oid)
+        return _decode_binary(raw, oid) if binary else _decode_text(raw.decode("utf-8"), oid)
     except (ValueError, struct.error, KeyError, InvalidOperation, OverflowError):
         kind = TYPE_NAMES.get(oid, f"the type with object id {oid}")
         raise ParameterError(f"parameter ${number} is no value of {kind}") from None
 
 
-def _from_text(text: str, oid: int) -> Value:
+def _decode_text(text: str, oid: int) -> Value:
     if "\0" in text:
         raise ValueError
     if oid in TEXTS:
@@ -59,86 +59,86 @@ def _from_text(text: str, oid: int) -> Value:
             raise ValueError
         return int(text)
     if oid in (FLOAT4, FLOAT8, NUMERIC):
-        return _finite(Decimal(text.strip()))
+        return _require_finite(Decimal(text.strip()))
     readers: dict[int, Callable[[str], Value]] = {
         BOOL: lambda each: _TRUTHS[each.strip().lower()],
         DATE: date.fromisoformat,
-        TIMESTAMP: _moment,
-        TIMESTAMPTZ: _moment,
+        TIMESTAMP: _parse_moment,
+        TIMESTAMPTZ: _parse_moment,
     }
     return readers[oid](text)
 
 
-def number(text: str) -> int | Decimal:
+def parse_number(text: str) -> int | Decimal:
     """A number as it is written in a statement."""
-    return int(text) if text.lstrip("-").isdigit() else _finite(Decimal(text))
+    return int(text) if text.lstrip("-").isdigit() else _require_finite(Decimal(text))
 
 
-def _finite(number: Decimal) -> Decimal:
+def _require_finite(number: Decimal) -> Decimal:
     if not number.is_finite() or abs(number.adjusted()) > 40 or len(number.as_tuple().digits) > 60:
         raise ValueError
     return number
 
 
-def _moment(text: str) -> datetime:
+def _parse_moment(text: str) -> datetime:
     from datetime import UTC
 
     read = datetime.fromisoformat(text)
     return read.astimezone(UTC).replace(tzinfo=None) if read.tzinfo else read
 
 
-def _from_binary(raw: bytes, oid: int) -> Value:
+def _decode_binary(raw: bytes, oid: int) -> Value:
     if oid in TEXTS:
-        return _from_text(raw.decode("utf-8"), oid)
+        return _decode_text(raw.decode("utf-8"), oid)
     if oid in INTEGERS:
         if len(raw) != SIZES[oid]:
             raise ValueError
         return int.from_bytes(raw, "big", signed=oid != OID)
     if oid in (FLOAT4, FLOAT8):
-        return _finite(Decimal(repr(struct.unpack("!f" if oid == FLOAT4 else "!d", raw)[0])))
+        return _require_finite(Decimal(repr(struct.unpack("!f" if oid == FLOAT4 else "!d", raw)[0])))
     readers: dict[int, Callable[[bytes], Value]] = {
         BOOL: lambda each: bool(struct.unpack("!B", each)[0]),
         DATE: lambda each: _EPOCH + timedelta(days=struct.unpack("!i", each)[0]),
         TIMESTAMP: lambda each: _MOMENT + timedelta(microseconds=struct.unpack("!q", each)[0]),
         TIMESTAMPTZ: lambda each: _MOMENT + timedelta(microseconds=struct.unpack("!q", each)[0]),
-        NUMERIC: _numeric,
+        NUMERIC: _decode_numeric,
     }
     return readers[oid](raw)
 
 
-def _numeric(raw: bytes) -> Decimal:
+def _decode_numeric(raw: bytes) -> Decimal:
     """PostgreSQL's numeric: groups of four decimal digits, the weight of the first group, and a sign."""
     count, weight, sign, _scale = struct.unpack("!HhHH", raw[:8])
     if sign not in (0, 0x4000) or count > 32 or len(raw) != 8 + 2 * count:
         raise ValueError
     groups = struct.unpack(f"!{count}H", raw[8:])
     whole = sum(Decimal(group).scaleb(4 * (weight - place)) for place, group in enumerate(groups))
-    return _finite(-Decimal(whole) if sign else Decimal(whole))
+    return _require_finite(-Decimal(whole) if sign else Decimal(whole))
 
 
-def encoder(oid: int, binary: bool) -> Callable[[Any], bytes | None]:
+def choose_encoder(oid: int, binary: bool) -> Callable[[Any], bytes | None]:
     """A function that writes the values of one column."""
-    write = (_BINARY if binary else _WRITTEN).get(oid, _plain)
+    write = (_BINARY_ENCODERS if binary else _TEXT_ENCODERS).get(oid, _encode_plain)
     return lambda value: None if value is None else write(value)
 
 
-def _plain(value: Any) -> bytes:
+def _encode_plain(value: Any) -> bytes:
     return str(value).replace("\0", "").encode("utf-8")
 
 
-def _float(value: Any) -> bytes:
+def _encode_float(value: Any) -> bytes:
     number = float(value)
     return repr(number).encode() if number == number and abs(number) != float("inf") else str(number).encode()
 
 
-_WRITTEN: dict[int, Callable[[Any], bytes]] = {
+_TEXT_ENCODERS: dict[int, Callable[[Any], bytes]] = {
     BOOL: lambda value: b"t" if value else b"f",
     INT8: lambda value: str(int(value)).encode(),
-    FLOAT8: _float,
-    DATE: lambda value: value.isoformat().encode() if isinstance(value, date) else _plain(value),
-    TIMESTAMP: lambda value: value.isoformat(sep=" ").encode() if isinstance(value, datetime) else _plain(value),
+    FLOAT8: _encode_float,
+    DATE: lambda value: value.isoformat().encode() if isinstance(value, date) else _encode_plain(value),
+    TIMESTAMP: lambda value: value.isoformat(sep=" ").encode() if isinstance(value, datetime) else _encode_plain(value),
 }
-_BINARY: dict[int, Callable[[Any], bytes]] = {
+_BINARY_ENCODERS: dict[int, Callable[[Any], bytes]] = {
     BOOL: lambda value: b"\1" if value else b"\0",
     INT2: lambda value: struct.pack("!h", int(value)),
     INT4: lambda value: struct.pack("!i", int(value)),

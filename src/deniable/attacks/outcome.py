@@ -1,0 +1,168 @@
+"""What an attack is, and what it reports: rates for the attack, for a control and for guessing, each with an interval.
+
+An attack that succeeds often may only be good at guessing. So an outcome has three rates: how often the intruder
+succeeds on people who are in the release; how often the same intruder succeeds on people who are not (the control: what
+would be learned about anybody); and how often somebody succeeds who guesses without the release (the baseline). An
+outcome holds counts and words, never a row."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from deniable.attacks.confidence import Interval, compute_interval
+from deniable.errors import ParameterError, Stopped
+
+Progress = Callable[[float], None]
+FEW_TRIALS = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """Successes among trials, with an exact (Clopper-Pearson) interval.
+
+    >>> Rate(87, 100).share
+    0.87
+    """
+
+    successes: int
+    trials: int
+    confidence: float = 0.95
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.successes <= self.trials:
+            raise ParameterError("A rate has more successes than trials", expected="0 <= successes <= trials")
+
+    @property
+    def share(self) -> float:
+        """Successes by trials; 0 where nothing was tried."""
+        return self.successes / self.trials if self.trials else 0.0
+
+    @property
+    def interval(self) -> Interval:
+        """The share with its bounds; from 0 to 1 where nothing was tried."""
+        return (
+            compute_interval(self.successes, self.trials, self.confidence) if self.trials else Interval(0.0, 0.0, 1.0)
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """Counts, share and bounds."""
+        found = self.interval
+        return {"successes": self.successes, "trials": self.trials, "share": self.share, "low": found.low,
+                "high": found.high}  # fmt: skip
+
+    def __str__(self) -> str:
+        found = self.interval
+        return f"{self.share:.1%} ({found.low:.1%} to {found.high:.1%})"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one attack achieved.
+
+    `attack`, `control` and `baseline` are success rates (see the module); `precision` is how often the intruder was
+    right when a claim was made. `figures` holds further public numbers by name, `warnings` why not to trust the rates.
+    """
+
+    name: str
+    scenario: str
+    attack: Rate
+    baseline: Rate | float
+    control: Rate | None = None
+    precision: Rate | None = None
+    figures: Mapping[str, Any] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def baseline_share(self) -> float:
+        """How often guessing succeeds, measured or computed."""
+        return self.baseline.share if isinstance(self.baseline, Rate) else self.baseline
+
+    @property
+    def excess(self) -> float:
+        """What the release adds: success above the control (else above the baseline), as a share of what was left.
+
+        An intruder who names 90% of the people in the release and 80% of others has gained half of the last 20%.
+        """
+        floor = self.control.share if self.control is not None else self.baseline_share
+        return max(0.0, (self.attack.share - floor) / (1 - floor)) if floor < 1 else 0.0
+
+    @property
+    def per_thousand(self) -> int:
+        """People exposed out of 1,000."""
+        return round(1000 * self.attack.share)
+
+    @property
+    def sentence(self) -> str:
+        """What a director understands."""
+        sure = "" if self.precision is None else f", and is right {self.precision.share:.0%} of the times it claims to"
+        sure = ", claiming nobody" if self.precision is not None and not self.precision.trials else sure
+        guess = f"guessing alone would expose {1000 * self.baseline_share:.3g}"
+        return f"{self.scenario} exposes {self.per_thousand} of 1,000{sure}; {guess}."
+
+    @property
+    def trusted(self) -> tuple[str, ...]:
+        """All warnings, with those that the counts themselves give."""
+        found = list(self.warnings)
+        if self.attack.trials < FEW_TRIALS:
+            found.append(f"only {self.attack.trials} people were attacked: the interval is wide")
+        best = self.attack.interval.high
+        if self.control is not None and best < self.control.share:
+            found.append("the attack does worse than its control: it is not good enough to conclude anything")
+        elif self.attack.trials and best < self.baseline_share:
+            found.append("the attack does worse than guessing: it is not good enough to conclude anything")
+        return tuple(found)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON and reports."""
+        base = self.baseline.as_dict() if isinstance(self.baseline, Rate) else {"share": self.baseline}
+        return {
+            "attack": self.name,
+            "scenario": self.scenario,
+            "exposed": self.attack.as_dict(),
+            "control": self.control.as_dict() if self.control else None,
+            "baseline": base,
+            "precision": self.precision.as_dict() if self.precision else None,
+            "excess": self.excess,
+            "per_thousand": self.per_thousand,
+            "sentence": self.sentence,
+            "figures": dict(self.figures),
+            "warnings": list(self.trusted),
+        }
+
+
+class Deadline:
+    """A time limit that long loops ask: none when `seconds` is None."""
+
+    def __init__(self, seconds: float | None) -> None:
+        if seconds is not None and seconds <= 0:
+            raise ParameterError(f"A time limit of {seconds:g} seconds", expected="More than 0 seconds")
+        self.seconds = seconds
+        self._end = None if seconds is None else time.monotonic() + seconds
+
+    @property
+    def passed(self) -> bool:
+        """Whether the time is up."""
+        return self._end is not None and time.monotonic() > self._end
+
+    @property
+    def left(self) -> float | None:
+        """Seconds left, at least a hundredth; None without a limit."""
+        return None if self._end is None else max(0.01, self._end - time.monotonic())
+
+    def check(self) -> None:
+        """Stop when the time is up."""
+        if self.passed:
+            raise Stopped(
+                f"The attack did not finish within {self.seconds:g} seconds",
+                remedy="Allow more seconds, or attack a sample",
+                charge="",
+            )
+
+
+def tell(progress: Progress | None, share: float) -> None:
+    """Tell the share done to whoever listens."""
+    if progress is not None:
+        progress(share)

@@ -1,0 +1,258 @@
+"""`deniable request`, `approve`, `withdraw`, `subject`, `register`, `token` and their kin: governing a dataset."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from deniable.cli.terminal import DEFAULT_POLICY, JsonFlag, LedgerOption, PolicyOption, emit
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+RequestId = Annotated[str, typer.Argument(metavar="ID", help="The request's id.", show_default=False)]
+Reason = Annotated[str, typer.Option("--reason", help="Why; it is recorded.", show_default=False)]
+UnitColumn = Annotated[str, typer.Option("--column", help="The column that tells people apart.", show_default=False)]
+Person = Annotated[str, typer.Argument(metavar="VALUE", help="The person's value of that column.", show_default=False)]
+
+
+def request(
+    technique: Annotated[str, typer.Argument(help="mask, anonymize or synthesize.", show_default=False)],
+    tables: Annotated[list[str], typer.Argument(help="The tables wanted.", show_default=False)],
+    analyst: Annotated[str, typer.Option(help="Who asks.", show_default=False)],
+    purpose: Annotated[str, typer.Option(help="What for.", show_default=False)],
+    policy: PolicyOption = DEFAULT_POLICY,
+    ledger: LedgerOption = None,
+    epsilon: Annotated[str | None, typer.Option(help="The budget of a synthetic release.")] = None,
+    delta: Annotated[str | None, typer.Option(help="Its delta, such as 1e-6.")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Ask for a release of rows; the steward sees its cost and its risk, and decides."""
+    from deniable.curator.governance.steward import request as journey
+
+    stated = {"epsilon": epsilon, "delta": delta}
+    parameters = {name: amount for name, amount in stated.items() if amount is not None}
+    done = journey(policy, ledger, analyst, purpose, technique, tables, parameters)
+    emit(done, as_json, lambda console: _print_request(console, done))
+
+
+def requests(
+    policy: PolicyOption = DEFAULT_POLICY,
+    ledger: LedgerOption = None,
+    pending: Annotated[bool, typer.Option("--pending", help="Only those that wait for a decision.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """List the requests for releases, with their cost, risk and decision."""
+    from deniable.curator.governance.steward import requests as journey
+
+    found = journey(policy, ledger, pending)
+    emit(found, as_json, lambda console: _print_requests(console, found))
+
+
+def approve(
+    identity: RequestId, reason: Reason, policy: PolicyOption = DEFAULT_POLICY, ledger: LedgerOption = None,
+    as_json: JsonFlag = False,
+) -> None:  # fmt: skip
+    """Approve a request, with a reason."""
+    _decide_request(policy, ledger, identity, True, reason, as_json)
+
+
+def decline(
+    identity: RequestId, reason: Reason, policy: PolicyOption = DEFAULT_POLICY, ledger: LedgerOption = None,
+    as_json: JsonFlag = False,
+) -> None:  # fmt: skip
+    """Decline a request, with a reason."""
+    _decide_request(policy, ledger, identity, False, reason, as_json)
+
+
+def fulfill(
+    identity: RequestId,
+    out: Annotated[Path, typer.Option("--out", "-o", help="The folder for the released tables.", show_default=False)],
+    policy: PolicyOption = DEFAULT_POLICY,
+    ledger: LedgerOption = None,
+    key: Annotated[list[str] | None, typer.Option(help="Where a masking key is: NAME=file:PATH and so on.")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Make the release of an approved request, once."""
+    from deniable.curator.governance.fulfill import fulfill as journey
+
+    done = journey(policy, ledger, identity, out, key or ())
+    emit(done, as_json, lambda console: _print_request(console, done))
+
+
+def withdraw(
+    value: Person, column: UnitColumn, policy: PolicyOption = DEFAULT_POLICY, ledger: LedgerOption = None,
+    as_json: JsonFlag = False,
+) -> None:  # fmt: skip
+    """Leave a person out of everything from now on. Says nothing on whether the person was there."""
+    from deniable.curator.governance.steward import withdraw as journey
+
+    done = journey(policy, ledger, column, value)
+    text = f"Left out from now on; recorded as entry {done['number']}. What was released before stays released."
+    emit(done, as_json, lambda console: console.print(text, markup=False))
+
+
+def subject(
+    value: Person, column: UnitColumn, policy: PolicyOption = DEFAULT_POLICY, ledger: LedgerOption = None,
+    as_json: JsonFlag = False,
+) -> None:  # fmt: skip
+    """Tell which releases and purposes a person's rows may have been part of. For that person's eyes."""
+    from deniable.curator.governance.steward import subject as journey
+
+    found = journey(policy, ledger, column, value)
+    emit(found, as_json, lambda console: _print_subject(console, found))
+
+
+def purge(policy: PolicyOption = DEFAULT_POLICY, ledger: LedgerOption = None, as_json: JsonFlag = False) -> None:
+    """Forget every stored answer of a policy that has expired; the ledger stays."""
+    from deniable.curator.governance.steward import purge as journey
+
+    done = journey(policy, ledger)
+    text = f"{done['forgotten']} stored answers are forgotten; the ledger stays."
+    emit(done, as_json, lambda console: console.print(text, markup=False))
+
+
+def register(
+    policy: PolicyOption = DEFAULT_POLICY,
+    ledger: LedgerOption = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Write a page (.html).")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """The public register: every release with its technique, epsilon, delta, unit and date."""
+    from deniable.curator.governance.steward import register as journey
+
+    found = journey(policy, ledger)
+    if out is not None:
+        from deniable.reports.page import write
+        from deniable.reports.register import build_register_page
+
+        write(build_register_page(found), out)
+    emit(found, as_json, lambda console: _print_register(console, found))
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the governing commands."""
+    for command, example in (
+        (request, "deniable request mask visits --analyst ana --purpose research"),
+        (requests, "deniable requests --pending"),
+        (approve, "deniable approve 5f0c1a --reason 'a sample, for teaching'"),
+        (decline, "deniable decline 5f0c1a --reason 'a query answers this'"),
+        (fulfill, "deniable fulfill 5f0c1a -o released/"),
+        (withdraw, "deniable withdraw 1042 --column patient_id"),
+        (subject, "deniable subject 1042 --column patient_id"),
+        (purge, "deniable purge -p policy.yaml"),
+        (register, "deniable register -p policy.yaml -o register.html"),
+    ):
+        app.command(name=command.__name__, epilog=f"Example: {example}")(command)
+
+
+def _decide_request(
+    policy: Path, ledger: str | None, identity: str, approved: bool, reason: str, as_json: bool
+) -> None:
+    from deniable.curator.governance.steward import decide
+
+    done = decide(policy, ledger, identity, approved, reason)
+    emit(done, as_json, lambda console: _print_request(console, done))
+
+
+def _print_request(console: Console, told: dict[str, Any]) -> None:
+    what = f"{told['technique']} {', '.join(told['tables'])} by {told['analyst']} for {told['purpose']}"
+    console.print(f"{told['id']}  {told['status']}: {what}", markup=False)
+    console.print("  cost: " + ", ".join(f"{name} {value}" for name, value in told["cost"].items()), markup=False)
+    for table, risk in told.get("risk", {}).items():
+        if risk["columns"]:
+            known = ", ".join(risk["columns"])
+            console.print(f"  risk: {known} single out {risk['per_thousand']} of 1,000 rows of {table}", markup=False)
+    if told["reason"]:
+        console.print(f"  reason: {told['reason']}", markup=False)
+
+
+def _print_requests(console: Console, found: list[dict[str, Any]]) -> None:
+    for told in found:
+        _print_request(console, told)
+    if not found:
+        console.print("No request.")
+
+
+def _print_subject(console: Console, found: dict[str, Any]) -> None:
+    console.print(f"tables     {', '.join(found['tables']) or 'none'}", markup=False)
+    console.print(f"withdrawn  {found['withdrawn'] or 'no'}", markup=False)
+    console.print(f"purposes   {', '.join(found['purposes']) or 'none'}", markup=False)
+    for release in found["releases"]:
+        console.print(_render_line(release), markup=False)
+
+
+def _print_register(console: Console, found: dict[str, Any]) -> None:
+    for release in found["releases"]:
+        console.print(_render_line(release), markup=False)
+    standing = found["standing"]
+    text = f"{standing['charged']} releases under differential privacy, {standing['without_guarantee']} without."
+    console.print(text, markup=False)
+
+
+def _render_line(release: dict[str, Any]) -> str:
+    dp = release["epsilon"] is not None
+    price = f"epsilon {release['epsilon']:g}, delta {release['delta']:g}" if dp else "no formal guarantee"
+    return f"{release['date']}  {release['technique']}: {price}; {release['unit']}; {', '.join(release['tables'])}"
+
+
+token_app = typer.Typer(no_args_is_help=True, help="Give out tokens, list them, revoke them. A token is shown once.")
+
+
+@token_app.command(epilog="Example: deniable token new ana --purpose research --days 30 -p policy.yaml")
+def new(
+    name: Annotated[str, typer.Argument(help="Who will use it, as the policy names analysts.", show_default=False)],
+    policy: PolicyOption = DEFAULT_POLICY,
+    ledger: LedgerOption = None,
+    role: Annotated[str, typer.Option(help="steward, analyst, auditor or respondent.")] = "analyst",
+    purpose: Annotated[list[str] | None, typer.Option(help="A purpose it is good for; may be repeated.")] = None,
+    days: Annotated[float | None, typer.Option(help="Days until it expires. [default: 90]", show_default=False)] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Give out a token. It is printed once; only its hash is kept."""
+    from deniable.curator.governance.steward import new_token
+
+    done = new_token(policy, ledger, name, role, purpose, days)
+    emit(done, as_json, lambda console: _print_token(console, done))
+
+
+@token_app.command(name="list", epilog="Example: deniable token list -p policy.yaml")
+def list_(policy: PolicyOption = DEFAULT_POLICY, ledger: LedgerOption = None, as_json: JsonFlag = False) -> None:
+    """List the tokens that were given out, with what they are good for."""
+    from deniable.curator.governance.steward import list_tokens
+
+    found = list_tokens(policy, ledger)
+    emit(found, as_json, lambda console: _print_tokens(console, found))
+
+
+@token_app.command(epilog="Example: deniable token revoke 3f9a1c22d07b -p policy.yaml")
+def revoke(
+    identity: Annotated[str, typer.Argument(metavar="ID", help="The token's id.", show_default=False)],
+    policy: PolicyOption = DEFAULT_POLICY,
+    ledger: LedgerOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """End a token at once."""
+    from deniable.curator.governance.steward import revoke_token
+
+    done = revoke_token(policy, ledger, identity)
+    emit(done, as_json, lambda console: console.print(f"Token {identity} of {done['name']} is revoked.", markup=False))
+
+
+def _print_token(console: Console, done: dict[str, Any]) -> None:
+    console.print(done["token"], markup=False)
+    purposes = "all purposes" if done["purposes"] is None else ", ".join(done["purposes"])
+    text = f"Token {done['id']} for {done['role']} {done['name']}: {purposes}, until {done['expires']}."
+    console.print(text + " It is not shown again.", markup=False)
+
+
+def _print_tokens(console: Console, found: list[dict[str, Any]]) -> None:
+    for token in found:
+        state = f"revoked {token['revoked']}" if token["revoked"] else f"until {token['expires']}"
+        purposes = "all purposes" if token["purposes"] is None else ", ".join(token["purposes"])
+        console.print(f"{token['id']}  {token['role']} {token['name']}: {purposes}; {state}", markup=False)
+    if not found:
+        console.print("No token was given out.")

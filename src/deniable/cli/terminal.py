@@ -1,0 +1,88 @@
+"""What every command shares: options, how results and refusals are printed, and how long work shows that it goes on.
+
+Results go to standard output, everything else (progress, notes, refusals) to standard error, so that output can be
+piped. Progress is drawn only on a terminal."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from deniable.errors import DeniableError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
+Encoding = Annotated[str | None, typer.Option(help="Of a CSV file that is not UTF-8, such as latin-1 or cp1252.")]
+Progress = Callable[[float], None]
+
+
+def open_output() -> Console:
+    """The console for results."""
+    from rich.console import Console
+
+    return Console(highlight=False, soft_wrap=True)
+
+
+def open_errors() -> Console:
+    """The console for progress, notes and refusals."""
+    from rich.console import Console
+
+    return Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def emit(document: dict[str, Any] | list[Any], as_json: bool, human: Callable[[Console], None]) -> None:
+    """Print a result: as one JSON document, or by the function that knows how people read it."""
+    if as_json:
+        sys.stdout.write(json.dumps(document, indent=2, default=str, ensure_ascii=False) + "\n")
+    else:
+        human(open_output())
+
+
+def refuse(refusal: DeniableError, as_json: bool) -> int:
+    """Print a refusal in its canonical shape, and say the exit code."""
+    if as_json:
+        sys.stdout.write(json.dumps(refusal.as_dict(), indent=2, default=str, ensure_ascii=False) + "\n")
+    else:
+        console = open_errors()
+        console.print(f"[bold red]{type(refusal).__name__}[/]  ", end="")
+        console.print(refusal.message, markup=False)
+        for mistake in getattr(refusal, "mistakes", ()):
+            console.print(f"  {mistake.message}", markup=False)
+    return refusal.exit_code
+
+
+@contextmanager
+def show_progress(title: str) -> Iterator[Progress]:
+    """A bar that is told the share done, between 0 and 1; silent when standard error is not a terminal."""
+    if not sys.stderr.isatty():
+        yield lambda _share: None
+        return
+    from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    with Bar(*columns, console=open_errors(), transient=True) as bar:
+        task = bar.add_task(title, total=1.0)
+        yield lambda share: bar.update(task, completed=share)
+
+
+PolicyOption = Annotated[Path, typer.Option("--policy", "-p", help="The policy file.")]
+LedgerOption = Annotated[
+    str | None,
+    typer.Option(
+        "--ledger",
+        envvar="DENIABLE_LEDGER",
+        help="The ledger: a file or a postgresql:// address. [default: POLICY.ledger.sqlite beside the policy]",
+        show_default=False,
+    ),
+]
+DEFAULT_POLICY = Path("policy.yaml")

@@ -1,0 +1,187 @@
+"""Checks of a table or release: k, l, t and risks, two releases against each other, and columns that link rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from deniable.curator.anonymize.request import TABLE, Roles, statement
+from deniable.errors import Infeasible
+from deniable.policy.schema import Role
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+    from deniable.curator.curator import Curator
+    from deniable.engines.base import Engine
+    from deniable.kanonymity.recoding import Recoding
+    from deniable.kanonymity.request import Request
+
+
+def check(
+    source: Any,
+    quasi_identifiers: tuple[str, ...],
+    sensitive: tuple[str, ...] = (),
+    *,
+    fraction: float | None = None,
+    encoding: str | None = None,
+) -> dict[str, Any]:
+    """Measure a table as it stands: k, l, t and risks."""
+    from deniable.kanonymity.risk import examine
+
+    table = _table(source, (*quasi_identifiers, *sensitive), encoding)
+    return asdict(examine(table, quasi_identifiers, sensitive, fraction=fraction))
+
+
+def check_rows(
+    curator: Curator, table: str, quasi_identifiers: Sequence[str] = (), sensitive: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Measure a table of a curator, for its steward; columns that are not named are those of the policy's roles."""
+    from deniable.engines.base import quote
+    from deniable.kanonymity.risk import examine
+    from deniable.policy.schema import Role
+
+    schema = curator.policy.table(table)
+    known = tuple(quasi_identifiers) or tuple(c.name for c in schema.with_role(Role.QUASI_IDENTIFIER))
+    secret = tuple(sensitive) or tuple(c.name for c in schema.with_role(Role.SENSITIVE))
+    listed = ", ".join(map(quote, dict.fromkeys((*known, *secret)))) or "*"
+    rows = curator.tables.attach(table).run(f"SELECT {listed} FROM {quote(table)}")  # noqa: S608  quoted names
+    return asdict(examine(rows, known, secret))
+
+
+def unmet(findings: dict[str, Any], k: int | None, l: dict[str, float], t: dict[str, float]) -> list[str]:  # noqa: E741
+    """Which thresholds a table does not meet, each in a sentence."""
+    failed = []
+    if k is not None and findings["k"] < k:
+        failed.append(f"k is {findings['k']}, asked was {k}")
+    held = {found["column"]: found for found in findings["sensitive"]}
+    for column, least in l.items():
+        if held[column]["distinct_l"] < least:
+            failed.append(f"l of {column} is {held[column]['distinct_l']}, asked was {least:g}")
+    for column, most in t.items():
+        measured = held[column]["ordered_t"] if held[column]["ordered_t"] is not None else held[column]["t"]
+        if measured > most + 1e-12:
+            failed.append(f"t of {column} is {measured:.4f}, asked was {most:g}")
+    return failed
+
+
+def check_together(source: Any, first: Path, second: Path) -> dict[str, Any]:
+    """What an intruder learns who holds two releases of the same table."""
+    from deniable.kanonymity.recoding import read_recoding
+
+    one, two = read_recoding(first), read_recoding(second)
+    sensitive = tuple(dict.fromkeys((*one.sensitive, *two.sensitive)))
+    table = _table(source, tuple(dict.fromkeys((*one.names, *two.names, *sensitive))))
+    return composition(table, one, two, sensitive)
+
+
+def composition(
+    table: pa.Table, first: Recoding, second: Recoding, sensitive: tuple[str, ...], counts: str | None = None
+) -> dict[str, Any]:
+    """Class intersections of two recodings of one table."""
+    from deniable.kanonymity.composition import compose
+    from deniable.kanonymity.encoding import factorize
+
+    weights = table[counts].to_numpy() if counts else None
+    classes = [_repeat_by_weight(_classes(table, recoding), weights) for recoding in (first, second)]
+    values = {name: _repeat_by_weight(factorize(table[name])[1] + 1, weights) for name in sensitive}
+    least = min(int(spec.options["k"]) for r in (first, second) for spec in r.models if spec.kind == "k_anonymity")  # type: ignore[call-overload]
+    return {"asked_k": least} | asdict(compose(classes[0], classes[1], least, values))
+
+
+def refuse_composition(together: dict[str, Any]) -> None:
+    """Refuse a release that, with an earlier one, shows groups smaller than asked."""
+    if together["exposed"]:
+        raise Infeasible(
+            f"With the earlier release, {together['exposed']} rows are in groups under k = {together['asked_k']}",
+            expected=f"The smallest group both releases leave has {together['k']} rows",
+            remedy="Release with the levels of the earlier recoding (deniable anonymize --update), or a larger k",
+        )
+
+
+def _table(source: Any, columns: tuple[str, ...] = (), encoding: str | None = None) -> pa.Table:
+    from deniable.engines.base import quote
+    from deniable.engines.column_names import require_columns
+    from deniable.engines.duckdb import DuckDBEngine
+    from deniable.policy.schema import make_dialect
+
+    with DuckDBEngine(root=Path.cwd()) as engine:
+        engine.attach(TABLE, source, csv=make_dialect(encoding))
+        require_columns([f.name for f in engine.describe(TABLE)], columns, str(source))
+        listed = ", ".join(map(quote, dict.fromkeys(columns))) or "*"
+        return engine.run(f"SELECT {listed} FROM {quote(TABLE)}")  # noqa: S608  our own words and quoted names
+
+
+def _classes(table: pa.Table, recoding: Recoding) -> NDArray[np.int64]:
+    from deniable.kanonymity.recoding import Recoder
+
+    recoder = Recoder(recoding)
+    return recoder.index.find([c.codes(table[c.column.name])[0] for c in recoder.columns])
+
+
+def _repeat_by_weight(values: Any, weights: Any) -> Any:
+    import numpy as np
+
+    return values.astype(np.int64) if weights is None else np.repeat(values.astype(np.int64), weights)
+
+
+NEARLY = 0.1
+"""A column is told of when so large a share of the rows has a value that fewer than k rows have."""
+
+
+def find_warnings(engine: Engine, roles: Roles, request: Request) -> list[str]:
+    """What a steward should know before the rows leave: names of columns, never a value."""
+    return [*_warn_rows_not_people(roles), *_warn_left_out(roles, request), *_warn_linkable(engine, roles, request)]
+
+
+def _warn_rows_not_people(roles: Roles) -> list[str]:
+    """Where a person has several rows, a class of k rows may be fewer than k people."""
+    unit = roles.schema.unit if roles.schema else None
+    if unit is None or unit.is_row:
+        return []
+    return [f"k counts rows; the policy protects {unit}, who may have several rows in one class"]
+
+
+def _warn_left_out(roles: Roles, request: Request) -> list[str]:
+    """Columns that a reader of the policy may expect in the release."""
+    columns = roles.schema.columns if roles.schema else ()
+    gone = [c.name for c in columns if c.name in request.identifiers and c.role is not Role.IDENTIFIER and c.mask]
+    if not gone:
+        return []
+    return [
+        f"left out, since the policy lets them out masked only: {', '.join(gone)}. To have them, mask the table first"
+    ]
+
+
+def _warn_linkable(engine: Engine, roles: Roles, request: Request) -> list[str]:
+    least = max([int(k) for model in request.models if (k := getattr(model, "k", None))] or [2])
+    rare = {
+        name: share for name in columns_shown(engine, roles, request) if (share := _rare(engine, name, least)) > NEARLY
+    }
+    if not rare:
+        return []
+    named = ", ".join(f"{name} ({share:.0%} of the rows)" for name, share in rare.items())
+    return [
+        f"nearly unique and released as they are: {named} have a value that fewer than {least} rows share, and whoever "
+        "knows it finds the row. Make such a column a quasi-identifier (it is generalized) or an identifier (it is "
+        "left out), or mask the table first"
+    ]
+
+
+def columns_shown(engine: Engine, roles: Roles, request: Request) -> Sequence[str]:
+    """The columns that are released as they are."""
+    names = roles.schema.names if roles.schema else [f.name for f in engine.describe(TABLE)]
+    changed = {*request.quasi_identifiers, *request.identifiers}
+    return [name for name in names if name not in changed]
+
+
+def _rare(engine: Engine, name: str, least: int) -> float:
+    """The share of rows whose value of a column fewer than so many rows have; a missing value tells nothing."""
+    counted = "SELECT COUNT(*) AS n FROM {} WHERE {} IS NOT NULL GROUP BY {}"
+    few = f"SELECT COALESCE(SUM(n) FILTER (n < {least}), 0) FROM ({statement(counted, TABLE, name, name)})"  # noqa: S608
+    alone = int(engine.run(few).column(0)[0].as_py())
+    return alone / max(engine.count(TABLE), 1)

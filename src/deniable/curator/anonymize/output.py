@@ -1,0 +1,129 @@
+"""Where a k-anonymous release goes: to a file with its statement and its recoding, or to memory; and the ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from deniable.curator.anonymize.request import TABLE, Books, Order, Roles
+from deniable.policy.document import Policy
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from deniable.engines.base import Engine
+    from deniable.kanonymity.recoding import Recoding
+    from deniable.kanonymity.request import Request
+    from deniable.policy.schema import Spec
+    from deniable.release import Guarantee, Release
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """All that one release is made with."""
+
+    engine: Engine
+    policy: Policy | None
+    order: Order
+    roles: Roles
+    request: Request
+    books: Books | None
+
+
+@contextmanager
+def books_of(policy: Policy | None, order: Order) -> Iterator[Books | None]:
+    """The ledger and the cabinet that the order names; none without a policy."""
+    from deniable.ledger.ledger import open_answer_store, open_ledger
+
+    if policy is None:
+        yield None
+        return
+    ledger, cabinet = open_ledger(order.ledger, policy), open_answer_store(order.ledger, policy.dataset)
+    with closing(ledger), closing(cabinet):
+        yield Books(ledger, cabinet)
+
+
+def restrict(engine: Engine, policy: Policy | None, roles: Roles, books: Books | None) -> None:
+    """Leave out who withdrew or is not in the sample."""
+    from deniable.curator.scope import release_restrictions
+
+    if policy is not None and roles.schema is not None and books is not None:
+        engine.restrict(TABLE, *release_restrictions(policy, books.cabinet, roles.schema.name))
+
+
+def record_release(roles: Roles, books: Books | None, method: str) -> None:
+    """Write to the ledger that rows leave without a formal guarantee; call it before the data is touched."""
+    from deniable.curator.charge import record
+
+    if roles.schema is not None and books is not None:
+        unit = str(roles.schema.unit or "one row")
+        record(books.ledger, "k-anonymity", tables=(roles.schema.name,), unit=unit, method=method)
+
+
+def put_rows(work: Work, rows: pa.Table | Iterable[pa.RecordBatch]) -> pa.Table | Path:
+    """Write the rows where the order says; an older statement goes first: no claim outlives its file."""
+    import pyarrow as pa
+
+    from deniable.release.release import remove_statement
+
+    out = work.order.out
+    if out is None:
+        return rows if isinstance(rows, pa.Table) else pa.Table.from_batches(list(rows))
+    remove_statement(out)
+    work.engine.write(rows, out)
+    return out
+
+
+def attach_released(work: Work, rows: pa.Table | Path, name: str) -> pa.Table:
+    """The released rows, read as whoever receives them reads them."""
+    from deniable.curator.anonymize.request import statement
+
+    work.engine.attach(name, rows.absolute() if isinstance(rows, Path) else rows)
+    return work.engine.run(statement("SELECT * FROM {}", name))
+
+
+def path_of_recoding(out: Path) -> Path:
+    """Where the recoding of a release is kept, for its owner only."""
+    return out.with_name(out.name + ".recoding.json")
+
+
+def keep_recoding(work: Work, recoding: Recoding) -> None:
+    """Write the recoding beside the file, if there is one."""
+    from deniable.kanonymity.recoding import write_recoding
+
+    if work.order.out is not None:
+        write_recoding(recoding, path_of_recoding(work.order.out))
+
+
+def seal_release(work: Work, rows: pa.Table | Path, details: dict[str, Any]) -> tuple[Release, dict[str, Any]]:
+    """State what is claimed, beside the file or with the rows: the release, and the report for the steward."""
+    from deniable.kanonymity.request import to_spec
+    from deniable.release import Provenance, Release, seal
+
+    order, request, policy = work.order, work.request, work.policy
+    parameters = {"method": order.method, "quasi_identifiers": list(request.quasi_identifiers), "form": order.form}
+    provenance = Provenance(policy.hash if policy else None, {TABLE: work.engine.data_version(TABLE)}, parameters)
+    guarantee = claim_models(to_spec(model) for model in request.models)
+    release = Release(rows, guarantee, provenance, details)
+    if order.out is None:
+        return release, details
+    # What is learned together with other releases is for the steward, not for whoever receives this one.
+    stated = {name: value for name, value in details.items() if name != "composition"}
+    statement = seal(order.out, guarantee, provenance, stated)
+    told = {"output": str(order.out), "statement": str(statement.path), "words": list(statement.words)}
+    return release, details | told
+
+
+def claim_models(models: Iterable[Spec]) -> Guarantee:
+    """What a release claims that meets these models."""
+    from deniable.release import Guarantee, Property
+
+    return Guarantee.syntactic(
+        tuple(
+            Property(spec.kind.replace("_", "-"), tuple((name, str(value)) for name, value in spec.options.items()))
+            for spec in models
+        )
+    )

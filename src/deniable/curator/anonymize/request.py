@@ -1,0 +1,283 @@
+"""What is asked of an anonymization, completed by the policy: columns by role, models, where the rows are.
+
+A request may tighten the policy's demands and never loosen them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from deniable.curator.governance.requests import in_force
+from deniable.errors import AccessRefused, ParameterError, nearest
+from deniable.policy.access import Anonymize
+from deniable.policy.document import Policy, read
+from deniable.policy.schema import Role, Spec, TableSchema, make_dialect
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from deniable.engines.base import Engine
+    from deniable.kanonymity.request import Request
+    from deniable.ledger import Ledger
+    from deniable.ledger.answer_store import AnswerStore
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What was asked on the command line or by a caller; None and empty leave it to the policy."""
+
+    k: int | None = None
+    l: Mapping[str, Fraction] = field(default_factory=dict)  # noqa: E741  the field's own letter
+    t: Mapping[str, Fraction] = field(default_factory=dict)
+    models: tuple[Spec, ...] = ()
+    suppress: Fraction | None = None
+
+
+def demands(policy: Policy | None, asked: Asked) -> Anonymize:
+    """Both together. The share of rows that may go is replaced: leaving out more rows shows less of people.
+
+    >>> demands(None, Asked(k=3)).k
+    3
+    """
+    least = (policy.release.anonymize if policy else None) or Anonymize(k=1 if asked.k else 5)
+    _refuse_looser("k", asked.k, least.k)
+    for column, number in least.l.items():
+        _refuse_looser(f"l of '{column}'", asked.l.get(column), number)
+    for column, number in least.t.items():
+        _refuse_looser(f"t of '{column}'", asked.t.get(column), number, sign=-1)
+    return Anonymize(
+        least.k if asked.k is None else asked.k,
+        {**least.l, **asked.l},
+        {**least.t, **asked.t},
+        least.suppress if asked.suppress is None else asked.suppress,
+        tuple(dict.fromkeys((*least.models, *asked.models))),
+        least.second_release,
+    )
+
+
+def _refuse_looser(what: str, asked: Fraction | int | None, least: Fraction | int, sign: int = 1) -> None:
+    if asked is not None and sign * asked < sign * least:
+        bound = "at least" if sign > 0 else "at most"
+        raise AccessRefused(
+            f"{what} is asked to be {float(asked):g}, and the policy says {float(least):g}",
+            expected=f"{what} is {bound} {float(least):g}",
+            remedy="Ask for no less than the policy",
+        )
+
+
+TABLE = "table"
+COUNT = "__rows"
+"""The table's name at the engine, and the column that says how many rows a combination of values has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What was asked on the command line or by a caller; a policy fills what is not said.
+
+    Without `out` the released rows stay in memory.
+    """
+
+    source: Any
+    out: Path | None
+    policy: Path | Policy | None = None
+    table: str | None = None
+    quasi_identifiers: tuple[str, ...] = ()
+    sensitive: tuple[str, ...] = ()
+    identifiers: tuple[str, ...] = ()
+    asked: Asked = field(default_factory=Asked)
+    hierarchies: Mapping[str, Spec] = field(default_factory=dict)
+    method: str = "optimal"
+    measure: str = "loss"
+    weights: Mapping[str, float] = field(default_factory=dict)
+    form: str = "text"
+    suppressed_rows: str = "drop"
+    population: Any = None
+    seconds: float | None = None
+    earlier: Path | None = None
+    refuse_composition: bool = False
+    target: str | None = None
+    tails: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    ledger: str | Path | None = None
+    encoding: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Books:
+    """Where releases are written down, and where what must be remembered of them is kept."""
+
+    ledger: Ledger
+    cabinet: AnswerStore
+
+
+@dataclass(frozen=True, slots=True)
+class Roles:
+    """Columns by role, with their declared hierarchies."""
+
+    schema: TableSchema | None
+    quasi_identifiers: tuple[str, ...]
+    sensitive: tuple[str, ...]
+    identifiers: tuple[str, ...]
+    hierarchies: Mapping[str, Spec]
+
+
+def policy_of(order: Order) -> Policy | None:
+    """The policy, if one is named and has not expired."""
+    if order.policy is None:
+        return None
+    return in_force(order.policy if isinstance(order.policy, Policy) else read(order.policy))
+
+
+def roles_of(engine: Engine, policy: Policy | None, order: Order) -> Roles:
+    """Attach the source, and say which column plays which role."""
+    schema = _schema(policy, order)
+    source = order.source if order.source is not None else (schema.source if schema else None)
+    if source is None:
+        raise ParameterError("No table is named", remedy="Name a file, or a policy with --policy")
+    engine.attach(TABLE, _absolute(source, order), schema, csv=make_dialect(order.encoding))
+    if schema is None:
+        check_columns(engine, (*order.quasi_identifiers, *order.sensitive, *order.identifiers))
+        specs = _with_tails(engine, order.hierarchies, order)
+        return Roles(None, order.quasi_identifiers, order.sensitive, order.identifiers, specs)
+    from deniable.kanonymity.builders.specs import resolve_spec
+
+    columns = {column.name: column for column in schema.columns}
+    specs = {name: spec for name, column in columns.items() if (spec := resolve_spec(column, columns)) is not None}
+    quasi = order.quasi_identifiers or _names(schema, Role.QUASI_IDENTIFIER)
+    sensitive = order.sensitive or _names(schema, Role.SENSITIVE)
+    withheld = _withheld(policy, schema)
+    quasi, sensitive = (tuple(n for n in names if n not in withheld) for names in (quasi, sensitive))
+    dropped = _not_as_it_is(schema, quasi)
+    identifiers = tuple(dict.fromkeys((*_names(schema, Role.IDENTIFIER), *order.identifiers, *withheld, *dropped)))
+    specs = _with_tails(engine, {**specs, **order.hierarchies}, order)
+    return Roles(schema, check_columns(engine, quasi), sensitive, identifiers, specs)
+
+
+def _not_as_it_is(schema: TableSchema, generalized: tuple[str, ...]) -> tuple[str, ...]:
+    """Columns that the policy lets out changed only (quasi-identifiers, masked ones), and that are not generalized."""
+    changed = (c.name for c in schema.columns if c.role is Role.QUASI_IDENTIFIER or c.mask is not None)
+    return tuple(name for name in changed if name not in generalized)
+
+
+def _withheld(policy: Policy | None, schema: TableSchema) -> tuple[str, ...]:
+    """The columns that the policy's minimization leaves out."""
+    from deniable.curator.scope import columns_allowed
+
+    allowed = columns_allowed(policy, schema) if policy else None
+    return () if allowed is None else tuple(name for name in schema.names if name not in allowed)
+
+
+def _with_tails(engine: Engine, specs: Mapping[str, Spec], order: Order) -> dict[str, Spec]:
+    """Hierarchies with top and bottom coding; one is drafted where none was declared."""
+    made = dict(specs)
+    for end, numbers in order.tails.items():
+        for name, number in numbers.items():
+            check_columns(engine, (name,))
+            spec = made.get(name) or draft_hierarchy(engine, name)
+            made[name] = Spec(spec.kind, {**spec.options, end: number})
+    return made
+
+
+def draft_hierarchy(engine: Engine, name: str) -> Spec:
+    """A hierarchy to begin with, from the distinct values of a column."""
+    from deniable.kanonymity.builders.specs import draft_column
+
+    values = engine.run(statement("SELECT DISTINCT {} FROM {}", name, TABLE)).column(0).combine_chunks()
+    return draft_column(values.drop_null())
+
+
+def _absolute(source: Any, order: Order) -> Any:
+    """A file named on the command line is found from where the command is given, not from the policy's folder."""
+    if isinstance(source, str | Path) and source == order.source and Path(source).exists():
+        return Path(source).absolute()
+    return source
+
+
+def _schema(policy: Policy | None, order: Order) -> TableSchema | None:
+    if policy is None:
+        return None
+    if order.table is not None:
+        return policy.table(order.table)
+    named = [t for t in policy.private if Path(t.source).name == Path(str(order.source or "")).name]
+    found = named or list(policy.private)
+    if len(found) == 1:
+        return found[0]
+    known = ", ".join(t.name for t in policy.private)
+    raise ParameterError("it is not clear which table of the policy is meant", remedy=f"Say --table: {known}")
+
+
+def _names(schema: TableSchema, role: Role) -> tuple[str, ...]:
+    return tuple(column.name for column in schema.with_role(role))
+
+
+def check_columns(engine: Engine, names: tuple[str, ...]) -> tuple[str, ...]:
+    """These columns, or a refusal that names the nearest there is."""
+    present = [f.name for f in engine.describe(TABLE)]
+    for name in names:
+        refuse_unknown("column", name, present)
+    return names
+
+
+def refuse_unknown(what: str, name: str, known: Any) -> None:
+    """Refuse a word that is not known."""
+    if name not in known:
+        expected = f"One of {', '.join(known)}"
+        raise ParameterError(f"There is no {what} '{name}'", expected=expected, remedy=nearest(name, known))
+
+
+def request_for(engine: Engine, policy: Policy | None, order: Order, roles: Roles) -> Request:
+    """The models of the policy, tightened by what was asked."""
+    from deniable.kanonymity.quality import find_measure
+    from deniable.kanonymity.request import Request, build_conditions
+
+    asked = demands(policy, order.asked)
+    rows = engine.count(TABLE)
+    sensitive = tuple(dict.fromkeys((*roles.sensitive, *asked.l, *asked.t)))
+    return Request(
+        roles.quasi_identifiers,
+        build_conditions(asked, rows, _distances(engine, sensitive)),
+        tuple(name for name in sensitive if name not in roles.quasi_identifiers),
+        roles.identifiers,
+        float(asked.suppress),
+        find_measure(order.measure, dict(order.weights)),
+    )
+
+
+def _distances(engine: Engine, sensitive: tuple[str, ...]) -> dict[str, Any]:
+    """Numbers and dates have an order to measure closeness along."""
+    from deniable.kanonymity.models import Distance
+    from deniable.policy.schema import ColumnType
+
+    kinds = {f.name: f.type for f in engine.describe(TABLE)}
+    unordered = (ColumnType.TEXT, ColumnType.BOOLEAN)
+    return {name: Distance.ORDERED for name in sensitive if kinds.get(name, ColumnType.TEXT) not in unordered}
+
+
+def population_of(engine: Engine, order: Order, request: Request) -> pa.Table | None:
+    """The quasi-identifiers of the population, where one is named; refused where a model needs it and none is."""
+    from deniable.kanonymity.request import needs_population
+
+    if order.population is None:
+        if needs_population(request.models):
+            raise ParameterError("A privacy model compares with the population", remedy="Name its table: --population")
+        return None
+    engine.attach("population", Path(order.population).absolute())
+    return engine.run(statement("SELECT {} FROM {}", request.quasi_identifiers, "population"))
+
+
+def rows_to_release(roles: Roles) -> str:
+    """The rows to release; columns that the policy does not declare are not among them."""
+    return (
+        statement("SELECT * FROM {}", TABLE)
+        if roles.schema is None
+        else statement("SELECT {} FROM {}", roles.schema.names, TABLE)
+    )
+
+
+def statement(words: str, *names: str | tuple[str, ...]) -> str:
+    """A statement of our own words around quoted names."""
+    from deniable.engines.base import quote
+
+    return words.format(*(quote(n) if isinstance(n, str) else ", ".join(map(quote, n)) for n in names))

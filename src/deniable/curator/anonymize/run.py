@@ -1,0 +1,367 @@
+"""The workflow of a k-anonymous release: roles, counts by quasi-identifiers, search, recoding in a stream, statement.
+
+The rows are counted by the engine and streamed through the recoding, so that memory is bounded by the distinct
+combinations of quasi-identifiers and not by the rows. Local recodings need the rows at hand. Rows added to an earlier
+release and maps of coordinates are released here too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from deniable.curator.anonymize import check, releases
+from deniable.curator.anonymize.output import (
+    Work,
+    attach_released,
+    books_of,
+    claim_models,
+    keep_recoding,
+    path_of_recoding,
+    put_rows,
+    record_release,
+    restrict,
+    seal_release,
+)
+from deniable.curator.anonymize.request import (
+    COUNT,
+    TABLE,
+    Asked,
+    Books,
+    Order,
+    check_columns,
+    draft_hierarchy,
+    policy_of,
+    population_of,
+    refuse_unknown,
+    request_for,
+    roles_of,
+    rows_to_release,
+    statement,
+)
+from deniable.errors import ParameterError
+from deniable.policy.budget import Amount, exact
+from deniable.policy.document import Policy
+from deniable.policy.schema import Spec
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from deniable.curator.curator import Curator
+    from deniable.engines.base import Engine
+    from deniable.kanonymity.anonymize import Anonymized
+    from deniable.kanonymity.recoding import Recoding
+    from deniable.kanonymity.request import Prepared, Request
+    from deniable.release import Release
+
+
+METHODS = ("optimal", "mondrian", "mondrian-relaxed", "local", "cells", "microaggregate")
+
+Progress = Callable[[float], None]
+
+
+def anonymize(order: Order, progress: Progress | None = None) -> dict[str, Any]:
+    """Make the release, write it with its statement and its recoding, and report in plain values."""
+    from deniable.engines.duckdb import DuckDBEngine
+
+    policy = policy_of(order)
+    with DuckDBEngine(root=policy.folder if policy else Path.cwd()) as engine, books_of(policy, order) as books:
+        return _release(engine, policy, order, books, progress)[1]
+
+
+def anonymize_rows(
+    curator: Curator,
+    table: str,
+    out: str | Path | None = None,
+    *,
+    k: int | None = None,
+    l: Mapping[str, Amount] | None = None,  # noqa: E741  the field's own letter
+    t: Mapping[str, Amount] | None = None,
+    suppress: Amount | None = None,
+    models: Sequence[Spec] = (),
+    **rest: Any,
+) -> Release:
+    """Anonymize one table of a curator, in memory or into a file; `rest` is as in `Order`.
+
+    The release's details hold what the command line reports: levels, proof, risks, warnings.
+    """
+    from deniable.curator.governance.requests import refuse_expired
+    from deniable.engines.duckdb import DuckDBEngine
+
+    refuse_expired(curator)
+    values, distances = ({name: exact(number) for name, number in (given or {}).items()} for given in (l, t))
+    asked = Asked(k, values, distances, tuple(models), None if suppress is None else exact(suppress))
+    source = curator.tables.sources.get(table)
+    order = Order(source, Path(out) if out else None, curator.policy, table, asked=asked, **rest)
+    with DuckDBEngine(root=curator.policy.folder) as engine:
+        return _release(engine, curator.policy, order, Books(curator.ledger, curator.cabinet), None)[0]
+
+
+def _release(
+    engine: Engine, policy: Policy | None, order: Order, books: Books | None, progress: Progress | None
+) -> tuple[Release, dict[str, Any]]:
+    """The release, and the report about it."""
+    refuse_unknown("method", order.method, METHODS)
+    roles = roles_of(engine, policy, order)
+    restrict(engine, policy, roles, books)
+    record_release(roles, books, order.method)
+    check_columns(engine, (order.target,) if order.target else ())
+    work = Work(engine, policy, order, roles, request_for(engine, policy, order, roles), books)
+    warnings = check.find_warnings(engine, roles, work.request)
+    details = _globally(work, progress) if order.method == "optimal" else _locally(work)
+    details["warnings"] = [*warnings, *details.get("warnings", ())]
+    rows, lattice = details.pop("rows_released"), details.pop("lattice", [])
+    release, report = seal_release(work, rows, details)
+    return release, report | {"lattice": lattice}
+
+
+def draft(source: Any, columns: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Hierarchies to begin with, as a policy would declare them; None for a column without structure.
+
+    Such a column is shown or withheld, for which a policy needs no words.
+    """
+    from deniable.engines.duckdb import DuckDBEngine
+
+    with DuckDBEngine(root=Path.cwd()) as engine:
+        engine.attach(TABLE, source)
+        names = check_columns(engine, columns) or tuple(f.name for f in engine.describe(TABLE))
+        specs = {name: draft_hierarchy(engine, name) for name in names}
+    words = {name: {spec.kind: _plain(spec.options)} for name, spec in specs.items()}
+    return {"hierarchies": {name: None if specs[name].kind == "withhold" else words[name] for name in words}}
+
+
+def _globally(work: Work, progress: Progress | None) -> dict[str, Any]:
+    """One level for each column: counted, searched, streamed."""
+    from deniable.kanonymity.anonymize import anonymize as search
+    from deniable.kanonymity.recoding import Form, Recoder, Suppressed
+
+    engine, order, request = work.engine, work.order, work.request
+    population = population_of(engine, order, request)
+    named = (*request.quasi_identifiers, *request.sensitive)
+    counted = engine.run(statement("SELECT {}, COUNT(*) AS {} FROM {} GROUP BY ALL", named, COUNT, TABLE))
+    found = search(
+        counted,
+        request,
+        work.roles.hierarchies,
+        population=population,
+        counts=COUNT,
+        form=Form(order.form),
+        suppressed_rows=Suppressed(order.suppressed_rows),
+        seconds=order.seconds,
+        progress=None if progress is None else lambda share: progress(0.5 * share),
+    )
+    recoding = replace(found.recoding, shown=tuple(check.columns_shown(engine, work.roles, request)))
+    composed = _compose(work, recoding)
+    rows = put_rows(work, Recoder(recoding).stream(engine.stream(rows_to_release(work.roles))))
+    keep_recoding(work, recoding)
+    releases.remember_release(work.books, _name(work), recoding)
+    details = _details(found, request) | _risk(counted, found, request) | composed | _usefulness(work, rows)
+    return details | {"rows_released": rows, "lattice": _points(found, request)}
+
+
+def _name(work: Work) -> str:
+    return work.roles.schema.name if work.roles.schema else TABLE
+
+
+def _compose(work: Work, recoding: Recoding | None) -> dict[str, Any]:
+    """What this release tells together with earlier ones of the same table."""
+    before = releases.find_earlier(work.books, _name(work), work.order)
+    return releases.compose_with_earlier(work.engine, work.policy, work.order, before, recoding)
+
+
+def _locally(work: Work) -> dict[str, Any]:
+    """Each class in its own way: the rows are read, split or staged, and written."""
+    composed = _compose(work, None)
+    table = work.engine.run(rows_to_release(work.roles))
+    made = _aggregate(work, table) if work.order.method == "microaggregate" else _split(work, table)
+    releases.remember_release(work.books, _name(work), None)
+    return made | composed | _usefulness(work, made["rows_released"])
+
+
+def _split(work: Work, table: pa.Table) -> dict[str, Any]:
+    from deniable.kanonymity.local_recoding import measure_local_loss, write_local
+    from deniable.kanonymity.recoding import Form
+    from deniable.kanonymity.request import prepare
+
+    population = population_of(work.engine, work.order, work.request)
+    prepared = prepare(table, work.request, work.roles.hierarchies, population=population)
+    release, form = _local(prepared, work.order), Form(work.order.form)
+    written = write_local(table, prepared, release, form)
+    return {
+        "rows": table.num_rows,
+        "released": written.num_rows,
+        "suppressed": table.num_rows - written.num_rows,
+        "classes": release.classes,
+        "models": [str(model) for model in work.request.models],
+        "loss": measure_local_loss(prepared, release, form),
+        "rows_released": put_rows(work, written),
+    }
+
+
+def _aggregate(work: Work, table: pa.Table) -> dict[str, Any]:
+    """Numbers replaced by the means of groups of k."""
+    from deniable.errors import ParameterError
+    from deniable.kanonymity.microaggregation import microaggregate
+    from deniable.kanonymity.models import KAnonymity
+
+    first, *others = work.request.models
+    if others or not isinstance(first, KAnonymity):
+        raise ParameterError("Microaggregation knows k-anonymity only", remedy="Use --method mondrian for other models")
+    made = microaggregate(table, work.request.quasi_identifiers, first.k)
+    return {
+        "rows": table.num_rows,
+        "released": table.num_rows,
+        "suppressed": 0,
+        "classes": int(made.group_of.max(initial=-1)) + 1,
+        "models": [str(first)],
+        "lost_variance": made.lost_variance,
+        "rows_released": put_rows(work, made.table.drop_columns(list(work.request.identifiers))),
+    }
+
+
+def _risk(counted: pa.Table, found: Anonymized, request: Request) -> dict[str, Any]:
+    """The risks of the table as it was and as it is released."""
+    from dataclasses import asdict
+
+    import numpy as np
+
+    from deniable.kanonymity.risk import measure_risks
+
+    before = counted.group_by(list(request.quasi_identifiers)).aggregate([(COUNT, "sum")])[f"{COUNT}_sum"].to_numpy()
+    after = np.array(found.recoding.classes.sizes, np.int64)
+    return {"risk": {"before": asdict(measure_risks(before)), "after": asdict(measure_risks(after))}}
+
+
+def _usefulness(work: Work, rows: pa.Table | Path) -> dict[str, Any]:
+    """What a classifier learns from the release, beside the original."""
+    target = work.order.target
+    if target is None:
+        return {}
+    from deniable.kanonymity.quality import measure_utility
+
+    original = work.engine.run(statement("SELECT * FROM {}", TABLE))
+    found = measure_utility(original, attach_released(work, rows, "released"), target, work.request.quasi_identifiers)
+    accuracy = {"original": found.original, "released": found.released, "commonest": found.commonest}
+    return {"accuracy": accuracy | {"target": target, "kept": found.kept}}
+
+
+def _local(prepared: Prepared, order: Order) -> Any:
+    from deniable.kanonymity.search.mondrian import mondrian
+    from deniable.kanonymity.search.stages import optimal_then_local, suppress_cells
+
+    if order.method == "cells":
+        return suppress_cells(prepared)
+    if order.method == "local":
+        return optimal_then_local(prepared)
+    return mondrian(prepared, relaxed=order.method == "mondrian-relaxed", sets=order.form == "sets")
+
+
+def _details(found: Anonymized, request: Request) -> dict[str, Any]:
+    solution, recoding = found.solution, found.recoding
+    proof = solution.proof
+    return {
+        "rows": recoding.rows,
+        "released": recoding.rows - (solution.suppressed if recoding.suppressed_rows == "drop" else 0),
+        "suppressed": solution.suppressed,
+        "classes": solution.classes,
+        "models": [str(model) for model in request.models],
+        str(request.measure): solution.cost,
+        "levels": dict(zip(recoding.names, recoding.levels, strict=True)),
+        "proof": {
+            "optimal": proof.complete,
+            "nodes": proof.nodes,
+            "checks": proof.checks,
+            "checked": proof.checked,
+            "excluded_as_failing": proof.failing,
+            "excluded_as_costlier": proof.costly,
+            "gap": solution.gap,
+        },
+    }
+
+
+def _points(found: Anonymized, request: Request) -> list[dict[str, Any]]:
+    """The lattice as data for a picture."""
+    from dataclasses import asdict
+
+    from deniable.kanonymity.search.problem import list_lattice_points
+
+    rows = found.recoding.rows
+    names = request.quasi_identifiers
+    points = [asdict(point) for point in list_lattice_points(found.verdicts, found.solution, rows)]
+    return [point | {"levels": dict(zip(names, point["levels"], strict=True))} for point in points]
+
+
+def _plain(value: object) -> Any:
+    if isinstance(value, Mapping):
+        return {str(name): _plain(held) for name, held in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def release_map(source: Any, out: Path, columns: tuple[str, ...], digits: int, k: int) -> dict[str, Any]:
+    """Write the cells that hold at least k rows, with a statement beside them."""
+    from deniable.engines.base import quote
+    from deniable.engines.column_names import require_columns
+    from deniable.engines.duckdb import DuckDBEngine
+    from deniable.kanonymity.geo import release_grid
+
+    if len(columns) != 2:
+        raise ParameterError(f"{len(columns)} columns are named for a grid", expected="Latitude and longitude")
+    with DuckDBEngine(root=Path.cwd()) as engine:
+        engine.attach(TABLE, source)
+        require_columns([f.name for f in engine.describe(TABLE)], columns, str(source))
+        rows = engine.run(f"SELECT {', '.join(map(quote, columns))} FROM {quote(TABLE)}")  # noqa: S608  quoted names
+        made = release_grid(rows, *columns, digits=digits, k=k)
+        engine.write(made.cells, out)
+        return _seal_map(engine.data_version(TABLE), out, rows.num_rows, made, digits, k)
+
+
+def _seal_map(version: str, out: Path, rows: int, made: Any, digits: int, k: int) -> dict[str, Any]:
+    from deniable.release import Guarantee, Property, Provenance, seal
+
+    claim = Guarantee.syntactic((Property("k-anonymity", (("k", str(k)),)),))
+    details = {"rows": rows, "cells": made.cells.num_rows, "dropped": made.dropped}
+    provenance = Provenance(None, {TABLE: version}, {"method": "grid", "digits": digits})
+    sealed = seal(out, claim, provenance, details)
+    return details | {"output": str(out), "statement": str(sealed.path), "words": list(sealed.words)}
+
+
+def update(release: Path, order: Order) -> dict[str, Any]:
+    """Judge rows added to a release; write those that may be shown, with their statement and the grown recoding."""
+    from deniable.engines.duckdb import DuckDBEngine
+    from deniable.kanonymity.recoding import read_recoding
+    from deniable.kanonymity.request import parse_condition
+    from deniable.kanonymity.update import recode_shown_rows
+    from deniable.kanonymity.update import update_recoding as judge
+
+    recoding, policy = read_recoding(_find_recoding(release)), policy_of(order)
+    with DuckDBEngine(root=policy.folder if policy else Path.cwd()) as engine, books_of(policy, order) as books:
+        roles = roles_of(engine, policy, order)
+        restrict(engine, policy, roles, books)
+        if order.out is not None:
+            record_release(roles, books, "update")
+        added = engine.run(rows_to_release(roles))
+        judged = judge(recoding, added, (parse_condition(spec) for spec in recoding.models))  # type: ignore[misc]
+        if order.out is not None:
+            _write_update(engine, policy, order.out, recode_shown_rows(recoding, added, judged), judged.recoding)
+            releases.remember_release(books, roles.schema.name if roles.schema else TABLE, judged.recoding)
+    counts = {name: getattr(judged, name) for name in ("rows", "shown", "waiting", "new_classes", "grown_classes")}
+    output = str(order.out) if order.out else None
+    return counts | {"broken": judged.broken, "search_again": judged.search_again, "output": output}
+
+
+def _write_update(engine: Engine, policy: Policy | None, out: Path, rows: pa.Table, grown: Recoding) -> None:
+    from deniable.kanonymity.recoding import write_recoding
+    from deniable.release import Provenance, Release, write_release
+
+    parameters = {"method": "update", "quasi_identifiers": list(grown.names), "form": str(grown.form)}
+    provenance = Provenance(policy.hash if policy else None, {TABLE: engine.data_version(TABLE)}, parameters)
+    write_release(Release(rows, claim_models(grown.models), provenance), out, engine)
+    write_recoding(grown, path_of_recoding(out))
+
+
+def _find_recoding(path: Path) -> Path:
+    """The recoding itself, or that beside a released file or its statement."""
+    if path.name.endswith(".recoding.json"):
+        return path
+    return path_of_recoding(path.with_name(path.name.removesuffix(".release.json").removesuffix(".release")))

@@ -1,0 +1,320 @@
+"""Attack a table, a release or a log with what is at hand, before anything leaves; and audit a mechanism's claim."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from deniable.errors import DataError, ParameterError, nearest
+from deniable.policy.schema import make_dialect
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from deniable.assess.risk import Attempt, Evidence, Settings
+    from deniable.policy.document import Policy
+    from deniable.policy.schema import TableSchema
+
+
+Progress = Callable[[float], None]
+LOGS = (".jsonl", ".ndjson")
+TABLE = "table"
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What was asked: what is attacked, what the intruder knows and holds, and what the steward adds to score it."""
+
+    source: str
+    knows: tuple[str, ...] = ()
+    register: str | None = None
+    original: str | None = None
+    control: str | None = None
+    truth: str | None = None
+    sensitive: tuple[str, ...] = ()
+    unit: str | None = None
+    ratings: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
+    policy: Path | None = None
+    table: str | None = None
+    limits: Mapping[str, Fraction] = field(default_factory=dict)
+    everything: bool = False
+    attacks: int = 500
+    seed: int = 0
+    seconds: float | None = None
+    state: Path | None = None
+    encoding: str | None = None
+
+
+def attack(order: Order, progress: Progress | None = None) -> dict[str, Any]:
+    """Attack what was named, with all that applies; the findings are plain values, and none is a row."""
+    from deniable.policy.document import read
+
+    policy = read(order.policy) if order.policy else None
+    if order.source.endswith(LOGS):
+        return judge_limits(_attack_log(order, progress), policy, order.limits)
+    return judge_limits(_attack_table(order, policy, progress), policy, order.limits)
+
+
+def _attack_table(order: Order, policy: Policy | None, progress: Progress | None) -> dict[str, Any]:
+    from deniable.assess.risk import Settings
+
+    evidence = _evidence(order, policy)
+    settings = Settings(order.attacks, order.seed, order.seconds)
+    names = None if order.everything else ("uniqueness", "linkage", "inference", "ratings", "tokens", "combining")
+    attempts = _attempts(order, evidence, settings, names, progress)
+    found = {"subject": Path(order.source).name, "knows": list(evidence.knows), "rows": evidence.release.num_rows}
+    found |= {"attacks": attempts, "exposed": {one["attack"]: one["exposed"] for one in attempts if one["outcomes"]}}
+    return found | _details(order, evidence) | _before(evidence)
+
+
+def _attempts(
+    order: Order,
+    evidence: Evidence,
+    settings: Settings,
+    names: tuple[str, ...] | None,
+    progress: Progress | None,
+) -> list[dict[str, Any]]:
+    """Every attempt as plain values; those that an earlier, killed run had finished are taken from its state."""
+    from deniable.assess.risk import run_trials
+
+    key, kept = _key(order, evidence), _read_state(order, evidence)
+
+    def save_attempt(made: Attempt) -> None:
+        kept[made.name] = attempt_as_dict(made)
+        if order.state is not None:
+            _write_state(order.state, key, kept)
+
+    run_trials(evidence, settings, names, done=kept, finished=save_attempt, progress=progress)
+    return list(kept.values())
+
+
+def attempt_as_dict(made: Attempt) -> dict[str, Any]:
+    """An attempt as plain values."""
+    outcomes = [outcome.as_dict() for outcome in made.outcomes]
+    return {"attack": made.name, "exposed": made.exposed, "skipped": made.skipped, "outcomes": outcomes}
+
+
+def _key(order: Order, evidence: Evidence) -> str:
+    """What a state belongs to: the same question about the same rows."""
+    asked = {name: str(value) for name, value in asdict(order).items() if name not in ("state", "limits")}
+    tables = (evidence.release, evidence.original, evidence.control, evidence.register, *evidence.others)
+    rows = [None if table is None else _fingerprint(table) for table in tables]
+    return hashlib.sha256(json.dumps([asked, rows], sort_keys=True).encode()).hexdigest()
+
+
+def _fingerprint(table: pa.Table) -> str:
+    """A digest of the content as it lies in memory: a change of any cell gives another, so nothing stale is kept."""
+    digest = hashlib.sha256(str(table.schema).encode())
+    for batch in table.to_batches():
+        for column in batch.columns:
+            for buffer in column.buffers():
+                digest.update(buffer or b"-")
+    return digest.hexdigest()
+
+
+def _read_state(order: Order, evidence: Evidence) -> dict[str, Any]:
+    if order.state is None or not order.state.exists():
+        return {}
+    try:
+        state = json.loads(order.state.read_text(encoding="utf-8"))
+    except ValueError:
+        return {}
+    attempts: dict[str, Any] = state.get("attempts", {}) if state.get("key") == _key(order, evidence) else {}
+    return attempts
+
+
+def _write_state(path: Path, key: str, attempts: Mapping[str, Any]) -> None:
+    from deniable.storage import write_whole
+
+    write_whole(path, json.dumps({"key": key, "attempts": attempts}, default=str).encode())
+
+
+def _evidence(order: Order, policy: Policy | None) -> Evidence:
+    from deniable.assess.risk import Evidence
+
+    release = table_at(order.source, order.encoding)
+    schema = _schema(order, policy)
+    knows = order.knows or columns_known(policy, schema, release)
+    sensitive = order.sensitive or columns_with_role(schema, release, "sensitive")
+    register = table_at(order.register, order.encoding) if order.register else None
+    unit = order.unit or (schema.unit.column if schema and schema.unit else None)
+    ratings = order.ratings or None
+    if ratings is not None and len(ratings) != 4:
+        raise ParameterError("--ratings names other than four columns", expected="person,item,rating,day")
+    original, control = (table_at(path, order.encoding) if path else None for path in (order.original, order.control))
+    truth = _truth(order, release, register) if register is not None and order.truth else None
+    others, paths = tuple(table_at(path, order.encoding) for path in order.others), (order.source, *order.others)
+    noisy = tuple(read_claim(path).get("formal") is True for path in paths)
+    shown = _columns_shown(knows, release, others)
+    return Evidence(release, shown, sensitive, unit, original, control, register, truth, ratings, others, noisy, knows,
+                    _read_recoding(order.source))  # fmt: skip
+
+
+def _read_recoding(source: str) -> Any:
+    """How a k-anonymous release was made, where its recoding lies beside it; None where it does not."""
+    from deniable.curator.anonymize.output import path_of_recoding
+    from deniable.kanonymity.recoding import read_recoding
+
+    path = path_of_recoding(Path(source))
+    return read_recoding(path) if path.exists() else None
+
+
+def _columns_shown(knows: tuple[str, ...], release: pa.Table, others: tuple[pa.Table, ...]) -> tuple[str, ...]:
+    """What the release itself shows of the intruder's knowledge; another release may show the rest, a typo none."""
+    elsewhere = {name for other in others for name in other.column_names}
+    return tuple(name for name in knows if name in release.column_names or name not in elsewhere)
+
+
+def read_claim(source: str) -> dict[str, Any]:
+    """What the statement beside a released file claims; empty where there is none, or where it was changed."""
+    from deniable.errors import DeniableError
+    from deniable.release import verify
+
+    try:
+        body = verify(source).body
+    except DeniableError:
+        return {}
+    return {**body["guarantee"], **body["provenance"]["parameters"]}
+
+
+def _schema(order: Order, policy: Policy | None) -> TableSchema | None:
+    if policy is None:
+        return None
+    if order.table:
+        return policy.table(order.table)
+    named = [table for table in policy.private if Path(table.source).stem == Path(order.source).stem]
+    found = named or policy.private
+    if len(found) != 1:
+        known = ", ".join(table.name for table in policy.private)
+        raise ParameterError("It is not clear which table of the policy this file is", remedy=f"Say --table: {known}")
+    return found[0]
+
+
+def columns_known(policy: Policy | None, schema: TableSchema | None, release: pa.Table) -> tuple[str, ...]:
+    """What the policy takes an intruder to know, of what the release shows."""
+    settings = policy.release.attack if policy else None
+    if settings is not None and settings.knows is not None:
+        return tuple(name for name in settings.knows if name in release.column_names)
+    return columns_with_role(schema, release, "quasi-identifier")
+
+
+def columns_with_role(schema: TableSchema | None, release: pa.Table, role: str) -> tuple[str, ...]:
+    """The columns of a role that the release shows."""
+    from deniable.policy.schema import Role
+
+    columns = schema.with_role(Role(role)) if schema else ()
+    return tuple(column.name for column in columns if column.name in release.column_names)
+
+
+def _truth(order: Order, release: pa.Table, register: pa.Table) -> Any:
+    """The register's entry of every released row, by a table that maps a column of one to a column of the other."""
+    from deniable.assess.evidence import match_true_entries
+
+    assert order.truth is not None
+    return match_true_entries(release, register, table_at(order.truth, order.encoding))
+
+
+def table_at(source: str, encoding: str | None = None) -> pa.Table:
+    """The rows of a file; a CSV file may be in another encoding than UTF-8."""
+    from deniable.engines.base import quote
+    from deniable.engines.duckdb import DuckDBEngine
+
+    with DuckDBEngine(root=Path.cwd()) as engine:
+        engine.attach(TABLE, source, csv=make_dialect(encoding))
+        return engine.run(f"SELECT * FROM {quote(TABLE)}")  # noqa: S608  our own words and quoted names
+
+
+def _details(order: Order, evidence: Evidence) -> dict[str, Any]:
+    """What to do about it: smallest sets, the curve of knowledge, column blame, weakest records."""
+    from deniable.assess import exposure
+
+    columns = [] if evidence.of_nobody else exposure.find_untouched_columns(evidence)
+    told = {"untouched": columns, "because": exposure.explain_columns(columns)}
+    if evidence.of_nobody or not evidence.knows:
+        return told
+    return told | exposure.describe_exposure(
+        evidence.release, evidence.knows, unit=evidence.unit, seconds=order.seconds
+    )
+
+
+def _before(evidence: Evidence) -> dict[str, Any]:
+    """The same intruder against the original rows, had they been released as they are."""
+    if evidence.original is None or not evidence.knows:
+        return {}
+    from deniable.assess.exposure import attack_original
+
+    return {"before": attack_original(evidence)}
+
+
+def _attack_log(order: Order, progress: Progress | None) -> dict[str, Any]:
+    from deniable.assess.query_log import attack_log
+
+    if order.register is None:
+        raise ParameterError("A log is attacked by one who knows who is in each group", remedy="Say --register FILE")
+    try:
+        lines = Path(order.source).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError):
+        raise DataError(f"The log {Path(order.source).name} cannot be read", charge="") from None
+    original = table_at(order.original, order.encoding) if order.original else None
+    attempts = [
+        attempt_as_dict(made)
+        for made in attack_log(
+            lines, table_at(order.register, order.encoding), original, seconds=order.seconds, progress=progress
+        )
+    ]
+    exposed = {one["attack"]: one["exposed"] for one in attempts}
+    return {
+        "subject": Path(order.source).name,
+        "knows": [],
+        "rows": len(lines),
+        "attacks": attempts,
+        "exposed": exposed,
+    }
+
+
+def judge_limits(found: dict[str, Any], policy: Policy | None, further: Mapping[str, Fraction]) -> dict[str, Any]:
+    """The verdicts: the policy's limits, tightened by those of the command."""
+    from deniable.assess.risk import judge
+
+    settings = policy.release.attack if policy else None
+    limits: dict[str, Fraction] = dict(settings.most) if settings is not None else {}
+    for name, most in further.items():
+        _check_word(name)
+        limits[name] = min(most, limits.get(name, most))
+    verdicts = [asdict(one) | {"failed": one.failed} for one in judge(found["exposed"], limits)]
+    told = {"limits": {name: float(most) for name, most in limits.items()}}
+    return found | told | {"verdicts": verdicts, "failed": any(one["failed"] for one in verdicts)}
+
+
+def _check_word(name: str) -> None:
+    from deniable.policy.layout.release import ATTACKS
+
+    if name not in ATTACKS:
+        raise ParameterError(
+            f"There is no attack '{name}'", expected=f"One of {', '.join(ATTACKS)}", remedy=nearest(name, ATTACKS)
+        )
+
+
+def audit(
+    mechanism: str,
+    epsilon: str,
+    delta: str = "0",
+    *,
+    spends: str | None = None,
+    runs: int = 20_000,
+    confidence: float = 0.999,
+    progress: Callable[[float], None] | None = None,
+) -> dict[str, Any]:
+    """Audit a mechanism at the epsilon claimed of it; `spends` makes a broken twin, which spends more than claimed."""
+    from deniable.assess.mechanism_audit import Claim, audit_claim
+    from deniable.policy.budget import exact
+
+    spent = None if spends is None else exact(spends, "spends")
+    claim = Claim(mechanism, exact(epsilon, "epsilon"), exact(delta, "delta"), spent, runs, confidence)
+    return audit_claim(claim, progress)

@@ -1,0 +1,425 @@
+"""The demo: one generated town, in chapters, each by a capability of deniable at work; and worlds by themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from deniable.curator.curator import Curator
+from deniable.curator.policy import check
+from deniable.errors import BudgetExceeded, QueryRefused
+from deniable.policy.budget import ApproxDP, exact
+
+
+def show_coins(stage: Stage) -> Chapter:
+    """Two coins: each answer can be denied, and the share is still found."""
+    import numpy as np
+
+    from deniable import world
+    from deniable.localdp.frequency.randomized_response import two_coins
+
+    table = world.make("survey", min(stage.people, 20_000))["survey"]
+    truth = np.array([answer == "yes" for answer in table["evaded_taxes"].to_pylist()])
+    design = two_coins()
+    answers = design.randomize(truth.astype(np.int64))
+    tally = design.tally(answers)
+    told = design.estimate(tally, truth.size)
+    low, high = (float(end[1]) / truth.size for end in told.interval(0.95))
+    return Chapter(
+        "A question that nobody need answer truly",
+        (
+            f"{truth.size:,} people are asked whether they evaded taxes. Each tosses a coin: tails, they tell the "
+            "truth; heads, a second coin answers. Whatever they said, they can deny it: epsilon is ln 3.",
+            f"{tally[1] / truth.size:.1%} said yes; from that follows {told.counts[1] / truth.size:.1%}, between "
+            f"{low:.1%} and {high:.1%}. In truth it is {truth.mean():.1%}.",
+        ),
+        commands=("deniable survey serve survey.yaml",),
+    )
+
+
+# ruff: noqa: S608  (statements here are made of our own words; no user text)
+
+
+KNOWN = ("zip", "birth_date", "sex")
+
+
+def show_linkage(stage: Stage) -> Chapter:
+    """The voter roll is joined to the nameless visits on what both have."""
+    from deniable.world.hospital import GOVERNOR
+
+    engine = stage.curator.tables.attach("voters", "visits")
+    matched = ", ".join(f"v.{name} = h.{name}" for name in KNOWN).replace(", ", " AND ")
+    found = engine.run(
+        f"SELECT DISTINCT v.name AS name, h.diagnosis AS diagnosis FROM voters v JOIN visits h ON {matched} "
+        "WHERE v.birth_date = ? AND v.zip = ? AND v.sex = 'M'",
+        [GOVERNOR.birth_date, GOVERNOR.zip],
+    ).to_pylist()
+    count = "SELECT count(*) AS n FROM voters WHERE birth_date = ?"
+    same_day = engine.run(count, [GOVERNOR.birth_date])["n"][0].as_py()
+    men = engine.run(count + " AND sex = 'M'", [GOVERNOR.birth_date])["n"][0].as_py()
+    named = ", ".join(sorted({row["name"] for row in found})) or "nobody"
+    ills = ", ".join(sorted({row["diagnosis"] for row in found})) or "nothing"
+    return Chapter(
+        "An intruder with the voter roll",
+        (
+            "The newspaper wrote that the governor collapsed. His birthday is public.",
+            f"{same_day} voters share it, {men} of them are men, and one of those lives in his ZIP code: {named}.",
+            f"The nameless visits give away his diagnoses: {ills}. Removing names was not enough.",
+        ),
+    )
+
+
+def show_uniqueness(stage: Stage) -> Chapter:
+    """How many others could be found the same way."""
+    from deniable.assess.uniqueness import count_unique_rows as measured
+
+    engine = stage.curator.tables.attach("voters")
+    sets = (("birth_date",), ("zip", "sex"), ("birth_date", "sex"), KNOWN)
+    found = [measured(engine, "voters", columns) for columns in sets]
+    rows = tuple({"who knows": " + ".join(u.columns), "finds of 1,000": u.per_thousand} for u in found)
+    last = found[-1]
+    return Chapter(
+        "He is no exception",
+        (f"ZIP code, birth date and sex single out {last.alone:,} of {last.rows:,} people of the town.",),
+        rows,
+        (last.per_thousand, "of 1,000 people can be found by ZIP code, birth date and sex"),
+    )
+
+
+BUDGET = ApproxDP(exact(1), exact("1e-7"))
+
+
+def show_masking(stage: Stage) -> Chapter:
+    """Identifiers are masked; what is left still singles people out."""
+    from deniable.assess.uniqueness import count_unique_rows
+    from deniable.curator.mask import keys, run
+    from deniable.engines.duckdb import DuckDBEngine
+
+    out, key = stage.folder / "masked.parquet", stage.folder / "people.key"
+    if not key.exists():
+        keys.new("people", key)
+    places = (f"people=file:{key}",)
+    run.mask(run.Request(stage.folder / "policy.yaml", {"visits": out}, keys=places, fresh=True, ledger=stage.ledger))
+    with DuckDBEngine() as engine:
+        engine.attach("masked", str(out))
+        kept, rows = ", ".join(field.name for field in engine.describe("masked")), engine.count("masked")
+        left = count_unique_rows(engine, "masked", KNOWN)
+    return Chapter(
+        "Masked rows",
+        (
+            f"Identifiers are removed or become keyed tokens, and the policy asks for no more than is needed: {rows:,} "
+            f"rows of a sample of patients, with {kept}.",
+            f"ZIP code, birth date and sex are among them, and still single out {left.per_thousand} of 1,000 rows: "
+            "masking has no formal guarantee, and its statement says so.",
+        ),
+        commands=("deniable key new people", "deniable mask -p town/policy.yaml --table visits -o masked.parquet"),
+    )
+
+
+def show_anonymity(stage: Stage) -> Chapter:
+    """Quasi-identifiers are generalized until every row has four lookalikes."""
+    from deniable.curator.anonymize import run
+    from deniable.curator.anonymize.request import Order
+
+    out = stage.folder / "anonymous.parquet"
+    order = Order(None, out, stage.folder / "policy.yaml", "visits", ledger=stage.ledger)
+    told = run.anonymize(order)
+    return Chapter(
+        "k-anonymous rows",
+        (
+            "Columns that the voter roll shares are made coarser until every row looks like four others, with three "
+            "different diagnoses among them, at the least loss of information.",
+            _proof(told),
+        ),
+        commands=("deniable anonymize -p town/policy.yaml --table visits --k 5 -o anonymous.parquet",),
+    )
+
+
+def _proof(told: dict[str, Any]) -> str:
+    proof, risk = told["proof"], told["risk"]
+    return (
+        f"{told['released']:,} rows are released, {told['suppressed']:,} left out: the best of {proof['nodes']:,} "
+        f"ways, proven with {proof['checks']} checks. At risk were {risk['before']['prosecutor']['at_risk']:.0%} of "
+        f"the rows, and are {risk['after']['prosecutor']['at_risk']:.0%}. It holds against the voter roll, not against "
+        "all that may be known."
+    )
+
+
+def show_synthesis(stage: Stage) -> Chapter:
+    """Rows of nobody, drawn from noisy marginals."""
+    from deniable.curator.synthesize import run
+
+    out = stage.folder / "synthetic.parquet"
+    details = run.synthesize(stage.curator, run.Order("visits", BUDGET), out).details
+    pairs, rows = details["measured"], details["rows"]
+    assert isinstance(pairs, list)
+    assert isinstance(rows, int)
+    return Chapter(
+        "Synthetic rows",
+        (
+            f"{rows:,} rows of nobody are drawn from noisy counts, for epsilon 1 of the budget. {len(pairs)} tables "
+            f"were worth their noise, such as {', '.join(str(pair) for pair in pairs[:4])}.",
+        ),
+        commands=("deniable synthesize visits -p town/policy.yaml --epsilon 1 --delta 1e-7 -o synthetic.parquet",),
+    )
+
+
+QUESTION = "SELECT sex, COUNT(*) AS visits FROM visits WHERE diagnosis = 'I10' GROUP BY sex"
+
+
+def show_price(stage: Stage) -> Chapter:
+    """Explain first: no data is touched."""
+    told = stage.curator.explain(QUESTION, epsilon="0.5")
+    part = told["aggregates"][0]["measurements"][0]
+    try:
+        stage.curator.explain("SELECT patient_id, diagnosis FROM visits", epsilon="0.5")
+        refusal = ""
+    except QueryRefused as refused:
+        refusal = refused.message
+    row: Row = {
+        "measures": part["measures"],
+        "sensitivity": part["sensitivity"],
+        "mechanism": part["mechanism"],
+        "scale": f"{part['scale']:.3g}",
+        "error (95%)": f"{part['error']:.3g}",
+        "epsilon": told["cost"]["epsilon"],
+    }
+    return Chapter(
+        "What a question costs",
+        (
+            f"An analyst asks: {QUESTION}",
+            f"It protects {told['unit']}; one person can move a count by {part['sensitivity']}, and noise hides that.",
+            f"Asking for rows instead is refused: {refusal}",
+        ),
+        (row,),
+        commands=(f'deniable query "{QUESTION}" -p town/policy.yaml --epsilon 0.5 --explain',),
+    )
+
+
+def show_answer(stage: Stage) -> Chapter:
+    """The noisy answer, with its error and what is left."""
+    answered = stage.curator.query(QUESTION, epsilon="0.5")
+    rows = tuple(
+        {"sex": row["sex"], "visits": row["visits"], "at least": row["visits_low"], "at most": row["visits_high"]}
+        for row in answered.to_pylist()
+    )
+    left = answered.release.details["remaining"]
+    assert isinstance(left, dict)
+    told = ", ".join(f"{k} {v}" for k, v in left.items())
+    more = stage.curator.explain(QUESTION, epsilon="0.5")["more_like_this"]
+    return Chapter(
+        "The answer",
+        (
+            "Every number says between what the truth lies, in 95 of 100 answers.",
+            f"And it says what is left of the budget: {told}, enough for about {more} more like it.",
+        ),
+        rows,
+        bars=("sex", "visits", "at least", "at most"),
+        commands=(f'deniable query "{QUESTION}" -p town/policy.yaml --epsilon 0.5',),
+    )
+
+
+def show_averaging(stage: Stage) -> Chapter:
+    """The same question again: the stored answer, at no cost."""
+    first = stage.curator.query(QUESTION, epsilon="0.5")
+    again = [stage.curator.query(QUESTION, epsilon="0.5") for _ in range(20)]
+    same = all(answer.rows.equals(first.rows) for answer in again)
+    return Chapter(
+        "Asking again",
+        (
+            f"Asked 20 times more, the question has {'the same answer' if same else 'other answers'}, at no further "
+            "cost: averaging gains nothing.",
+        ),
+    )
+
+
+RELEASES = {
+    "the visits as they are": "visits",
+    "masked": "masked",
+    "k-anonymous": "anonymous",
+    "synthetic": "synthetic",
+}
+
+
+def show_attacks(stage: Stage) -> Chapter:
+    """The intruder of the beginning comes back with the same voter roll, to what was released."""
+    rows = tuple({"rows": told, "named of 1,000": _count_named(stage, file)} for told, file in RELEASES.items())
+    return Chapter(
+        "The intruder comes back",
+        (
+            "With the same voter roll the intruder tries every release before it leaves. Where one name alone fits a "
+            "row, a person is named.",
+        ),
+        rows,
+        bars=("rows", "named of 1,000"),
+        commands=(
+            f"deniable attack masked.parquet --knows {','.join(KNOWN)} --register town/voters.parquet",
+            "deniable attack anonymous.parquet --policy town/policy.yaml --table visits --all --report report.html",
+        ),
+    )
+
+
+def _count_named(stage: Stage, file: str) -> int:
+    from deniable.curator.attack import Order, attack
+
+    found = attack(Order(str(stage.folder / f"{file}.parquet"), KNOWN, str(stage.folder / "voters.parquet")))
+    share: float = found["exposed"]["linkage"]
+    return round(1000 * share)
+
+
+def show_ledger(stage: Stage) -> Chapter:
+    """What was released, what was spent, and that it cannot be overspent."""
+    from deniable.curator.governance import reports, steward
+
+    policy, place = stage.folder / "policy.yaml", str(stage.ledger)
+    register = steward.register(policy, place)
+    proven = reports.verify_ledger(stage.curator.ledger, None, None)
+    releases = tuple(_entry(release) for release in register["releases"])
+    return Chapter(
+        "The ledger",
+        (
+            f"Each release stands in a ledger whose {proven['entries']} entries are chained: a change to any is found. "
+            "Masked and k-anonymous rows have no formal guarantee, and it says so.",
+            _refusal(stage),
+            "Synthetic rows were made with Gaussian noise, which the ledger tells at delta 1e-9: "
+            "epsilon 1 at delta 1e-7 is epsilon 1.2 at that.",
+        ),
+        releases,
+        commands=(
+            "deniable ledger verify -p town/policy.yaml",
+            "deniable register -p town/policy.yaml -o register.html",
+        ),
+    )
+
+
+def _entry(release: dict[str, Any]) -> Row:
+    """A line of the register."""
+    epsilon, delta = release["epsilon"], release["delta"]
+    if epsilon is None:
+        return {"technique": release["technique"], "epsilon": "no guarantee", "delta": ""}
+    return {"technique": release["technique"], "epsilon": f"{epsilon:.3g}", "delta": f"{delta:g}"}
+
+
+def _refusal(stage: Stage) -> str:
+    """Ask for more than is left: refused, whatever the rows are."""
+    try:
+        stage.curator.query("SELECT COUNT(*) AS visits FROM visits", epsilon="100")
+    except BudgetExceeded as refused:
+        return f"A question for epsilon 100 is refused: {refused.message}"
+    raise AssertionError("a question beyond the budget was answered")
+
+
+Row = dict[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Chapter:
+    """What one chapter has to say: sentences, figures worth a table, and those worth a plot."""
+
+    title: str
+    sentences: tuple[str, ...]
+    table: tuple[Row, ...] = ()
+    people: tuple[int, str] | None = None
+    """So many of 1,000 people, and what they are."""
+    bars: tuple[str, ...] = ()
+    """Columns of the table that make bars on the page: their names, their lengths, and perhaps low and high ends."""
+    commands: tuple[str, ...] = ()
+    """How to do it yourself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Where the story plays: the folder of the town, its size, its hospital's ledger and curator."""
+
+    folder: Path
+    people: int
+    ledger: Path
+    curator: Curator = field(repr=False)
+
+
+ChapterMaker = Callable[[Stage], Chapter]
+
+
+def chapters() -> tuple[ChapterMaker, ...]:
+    """The chapters in the order in which they are told."""
+
+    return (
+        show_linkage,
+        show_uniqueness,
+        show_masking,
+        show_anonymity,
+        show_price,
+        show_answer,
+        show_averaging,
+        show_synthesis,
+        show_attacks,
+        show_ledger,
+        show_coins,
+    )
+
+
+def run_demo(folder: Path, people: int, progress: Callable[[float], None] | None = None) -> Iterator[Chapter]:
+    """Make the town and tell the story, chapter by chapter."""
+
+    yield make_town(folder, people, progress)
+    ledger = _remove_old_ledger(folder)
+    with Curator.open(folder / "policy.yaml", ledger=ledger) as curator:
+        stage = Stage(folder, people, ledger, curator)
+        for scene in chapters():
+            yield scene(stage)
+
+
+def _remove_old_ledger(folder: Path) -> Path:
+    """The story's own ledger. A new town is nobody yet: what an earlier telling spent on another town is not kept."""
+    ledger = folder / "story.ledger.sqlite"
+    for left in folder.glob(ledger.name + "*"):
+        left.unlink()
+    return ledger
+
+
+def make_town(folder: Path, people: int, progress: Callable[[float], None] | None) -> Chapter:
+    """The town and its policy."""
+    told = make_world("hospital", people, None, folder, progress)
+    checked = check.check_policy(folder / "policy.yaml")
+    rows = told["rows"]
+    assert isinstance(rows, dict)
+    protects = next(table["protects"] for table in checked["tables"] if table["name"] == "visits")
+    return Chapter(
+        "A town and its hospital",
+        (
+            f"A town of {people:,} voters is generated; nobody in it exists.",
+            f"Its hospital recorded {rows['visits']:,} visits, without names. Its voter roll has names and is public.",
+            f"One policy file says what is protected: {protects}; the whole budget is {checked['budgets']['dataset']}.",
+        ),
+        commands=(f"deniable world make hospital --people {people} -o town", "deniable policy check town/policy.yaml"),
+    )
+
+
+def make_world(
+    kind: str, people: int | None, seed: int | None, folder: Path, progress: Callable[[float], None] | None = None
+) -> dict[str, object]:
+    """Write a world to a folder, and say what was written."""
+    from deniable import world
+
+    chosen, start = world.find_kind(kind), world.SEED if seed is None else seed
+    size = chosen.usual if people is None else people
+    rows = world.write(kind, size, start, folder, progress)
+    return {"world": kind, "people": size, "seed": start, "folder": str(folder), "rows": rows, "policy": "policy.yaml"}
+
+
+def world_kinds() -> list[dict[str, object]]:
+    """The worlds there are."""
+    from deniable import world
+
+    return [
+        {
+            "world": kind.name,
+            "summary": kind.summary,
+            "tables": list(kind.tables),
+            "lists": list(kind.reference),
+            "usual_people": kind.usual,
+        }
+        for kind in world.KINDS
+    ]

@@ -1,0 +1,1 @@
+"""Workflows of stewards: tokens, requests, withdrawals, reports."""

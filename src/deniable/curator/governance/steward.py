@@ -1,0 +1,206 @@
+"""The journeys of stewards and auditors at the command line: open a policy's ledger, do one thing, report it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from deniable.errors import ParameterError, nearest
+from deniable.governance.grants import Asker, Role
+from deniable.policy.document import read
+
+if TYPE_CHECKING:
+    from deniable.curator.curator import Curator
+    from deniable.ledger import Ledger
+
+
+def ledger_of(policy: Path, ledger: str | None) -> str:
+    """Where the ledger of a policy is: as told, else beside the policy file."""
+    return ledger or str(policy.with_suffix(".ledger.sqlite"))
+
+
+def find_ledger(policy: Path, ledger: str | None) -> str | None:
+    """The ledger as told, else the one beside the policy if there is one already."""
+    place = ledger_of(policy, ledger)
+    return place if ledger or Path(place).exists() else None
+
+
+def ledger_for_charges(policy: Path, ledger: str | None) -> str | None:
+    """The ledger that a charge goes to: as told, else beside the policy, where it is made if the policy needs one.
+
+    A budget that a process kept in its memory would be whole again for the next command, and an earlier release that
+    the policy says to refuse a second beside would be forgotten.
+    """
+    found = find_ledger(policy, ledger)
+    if found is not None:
+        return found
+    known = read(policy)
+    asked = known.release.anonymize
+    needed = known.budgets is not None or (asked is not None and asked.second_release == "refuse")
+    return ledger_of(policy, None) if needed else None
+
+
+def asker(name: str, purpose: str) -> Asker | None:
+    """Who asks at the command line; nobody named is the steward."""
+    if not name and not purpose:
+        return None
+    return Asker(name, purpose, Role.ANALYST if name else Role.STEWARD)
+
+
+@contextmanager
+def open_curator(policy: Path, ledger: str | None) -> Iterator[Curator]:
+    """The curator of a policy with its ledger."""
+    from deniable.curator.curator import Curator
+
+    with Curator.open(policy, ledger=ledger_of(policy, ledger)) as curator:
+        yield curator
+
+
+@contextmanager
+def read_ledger(policy: Path, ledger: str | None) -> Iterator[Ledger]:
+    """The ledger of a policy, to be read only."""
+    from deniable.ledger import open_ledger
+
+    opened = open_ledger(ledger_of(policy, ledger), read(policy), writable=False)
+    try:
+        yield opened
+    finally:
+        opened.close()
+
+
+def new_token(
+    policy: Path, ledger: str | None, name: str, role: str, purposes: Sequence[str] | None, days: float | None
+) -> dict[str, Any]:
+    """Give out a token; its text is in the report and nowhere else."""
+    from deniable.curator.governance import requests as governance_requests
+
+    with open_curator(policy, ledger) as curator:
+        text, grant = governance_requests.issue(curator, name, _role(role), purposes, days)
+        return {"token": text} | governance_requests.list_tokens(curator)[grant.id]
+
+
+def list_tokens(policy: Path, ledger: str | None) -> list[dict[str, Any]]:
+    """All tokens that were given out."""
+    from deniable.curator.governance import requests as governance_requests
+
+    with open_curator(policy, ledger) as curator:
+        return list(governance_requests.list_tokens(curator).values())
+
+
+def revoke_token(policy: Path, ledger: str | None, identity: str) -> dict[str, Any]:
+    """End a token."""
+    from deniable.curator.governance import requests as governance_requests
+
+    with open_curator(policy, ledger) as curator:
+        return governance_requests.revoke(curator, identity).as_dict()
+
+
+def request(
+    policy: Path,
+    ledger: str | None,
+    analyst: str,
+    purpose: str,
+    technique: str,
+    tables: Sequence[str],
+    parameters: Mapping[str, Any],
+) -> dict[str, Any]:
+    """File a request for a release."""
+    from deniable.curator.governance import requests as governance_requests
+
+    who = Asker(analyst, purpose, Role.ANALYST)
+    with open_curator(policy, ledger) as curator:
+        return governance_requests.ask(curator, who, technique, tables, parameters).as_dict()
+
+
+def requests(policy: Path, ledger: str | None, pending: bool = False) -> list[dict[str, Any]]:
+    """All requests, or those that wait for a decision; each of these with its risk, for the steward."""
+    from deniable.curator.governance.requests import measure_risk
+
+    with open_curator(policy, ledger) as curator:
+        found = list(curator.governor.requests().values())
+        waiting = [each.as_dict() | {"risk": measure_risk(curator, each.tables)} for each in found if not each.decided]
+    return waiting if pending else [*waiting, *(each.as_dict() for each in found if each.decided)]
+
+
+def decide(policy: Path, ledger: str | None, identity: str, approved: bool, reason: str) -> dict[str, Any]:
+    """Approve or decline a request."""
+    from deniable.curator.governance import requests as governance_requests
+
+    with open_curator(policy, ledger) as curator:
+        return governance_requests.decide(curator, identity, approved, reason).as_dict()
+
+
+def withdraw(policy: Path, ledger: str | None, column: str, value: str) -> dict[str, Any]:
+    """Leave a person out from now on."""
+    from deniable.curator.governance import withdrawals
+
+    with open_curator(policy, ledger) as curator:
+        return withdrawals.withdraw(curator, column, value).as_dict()
+
+
+def subject(policy: Path, ledger: str | None, column: str, value: str) -> dict[str, Any]:
+    """The report of one person."""
+    from deniable.curator.governance import reports
+
+    with open_curator(policy, ledger) as curator:
+        return reports.subject_report(curator, column, value)
+
+
+def purge(policy: Path, ledger: str | None) -> dict[str, Any]:
+    """Forget every stored answer of an expired policy."""
+    from deniable.curator.governance import requests as governance_requests
+
+    with open_curator(policy, ledger) as curator:
+        return {"forgotten": governance_requests.expire(curator)}
+
+
+def register(policy: Path, ledger: str | None) -> dict[str, Any]:
+    """The public register."""
+    from deniable.curator.governance import reports
+    from deniable.ledger.entry import genesis
+
+    with read_ledger(policy, ledger) as opened:
+        head = opened.head()
+        about = {"dataset": opened.dataset, "head": head.hash if head else genesis(opened.dataset)}
+        return about | {"standing": reports.summarize_budget(opened), "releases": reports.register(opened)}
+
+
+def show(policy: Path, ledger: str | None, last: int) -> dict[str, Any]:
+    """The budget tree's standing, and the last entries."""
+    from deniable.curator.governance import reports
+
+    with read_ledger(policy, ledger) as opened:
+        after = max(0, opened.store.last() - last)
+        return {"standing": reports.summarize_budget(opened), "entries": reports.trail(opened, after)}
+
+
+def verify(policy: Path, ledger: str | None, head: str | None, number: int | None) -> dict[str, Any]:
+    """Recompute the chain."""
+    from deniable.curator.governance import reports
+
+    with read_ledger(policy, ledger) as opened:
+        return reports.verify_ledger(opened, head, number)
+
+
+def export(policy: Path, ledger: str | None, form: str, out: Path | None) -> Iterator[str]:
+    """The ledger in a form, piece by piece; or nothing, if it went to a file."""
+    from deniable.ledger.export import export as exported
+    from deniable.storage import whole_file
+
+    with read_ledger(policy, ledger) as opened:
+        pieces = exported(opened.entries(), form)
+        if out is None:
+            yield from pieces
+            return
+        with whole_file(out) as file:
+            for piece in pieces:
+                file.write(piece.encode())
+
+
+def _role(word: str) -> Role:
+    roles = tuple(Role)
+    if word not in roles:
+        raise ParameterError(f"there is no role '{word}'", expected=", ".join(roles), remedy=nearest(word, roles))
+    return Role(word)

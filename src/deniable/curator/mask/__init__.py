@@ -1,0 +1,1 @@
+"""Workflows of masked releases and their keys."""

@@ -1,0 +1,297 @@
+"""The journey of a masked release: policy and keys, plan, parts, one file with its statement, joins checked.
+
+Nothing is written before every key was opened and compared with what is remembered of it. Each output appears whole
+or not at all; a killed run goes on where it was when it is started again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from deniable.curator import scope
+from deniable.curator.governance.requests import in_force
+from deniable.errors import IntegrityError, ParameterError, nearest
+from deniable.policy.document import Policy, read
+
+if TYPE_CHECKING:
+    from deniable.curator.curator import Curator
+    from deniable.engines.base import Engine
+    from deniable.masking.keys import Key
+    from deniable.masking.plan import TablePlan
+    from deniable.policy.schema import TableSchema
+    from deniable.release import Guarantee, Provenance, Release
+
+MODES = ("pseudonymize", "safe-harbor")
+SAMPLE_ROWS = 200_000
+MEMORY = "400MB"  # what the engine may hold; parts and masks come to it, and stay below 1 GB together
+
+Progress = Callable[[float], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What was asked: a policy file, which tables go where, and how."""
+
+    policy: Path
+    outputs: Mapping[str, Path]
+    sources: Mapping[str, str] = field(default_factory=dict)
+    mode: str = "pseudonymize"
+    keys: Sequence[str] = ()
+    columns: Sequence[str] | None = None
+    fresh: bool = False
+    presidio: bool = False
+    ledger: str | Path | None = None
+
+
+def mask(request: Request, progress: Progress | None = None) -> dict[str, Any]:
+    """Mask the tables of a request; the report is plain values. People who withdrew are not in the outputs."""
+    from deniable.curator.curator import Curator
+    from deniable.engines.duckdb import DuckDBEngine
+
+    policy = _policy(request)
+    engine = DuckDBEngine(root=policy.folder, memory=MEMORY)
+    with Curator(policy, sources=request.sources, engine=engine, ledger=request.ledger) as curator:
+        curator.tables.attach(*request.outputs)
+        scope.cut_down(engine, policy, curator.cabinet, request.outputs)
+        plans, opened, checklist = _plan_tables(engine, policy, request)
+        _confirm(request, opened)
+        _record(curator, request)
+        tables = {
+            name: _one_table(engine, policy, plans[name], request, opened, _share(progress, i, len(plans)))
+            for i, name in enumerate(plans)
+        }
+        joins = _joins(engine, plans)
+    return {"mode": request.mode, "tables": tables, "joins": joins, "safe_harbor": checklist}
+
+
+def mask_rows(
+    curator: Curator,
+    table: str,
+    *,
+    mode: str = "pseudonymize",
+    keys: Sequence[str] = (),
+    columns: Sequence[str] | None = None,
+) -> Release:
+    """Mask one table of a curator in memory: for frames, and for tables that fit."""
+    import pyarrow as pa
+
+    from deniable.masking import streaming
+    from deniable.masking.streaming import mask_batch as deed
+    from deniable.release import Release
+
+    policy = _in_force(curator.policy, mode)
+    engine = curator.scopes.minimized_tables().attach(table)
+    request = Request(policy.folder, {table: Path()}, mode=mode, keys=keys, columns=columns)
+    plans, opened, checklist = _plan_tables(engine, policy, request)
+    _record(curator, request)
+    batches = streaming.regroup_batches(engine.stream(table, streaming.PART_ROWS), streaming.PART_ROWS)
+    rows = pa.Table.from_batches([deed(plans[table], batch) for batch in batches])
+    claim, origin, details = _state(engine, policy, plans[table], rows, rows.num_rows, mode, opened)
+    return Release(rows, claim, origin, details | {"safe_harbor": checklist})
+
+
+def request_for(policy: Path, source: str | None, table: str | None, out: Path, **rest: Any) -> Request:
+    """The request that a command line means: one file to one file, or all private tables into a folder."""
+    known = read(policy)
+    if source is None and table is None:
+        outputs = {each.name: out / f"{each.name}.parquet" for each in known.private}
+        return Request(policy, outputs, **rest)
+    name = known.table(table).name if table else _table_of(known, source)
+    return Request(policy, {name: out}, {name: str(Path(source).absolute())} if source else {}, **rest)
+
+
+def _policy(request: Request) -> Policy:
+    return _in_force(read(request.policy), request.mode)
+
+
+def _in_force(policy: Policy, mode: str) -> Policy:
+    """The policy, unless it has expired; a mode that does not exist is refused on the way."""
+    if mode not in MODES:
+        raise ParameterError(
+            f"there is no mode '{mode}'",
+            expected=f"One of {', '.join(MODES)}",
+            remedy=nearest(mode, MODES),
+        )
+    return in_force(policy)
+
+
+def _table_of(policy: Policy, source: str | None) -> str:
+    """The table whose source has the file's name, or the only one there is."""
+    named = [table.name for table in policy.private if Path(table.source).name == Path(source or "").name]
+    if len(named) == 1:
+        return named[0]
+    if len(policy.private) == 1:
+        return policy.private[0].name
+    known = ", ".join(table.name for table in policy.private)
+    raise ParameterError("it is not clear which table of the policy this file is", remedy=f"Say --table: {known}")
+
+
+def _record(curator: Curator, request: Request) -> None:
+    """Write to the ledger, before any row is masked, that tables leave without a formal guarantee."""
+    curator.record("masking", tables=request.outputs, mode=request.mode)
+
+
+def _plan_tables(
+    engine: Engine, policy: Policy, request: Request
+) -> tuple[dict[str, TablePlan], dict[str, Key], list[dict[str, object]]]:
+    """The plan of every table, the keys they need, and in safe-harbor mode the checklist."""
+    from deniable.curator.mask.keys import open_keyring
+    from deniable.masking import plan, safe_harbor
+    from deniable.masking.identifiers import detect
+
+    ring = open_keyring(policy, request.keys)
+    opened: dict[str, Key] = {}
+
+    def open_key(name: str) -> Key:
+        opened[name] = opened.get(name) or ring.open(name)
+        return opened[name]
+
+    shop = plan.MaskContext(open_key, policy.folder, date.today().year, _searcher(request))
+    plans, findings = {}, {}
+    for name in request.outputs:
+        schema, present = _private(policy, name), [column.name for column in engine.describe(name)]
+        masks = plan.specs_of(schema, present, scope.columns_to_release(policy, schema, request.columns))
+        if request.mode == "safe-harbor":
+            findings[name] = detect(sample(engine, name))
+            masks = safe_harbor.complete_masks(findings[name], masks)
+        plans[name] = plan.plan_table(schema, present, masks, shop)
+    lines = (
+        safe_harbor.build_checklist(findings, {name: made.masks for name, made in plans.items()}) if findings else ()
+    )
+    return plans, opened, [line.as_dict() for line in lines]
+
+
+def _private(policy: Policy, name: str) -> TableSchema:
+    schema = policy.table(name)
+    if schema.public:
+        raise ParameterError(f"table '{name}' is public and needs no mask", remedy="Copy it as it is")
+    return schema
+
+
+def _searcher(request: Request) -> Any:
+    if not request.presidio:
+        return None
+    from deniable.masking.text_search import make_presidio_searcher
+
+    return make_presidio_searcher()
+
+
+def sample(engine: Engine, name: str, columns: Sequence[str] | None = None, rows: int = SAMPLE_ROWS) -> Any:
+    """Rows from all over a table, about so many: the whole of a small one, random blocks of a large one."""
+    from deniable.engines.base import quote
+
+    count = engine.count(name)
+    listed = ", ".join(map(quote, columns)) if columns else "*"
+    part = f" USING SAMPLE {100 * rows / count:.6f} PERCENT (SYSTEM)" if count > rows else ""
+    return engine.run(f"SELECT {listed} FROM {quote(name)}{part}")  # noqa: S608  our own words and quoted names
+
+
+def _confirm(request: Request, opened: Mapping[str, Key]) -> None:
+    from deniable.curator.mask.keys import checks_path
+    from deniable.masking.keys import confirm_keys
+
+    confirm_keys(opened.values(), checks_path(request.policy))
+
+
+def _one_table(
+    engine: Engine,
+    policy: Policy,
+    made: TablePlan,
+    request: Request,
+    opened: Mapping[str, Key],
+    progress: Progress | None,
+) -> dict[str, Any]:
+    from deniable.masking import streaming
+    from deniable.release import seal
+    from deniable.release.release import remove_statement
+
+    target = request.outputs[made.table]
+    job = _job(engine, policy, made, request, opened)
+    with streaming.open_checkpoint(target, job, f".{job.format}", fresh=request.fresh) as work:
+        remove_statement(target)
+        rows = streaming.write_masked(engine, made.table, made, target, work, progress)
+    claim, origin, details = _state(engine, policy, made, target.absolute(), rows, request.mode, opened)
+    seal(target, claim, origin, details)
+    return {"output": str(target), "masks": made.described, "guarantee": claim.reason} | details
+
+
+def _state(
+    engine: Engine, policy: Policy, made: TablePlan, released: Any, rows: int, mode: str, opened: Mapping[str, Key]
+) -> tuple[Guarantee, Provenance, dict[str, Any]]:
+    """What is claimed of a masked table, where it came from, and what was measured on it."""
+    from deniable.masking import residual_risk
+    from deniable.release import Provenance
+
+    measured = _measure(engine, policy, made, released)
+    details = {
+        "rows": rows,
+        "mode": mode,
+        "remaining_attacks": list(residual_risk.list_remaining_attacks(made)),
+        "singling_out": [one.as_dict() for one in measured],
+        "singling_out_rows": min(rows, SAMPLE_ROWS),
+        "token_collision_probability": dict(residual_risk.estimate_collisions(made, rows)),
+        "withheld": list(made.withheld),
+    }
+    checks = {name: key.check for name, key in opened.items()}
+    parameters = {"masks": made.described, "keys": checks}
+    origin = Provenance(policy.hash, {made.table: engine.data_version(made.table)}, parameters)
+    unit = str(policy.table(made.table).unit or "one row")
+    return residual_risk.state_guarantee(mode, measured, unit), origin, details
+
+
+def _job(engine: Engine, policy: Policy, made: TablePlan, request: Request, opened: Mapping[str, Key]) -> Any:
+    from deniable import __version__
+    from deniable.masking import streaming
+
+    return streaming.Job(
+        made.table,
+        policy.hash,
+        f"{engine.data_version(made.table)} {engine.count(made.table)}",
+        made.described,
+        {name: key.check for name, key in opened.items()},
+        streaming.format_of(request.outputs[made.table]),
+        streaming.PART_ROWS,
+        __version__,
+    )
+
+
+def _measure(engine: Engine, policy: Policy, made: TablePlan, source: Any) -> tuple[Any, ...]:
+    """How many people the released columns single out: the quasi-identifiers together, then the smallest sets."""
+    from deniable.masking import residual_risk
+    from deniable.policy.schema import Role
+
+    released = f"released {made.table}"
+    engine.attach(released, source)
+    schema = policy.table(made.table)
+    quasi = {column.name for column in schema.with_role(Role.QUASI_IDENTIFIER)}
+    gone = {
+        column.name for column in made.columns if column.spec and column.spec.kind in ("redact", "nullify", "constant")
+    }
+    names = tuple(column.name for column in made.columns if column.name in quasi - gone)
+    unit = made.unit if made.unit in {column.name for column in made.columns} - gone else None
+    if not names:
+        return ()
+    rows = sample(engine, released, [*names, *([unit] if unit and unit not in names else [])])
+    together = residual_risk.SinglingOut(names, residual_risk.measure_singling_out(rows, names, unit))
+    return (together, *residual_risk.find_smallest_sets(rows, names, unit))
+
+
+def _joins(engine: Engine, plans: Mapping[str, TablePlan]) -> list[dict[str, object]]:
+    from deniable.masking.joins import check_joins
+
+    checks = check_joins(engine, plans, {name: f"released {name}" for name in plans})
+    broken = [f"{check.left} and {check.right}" for check in checks if not check.kept]
+    if broken:
+        raise IntegrityError(
+            f"masked tables do not join as their sources do: {'; '.join(broken)}",
+            remedy="Give the columns one type and one spelling, or longer tokens; then mask again with --fresh",
+        )
+    return [check.as_dict() for check in checks]
+
+
+def _share(progress: Progress | None, i: int, of: int) -> Progress | None:
+    return None if progress is None else lambda share: progress((i + share) / of)

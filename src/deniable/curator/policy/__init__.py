@@ -1,0 +1,1 @@
+"""Workflows around a policy file: scan, draft, check."""

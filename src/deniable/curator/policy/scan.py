@@ -1,0 +1,158 @@
+"""The journey of a scan: what identifies people in a table, by which evidence, and a policy drafted from it."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from deniable.curator.mask.run import sample
+from deniable.curator.policy.draft import yaml_word
+from deniable.policy.schema import make_dialect
+
+if TYPE_CHECKING:
+    from deniable.engines.base import Engine
+    from deniable.masking.identifiers import Finding
+    from deniable.policy.schema import Spec
+
+SCAN_ROWS = 200_000
+SINGLING_ROWS = 50_000  # hundreds of column sets are tried on these
+NO_QUASI = ("free text", "url", "street address")
+
+Progress = Callable[[float], None]
+
+
+def scan(
+    source: str, unit: str | None = None, progress: Progress | None = None, *, encoding: str | None = None
+) -> dict[str, Any]:
+    """Look at a table: findings with their evidence, the 18 categories of Safe Harbor, and smallest singling-out sets.
+
+    The report holds names, counts and shares; no value of the table is in it.
+    """
+    from deniable.engines.duckdb import DuckDBEngine
+    from deniable.masking import identifiers, safe_harbor
+
+    with DuckDBEngine() as engine:
+        engine.attach("table", source, csv=make_dialect(encoding))
+        rows = sample(engine, "table", rows=SCAN_ROWS)
+        _report_progress(progress, 0.4)
+        findings = identifiers.detect(rows)
+        _report_progress(progress, 0.6)
+        lines = safe_harbor.build_checklist({"table": findings}, {"table": dict.fromkeys(rows.schema.names)})
+        report = {
+            "source": source,
+            "encoding": encoding,
+            "unit": unit,
+            "rows": engine.count("table"),
+            "rows_looked_at": rows.num_rows,
+            "columns": _columns(engine),
+            "findings": [finding.as_dict() for finding in findings],
+            "free_text": _texts(rows, findings),
+            "singling_out": _measure_singling_out(rows, findings, unit),
+            "safe_harbor": [_short(line.as_dict()) for line in lines],
+        }
+        _report_progress(progress, 1.0)
+    return report
+
+
+def draft(report: Mapping[str, Any], folder: Path, key: str = "people") -> str:
+    """A policy for the table: a role and a mask for every finding, with its evidence; for the steward to confirm.
+
+    `folder` is where the policy will stand: the table's path is written from there.
+    """
+    source = report["source"]
+    table = re.sub(r"\W+", "_", Path(source.rpartition("#")[2]).name.split(".")[0]).strip("_") or "people"
+    found = {one["column"]: one for one in report["findings"]}
+    quasi = {name for one in report["singling_out"] for name in one["columns"]}
+    head = [
+        "# A draft from `deniable scan`: confirm every role and mask. Columns that are not listed are not released.",
+        "version: 1",
+        f"dataset: {yaml_word(table)}",
+        "tables:",
+        f"  {yaml_word(table)}:",
+        f"    source: {yaml_word(source if ':' in source else os.path.relpath(source, folder))}",
+        *([f"    csv: {{encoding: {yaml_word(report['encoding'])}}}"] if report["encoding"] else []),
+        _unit(report["unit"]),
+        "    columns:",
+    ]
+    body = [_column(name, kind, found.get(name), name in quasi, key) for name, kind in report["columns"].items()]
+    return "\n".join([*head, *body]) + "\n"
+
+
+def save(report: Mapping[str, Any], path: Path) -> None:
+    """Keep a report as JSON."""
+    import json
+
+    from deniable.storage import write_whole
+
+    write_whole(path, (json.dumps(report, indent=2, ensure_ascii=False) + "\n").encode())
+
+
+def _unit(column: str | None) -> str:
+    if column is None:
+        return "    unit: row  # confirm: each row is another person; else say {column: NAME}"
+    return f"    unit: {{column: {yaml_word(column)}}}"
+
+
+def _columns(engine: Engine) -> dict[str, str]:
+    return {column.name: str(column.type) for column in engine.describe("table")}
+
+
+def _texts(rows: Any, findings: tuple[Finding, ...]) -> dict[str, dict[str, int]]:
+    """What hides inside free text: how many of each kind, column by column."""
+    from collections import Counter
+
+    from deniable.masking import replacement
+
+    counts = {}
+    for finding in findings:
+        if finding.kind == "free text":
+            values = rows.column(finding.column).drop_null().unique().to_pylist()[:20_000]
+            counts[finding.column] = dict(
+                Counter(span.kind for spans in replacement.find_spans(values) for span in spans)
+            )
+    return counts
+
+
+def _measure_singling_out(rows: Any, findings: tuple[Finding, ...], unit: str | None) -> list[dict[str, object]]:
+    """The smallest sets among columns that are not identifiers by themselves."""
+    from deniable.masking import residual_risk
+    from deniable.policy.schema import Role
+
+    direct = {f.column for f in findings if f.about.role is Role.IDENTIFIER or f.kind in NO_QUASI}
+    names = tuple(name for name in rows.schema.names if name not in direct and name != unit)
+    return [one.as_dict() for one in residual_risk.find_smallest_sets(rows.slice(0, SINGLING_ROWS), names, unit)]
+
+
+def _short(line: dict[str, Any]) -> dict[str, Any]:
+    """A line of the checklist for a table that nothing was done to yet: where it was found."""
+    columns = [name.removeprefix("table.") for name in line["columns"]]
+    return {"category": line["category"], "name": line["name"], "found": columns}
+
+
+def _column(name: str, kind: str, found: Mapping[str, Any] | None, quasi: bool, key: str) -> str:
+    from deniable.masking.identifiers import BY_NAME
+
+    if found is None:
+        role = "quasi-identifier" if quasi else "insensitive"
+        why = "  # singles people out together with others" if quasi else ""
+        return f"      {yaml_word(name)}: {{type: {kind}, role: {role}}}{why}"
+    about = BY_NAME[found["kind"]]
+    mask = f", mask: {_write_spec(about.usual, key)}" if about.usual else ""
+    evidence = "; ".join(found["evidence"])
+    return f"      {yaml_word(name)}: {{type: {kind}, role: {about.role}{mask}}}  # {found['kind']}: {evidence}"
+
+
+def _write_spec(spec: Spec, key: str) -> str:
+    """A mask as the policy writes it."""
+    if not spec.options:
+        return spec.kind
+    options = ", ".join(f"{name}: {key if name == 'key' else value}" for name, value in spec.options.items())
+    return f"{{{spec.kind}: {{{options}}}}}"
+
+
+def _report_progress(progress: Progress | None, share: float) -> None:
+    if progress:
+        progress(share)

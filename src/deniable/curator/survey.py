@@ -1,0 +1,256 @@
+"""Local differential privacy: surveys (check, serve, invite, results) and tables randomized record by record."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from deniable.curator.governance.reports import LOCAL
+from deniable.curator.governance.requests import in_force
+from deniable.errors import DataError, ParameterError
+from deniable.policy.budget import Amount, exact
+from deniable.policy.document import Policy, read
+
+if TYPE_CHECKING:
+    from fractions import Fraction
+
+    import pyarrow as pa
+
+    from deniable.engines.base import Engine
+    from deniable.ledger import Receipt
+    from deniable.localdp.records import RecordPlan
+    from deniable.localdp.survey.results import Contrast, Results
+    from deniable.localdp.survey.service import SurveyService
+
+
+PLAN = "randomized columns"
+
+
+def randomize(
+    source: str | None,
+    policy_file: Path,
+    out: Path,
+    epsilon: Amount,
+    table: str | None = None,
+    columns: Sequence[str] | None = None,
+    own: Mapping[str, Amount] | None = None,
+    ledger: str | None = None,
+) -> dict[str, Any]:
+    """Randomize a table's columns record by record, and write it with its statement beside it."""
+    from deniable.engines.duckdb import DuckDBEngine
+    from deniable.localdp import records
+    from deniable.release import Guarantee, Provenance, Release, write_release
+
+    policy = in_force(read(policy_file))
+    name = _table_of(policy, source, table)
+    parts = {column: exact(amount, f"epsilon of {column}") for column, amount in (own or {}).items()}
+    made = records.plan_records(policy.table(name), exact(epsilon, "epsilon"), columns, parts)
+    with DuckDBEngine(root=policy.folder) as engine:
+        engine.attach(name, str(Path(source).absolute()) if source else policy.table(name).source, policy.table(name))
+        _record_release(engine, policy, name, ledger, made.epsilon)
+        rows = records.randomize(made, engine.run(_select_columns(made, name)))
+        described = {PLAN: records.describe_plan(made)}
+        provenance = Provenance(policy.hash, {name: engine.data_version(name)}, described)
+        statement = write_release(Release(rows, Guarantee.local("one row", made.epsilon), provenance), out, engine)
+    return {"written": str(out), "rows": rows.num_rows, "words": list(statement.words)} | described
+
+
+def _record_release(engine: Engine, policy: Policy, name: str, place: str | None, epsilon: Fraction) -> None:
+    """Leave out who withdrew, and write to the ledger that rows leave under local privacy alone."""
+    from contextlib import closing
+
+    from deniable.curator.charge import record
+    from deniable.curator.governance.withdrawals import leave_out
+    from deniable.ledger.ledger import open_answer_store, open_ledger
+
+    ledger, cabinet = open_ledger(place, policy), open_answer_store(place, policy.dataset)
+    with closing(ledger), closing(cabinet):
+        leave_out(engine, policy, cabinet, (name,))
+        record(ledger, "local differential privacy", tables=(name,), unit="one row", local_epsilon=str(epsilon))
+
+
+def _table_of(policy: Policy, source: str | None, table: str | None) -> str:
+    """The table meant: by its name, by the file's name, or the only one there is."""
+    if table is not None:
+        return policy.table(table).name
+    named = [each.name for each in policy.private if source and Path(each.source).name == Path(source).name]
+    known = named or [each.name for each in policy.private]
+    if len(known) == 1:
+        return known[0]
+    raise ParameterError("it is not clear which table is meant", remedy=f"Say --table: {', '.join(known)}")
+
+
+def _select_columns(made: RecordPlan, name: str) -> str:
+    from deniable.engines.base import quote
+
+    return f"SELECT {', '.join(quote(column.name) for column in made.columns)} FROM {quote(name)}"  # noqa: S608  names
+
+
+def estimate_released(
+    file: Path, confidence: float = 0.95, number: str | None = None, by: str | None = None
+) -> dict[str, Any]:
+    """Counts and means that a randomized table still tells, with intervals."""
+    from deniable.localdp import records
+
+    made, rows = _read_release(file)
+    found: dict[str, Any] = {"rows": rows.num_rows, "epsilon": float(made.epsilon), "confidence": confidence}
+    found["columns"] = [_column(one, confidence) for one in records.recover(made, rows)]
+    if number is not None and by is not None:
+        groups = records.estimate_means_by(made, rows, number, by)
+        found["means"] = [{"group": label, **_mean(mean, confidence)} for label, mean in groups]
+    elif number is not None or by is not None:
+        raise ParameterError("a mean by group needs two columns", expected="Both --mean and --by")
+    return found
+
+
+def _read_release(file: Path) -> tuple[RecordPlan, pa.Table]:
+    """The plan in a released table's statement, and its rows, after checking that neither was changed."""
+    from deniable.engines.duckdb import DuckDBEngine
+    from deniable.localdp.records import parse_plan
+    from deniable.release import verify
+
+    parameters = verify(file).body["provenance"]["parameters"]
+    if PLAN not in parameters:
+        raise DataError("this release was not randomized record by record", remedy="Name what `randomize` wrote")
+    with DuckDBEngine() as engine:
+        engine.attach("released", str(file.absolute()))
+        return parse_plan(parameters[PLAN]), engine.run("SELECT * FROM released")
+
+
+def _column(one: Any, confidence: float) -> dict[str, Any]:
+    if one.mean is not None:
+        return {"column": one.column, "mean": _mean(one.mean, confidence)}
+    low, high = one.counts.interval(confidence)
+    rows = zip(one.labels, one.counts.counts.tolist(), low.tolist(), high.tolist(), strict=True)
+    counts = [{"label": label, "count": count, "low": lower, "high": upper} for label, count, lower, upper in rows]
+    return {"column": one.column, "counts": counts}
+
+
+def _mean(mean: Any, confidence: float) -> dict[str, Any]:
+    low, high = mean.interval(confidence)
+    return {"mean": mean.value, "low": low, "high": high}
+
+
+def sweep_epsilon(
+    source: str | None,
+    policy_file: Path,
+    label: str,
+    features: Sequence[str],
+    epsilons: Sequence[Amount],
+    acceptable: float,
+    table: str | None = None,
+    repeats: int = 5,
+    progress: Callable[[float], None] | None = None,
+) -> dict[str, Any]:
+    """Train at decreasing epsilon; the smallest epsilon whose accuracy is acceptable."""
+    from deniable.engines.duckdb import DuckDBEngine
+    from deniable.localdp.epsilon_sweep import sweep_epsilons as climbed
+    from deniable.localdp.records import plan_records
+
+    policy = in_force(read(policy_file))
+    schema = policy.table(_table_of(policy, source, table))
+    amounts = [exact(epsilon, "epsilon") for epsilon in epsilons]
+    needed = plan_records(schema, max(amounts), (label, *features))
+    with DuckDBEngine(root=policy.folder) as engine:
+        engine.attach(schema.name, str(Path(source).absolute()) if source else schema.source, schema)
+        rows = engine.run(_select_columns(needed, schema.name))
+    return asdict(climbed(schema, rows, label, features, amounts, acceptable, repeats, progress=progress))
+
+
+MOST_INVITATIONS = 1_000_000
+
+
+def check_survey(file: Path, respondents: int = 1000) -> dict[str, Any]:
+    """What a survey will ask, send and find with so many respondents; or every mistake with its line."""
+    from deniable.localdp.survey.definition import read_survey
+    from deniable.localdp.survey.forecast import forecast
+
+    survey = read_survey(file)
+    questions = [asdict(forecast(question, respondents)) for question in survey.questions]
+    whole = {"survey": survey.identity, "title": survey.title, "epsilon": float(survey.epsilon)}
+    return whole | {"respondents": respondents, "invited": survey.invited, "questions": questions}
+
+
+def default_store(file: Path) -> Path:
+    """Where responses rest unless told otherwise: beside the survey file."""
+    return file.with_suffix(".responses.sqlite")
+
+
+def open_service(file: Path, store: str | None = None) -> SurveyService:
+    """The desk of a survey over its store."""
+    from deniable.localdp.survey.definition import read_survey
+    from deniable.localdp.survey.service import open_service as opened
+
+    return opened(read_survey(file), store or default_store(file))
+
+
+def invite(file: Path, count: int, address: str, store: str | None = None) -> list[str]:
+    """Links for so many invited people; each lets one response in."""
+    if not 1 <= count <= MOST_INVITATIONS:
+        raise ParameterError(f"{count} invitations", expected=f"1 to {MOST_INVITATIONS}")
+    desk = open_service(file, store)
+    links = [f"{address.rstrip('/')}/#{ticket}" for ticket in desk.invitations(count)]
+    desk.store.close()
+    return links
+
+
+@dataclass(frozen=True, slots=True)
+class SurveyReport:
+    """The results of a survey and, where asked for, the differences between groups."""
+
+    results: Results
+    contrasts: tuple[Contrast, ...] = ()
+
+
+def read_results(
+    file: Path, store: str | None = None, confidence: float = 0.95, by: str | None = None, of: str | None = None
+) -> SurveyReport:
+    """Estimates with intervals from all stored responses."""
+    from deniable.localdp.survey.definition import read_survey
+    from deniable.localdp.survey.results import contrast_groups
+    from deniable.localdp.survey.results import estimate_results as estimated
+    from deniable.localdp.survey.service import open_store
+
+    if (by is None) != (of is None):
+        raise ParameterError("a comparison needs two questions", expected="Both --by and --of")
+    survey = read_survey(file)
+    kept = open_store(store or default_store(file), survey, writable=False)
+    bodies = list(kept.bodies())
+    kept.close()
+    found = estimated(survey, bodies, confidence)
+    return SurveyReport(found, contrast_groups(survey, bodies, by, of) if by and of else ())
+
+
+def record_results(told: SurveyReport, file: Path, policy: Path, ledger: str | None = None) -> Receipt:
+    """Write to a ledger that results leave: under local privacy, shown beside what budgets bound.
+
+    The same survey with as many responses is recorded once, however often its results are looked at.
+    """
+    from deniable.curator.governance.steward import open_curator
+    from deniable.localdp.survey.definition import read_survey
+
+    survey, found = read_survey(file), told.results
+    request = f"survey {survey.identity} {found.responses}"
+    facts: dict[str, Any] = {LOCAL: str(survey.epsilon), "survey": survey.identity, "responses": found.responses}
+    with open_curator(policy, ledger) as curator:
+        return curator.record("local differential privacy", unit="one response", request=request,
+                              question=request, **facts)  # fmt: skip
+
+
+def page_of(desk: SurveyService) -> dict[str, Any]:
+    """What the survey's page shows: the description that clients get, with words on privacy for each question."""
+    from deniable.localdp.survey.forecast import describe_deniability, describe_message
+
+    described = desk.survey.described()
+    for shown, question in zip(described["questions"], desk.survey.questions, strict=True):
+        shown |= {"leaves": describe_message(question), "deniable": describe_deniability(question)}
+    return described
+
+
+def client_file(name: str) -> bytes:
+    """A client file (client.py, client.mjs, vectors.json) as it is handed to other developers."""
+    from importlib.resources import files
+
+    return files("deniable.localdp").joinpath(name).read_bytes()

@@ -1,0 +1,226 @@
+"""Release gate of synthetic rows: they are attacked before they leave, and leave only if every limit is met.
+
+People are held out of the description, or given by the steward, so that the attacks have a control. What is found is
+for the steward; no part of it is written to the release. People with their rows are held out whole, and both tables
+leave or none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from deniable.errors import ParameterError
+from deniable.storage import refuse_missing_folder
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from deniable.curator.curator import Curator
+    from deniable.curator.synthesize.run import LinkedSource, Order, Progress, Source
+    from deniable.governance.grants import Asker
+    from deniable.policy.document import Policy
+    from deniable.policy.schema import TableSchema
+    from deniable.release import Release
+    from deniable.synth.linked import LinkedModel
+    from deniable.synth.model import SynthModel
+
+
+FEWEST = 20
+"""With fewer people on either side of the comparison nothing can be concluded, and nothing is tried."""
+NOT_PRIVATE = (
+    "These rates and the verdict compare with real rows, without noise: they are not differentially private. They are "
+    "for the steward alone, and no part of them is in the released files."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """How a synthetic table is attacked: the share of people held out or a file of other people, targets, limits."""
+
+    held_out: float = 0.1
+    control: str | None = None
+    attacks: int = 1000
+    limits: Mapping[str, Fraction] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.control is None and not 0 < self.held_out <= 0.5:
+            raise ParameterError(
+                "the share of people held out is not above 0 and at most a half", expected="Such as 0.1"
+            )
+
+    @property
+    def described(self) -> float:
+        """The share of people that the description sees."""
+        return 1.0 if self.control is not None else 1.0 - self.held_out
+
+
+def synthesize_checked(
+    curator: Curator, order: Order, out: Path, proof: Proof | None = None, *, rows: int | None = None, seed: int = 0,
+    progress: Progress | None = None, who: Asker | None = None,
+) -> tuple[Release | None, dict[str, Any] | None]:  # fmt: skip
+    """Describe, draw, attack; write the release if every limit is met. The charge stands either way.
+
+    Without a proof nothing is attacked. The findings hold no row; without a release they say why there is none.
+    """
+    from deniable.curator.attack import judge_limits, table_at
+    from deniable.curator.charge import after_the_charge
+    from deniable.curator.synthesize.run import charge, learn_model, write_release
+    from deniable.curator.synthesize.run import synthesize as synthesize_unchecked
+    from deniable.synth.domain import Bins, Labels
+
+    if proof is None:
+        drawing = {"rows": rows, "seed": seed, "progress": progress, "who": who}
+        return synthesize_unchecked(curator, order, out, **drawing), None  # type: ignore[arg-type]
+    refuse_missing_folder(out)
+    if order.linked:
+        drawing = {"rows": rows, "seed": seed, "progress": progress, "who": who}
+        return _synthesize_linked(curator, order, out, proof, **drawing)  # type: ignore[arg-type]
+    judge_limits({"exposed": {}}, curator.policy, proof.limits)
+    others = table_at(proof.control) if proof.control is not None else None
+    charged = charge(curator, order, who)
+    with after_the_charge():
+        seen, control = _sides(charged, order, proof, others)
+        model = learn_model(curator, order, charged, seen)
+        drawn = _draw(model, proof, rows, seed)
+        shown = drawn.select([a.name for a in model.attributes if isinstance(a, Bins | Labels)])
+        found = attack_release(curator.policy, (charged.table,), shown, seen, control, proof, progress)
+    verdict = describe_verdict(judge_limits(found, curator.policy, proof.limits), out, order, proof)
+    if verdict["failed"]:
+        return None, verdict
+    share = round(1.0 - proof.described, 6)
+    return write_release(curator, order, model, out, seed=seed, drawn=drawn, held_out=share), verdict
+
+
+def _sides(charged: Source, order: Order, proof: Proof, others: pa.Table | None) -> tuple[pa.Table, pa.Table]:
+    """The rows that are described, and those of other people."""
+    from deniable.curator.synthesize.run import bound_rows
+    from deniable.synth.describe import split_rows
+
+    unit = charged.unit.column
+    columns = order.columns if order.columns is None or unit is None else (*order.columns, unit)
+    rows = bound_rows(charged, columns)
+    return (rows, others) if others is not None else split_rows(rows, unit, proof.held_out)
+
+
+def _draw(model: SynthModel, proof: Proof, rows: int | None, seed: int) -> pa.Table:
+    """As many rows as asked for, or as the whole table is estimated to have: the model saw a share of it."""
+    from deniable.synth.generate import generate
+
+    return generate(model, round(model.description.estimates.total / proof.described) if rows is None else rows, seed)
+
+
+def attack_release(
+    policy: Policy, tables: tuple[TableSchema, ...], release: pa.Table, seen: pa.Table, control: pa.Table,
+    proof: Proof, progress: Progress | None,
+) -> dict[str, Any]:  # fmt: skip
+    """All attacks, on columns that say something about people; what is made anew would only blunt them."""
+    from deniable.assess.evidence import equalize_sides
+    from deniable.assess.risk import CONTROLLED, Evidence, Settings, run_trials
+    from deniable.curator.attack import attempt_as_dict, columns_known, columns_with_role
+
+    knows = tuple(dict.fromkeys(name for table in tables for name in columns_known(policy, table, release)))
+    secrets = tuple(dict.fromkeys(name for table in tables for name in columns_with_role(table, release, "sensitive")))
+    original, others = equalize_sides(seen, control, release.column_names)
+    enough = original.num_rows >= FEWEST
+    sides = {"original": original, "control": others} if enough else {}
+    evidence = Evidence(release, knows, secrets, **sides)
+    made = run_trials(evidence, Settings(proof.attacks), trials=CONTROLLED, progress=progress)
+    attempts = [attempt_as_dict(one) for one in made]
+    exposed = {one["attack"]: one["exposed"] for one in attempts if one["outcomes"]}
+    sizes = {"rows": release.num_rows, "people_seen": original.num_rows, "people_held_out": others.num_rows}
+    return {"knows": list(knows), "attacks": attempts, "exposed": exposed} | sizes
+
+
+def describe_verdict(found: dict[str, Any], out: Path, order: Order, proof: Proof) -> dict[str, Any]:
+    """The findings with what was not tried, where the control came from, and what was charged."""
+    from deniable.query.explain import describe_budget
+
+    tried = {one["attack"] for one in found["attacks"] if not one["skipped"]}
+    untried = dict.fromkeys(one["attack"] for one in found["attacks"] if one["attack"] not in tried)
+    source = (
+        "rows of other people that the steward gave"
+        if proof.control is not None
+        else f"{proof.held_out:.0%} of the people, drawn at random and held out of the description"
+    )
+    charged = " and ".join(f"{name} {amount}" for name, amount in describe_budget(order.budget).items())
+    about = {"subject": out.name, "control": source, "charged": charged, "remark": NOT_PRIVATE}
+    unmet = [name for name in untried if name in found["limits"]]
+    return found | about | {"untried": unmet, "failed": found["failed"] or bool(unmet)}
+
+
+Tables = tuple["pa.Table | None", "pa.Table"]
+
+
+def _synthesize_linked(
+    curator: Curator, order: Order, out: Path, proof: Proof, *, rows: int | None = None, seed: int = 0,
+    progress: Progress | None = None, who: Asker | None = None,
+) -> tuple[Release | None, dict[str, Any]]:  # fmt: skip
+    """Describe, draw, attack; write the release if every limit is met. The charge stands either way."""
+    from deniable.curator.attack import judge_limits
+    from deniable.curator.charge import after_the_charge
+    from deniable.curator.synthesize.run import bound_linked_rows, charge_linked, learn_linked, write_linked
+    from deniable.synth.describe import split_people
+
+    _refuse_control(proof)
+    judge_limits({"exposed": {}}, curator.policy, proof.limits)
+    charged = charge_linked(curator, order, who, out)
+    with after_the_charge():
+        seen, control = split_people(*bound_linked_rows(charged), charged.link.key, proof.held_out)
+        model = learn_linked(curator, order, charged, *seen)
+        drawn = _draw_linked(model, proof, rows, seed)
+        found = _attack_both(curator, charged, drawn, seen, control, proof, progress)
+    verdict = describe_verdict(judge_limits(found, curator.policy, proof.limits), out, order, proof)
+    if verdict["failed"]:
+        return None, verdict
+    share = round(1.0 - proof.described, 6)
+    return write_linked(curator, order, model, out, *drawn, seed=seed, held_out=share), verdict
+
+
+def _refuse_control(proof: Proof) -> None:
+    if proof.control is not None:
+        raise ParameterError(
+            "rows of other people are for one table", remedy="Leave out --control: people are held out with their rows"
+        )
+
+
+def _draw_linked(model: LinkedModel, proof: Proof, people: int | None, seed: int) -> tuple[pa.Table, pa.Table]:
+    """As many people as asked for, or as there are estimated to be in all: the model saw a share of them."""
+    from deniable.synth.linked.generate import generate_linked
+
+    estimated = round(model.people.description.estimates.total / proof.described)
+    return generate_linked(model, estimated if people is None else people, seed)
+
+
+def _attack_both(
+    curator: Curator, charged: LinkedSource, drawn: tuple[pa.Table, pa.Table], seen: Tables, control: Tables,
+    proof: Proof,
+    progress: Progress | None,
+) -> dict[str, Any]:  # fmt: skip
+    """The attacks on people and on their rows; an attack exposes what it exposes of either."""
+    from deniable.synth.linked.link import build_intruder_tables
+
+    link = charged.link
+    shown = build_intruder_tables(link, drawn[0] if link.parent else None, drawn[1])
+    sides = zip(shown, build_intruder_tables(link, *seen), build_intruder_tables(link, *control), strict=True)
+    schemas = tuple(each.table for each in (charged.people, charged.rows) if each is not None)
+    found = [attack_release(curator.policy, schemas, *tables, proof, progress) for tables in sides]
+    names = (link.parent or "people", link.child)
+    made = [_label_attempt(one, name) for name, part in zip(names, found, strict=True) for one in part["attacks"]]
+    exposed = {
+        name: max(part["exposed"].get(name, 0.0) for part in found) for part in found for name in part["exposed"]
+    }
+    knows = list(dict.fromkeys(name for part in found for name in part["knows"]))
+    return {**found[1], "knows": knows, "attacks": made, "exposed": exposed}
+
+
+def _label_attempt(made: dict[str, Any], table: str) -> dict[str, Any]:
+    """An attempt whose outcomes say which table was attacked."""
+    outcomes = [
+        {**one, "attack": f"{one['attack']} ({table})", "sentence": f"{table}: {one['sentence']}"}
+        for one in made["outcomes"]
+    ]
+    skipped = f"{table}: {made['skipped']}" if made["skipped"] else ""
+    return {**made, "skipped": skipped, "outcomes": outcomes}

@@ -1,0 +1,326 @@
+"""Inspect a synthetic model: the public view from the model alone, and the steward's against the real rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from deniable.errors import ParameterError, nearest
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from deniable.curator.curator import Curator
+    from deniable.policy.schema import TableSchema
+    from deniable.synth.linked import LinkedModel
+    from deniable.synth.linked.link import Link
+    from deniable.synth.marginal import Codes
+    from deniable.synth.model import SynthModel
+
+
+View = dict[str, Any]
+MOST_SHOWN = 400
+"""Measured tables with more cells are listed only if they are asked for by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What to look at: marginals by their columns, the column a classifier guesses, a regression and its columns."""
+
+    marginals: tuple[tuple[str, ...], ...] = ()
+    target: str | None = None
+    regression: tuple[str, tuple[str, ...]] | None = None
+
+
+def public(path: Path, question: Question | None = None) -> View:
+    """What a model file tells anyone."""
+    from deniable.synth.linked import is_linked_file
+    from deniable.synth.model import load
+
+    if is_linked_file(path):
+        return _public_linked(path, question or Question())
+    return public_view(load(path), question or Question())
+
+
+def steward(curator: Curator, path: Path, table: str, question: Question | None = None, seed: int = 0) -> View:
+    """The public view with the real rows beside it: not to be released. Nothing is charged, because nothing leaves."""
+    from deniable.synth.generate import generate
+    from deniable.synth.linked import is_linked_file
+    from deniable.synth.model import load
+
+    if is_linked_file(path):
+        return _steward_linked(curator, path, table, question or Question(), seed)
+    model = load(path)
+    asked = _with_workload(question or Question(), curator, model)
+    return compare_view(
+        public_view(model, asked), model, asked, _real(curator, model, table), generate(model, seed=seed)
+    )
+
+
+def compare_view(view: View, model: SynthModel, asked: Question, rows: pa.Table, drawn: pa.Table) -> View:
+    """A public view with real rows, and rows drawn from the model, beside it."""
+    real, made = _encode(model, rows), _encode(model, drawn)
+    joined = model.description.collapsed
+    view = _beside(view, model, joined.apply(real), joined.apply(made))
+    found = _utility(model, real, made, asked) | {"regression": _regression(model, rows, drawn, asked)}
+    return {**view, "utility": found}
+
+
+def _with_workload(question: Question, curator: Curator, model: SynthModel) -> Question:
+    """The question with the tables that the policy says matter, as far as the model has their columns."""
+    matter = curator.policy.release.synthesize.select_workload(model.description.domain.names)
+    return replace(question, marginals=tuple(dict.fromkeys((*question.marginals, *matter))))
+
+
+def public_view(model: SynthModel, question: Question, drawn: Callable[[], pa.Table] | None = None) -> View:
+    """What a model tells anyone; `drawn` gives its rows where they are drawn by a larger model."""
+    from deniable.curator.synthesize.run import describe_model
+    from deniable.synth import inspect
+    from deniable.synth.inspect import tabulate_marginal
+
+    measured = inspect.list_measurements(model)
+    joint = [entry.columns for entry in measured if len(entry.columns) > 1 and entry.cells <= MOST_SHOWN]
+    wanted = dict.fromkeys((*question.marginals, *joint))
+    return {
+        **describe_model(model),
+        "tables": [asdict(entry) for entry in measured],
+        "histograms": [asdict(histogram) for histogram in inspect.build_histograms(model)],
+        "associations": [asdict(association) for association in inspect.list_associations(model)],
+        "marginals": [asdict(tabulate_marginal(model, columns, drawn)) for columns in wanted],
+        "asked_marginals": len(question.marginals),
+    }
+
+
+def _real(curator: Curator, model: SynthModel, name: str) -> pa.Table:
+    """The table's rows."""
+    from deniable.curator.synthesize.parity import select_all
+
+    table = curator.policy.table(name)
+    for column in model.description.domain.names:
+        if column not in table.names:
+            raise ParameterError(
+                f"the table '{name}' has no column '{column}', which the model has",
+                remedy="Inspect the model against the table that it describes",
+            )
+    return curator.tables.attach(table.name).run(select_all(table))
+
+
+def _encode(model: SynthModel, rows: Any) -> Codes:
+    import numpy as np
+
+    from deniable.synth.domain import Surrogate
+    from deniable.synth.encode import encode_column
+
+    coded = [attribute for attribute in model.attributes if not isinstance(attribute, Surrogate)]
+    return np.stack([encode_column(attribute, rows.column(attribute.name)) for attribute in coded])
+
+
+def _beside(view: View, model: SynthModel, real: Codes, made: Codes) -> View:
+    """Each bar and cell with its share of the real and of the drawn rows, each association with the real one."""
+    from deniable.synth.bins import sum_by_group
+    from deniable.synth.inspect import association_strength, locate_columns
+    from deniable.synth.marginal import count
+
+    domain = model.description.collapsed.domain
+    listed: list[tuple[Any, tuple[int, ...], Any]] = [
+        (histogram["bars"], (place,), ()) for place, histogram in enumerate(view["histograms"])
+    ]
+    listed += [
+        (entry["cells"], locate_columns(model, entry["columns"]), entry["groups"]) for entry in view["marginals"]
+    ]
+    for entries, clique, groups in listed:
+        for name, codes in (("real", real), ("synthetic", made)):
+            shares = sum_by_group(count(codes, domain, clique) / max(codes.shape[1], 1), groups)
+            for entry, share in zip(entries, shares.ravel(), strict=True):
+                entry[name] = float(share)
+    for entry in view["associations"]:
+        pair = (domain.names.index(entry["first"]), domain.names.index(entry["second"]))
+        entry["real"] = association_strength(count(real, domain, pair).astype(float))
+    return view
+
+
+def _utility(model: SynthModel, real: Codes, made: Codes, question: Question) -> View:
+    from deniable.assess.utility import (
+        build_comparison_domain,
+        choose_target,
+        compare_classifiers,
+        measure_variation,
+        measure_workload,
+    )
+    from deniable.synth.domain import Labels, Surrogate
+    from deniable.synth.inspect import locate_columns
+
+    measure = build_comparison_domain(
+        [attribute for attribute in model.attributes if not isinstance(attribute, Surrogate)]
+    )
+    real, made, domain = measure.apply(real), measure.apply(made), measure.domain
+    listed = [attribute.name for attribute in model.attributes if isinstance(attribute, Labels)]
+    wanted = question.target or choose_target(domain, listed)
+    if wanted is not None and wanted not in domain.names:
+        raise ParameterError(f"the model has no column '{wanted}'", remedy=nearest(wanted, domain.names))
+    found = [v for way in (1, 2, 3) if (v := measure_variation(real, made, domain, way)) is not None]
+    rates = compare_classifiers(real, made, domain, wanted) if wanted is not None else None
+    asked = measure_workload(real, made, domain, [locate_columns(model, columns) for columns in question.marginals])
+    return {
+        "variation": [{**asdict(entry), "score": entry.score} for entry in found],
+        "classifier": asdict(rates) if rates is not None else None,
+        "workload": asdict(asked) if asked is not None else None,
+    }
+
+
+def _regression(model: SynthModel, real: pa.Table, made: pa.Table, question: Question) -> View | None:
+    """The regression asked for, or the usual one; none where the table has nothing to regress."""
+    from deniable.assess.utility import choose_regression, compare_regressions
+
+    chosen = question.regression or choose_regression(model.attributes)
+    if chosen is None:
+        return None
+    target, by = chosen
+    _refuse_unfit(model, (target, *by))
+    found = compare_regressions(real, made, model.attributes, target, by)
+    if found is None:
+        return None
+    terms = [{**asdict(term), "overlap": term.overlap, "covered": term.covered, "same_sign": term.same_sign}
+             for term in found.terms]  # fmt: skip
+    return {"target": found.target, "by": list(by), "terms": terms, "overlap": found.overlap, "covered": found.covered}
+
+
+def _refuse_unfit(model: SynthModel, names: tuple[str, ...]) -> None:
+    from deniable.synth.domain import Bins, Labels
+
+    fit = [attribute.name for attribute in model.attributes if isinstance(attribute, Bins | Labels)]
+    for name in names:
+        if name not in fit:
+            raise ParameterError(
+                f"column '{name}' cannot stand in a regression",
+                expected=f"Columns with numbers, dates or categories: {', '.join(fit)}",
+                remedy=nearest(name, fit),
+            )
+    wide = next(
+        (a for a in model.attributes if a.name == names[0] and isinstance(a, Labels) and len(a.labels) != 2), None
+    )
+    if wide is not None:
+        raise ParameterError(
+            f"column '{wide.name}' cannot be explained by a regression",
+            expected="A number, a date, or a column of two values",
+        )
+
+
+PEOPLE, ROWS = "people", "rows"
+"""The parts of a view."""
+
+
+def _public_linked(path: Path, question: Question) -> View:
+    """What a model file tells anyone."""
+    from deniable.synth.linked import load_linked
+    from deniable.synth.linked.generate import generate_linked
+
+    model = load_linked(path)
+
+    @cache
+    def draw_tables() -> tuple[pa.Table, pa.Table]:
+        return _gather(model.link, *generate_linked(model))
+
+    parts = divide_question(model, question)
+    views = {
+        PEOPLE: public_view(model.people, parts[PEOPLE], lambda: draw_tables()[0]),
+        ROWS: public_view(model.rows, parts[ROWS], lambda: draw_tables()[1]),
+    }
+    return _describe_link(model) | views
+
+
+def _steward_linked(curator: Curator, path: Path, table: str, question: Question, seed: int = 0) -> View:
+    """The same with the real people and rows beside it: not to be released."""
+    from deniable.synth.linked import load_linked
+    from deniable.synth.linked.generate import generate_linked
+
+    model = load_linked(path)
+    parts = divide_question(model, _with_linked_workload(curator, model, question))
+    real, made = _real_linked(curator, model.link, table), _gather(model.link, *generate_linked(model, seed=seed))
+    views = {}
+    for place, (part, own) in enumerate(((PEOPLE, model.people), (ROWS, model.rows))):
+        view = public_view(own, parts[part], lambda place=place: made[place])  # type: ignore[misc]
+        views[part] = compare_view(view, own, parts[part], real[place], made[place])
+    utility = {part: view["utility"] for part, view in views.items()}
+    return _describe_link(model) | views | {"utility": utility}
+
+
+def _describe_link(model: LinkedModel) -> View:
+    from deniable.curator.synthesize.run import summarize_linked
+
+    link = model.link
+    return {**summarize_linked(model), "link": {"child": link.child, "parent": link.parent, "key": link.key}}
+
+
+def divide_question(model: LinkedModel, question: Question) -> dict[str, Question]:
+    """What is asked of people, and what of rows; each part in the words of its own model."""
+    parts = {PEOPLE: Question(), ROWS: Question()}
+    for columns in question.marginals:
+        part, names = name_columns(model, columns)
+        parts[part] = replace(parts[part], marginals=(*parts[part].marginals, names))
+    if question.target is not None:
+        part, names = name_columns(model, (question.target,))
+        parts[part] = replace(parts[part], target=names[0])
+    if question.regression is not None:
+        target, by = question.regression
+        part, names = name_columns(model, (target, *by))
+        parts[part] = replace(parts[part], regression=(names[0], names[1:]))
+    return parts
+
+
+def name_columns(model: LinkedModel, columns: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
+    """Of which part named columns speak, and how it calls them: a person's column has another name among rows."""
+    from deniable.synth.linked.link import AFTER, PERSON
+
+    people, rows = model.people.description.domain.names, model.rows.description.domain.names
+    if all(name in people for name in columns):
+        return PEOPLE, columns
+    calls = {name.removeprefix(PERSON).removeprefix(AFTER): name for name in rows} | {name: name for name in rows}
+    for name in columns:
+        if name not in calls:
+            raise ParameterError(f"the model has no column '{name}'", remedy=nearest(name, [*people, *calls]))
+    return ROWS, tuple(calls[name] for name in columns)
+
+
+def _with_linked_workload(curator: Curator, model: LinkedModel, question: Question) -> Question:
+    """The question with the tables that the policy says matter, as far as the model speaks of their columns."""
+    matter = []
+    for columns in curator.policy.release.synthesize.workload:
+        try:
+            name_columns(model, columns)
+        except ParameterError:
+            continue
+        matter.append(columns)
+    return replace(question, marginals=tuple(dict.fromkeys((*question.marginals, *matter))))
+
+
+def _real_linked(curator: Curator, link: Link, name: str) -> tuple[pa.Table, pa.Table]:
+    """People and their rows, as they were described."""
+    from deniable.curator.synthesize.run import bound_rows, open_source
+
+    child = curator.policy.table(name)
+    _refuse_other(child, [a.name for a in (*link.rows, *(() if link.parent else link.people))])
+    if link.parent is None:
+        return _gather(link, None, bound_rows(open_source(curator, name), None))
+    parent = curator.policy.table(link.parent)
+    _refuse_other(parent, [a.name for a in link.people])
+    people = bound_rows(open_source(curator, parent.name), None)
+    return _gather(link, people, bound_rows(open_source(curator, name), None))
+
+
+def _refuse_other(table: TableSchema, columns: list[str]) -> None:
+    for column in columns:
+        if column not in table.names:
+            raise ParameterError(
+                f"the table '{table.name}' has no column '{column}', which the model has",
+                remedy="Inspect the model against the table that it describes",
+            )
+
+
+def _gather(link: Link, people: pa.Table | None, rows: pa.Table) -> tuple[pa.Table, pa.Table]:
+    from deniable.synth.linked.link import derive_linked_tables
+
+    return derive_linked_tables(link, people if link.parent else None, rows)

@@ -1,0 +1,223 @@
+"""Training: plan, charge, read the bounded rows, learn (the last sight of the data), release; and predicting."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from deniable.curator.charge import after_the_charge, still_charged
+from deniable.errors import AccessRefused, ParameterError
+from deniable.policy.budget import Amount, Budget, budget
+from deniable.storage import refuse_missing_folder
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+    from deniable.curator.curator import Curator
+    from deniable.governance.grants import Asker
+    from deniable.learn.model import LearnedModel
+    from deniable.learn.training import Planned, Task
+    from deniable.policy.schema import TableSchema
+    from deniable.release import Release
+
+Progress = Callable[[float], None]
+DELTA = "1e-6"
+"""Stated where an epsilon is given without a delta."""
+HELD_OUT = Fraction(1, 5)
+"""The share of units that are tested on and not learned from, when an evaluation is asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What is wanted: which model of which table, within which budget."""
+
+    table: str
+    task: Task
+    budget: Budget
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """A model with its release; the evaluation is the steward's and is in neither of them."""
+
+    model: LearnedModel
+    release: Release
+    evaluation: dict[str, Any] | None = None
+
+    def predict(self, rows: pa.Table) -> NDArray[np.float64]:
+        """Predictions for rows; see `LearnedModel.predict`."""
+        return self.model.predict(rows)
+
+
+def budget_of(epsilon: Amount | None, delta: Amount | None, rho: Amount | None) -> Budget:
+    """The budget that was stated, with a delta where an epsilon came without."""
+    return budget(epsilon, (DELTA if rho is None else 0) if delta is None else delta, rho)
+
+
+def train(
+    curator: Curator, order: Order, *, evaluate: bool = False, out: Path | None = None, who: Asker | None = None,
+    progress: Progress | None = None,
+) -> Trained:  # fmt: skip
+    """Learn a model: charged before the data is touched; with `out`, written with its statement."""
+    if out is not None:
+        refuse_missing_folder(out)
+    if evaluate and who is not None:
+        raise AccessRefused("an evaluation compares with real rows", remedy="Only the steward may see one")
+    table, what = plan_training(curator, order, who)
+    curator.scopes.refresh(curator.governor.withdrawals())
+    tables = curator.scopes.tables(who)
+    engine, versions = tables.attach(table.name), tables.version(table.name)
+    charge(curator, order, what, who)
+    with after_the_charge():
+        rows, held = _split_rows(_bound_rows(engine, table, what), table, evaluate)
+        model = _learn(what, rows, progress)
+    with still_charged():
+        release = _release_model(curator, order, model, versions, out)
+    return Trained(model, release, _evaluate(model, rows, held) if evaluate else None)
+
+
+def train_model(
+    curator: Curator,
+    table: str,
+    target: str,
+    *,
+    features: Sequence[str] | None = None,
+    epsilon: Amount | None = None,
+    delta: Amount | None = None,
+    rho: Amount | None = None,
+    evaluate: bool = False,
+    out: str | Path | None = None,
+    who: Asker | None = None,
+    progress: Progress | None = None,
+    **settings: Any,
+) -> Trained:
+    """`train` in one call; `settings` are the other fields of a task: method, positive, penalty, turns, clip."""
+    from deniable.learn.training import Task
+
+    task = Task(target, None if features is None else tuple(features), **settings)
+    place = None if out is None else Path(out)
+    order = Order(table, task, budget_of(epsilon, delta, rho))
+    return train(curator, order, evaluate=evaluate, out=place, who=who, progress=progress)
+
+
+def plan_training(curator: Curator, order: Order, who: Asker | None) -> tuple[TableSchema, Planned]:
+    """The table as the asker may name it, and the priced plan; every refusal is made here, from the policy alone."""
+    from deniable.curator.charge import admit
+    from deniable.learn.training import plan_training as plan
+
+    curator.policy.table(order.table)
+    table = next(each for each in admit(curator, who) if each.name == order.table)
+    if table.public or table.unit is None:
+        raise ParameterError(f"the table '{table.name}' is public", remedy="A model of it needs no noise")
+    return table, plan(table, table.unit, order.task, order.budget)
+
+
+def charge(curator: Curator, order: Order, what: Planned, who: Asker | None) -> None:
+    """Write the price to the ledger, or be refused with nothing changed."""
+    from deniable.release import Technique
+
+    curator.record(
+        Technique.DP_MODEL, what.plan.event, tables=(order.table,), unit=what.guarantee.unit, who=who,
+        question=repr(order), target=what.target.name, method=what.method,
+    )  # fmt: skip
+
+
+def predict(path: Path, source: str | Path, out: Path, progress: Progress | None = None) -> int:
+    """The rows of a table with a prediction beside each: no budget, but the rows are as private as they were."""
+    from deniable.engines.duckdb import DuckDBEngine
+    from deniable.learn.model import load_model
+
+    model = load_model(path)
+    with DuckDBEngine() as engine:
+        engine.attach("rows", source, model.schema)
+        total = max(engine.count("rows"), 1)
+        batches = (_predict_batch(model, batch) for batch in engine.stream("rows"))
+        return engine.write(batches, out, progress=None if progress is None else lambda done: progress(done / total))
+
+
+def describe_training(trained: Trained) -> dict[str, Any]:
+    """What a training tells: public facts, and the steward's evaluation where one was asked for."""
+    shown = {} if trained.evaluation is None else {"evaluation": trained.evaluation}
+    return {**trained.release.details, "coefficients": trained.model.coefficient_table(), **shown}
+
+
+def _bound_rows(engine: Any, table: TableSchema, what: Planned) -> pa.Table:
+    """The rows, at most so many of each unit, chosen by a fresh secret salt; with the unit's column, if any."""
+    from deniable.synth.describe import render_bounded_select
+
+    assert table.unit is not None
+    unit = (table.unit.column,) if table.unit.column is not None else ()
+    columns = (*(each.name for each in what.design.features), what.target.name, *unit)
+    rows: pa.Table = engine.run(render_bounded_select(table, table.unit, table.unit.rows_learned, columns))
+    return rows
+
+
+def _split_rows(rows: pa.Table, table: TableSchema, evaluate: bool) -> tuple[pa.Table, pa.Table]:
+    """The rows to learn from and those to test on: whole units, each by its own coin."""
+    import numpy as np
+
+    from deniable.dp.samplers import bernoulli
+
+    if not evaluate:
+        return rows, rows.slice(0, 0)
+    assert table.unit is not None
+    if table.unit.column is None:
+        held = bernoulli(HELD_OUT, rows.num_rows)
+    else:
+        units = rows.column(table.unit.column).combine_chunks().dictionary_encode()
+        held = bernoulli(HELD_OUT, len(units.dictionary))[units.indices.to_numpy()]
+    return rows.take(np.flatnonzero(~held)), rows.take(np.flatnonzero(held))
+
+
+def _learn(what: Planned, rows: pa.Table, progress: Progress | None) -> LearnedModel:
+    from deniable.learn.training import train_model
+
+    return train_model(what, rows, progress=progress)
+
+
+def _release_model(curator: Curator, order: Order, model: LearnedModel, versions: Any, out: Path | None) -> Release:
+    """The model as a release: its coefficients as rows, or the file that was written."""
+    import pyarrow as pa
+
+    from deniable.learn.model import save_model
+    from deniable.release import Provenance, Release, seal
+    from deniable.release.release import remove_statement
+
+    parameters = {"table": order.table, **asdict(order.task)}
+    provenance, details = Provenance(curator.policy.hash, versions, parameters), model.told()
+    if out is None:
+        return Release(pa.Table.from_pylist(model.coefficient_table()), model.guarantee, provenance, details)
+    remove_statement(out)
+    save_model(model, out)
+    seal(out, model.guarantee, provenance, details)
+    return Release(out, model.guarantee, provenance, details)
+
+
+def _evaluate(model: LearnedModel, rows: pa.Table, held: pa.Table) -> dict[str, Any] | None:
+    """Figures on the rows that were held out; none where there are none."""
+    from deniable.assess.prediction import score_classification, score_regression
+    from deniable.learn.features import NumberTarget, encode_target
+    from deniable.learn.model import convert_to_units
+
+    (seen, has), (test, known) = encode_target(model.target, rows), encode_target(model.target, held)
+    guess = model.predict(held)[known]
+    if isinstance(model.target, NumberTarget):
+        numbers = score_regression(
+            convert_to_units(model.target, test[known]), guess, convert_to_units(model.target, seen[has])
+        )
+        return None if numbers is None else asdict(numbers)
+    found = score_classification(test[known] == 1, guess, seen[has] == 1)
+    return None if found is None else asdict(found)
+
+
+def _predict_batch(model: LearnedModel, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """A batch with its predictions: the number, or the probability."""
+    import pyarrow as pa
+
+    name = f"predicted_{model.target.name}" if model.method == "linear" else f"probability_{model.target.name}"
+    return batch.append_column(name, pa.array(model.predict(batch)))

@@ -1,0 +1,220 @@
+"""The table as integers: columns as codes against their hierarchies, rows as distinct tuples with counts.
+
+Columns are coded once; no later step looks at a value again. Rows with equal quasi-identifiers always share a class, so
+they are collapsed once, too. Each tuple keeps how many rows it stands for, how many people of the population look like
+it (where a population is known), and a histogram of each sensitive column."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from deniable.errors import DataError, nearest
+from deniable.kanonymity.builders.specs import draft_column, make_builder
+from deniable.kanonymity.hierarchy import Codes, Hierarchy, Label, text_of
+from deniable.policy.schema import Spec
+
+Declared = Hierarchy | Spec | None
+"""A hierarchy, the words for one, or nothing (then it is drafted)."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Coded:
+    """A coded column: its hierarchy, the code of every row, and the words that made the hierarchy, if words did."""
+
+    hierarchy: Hierarchy
+    codes: Codes
+    spec: Spec | None = None
+    values: pa.Array | None = None
+
+
+def column_of(table: pa.Table, name: str) -> pa.ChunkedArray:
+    """A column by name, or a refusal that names the nearest one."""
+    if name not in table.column_names:
+        raise DataError(
+            f"The table has no column '{name}'",
+            expected=f"It has {', '.join(table.column_names)}",
+            remedy=nearest(name, table.column_names),
+        )
+    return table[name]
+
+
+def factorize(column: pa.ChunkedArray) -> tuple[pa.Array, Codes]:
+    """Distinct values without nulls, and the position of every row's value among them; -1 where it is missing."""
+    if not pa.types.is_dictionary(column.type):
+        column = pc.dictionary_encode(column)
+    whole = column.unify_dictionaries().combine_chunks()
+    if isinstance(whole, pa.ChunkedArray):  # an empty column stays in chunks
+        whole = whole.chunk(0) if whole.num_chunks else pa.array([], column.type)
+    codes = pc.fill_null(whole.indices, -1).to_numpy(zero_copy_only=False).astype(np.int32, copy=False)
+    values = whole.dictionary
+    if pa.types.is_floating(values.type) and bool(pc.any(pc.is_nan(values)).as_py()):
+        return _drop_nan(values, codes)
+    return values, codes
+
+
+def _drop_nan(values: pa.Array, codes: Codes) -> tuple[pa.Array, Codes]:
+    # A number that is no number is a missing one.
+    real = ~np.isnan(values.to_numpy(zero_copy_only=False))
+    place = np.where(real, np.cumsum(real) - 1, -1).astype(np.int32)
+    return values.filter(pa.array(real)), np.append(place, np.int32(-1))[codes]
+
+
+def encode_column(name: str, column: pa.ChunkedArray, declared: Declared) -> Coded:
+    """The codes of a column against its hierarchy; a drafted one when none is declared."""
+    values, positions = factorize(column)
+    if isinstance(declared, Hierarchy):
+        spec, built = None, declared
+    else:
+        spec = declared or draft_column(values)
+        built = make_builder(spec).hierarchy(name, values)
+    missing = bool((positions < 0).any())
+    built = built.with_missing() if missing else built
+    place = _find_leaves(built, values, positions)
+    return Coded(built, place[positions], spec, values)
+
+
+def _find_leaves(built: Hierarchy, values: pa.Array, positions: Codes) -> Codes:
+    """The leaf of every distinct value, and in the last place that of a missing one."""
+    known: Mapping[Label, int] = built.code_of
+    found = np.fromiter((known.get(text, -1) for text in text_of(values)), np.int32, len(values))
+    absent = np.flatnonzero(found < 0)
+    if absent.size:
+        rows = np.flatnonzero(np.isin(positions, absent))
+        shown = ", ".join(str(int(row) + 1) for row in rows[:5])
+        raise DataError(
+            f"{absent.size} values of column '{built.column}' are not among the {built.size} leaves of its hierarchy",
+            expected=f"Every value is a leaf; the first rows with others are {shown}",
+            remedy="Add the leaves to the hierarchy, or set those cells to missing",
+            column=built.column,
+        )
+    return np.append(found, np.int32(known.get(None, -1))).astype(np.int32)
+
+
+def encode_table(table: pa.Table, columns: tuple[str, ...], declared: Mapping[str, Declared]) -> tuple[Coded, ...]:
+    """Several columns, coded in the given order."""
+    return tuple(encode_column(name, column_of(table, name), declared.get(name)) for name in columns)
+
+
+Counts = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Histograms:
+    """One histogram a tuple or class: entries `starts[i]` to `starts[i + 1]` of (value, count)."""
+
+    starts: Counts
+    values: Codes
+    counts: Counts
+    size: int
+
+    def dense(self) -> Counts:
+        """The histograms as a matrix, one row each; for tables small enough to look at."""
+        out = np.zeros((len(self.starts) - 1, self.size), np.int64)
+        owner = np.repeat(np.arange(len(self.starts) - 1), np.diff(self.starts))
+        np.add.at(out, (owner, self.values), self.counts)
+        return out
+
+    def total(self) -> Counts:
+        """The histogram of the whole table."""
+        return np.bincount(self.values, weights=self.counts, minlength=self.size).astype(np.int64)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Tuples:
+    """Distinct tuples of quasi-identifier codes, with everything that is counted about them."""
+
+    codes: Codes
+    counts: Counts
+    sensitive: tuple[Histograms, ...] = ()
+    population: Counts | None = None
+
+    @property
+    def rows(self) -> int:
+        """How many rows the tuples stand for."""
+        return int(self.counts.sum())
+
+    @property
+    def size(self) -> int:
+        """How many distinct tuples there are."""
+        return len(self.counts)
+
+    @property
+    def width(self) -> int:
+        """How many quasi-identifiers there are."""
+        return int(self.codes.shape[1])
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Collapsed:
+    """The tuples of a table and the tuple of each row."""
+
+    tuples: Tuples
+    tuple_of: NDArray[np.int64]
+
+
+def collapse(
+    columns: Sequence[Codes],
+    sizes: Sequence[int],
+    sensitive: Sequence[tuple[Codes, int]] = (),
+    weights: Counts | None = None,
+) -> Collapsed:
+    """Collapse coded columns to distinct tuples; `weights` says how many rows each row stands for (one by default)."""
+    rows = len(columns[0])
+    weights = np.ones(rows, np.int64) if weights is None else weights.astype(np.int64)
+    _, first, tuple_of = number_rows(columns, sizes)
+    codes = np.ascontiguousarray(np.column_stack([column[first] for column in columns]).astype(np.int32))
+    counts = np.bincount(tuple_of, weights=weights, minlength=len(first)).astype(np.int64)
+    histograms = tuple(build_histograms(tuple_of, len(first), values, size, weights) for values, size in sensitive)
+    return Collapsed(Tuples(codes, counts, histograms), tuple_of)
+
+
+def number_rows(columns: Sequence[Codes], sizes: Sequence[int]) -> tuple[int, NDArray[np.int64], NDArray[np.int64]]:
+    """How many distinct rows there are, the first of each, and the number of each row's.
+
+    Columns are packed into one 64-bit key while they fit; where they do not, the key so far is renumbered densely,
+    which needs no more values than there are rows.
+    """
+    rows = len(columns[0])
+    key, span = np.zeros(rows, np.int64), 1
+    for column, size in zip(columns, sizes, strict=True):
+        if span * max(size, 1) >= 2**62:
+            _, key = np.unique(key, return_inverse=True)
+            span = int(key.max(initial=0)) + 1
+        key = key * max(size, 1) + column
+        span *= max(size, 1)
+    _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
+    return len(first), first, inverse.astype(np.int64, copy=False)
+
+
+def build_histograms(
+    owner: NDArray[np.int64], owners: int, values: Codes, size: int, weights: Counts | None = None
+) -> Histograms:
+    """How often each value occurs with each owner."""
+    key = owner * max(size, 1) + values
+    used, inverse = np.unique(key, return_inverse=True)
+    counts = np.bincount(inverse, weights=weights, minlength=len(used)).astype(np.int64)
+    starts = np.searchsorted(used, np.arange(owners + 1) * max(size, 1)).astype(np.int64)
+    return Histograms(starts, (used % max(size, 1)).astype(np.int32), counts, size)
+
+
+def add_population(sample: Tuples, codes: Codes, counts: Counts, sizes: Sequence[int]) -> Tuples:
+    """The tuples of a sample and its population together: those only the population has stand for no row."""
+    both = [np.concatenate([sample.codes[:, q], codes[:, q]]) for q in range(sample.width)]
+    many, first, number = number_rows(both, sizes)
+    mine, theirs = number[: sample.size], number[sample.size :]
+    joined = np.ascontiguousarray(np.column_stack([column[first] for column in both]).astype(np.int32))
+    rows = np.bincount(mine, weights=sample.counts, minlength=many).astype(np.int64)
+    people = np.bincount(theirs, weights=counts, minlength=many).astype(np.int64)
+    return Tuples(joined, rows, tuple(regroup_histograms(h, mine, many) for h in sample.sensitive), people)
+
+
+def regroup_histograms(old: Histograms, place: NDArray[np.int64], owners: int) -> Histograms:
+    """The same counts for other owners: `place` says to whom each old owner's counts go."""
+    owner = place[np.repeat(np.arange(len(old.starts) - 1), np.diff(old.starts))]
+    return build_histograms(owner, owners, old.values, old.size, old.counts)

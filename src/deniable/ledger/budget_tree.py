@@ -1,0 +1,218 @@
+"""The budget tree and the running totals of its nodes: the dataset contains purposes, which contain analysts.
+
+A charge goes to every node on its path and must fit each of them, in epsilon and delta together; colluding analysts
+therefore cannot pass the dataset's limit. A purpose that is renewed each period has one node a period, and its
+analysts with it. Periods are read off the times of entries, which never run backwards, so a clock that is set back
+renews nothing a second time.
+
+Totals are a cache of the entries, as text in the store, so that a charge need not add up the past. They are exact: the
+pure and the zCDP total is one rational and the delta beside it; the PLD total is how often each event occurred."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from fractions import Fraction
+
+from deniable.dp.accounting import (
+    Accountant,
+    ComposedEvent,
+    Event,
+    NoOpEvent,
+    PLDAccountant,
+    PureAccountant,
+    SelfComposedEvent,
+    ZCDPAccountant,
+    accountant_for,
+    from_dict,
+    to_dict,
+)
+from deniable.dp.accounting.cost import Cost
+from deniable.errors import AccessRefused, BudgetExceeded, nearest
+from deniable.ledger.entry import Act, Entry
+from deniable.policy.access import Accounting, Analyst, Budgets, Period, Purpose
+from deniable.policy.budget import Budget
+
+STEWARD = "steward"
+"""Who asks when nobody is named. The steward's questions count against the dataset, and a purpose if one is named."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node on the path of a charge: `key` names its total, `title` names it to people."""
+
+    key: str
+    title: str
+    limit: Budget | None
+    period: str = ""
+
+
+def choose_accounting(budgets: Budgets | None) -> str:
+    """How totals are composed; without budgets an odometer runs that can price every mechanism."""
+    return str(budgets.accounting) if budgets else str(Accounting.ZCDP)
+
+
+def find_path(budgets: Budgets | None, purpose: str, analyst: str, time: datetime) -> tuple[Node, ...]:
+    """The nodes that a charge must fit; refuses a purpose or an analyst that the policy does not grant."""
+    if budgets is None:
+        return _build_nodes(None, None, None, time)
+    steward = analyst in ("", STEWARD)
+    known = None if steward and not purpose else purpose_of(budgets, purpose)
+    granted = None if steward else analyst_of(budgets, analyst)
+    if granted is not None and known is not None and known.name not in granted.purposes:
+        raise AccessRefused(
+            f"purpose '{purpose}' is not granted to analyst '{analyst}'",
+            expected=f"Granted are: {', '.join(granted.purposes) or 'none'}",
+            remedy="Ask the steward for a grant",
+        )
+    return _build_nodes(budgets, known, granted, time)
+
+
+def find_entry_path(budgets: Budgets | None, entry: Entry) -> tuple[Node, ...]:
+    """The nodes that an entry counts against, whether or not the policy would still grant it."""
+    if budgets is None:
+        return _build_nodes(None, None, None, entry.time)
+    purpose = next((each for each in budgets.purposes if each.name == entry.purpose), None)
+    analyst = next((each for each in budgets.analysts if each.name == entry.analyst), None)
+    return _build_nodes(budgets, purpose, analyst, entry.time)
+
+
+def _build_nodes(
+    budgets: Budgets | None, purpose: Purpose | None, analyst: Analyst | None, time: datetime
+) -> tuple[Node, ...]:
+    nodes = [Node("dataset", "the dataset", budgets.dataset if budgets else None)]
+    period = period_of(purpose.every, time) if purpose else ""
+    if purpose is not None:
+        key = f"purpose {purpose.name} {period}".rstrip()
+        nodes.append(Node(key, f"purpose '{purpose.name}'", purpose.allowance, period))
+    if analyst is not None:
+        key = f"{nodes[-1].key} analyst {analyst.name}"
+        nodes.append(Node(key, f"analyst '{analyst.name}'", analyst.allowance, period))
+    return tuple(nodes)
+
+
+def purpose_of(budgets: Budgets, purpose: str) -> Purpose | None:
+    """The purpose of that name; None only where the policy declares none and none is named."""
+    names = [each.name for each in budgets.purposes]
+    if purpose in names:
+        return budgets.purposes[names.index(purpose)]
+    if not names:
+        return None
+    happened = f"the policy has no purpose '{purpose}'" if purpose else "no purpose was named"
+    raise AccessRefused(happened, expected=f"Purposes are: {', '.join(names)}", remedy=nearest(purpose, names))
+
+
+def analyst_of(budgets: Budgets, analyst: str) -> Analyst | None:
+    """The analyst of that name; None where the policy lists no analysts."""
+    names = [each.name for each in budgets.analysts]
+    if analyst in names:
+        return budgets.analysts[names.index(analyst)]
+    if not names:
+        return None
+    raise AccessRefused(f"the policy has no analyst '{analyst}'", remedy="Ask the steward for a grant")
+
+
+def period_of(every: Period | None, time: datetime) -> str:
+    """The calendar period (in UTC) that a time falls in; empty where nothing is renewed.
+
+    >>> period_of(Period.QUARTER, datetime(2026, 11, 15))
+    '2026-Q4'
+    """
+    match every:
+        case None:
+            return ""
+        case Period.DAY:
+            return f"{time:%Y-%m-%d}"
+        case Period.WEEK:
+            year, week, _ = time.isocalendar()
+            return f"{year}-W{week:02}"
+        case Period.MONTH:
+            return f"{time:%Y-%m}"
+        case Period.QUARTER:
+            return f"{time.year:04}-Q{(time.month + 2) // 3}"
+        case Period.YEAR:
+            return f"{time:%Y}"
+
+
+def charge_nodes(
+    accounting: str, nodes: Iterable[Node], totals: Mapping[str, str], event: Event
+) -> tuple[dict[str, str], dict[str, Accountant]]:
+    """The totals and accountants after an event, if it fits every node; else a refusal that names the node."""
+    after: dict[str, Accountant] = {}
+    for node in nodes:
+        before = restore_accountant(accounting, node.limit, totals.get(node.key))
+        try:
+            after[node.key] = before.compose(event)
+        except BudgetExceeded as over:
+            raise _name_node(over, node) from None
+    return {key: total_of(accountant) for key, accountant in after.items()}, after
+
+
+def replay_entries(budgets: Budgets | None, totals: Mapping[str, str], entries: Iterable[Entry]) -> dict[str, str]:
+    """Totals after further entries that were written already: they are added up and never refused."""
+    accounting, known = choose_accounting(budgets), dict(totals)
+    for entry in entries:
+        if entry.act == Act.CHARGE:
+            event = entry.priced
+            for node in find_entry_path(budgets, entry):
+                known[node.key] = total_of(restore_accountant(accounting, None, known.get(node.key)).compose(event))
+    return known
+
+
+def _name_node(refusal: BudgetExceeded, node: Node) -> BudgetExceeded:
+    where = node.title + (f" in {node.period}" if node.period else "")
+    fields = refusal.fields | {"node": node.title}
+    return BudgetExceeded(f"{refusal.happened} ({where})", remedy=refusal.remedy, **fields)  # type: ignore[arg-type]
+
+
+FINEST = 10**60
+"""Sums of very many different fractions grow without end; one with a larger denominator is rounded up to this step.
+
+Sums of decimal epsilons never come near it, so ten charges of 0.1 stay exactly 1.
+"""
+
+
+def restore_accountant(accounting: str, limit: Budget | None, total: str | None) -> Accountant:
+    """The accountant of a node that has spent a total."""
+    made = accountant_for(accounting, limit)
+    if total is None:
+        return made
+    if isinstance(made, PLDAccountant):
+        return replace(made, event=_decode_counts(total))
+    form = json.loads(total)
+    return replace(made, cost=Cost(Fraction(form["amount"]), Fraction(form["delta"])))
+
+
+def total_of(accountant: Accountant) -> str:
+    """The total of an accountant, as text."""
+    if isinstance(accountant, PLDAccountant):
+        counts = _count_events(accountant.event)
+        return json.dumps([[form, count] for form, count in sorted(counts.items())])
+    assert isinstance(accountant, PureAccountant | ZCDPAccountant)
+    cost = accountant.cost
+    return json.dumps({"amount": str(_bound_denominator(cost.amount)), "delta": str(_bound_denominator(cost.delta))})
+
+
+def _bound_denominator(amount: Fraction) -> Fraction:
+    if amount.denominator <= FINEST:
+        return amount
+    return Fraction(-(-amount * FINEST // 1), FINEST)
+
+
+def _count_events(event: Event) -> dict[str, int]:
+    """How often each event stands in a composition, by its text."""
+    parts = event.events if isinstance(event, ComposedEvent) else (event,)
+    counts: dict[str, int] = {}
+    for part in parts:
+        inner, count = (part.event, part.count) if isinstance(part, SelfComposedEvent) else (part, 1)
+        if not isinstance(inner, NoOpEvent):
+            form = json.dumps(to_dict(inner), sort_keys=True)
+            counts[form] = counts.get(form, 0) + count
+    return counts
+
+
+def _decode_counts(total: str) -> Event:
+    parts = [(from_dict(json.loads(form)), count) for form, count in json.loads(total)]
+    return ComposedEvent(tuple(SelfComposedEvent(event, count) for event, count in parts))

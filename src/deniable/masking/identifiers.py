@@ -1,0 +1,237 @@
+"""Which columns identify people: the kinds there are, and the findings in a table. No language model, no network.
+
+Each kind has its role in the eyes of an intruder and its place among the 18 of HIPAA: the letters are those of 45 CFR
+164.514(b)(2)(i), (A) to (R). `safe` is the mask that the Safe Harbor rule allows for the kind, `usual` the one proposed
+for a pseudonymized release in which tables must still join.
+
+Detectors that agree strengthen each other as independent witnesses do: the confidence of a kind is one less the product
+of what each leaves open. A column's finding is its strongest kind, if that is at least as likely as not."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from deniable.masking import detectors
+from deniable.masking.detectors import Profile, profile_columns
+from deniable.policy.schema import Role, Spec
+
+KEY = "people"  # the key that drafted policies name
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind of identifying content."""
+
+    name: str
+    letter: str
+    role: Role
+    usual: Spec | None
+    safe: Spec | None
+
+
+def _token() -> Spec:
+    return Spec("token", {"key": KEY})
+
+
+def _same_form() -> Spec:
+    return Spec("format_preserving", {"key": KEY})
+
+
+def _fake(kind: str) -> Spec:
+    return Spec("fake", {"kind": kind, "key": KEY})
+
+
+REDACT = Spec("redact")
+NULLIFY = Spec("nullify")
+YEAR = Spec("generalize", {"to": "year"})
+ZIP3 = Spec("generalize", {"to": "zip3"})
+OLD = Spec("generalize", {"to": "age_over_89"})
+ID, QUASI, PLAIN = Role.IDENTIFIER, Role.QUASI_IDENTIFIER, Role.INSENSITIVE
+
+KINDS = (
+    Kind("name", "A", ID, _fake("name"), REDACT),
+    Kind("given name", "A", ID, _fake("first_name"), REDACT),
+    Kind("surname", "A", ID, _fake("last_name"), REDACT),
+    Kind("street address", "B", ID, _fake("street"), REDACT),
+    Kind("city", "B", QUASI, None, REDACT),
+    Kind("postal code", "B", QUASI, ZIP3, ZIP3),
+    Kind("coordinate", "B", QUASI, Spec("round", {"to": 1}), NULLIFY),
+    Kind("county or district", "B", QUASI, None, REDACT),
+    Kind("birth date", "C", QUASI, YEAR, YEAR),
+    Kind("date", "C", QUASI, None, YEAR),
+    Kind("age", "C", QUASI, OLD, OLD),
+    Kind("telephone", "D", ID, _same_form(), REDACT),
+    Kind("fax", "E", ID, _same_form(), REDACT),
+    Kind("e-mail", "F", ID, _fake("email"), REDACT),
+    Kind("social security number", "G", ID, _same_form(), REDACT),
+    Kind("national id", "R", ID, _token(), REDACT),
+    Kind("medical record number", "H", ID, _token(), REDACT),
+    Kind("health plan number", "I", ID, _token(), REDACT),
+    Kind("account number", "J", ID, _token(), REDACT),
+    Kind("card number", "J", ID, _same_form(), REDACT),
+    Kind("bank account", "J", ID, _token(), REDACT),
+    Kind("license number", "K", ID, _token(), REDACT),
+    Kind("vehicle identifier", "L", ID, _token(), REDACT),
+    Kind("device identifier", "M", ID, _token(), REDACT),
+    Kind("url", "N", ID, REDACT, REDACT),
+    Kind("ip address", "O", ID, _token(), REDACT),
+    Kind("biometric", "P", ID, NULLIFY, NULLIFY),
+    Kind("photograph", "Q", ID, NULLIFY, NULLIFY),
+    Kind("record id", "R", ID, _token(), REDACT),
+    Kind("free text", "R", PLAIN, Spec("scrub"), REDACT),
+    Kind("demographic", "", QUASI, None, None),  # no identifier of the rule, but what people are linked by
+)
+BY_NAME = {kind.name: kind for kind in KINDS}
+
+
+ENOUGH = 0.5
+LEAST_TESTED = 5  # distinct values below which value tests say little
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """One reason: what was seen, in how many of the values looked at (1 for names), and how much it weighs."""
+
+    seen: str
+    share: float
+    weight: float
+
+    def __str__(self) -> str:
+        return self.seen if self.share == 1 else f"{self.seen} ({self.share:.0%})"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A column that identifies people, by itself or with others. No value of the column is in it."""
+
+    column: str
+    kind: str
+    confidence: float
+    evidence: tuple[Evidence, ...]
+
+    @property
+    def about(self) -> Kind:
+        """The kind's role, HIPAA letter and masks."""
+        return BY_NAME[self.kind]
+
+    def as_dict(self) -> dict[str, object]:
+        """The shape that is printed and saved."""
+        return {
+            "column": self.column,
+            "kind": self.kind,
+            "role": str(self.about.role),
+            "hipaa": self.about.letter,
+            "confidence": round(self.confidence, 3),
+            "evidence": [str(one) for one in self.evidence],
+        }
+
+
+def detect(sample: pa.Table) -> tuple[Finding, ...]:
+    """The findings of a sample, in the order of its columns."""
+    found = (judge(profile) for profile in profile_columns(sample))
+    return tuple(finding for finding in found if finding is not None)
+
+
+def judge(profile: Profile) -> Finding | None:
+    """The strongest kind that a column shows, or None."""
+    if profile.filled == 0:
+        return None
+    gathered: dict[str, list[Evidence]] = defaultdict(list)
+    for kind, evidence in [*_by_name(profile), *_by_values(profile), *_by_uniqueness(profile)]:
+        gathered[kind].append(evidence)
+    _resolve_conflicts(profile, gathered)
+    if not gathered:
+        return None
+    best = max(gathered, key=lambda kind: (_confidence(gathered[kind]), -_rank(kind)))
+    confidence = _confidence(gathered[best])
+    return Finding(profile.name, best, confidence, tuple(gathered[best])) if confidence >= ENOUGH else None
+
+
+def _confidence(evidence: list[Evidence]) -> float:
+    open_ = 1.0
+    for one in evidence:
+        open_ *= 1 - one.weight
+    return 1 - open_
+
+
+def _rank(kind: str) -> int:
+    return KINDS.index(BY_NAME[kind])
+
+
+def _by_name(p: Profile) -> list[tuple[str, Evidence]]:
+    """The heaviest sign of each kind that the column's name shows."""
+    best: dict[str, Evidence] = {}
+    for sign in detectors.NAME_DETECTORS:
+        found = sign.words.search(p.words)
+        if found and found[0] and sign.fits(p) and sign.weight > best.get(sign.kind, Evidence("", 1, 0)).weight:
+            best[sign.kind] = Evidence(f"its name says '{found[0]}'", 1, sign.weight)
+    return list(best.items())
+
+
+def _by_values(p: Profile) -> list[tuple[str, Evidence]]:
+    """The heaviest sign of each kind that the values show; a handful of values shows nothing."""
+    if p.distinct < LEAST_TESTED and p.ratio < 1:
+        return []
+    best: dict[str, Evidence] = {}
+    for sign in detectors.VALUE_DETECTORS:
+        if not sign.fits(p) or sign.weight <= best.get(sign.kind, Evidence("", 1, 0)).weight:
+            continue
+        share = detectors.measure_share(p, sign.test)
+        if share >= sign.share:
+            best[sign.kind] = Evidence(sign.evidence, share, sign.weight)
+    if p.dated or (p.textual and detectors.measure_share(p, detectors.is_date_like) >= 0.95):
+        best["date"] = Evidence("values are dates", 1, 0.6)
+    return list(best.items())
+
+
+def _by_uniqueness(p: Profile) -> list[tuple[str, Evidence]]:
+    """Signs of a record id: (nearly) one value a row, or one rigid form with very many values."""
+    found = []
+    names_it = any(
+        word in ("id", "ids", "uid", "guid", "key", "no", "nbr", "number", "code") for word in p.words.split()
+    )
+    shape, share = p.shape_share
+    rigid = share >= 0.9 and "9" in shape and len(shape) >= 4
+    if p.ratio >= 0.95 and p.filled >= 20 and (p.whole or (p.textual and p.mean_words < 2)) and not _is_measurement(p):
+        found.append(Evidence("nearly every row has a value of its own", p.ratio, 0.6))
+    if p.textual and rigid and p.distinct >= 50:
+        found.append(Evidence("values share one rigid form", share, 0.6 if p.distinct >= 200 else 0.4))
+    if names_it and p.distinct >= 20 and (p.textual or p.whole):
+        found.append(Evidence("its name says that it identifies", 1, 0.5 if found else 0.3))
+    if p.textual and p.mean_words >= 6 and p.ratio > 0.5:
+        return [("free text", Evidence("values are sentences", 1, 0.7))]
+    return [("record id", one) for one in found]
+
+
+def _is_measurement(p: Profile) -> bool:
+    """Whether whole numbers measure something, by the column's name: salaries differ from row to row, too."""
+    return p.whole and any(
+        word in p.words for word in ("amount", "price", "salary", "weight", "income", "total", "count", "sum")
+    )
+
+
+def _resolve_conflicts(p: Profile, gathered: dict[str, list[Evidence]]) -> None:
+    """Where one kind explains what another only seems to see, the weaker reading goes."""
+    if "birth date" in gathered and "date" in gathered:
+        gathered["birth date"] += gathered.pop("date")
+    specific = [
+        kind for kind in gathered if kind not in ("record id", "date") and _confidence(gathered[kind]) >= ENOUGH
+    ]
+    if specific or "date" in gathered:
+        gathered.pop("record id", None)
+    if p.numeric and "postal code" in gathered and p.distinct and max(map(len, p.values)) > 5:
+        gathered.pop("postal code")
+    if "age" in gathered and not all(_is_age(value) for value in p.values):
+        gathered.pop("age")
+    if "fax" in gathered and "telephone" in gathered:
+        gathered["fax"] += gathered.pop("telephone")
+
+
+def _is_age(value: str) -> bool:
+    try:
+        return 0 <= float(value) <= 125
+    except ValueError:
+        return False

@@ -1,0 +1,212 @@
+"""Masks that put something else in a value's place: redact, nullify, constant, regular expressions, scrubbed text.
+
+None of them needs a key. What they leave standing (a first letter, a last digit, a length) is left to everybody, so a
+value that a pattern does not fit is not passed through by the presets: it is redacted.
+
+Free text is searched as one long text, its values side by side with a NUL between them, so that each pattern starts
+once a column and not once a value; what one kind has claimed the next ones leave alone. Patterns do not know names: a
+text that was scrubbed may still say who it is about, and the report says so."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from deniable.errors import DataError, ParameterError, nearest
+from deniable.masking import columns
+from deniable.masking.text_search import FINDERS, Span
+from deniable.policy.layout.masks import PRESETS
+
+PUT = "***"
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Whether a column of this type can hold a replacement text."""
+    value = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return bool(pa.types.is_string(value) or pa.types.is_large_string(value))
+
+
+@dataclass(frozen=True, slots=True)
+class Redact:
+    """Replace every value by the same text, keeping some first or last characters where asked.
+
+    A value not longer than what would be kept is replaced whole. A column that is not text becomes null. **Holds:**
+    nothing of the value stays but what was asked for. **Falls to:** guessing from what was kept.
+    """
+
+    put: str = PUT
+    keep_first: int = 0
+    keep_last: int = 0
+
+    def apply(self, values: pa.Array, _rows: pa.RecordBatch | None = None) -> pa.Array:
+        """The redacted column; null stays null."""
+        if not is_text(values.type):
+            return Nullify().apply(values)
+        if not (self.keep_first or self.keep_last):
+            return columns.with_nulls_of(Constant(self.put).apply(values), values)
+        return map_distinct(values, self._one)
+
+    def _one(self, value: str) -> str:
+        if len(value) <= self.keep_first + self.keep_last:
+            return self.put
+        return value[: self.keep_first] + self.put + value[len(value) - self.keep_last :]
+
+
+@dataclass(frozen=True, slots=True)
+class Nullify:
+    """Replace every value by null; the column keeps its type."""
+
+    def apply(self, values: pa.Array, _rows: pa.RecordBatch | None = None) -> pa.Array:
+        """A column of nulls."""
+        return pa.nulls(len(values), values.type)
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """Replace every value, null or not, by one of the column's own type."""
+
+    value: object
+
+    def apply(self, values: pa.Array, _rows: pa.RecordBatch | None = None) -> pa.Array:
+        """The constant, as often as there are rows."""
+        try:
+            one = pa.array([self.value]).cast(values.type)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError):
+            raise DataError(
+                f"the constant of the policy does not fit a column of type {values.type}",
+                remedy="Write a constant of the column's own type",
+            ) from None
+        return pa.repeat(one[0], len(values))
+
+
+@dataclass(frozen=True, slots=True)
+class Rewrite:
+    """Replace what a regular expression finds.
+
+    `unmatched` says what becomes of a value in which nothing was found: keep, redact or nullify. **Falls to:** whatever
+    the expression leaves standing.
+    """
+
+    find: str
+    put: str
+    unmatched: str = "keep"
+
+    def apply(self, values: pa.Array, _rows: pa.RecordBatch | None = None) -> pa.Array:
+        """The rewritten column; null stays null."""
+        if not is_text(values.type):
+            raise DataError(f"a regular expression was asked for on a column of type {values.type}", expected="Text")
+        found = re.compile(self.find)
+
+        def one(value: str) -> str | None:
+            changed, times = found.subn(self.put, value)
+            return changed if times else self._without_match(value)
+
+        return map_distinct(values, one)
+
+    def _without_match(self, value: str) -> str | None:
+        return {"keep": value, "redact": PUT, "nullify": None}[self.unmatched]
+
+
+def make_preset(name: str, unmatched: str = "redact") -> Rewrite:
+    """A known expression by its name; values it does not fit are redacted unless told otherwise."""
+    for known in PRESETS:
+        if known.name == name:
+            return Rewrite(known.find, known.put, unmatched)
+    names = [known.name for known in PRESETS]
+    raise ParameterError(
+        f"there is no preset '{name}'", expected=f"One of {', '.join(names)}", remedy=nearest(name, names)
+    )
+
+
+def map_distinct(values: pa.Array, one: Callable[[str], str | None]) -> pa.Array:
+    """A text column changed value by value, each distinct value once; null stays null."""
+    encoded = columns.as_text(values).dictionary_encode()
+    changed = pa.array([one(value) for value in encoded.dictionary.to_pylist()], pa.large_string())
+    return columns.restore_type(changed.take(encoded.indices), values.type)
+
+
+GAP = "\0"
+
+
+@dataclass(frozen=True, slots=True)
+class Scrub:
+    """Replace identifiers inside free text.
+
+    **Holds:** what its patterns know is gone. **Falls to:** names, and every identifier written in a way that no
+    pattern expects. `put` None writes the kind in brackets.
+    """
+
+    find: tuple[str, ...] = ()
+    put: str | None = None
+    extra: Callable[[Sequence[str]], list[list[Span]]] | None = field(default=None, repr=False)
+
+    def apply(self, values: pa.Array, _rows: pa.RecordBatch | None = None) -> pa.Array:
+        """The scrubbed column; null stays null."""
+        if not is_text(values.type):
+            raise DataError(f"a column of type {values.type} cannot be scrubbed", expected="Text")
+        encoded = columns.as_text(values).dictionary_encode()
+        clean = scrub_texts(encoded.dictionary.to_pylist(), self.find, self.put, self.extra)
+        return columns.restore_type(pa.array(clean, pa.large_string()).take(encoded.indices), values.type)
+
+
+def scrub_texts(
+    texts: Sequence[str],
+    kinds: Sequence[str] = (),
+    put: str | None = None,
+    extra: Callable[[Sequence[str]], list[list[Span]]] | None = None,
+) -> list[str]:
+    """The texts with what was found replaced; `extra` is another searcher, whose spans fill what ours left.
+
+    >>> scrub_texts(["Call (202) 224-3121 or write to ann@example.org"])
+    ['Call [phone] or write to [email]']
+    """
+    found = find_spans(texts, kinds)
+    if extra is not None:
+        found = [_merge_spans(ours, theirs) for ours, theirs in zip(found, extra(texts), strict=True)]
+    return [_replace_spans(text, spans, put) for text, spans in zip(texts, found, strict=True)]
+
+
+def _merge_spans(ours: list[Span], theirs: list[Span]) -> list[Span]:
+    """All spans of ours, and those of another searcher that overlap none of what is there already."""
+    kept = list(ours)
+    for span in sorted(theirs, key=lambda one: one.start - one.end):
+        if all(span.end <= other.start or other.end <= span.start for other in kept):
+            kept.append(span)
+    return sorted(kept, key=lambda span: span.start)
+
+
+def find_spans(texts: Sequence[str], kinds: Sequence[str] = ()) -> list[list[Span]]:
+    """What is found in each text, in its order; only of these kinds, if any are named."""
+    found: list[list[Span]] = [[] for _ in texts]
+    starts = [0]
+    for text in texts:
+        starts.append(starts[-1] + len(text) + 1)
+    whole = GAP.join(text.replace(GAP, " ") for text in texts)
+    for span in _claim_spans(whole, kinds):
+        row = bisect_right(starts, span.start) - 1
+        found[row].append(Span(span.start - starts[row], span.end - starts[row], span.kind))
+    return found
+
+
+def _claim_spans(whole: str, kinds: Sequence[str]) -> list[Span]:
+    """Spans that do not overlap, ordered by place. A byte a character remembers what was claimed."""
+    taken = bytearray(len(whole))
+    claimed = []
+    for finder in FINDERS:
+        if not kinds or finder.kind in kinds:
+            for span in finder.spans(whole, taken):
+                taken[span.start : span.end] = b"\1" * (span.end - span.start)
+                claimed.append(span)
+    return sorted(claimed, key=lambda span: span.start)
+
+
+def _replace_spans(text: str, spans: list[Span], put: str | None) -> str:
+    parts, at = [], 0
+    for span in spans:
+        parts += [text[at : span.start], f"[{span.kind}]" if put is None else put]
+        at = span.end
+    return "".join([*parts, text[at:]]) if spans else text

@@ -1,0 +1,228 @@
+"""The layout of a policy file: which keys stand where, and what they mean. Everything else is derived from it."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from deniable.policy.access import Accounting, Period
+from deniable.policy.grammar import (
+    COLUMN,
+    POSITIVE,
+    Amount,
+    Choice,
+    Day,
+    Either,
+    Field,
+    File,
+    Flag,
+    ListOf,
+    Named,
+    Record,
+    Reference,
+    Text,
+    Whole,
+    Written,
+)
+from deniable.policy.layout.hierarchies import HIERARCHIES
+from deniable.policy.layout.masks import MASKS
+from deniable.policy.layout.release import RELEASE
+from deniable.policy.schema import BadRows, Bounding, ColumnType, Neighboring, Role
+
+CATEGORIES = Record(
+    "categories",
+    (
+        Field("file", File(), "a CSV file with a header"),
+        Field("column", Text("a column of that file"), "the column of the file", default="the first one"),
+        Field("like", COLUMN, "another column of this table with the same categories"),
+    ),
+    exactly_one=(("file",), ("like",)),
+    meaning="Public categories that stand elsewhere.",
+)
+
+UNIT = Record(
+    "unit",
+    (
+        Field("column", COLUMN, "the column that tells persons apart", required=True),
+        Field("max_groups", Whole(1, 10**9), "groups of one answer that a unit may contribute to"),
+        Field("max_rows_per_group", Whole(1, 10**9), "rows that a unit may contribute to one group"),
+        Field("max_rows", Whole(1, 10**9), "rows that a unit may contribute in all (implies bounding: rows)"),
+        Field("neighboring", Choice(tuple(Neighboring)), "which pairs of tables must look alike", default="add-remove"),
+        Field("bounding", Choice(tuple(Bounding)), "how a unit's contribution is limited", default="sample"),
+    ),
+    meaning="The privacy unit: all rows that share a value of one column belong to one person.",
+)
+
+ONE_CHARACTER = Text("one character", pattern="(?s).")
+
+CSV = Record(
+    "csv",
+    (
+        Field("encoding", Text("an encoding"), "such as latin-1, cp1252, utf-16", default="utf-8"),
+        Field("delimiter", ONE_CHARACTER, "what stands between values", default="found out"),
+        Field("quote", ONE_CHARACTER, "what stands around values", default="found out"),
+        Field("header", Flag(), "whether the first line names the columns", default="found out"),
+        Field("null", Text("a word"), "how a missing value is written, beside an empty one", default="empty"),
+        Field("bad_rows", Choice(tuple(BadRows)), "whether lines that do not fit are refused", default="refuse"),
+    ),
+    meaning="How a CSV file is written, where the file itself does not tell.",
+)
+
+COLUMN_ENTRY = Record(
+    "column",
+    (
+        Field("type", Choice(tuple(ColumnType)), "the type of the values", default="text"),
+        Field("role", Choice(tuple(Role)), "what the column is to an intruder", default="insensitive"),
+        Field("nullable", Flag(), "whether values may be missing", default="true"),
+        Field(
+            "between",
+            ListOf(Written(), least=2, most=2),
+            "public bounds [lowest, highest]: from knowledge of the subject, never read from the data",
+        ),
+        Field(
+            "step",
+            POSITIVE,
+            "values are rounded to multiples of it (of days for a date, of seconds for a datetime)",
+            default="1; a bounded decimal must state it",
+        ),
+        Field(
+            "categories",
+            Either((ListOf(Written(), distinct=True), CATEGORIES)),
+            "all public values, in their order; any other value counts as missing",
+        ),
+        Field("mask", MASKS, "how values are masked in a record-level release"),
+        Field("hierarchy", HIERARCHIES, "how values are generalized in a k-anonymous release"),
+    ),
+    meaning="One column, as the steward declares it. `{}` takes every default.",
+)
+
+TABLE = Record(
+    "table",
+    (
+        Field(
+            "source",
+            Text("a source"),
+            "a file, a folder of files, a pattern such as `visits/*.parquet` (relative to the policy file), "
+            "`duckdb:FILE#TABLE`, `postgresql://HOST/DATABASE#TABLE` or `spark:TABLE`",
+            required=True,
+        ),
+        Field("csv", CSV, "how the file is written, where it does not tell by itself"),
+        Field("public", Flag(), "true if the table protects nobody: its rows may be used as they are", default="false"),
+        Field(
+            "unit",
+            Either((Choice(("row",)), UNIT)),
+            "whose presence is hidden: `row` if each row is another person, or a column; every private table states it",
+        ),
+        Field("columns", Named(COLUMN_ENTRY, declares="column", least=1), "the columns; a private table lists them"),
+        Field(
+            "parent",
+            Text("a table"),
+            "a private table with one row for each unit and the same unit column: synthetic rows of both are linked",
+        ),
+        Field(
+            "sequence",
+            COLUMN,
+            "the bounded number, date or datetime in whose order a unit's rows follow one another; synthetic rows do "
+            "so too",
+        ),
+    ),
+    meaning="One table.",
+)
+
+_EPSILON = Field("epsilon", POSITIVE, "the privacy loss allowed, in total")
+_RHO = Field("rho", POSITIVE, "the same for zero-concentrated privacy, instead of epsilon")
+_DELTA = Amount(least=Fraction(0), below=Fraction(1))
+
+DATASET_BUDGET = Record(
+    "dataset budget",
+    (
+        _EPSILON,
+        _RHO,
+        Field("delta", _DELTA, "the probability with which the promise may fail", default="0"),
+        Field(
+            "accounting",
+            Choice(tuple(Accounting)),
+            "how answers are composed: pure adds amounts up, zcdp and pld count more tightly",
+            default="pure; zcdp with rho",
+        ),
+    ),
+    exactly_one=(("epsilon",), ("rho",)),
+    meaning="What all answers together may cost a person, whoever asks.",
+)
+
+PURPOSE = Record(
+    "purpose",
+    (
+        _EPSILON,
+        _RHO,
+        Field("delta", _DELTA, "its delta", default="the dataset's"),
+        Field("every", Choice(tuple(Period)), "how often the allowance is renewed", default="never"),
+    ),
+    exactly_one=(("epsilon",), ("rho",)),
+    meaning="Why somebody asks, with an allowance inside the dataset's.",
+)
+
+ANALYST = Record(
+    "analyst",
+    (
+        Field("purposes", ListOf(Reference("purpose"), distinct=True), "the purposes granted", required=True),
+        Field("epsilon", POSITIVE, "the allowance inside each purpose", default="the dataset's"),
+        Field("rho", POSITIVE, "the same for zero-concentrated privacy"),
+        Field("delta", _DELTA, "its delta", default="the dataset's"),
+        Field(
+            "columns",
+            ListOf(COLUMN, distinct=True),
+            "the columns that may be named, as COLUMN or TABLE.COLUMN",
+            default="all",
+        ),
+        Field(
+            "rows",
+            Named(ListOf(Written(), least=1, distinct=True), refers="column"),
+            "the rows that count, by column: only those with one of the values listed",
+            default="all",
+        ),
+    ),
+    meaning="Somebody who asks.",
+)
+
+BUDGETS = Record(
+    "budgets",
+    (
+        Field("dataset", DATASET_BUDGET, "the total", required=True),
+        Field("purposes", Named(PURPOSE, declares="purpose"), "allowances by purpose"),
+        Field("analysts", Named(ANALYST, declares="analyst"), "allowances and grants by analyst"),
+    ),
+    meaning="Budgets form a tree: the dataset contains its purposes, which contain their analysts.",
+)
+
+KEY_ENTRY = Record(
+    "key",
+    (
+        Field("file", File(must_exist=False), "a file that only its owner may read"),
+        Field("env", Text("a variable's name", r"^[A-Za-z_][A-Za-z0-9_]*$"), "an environment variable"),
+        Field("command", ListOf(Text(), least=1), "a command that prints the key, as a list of words"),
+    ),
+    exactly_one=(("file",), ("env",), ("command",)),
+    meaning="Where a masking key is kept. The key itself never stands in the policy.",
+    secret=True,
+)
+
+POLICY = Record(
+    "policy",
+    (
+        Field("version", Whole(1, 1), "the version of this layout", required=True),
+        Field(
+            "dataset",
+            Text("a name of letters, digits, - and _", r"^[A-Za-z][A-Za-z0-9_-]{0,63}$"),
+            "the name of what is protected",
+            required=True,
+        ),
+        Field("tables", Named(TABLE, declares="table", least=1), "the tables, by name", required=True),
+        Field("budgets", BUDGETS, "how much may be asked, by whom, for what", default="no private answers"),
+        Field("release", RELEASE, "what releases of records must meet"),
+        Field(
+            "keys", Named(KEY_ENTRY, declares="key"), "where masking keys are kept", default="the key store's folder"
+        ),
+        Field("expires", Day(), "the day after which nothing is answered or released", default="never"),
+    ),
+    meaning="One policy file.",
+)

@@ -1,0 +1,131 @@
+"""Checked entries made into release settings and key places, and the checks between their keys."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from deniable.policy.access import Anonymize, AttackLimits, KeyPlace, Minimize, ReleaseSettings, Synthesize
+from deniable.policy.check import scalars
+from deniable.policy.check.tree_checker import Chosen, Item, Section, build_spec, strip_places
+from deniable.policy.schema import Column, Frozen, Role, Spec, TableSchema
+from deniable.policy.yaml_tree import Leaf, Mistakes
+
+
+def build_release_settings(entry: Section, tables: tuple[TableSchema, ...], mistakes: Mistakes) -> ReleaseSettings:
+    """What releases must meet."""
+    return ReleaseSettings(
+        _anonymize(entry.section("anonymize")) if "anonymize" in entry else None,
+        _minimize(entry.section("minimize")) if "minimize" in entry else None,
+        _attack(entry.section("attack")) if "attack" in entry else None,
+        _truths(entry["truths"], tables, mistakes) if "truths" in entry else (),
+        Synthesize(_workload(entry.section("synthesize"), tables, mistakes)),
+    )
+
+
+def _anonymize(entry: Section) -> Anonymize:
+    return Anonymize(
+        entry.get("k", 5),
+        entry.get("l", Frozen()),
+        entry.get("t", Frozen()),
+        entry.get("suppress", Fraction(0)),
+        entry.get("models", ()),
+        entry.get("second_release", "warn"),
+    )
+
+
+def _minimize(entry: Section) -> Minimize:
+    return Minimize(entry.get("sample", Fraction(1)), entry.get("columns", None))
+
+
+def _attack(entry: Section) -> AttackLimits:
+    return AttackLimits(entry.get("knows", None), entry.get("most", Frozen()))
+
+
+def _truths(item: Item, tables: tuple[TableSchema, ...], mistakes: Mistakes) -> tuple[Spec, ...]:
+    assert isinstance(item.value, tuple)
+    return tuple(_truth(each, tables, mistakes) for each in item.value)
+
+
+def _truth(item: Item, tables: tuple[TableSchema, ...], mistakes: Mistakes) -> Spec:
+    """One truth; all its columns stand in one table, and its values have the types of their columns."""
+    chosen = item.value
+    assert isinstance(chosen, Chosen)
+    named = _list_columns(chosen)
+    known = {name for table in tables for name in table.names}
+    home = next((table for table in tables if named <= set(table.names)), None)
+    if home is None:
+        if named <= known:
+            mistakes.add(
+                item.place, f"the columns of '{chosen.kind}' stand in different tables", "Columns of one table"
+            )
+        return build_spec(chosen)
+    if chosen.kind != "impossible" or "when" not in chosen.options:
+        return build_spec(chosen)
+    when = Section(chosen.options["when"])
+    values = {name: _values(when[name], home.column(name), mistakes) for name in when}
+    return Spec("impossible", Frozen({"when": Frozen(values)}))
+
+
+def _workload(entry: Section, tables: tuple[TableSchema, ...], mistakes: Mistakes) -> tuple[tuple[str, ...], ...]:
+    """Lists of columns, each list of one table; what is made anew cannot be got right."""
+    asked = entry["workload"].value if "workload" in entry else ()
+    assert isinstance(asked, tuple)
+    for item in asked:
+        _check_home(item, tables, mistakes)
+    return tuple(strip_places(item) for item in asked)
+
+
+def _check_home(item: Item, tables: tuple[TableSchema, ...], mistakes: Mistakes) -> None:
+    names = strip_places(item)
+    home = next((table for table in tables if set(names) <= set(table.names)), None)
+    if home is None:
+        known = {name for table in tables for name in table.names}
+        if all(name in known or "." in name for name in names):  # an unknown name is a mistake that was told already
+            happened = f"{', '.join(names)} are not columns of one table"
+            mistakes.add(item.place, happened, "Columns of one table, each by its own name")
+        return
+    for name in names:
+        column = home.column(name)
+        if column is not None and column.role is Role.IDENTIFIER and column.categories is None:
+            happened = f"'{name}' is an identifier, which synthetic rows make anew"
+            mistakes.add(item.place, happened, remedy="Leave it out of the workload")
+
+
+def _list_columns(chosen: Chosen) -> set[str]:
+    """The columns that a truth names."""
+    names: set[str] = set()
+    for item in chosen.options.values():
+        value = strip_places(item)
+        if isinstance(value, (tuple, Frozen)):
+            names |= {str(each) for each in value}
+        elif isinstance(value, str):
+            names.add(value)
+    return names
+
+
+def _values(item: Item, column: Column | None, mistakes: Mistakes) -> tuple[scalars.Value, ...]:
+    leaves = [each.value for each in item.value] if isinstance(item.value, tuple) else [item.value]
+    found = []
+    for leaf in leaves:
+        assert isinstance(leaf, Leaf)
+        assert column is not None
+        try:
+            value = scalars.read_typed(leaf, column.type)
+        except scalars.Misread as misread:
+            happened = f"`{leaf.text[:40]}` is no value of column '{column.name}', which is of type {column.type}"
+            mistakes.add(leaf.place, happened, misread.wanted, misread.remedy)
+            continue
+        if column.categories is not None and value not in column.categories:
+            mistakes.add(leaf.place, f"`{leaf.text[:40]}` is none of the categories of '{column.name}'")
+        found.append(value)
+    return tuple(found)
+
+
+def build_key_places(entry: Section) -> tuple[KeyPlace, ...]:
+    """Where the masking keys are kept."""
+    found = []
+    for name in entry:
+        for kind in entry.section(name):
+            at = entry.section(name).get(kind, ())
+            found.append(KeyPlace(name, kind, at if isinstance(at, tuple) else (at,)))
+    return tuple(found)

@@ -1,0 +1,244 @@
+"""YAML as it is written: a small tree of values that know their place, and the list of mistakes found on the way.
+
+YAML's guesses at types are not taken. Anchors are followed, within limits: an anchor that contains itself, an alias
+bomb, a file too large and a nesting too deep are refused here, so that later checks may walk the tree without a care.
+Duplicate keys are reported here too, because a mapping would forget them. Mistakes are collected, so that all of them
+are reported in one go."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from deniable.errors import Place, PolicyError
+
+MOST_SHOWN = 200
+
+
+class Mistakes:
+    """Collects mistakes; `check` raises them together, in the order of their lines."""
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+        self.found: list[PolicyError] = []
+        self._seen: set[tuple[str, int, int, str]] = set()
+
+    def add(self, place: Place, happened: str, expected: str = "", remedy: str = "") -> None:
+        """Note one mistake."""
+        self.take(PolicyError(happened, expected=expected, remedy=remedy, place=place))
+
+    def take(self, mistake: PolicyError) -> None:
+        """Note a mistake that is already made into words; what stands behind an alias is noted once."""
+        place = mistake.place or Place(self.source, 1)
+        identity = (place.source, place.line, place.column, mistake.happened)
+        if identity not in self._seen:
+            self._seen.add(identity)
+            self.found.append(mistake)
+
+    def check(self) -> None:
+        """Raise one PolicyError with all mistakes, if there are any."""
+        if not self.found:
+            return
+        ordered = sorted(self.found, key=_position)
+        count = len(ordered)
+        more = f"; the first {MOST_SHOWN} follow" if count > MOST_SHOWN else ""
+        happened = f"{self.source} has {count} mistakes{more}" if count > 1 else f"{self.source} has one mistake"
+        refusal = PolicyError(happened + ":", mistakes=tuple(ordered[:MOST_SHOWN]))
+        for mistake in refusal.mistakes:
+            refusal.add_note(f"  {mistake.message}")  # so that a Python traceback shows them too
+        raise refusal
+
+
+def _position(mistake: PolicyError) -> tuple[int, int]:
+    return (mistake.place.line, mistake.place.column) if mistake.place else (0, 0)
+
+
+MOST_BYTES = 1 << 20
+MOST_VALUES = 100_000
+DEEPEST = 40
+_INVISIBLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_STANDARD = "tag:yaml.org,2002:"
+_GUESSED = frozenset(["str", "int", "float", "bool", "null", "timestamp", "merge", "map", "seq"])
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """A single value, as written."""
+
+    text: str
+    quoted: bool
+    place: Place
+
+    @property
+    def missing(self) -> bool:
+        """Whether nothing is written, or YAML's word for nothing."""
+        return not self.quoted and self.text in ("", "~", "null", "Null", "NULL")
+
+
+@dataclass(frozen=True, slots=True)
+class Items:
+    """A list."""
+
+    items: tuple[Tree, ...]
+    place: Place
+
+
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """Entries under keys, in their order; the keys are unique."""
+
+    entries: tuple[tuple[Leaf, Tree], ...]
+    place: Place
+
+
+Tree = Leaf | Items | Entries
+
+
+def parse_tree(text: str, mistakes: Mistakes) -> Tree | None:
+    """The tree of one YAML document, or None with the reason among the mistakes."""
+    if len(text) > MOST_BYTES:
+        mistakes.add(
+            Place(mistakes.source, 1),
+            f"the file is larger than {MOST_BYTES // 1024} KiB",
+            remedy="Move long lists of categories and trees into files of their own",
+        )
+        return None
+    if found := _INVISIBLE.search(text):
+        line = text.count("\n", 0, found.start()) + 1
+        place = Place(mistakes.source, line, found.start() - text.rfind("\n", 0, found.start()))
+        mistakes.add(place, "an invisible character that no YAML file may hold", remedy="Delete it")
+        return None
+    try:
+        root = _compose(text)
+        if root is not None:
+            return _TreeBuilder(mistakes).plant(root, 0)
+        _refuse_empty(mistakes)
+    except PolicyError as mistake:
+        mistakes.take(mistake)
+    except RecursionError:
+        mistakes.add(Place(mistakes.source, 1), "the file is nested too deeply", f"At most {DEEPEST} levels")
+    except Exception as failure:
+        # ruamel.yaml raises errors of several families, and for some malformed input plain ones (ValueError, ...).
+        _report_syntax(failure, text, mistakes)
+    return None
+
+
+def _compose(text: str) -> object:
+    from ruamel.yaml import YAML
+
+    return YAML(typ="safe", pure=True).compose(text)
+
+
+def _refuse_empty(mistakes: Mistakes) -> None:
+    mistakes.add(
+        Place(mistakes.source, 1),
+        "the file is empty",
+        "A policy begins with version, dataset and tables",
+        "Draft one with: deniable policy init TABLE",
+    )
+
+
+def _report_syntax(failure: Exception, text: str, mistakes: Mistakes) -> None:
+    """Report what YAML itself stumbles over; its own words describe syntax and never the data."""
+    mark = getattr(failure, "problem_mark", None)
+    line, column = (mark.line + 1, mark.column + 1) if mark is not None else (1, 0)
+    lines = text.splitlines()
+    written = lines[line - 1] if line <= len(lines) else ""
+    problem = str(getattr(failure, "problem", "") or "a character that no YAML file may hold").replace("\n", " ")
+    indent = written[: len(written) - len(written.lstrip())]
+    if "\t" in indent or "'\\t'" in problem:
+        problem, remedy = "a tab is used for indentation", "Indent with spaces"
+    elif "another document" in problem:
+        problem, remedy = "a second document begins", "A policy is one document: take the --- away"
+    else:
+        remedy = _suggest_remedy(problem)
+    place = Place(mistakes.source, line, column)
+    mistakes.add(place, problem if problem.startswith("a ") else f"this is not YAML: {problem}", "", remedy)
+
+
+def _suggest_remedy(problem: str) -> str:
+    if "alias" in problem:
+        return "An alias *name needs an anchor &name before it; quote text that begins with *"
+    if "mapping values" in problem:
+        return "Quote text that holds a colon"
+    if "token" in problem:
+        return "Quote text that begins with one of @ ` % ! & * | > [ ] { }"
+    return "Check brackets, quotes, colons and indentation around this place"
+
+
+class _TreeBuilder:
+    """One walk over ruamel's nodes, which counts what aliases multiply."""
+
+    def __init__(self, mistakes: Mistakes) -> None:
+        self.mistakes = mistakes
+        self.count = 0
+        self.open: set[int] = set()
+
+    def place(self, node: object) -> Place:
+        mark = node.start_mark  # type: ignore[attr-defined]
+        return Place(self.mistakes.source, mark.line + 1, mark.column + 1)
+
+    def plant(self, node: object, depth: int) -> Tree:
+        from ruamel.yaml.nodes import MappingNode, ScalarNode
+
+        place = self.place(node)
+        self._limits(node, place, depth)
+        self._tag(node, place)
+        if isinstance(node, ScalarNode):
+            return Leaf(node.value, node.style is not None, place)
+        self.open.add(id(node))
+        try:
+            if isinstance(node, MappingNode):
+                return Entries(tuple(self._entries(node, depth)), place)
+            return Items(tuple(self.plant(item, depth + 1) for item in node.value), place)  # type: ignore[attr-defined]
+        finally:
+            self.open.discard(id(node))
+
+    def _limits(self, node: object, place: Place, depth: int) -> None:
+        self.count += 1
+        if id(node) in self.open:
+            raise PolicyError("an anchor contains itself", remedy="Write the inner value out", place=place)
+        if self.count > MOST_VALUES:
+            raise PolicyError(
+                f"the file has more than {MOST_VALUES} values once its aliases are followed",
+                remedy="Move long lists into files of their own",
+                place=place,
+            )
+        if depth > DEEPEST:
+            raise PolicyError("the file is nested too deeply", expected=f"At most {DEEPEST} levels", place=place)
+
+    def _tag(self, node: object, place: Place) -> None:
+        tag = str(node.tag)  # type: ignore[attr-defined]
+        if tag.removeprefix(_STANDARD) not in _GUESSED:
+            self.mistakes.add(place, "a YAML tag is used", "Plain values only", "Quote text that begins with !")
+
+    def _entries(self, node: object, depth: int) -> Iterator[tuple[Leaf, Tree]]:
+        """The entries of a mapping; those merged with `<<` give way to those written out."""
+        seen: dict[str, Place] = {}
+        merged: list[tuple[Leaf, Tree]] = []
+        for key_node, value_node in node.value:  # type: ignore[attr-defined]
+            key, value = self.plant(key_node, depth + 1), self.plant(value_node, depth + 1)
+            if isinstance(value, Leaf) and not value.text:
+                value = replace(value, place=key.place)  # YAML places what is not there after the line's end
+            if not isinstance(key, Leaf):
+                self.mistakes.add(key.place, "a list or entries stand where a key should", "A word as key")
+            elif key.text == "<<" and not key.quoted:
+                merged += self._merge_entries(value)
+            elif key.text in seen:
+                first = seen[key.text].line
+                self.mistakes.add(key.place, f"'{key.text}' is given twice", f"It stands already in line {first}")
+            else:
+                seen[key.text] = key.place
+                yield key, value
+        for key, value in merged:
+            if key.text not in seen:
+                seen[key.text] = key.place
+                yield key, value
+
+    def _merge_entries(self, value: Tree) -> list[tuple[Leaf, Tree]]:
+        parts = value.items if isinstance(value, Items) else (value,)
+        for part in parts:
+            if not isinstance(part, Entries):
+                self.mistakes.add(part.place, "<< merges something other than entries", "An alias of entries")
+        return [entry for part in parts if isinstance(part, Entries) for entry in part.entries]

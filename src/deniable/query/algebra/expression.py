@@ -1,0 +1,201 @@
+"""Row expressions: what an analyst may compute from one row, and what is publicly known of the result.
+
+An expression is a tree of columns, literals and calls of allow-listed total functions (`algebra/functions.py`). Each
+node carries its `Facts`: type, public interval, step and finite domain, propagated by interval arithmetic. Facts come
+from the policy and the text alone; they decide sensitivities and public keys, so they must hold for every row there
+could be, which is why a bounded column is clamped where it is read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from datetime import date, datetime, timedelta
+from enum import StrEnum
+from fractions import Fraction
+
+EPOCH = date(1970, 1, 1)
+FIRST, LAST = date(1, 1, 1), date(9999, 12, 31)
+"""The calendar that questions know; a date outside it is read as null, so that no date can make a question fail."""
+DOMAIN_LIMIT = 100_000
+"""A finite domain larger than this is not listed: its column has an interval, and its groups are private keys."""
+
+
+class Kind(StrEnum):
+    """The type of a value in a row."""
+
+    INTEGER = "integer"
+    DECIMAL = "decimal"
+    TEXT = "text"
+    BOOLEAN = "boolean"
+    DATE = "date"
+    DATETIME = "datetime"
+    NULL = "null"
+
+    @property
+    def numeric(self) -> bool:
+        """Whether arithmetic applies."""
+        return self in (Kind.INTEGER, Kind.DECIMAL, Kind.NULL)
+
+    @property
+    def ordered(self) -> bool:
+        """Whether a public interval makes sense."""
+        return self not in (Kind.TEXT, Kind.BOOLEAN)
+
+
+Value = str | int | bool | Fraction | date | datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What is public about an expression's value.
+
+    `lower` and `upper` enclose every non-null value (days since 1970 for dates, seconds for datetimes); `step` divides
+    every one of them; `domain` lists them all when they are few.
+    """
+
+    kind: Kind
+    lower: Fraction | None = None
+    upper: Fraction | None = None
+    step: Fraction | None = None
+    domain: tuple[Value, ...] | None = None
+    nullable: bool = True
+    public: bool = False
+    """Whether the value comes from a public table or a literal, so that its distinct values may be listed."""
+
+    @property
+    def bounded(self) -> bool:
+        """Whether both ends of the interval are known."""
+        return self.lower is not None and self.upper is not None
+
+    def drop_bounds(self) -> Facts:
+        """The same type with everything else forgotten."""
+        return Facts(self.kind, nullable=self.nullable, public=self.public)
+
+    def values(self) -> tuple[Value, ...] | None:
+        """Every possible value, listed, or None when there are too many or they are not known."""
+        if self.domain is not None:
+            return self.domain
+        if self.kind is Kind.BOOLEAN:
+            return (False, True)
+        # Moments between two seconds are no multiples of a step, so datetimes are never listed.
+        if not self.bounded or self.step is None or not self.kind.ordered or self.kind is Kind.DATETIME:
+            return None
+        assert self.lower is not None
+        assert self.upper is not None
+        first, last = -(-self.lower // self.step), self.upper // self.step
+        if last - first + 1 > DOMAIN_LIMIT:
+            return None
+        return tuple(from_number(self.kind, n * self.step) for n in range(int(first), int(last) + 1))
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnRef:
+    """A field of the relation the expression is evaluated on."""
+
+    name: str
+    facts: Facts = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """A value written in the question."""
+
+    value: Value
+    facts: Facts
+    """Compared too, since in Python 1 == True."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """An allow-listed function applied to expressions; `name` is a key of `functions.FUNCTIONS`."""
+
+    name: str
+    arguments: tuple[Expression, ...]
+    facts: Facts = field(compare=False)
+
+
+Expression = ColumnRef | Literal | Call
+
+
+def to_number(value: Value) -> Fraction:
+    """A value on the number line: itself, days since 1970, or seconds since 1970."""
+    if isinstance(value, datetime):
+        return Fraction((value.replace(tzinfo=None) - datetime(1970, 1, 1)) // timedelta(microseconds=1), 1_000_000)
+    if isinstance(value, date):
+        return Fraction((value - EPOCH).days)
+    if isinstance(value, bool) or value is None or isinstance(value, str):
+        raise TypeError("not an ordered value")
+    return Fraction(value)
+
+
+def calendar_range(kind: Kind) -> tuple[Fraction, Fraction]:
+    """The first and the last place of the calendar on the number line of dates or datetimes."""
+    if kind is Kind.DATE:
+        return to_number(FIRST), to_number(LAST)
+    return to_number(datetime(1, 1, 1)), to_number(datetime(9999, 12, 31, 23, 59, 59, 999_999))
+
+
+def from_number(kind: Kind, number: Fraction) -> Value:
+    """The value of that kind at a place on the number line, inside the calendar; the inverse of `to_number`."""
+    if kind in (Kind.DATE, Kind.DATETIME):
+        first, last = calendar_range(kind)
+        number = min(max(number, first), last)
+    match kind:
+        case Kind.DATE:
+            return EPOCH + timedelta(days=int(number))
+        case Kind.DATETIME:
+            return datetime(1970, 1, 1) + timedelta(microseconds=int(number * 1_000_000))
+        case Kind.INTEGER:
+            return int(number)
+        case _:
+            return number
+
+
+def literal(value: Value) -> Literal:
+    """A literal with the facts that follow from it."""
+    match value:
+        case None:
+            return Literal(None, Facts(Kind.NULL, public=True))
+        case bool():
+            return Literal(value, Facts(Kind.BOOLEAN, domain=(value,), nullable=False, public=True))
+        case str():
+            return Literal(value, Facts(Kind.TEXT, domain=(value,), nullable=False, public=True))
+        case datetime():
+            kind = Kind.DATETIME
+        case date():
+            kind = Kind.DATE
+        case _:
+            kind = Kind.INTEGER if Fraction(value).denominator == 1 else Kind.DECIMAL
+    number = to_number(value)
+    step = abs(number) if number and kind in (Kind.INTEGER, Kind.DECIMAL) else Fraction(1)
+    return Literal(value, Facts(kind, number, number, step, (value,), nullable=False, public=True))
+
+
+def columns_of(expression: Expression) -> frozenset[str]:
+    """The names of the fields an expression reads."""
+    match expression:
+        case ColumnRef(name):
+            return frozenset({name})
+        case Literal():
+            return frozenset()
+        case Call(_, arguments):
+            return frozenset().union(*(columns_of(argument) for argument in arguments))
+
+
+def substitute(expression: Expression, fields: dict[str, Expression]) -> Expression:
+    """The expression with each field replaced by what stands for it."""
+    match expression:
+        case ColumnRef(name):
+            return fields.get(name, expression)
+        case Literal():
+            return expression
+        case Call(_, arguments):
+            return replace(expression, arguments=tuple(substitute(argument, fields) for argument in arguments))
+
+
+def split_conjuncts(predicate: Expression | None) -> tuple[Expression, ...]:
+    """The parts of a predicate that must all hold."""
+    if predicate is None:
+        return ()
+    if isinstance(predicate, Call) and predicate.name == "and":
+        return tuple(part for argument in predicate.arguments for part in split_conjuncts(argument))
+    return (predicate,)

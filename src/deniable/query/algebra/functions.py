@@ -1,0 +1,157 @@
+"""The allow-list: every function that a query may use on a row, with the rule of its facts and its engine form.
+
+All of them are total. In the engine arithmetic runs in DOUBLE, where overflow is infinity and not an error; divisors
+pass through NULLIF; casts are TRY_CAST. So no value of a row can make a query fail, and a refusal never depends on
+rows. A row's rounding errors do no harm: what is summed is clamped and rounded to whole steps afterwards.
+
+At the end are the forms in which functions and aggregates are written, as the reference page lists them; in them x and
+y are numbers, t is a text, d a date, c a condition."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+
+from deniable.query.algebra import intervals as rule
+from deniable.query.algebra import intervals as word
+from deniable.query.algebra.expression import Call, Expression, Kind, literal
+from deniable.query.algebra.intervals import PARTS, TRUNCATIONS, Mismatch, Rule
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """One allow-listed function: how many arguments, what follows for the result, and how the engine spells it."""
+
+    name: str
+    least: int
+    most: int
+    rule: Rule
+    template: str
+    """With {0}, {1} ... for arguments as they are, {n0} ... for arguments as DOUBLE, {*} for all, comma-separated."""
+
+
+def _list_functions() -> dict[str, Function]:
+    floor, ceil = (lambda x: Fraction(math.floor(x))), (lambda x: Fraction(math.ceil(x)))
+    one = Fraction(1)
+    listed = [
+        Function("add", 2, 2, rule.addition(1), "({n0} + {n1})"),
+        Function("subtract", 2, 2, rule.addition(-1), "({n0} - {n1})"),
+        Function("multiply", 2, 2, rule.multiplication, "({n0} * {n1})"),
+        Function("divide", 2, 2, rule.division, "({n0} / NULLIF({n1}, 0))"),
+        Function("modulo", 2, 2, rule.modulo, "({n0} % NULLIF({n1}, 0))"),
+        Function("negate", 1, 1, rule.negation, "(-{n0})"),
+        Function("abs", 1, 1, rule.absolute, "abs({n0})"),
+        Function("floor", 1, 1, rule.monotone(floor, Kind.INTEGER, one), "floor({n0})"),
+        Function("ceil", 1, 1, rule.monotone(ceil, Kind.INTEGER, one), "ceil({n0})"),
+        Function("round", 1, 2, rule.round_to_places, "round({n0}{, int1})"),
+        Function("sqrt", 1, 1, rule.smooth(math.sqrt, 0.0), "sqrt({n0})"),
+        Function("exp", 1, 1, rule.smooth(math.exp), "exp({n0})"),
+        Function("ln", 1, 1, rule.smooth(math.log, 1e-300), "ln(NULLIF(greatest({n0}, 0), 0))"),
+        Function("least", 1, 9, rule.extreme(least=True), "least({*})"),
+        Function("greatest", 1, 9, rule.extreme(least=False), "greatest({*})"),
+        Function("clamp", 3, 3, rule.clamp, "(CASE WHEN {0} IS NOT NULL THEN greatest({1}, least({2}, {0})) END)"),
+        Function("eq", 2, 2, rule.comparison, "({0} = {1})"),
+        Function("ne", 2, 2, rule.comparison, "({0} <> {1})"),
+        Function("lt", 2, 2, rule.comparison, "({0} < {1})"),
+        Function("le", 2, 2, rule.comparison, "({0} <= {1})"),
+        Function("gt", 2, 2, rule.comparison, "({0} > {1})"),
+        Function("ge", 2, 2, rule.comparison, "({0} >= {1})"),
+        Function("in", 2, 10_000, rule.comparison, "({0} IN ({rest}))"),
+        Function("and", 2, 2, rule.logic, "({0} AND {1})"),
+        Function("or", 2, 2, rule.logic, "({0} OR {1})"),
+        Function("not", 1, 1, rule.logic, "(NOT {0})"),
+        Function("is_null", 1, 1, rule.truth, "({0} IS NULL)"),
+        Function("is_true", 1, 1, rule.logic, "({0} IS TRUE)"),
+        Function("is_false", 1, 1, rule.logic, "({0} IS FALSE)"),
+        Function("like", 2, 2, word.text_test, "({0} LIKE {1})"),
+        Function("ilike", 2, 2, word.text_test, "({0} ILIKE {1})"),
+        Function("starts_with", 2, 2, word.text_test, "starts_with({0}, {1})"),
+        Function("ends_with", 2, 2, word.text_test, "ends_with({0}, {1})"),
+        Function("contains", 2, 2, word.text_test, "contains({0}, {1})"),
+        Function("coalesce", 1, 20, rule.coalesce, "COALESCE({*})"),
+        Function("nullif", 2, 2, rule.nullif, "NULLIF({0}, {1})"),
+        Function("case", 3, 2_001, rule.branches, "{case}"),
+        Function("lower", 1, 1, word.text(1), "lower({0})"),
+        Function("upper", 1, 1, word.text(1), "upper({0})"),
+        Function("trim", 1, 1, word.text(1), "trim({0})"),
+        Function("substring", 2, 3, word.text(1), "substr({0}, {int1}{, int2})"),
+        Function("left", 2, 2, word.text(1), "left({0}, {int1})"),
+        Function("right", 2, 2, word.text(1), "right({0}, {int1})"),
+        Function("replace", 3, 3, word.text(3), "replace({0}, {1}, {2})"),
+        Function("concat", 2, 20, word.text(20), "concat({*})"),
+        Function("length", 1, 1, word.length, "length({0})"),
+        Function("year", 1, 1, word.year, "year({0})"),
+        Function("date_diff", 2, 2, word.day_difference, "date_diff('day', {0}, {1})"),
+        Function("cast_integer", 1, 1, word.cast(Kind.INTEGER), "TRY_CAST(round(TRY_CAST({0} AS DOUBLE)) AS BIGINT)"),
+        Function("cast_decimal", 1, 1, word.cast(Kind.DECIMAL), "TRY_CAST({0} AS DOUBLE)"),
+        Function("cast_text", 1, 1, word.cast(Kind.TEXT), "TRY_CAST({0} AS VARCHAR)"),
+        Function("cast_boolean", 1, 1, word.cast(Kind.BOOLEAN), "TRY_CAST({0} AS BOOLEAN)"),
+        Function("cast_date", 1, 1, word.cast(Kind.DATE), "TRY_CAST({0} AS DATE)"),
+        Function("cast_datetime", 1, 1, word.cast(Kind.DATETIME), "TRY_CAST({0} AS TIMESTAMP)"),
+    ]
+    listed += [Function(f"part_{part}", 1, 1, word.part(part), f"extract({part} FROM {{0}})") for part in PARTS]
+    for unit in TRUNCATIONS:
+        kind = "TIMESTAMP" if unit in ("hour", "minute") else "DATE"
+        template = f"CAST(date_trunc('{unit}', {{0}}) AS {kind})"
+        listed.append(Function(f"trunc_{unit}", 1, 1, word.truncation(unit), template))
+    return {function.name: function for function in listed}
+
+
+FUNCTIONS: dict[str, Function] = _list_functions()
+
+
+STRICT = ("year", "part_", "trunc_", "date_diff", "lower", "upper", "trim", "substring", "left", "right", "replace",
+          "length", "like", "ilike", "starts_with", "ends_with", "contains")  # fmt: skip
+"""Functions of texts and dates that are null where an argument is; a bare NULL has no type the engine could go by."""
+
+
+def call(name: str, *arguments: Expression) -> Expression:
+    """Apply an allow-listed function; Mismatch says what does not fit."""
+    function = FUNCTIONS[name]
+    if not function.least <= len(arguments) <= function.most:
+        raise Mismatch(f"takes {function.least} to {function.most} arguments, not {len(arguments)}")
+    facts = function.rule(tuple(argument.facts for argument in arguments))
+    if name.startswith(STRICT) and any(argument.facts.kind is Kind.NULL for argument in arguments):
+        return literal(None)
+    return Call(name, arguments, facts)
+
+
+FUNCTION_FORMS: dict[str, str] = {
+    "add": "x + y", "subtract": "x - y", "multiply": "x * y", "divide": "x / y", "modulo": "x % y", "negate": "-x",
+    "abs": "ABS(x)", "floor": "FLOOR(x)", "ceil": "CEIL(x)", "round": "ROUND(x, 2)", "sqrt": "SQRT(x)",
+    "exp": "EXP(x)", "ln": "LN(x)", "least": "LEAST(x, y)", "greatest": "GREATEST(x, y)",
+    "clamp": "CLAMP(x, 0, 100)", "eq": "x = y", "ne": "x <> y", "lt": "x < y", "le": "x <= y", "gt": "x > y",
+    "ge": "x >= y", "in": "x IN (1, 2)", "and": "c AND c", "or": "c OR c", "not": "NOT c", "is_null": "x IS NULL",
+    "is_true": "c IS TRUE", "is_false": "c IS FALSE", "like": "t LIKE 'a%'", "ilike": "t ILIKE 'A_'",
+    "starts_with": "STARTS_WITH(t, 'a')", "ends_with": "ENDS_WITH(t, 'a')", "contains": "CONTAINS(t, 'a')",
+    "coalesce": "COALESCE(x, 0)", "nullif": "NULLIF(x, 0)", "case": "CASE WHEN c THEN x ELSE y END",
+    "lower": "LOWER(t)", "upper": "UPPER(t)", "trim": "TRIM(t)", "substring": "SUBSTRING(t, 1, 3)",
+    "left": "LEFT(t, 3)", "right": "RIGHT(t, 3)", "replace": "REPLACE(t, 'a', 'b')", "concat": "CONCAT(t, '-', t)",
+    "length": "LENGTH(t)", "year": "YEAR(d)", "date_diff": "DATE_DIFF('day', d, d)",
+    "cast_integer": "CAST(x AS INTEGER)", "cast_decimal": "CAST(x AS DOUBLE)", "cast_text": "CAST(x AS TEXT)",
+    "cast_boolean": "CAST(t AS BOOLEAN)", "cast_date": "CAST(t AS DATE)", "cast_datetime": "CAST(t AS TIMESTAMP)",
+}  # fmt: skip
+FUNCTION_FORMS |= {f"part_{part}": f"EXTRACT({part} FROM d)" for part in PARTS}
+FUNCTION_FORMS |= {f"trunc_{unit}": f"DATE_TRUNC('{unit}', d)" for unit in TRUNCATIONS}
+
+AGGREGATE_FORMS: tuple[tuple[str, str, str], ...] = (
+    ("COUNT(*)", "how many rows", "one count"),
+    ("COUNT(x)", "how many rows have a value", "one count"),
+    ("COUNT_IF(c)", "how many rows satisfy a condition", "one count"),
+    ("COUNT(DISTINCT x)", "how many different values; of the unit's own column, how many units", "one count"),
+    ("SUM(x)", "the sum of clamped values", "one sum"),
+    ("AVG(x)", "the mean of clamped values", "a sum and a count"),
+    ("VARIANCE(x)", "the sample variance; VAR_POP for that of the rows themselves", "a sum, a sum of squares, a count"),
+    ("STDDEV(x)", "the root of VARIANCE; STDDEV_POP of VAR_POP", "a sum, a sum of squares, a count"),
+    ("MIN(x)", "a value near the least, by rank", "one choice in each group"),
+    ("MAX(x)", "a value near the greatest, by rank", "one choice in each group"),
+    ("MEDIAN(x)", "a value near the middle, by rank", "one choice in each group"),
+    (
+        "QUANTILE(x, 0.9)",
+        "a value near that rank; QUANTILE(x, [0.1, 0.9]) for several",
+        "one choice for a rank; two for three ranks, four for nine",
+    ),
+    ("HISTOGRAM(x, 10)", "counts in so many equal bins between the bounds", "one count for all bins"),
+)
+"""Each aggregate with its meaning, and what is measured for it; any of them takes FILTER (WHERE ...)."""

@@ -1,0 +1,277 @@
+"""Relations: what stands between the tables and the numbers that are measured.
+
+A question becomes a tree of these frozen nodes. Private nodes carry a unit through every step, so that contributions
+can be bounded at the end; a `Measured` node is where noise is added, and everything above it is post-processing of
+public numbers. No node holds rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from fractions import Fraction
+
+from deniable.policy.schema import Column, ColumnType, TableSchema
+from deniable.query.algebra.expression import Expression, Facts, Kind, to_number
+
+
+class Tag(StrEnum):
+    """What a relation may be used for."""
+
+    PRIVATE = "private"
+    """Rows of people: only aggregates with noise may leave."""
+    UNIT = "unit-preserving"
+    """Private rows after a transformation that keeps each row with its unit."""
+    DP = "differentially private"
+    """Noisy numbers: everything done with them is post-processing."""
+    PUBLIC = "public"
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A column of a relation, and what is public about it."""
+
+    name: str
+    facts: Facts
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """A declared table; bounded columns are clamped as they are read. `alias` prefixes the field names."""
+
+    table: TableSchema
+    alias: str
+    fields: tuple[Field, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Transform:
+    """Keep the rows that satisfy the predicate, and compute new fields from each."""
+
+    input: Relation
+    projections: tuple[tuple[str, Expression], ...]
+    predicate: Expression | None
+    fields: tuple[Field, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """An equi-join. With a public right side each private row keeps its unit; two private sides meet on the unit."""
+
+    left: Relation
+    right: Relation
+    outer: bool
+    """LEFT JOIN instead of INNER JOIN."""
+    on: tuple[tuple[Expression, Expression], ...]
+    by_unit: bool
+    """Whether the units of both sides are equated."""
+    fields: tuple[Field, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Union:
+    """Rows of several private relations with one unit, one after the other."""
+
+    inputs: tuple[Relation, ...]
+    fields: tuple[Field, ...]
+
+
+class Summary(StrEnum):
+    """Exact aggregates: over one unit's own rows, or over public rows."""
+
+    COUNT = "count"
+    DISTINCT = "distinct"
+    SUM = "sum"
+    AVG = "avg"
+    MIN = "min"
+    MAX = "max"
+
+
+@dataclass(frozen=True, slots=True)
+class ExactAggregate:
+    """One exact aggregate; `argument` None counts rows."""
+
+    summary: Summary
+    argument: Expression | None
+    condition: Expression | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PerUnit:
+    """One row for each unit (and each value of further keys): the unit's rows summarized."""
+
+    input: Relation
+    keys: tuple[tuple[str, Expression], ...]
+    aggregates: tuple[tuple[str, ExactAggregate], ...]
+    fields: tuple[Field, ...]
+
+
+class Measure(StrEnum):
+    """The aggregates that are released with noise."""
+
+    COUNT = "count"
+    UNITS = "units"
+    DISTINCT = "distinct"
+    SUM = "sum"
+    AVG = "avg"
+    VARIANCE = "variance"
+    STDDEV = "stddev"
+    MIN = "min"
+    MAX = "max"
+    QUANTILE = "quantile"
+    HISTOGRAM = "histogram"
+
+
+@dataclass(frozen=True, slots=True)
+class NoisyAggregate:
+    """One aggregate as it was asked: of what, under which condition, with which parameters."""
+
+    measure: Measure
+    argument: Expression | None
+    condition: Expression | None = None
+    quantile: Fraction | None = None
+    population: bool = False
+    """Whether a spread is that of the rows themselves (VAR_POP), not of what they are a sample of."""
+    per_group: tuple[Fraction, Fraction] | None = None
+    """Bounds of one unit's sum in one group, where the question states them (contribution_bounds_per_group)."""
+    text: str = field(default="", compare=False, repr=False)
+    place: int = field(default=0, compare=False, repr=False)
+    """Where the aggregate stands in the question, for refusals."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A private relation grouped and aggregated with noise; from here on the numbers are public."""
+
+    input: Relation
+    keys: tuple[tuple[str, Expression], ...]
+    grouping_sets: tuple[tuple[int, ...], ...]
+    aggregates: tuple[tuple[str, NoisyAggregate], ...]
+    fields: tuple[Field, ...]
+    name: str = "measured"
+
+
+def name_rollup_flag(key: str) -> str:
+    """The field of a `Measured` node that is 1 where its key is rolled up, so that this is told apart from null."""
+    return f"{key}_rolled"
+
+
+@dataclass(frozen=True, slots=True)
+class PublicSelect:
+    """An ordinary SELECT over public rows: post-processing, at no cost."""
+
+    input: Relation
+    projections: tuple[tuple[str, Expression], ...]
+    predicate: Expression | None
+    fields: tuple[Field, ...]
+    keys: tuple[tuple[str, Expression], ...] = ()
+    aggregates: tuple[tuple[str, ExactAggregate], ...] = ()
+    grouped: bool = False
+    order: tuple[tuple[Expression, bool], ...] = ()
+    limit: int | None = None
+    offset: int = 0
+    distinct: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Nothing:
+    """One row without columns: SELECT without FROM."""
+
+    fields: tuple[Field, ...] = ()
+
+
+Relation = Scan | Transform | Join | Union | PerUnit | Measured | PublicSelect | Nothing
+
+_KINDS = {
+    ColumnType.INTEGER: Kind.INTEGER,
+    ColumnType.DECIMAL: Kind.DECIMAL,
+    ColumnType.TEXT: Kind.TEXT,
+    ColumnType.BOOLEAN: Kind.BOOLEAN,
+    ColumnType.DATE: Kind.DATE,
+    ColumnType.DATETIME: Kind.DATETIME,
+}
+
+
+def facts_of(column: Column, public: bool = False) -> Facts:
+    """What the policy makes public about a column."""
+    kind = _KINDS[column.type]
+    lower = upper = None
+    step = Fraction(1) if kind in (Kind.INTEGER, Kind.DATE) else None
+    if column.bounds is not None and kind.ordered:
+        lower, upper = to_number(column.bounds.lower), to_number(column.bounds.upper)
+        step = step if kind is Kind.DATE else column.bounds.step
+    elif column.categories and kind.numeric:
+        numbers = [to_number(value) for value in column.categories]
+        lower, upper = min(numbers), max(numbers)
+    # What is not in the list, or not in the calendar, is read as null, whatever the policy says of nulls.
+    cut = column.categories is not None or (kind in (Kind.DATE, Kind.DATETIME) and lower is None)
+    return Facts(kind, lower, upper, step, column.categories, column.nullable or cut, public)
+
+
+def scan_table(table: TableSchema, alias: str) -> Scan:
+    """The relation of a declared table, its fields named `alias.column`."""
+    fields = tuple(Field(f"{alias}.{column.name}", facts_of(column, table.public)) for column in table.columns)
+    return Scan(table, alias, fields)
+
+
+def is_private(relation: Relation) -> bool:
+    """Whether rows of people are in it."""
+    match relation:
+        case Scan(table):
+            return not table.public
+        case Measured() | PublicSelect() | Nothing():
+            return False
+        case Join(left, right):
+            return is_private(left) or is_private(right)
+        case Union(inputs):
+            return any(is_private(relation) for relation in inputs)
+        case Transform(source) | PerUnit(source):
+            return is_private(source)
+
+
+def tag_of(relation: Relation) -> Tag:
+    """What the relation may be used for."""
+    match relation:
+        case Scan(table):
+            return Tag.PUBLIC if table.public else Tag.PRIVATE
+        case Measured():
+            return Tag.DP
+        case Nothing():
+            return Tag.PUBLIC
+        case _ if is_private(relation):
+            return Tag.UNIT
+        case _:
+            return Tag.DP if any(tag_of(below) is Tag.DP for below in inputs_of(relation)) else Tag.PUBLIC
+
+
+def inputs_of(relation: Relation) -> tuple[Relation, ...]:
+    """The relations one step below."""
+    match relation:
+        case Scan() | Nothing():
+            return ()
+        case Join(left, right):
+            return (left, right)
+        case Union(below):
+            return below
+        case _:
+            return (relation.input,)
+
+
+def tables_of(relation: Relation) -> tuple[TableSchema, ...]:
+    """Every table read below, once each."""
+    if isinstance(relation, Scan):
+        return (relation.table,)
+    found = {table.name: table for below in inputs_of(relation) for table in tables_of(below)}
+    return tuple(found.values())
+
+
+def find_noisy_nodes(relation: Relation) -> tuple[Measured, ...]:
+    """Every noisy aggregate in the tree, from the bottom up, once each."""
+    found = _collect_noisy_nodes(relation)
+    # Hashing a tree takes as long as binding it did: one aggregate alone need not be told apart from others.
+    return tuple(dict.fromkeys(found)) if len(found) > 1 else tuple(found)
+
+
+def _collect_noisy_nodes(relation: Relation) -> list[Measured]:
+    below = [node for source in inputs_of(relation) for node in _collect_noisy_nodes(source)]
+    return [*below, relation] if isinstance(relation, Measured) else below

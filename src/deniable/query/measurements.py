@@ -1,0 +1,285 @@
+"""Measurements: what is really read from the rows for each aggregate that was asked.
+
+An aggregate becomes one or more measurements (an average is a sum and a count), and equal ones are shared between
+aggregates and paid for once. All are whole numbers: counts, or sums of values clamped to public bounds, rounded to
+steps, and shifted by a public center so that one unit moves them as little as possible.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+from deniable.errors import QueryRefused
+from deniable.query.algebra.expression import ColumnRef, Expression, Kind, columns_of
+from deniable.query.algebra.relation import Measure, Measured, NoisyAggregate
+from deniable.query.sql.clauses import place_at
+
+FINEST = 2**20
+"""A value without a natural step is cut into about a million steps between its bounds; so is one that is squared."""
+WIDEST = 2**53
+"""Bounds are at most so many steps from zero, where DOUBLE still tells whole numbers apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """How many rows (of those with a value, where there is an argument) a group has."""
+
+    argument: Expression | None
+    condition: Expression | None
+
+
+@dataclass(frozen=True, slots=True)
+class Units:
+    """How many units a group has."""
+
+    condition: Expression | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Total:
+    """The sum over a group's rows of (value in steps - center), to the first or second power."""
+
+    argument: Expression
+    condition: Expression | None
+    lower: int
+    upper: int
+    step: Fraction
+    center: int = 0
+    squared: bool = False
+    per_group: tuple[int, int] | None = None
+
+    @property
+    def reach(self) -> int:
+        """The largest magnitude one row can add."""
+        half = max(abs(self.lower - self.center), abs(self.upper - self.center))
+        return half * half if self.squared else half
+
+
+@dataclass(frozen=True, slots=True)
+class Distinct:
+    """How many different values a group has."""
+
+    argument: Expression
+    condition: Expression | None
+
+
+@dataclass(frozen=True, slots=True)
+class Ordered:
+    """The values at one or several (rising) ranks of a group, in steps between public bounds."""
+
+    argument: Expression
+    condition: Expression | None
+    lower: int
+    upper: int
+    step: Fraction
+    quantiles: tuple[Fraction, ...]
+
+
+Measurement = Rows | Units | Total | Distinct | Ordered
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """How an aggregate is computed from noisy measurements, named by their places in the list."""
+
+    measure: Measure
+    places: tuple[int, ...]
+    step: Fraction = Fraction(1)
+    center: int = 0
+    kind: Kind = Kind.DECIMAL
+    lower: Fraction | None = None
+    upper: Fraction | None = None
+    population: bool = False
+    quantile: Fraction | None = None
+    column: int = 0
+    """Where its quantile stands among the released numbers: see `Noisy` in `execute`."""
+
+
+def decompose_aggregates(
+    node: Measured, text: str, by_row: bool = False
+) -> tuple[tuple[Measurement, ...], tuple[Recipe, ...]]:
+    """The shared list of measurements for a node, and one recipe for each of its aggregates.
+
+    With rows as units, bounds of one unit's sum in a group are bounds of each row.
+    """
+    found: list[Measurement] = []
+
+    def place(measurement: Measurement) -> int:
+        if measurement not in found:
+            found.append(measurement)
+        return found.index(measurement)
+
+    recipes = tuple(_build_recipe(aggregate, place, text, by_row) for _, aggregate in node.aggregates)
+    return _merge_ranks(found, recipes)
+
+
+def _build_recipe(aggregate: NoisyAggregate, place: Callable[[Measurement], int], text: str, by_row: bool) -> Recipe:
+    argument, condition = aggregate.argument, aggregate.condition
+    match aggregate.measure:
+        case Measure.COUNT:
+            return Recipe(Measure.COUNT, (place(Rows(_drop_if_certain(argument), condition)),), kind=Kind.INTEGER)
+        case Measure.UNITS:
+            return Recipe(Measure.COUNT, (place(Units(condition)),), kind=Kind.INTEGER)
+        case Measure.DISTINCT:
+            assert argument is not None
+            return Recipe(Measure.COUNT, (place(Distinct(argument, condition)),), kind=Kind.INTEGER)
+        case Measure.SUM:
+            total = _build_total(aggregate, text, center=False, by_row=by_row)
+            return Recipe(Measure.SUM, (place(total),), total.step, kind=_kind_of(aggregate))
+        case Measure.AVG:
+            total = _build_total(aggregate, text)
+            rows = Rows(_drop_if_certain(argument), condition)
+            return Recipe(
+                Measure.AVG,
+                (place(total), place(rows)),
+                total.step,
+                total.center,
+                lower=total.lower * total.step,
+                upper=total.upper * total.step,
+            )
+        case Measure.VARIANCE | Measure.STDDEV:
+            total = _build_total(aggregate, text, coarse=True)
+            squares = replace(total, squared=True)
+            rows = Rows(_drop_if_certain(argument), condition)
+            return Recipe(
+                aggregate.measure,
+                (place(total), place(squares), place(rows)),
+                total.step,
+                total.center,
+                lower=total.lower * total.step,
+                upper=total.upper * total.step,
+                population=aggregate.population,
+            )
+        case _:
+            return _build_ordered(aggregate, place, text)
+
+
+def _build_ordered(aggregate: NoisyAggregate, place: Callable[[Measurement], int], text: str) -> Recipe:
+    share = {Measure.MIN: Fraction(0), Measure.MAX: Fraction(1)}.get(aggregate.measure, aggregate.quantile)
+    assert share is not None
+    assert aggregate.argument is not None
+    lower, upper, step = _find_grid(aggregate, text)
+    measurement = Ordered(aggregate.argument, aggregate.condition, lower, upper, step, (share,))
+    return Recipe(
+        Measure.QUANTILE,
+        (place(measurement),),
+        step,
+        kind=aggregate.argument.facts.kind,
+        lower=lower * step,
+        upper=upper * step,
+        quantile=share,
+    )
+
+
+def _merge_ranks(
+    found: list[Measurement], recipes: tuple[Recipe, ...]
+) -> tuple[tuple[Measurement, ...], tuple[Recipe, ...]]:
+    """One measurement for all ranks of the same values: chosen together they cost less than one by one.
+
+    The first rank of each measurement is released at its own place, the others after all measurements.
+    """
+    asked: dict[Measurement, set[Fraction]] = {}
+    for m in found:
+        asked.setdefault(_replace_ranks(m, ()), set()).update(m.quantiles if isinstance(m, Ordered) else ())
+    merged = tuple(_replace_ranks(m, tuple(sorted(ranks))) for m, ranks in asked.items())
+    columns, after = {}, len(merged)
+    for place, m in enumerate(merged):
+        for rank in range(len(m.quantiles) if isinstance(m, Ordered) else 0):
+            columns[place, rank] = after + rank - 1 if rank else place
+        after += len(m.quantiles) - 1 if isinstance(m, Ordered) else 0
+    now = [list(asked).index(_replace_ranks(m, ())) for m in found]
+    return merged, tuple(_move_places(recipe, now, merged, columns) for recipe in recipes)
+
+
+def _replace_ranks(measurement: Measurement, ranks: tuple[Fraction, ...]) -> Measurement:
+    return replace(measurement, quantiles=ranks) if isinstance(measurement, Ordered) else measurement
+
+
+def _move_places(
+    recipe: Recipe, now: list[int], merged: tuple[Measurement, ...], columns: dict[tuple[int, int], int]
+) -> Recipe:
+    """The recipe with the new places of its measurements."""
+    places = tuple(now[place] for place in recipe.places)
+    measurement = merged[places[0]]
+    if not isinstance(measurement, Ordered) or recipe.quantile is None:
+        return replace(recipe, places=places)
+    return replace(recipe, places=places, column=columns[places[0], measurement.quantiles.index(recipe.quantile)])
+
+
+def _build_total(
+    aggregate: NoisyAggregate, text: str, center: bool = True, coarse: bool = False, by_row: bool = False
+) -> Total:
+    assert aggregate.argument is not None
+    lower, upper, step = _find_grid(aggregate, text, coarse, by_row)
+    per_group = None
+    if aggregate.per_group is not None and not center and not by_row:
+        low, high = aggregate.per_group
+        per_group = (-(-low // step), high // step)
+    return Total(aggregate.argument, aggregate.condition, lower, upper, step, (lower + upper) // 2 if center else 0,
+                 per_group=per_group)  # fmt: skip
+
+
+def _find_grid(
+    aggregate: NoisyAggregate, text: str, coarse: bool = False, by_row: bool = False
+) -> tuple[int, int, Fraction]:
+    """Public bounds of the aggregate's argument, in whole steps."""
+    assert aggregate.argument is not None
+    facts = aggregate.argument.facts
+    lower, upper = facts.lower, facts.upper
+    each_row = by_row or lower is None or upper is None or aggregate.measure is not Measure.SUM
+    if aggregate.per_group is not None and each_row:
+        low, high = aggregate.per_group
+        lower, upper = (low if lower is None else max(low, lower)), (high if upper is None else min(high, upper))
+    if lower is None or upper is None or lower > upper:
+        raise _refuse_unbounded(aggregate, text)
+    width = upper - lower
+    step = facts.step or _choose_step(width)
+    if coarse and width / step > FINEST:
+        step *= -(-width // (step * FINEST))
+    first, last = -(-lower // step), upper // step
+    if last < first:
+        # No multiple of the step lies inside: one value is left, so it is the step itself, up or down.
+        step = abs(lower) or Fraction(1)
+        first = last = (lower > 0) - (lower < 0)
+    if max(abs(first), abs(last)) >= WIDEST:
+        raise QueryRefused(f"{aggregate.text} has bounds too wide for its step", place=place_at(text, aggregate.place),
+                           remedy="Clamp it to a narrower interval")  # fmt: skip
+    return int(first), int(last), step
+
+
+def _choose_step(width: Fraction) -> Fraction:
+    """A power of ten that cuts the width into about a million steps."""
+    if width <= 0:
+        return Fraction(1)
+    step = Fraction(1)
+    while width / step > FINEST:
+        step *= 10
+    while width / step < FINEST / 10:
+        step /= 10
+    return step
+
+
+def _drop_if_certain(argument: Expression | None) -> Expression | None:
+    """COUNT(x) of a column that is never null is COUNT(*), so the two are shared."""
+    return None if argument is not None and not argument.facts.nullable else argument
+
+
+def _kind_of(aggregate: NoisyAggregate) -> Kind:
+    assert aggregate.argument is not None
+    return Kind.INTEGER if aggregate.argument.facts.kind is Kind.INTEGER else Kind.DECIMAL
+
+
+def _refuse_unbounded(aggregate: NoisyAggregate, text: str) -> QueryRefused:
+    argument = aggregate.argument
+    assert argument is not None
+    what = f"column '{argument.name.split('.', 1)[-1]}'" if isinstance(argument, ColumnRef) else "the expression"
+    call, inner = aggregate.text.rstrip(")").split("(", 1)
+    plain = aggregate.quantile is None and not isinstance(argument, ColumnRef) and inner.count("(") == inner.count(")")
+    shown = inner if plain else ", ".join(sorted(name.split(".", 1)[-1] for name in columns_of(argument))) or "x"
+    return QueryRefused(
+        f"{aggregate.text}: {what} has no declared bounds",
+        place=place_at(text, aggregate.place),
+        remedy=f"Declare bounds in the policy, or clamp in the query: {call}(CLAMP({shown}, 0, 100))",
+    )

@@ -1,0 +1,319 @@
+"""From the parser's expressions to ours: scalar expressions over the fields of a relation, from the allow-list only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import date, datetime
+from fractions import Fraction
+
+from sqlglot import expressions as exp
+
+from deniable.errors import QueryRefused, nearest
+from deniable.query.algebra.expression import ColumnRef, Expression, Kind, Literal, literal
+from deniable.query.algebra.functions import FUNCTIONS, call
+from deniable.query.algebra.intervals import PARTS, TRUNCATIONS, Mismatch
+from deniable.query.algebra.relation import Field
+from deniable.query.sql.clauses import place_at
+
+BINARY: dict[type[exp.Expression], str] = {
+    exp.Add: "add", exp.Sub: "subtract", exp.Mul: "multiply", exp.Div: "divide", exp.Mod: "modulo",
+    exp.EQ: "eq", exp.NEQ: "ne", exp.LT: "lt", exp.LTE: "le", exp.GT: "gt", exp.GTE: "ge",
+    exp.And: "and", exp.Or: "or", exp.Like: "like", exp.ILike: "ilike", exp.DPipe: "concat",
+    exp.Nullif: "nullif", exp.StartsWith: "starts_with", exp.EndsWith: "ends_with", exp.Contains: "contains",
+    exp.Left: "left", exp.Right: "right",
+}  # fmt: skip
+UNARY: dict[type[exp.Expression], str] = {
+    exp.Not: "not", exp.Neg: "negate", exp.Abs: "abs", exp.Floor: "floor", exp.Ceil: "ceil", exp.Sqrt: "sqrt",
+    exp.Exp: "exp", exp.Ln: "ln", exp.Lower: "lower", exp.Upper: "upper", exp.Trim: "trim", exp.Length: "length",
+    exp.Year: "year", exp.Quarter: "part_quarter", exp.Month: "part_month", exp.Week: "part_week",
+    exp.Day: "part_day", exp.DayOfMonth: "part_day", exp.DayOfWeek: "part_dow", exp.DayOfYear: "part_doy",
+    exp.Hour: "part_hour", exp.Minute: "part_minute", exp.Second: "part_second",
+}  # fmt: skip
+VARIADIC: dict[type[exp.Expression], str] = {
+    exp.Least: "least", exp.Greatest: "greatest", exp.Coalesce: "coalesce", exp.Concat: "concat",
+}  # fmt: skip
+NAMED = {"CLAMP": "clamp", "ENDS_WITH": "ends_with", "STARTS_WITH": "starts_with", "CONTAINS": "contains"}
+CASTS = {
+    Kind.INTEGER: ("INT", "BIGINT", "SMALLINT", "TINYINT", "UINT", "UBIGINT", "INT128"),
+    Kind.DECIMAL: ("DOUBLE", "FLOAT", "DECIMAL", "BIGDECIMAL", "UDOUBLE"),
+    Kind.TEXT: ("TEXT", "VARCHAR", "CHAR", "NVARCHAR", "NCHAR"),
+    Kind.BOOLEAN: ("BOOLEAN",),
+    Kind.DATE: ("DATE",),
+    Kind.DATETIME: ("TIMESTAMP", "DATETIME", "TIMESTAMPNTZ"),
+}
+SIGNS: dict[type[exp.Expression], str] = {
+    exp.Add: "'+'", exp.Sub: "'-'", exp.Mul: "'*'", exp.Div: "'/'", exp.Mod: "'%'", exp.EQ: "'='", exp.NEQ: "'<>'",
+    exp.LT: "'<'", exp.LTE: "'<='", exp.GT: "'>'", exp.GTE: "'>='", exp.DPipe: "'||'", exp.Neg: "'-'",
+    exp.Rand: "RANDOM", exp.GroupConcat: "STRING_AGG",
+}  # fmt: skip
+CHANGING = ("NOW", "RANDOM", "RAND", "UUID", "GEN_RANDOM_UUID", "TODAY", "NEXTVAL", "TRANSACTION_TIMESTAMP")
+"""Functions that give another value each time, by the names that the parser has no class for."""
+COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge", "in")
+LITERALLY = "Write the value itself"
+DEEPEST = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What names mean at one place of a statement.
+
+    `special` is asked first about every node: it is how aggregates and group keys become fields of a noisy relation.
+    """
+
+    text: str
+    fields: tuple[Field, ...]
+    special: Callable[[exp.Expression], Expression | None] | None = None
+
+    def refusal(self, node: exp.Expression, happened: str, **rest: str) -> QueryRefused:
+        """A refusal that points to a node."""
+        return QueryRefused(happened, place=place_at(self.text, offset_of(node)), **rest)
+
+    def column(self, node: exp.Column) -> ColumnRef:
+        """The field a column name means, without regard to case."""
+        name, table = node.name.lower(), node.table.lower()
+        wanted = f"{table}.{name}" if table else name
+        found = [
+            field
+            for field in self.fields
+            if field.name.lower() == wanted or (not table and field.name.lower().split(".", 1)[-1] == name)
+        ]
+        if len(found) == 1:
+            return ColumnRef(found[0].name, found[0].facts)
+        known = [field.name.split(".", 1)[-1] for field in self.fields]
+        if not found:
+            raise self.refusal(node, f"there is no column '{wanted}' here", expected=describe_columns(known),
+                               remedy=nearest(name, known))  # fmt: skip
+        raise self.refusal(node, f"the column '{name}' is in more than one table", remedy="Write table.column")
+
+
+def describe_columns(names: list[str]) -> str:
+    """A sentence that lists what exists, shortened."""
+    shown = ", ".join(sorted(set(names))[:20])
+    return f"The columns here are {shown}" if shown else ""
+
+
+def offset_of(node: exp.Expression) -> int:
+    """Where a node starts in the statement, as far as the parser kept it."""
+    starts = [part.meta["start"] for part in node.walk() if "start" in part.meta]
+    return min(starts) if starts else 0
+
+
+def bind_expression(node: exp.Expression, scope: Scope, depth: int = 0) -> Expression:
+    """One expression over the scope's fields, or a refusal."""
+    if node is None:  # a function with nothing in its parentheses
+        raise QueryRefused("a function lacks an argument", remedy="Give every function its arguments")
+    if depth > DEEPEST:
+        raise scope.refusal(node, "the expression is nested too deeply")
+    if scope.special is not None and (special := scope.special(node)) is not None:
+        return special
+
+    def inner(part: exp.Expression) -> Expression:
+        return bind_expression(part, scope, depth + 1)
+
+    try:
+        return _bind_node(node, scope, inner)
+    except Mismatch as mismatch:
+        raise scope.refusal(node, f"{spell_name(node)} {mismatch}") from None
+
+
+def spell_name(node: exp.Expression) -> str:
+    """The construct's name as the analyst knows it."""
+    if isinstance(node, exp.Anonymous):
+        return str(node.name).upper()
+    if type(node) in SIGNS:
+        return SIGNS[type(node)]
+    return str(node.sql_name() if isinstance(node, exp.Func) else node.key.upper())
+
+
+def _bind_node(node: exp.Expression, scope: Scope, inner: Callable[[exp.Expression], Expression]) -> Expression:
+    kind = type(node)
+    if kind in BINARY:
+        left, right = node.this, node.args.get("expression")
+        return _apply(BINARY[kind], *_align_dates(BINARY[kind], [inner(left), inner(right)]))
+    if kind in UNARY:
+        return _bind_negative(node) or _apply(UNARY[kind], inner(node.this))
+    if kind in VARIADIC:
+        first = [node.this] if isinstance(node.this, exp.Expression) else []
+        return _apply(VARIADIC[kind], *(inner(part) for part in [*first, *node.expressions]))
+    match node:
+        case exp.Paren():
+            return inner(node.this)
+        case exp.Column():
+            return scope.column(node)
+        case exp.Literal() | exp.Boolean() | exp.Null():
+            return literal(_read_value(node, scope))
+        case exp.Between():
+            x, low, high = _align_dates("in", [inner(node.this), inner(node.args["low"]), inner(node.args["high"])])
+            return call("and", call("ge", x, low), call("le", x, high))
+        case exp.In():
+            return _bind_in(node, scope, inner)
+        case exp.Is():
+            return _bind_is(node, scope, inner)
+        case exp.Case() | exp.If():
+            return _bind_case(node, inner)
+        case exp.Round():
+            decimals = node.args.get("decimals")
+            return _apply("round", inner(node.this), *([inner(decimals)] if decimals else []))
+        case exp.Substring():
+            parts = [node.this, node.args.get("start"), node.args.get("length")]
+            return _apply("substring", *(inner(part) for part in parts if part is not None))
+        case exp.Replace():
+            parts = [node.this, node.args.get("expression"), node.args.get("replacement")]
+            return _apply("replace", *(inner(part) for part in parts if part is not None))
+        case exp.Cast() | exp.TryCast():
+            return _bind_cast(node, scope, inner)
+        case exp.Extract():
+            return _bind_part(node.name.lower(), node, scope, inner(node.args["expression"]))
+        case exp.TimestampTrunc() | exp.DateTrunc():
+            return _bind_truncation(node, scope, inner(node.this))
+        case exp.DateDiff() if node.args.get("unit") is None or node.args["unit"].name.upper() in ("DAY", "D"):
+            return _apply("date_diff", inner(node.args["expression"]), inner(node.this))
+        case exp.Anonymous() if node.name.upper() in NAMED:
+            parts = _align_dates(NAMED[node.name.upper()], [inner(part) for part in node.expressions])
+            return _apply(NAMED[node.name.upper()], *parts)
+        case _:
+            raise refuse_unknown(node, scope)
+
+
+def refuse_unknown(node: exp.Expression, scope: Scope) -> QueryRefused:
+    """The refusal of a construct that is not on the list, with the reason where there is a particular one."""
+    if isinstance(node, exp.IgnoreNulls | exp.RespectNulls):
+        return refuse_unknown(node.this, scope)
+    if spell_name(node) in CHANGING:
+        return scope.refusal(node, f"{spell_name(node)} is not the same each time it is asked", remedy=LITERALLY)
+    reasons: tuple[tuple[tuple[type[exp.Expression], ...], str, str], ...] = (
+        ((exp.Window,), "a window function over private rows would release rows",
+         "Aggregate first, then use the noisy numbers"),
+        ((exp.Subquery, exp.Select, exp.Exists, exp.SubqueryPredicate), "a sub-query cannot stand in an expression",
+         "Put it in FROM or WITH, and join it"),
+        ((exp.Star,), "'*' would release rows", "Name aggregates such as COUNT(*)"),
+        ((exp.AggFunc,), f"{spell_name(node)} is not one of the aggregates that can be released with noise",
+         "Use COUNT, SUM, AVG, VARIANCE, STDDEV, MIN, MAX, MEDIAN, QUANTILE or HISTOGRAM"),
+        ((exp.Rand, exp.CurrentDate, exp.CurrentTimestamp, exp.CurrentTime, exp.Uuid),
+         f"{spell_name(node)} is not the same each time it is asked", LITERALLY),
+    )  # fmt: skip
+    for kinds, happened, remedy in reasons:
+        if isinstance(node, kinds):
+            return scope.refusal(node, happened, remedy=remedy)
+    name = spell_name(node)
+    known = [function.upper() for function in FUNCTIONS]
+    return scope.refusal(node, f"{name} is not on the list of functions", remedy=nearest(name, known),
+                         expected="Functions are listed in the reference of SQL")  # fmt: skip
+
+
+def _apply(name: str, *arguments: Expression) -> Expression:
+    return call(name, *arguments)
+
+
+def _bind_negative(node: exp.Expression) -> Expression | None:
+    """-3 is a literal, so that it can be a bound."""
+    if isinstance(node, exp.Neg) and isinstance(node.this, exp.Literal) and not node.this.is_string:
+        return literal(-Fraction(node.this.this))
+    return None
+
+
+def _read_value(node: exp.Expression, scope: Scope) -> str | int | bool | Fraction | None:
+    if isinstance(node, exp.Null):
+        return None
+    if isinstance(node, exp.Boolean):
+        return bool(node.this)
+    if node.is_string:
+        return str(node.this)
+    try:
+        number = Fraction(node.this)
+    except (ValueError, ZeroDivisionError):
+        raise scope.refusal(node, "this number cannot be read") from None
+    if abs(number) >= 2**53 or number.denominator > 10**15:
+        raise scope.refusal(node, "this number is too large or too fine", expected="Numbers up to 2^53, 15 places")
+    return int(number) if number.denominator == 1 else number
+
+
+def _align_dates(name: str, arguments: list[Expression]) -> list[Expression]:
+    """A text literal beside a date means a date, as in SQL."""
+    if name not in (*COMPARISONS, "clamp"):
+        return arguments
+    temporal = {a.facts.kind for a in arguments} & {Kind.DATE, Kind.DATETIME}
+    if not temporal:
+        return arguments
+    kind = Kind.DATETIME if Kind.DATETIME in temporal else Kind.DATE
+    return [
+        _parse_date(a, kind) if isinstance(a, Literal) and isinstance(a.value, str) else _widen_to_datetime(a, kind)
+        for a in arguments
+    ]
+
+
+def _widen_to_datetime(argument: Expression, kind: Kind) -> Expression:
+    if kind is Kind.DATETIME and isinstance(argument, Literal) and argument.facts.kind is Kind.DATE:
+        assert isinstance(argument.value, date)
+        return literal(datetime(argument.value.year, argument.value.month, argument.value.day))
+    if kind is Kind.DATETIME and argument.facts.kind is Kind.DATE:
+        return call("cast_datetime", argument)
+    return argument
+
+
+def _parse_date(text: Literal, kind: Kind) -> Literal:
+    try:
+        moment = datetime.fromisoformat(str(text.value))
+    except ValueError:
+        raise Mismatch("compares a date with a text that is not one; write DATE '2020-12-31'") from None
+    return literal(moment.replace(tzinfo=None) if kind is Kind.DATETIME else moment.date())
+
+
+def _bind_in(node: exp.In, scope: Scope, inner: Callable[[exp.Expression], Expression]) -> Expression:
+    if node.args.get("query") is not None or node.args.get("unnest") is not None or not node.expressions:
+        raise scope.refusal(node, "IN takes a list of values here", remedy="Join the sub-query instead")
+    return _apply("in", *_align_dates("in", [inner(part) for part in [node.this, *node.expressions]]))
+
+
+def _bind_is(node: exp.Is, scope: Scope, inner: Callable[[exp.Expression], Expression]) -> Expression:
+    other = node.expression
+    if isinstance(other, exp.Null):
+        return _apply("is_null", inner(node.this))
+    if isinstance(other, exp.Boolean):
+        return _apply("is_true" if other.this else "is_false", inner(node.this))
+    raise scope.refusal(node, "IS takes NULL, TRUE or FALSE")
+
+
+def _bind_case(node: exp.Case | exp.If, inner: Callable[[exp.Expression], Expression]) -> Expression:
+    ifs = [node] if isinstance(node, exp.If) else node.args["ifs"]
+    subject = None if isinstance(node, exp.If) or node.this is None else inner(node.this)
+    default = node.args.get("false") if isinstance(node, exp.If) else node.args.get("default")
+    arguments: list[Expression] = []
+    for branch in ifs:
+        condition = inner(branch.this)
+        if subject is not None:
+            condition = call("eq", *_align_dates("eq", [subject, condition]))
+        arguments += [condition, inner(branch.args["true"])]
+    arguments.append(inner(default) if default is not None else literal(None))
+    return call("case", *arguments)
+
+
+def _bind_cast(node: exp.Cast, scope: Scope, inner: Callable[[exp.Expression], Expression]) -> Expression:
+    wanted = node.to.this.name if hasattr(node.to.this, "name") else str(node.to.this)
+    kind = next((kind for kind, names in CASTS.items() if wanted in names), None)
+    if kind is None:
+        raise scope.refusal(node, f"a cast to {wanted} is not on the list",
+                            expected="Casts to INTEGER, DOUBLE, TEXT, BOOLEAN, DATE, TIMESTAMP")  # fmt: skip
+    argument = inner(node.this)
+    if isinstance(argument, Literal) and isinstance(argument.value, str) and kind in (Kind.DATE, Kind.DATETIME):
+        return _parse_date(argument, kind)
+    return call(f"cast_{kind.value}", argument)
+
+
+def _bind_part(part: str, node: exp.Expression, scope: Scope, argument: Expression) -> Expression:
+    part = {"dayofweek": "dow", "dayofyear": "doy", "days": "day"}.get(part, part)
+    if part == "year":
+        return _apply("year", argument)
+    if part not in PARTS:
+        raise scope.refusal(
+            node, f"the date part '{part}' is not on the list", expected="Parts: year, " + ", ".join(PARTS)
+        )
+    return _apply(f"part_{part}", argument)
+
+
+def _bind_truncation(node: exp.Expression, scope: Scope, argument: Expression) -> Expression:
+    unit = node.args["unit"].name.lower() if node.args.get("unit") else "day"
+    if unit not in TRUNCATIONS:
+        raise scope.refusal(node, f"dates are not truncated to '{unit}'", expected="Units: " + ", ".join(TRUNCATIONS))
+    return _apply(f"trunc_{unit}", argument)

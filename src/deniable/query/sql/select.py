@@ -1,0 +1,452 @@
+"""One SELECT block: its GROUP BY, items, HAVING, ORDER BY and LIMIT, as a relation over its source.
+
+There are three kinds of block: for each unit (still private), noisy (grouped over people, with public post-processing
+above), and public. ROLLUP, CUBE and GROUPING SETS become grouping sets. HISTOGRAM(x, bins) becomes a group key (the
+bin, public by its bounds) and a count; the bin's ends are public arithmetic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from itertools import combinations, product
+
+from sqlglot import expressions as exp
+
+from deniable.errors import QueryRefused
+from deniable.query.algebra.expression import ColumnRef, Expression, Facts, Kind, Literal, literal
+from deniable.query.algebra.functions import call
+from deniable.query.algebra.intervals import union as common_facts
+from deniable.query.algebra.relation import (
+    ExactAggregate,
+    Field,
+    Join,
+    Measure,
+    Measured,
+    NoisyAggregate,
+    PerUnit,
+    PublicSelect,
+    Relation,
+    Transform,
+    Union,
+    is_private,
+    name_rollup_flag,
+)
+from deniable.query.algebra.stability import unit_fields
+from deniable.query.sql.aggregates import bind_exact_aggregate, bind_noisy_aggregate, has_aggregate, is_aggregate
+from deniable.query.sql.clauses import Clauses
+from deniable.query.sql.scalar import Scope, bind_expression
+
+
+def rename_fields(relation: Relation, alias: str) -> Relation:
+    """The relation under a name: its fields become `alias.column`."""
+    prefix = alias.lower()
+    projections = tuple(
+        (f"{prefix}.{field.name.split('.', 1)[-1]}", ColumnRef(field.name, field.facts)) for field in relation.fields
+    )
+    fields = tuple(Field(name, expression.facts) for name, expression in projections)
+    if is_private(relation):
+        return Transform(relation, projections, None, fields)
+    return PublicSelect(relation, projections, None, fields)
+
+
+def build_join(
+    left: Relation, right: Relation, outer: bool, on: tuple[tuple[Expression, Expression], ...], by_unit: bool
+) -> Join:
+    """The join of two relations, with the fields of both."""
+    matched = right.fields
+    if outer:
+        matched = tuple(Field(field.name, replace(field.facts, nullable=True)) for field in right.fields)
+    return Join(left, right, outer, on, by_unit, left.fields + matched)
+
+
+def build_union(sides: tuple[Relation, Relation]) -> Union:
+    """The rows of both, named as on the left; what is public of a field must hold for both."""
+    merged = tuple(
+        Field(a.name, common_facts((a.facts, b.facts))) for a, b in zip(sides[0].fields, sides[1].fields, strict=True)
+    )
+    return Union(sides, merged)
+
+
+def bind_per_unit(node: exp.Select, block: Grouped, clauses: Clauses) -> Relation:
+    """GROUP BY the unit: each unit's own rows summarized, still private."""
+    scope = Scope(clauses.text, block.source.fields)
+    if len(block.sets) > 1:
+        raise scope.refusal(node, "grouping sets over the unit are not allowed")
+    for part in ("order", "limit", "distinct", "offset"):
+        if node.args.get(part):
+            raise scope.refusal(
+                node, f"{part.upper()} of private rows is not allowed", remedy="Use it on the noisy numbers"
+            )
+    keys = {expression: name for name, expression in block.keys}
+    found: list[tuple[str, ExactAggregate]] = []
+    facts: dict[str, Facts] = {name: expression.facts for name, expression in block.keys}
+
+    def register(part: exp.Expression) -> ColumnRef:
+        aggregate, known = bind_exact_aggregate(part, scope)
+        name = next((n for n, a in found if a == aggregate), f"a{len(found)}")
+        if name not in facts:
+            found.append((name, aggregate))
+            facts[name] = known
+        return ColumnRef(name, facts[name])
+
+    items, having, _ = bind_over_groups(node, block, keys, register, clauses)
+    fields = tuple(Field(name, known) for name, known in facts.items())
+    inner = PerUnit(block.source, block.keys, tuple(found), fields)
+    return Transform(inner, items, having, tuple(Field(name, e.facts) for name, e in items))
+
+
+def bind_noisy_block(node: exp.Select, block: Grouped, clauses: Clauses) -> Relation:
+    """GROUP BY over people: noisy aggregates, and public post-processing above them."""
+    scope = Scope(clauses.text, block.source.fields)
+    units = unit_fields(block.source)
+    block, node = expand_histogram(node, block, scope)
+    keys = {expression: name for name, expression in block.keys}
+    found: list[tuple[str, NoisyAggregate]] = []
+    facts: dict[str, Facts] = {
+        name: Facts(e.facts.kind, e.facts.lower, e.facts.upper, e.facts.step, e.facts.domain, public=True)
+        for name, e in block.keys
+    }
+
+    def register(part: exp.Expression) -> ColumnRef:
+        aggregate = bind_noisy_aggregate(part, scope, clauses, units)
+        name = next((n for n, a in found if a == aggregate), f"a{len(found)}")
+        if name not in facts:
+            found.append((name, aggregate))
+            facts[name] = _noisy_facts(aggregate)
+        return ColumnRef(name, facts[name])
+
+    items, having, order = bind_over_groups(node, block, keys, register, clauses)
+    facts |= {name_rollup_flag(name): Facts(Kind.INTEGER, nullable=False, public=True) for name, _ in block.keys}
+    fields = tuple(Field(name, known) for name, known in facts.items())
+    inner = Measured(block.source, block.keys, block.sets, tuple(found), fields)
+    limit, offset = bind_limit(node, scope)
+    rest = {"order": order, "limit": limit, "offset": offset, "distinct": bool(node.args.get("distinct"))}
+    return PublicSelect(inner, items, having, _fields_of(items), **rest)  # type: ignore[arg-type]
+
+
+def _noisy_facts(aggregate: NoisyAggregate) -> Facts:
+    if aggregate.measure in (Measure.COUNT, Measure.UNITS, Measure.DISTINCT):
+        return Facts(Kind.INTEGER, step=Fraction(1), nullable=False, public=True)
+    ordered = aggregate.measure in (Measure.MIN, Measure.MAX, Measure.QUANTILE)
+    kind = aggregate.argument.facts.kind if aggregate.argument is not None and ordered else Kind.DECIMAL
+    return Facts(kind, public=True)
+
+
+def bind_public_block(node: exp.Select, source: Relation, clauses: Clauses, is_grouped: bool) -> PublicSelect:
+    """An ordinary SELECT over public rows."""
+    scope = Scope(clauses.text, source.fields)
+    limit, offset = bind_limit(node, scope)
+    rest = {"limit": limit, "offset": offset, "distinct": bool(node.args.get("distinct"))}
+    if not is_grouped:
+        items = bind_items(node, scope)
+        order = bind_order_by(node, scope, items)
+        return PublicSelect(source, items, None, _fields_of(items), order=order, **rest)  # type: ignore[arg-type]
+    block = bind_group_by(node, source, clauses)
+    if len(block.sets) > 1:
+        raise scope.refusal(node, "grouping sets over public rows are not allowed")
+    keys = {expression: name for name, expression in block.keys}
+    found: list[tuple[str, ExactAggregate]] = []
+
+    def register(part: exp.Expression) -> ColumnRef:
+        aggregate, known = bind_exact_aggregate(part, scope)
+        name = next((n for n, a in found if a == aggregate), f"a{len(found)}")
+        if name not in dict(found):
+            found.append((name, aggregate))
+        return ColumnRef(name, known)
+
+    items, having, order = bind_over_groups(node, block, keys, register, clauses)
+    return PublicSelect(source, items, having, _fields_of(items), block.keys, tuple(found), True, order, **rest)  # type: ignore[arg-type]
+
+
+def _fields_of(items: Projections) -> tuple[Field, ...]:
+    return tuple(Field(name, expression.facts) for name, expression in items)
+
+
+Projections = tuple[tuple[str, Expression], ...]
+MOST_SETS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Grouped:
+    """A GROUP BY over a source: its key expressions, and which of them each grouping set uses."""
+
+    source: Relation
+    keys: Projections
+    sets: tuple[tuple[int, ...], ...]
+
+
+def bind_group_by(node: exp.Select, source: Relation, clauses: Clauses) -> Grouped:
+    """The keys and grouping sets of a SELECT; names of SELECT items and ordinals may stand for expressions."""
+    scope = Scope(clauses.text, source.fields)
+    group = node.args.get("group")
+    if group is None:
+        return Grouped(source, (), ((),))
+    if group.args.get("all") or group.args.get("totals"):
+        raise scope.refusal(node, "GROUP BY ALL is not allowed", remedy="Name the columns")
+    keys: list[Expression] = []
+
+    def key(part: exp.Expression) -> int:
+        expression = bind_expression(_resolve_item(part, node, scope), scope)
+        if expression not in keys:
+            keys.append(expression)
+        return keys.index(expression)
+
+    choices = [_list_choices(part, key) for part in _list_elements(group)]
+    sets = tuple(tuple(dict.fromkeys(i for part in parts for i in part)) for parts in product(*choices))
+    if len(sets) > MOST_SETS:
+        raise scope.refusal(group, "there are more than 64 grouping sets")
+    return Grouped(
+        source, tuple((f"k{i}", expression) for i, expression in enumerate(keys)), tuple(dict.fromkeys(sets))
+    )
+
+
+def _list_elements(group: exp.Expression) -> list[exp.Expression]:
+    extra = [part for name in ("grouping_sets", "rollup", "cube") for part in group.args.get(name) or []]
+    return [*group.expressions, *extra]
+
+
+def _list_choices(part: exp.Expression, key: Callable[[exp.Expression], int]) -> list[tuple[int, ...]]:
+    """The alternative sets one element of GROUP BY stands for."""
+
+    def several(node: exp.Expression) -> tuple[int, ...]:
+        if isinstance(node, exp.Tuple):
+            return tuple(key(each) for each in node.expressions)
+        if isinstance(node, exp.Paren):
+            return several(node.this)
+        return (key(node),)
+
+    if isinstance(part, exp.GroupingSets):
+        return [several(each) for each in part.expressions]
+    if isinstance(part, exp.Rollup | exp.Cube):
+        steps = [several(each) for each in part.expressions]
+        if isinstance(part, exp.Rollup):
+            return [tuple(i for step in steps[:n] for i in step) for n in range(len(steps), -1, -1)]
+        subsets = [chosen for n in range(len(steps), -1, -1) for chosen in combinations(steps, n)]
+        return [tuple(i for step in chosen for i in step) for chosen in subsets]
+    return [several(part)]
+
+
+def _resolve_item(part: exp.Expression, node: exp.Select, scope: Scope) -> exp.Expression:
+    if isinstance(part, exp.Literal) and not part.is_string:
+        place = int(part.this) - 1 if str(part.this).isdigit() else -1
+        if not 0 <= place < len(node.expressions):
+            raise scope.refusal(part, "GROUP BY names a SELECT item that is not there")
+        return node.expressions[place].unalias()
+    if isinstance(part, exp.Column) and not part.table:
+        fields = {field.name.lower().split(".", 1)[-1] for field in scope.fields}
+        for item in node.expressions:
+            if item.alias.lower() == part.name.lower() and part.name.lower() not in fields:
+                return item.unalias()
+    return part
+
+
+Order = tuple[tuple[Expression, bool], ...]
+
+
+def bind_items(node: exp.Select, scope: Scope) -> Projections:
+    """The items of a row-wise SELECT, `*` included, each under a name of its own."""
+    items: list[tuple[str, Expression]] = []
+    for item in node.expressions:
+        if isinstance(item, exp.Star) or (isinstance(item, exp.Column) and isinstance(item.this, exp.Star)):
+            items += [(field.name.split(".", 1)[-1], ColumnRef(field.name, field.facts)) for field in scope.fields]
+        else:
+            items.append((name_item(item), bind_expression(item.unalias(), scope)))
+    return make_unique(items)
+
+
+def name_item(item: exp.Expression) -> str:
+    """The column name of a SELECT item: its alias, its column, or its function."""
+    inner = item.unalias()
+    found = item.alias or (inner.name if isinstance(inner, exp.Column) else "")
+    if not found and is_aggregate(inner):
+        core = inner.this if isinstance(inner, exp.Filter) else inner
+        core = core.this if isinstance(core, exp.WithinGroup) else core
+        found = core.name if isinstance(core, exp.Anonymous) else core.sql_name()
+    return (found or inner.key).lower()
+
+
+def make_unique(items: list[tuple[str, Expression]]) -> Projections:
+    """The same items, with a number after a name that is already taken."""
+    taken: set[str] = set()
+    result = []
+    for name, expression in items:
+        candidate, n = name, 2
+        while candidate in taken:
+            candidate, n = f"{name}_{n}", n + 1
+        taken.add(candidate)
+        result.append((candidate, expression))
+    return tuple(result)
+
+
+def bind_over_groups(
+    node: exp.Select,
+    block: Grouped,
+    keys: dict[Expression, str],
+    register: Callable[[exp.Expression], ColumnRef],
+    clauses: Clauses,
+) -> tuple[Projections, Expression | None, Order]:
+    """Bind SELECT items, HAVING and ORDER BY over keys and aggregates instead of rows."""
+    below = Scope(clauses.text, block.source.fields)
+    aliases: dict[str, Expression] = {}
+
+    def special(part: exp.Expression) -> Expression | None:
+        if isinstance(part, exp.Grouping):
+            return _bind_grouping(part, keys, below)
+        if isinstance(part, exp.Placeholder):
+            return read_placeholder(str(part.this), keys)
+        if is_aggregate(part):
+            return register(part)
+        if isinstance(part, exp.Column) and not part.table and part.name.lower() in aliases:
+            return aliases[part.name.lower()]
+        if has_aggregate(part) or any(isinstance(each, exp.Placeholder) for each in part.walk()):
+            return None
+        try:
+            expression = bind_expression(part, below)
+        except QueryRefused:
+            if isinstance(part, exp.Column):
+                raise
+            return None
+        if expression in keys:
+            return ColumnRef(keys[expression], Facts(expression.facts.kind, public=True))
+        if isinstance(part, exp.Column):
+            raise below.refusal(part, f"the column '{part.name}' is neither in GROUP BY nor inside an aggregate")
+        return None
+
+    scope = Scope(clauses.text, (), special)
+    items = make_unique([(name_item(item), bind_expression(item.unalias(), scope)) for item in _expand_quantiles(node)])
+    aliases.update({name: expression for name, expression in items if name not in _source_names(block)})
+    having = node.args.get("having")
+    condition = bind_expression(having.this, scope) if having is not None else None
+    return items, condition, bind_order_by(node, scope, items)
+
+
+def _bind_grouping(part: exp.Grouping, keys: dict[Expression, str], below: Scope) -> ColumnRef:
+    """GROUPING(key): 1 in the rows where the key is rolled up, 0 elsewhere."""
+    key = bind_expression(part.expressions[0], below) if len(part.expressions) == 1 else None
+    if key is None or key not in keys:
+        raise below.refusal(part, "GROUPING takes one of the expressions in GROUP BY")
+    return ColumnRef(name_rollup_flag(keys[key]), Facts(Kind.INTEGER, nullable=False, public=True))
+
+
+def _source_names(block: Grouped) -> set[str]:
+    return {field.name.lower().split(".", 1)[-1] for field in block.source.fields}
+
+
+def _expand_quantiles(node: exp.Select) -> list[exp.Expression]:
+    """SELECT items, with QUANTILE(x, [0.1, 0.5]) written out as one item for each share."""
+    items: list[exp.Expression] = []
+    for item in node.expressions:
+        inner = item.unalias()
+        shares = inner.args.get("quantile") if isinstance(inner, exp.Quantile) else None
+        if not isinstance(shares, exp.Array):
+            items.append(item)
+            continue
+        for share in shares.expressions:
+            one = inner.copy()
+            one.set("quantile", share.copy())
+            items.append(exp.alias_(one, f"{item.alias or 'quantile'}_{share.name.replace('.', '_')}"))
+    return items
+
+
+def bind_order_by(node: exp.Select, scope: Scope, items: Projections) -> Order:
+    """ORDER BY: each expression, and whether it goes down; ordinals and names of items are understood."""
+    order = node.args.get("order")
+    found = []
+    for part in order.expressions if order is not None else []:
+        inner = part.this
+        if isinstance(inner, exp.Literal) and str(inner.this).isdigit() and 1 <= int(inner.this) <= len(items):
+            expression = items[int(inner.this) - 1][1]
+        elif isinstance(inner, exp.Column) and not inner.table and inner.name.lower() in dict(items):
+            expression = dict(items)[inner.name.lower()]
+        else:
+            expression = bind_expression(inner, scope)
+        found.append((expression, bool(part.args.get("desc"))))
+    return tuple(found)
+
+
+def bind_limit(node: exp.Select, scope: Scope) -> tuple[int | None, int]:
+    """LIMIT and OFFSET."""
+
+    def count(name: str) -> int | None:
+        clause = node.args.get(name)
+        if clause is None:
+            return None
+        bound = bind_expression(clause.expression, Scope(scope.text, ()))
+        if not isinstance(bound, Literal) or not isinstance(bound.value, int) or bound.value < 0:
+            raise scope.refusal(clause, f"{name.upper()} takes a whole number")
+        return bound.value
+
+    return count("limit"), count("offset") or 0
+
+
+MOST_BINS = 10_000
+
+
+def expand_histogram(node: exp.Select, block: Grouped, scope: Scope) -> tuple[Grouped, exp.Select]:
+    """The block with the bin as a further key, and the SELECT with the bin's ends and its count as items.
+
+    What is not SQL (the bin, exact numbers) is put in as placeholders, for `read_placeholder` to read when items are
+    bound."""
+    spots = [i for i, item in enumerate(node.expressions) if _is_histogram(item.unalias())]
+    if not spots:
+        return block, node
+    item = node.expressions[spots[0]]
+    inner = item.unalias()
+    if len(spots) > 1 or len(block.sets) > 1:
+        raise scope.refusal(inner, "one HISTOGRAM at a time, without grouping sets")
+    name = item.alias or "histogram"
+    argument, bins = _bind_bins(inner, scope)
+    low, high = argument.facts.lower, argument.facts.upper
+    assert low is not None
+    assert high is not None
+    width = (high - low) / bins or Fraction(1)
+    raw = call("floor", call("divide", call("subtract", argument, literal(low)), literal(width)))
+    key = call("clamp", raw, literal(0), literal(bins - 1))
+    keys = (*block.keys, (f"k{len(block.keys)}", key))
+    marker = exp.Placeholder(this=f"bin:{keys[-1][0]}")
+    start = exp.Mul(this=marker, expression=_mark_number(width))
+    ends = [
+        exp.alias_(exp.Add(this=start.copy(), expression=_mark_number(low)), f"{name}_from"),
+        exp.alias_(exp.Add(this=start.copy(), expression=_mark_number(low + width)), f"{name}_to"),
+        exp.alias_(exp.Count(this=exp.Star()), name),
+    ]
+    changed = node.copy()
+    changed.set("expressions", [*changed.expressions[: spots[0]], *ends, *changed.expressions[spots[0] + 1 :]])
+    if changed.args.get("order") is None:
+        changed.set("order", exp.Order(expressions=[exp.Ordered(this=marker.copy())]))
+    return Grouped(block.source, keys, (tuple(range(len(keys))),)), changed
+
+
+def _mark_number(number: Fraction) -> exp.Expression:
+    return exp.Placeholder(this=f"number:{number}")
+
+
+def _is_histogram(node: exp.Expression) -> bool:
+    return isinstance(node, exp.Anonymous) and node.name.upper() == "HISTOGRAM"
+
+
+def _bind_bins(node: exp.Expression, scope: Scope) -> tuple[Expression, int]:
+    if not 1 <= len(node.expressions) <= 2:
+        raise scope.refusal(node, "HISTOGRAM takes a column and a number of bins", expected="HISTOGRAM(age, 10)")
+    argument = bind_expression(node.expressions[0], scope)
+    bins = bind_expression(node.expressions[1], scope) if len(node.expressions) == 2 else literal(10)
+    count = bins.value if isinstance(bins, Literal) else None
+    if not isinstance(count, int) or isinstance(count, bool) or not 1 <= count <= MOST_BINS:
+        raise scope.refusal(node, "HISTOGRAM takes a literal number of bins between 1 and 10,000")
+    if not argument.facts.bounded or not argument.facts.kind.numeric:
+        raise scope.refusal(
+            node,
+            "HISTOGRAM takes a number with public bounds",
+            remedy="Declare bounds in the policy, or write HISTOGRAM(CLAMP(x, 0, 100), 10)",
+        )
+    return argument, count
+
+
+def read_placeholder(mark: str, keys: dict[Expression, str]) -> Expression:
+    """What a placeholder stands for: an exact number, or the field of a key."""
+    kind, text = mark.split(":", 1)
+    if kind == "number":
+        return literal(Fraction(text))
+    expression = next(e for e, name in keys.items() if name == text)
+    return ColumnRef(text, expression.facts)

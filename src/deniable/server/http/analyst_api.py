@@ -1,0 +1,202 @@
+"""What analysts can do over HTTP: ask, explain, price, see what is left, see the schema, request a release."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from starlette.responses import FileResponse, Response
+
+from deniable.curator.governance import requests
+from deniable.curator.query import metadata
+from deniable.errors import DeniableError, ParameterError
+from deniable.governance.grants import Action
+from deniable.server.formats import FORMS, PARQUET, choose_format, encode_rows
+from deniable.server.http.bodies import QuestionBody, RequestBody
+from deniable.server.http.endpoints import Call, Operation, respond_json
+from deniable.server.service import Question, build_not_found
+
+if TYPE_CHECKING:
+    from deniable.curator.query.sql import QueryAnswer
+
+_PURPOSE = {"purpose": {"type": "string", "maxLength": 200, "default": ""}}
+_ROWS = {"rows": {"type": "integer", "minimum": 0, "maximum": metadata.MOST_DUMMIES, "default": 100}}
+
+
+async def answer_query(call: Call) -> Response:
+    """Answer a question; the request id makes it safe to send again."""
+    form = choose_format(call.request.headers.get("accept", ""))
+    answer = await call.service.answer(call.who, _build_question(call))
+    return _respond_answer(answer, form)
+
+
+def _respond_answer(answer: QueryAnswer, form: str) -> Response:
+    details = {**answer.release.details, "repeated": answer.repeated}
+    charged = answer.receipt is not None and not answer.receipt.repeated
+    headers = {
+        "x-deniable-release": str(details.get("release", "")),
+        "x-deniable-repeated": str(answer.repeated).lower(),
+        "x-deniable-charged": str(charged).lower(),
+    }
+    if answer.receipt is not None:
+        headers["x-deniable-head"] = answer.receipt.head
+    return Response(encode_rows(answer.rows, details, form), 200, headers, form)
+
+
+async def explain_query(call: Call) -> Response:
+    """The privacy plan of a question; nothing is charged."""
+    return respond_json(await call.service.explain(call.who, _build_question(call)))
+
+
+async def show_cost(call: Call) -> Response:
+    """The price of a question, what is left, and how many more like it fit."""
+    told = await call.service.explain(call.who, _build_question(call))
+    more = told["more_like_this"]
+    words = "there is no limit" if more is None else f"about {more:,} more questions like this"
+    priced = {name: told[name] for name in ("cost", "remaining", "more_like_this")}
+    errors = [part["error"] for each in told["aggregates"] for part in each["measurements"]]
+    return respond_json(priced | {"in_words": words, "largest_error": max(errors, default=None)})
+
+
+async def show_remaining(call: Call) -> Response:
+    """What is left from the dataset down to the asker."""
+    who = call.service.asker(call.who, Action.BALANCE, call.request.query_params.get("purpose", "")[:200])
+    curator = call.service.curator
+    return respond_json({"balance": await call.service.run_for(call.who, lambda: metadata.balance(curator, who))})
+
+
+async def show_schema(call: Call) -> Response:
+    """The tables and columns that may be named, with what the policy declares of them."""
+    who = call.service.asker(call.who, Action.EXPLAIN, call.request.query_params.get("purpose", "")[:200])
+    curator = call.service.curator
+    tables = await call.service.run_for(call.who, lambda: metadata.schema(curator, who))
+    return respond_json({"dataset": call.service.dataset, "tables": tables})
+
+
+async def make_dummies(call: Call) -> Response:
+    """Invented rows of a table's shape, for trying code."""
+    form = choose_format(call.request.headers.get("accept", ""))
+    who = call.service.asker(call.who, Action.EXPLAIN, call.request.query_params.get("purpose", "")[:200])
+    rows, table, curator = (
+        _parse_count(call.request.query_params.get("rows", "100")),
+        call.path["table"],
+        call.service.curator,
+    )
+    made = await call.service.run_for(call.who, lambda: metadata.dummy_rows(curator, table, rows, who))
+    return Response(encode_rows(made, {"invented": True}, form), 200, media_type=form)
+
+
+def _parse_count(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or len(text) > 9:
+        raise ParameterError("the number of rows is not a whole number")
+    return int(text)
+
+
+async def list_releases(call: Call) -> Response:
+    """The asker's own releases, the newest first."""
+    call.service.asker(call.who, Action.BALANCE)
+    curator, name = call.service.curator, call.who.name
+    return respond_json({"releases": await call.service.run_for(call.who, lambda: metadata.releases(curator, name))})
+
+
+async def show_receipt(call: Call) -> Response:
+    """What a charge left behind: its number, and the head of the chain there."""
+    call.service.asker(call.who, Action.BALANCE)
+    curator, name, wanted = call.service.curator, call.who.name, call.path["release"]
+    found = await call.service.run_for(call.who, lambda: metadata.receipt(curator, name, wanted))
+    if found is None:
+        raise build_not_found("release")
+    return respond_json(found)
+
+
+async def cancel_query(call: Call) -> Response:
+    """Take back a question that was not begun; one that was begun is charged, and its answer will be stored."""
+    taken_back = call.service.cancel(call.who, call.path["request"])
+    return respond_json({"cancelled": taken_back, "charged": None if taken_back else "if it was begun"})
+
+
+async def file_request(call: Call) -> Response:
+    """Ask the steward for a masked, anonymized or synthetic release."""
+    body: RequestBody = call.body
+    who = call.service.asker(call.who, Action.REQUEST, body.purpose)
+    tables = [str(each) for each in body.tables]
+    curator, technique, parameters = call.service.curator, body.technique, body.parameters
+    filed = await call.service.run_for(call.who, lambda: requests.ask(curator, who, technique, tables, parameters))
+    return respond_json(filed.as_dict(), 201)
+
+
+async def list_own_requests(call: Call) -> Response:
+    """The asker's own requests and their decisions."""
+    call.service.asker(call.who, Action.BALANCE)
+    curator, name = call.service.curator, call.who.name
+    found = await call.service.run_for(call.who, lambda: metadata.requests(curator, name))
+    return respond_json({"requests": found})
+
+
+async def download_table(call: Call) -> Response:
+    """One table of a release that was requested, approved and made, as Parquet."""
+    return FileResponse(await call.service.file(call.who, call.path["request"], call.path["table"]), media_type=PARQUET)
+
+
+async def show_register(call: Call) -> Response:
+    """The public register: every release with its technique, epsilon, delta, unit and date."""
+    curator = call.service.curator
+    return respond_json(await call.service.scheduler.run("register", lambda: metadata.register(curator), "register"))
+
+
+async def check_health(call: Call) -> Response:
+    """Whether the server is up and its ledger can be read."""
+    try:
+        await call.service.scheduler.run("health", call.service.curator.ledger.head, "health")
+    except DeniableError:
+        return respond_json({"status": "the ledger cannot be read"}, 503)
+    return respond_json({"status": "ok"})
+
+
+def _build_question(call: Call) -> Question:
+    body: QuestionBody = call.body
+    return Question(
+        sql=body.sql,
+        epsilon=_to_text(body.epsilon),
+        delta=_to_text(body.delta) or "0",
+        rho=_to_text(body.rho),
+        purpose=body.purpose,
+        request=call.request_id,
+        confidence=float(body.confidence),
+        intervals=body.intervals,
+        nonnegative=body.nonnegative,
+        parameters=tuple(_check_parameter(value) for value in body.parameters),
+    )
+
+
+def _to_text(value: Any) -> str | None:
+    return None if value is None else str(value)
+
+
+def _check_parameter(value: Any) -> Any:
+    if value is not None and not isinstance(value, str | int | float | bool):
+        raise ParameterError("a parameter is a text, a number, a truth value or null")
+    return value
+
+
+OPERATIONS: tuple[Operation, ...] = (
+    Operation("POST", "/v1/query", "query", "Ask a question", answer_query, QuestionBody, forms=FORMS, charges=True),
+    Operation("POST", "/v1/explain", "explain", "See the privacy plan of a question", explain_query, QuestionBody),
+    Operation("POST", "/v1/cost", "cost", "See what a question costs", show_cost, QuestionBody),
+    Operation("GET", "/v1/remaining", "remaining", "See what is left", show_remaining, query=_PURPOSE),
+    Operation("GET", "/v1/schema", "schema", "See the public schema", show_schema, query=_PURPOSE),
+    Operation(
+        "GET", "/v1/schema/{table}/dummies", "dummies", "Get invented rows", make_dummies, query=_PURPOSE | _ROWS,
+        forms=FORMS,
+    ),
+    Operation("GET", "/v1/releases", "releases", "List your releases", list_releases),
+    Operation("GET", "/v1/receipts/{release}", "receipt", "Get the receipt of a release", show_receipt),
+    Operation("DELETE", "/v1/queries/{request}", "cancel", "Take back a question", cancel_query),
+    Operation("POST", "/v1/requests", "request", "Request a release", file_request, RequestBody, status=201),
+    Operation("GET", "/v1/requests", "requests", "List your requests", list_own_requests),
+    Operation(
+        "GET", "/v1/requests/{request}/tables/{table}", "download", "Download a table of a release", download_table,
+        forms=(PARQUET,),
+    ),
+    Operation("GET", "/v1/register", "register", "See the public register", show_register, public=True),
+    Operation("GET", "/health", "health", "See whether the server is up", check_health, public=True),
+)  # fmt: skip

@@ -1,0 +1,75 @@
+"""The two HTTP applications: the analysts' and the steward's. They share a service and nothing else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from deniable.server.http import analyst_api, endpoints, steward_api
+from deniable.server.http.endpoints import (
+    Operation,
+    SecurityHeaders,
+    build_routes,
+    refuse_method,
+    refuse_path,
+    respond_json,
+    respond_refusal,
+)
+from deniable.server.http.pages import AnalystPages, OneTimeKey, StewardPages
+from deniable.server.http.response_cache import ResponseCache
+from deniable.server.monitoring import Metrics
+from deniable.server.refusals import translate_failure
+from deniable.server.service import Service
+
+LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
+
+
+def build_analyst_app(
+    desk: Service, metrics: Metrics, *, hosts: frozenset[str] | None = LOOPBACK, tls: bool = False
+) -> SecurityHeaders:
+    """What analysts see: the API, a page to ask on, and the public register."""
+    pages = AnalystPages(desk, tls).routes()
+    application = _build_app(desk, metrics, analyst_api.OPERATIONS, pages, "deniable for analysts")
+    return SecurityHeaders(ResponseCache(application, desk, metrics), hosts, tls)
+
+
+def build_steward_app(
+    desk: Service,
+    metrics: Metrics,
+    *,
+    first: OneTimeKey | None = None,
+    hosts: frozenset[str] | None = LOOPBACK,
+    tls: bool = False,
+) -> SecurityHeaders:
+    """What the steward sees: decisions, tokens, the record, and metrics of the server."""
+
+    async def show_metrics(_request: Request) -> Response:
+        return PlainTextResponse(metrics.text(), media_type="text/plain; version=0.0.4")
+
+    pages = StewardPages(desk, first or OneTimeKey(), tls).routes()
+    pages.append(Route("/metrics", show_metrics, methods=["GET"]))
+    return SecurityHeaders(
+        _build_app(desk, metrics, steward_api.OPERATIONS, pages, "deniable for stewards"), hosts, tls
+    )
+
+
+def _build_app(
+    desk: Service, metrics: Metrics, operations: tuple[Operation, ...], pages: list[Route], title: str
+) -> Starlette:
+    described = endpoints.build_openapi(operations, title)
+
+    async def show_document(_request: Request) -> Response:
+        return respond_json(described)
+
+    async def refuse_failure(_request: Request, failure: Exception) -> Response:
+        return respond_refusal(translate_failure(failure))
+
+    handlers: dict[Any, Any] = {404: refuse_path, 405: refuse_method, Exception: refuse_failure}
+    listed = [*build_routes(desk, operations, metrics), Route("/openapi.json", show_document), *pages]
+    application = Starlette(routes=listed, exception_handlers=handlers)
+    application.router.redirect_slashes = False
+    return application

@@ -1,0 +1,165 @@
+"""Bodies of requests: frozen dataclasses are their one description, which reads them and documents them.
+
+`read_body` turns JSON into a dataclass and refuses unknown names, wrong types and values outside their limits, each
+with the name of the field. `derive_schema` is the same rules as a JSON Schema, for the OpenAPI document."""
+
+# ruff: noqa: RUF009  (described() makes a dataclass field, as field() does)
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import math
+from dataclasses import dataclass, field
+from typing import Any, TypeVar, get_type_hints
+
+from deniable.errors import ParameterError, nearest
+from deniable.server.refusals import UnsupportedMedia
+
+Body = TypeVar("Body")
+Amount = str | int | float
+"""A privacy parameter: a decimal text is exact, a number is taken by its decimal form."""
+
+
+def describe_field(text: str, default: Any = dataclasses.MISSING, **rules: Any) -> Any:
+    """A field with its description and its limits in the words of JSON Schema."""
+    metadata = {"description": text, **rules}
+    if isinstance(default, dict | list):
+        return field(default_factory=lambda: type(default)(default), metadata=metadata)
+    return field(metadata=metadata) if default is dataclasses.MISSING else field(default=default, metadata=metadata)
+
+
+_PRIVACY = {"maxLength": 60, "examples": ["0.5"]}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuestionBody:
+    """A question in SQL, with its budget."""
+
+    sql: str = describe_field("One SELECT statement.", minLength=1, maxLength=100_000)
+    epsilon: Amount | None = describe_field("Epsilon to spend.", None, **_PRIVACY)
+    delta: Amount = describe_field("Delta to spend.", "0", **_PRIVACY)
+    rho: Amount | None = describe_field("Zero-concentrated budget, instead of epsilon.", None, **_PRIVACY)
+    purpose: str = describe_field(
+        "The purpose it is charged to; left out where the token has one only.", "", maxLength=200
+    )
+    parameters: list[Any] = describe_field("Values of $1, $2, ...", [], maxItems=1000)
+    confidence: float = describe_field("Confidence of the intervals.", 0.95, exclusiveMinimum=0, exclusiveMaximum=1)
+    intervals: bool = describe_field("Whether name_low and name_high stand beside each number.", True)
+    nonnegative: bool = describe_field("Whether counts are cut off at 0.", False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestBody:
+    """A request for a release that the steward decides."""
+
+    technique: str = describe_field("mask, anonymize or synthesize.", minLength=1, maxLength=100)
+    tables: list[Any] = describe_field("The names of the tables.", maxItems=100, minItems=1)
+    purpose: str = describe_field("The purpose.", "", maxLength=200)
+    parameters: dict[str, Any] = describe_field("What the technique needs to know.", {}, maxProperties=100)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecisionBody:
+    """Why a request is approved or declined."""
+
+    reason: str = describe_field("The reason, which the record keeps.", minLength=1, maxLength=2000)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenBody:
+    """Whom a token is for."""
+
+    name: str = describe_field("The name of the one who will use it.", minLength=1, maxLength=200)
+    role: str = describe_field("steward, analyst, auditor or respondent.", "analyst", maxLength=40)
+    purposes: list[Any] | None = describe_field("The purposes it grants; all of them if left out.", None, maxItems=100)
+    days: float = describe_field("How many days it is good for.", 90.0, exclusiveMinimum=0, maximum=3650)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WithdrawalBody:
+    """The person who withdraws consent."""
+
+    column: str = describe_field("The column that tells people apart.", minLength=1, maxLength=200)
+    value: str = describe_field("The person's value in it.", minLength=1, maxLength=1000)
+
+
+def read_body(kind: type[Body], raw: bytes) -> Body:
+    """The body in some bytes of JSON."""
+    try:
+        document = json.loads(raw.decode("utf-8"), parse_constant=_refuse_constant)
+    except (ValueError, RecursionError):
+        raise UnsupportedMedia("the body is not JSON", expected="A JSON object in UTF-8") from None
+    if not isinstance(document, dict):
+        raise ParameterError("the body is not a JSON object", expected="An object such as {...}")
+    return build_body(kind, document)
+
+
+def build_body(kind: type[Body], document: dict[str, Any]) -> Body:
+    """The body in the fields of a JSON object or of a form."""
+    fields = {each.name: each for each in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    for name in document:
+        if name not in fields:
+            raise ParameterError("the body has an unknown field", expected=f"Known are {', '.join(fields)}",
+                                 remedy=nearest(name[:100], fields))  # fmt: skip
+    for name, each in fields.items():
+        required = each.default is dataclasses.MISSING and each.default_factory is dataclasses.MISSING
+        if required and name not in document:
+            raise ParameterError(f"the field '{name}' is missing")
+    rules = derive_schema(kind)["properties"]  # type: ignore[arg-type]  # a class is hashable
+    for name, value in document.items():
+        _check_field(name, value, rules[name])
+    return kind(**document)
+
+
+@functools.cache
+def derive_schema(kind: type[Any]) -> dict[str, Any]:
+    """The JSON Schema of a body."""
+    hints = get_type_hints(kind)
+    properties, required = {}, []
+    for each in dataclasses.fields(kind):
+        rules = dict(each.metadata) | {"type": _list_json_types(str(hints[each.name]))}
+        if each.default is not dataclasses.MISSING:
+            rules["default"] = each.default
+        elif each.default_factory is dataclasses.MISSING:
+            required.append(each.name)
+        properties[each.name] = rules
+    title = (kind.__doc__ or "").strip()
+    made = {"type": "object", "description": title, "properties": properties, "additionalProperties": False}
+    return made | {"required": required} if required else made
+
+
+_JSON_TYPES = {"str": "string", "float": "number", "bool": "boolean", "list": "array", "dict": "object",
+               "None": "null", "int": "number"}  # fmt: skip
+
+
+def _list_json_types(hint: str) -> list[str]:
+    """The JSON types of a type hint, such as `str | int | None`."""
+    words = hint.replace("<class '", "").replace("'>", "").split(" | ")
+    return sorted({_JSON_TYPES[word.split("[")[0].replace("NoneType", "None")] for word in words})
+
+
+def _check_field(name: str, value: Any, rules: dict[str, Any]) -> None:
+    kinds: dict[str, Any] = {"string": str, "number": int | float, "boolean": bool, "array": list, "object": dict,
+                             "null": type(None)}  # fmt: skip
+    allowed = rules["type"]
+    fits = any(isinstance(value, kinds[kind]) for kind in allowed)
+    if not fits or (isinstance(value, bool) and "boolean" not in allowed):
+        raise ParameterError(f"the field '{name}' has the wrong type", expected=f"It is {' or '.join(allowed)}")
+    size = len(value) if isinstance(value, str | list | dict) else 0
+    longest = rules.get("maxLength", rules.get("maxItems", rules.get("maxProperties", math.inf)))
+    if isinstance(value, str | list | dict) and not rules.get("minLength", rules.get("minItems", 0)) <= size <= longest:
+        raise ParameterError(f"the field '{name}' is too long or too short", expected=f"At most {longest}")
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        _check_number(name, value, rules)
+
+
+def _check_number(name: str, value: float, rules: dict[str, Any]) -> None:
+    low, high = rules.get("exclusiveMinimum", -math.inf), rules.get("exclusiveMaximum", math.inf)
+    if not low < value < high or value > rules.get("maximum", math.inf) or not -1e300 < value < 1e300:
+        raise ParameterError(f"the field '{name}' is out of range")
+
+
+def _refuse_constant(_word: str) -> float:
+    raise ValueError  # NaN and Infinity are not JSON

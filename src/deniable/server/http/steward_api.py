@@ -1,0 +1,128 @@
+"""What the steward and the auditor can do over HTTP, on a port or socket of their own."""
+
+from __future__ import annotations
+
+from starlette.responses import Response
+
+from deniable.curator.governance import reports, withdrawals
+from deniable.curator.governance import requests as governance_requests
+from deniable.curator.query import metadata
+from deniable.errors import ParameterError, nearest
+from deniable.governance.grants import Action, Role
+from deniable.server.http.bodies import DecisionBody, TokenBody, WithdrawalBody
+from deniable.server.http.endpoints import Call, Operation, respond_json
+
+_AFTER = {"after": {"type": "integer", "minimum": 0, "maximum": 10**12, "default": 0}}
+
+
+async def list_requests(call: Call) -> Response:
+    """All requests, with cost and risk."""
+    call.service.asker(call.who, Action.DECIDE)
+    curator = call.service.curator
+    return respond_json({"requests": await call.service.run_for(call.who, lambda: metadata.requests(curator))})
+
+
+async def approve_request(call: Call) -> Response:
+    """Approve a request, with a reason."""
+    return await _decide_request(call, True)
+
+
+async def decline_request(call: Call) -> Response:
+    """Decline a request, with a reason."""
+    return await _decide_request(call, False)
+
+
+async def _decide_request(call: Call, approved: bool) -> Response:
+    return respond_json(
+        (await call.service.decide(call.who, call.path["request"], approved, call.body.reason)).as_dict()
+    )
+
+
+async def list_tokens(call: Call) -> Response:
+    """All tokens that were given out, without their texts."""
+    call.service.asker(call.who, Action.GRANT)
+    curator = call.service.curator
+    listed = await call.service.run_for(call.who, lambda: list(governance_requests.list_tokens(curator).values()))
+    return respond_json({"tokens": listed})
+
+
+async def issue_token(call: Call) -> Response:
+    """Give out a token; its text is in this answer and nowhere else."""
+    call.service.asker(call.who, Action.GRANT)
+    body: TokenBody = call.body
+    curator, by = call.service.curator, call.who.name
+    role = _parse_role(body.role)
+    purposes = None if body.purposes is None else [str(each) for each in body.purposes]
+    text, grant = await call.service.run_for(
+        call.who, lambda: governance_requests.issue(curator, body.name, role, purposes, float(body.days), by)
+    )
+    return respond_json({"token": text, "id": grant.id, "name": grant.name, "role": str(grant.role)}, 201)
+
+
+def _parse_role(word: str) -> Role:
+    roles = tuple(str(each) for each in Role)
+    if word not in roles:
+        raise ParameterError("there is no such role", expected=", ".join(roles), remedy=nearest(word, roles))
+    return Role(word)
+
+
+async def revoke_token(call: Call) -> Response:
+    """End a token."""
+    call.service.asker(call.who, Action.GRANT)
+    curator, identity, by = call.service.curator, call.path["token"], call.who.name
+    ended = await call.service.run_for(call.who, lambda: governance_requests.revoke(curator, identity, by))
+    return respond_json(ended.as_dict())
+
+
+async def show_budgets(call: Call) -> Response:
+    """What every purpose and analyst has spent and has left."""
+    call.service.asker(call.who, Action.BALANCE)
+    curator = call.service.curator
+    return respond_json(await call.service.run_for(call.who, lambda: metadata.budgets(curator)))
+
+
+async def list_entries(call: Call) -> Response:
+    """The whole record, after an entry's number."""
+    call.service.asker(call.who, Action.AUDIT)
+    text = call.request.query_params.get("after", "0")
+    if not text.isascii() or not text.isdigit() or len(text) > 13:
+        raise ParameterError("'after' is not a whole number")
+    ledger = call.service.curator.ledger
+    return respond_json({"entries": await call.service.run_for(call.who, lambda: reports.trail(ledger, int(text)))})
+
+
+async def verify_ledger(call: Call) -> Response:
+    """Recompute the chain of the ledger."""
+    call.service.asker(call.who, Action.AUDIT)
+    ledger = call.service.curator.ledger
+    return respond_json(await call.service.run_for(call.who, lambda: reports.verify_ledger(ledger)))
+
+
+async def withdraw_person(call: Call) -> Response:
+    """Leave a person out from now on."""
+    call.service.asker(call.who, Action.WITHDRAW)
+    body: WithdrawalBody = call.body
+    curator, by = call.service.curator, call.who.name
+    noted = await call.service.run_for(call.who, lambda: withdrawals.withdraw(curator, body.column, body.value, by))
+    return respond_json(noted.as_dict(), 201)
+
+
+async def show_register(call: Call) -> Response:
+    """The public register."""
+    curator = call.service.curator
+    return respond_json(await call.service.run_for(call.who, lambda: metadata.register(curator)))
+
+
+OPERATIONS: tuple[Operation, ...] = (
+    Operation("GET", "/v1/requests", "requests", "List all requests", list_requests),
+    Operation("POST", "/v1/requests/{request}/approve", "approve", "Approve a request", approve_request, DecisionBody),
+    Operation("POST", "/v1/requests/{request}/decline", "decline", "Decline a request", decline_request, DecisionBody),
+    Operation("GET", "/v1/tokens", "tokens", "List tokens", list_tokens),
+    Operation("POST", "/v1/tokens", "issue", "Give out a token", issue_token, TokenBody, status=201),
+    Operation("DELETE", "/v1/tokens/{token}", "revoke", "End a token", revoke_token),
+    Operation("GET", "/v1/budgets", "budgets", "See all budgets", show_budgets),
+    Operation("GET", "/v1/audit", "audit", "Read the record", list_entries, query=_AFTER),
+    Operation("GET", "/v1/verify", "verify", "Recompute the chain of the ledger", verify_ledger),
+    Operation("POST", "/v1/withdrawals", "withdraw", "Withdraw a person", withdraw_person, WithdrawalBody, status=201),
+    Operation("GET", "/v1/register", "register", "See the public register", show_register),
+)

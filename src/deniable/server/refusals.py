@@ -1,0 +1,125 @@
+"""What the server says when it refuses: one shape, the same as everywhere in deniable, with an HTTP status.
+
+A refusal of ours is shown as it is, but for those whose words name files of this machine; anything else that is raised
+becomes one fixed sentence. No traceback and no text of another library ever leaves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from deniable.errors import CHARGED, NO_BUDGET, AccessRefused, DeniableError, InternalError, StorageError
+from deniable.server.monitoring import locate_failure, log_to_stderr
+
+HTTP_STATUS = {
+    "query": 400,
+    "budget": 402,
+    "access": 403,
+    "token": 401,
+    "data": 503,
+    "parameter": 400,
+    "infeasible": 422,
+    "storage": 503,
+    "stopped": 504,
+    "execution": 500,
+    "integrity": 500,
+    "internal": 500,
+    "extra": 501,
+    "busy": 503,
+    "rate": 429,
+    "missing": 404,
+    "method": 405,
+    "form": 406,
+    "size": 413,
+    "media": 415,
+}
+"""The HTTP status of each code of a refusal."""
+
+PRIVATE_CODES = ("storage", "data", "integrity", "key", "extra", "internal")
+"""Refusals whose words are for the steward: they may name files of this machine."""
+
+
+class TokenRefused(AccessRefused):
+    """No token, or none that is valid."""
+
+    code = "token"
+
+
+class Busy(DeniableError):
+    """Too much is being worked on; nothing was begun."""
+
+    code = "busy"
+
+
+class TooManyRequests(DeniableError):
+    """One token, or one address that guesses tokens, asks too often."""
+
+    code = "rate"
+
+
+class NotFound(DeniableError):
+    """There is nothing under this path or id."""
+
+    code = "missing"
+    charge = NO_BUDGET
+
+
+class MethodNotAllowed(DeniableError):
+    """The path is there, and cannot be asked this way."""
+
+    code = "method"
+    charge = NO_BUDGET
+
+
+class NotAcceptable(DeniableError):
+    """The answer cannot be written in any of the forms that the client accepts."""
+
+    code = "form"
+
+
+class ContentTooLarge(DeniableError):
+    """The request has more bytes than a question needs."""
+
+    code = "size"
+
+
+class UnsupportedMedia(DeniableError):
+    """The body is not the JSON that was expected."""
+
+    code = "media"
+
+
+class TimedOut(DeniableError):
+    """Time is up, or the client went away. Where the question was charged, its answer is stored when it is ready."""
+
+    code = "stopped"
+    charge = CHARGED
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the answer was not ready in time",
+            remedy="Ask the same again with the same request id: it is not charged twice, and a stored answer is free",
+        )
+
+
+def translate_failure(failure: Exception) -> DeniableError:
+    """The refusal that may be shown for whatever was raised."""
+    if not isinstance(failure, DeniableError) or failure.code in PRIVATE_CODES:
+        reason = failure.message if isinstance(failure, DeniableError) else ""
+        log_to_stderr(f"failed: {locate_failure(failure)} {reason}".rstrip())
+    if not isinstance(failure, DeniableError):
+        return InternalError("something unforeseen happened in deniable itself", remedy="Tell the steward", charge="")
+    if failure.code not in PRIVATE_CODES:
+        return failure
+    kind = StorageError if failure.code in ("storage", "data", "integrity", "key") else InternalError
+    return kind("deniable cannot answer now", remedy="Tell the steward, who finds the reason in the server's log",
+                charge=failure.charged)  # fmt: skip
+
+
+def describe_refusal(refusal: DeniableError) -> dict[str, Any]:
+    """The canonical JSON shape, with the whole message for people."""
+    return refusal.as_dict() | {"message": refusal.message}
+
+
+def find_http_status(refusal: DeniableError) -> int:
+    """The HTTP status of a refusal."""
+    return HTTP_STATUS.get(refusal.code, 400)

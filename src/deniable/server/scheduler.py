@@ -1,0 +1,182 @@
+"""The scheduler: a few threads, a bounded queue, and one job for each request id.
+
+The event loop never blocks on the curator. A question that still waits can be cancelled, and is then not charged. One
+that was begun is stopped alone: before its charge it costs nothing, after it the charge stands. Whoever only stops
+waiting finds the answer stored. Two requests with one id share one job. What runs inside an engine is interrupted by
+the identity of its thread, again and again until it has ended: an interrupt between two statements is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import Counter
+from collections.abc import Callable, Hashable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from deniable.server.limits import Limits
+from deniable.server.refusals import Busy, TimedOut
+
+if TYPE_CHECKING:
+    from deniable.curator.curator import Curator
+    from deniable.curator.query.sql import QueryAnswer
+    from deniable.server.worker_pool import WorkerPool
+
+
+Result = TypeVar("Result")
+Work = Callable[[threading.Event], Result]
+INTERRUPT_SECONDS = 0.05
+"""Seconds between interrupts."""
+
+
+class _Task:
+    """A piece of work: whether it was taken back, and which thread does it."""
+
+    __slots__ = ("stop", "thread")
+
+    def __init__(self) -> None:
+        self.stop = threading.Event()
+        self.thread: int | None = None
+
+
+class ThreadPool:
+    """Some threads; `interrupt` stops what an engine does for the thread of an identity."""
+
+    def __init__(self, count: int, interrupt: Callable[[int], None]) -> None:
+        self._pool = ThreadPoolExecutor(count, thread_name_prefix="deniable")
+        self._interrupt = interrupt
+        self._tasks: dict[Future[Any], _Task] = {}
+        self._lock = threading.Lock()
+
+    def begin(self, work: Work[Result]) -> Future[Result]:
+        """Put a piece of work in the line."""
+        piece = _Task()
+        future = self._pool.submit(self._run_task, work, piece)
+        self._tasks[future] = piece
+        future.add_done_callback(lambda done: self._tasks.pop(done, None))
+        return future
+
+    def stop(self, future: Future[Any]) -> bool:
+        """Take work back; whether it had not been begun. What was begun is interrupted, and ends soon."""
+        if future.cancel():
+            return True
+        piece = self._tasks.get(future)
+        if piece is not None and not piece.stop.is_set():
+            piece.stop.set()
+            threading.Thread(target=self._interrupt_until_done, args=(future, piece), daemon=True).start()
+        return False
+
+    def close(self) -> None:
+        """Finish what was begun, and drop the rest."""
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def _run_task(self, work: Work[Result], piece: _Task) -> Result:
+        piece.thread = threading.get_ident()
+        try:
+            return work(piece.stop)
+        finally:
+            # From here on the thread may take up other work, which must not be interrupted for this one.
+            with self._lock:
+                piece.thread = None
+
+    def _interrupt_until_done(self, future: Future[Any], piece: _Task) -> None:
+        ended = threading.Event()
+        future.add_done_callback(lambda _: ended.set())
+        while not ended.is_set():
+            with self._lock:
+                if piece.thread is not None:
+                    self._interrupt(piece.thread)
+            ended.wait(INTERRUPT_SECONDS)
+
+
+SLACK_SECONDS = 2.0
+"""Seconds beyond the time limit of a question in which its own refusal may still arrive."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """A piece of work as its thread knows it, and as the event loop does."""
+
+    future: Future[Any]
+    outcome: asyncio.Future[Any]
+
+
+class Scheduler:
+    """The threads of one server, and its crew of processes if it has one."""
+
+    def __init__(self, curator: Curator, limits: Limits, crew: WorkerPool | None = None) -> None:
+        self._curator = curator
+        self._limits = limits
+        self._worker_pool = crew
+        self._threads = ThreadPool(limits.workers, curator.interrupt)
+        self._slot_threads = ThreadPool(crew.slots, crew.interrupt) if crew is not None else self._threads
+        self._jobs: dict[Hashable, _Job] = {}
+        self._counts: Counter[str] = Counter()
+
+    async def run(self, owner: str, work: Callable[[], Result], name: Hashable = None) -> Result:
+        """Do some work for an owner; under a name that is being worked on, wait for that instead."""
+        return await self._begin_and_wait(owner, self._threads, lambda _stop: work(), name)
+
+    async def ask(self, owner: str, question: dict[str, Any], name: Hashable = None) -> QueryAnswer:
+        """Have a question answered by the hall, in the crew if there is one."""
+        crew, curator = self._worker_pool, self._curator
+        if crew is not None:
+            return await self._begin_and_wait(owner, self._slot_threads, lambda _stop: crew.ask(question), name)
+        return await self._begin_and_wait(
+            owner, self._slot_threads, lambda stop: curator.query(**question, stop=stop), name
+        )
+
+    async def _begin_and_wait(self, owner: str, hands: ThreadPool, work: Work[Result], name: Hashable) -> Result:
+        key = (owner, name) if name else object()
+        begun = self._jobs.get(key) or self._begin(key, owner, hands, work)
+        try:
+            async with asyncio.timeout(self._limits.seconds + SLACK_SECONDS):
+                done: Result = await asyncio.shield(begun.outcome)
+                return done
+        except TimeoutError:
+            raise TimedOut from None
+        except asyncio.CancelledError:
+            if begun.future.cancelled():
+                raise Busy("the question was cancelled before it was begun", remedy="Ask again") from None
+            raise
+
+    def leave(self, work: Callable[[], None]) -> None:
+        """Begin some work that nobody waits for."""
+        self._threads.begin(lambda _stop: work())
+
+    def cancel(self, owner: str, name: Hashable) -> bool:
+        """Take a question back; whether it had not been begun, so that nothing was charged."""
+        begun = self._jobs.get((owner, name))
+        return begun is not None and self._slot_threads.stop(begun.future)
+
+    @property
+    def waiting(self) -> int:
+        """How much is worked on or waits."""
+        return sum(self._counts.values())
+
+    def close(self) -> None:
+        """Finish what was begun, and drop the rest."""
+        self._threads.close()
+        self._slot_threads.close()
+        if self._worker_pool is not None:
+            self._worker_pool.close()
+
+    def _begin(self, key: Hashable, owner: str, hands: ThreadPool, work: Work[Result]) -> _Job:
+        if self._counts[owner] >= self._limits.at_once:
+            raise Busy(f"{self._limits.at_once} questions of yours are being worked on", remedy="Wait for one of them")
+        if self.waiting >= self._limits.waiting:
+            raise Busy("too many questions wait", remedy="Try again in some seconds")
+        future = hands.begin(work)
+        begun = self._jobs[key] = _Job(future, asyncio.wrap_future(future))
+        self._counts[owner] += 1
+        begun.outcome.add_done_callback(lambda outcome: self._end(key, owner, outcome))
+        return begun
+
+    def _end(self, key: Hashable, owner: str, outcome: asyncio.Future[Any]) -> None:
+        if not outcome.cancelled():
+            outcome.exception()  # it is seen here even if nobody waits for it any more
+        self._jobs.pop(key, None)
+        self._counts[owner] -= 1
+        if not self._counts[owner]:
+            del self._counts[owner]

@@ -1,0 +1,257 @@
+"""The service behind every protocol: HTTP and PostgreSQL bring a token and a question; the curator decides.
+
+It decides nothing itself. Tokens, grants, purposes, charges and answers are the curator's; the service keeps rates,
+runs the curator in threads, and pads times. `Fulfillment` makes the releases of rows that a steward approved, and
+finds their files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from deniable.curator.governance import fulfill, requests
+from deniable.curator.query import metadata
+from deniable.errors import AccessRefused, DeniableError, ParameterError
+from deniable.governance.grants import Action, Asker, Grant
+from deniable.governance.scram import Exchange
+from deniable.server.limits import Limits, RateLimiter
+from deniable.server.monitoring import Log, locate_failure, log_to_stderr
+from deniable.server.refusals import NotFound, TokenRefused
+from deniable.server.scheduler import Scheduler
+from deniable.server.ttl_cache import TTLCache
+
+if TYPE_CHECKING:
+    from deniable.curator.curator import Curator
+    from deniable.curator.query.metadata import AnswerColumn
+    from deniable.curator.query.sql import QueryAnswer
+    from deniable.governance.requests import Request
+    from deniable.server.oidc import Verifier
+    from deniable.server.worker_pool import WorkerPool
+
+
+Result = TypeVar("Result")
+LONGEST_REQUEST_ID = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question as a door brought it: budgets are texts, since they are exact decimals."""
+
+    sql: str
+    epsilon: str | None = None
+    delta: str = "0"
+    rho: str | None = None
+    purpose: str = ""
+    request: str = ""
+    confidence: float = 0.95
+    intervals: bool = True
+    nonnegative: bool = False
+    parameters: tuple[Any, ...] = ()
+
+    def __post_init__(self) -> None:
+        if len(self.request) > LONGEST_REQUEST_ID or not self.request.isprintable():
+            raise ParameterError(
+                "a request id is a printable text", expected=f"At most {LONGEST_REQUEST_ID} characters"
+            )
+
+    @property
+    def budget(self) -> dict[str, Any]:
+        """The budget as the hall takes it."""
+        return {"epsilon": self.epsilon, "delta": self.delta if self.delta != "0" else 0, "rho": self.rho}
+
+
+class Service:
+    """One curator, and those who may come to it."""
+
+    def __init__(
+        self,
+        curator: Curator,
+        limits: Limits | None = None,
+        crew: WorkerPool | None = None,
+        home: Fulfillment | None = None,
+        log: Log = log_to_stderr,
+        verifier: Verifier | None = None,
+    ) -> None:
+        self.curator = curator
+        self._verifier = verifier
+        self._home = home
+        self._log = log
+        self.limits = limits or Limits()
+        self.scheduler = Scheduler(curator, self.limits, crew)
+        self._rate = RateLimiter(self.limits.rate, self.limits.burst)
+        self._grants: TTLCache[Grant] = TTLCache()
+        self._answers: TTLCache[QueryAnswer] = TTLCache()
+        # One wrong token costs a drop; a bucket refills in a minute.
+        self._guesses = RateLimiter(self.limits.guesses / 60, self.limits.guesses)
+
+    @property
+    def dataset(self) -> str:
+        """The dataset that is served."""
+        return self.curator.policy.dataset
+
+    def admit(self, token: str, address: str) -> Grant:
+        """The grant of a token; who guesses is slowed down by address, and who asks by token."""
+        self._refuse_guessing(address)
+        grant = self._grants.get(token) or self._authenticate(token, address)
+        self._rate.take(grant.id or grant.name)
+        return grant
+
+    def begin_exchange(self, name: str) -> Exchange[Grant] | None:
+        """An exchange in which somebody proves a token of a name; None where the name has none that can be proved."""
+        known = requests.provable(self.curator, name)
+        return Exchange(name, known) if known else None
+
+    def admit_proof(self, exchange: Exchange[Grant], message: bytes, address: str) -> tuple[Grant, bytes]:
+        """The grant of a token that was proved, and our own proof; guesses count as those of tokens do."""
+        self._refuse_guessing(address)
+        try:
+            grant, proof = exchange.final(message)
+        except AccessRefused as refusal:
+            self._guesses.take(address)
+            raise TokenRefused(refusal.happened, remedy=refusal.remedy) from None
+        self._rate.take(grant.id or grant.name)
+        return grant, proof
+
+    def _refuse_guessing(self, address: str) -> None:
+        if self._guesses.left(address) < 1:
+            self._guesses.take(address)
+
+    def _authenticate(self, token: str, address: str) -> Grant:
+        try:
+            if self._verifier is not None and token.count(".") == 2:
+                grant = self._verifier.grant(token)
+            else:
+                grant = requests.authenticate(self.curator, token)
+        except AccessRefused as refusal:
+            self._guesses.take(address)
+            raise TokenRefused(refusal.happened, remedy=refusal.remedy) from None
+        self._grants.put(token, grant)
+        return grant
+
+    def asker(self, grant: Grant, action: Action, purpose: str = "") -> Asker:
+        """Who asks, and what for: a grant with one purpose need not name it."""
+        if not purpose and grant.purposes is not None and len(grant.purposes) == 1:
+            purpose = grant.purposes[0]
+        return requests.authorize(self.curator, grant, action, purpose)
+
+    async def run_for(self, grant: Grant, work: Callable[[], Result], name: str = "") -> Result:
+        """Let the hall do something in a thread."""
+        return await self.scheduler.run(grant.name, work, name)
+
+    async def answer(self, grant: Grant, question: Question, work_name: str = "") -> QueryAnswer:
+        """The answer to a question, charged to the grant's name and purpose; by the work's name it can be cancelled."""
+        who = self.asker(grant, Action.QUERY, question.purpose)
+        key = (grant, replace(question, request=""))
+        told = self._answers.get(key)
+        if told is not None:
+            return told
+        asked = _fill_parameters(question)
+        # One asker's equal questions at one moment are one question, unless they may be taken back one by one.
+        answer = await self.scheduler.ask(
+            grant.name, self._build_query_arguments(asked, who), asked.request or work_name or key
+        )
+        if answer.repeated:
+            self._answers.put(key, answer)
+        return answer
+
+    def _build_query_arguments(self, asked: Question, who: Asker) -> dict[str, Any]:
+        """A question as the hall takes it."""
+        names = ("sql", "request", "confidence", "intervals", "nonnegative")
+        given = {name: getattr(asked, name) for name in names}
+        return given | asked.budget | {"who": who, "seconds": self.limits.seconds}
+
+    async def explain(self, grant: Grant, question: Question) -> dict[str, Any]:
+        """What a question would measure and cost, for this asker."""
+        who = self.asker(grant, Action.EXPLAIN, question.purpose)
+        asked = _fill_parameters(question)
+        return await self.run_for(grant, lambda: self.curator.explain(asked.sql, **asked.budget, who=who))
+
+    async def columns(self, grant: Grant, question: Question) -> tuple[AnswerColumn, ...]:
+        """The columns that an answer will have."""
+        from deniable.curator.query.sql import state_budget
+
+        who = self.asker(grant, Action.EXPLAIN, question.purpose)
+        asked = _fill_parameters(question)
+        budget = state_budget(**asked.budget)
+        return await self.run_for(
+            grant, lambda: metadata.columns(self.curator, asked.sql, budget, who=who, intervals=asked.intervals)
+        )
+
+    def cancel(self, grant: Grant, request: str) -> bool:
+        """Take back a question that was not begun."""
+        return self.scheduler.cancel(grant.name, request)
+
+    async def decide(self, grant: Grant, identity: str, approved: bool, reason: str) -> Request:
+        """Decide on a request; what is approved is made in the background."""
+        self.asker(grant, Action.DECIDE)
+        decide = lambda: requests.decide(self.curator, identity, approved, reason, grant.name)  # noqa: E731  work
+        decided = await self.run_for(grant, decide)
+        if approved and self._home is not None:
+            self.scheduler.leave(self._home.plan_release(decided.id, self._log))
+        return decided
+
+    async def file(self, grant: Grant, identity: str, table: str) -> Path:
+        """The file of a release that was made for this asker."""
+        request = self.curator.governor.requests().get(identity)
+        self.asker(grant, Action.REQUEST, request.purpose if request and request.analyst == grant.name else "")
+        home, curator = self._home, self.curator
+        found = await self.run_for(grant, lambda: home.file(curator, grant.name, identity, table)) if home else None
+        if found is None:
+            raise build_not_found("file")
+        return found
+
+    def forget(self) -> int:
+        """Forget stored answers and kept releases, if the policy's term is over."""
+        forgotten = requests.expire(self.curator)
+        over = requests.term_over(self.curator.policy)
+        return forgotten + (self._home.forget() if over and self._home is not None else 0)
+
+    def close(self) -> None:
+        """Finish the work that was begun, and let go of the curator."""
+        self.scheduler.close()
+        self.curator.close()
+
+
+def _fill_parameters(question: Question) -> Question:
+    """The question with its parameters inside its text."""
+    if not question.parameters:
+        return question
+    return replace(question, sql=metadata.fill_parameters(question.sql, question.parameters), parameters=())
+
+
+def build_not_found(what: str) -> NotFound:
+    """The refusal for an id that nobody knows, or that is somebody else's: the two are not told apart."""
+    return NotFound(f"there is no such {what}")
+
+
+@dataclass(frozen=True, slots=True)
+class Fulfillment:
+    """Where a policy and its ledger are; a server without one makes no releases of rows itself."""
+
+    policy: Path
+    ledger: str
+
+    def plan_release(self, identity: str, log: Log) -> Callable[[], None]:
+        """Work that makes an approved release; what fails is told to the log, and the steward may do it by hand."""
+
+        def make() -> None:
+            try:
+                made = fulfill.fulfill_once(self.policy, self.ledger, identity)
+            except Exception as failure:
+                reason = failure.message if isinstance(failure, DeniableError) else locate_failure(failure)
+                log(f"request {identity} was approved and could not be fulfilled: {reason}"
+                    f" Try by hand: deniable fulfill {identity}")  # fmt: skip
+            else:
+                log(f"request {identity} was fulfilled" if made else f"request {identity} is fulfilled elsewhere")
+
+        return make
+
+    def file(self, curator: Curator, analyst: str, identity: str, table: str) -> Path | None:
+        """The file of a release, for the one who requested it."""
+        return fulfill.find_release_file(curator, self.policy, analyst, identity, table)
+
+    def forget(self) -> int:
+        """Remove the releases that are kept here."""
+        return fulfill.forget_releases(self.policy)

@@ -1,0 +1,262 @@
+"""The catalog tables of PostgreSQL: the policy's tables and columns, and nothing that was read from data.
+
+Tools ask `pg_class`, `pg_attribute`, `information_schema.columns` and their kin to draw a tree of tables. These are
+made from declared metadata alone; the description of a column says its role and bounds. Catalogs of things that do not
+exist here (indexes, triggers) are there and empty."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from deniable.server.wire import values as v
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+PG_CATALOG, PUBLIC, INFORMATION_SCHEMA = 11, 2200, 13_000
+FIRST_TABLE = 16_384
+OWNER = 10
+_SPELLINGS = {v.BOOL: "boolean", v.INT8: "bigint", v.INT2: "smallint", v.INT4: "integer", v.TEXT: "text", v.OID: "oid",
+            v.FLOAT4: "real", v.FLOAT8: "double precision", v.VARCHAR: "character varying", v.BPCHAR: "character",
+            v.NAME: "name", v.CHAR: '"char"', v.DATE: "date", v.TIMESTAMP: "timestamp without time zone",
+            v.TIMESTAMPTZ: "timestamp with time zone", v.NUMERIC: "numeric", v.UNKNOWN: "unknown"}  # fmt: skip
+_CATEGORY = {v.BOOL: "B", v.DATE: "D", v.TIMESTAMP: "D", v.TIMESTAMPTZ: "D"}
+_NUMERIC = (v.INT2, v.INT4, v.INT8, v.FLOAT4, v.FLOAT8, v.NUMERIC, v.OID)
+
+
+@dataclass(frozen=True, slots=True)
+class PublicColumn:
+    """A column as the policy declares it: `kind` is the policy's word for its type."""
+
+    name: str
+    kind: str
+    nullable: bool
+    told: str
+
+
+@dataclass(frozen=True, slots=True)
+class PublicTable:
+    """A table as the policy declares it."""
+
+    name: str
+    columns: tuple[PublicColumn, ...]
+    told: str
+
+
+def build_catalog(dataset: str, tables: Iterable[PublicTable]) -> dict[str, pa.Table]:
+    """Every catalog as rows, by the name under which statements are rewritten to ask for it."""
+    listed = tuple(tables)
+    filled: dict[str, list[dict[str, Any]]] = {
+        "pg_namespace": [_namespace(oid, name) for oid, name in _SCHEMAS],
+        "pg_class": [_relation(FIRST_TABLE + i, table) for i, table in enumerate(listed)],
+        "pg_attribute": [row for i, table in enumerate(listed) for row in _attributes(FIRST_TABLE + i, table)],
+        "pg_description": [row for i, table in enumerate(listed) for row in _descriptions(FIRST_TABLE + i, table)],
+        "pg_type": [_type(oid, name) for oid, name in v.TYPE_NAMES.items()],
+        "pg_database": [_database(dataset)],
+        "pg_roles": [_role("analyst")],
+        "pg_user": [{"usename": "analyst", "usesysid": OWNER, "usesuper": False, "usecreatedb": False}],
+        "pg_tables": [_table(table) for table in listed],
+        "pg_am": [{"oid": 2, "amname": "heap", "amhandler": "heap_tableam_handler", "amtype": "t"}],
+        "information_schema_schemata": [_schema(dataset, name) for _, name in _SCHEMAS],
+        "information_schema_tables": [_information_table(dataset, table) for table in listed],
+        "information_schema_columns": [row for table in listed for row in _information_columns(dataset, table)],
+    }
+    return {name: _build_frame(rows, EMPTY.get(name)) for name, rows in filled.items()} | {
+        name: _build_frame([], shape) for name, shape in EMPTY.items() if name not in filled
+    }
+
+
+_SCHEMAS = ((PG_CATALOG, "pg_catalog"), (PUBLIC, "public"), (INFORMATION_SCHEMA, "information_schema"))
+
+
+def _namespace(oid: int, name: str) -> dict[str, Any]:
+    return {"oid": oid, "nspname": name, "nspowner": OWNER, "nspacl": None}
+
+
+def _relation(oid: int, table: PublicTable) -> dict[str, Any]:
+    return {
+        "oid": oid, "relname": table.name, "relnamespace": PUBLIC, "reltype": 0, "reloftype": 0, "relowner": OWNER,
+        "relam": 2, "relfilenode": 0, "reltablespace": 0, "relpages": 0, "reltuples": -1.0, "relallvisible": 0,
+        "reltoastrelid": 0, "relhasindex": False, "relisshared": False, "relpersistence": "p", "relkind": "r",
+        "relnatts": len(table.columns), "relchecks": 0, "relhasrules": False, "relhastriggers": False,
+        "relhassubclass": False, "relrowsecurity": False, "relforcerowsecurity": False, "relispopulated": True,
+        "relreplident": "n", "relispartition": False, "relacl": None, "reloptions": None, "relpartbound": None,
+        "relhasoids": False,
+    }  # fmt: skip
+
+
+def _attributes(oid: int, table: PublicTable) -> Iterable[dict[str, Any]]:
+    for place, column in enumerate(table.columns, start=1):
+        kind = v.OID_OF_KIND[column.kind]
+        yield {
+            "attrelid": oid, "attname": column.name, "atttypid": kind, "attstattarget": -1, "attlen":
+            v.SIZES.get(kind, -1), "attnum": place, "attndims": 0, "atttypmod": -1, "attbyval": True, "attalign": "i",
+            "attstorage": "p", "attcompression": "", "attnotnull": not column.nullable, "atthasdef": False,
+            "atthasmissing": False, "attidentity": "", "attgenerated": "", "attisdropped": False, "attislocal": True,
+            "attinhcount": 0, "attcollation": 0, "attacl": None, "attoptions": None, "attfdwoptions": None,
+        }  # fmt: skip
+
+
+def _descriptions(oid: int, table: PublicTable) -> Iterable[dict[str, Any]]:
+    told = [table.told, *(column.told for column in table.columns)]
+    return [
+        {"objoid": oid, "classoid": 1259, "objsubid": place, "description": text} for place, text in enumerate(told)
+    ]
+
+
+def _type(oid: int, name: str) -> dict[str, Any]:
+    category = _CATEGORY.get(oid, "N" if oid in _NUMERIC else "S")
+    return {
+        "oid": oid, "typname": name, "typnamespace": PG_CATALOG, "typowner": OWNER, "typlen": v.SIZES.get(oid, -1),
+        "typbyval": True, "typtype": "b", "typcategory": category, "typispreferred": False, "typisdefined": True,
+        "typdelim": ",", "typrelid": 0, "typelem": 0, "typarray": 0, "typinput": f"{name}in", "typoutput":
+        f"{name}out", "typreceive": f"{name}recv", "typbasetype": 0, "typtypmod": -1, "typnotnull": False,
+        "typcollation": 0, "typdefault": None, "typndims": 0, "written": _SPELLINGS[oid],
+    }  # fmt: skip
+
+
+def _database(dataset: str) -> dict[str, Any]:
+    return {
+        "oid": 1, "datname": dataset, "datdba": OWNER, "encoding": 6, "datcollate": "C", "datctype": "C",
+        "datistemplate": False, "datallowconn": True, "datconnlimit": -1, "dattablespace": 0, "datacl": None,
+        "datlocprovider": "c", "daticulocale": None,
+    }  # fmt: skip
+
+
+def _role(name: str) -> dict[str, Any]:
+    return {
+        "oid": OWNER, "rolname": name, "rolsuper": False, "rolinherit": True, "rolcreaterole": False,
+        "rolcreatedb": False, "rolcanlogin": True, "rolreplication": False, "rolbypassrls": False, "rolconnlimit": -1,
+        "rolvaliduntil": None,
+    }  # fmt: skip
+
+
+def _table(table: PublicTable) -> dict[str, Any]:
+    return {
+        "schemaname": "public", "tablename": table.name, "tableowner": "steward", "tablespace": None,
+        "hasindexes": False, "hasrules": False, "hastriggers": False, "rowsecurity": False,
+    }  # fmt: skip
+
+
+def _schema(dataset: str, name: str) -> dict[str, Any]:
+    return {"catalog_name": dataset, "schema_name": name, "schema_owner": "steward"}
+
+
+def _information_table(dataset: str, table: PublicTable) -> dict[str, Any]:
+    return {
+        "table_catalog": dataset, "table_schema": "public", "table_name": table.name, "table_type": "BASE TABLE",
+        "is_insertable_into": "NO", "is_typed": "NO", "commit_action": None, "table_comment": table.told,
+    }  # fmt: skip
+
+
+def _information_columns(dataset: str, table: PublicTable) -> Iterable[dict[str, Any]]:
+    for place, column in enumerate(table.columns, start=1):
+        kind = v.OID_OF_KIND[column.kind]
+        yield {
+            "table_catalog": dataset, "table_schema": "public", "table_name": table.name, "column_name": column.name,
+            "ordinal_position": place, "column_default": None, "is_nullable": "YES" if column.nullable else "NO",
+            "data_type": _SPELLINGS[kind], "udt_catalog": dataset, "udt_schema": "pg_catalog", "udt_name":
+            v.TYPE_NAMES[kind], "character_maximum_length": None, "numeric_precision": None, "numeric_scale": None,
+            "datetime_precision": None, "is_identity": "NO", "is_generated": "NEVER", "is_updatable": "NO",
+            "collation_name": None, "column_comment": column.told,
+        }  # fmt: skip
+
+
+EMPTY: Mapping[str, str] = {
+    "pg_index": "indexrelid indrelid indnatts indnkeyatts indisunique indisprimary indisexclusion indimmediate "
+    "indisclustered indisvalid indcheckxmin indisready indislive indisreplident indkey indcollation indclass indoption "
+    "indexprs indpred indnullsnotdistinct",
+    "pg_constraint": "oid conname connamespace contype condeferrable condeferred convalidated conrelid contypid "
+    "conindid conparentid confrelid confupdtype confdeltype confmatchtype conislocal coninhcount connoinherit conkey "
+    "confkey conpfeqop conbin consrc",
+    "pg_attrdef": "oid adrelid adnum adbin adsrc",
+    "pg_inherits": "inhrelid inhparent inhseqno inhdetachpending",
+    "pg_proc": "oid proname pronamespace proowner prolang prokind proretset provolatile pronargs prorettype "
+    "proargtypes proargnames proallargtypes proargmodes prosrc proacl prosecdef",
+    "pg_trigger": "oid tgrelid tgparentid tgname tgfoid tgtype tgenabled tgisinternal tgconstraint tgdeferrable "
+    "tginitdeferred tgnargs tgattr tgargs tgqual",
+    "pg_policy": "oid polname polrelid polcmd polpermissive polroles polqual polwithcheck",
+    "pg_rewrite": "oid rulename ev_class ev_type ev_enabled is_instead",
+    "pg_depend": "classid objid objsubid refclassid refobjid refobjsubid deptype",
+    "pg_enum": "oid enumtypid enumsortorder enumlabel",
+    "pg_range": "rngtypid rngsubtype rngmultitypid rngcollation rngsubopc rngcanonical rngsubdiff",
+    "pg_collation": "oid collname collnamespace collowner collprovider collcollate collctype",
+    "pg_tablespace": "oid spcname spcowner spcacl spcoptions",
+    "pg_extension": "oid extname extowner extnamespace extversion",
+    "pg_statistic_ext": "oid stxrelid stxname stxnamespace stxowner stxkind stxkeys stxstattarget",
+    "pg_publication": "oid pubname pubowner puballtables pubinsert pubupdate pubdelete pubtruncate",
+    "pg_publication_rel": "oid prpubid prrelid prqual prattrs",
+    "pg_publication_namespace": "oid pnpubid pnnspid",
+    "pg_foreign_table": "ftrelid ftserver ftoptions",
+    "pg_foreign_server": "oid srvname srvowner srvfdw srvoptions",
+    "pg_foreign_data_wrapper": "oid fdwname",
+    "pg_partitioned_table": "partrelid partstrat partnatts partdefid",
+    "pg_sequence": "seqrelid seqtypid seqstart seqincrement seqmax seqmin seqcache seqcycle",
+    "pg_sequences": "schemaname sequencename sequenceowner",
+    "pg_matviews": "schemaname matviewname matviewowner definition",
+    "pg_views": "schemaname viewname viewowner definition",
+    "pg_settings": "name setting unit category short_desc",
+    "pg_shdescription": "objoid classoid description",
+    "pg_auth_members": "roleid member grantor admin_option",
+    "pg_language": "oid lanname",
+    "pg_opclass": "oid opcname opcmethod opcnamespace opcdefault",
+    "pg_event_trigger": "oid evtname",
+    "pg_stat_activity": "datid datname pid usename state query backend_start",
+    "pg_locks": "locktype database relation pid mode granted",
+    "pg_stat_user_tables": "relid schemaname relname n_live_tup",
+    "information_schema_views": "table_catalog table_schema table_name view_definition",
+    "information_schema_table_constraints": "constraint_catalog constraint_schema constraint_name table_schema "
+    "table_name constraint_type",
+    "information_schema_key_column_usage": "constraint_catalog constraint_schema constraint_name table_schema "
+    "table_name column_name ordinal_position",
+    "information_schema_referential_constraints": "constraint_schema constraint_name unique_constraint_schema "
+    "unique_constraint_name update_rule delete_rule",
+    "information_schema_routines": "routine_schema routine_name routine_type data_type",
+    "information_schema_sequences": "sequence_schema sequence_name",
+}
+"""Catalogs without rows, with the columns that tools name."""
+
+
+def _build_frame(rows: list[dict[str, Any]], shape: str | None) -> pa.Table:
+    import pyarrow as pa
+
+    if rows:
+        table = pa.Table.from_pylist(rows)
+        # A column that is null in every row would have no type, and could not be compared with text.
+        kinds = [pa.field(f.name, _choose_type(f.name) if pa.types.is_null(f.type) else f.type) for f in table.schema]
+        return table.cast(pa.schema(kinds))
+    names = (shape or "nothing").split()
+    return pa.table({name: pa.array([], _choose_type(name)) for name in names})
+
+
+def _choose_type(name: str) -> Any:
+    import pyarrow as pa
+
+    numbers = ("oid", "relid", "id", "num", "relnamespace", "namespace", "classid", "position")
+    flags = (
+        "indis",
+        "indnulls",
+        "is_instead",
+        "condefer",
+        "convalid",
+        "conislocal",
+        "tgisinternal",
+        "polpermissive",
+        "pubins",
+    )
+    if name.startswith(flags) or name in (
+        "puballtables",
+        "inhdetachpending",
+        "prosecdef",
+        "proretset",
+        "granted",
+        "opcdefault",
+    ):
+        return pa.bool_()
+    if name in ("indkey", "conkey", "confkey", "proargtypes", "prattrs", "indclass", "indoption", "indcollation"):
+        return pa.list_(pa.int64())
+    if name in ("reloptions", "relacl", "nspacl", "attacl", "attoptions", "attfdwoptions", "datacl", "stxkind"):
+        return pa.list_(pa.string())
+    return pa.int64() if name.endswith(numbers) else pa.string()

@@ -1,0 +1,172 @@
+"""Words of a statement, as PostgreSQL's scanner sees them: enough to tell statements apart, and never to rewrite data.
+
+What a question means is decided by the parser of `deniable.query`. Here a statement is only cut from its neighbors and
+recognized (SET, SHOW, BEGIN, a question about the catalog), for which strings, quoted names and comments must be seen
+for what they are."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from deniable.errors import QueryRefused
+
+LONGEST = 100_000
+MOST_STATEMENTS = 100
+
+
+class Kind(StrEnum):
+    """What a token is."""
+
+    WORD = "word"
+    NAME = "name"
+    STRING = "string"
+    NUMBER = "number"
+    PARAMETER = "parameter"
+    SIGN = "sign"
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """One token: its kind, its text as written, and where it starts."""
+
+    kind: Kind
+    text: str
+    start: int
+
+    @property
+    def end(self) -> int:
+        """The offset after it."""
+        return self.start + len(self.text)
+
+    @property
+    def value(self) -> str:
+        """A word in lower case, a name or a string without its quotes, anything else as written."""
+        match self.kind:
+            case Kind.WORD:
+                return self.text.lower()
+            case Kind.NAME:
+                return self.text[1:-1].replace('""', '"')
+            case Kind.STRING if self.text.startswith("$"):
+                mark = self.text[: self.text.index("$", 1) + 1]
+                return self.text[len(mark) : -len(mark)]
+            case Kind.STRING:
+                return self.text[self.text.index("'") + 1 : -1].replace("''", "'")
+            case _:
+                return self.text
+
+
+# Order matters: a comment before a sign, a dollar quote before a parameter. No alternative can match in two ways, so
+# the scan takes time linear in the text.
+_TOKEN = re.compile(
+    r"""
+    (?P<space>\s+|--[^\n]*)
+  | (?P<comment>/\*)
+  | (?P<string>(?:[eE](?='))?'(?:[^']|'')*')
+  | (?P<name>"(?:[^"]|"")*")
+  | (?P<dollar>\$(?:[A-Za-z_]\w*)?\$)
+  | (?P<parameter>\$\d+)
+  | (?P<number>(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?)
+  | (?P<word>[^\W\d]\w*)
+  | (?P<sign>::|<=|>=|<>|!=|!~~\*?|!~\*?|~~\*?|~\*|\|\||=>|.)
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_KINDS = {
+    "string": Kind.STRING,
+    "name": Kind.NAME,
+    "parameter": Kind.PARAMETER,
+    "number": Kind.NUMBER,
+    "word": Kind.WORD,
+    "sign": Kind.SIGN,
+}
+
+
+def tokenize(text: str) -> tuple[Token, ...]:
+    """The tokens of a text, without spaces and comments.
+
+    >>> [token.value for token in tokenize("SELECT 'a''b' /* c */ AS \\"N\\"")]
+    ['select', "a'b", 'as', 'N']
+    """
+    if len(text) > LONGEST:
+        raise QueryRefused(f"the statement has more than {LONGEST} characters")
+    return tuple(_scan(text))
+
+
+def _scan(text: str) -> Iterator[Token]:
+    at = 0
+    while at < len(text):
+        found = _TOKEN.match(text, at)
+        assert found is not None  # the last alternative takes any character
+        group, end = str(found.lastgroup), found.end()
+        if group == "comment":
+            end = _skip_comment(text, at)
+        elif group == "dollar":
+            closing = text.find(found.group(), end)
+            if closing < 0:
+                raise QueryRefused("a quoted text has no end", remedy="Check quotes and brackets")
+            end = closing + len(found.group())
+            yield Token(Kind.STRING, text[at:end], at)
+        elif group != "space":
+            if group == "sign" and text[at] in "'\"":
+                raise QueryRefused("a quoted text has no end", remedy="Check quotes and brackets")
+            yield Token(_KINDS[group], text[at:end], at)
+        at = end
+
+
+_COMMENT_MARK = re.compile(r"/\*|\*/")
+
+
+def _skip_comment(text: str, at: int) -> int:
+    """The offset after a comment; PostgreSQL's comments nest."""
+    depth = 0
+    for mark in _COMMENT_MARK.finditer(text, at):
+        depth += 1 if mark.group() == "/*" else -1
+        if depth == 0:
+            return mark.end()
+    raise QueryRefused("a comment has no end", remedy="Close it with */")
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """One statement of a text: where it starts there, its text, and its tokens with offsets in that text."""
+
+    text: str
+    start: int
+    tokens: tuple[Token, ...]
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The values of its tokens; strings keep their quotes, so that they cannot be taken for words."""
+        return tuple(token.text if token.kind is Kind.STRING else token.value for token in self.tokens)
+
+    def starts(self, *words: str) -> bool:
+        """Whether it begins with these words."""
+        return self.words[: len(words)] == words
+
+
+def split_statements(text: str) -> tuple[Statement, ...]:
+    """The statements of a text, cut at semicolons; empty ones are left out.
+
+    >>> [part.text for part in split_statements("SET x = 1; SELECT ';' ;")]
+    ['SET x = 1', "SELECT ';'"]
+    """
+    found: list[Statement] = []
+    run: list[Token] = []
+    for token in (*tokenize(text), Token(Kind.SIGN, ";", len(text))):
+        if token.text != ";" or token.kind is not Kind.SIGN:
+            run.append(token)
+        elif run:
+            found.append(_cut_statement(text, run))
+            run = []
+    if len(found) > MOST_STATEMENTS:
+        raise QueryRefused(f"more than {MOST_STATEMENTS} statements at once", remedy="Send them one after the other")
+    return tuple(found)
+
+
+def _cut_statement(text: str, run: list[Token]) -> Statement:
+    start = run[0].start
+    moved = tuple(Token(token.kind, token.text, token.start - start) for token in run)
+    return Statement(text[start : run[-1].end], start, moved)

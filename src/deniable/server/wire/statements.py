@@ -1,0 +1,350 @@
+"""Statements of a session: what each is, which columns it will give, and carrying it out.
+
+    SET, SHOW, RESET      settings of the session           BEGIN, COMMIT, SAVEPOINT ...   accepted, and mean nothing
+    EXPLAIN SELECT ...    the privacy plan; nothing runs    questions about the catalog    declared metadata
+    PREPARE, DECLARE ...  see `prepared_statements`         COPY (SELECT ...) TO STDOUT    an answer as text or CSV
+    anything else         a question: charged, and answered with noise
+
+Nothing is ever undone: a charge stands, whatever a transaction says. Nothing is ever copied in."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from deniable.curator.query import metadata
+from deniable.governance.grants import Action, Grant
+from deniable.server.formats import render_plan
+from deniable.server.service import Question, Service
+from deniable.server.wire import prepared_statements
+from deniable.server.wire import values as v
+from deniable.server.wire.catalog_queries import CatalogEngine, is_catalog_question
+from deniable.server.wire.codec import ResultColumn, StatementResult, WireRefusal
+from deniable.server.wire.lexer import Kind, Statement, split_statements
+from deniable.server.wire.prepared_statements import Prepared, PreparedStatements
+from deniable.server.wire.settings import Settings, parse_assignment
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+_TAGS = {
+    "begin": "BEGIN", "start": "START TRANSACTION", "commit": "COMMIT", "end": "COMMIT", "rollback": "ROLLBACK",
+    "abort": "ROLLBACK", "savepoint": "SAVEPOINT", "release": "RELEASE", "discard": "DISCARD ALL",
+    "unlisten": "UNLISTEN",
+}  # fmt: skip
+"""Statements that are accepted and change nothing, with the tag that tools wait for."""
+_QUESTION_WORDS = frozenset({"select", "with", "values", "table", "(", "show", "explain"})
+_ROWLESS_WORDS = frozenset({*_TAGS, "set", "reset", "prepare", "deallocate", "declare", "move", "close", "copy"})
+
+
+class StatementRunner:
+    """The statements of one session."""
+
+    def __init__(self, desk: Service, catalogs: CatalogEngine, grant: Grant, settings: Settings, process: int) -> None:
+        self._service = desk
+        self._catalog_engine = catalogs
+        self._grant = grant
+        self._process = process
+        self._questions = 0
+        self.settings = settings
+        self.statements = PreparedStatements()
+
+    async def columns(self, statement: Statement, values: Sequence[Any]) -> tuple[ResultColumn, ...] | None:
+        """The columns that a statement will give, or None where it gives no rows. Nothing is charged."""
+        word = statement.words[0]
+        if word in _ROWLESS_WORDS:
+            return None
+        if word == "show":
+            return self._shown(statement)[0]
+        if word == "execute":
+            return await self.columns(*self._resolve_execute(statement))
+        if word == "fetch":
+            portal = self.statements.portal(prepared_statements.parse_fetch(statement)[0])
+            return portal.columns or await self.columns(_question_of(portal.prepared), portal.values)
+        if word == "explain":
+            return (ResultColumn("QUERY PLAN", v.TEXT),)
+        if is_catalog_question(statement):
+            return (await self._ask_catalog(statement, values, rows=False)).columns
+        found = await self._service.columns(self._grant, self._build_question(statement, values))
+        return tuple(_describe_column(column.name, column.kind) for column in found)
+
+    async def run(self, statement: Statement, values: Sequence[Any]) -> StatementResult:
+        """Carry a statement out."""
+        word = statement.words[0]
+        if word in _TAGS:
+            return StatementResult(_choose_tag(statement))
+        if word in ("set", "reset"):
+            return self._change_setting(statement)
+        if word == "show":
+            columns, rows = self._shown(statement)
+            return StatementResult("SHOW", columns, rows)
+        if word in ("prepare", "deallocate", "declare", "close"):
+            return self._change_names(word, statement, values)
+        if word == "execute":
+            return await self.run(*self._resolve_execute(statement))
+        if word in ("fetch", "move"):
+            return await self._fetch(word, *prepared_statements.parse_fetch(statement))
+        if word == "copy":
+            return await self._copy_out(parse_copy(statement), values)
+        if word == "explain":
+            return await self._explain_question(statement, values)
+        if is_catalog_question(statement):
+            return await self._ask_catalog(statement, values)
+        return await self._answer_question(statement, values)
+
+    def _change_names(self, word: str, statement: Statement, values: Sequence[Any]) -> StatementResult:
+        """Put something under a name of the session, or take it away."""
+        match word:
+            case "prepare":
+                name, prepared = prepared_statements.parse_prepare(statement)
+                _question_of(prepared)
+                self.statements.prepare(name, prepared)
+                return StatementResult("PREPARE")
+            case "declare":
+                name, portal = prepared_statements.parse_declare(statement, values)
+                _question_of(portal.prepared)
+                self.statements.open(name, portal)
+                return StatementResult("DECLARE CURSOR")
+            case "close":
+                return StatementResult(self.statements.close(statement))
+            case _:
+                return StatementResult(self.statements.deallocate(statement))
+
+    def _resolve_execute(self, statement: Statement) -> tuple[Statement, tuple[Any, ...]]:
+        """The statement that EXECUTE names, and its values."""
+        name, given = prepared_statements.parse_execute(statement)
+        prepared = self.statements.statement(name)
+        if len(given) != len(prepared.oids):
+            raise WireRefusal("42601", f"the prepared statement takes {len(prepared.oids)} values, not {len(given)}")
+        return _question_of(prepared), given
+
+    async def _fetch(self, word: str, name: str, most: int | None) -> StatementResult:
+        """The next rows of a cursor; its question is asked when rows are first taken."""
+        portal, charged = self.statements.portal(name), False
+        if portal.outcome is None:
+            portal.outcome = await self.run(_question_of(portal.prepared), portal.values)
+            charged = portal.outcome.charged
+        whole = portal.outcome
+        rows = whole.rows[portal.given :] if most is None else whole.rows[portal.given : portal.given + most]
+        portal.given += len(rows)
+        tag = f"{word.upper()} {len(rows)}"
+        return (
+            StatementResult(tag, charged=charged)
+            if word == "move"
+            else StatementResult(tag, whole.columns, rows, charged=charged)
+        )
+
+    async def _copy_out(self, copying: CopyRequest, values: Sequence[Any]) -> StatementResult:
+        """An answer as lines of text."""
+        whole = await self.run(_require_question(copying.question), values)
+        if whole.columns is None:
+            raise WireRefusal("42601", "only what gives rows can be copied")
+        copied = format_copy_lines(copying, whole.columns, whole.rows)
+        return replace(whole, tag=f"COPY {len(whole.rows)}", rows=(), copied=copied)
+
+    def cancel(self) -> None:
+        """Take back the question that waits, if it was not begun."""
+        self._service.cancel(self._grant, self._work_name())
+
+    def _build_question(self, statement: Statement, values: Sequence[Any], sql: str | None = None) -> Question:
+        get = self.settings.get
+        # A statement that states its own budget is not refused for the session's, which is only the default.
+        inside = "differential_privacy" in statement.words
+        return Question(
+            sql=sql if sql is not None else statement.text,
+            epsilon=None if inside else get("deniable.epsilon") or None,
+            delta="0" if inside else get("deniable.delta") or "0",
+            rho=None if inside else get("deniable.rho") or None,
+            purpose=get("deniable.purpose"),
+            request=get("deniable.request"),
+            confidence=_parse_confidence(get("deniable.confidence")),
+            intervals=self.settings.on("deniable.intervals"),
+            nonnegative=self.settings.on("deniable.nonnegative"),
+            parameters=tuple(values),
+        )
+
+    async def _answer_question(self, statement: Statement, values: Sequence[Any]) -> StatementResult:
+        self._questions += 1
+        answer = await self._service.answer(self._grant, self._build_question(statement, values), self._work_name())
+        self.settings.reset("deniable.request")
+        rows, charged = list_rows(answer.rows), answer.receipt is not None
+        return StatementResult(f"SELECT {len(rows)}", describe_columns(answer.rows), rows, charged=charged)
+
+    async def _explain_question(self, statement: Statement, values: Sequence[Any]) -> StatementResult:
+        place = 1
+        options: tuple[str, ...] = ()
+        if statement.words[1:2] == ("(",):
+            place = statement.words.index(")") + 1 if ")" in statement.words else len(statement.words)
+            options = statement.words[2 : place - 1]
+        if place >= len(statement.tokens):
+            raise WireRefusal("42601", "EXPLAIN needs a question", "Write: EXPLAIN SELECT COUNT(*) FROM ...")
+        inner = statement.text[statement.tokens[place].start :]
+        told = await self._service.explain(self._grant, self._build_question(statement, values, inner))
+        lines = [json.dumps(told, default=str)] if "json" in options else render_plan(told)
+        return StatementResult("EXPLAIN", (ResultColumn("QUERY PLAN", v.TEXT),), [(line,) for line in lines])
+
+    def _change_setting(self, statement: Statement) -> StatementResult:
+        if statement.words[0] == "reset":
+            name, value = "".join(statement.words[1:]), "default"
+        else:
+            name, value = parse_assignment(statement)
+        default = value.lower() == "default"
+        spelled = self.settings.reset(name) if default else self.settings.put(name, value)
+        told = ((spelled, self.settings.get(spelled)),) if spelled else ()
+        return StatementResult(statement.words[0].upper(), statuses=told)
+
+    def _shown(self, statement: Statement) -> tuple[tuple[ResultColumn, ...], list[tuple[Any, ...]]]:
+        name = "".join(token.value for token in statement.tokens[1:])
+        if name == "all":
+            columns = tuple(ResultColumn(each, v.TEXT) for each in ("name", "setting", "description"))
+            return columns, list(self.settings.listed())
+        name = {"transactionisolationlevel": "transaction_isolation", "timezone": "TimeZone"}.get(name, name)
+        return (ResultColumn(name, v.TEXT),), [(self.settings.get(name),)]
+
+    async def _ask_catalog(self, statement: Statement, values: Sequence[Any], rows: bool = True) -> StatementResult:
+        purpose = self.settings.get("deniable.purpose")
+        who = self._service.asker(self._grant, Action.EXPLAIN, purpose)
+        work = partial(
+            self._catalog_engine.ask, _fill_values(statement, values), self._grant.name, self._process, who, rows
+        )
+        found = await self._service.run_for(self._grant, work)
+        return StatementResult(f"SELECT {found.num_rows}", describe_columns(found), list_rows(found))
+
+    def _work_name(self) -> str:
+        return f"session {self._process} question {self._questions}"
+
+
+def _question_of(prepared: Prepared) -> Statement:
+    return _require_question(prepared.statement)
+
+
+def _require_question(statement: Statement | None) -> Statement:
+    """A statement that gives rows of its own; one that names others could name itself."""
+    if statement is None or statement.words[0] not in _QUESTION_WORDS:
+        raise WireRefusal("0A000", "only a question can be prepared, declared or copied")
+    return statement
+
+
+def _parse_confidence(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise WireRefusal("22023", "deniable.confidence is not a number", "SET deniable.confidence = 0.95") from None
+
+
+def _choose_tag(statement: Statement) -> str:
+    if statement.starts("rollback", "to"):
+        return "ROLLBACK"
+    return _TAGS[statement.words[0]]
+
+
+def _describe_column(name: str, kind: str) -> ResultColumn:
+    oid = v.OID_OF_KIND[kind]
+    return ResultColumn(name, oid, v.SIZES.get(oid, -1))
+
+
+def _fill_values(statement: Statement, values: Sequence[Any]) -> Statement:
+    """The statement with its parameters filled in."""
+    return split_statements(metadata.fill_parameters(statement.text, values))[0] if values else statement
+
+
+def describe_columns(table: pa.Table) -> tuple[ResultColumn, ...]:
+    """The columns of a table: numbers, truths and days as such, everything else as text."""
+    return tuple(
+        _describe_column(field.name, _ARROW_KINDS.get(str(field.type).split("[")[0], "text")) for field in table.schema
+    )
+
+
+_ARROW_KINDS = {
+    "bool": "boolean",
+    "double": "decimal",
+    "float": "decimal",
+    "date32": "date",
+    "timestamp": "datetime",
+} | {f"{sign}int{size}": "integer" for sign in ("", "u") for size in (8, 16, 32, 64)}
+
+
+def list_rows(table: pa.Table) -> list[tuple[Any, ...]]:
+    """The rows of a table."""
+    return list(zip(*(column.to_pylist() for column in table.columns), strict=True))
+
+
+_ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r", "\b": "\\b", "\f": "\\f", "\v": "\\v"})
+
+
+@dataclass(frozen=True, slots=True)
+class CopyRequest:
+    """A question to be copied out, and the form of its lines."""
+
+    question: Statement
+    csv: bool = False
+    header: bool = False
+    delimiter: str = ""
+
+
+def parse_copy(statement: Statement) -> CopyRequest:
+    """What COPY (question) TO STDOUT asks for; nothing is ever copied in, and no table as it is."""
+    if statement.words[1:2] != ("(",):
+        raise WireRefusal("0A000", "only the answer to a question can be copied", "Write: COPY (SELECT ...) TO STDOUT")
+    end = _find_closing_bracket(statement)
+    inner = split_statements(statement.text[statement.tokens[1].end : statement.tokens[end].start])
+    rest = statement.words[end + 1 :]
+    if len(inner) != 1 or rest[:2] != ("to", "stdout"):
+        raise WireRefusal("0A000", "an answer can be copied to the client only", "Write: COPY (SELECT ...) TO STDOUT")
+    return _parse_copy_options(inner[0], statement, end + 3)
+
+
+def _find_closing_bracket(statement: Statement) -> int:
+    depth = 0
+    for place, token in enumerate(statement.tokens):
+        depth += (token.text == "(") - (token.text == ")") if token.kind is Kind.SIGN else 0
+        if depth == 0 and place > 0:
+            return place
+    raise WireRefusal("42601", "a bracket is not closed")
+
+
+def _parse_copy_options(question: Statement, statement: Statement, start: int) -> CopyRequest:
+    """The form, in the present spelling `(FORMAT csv, HEADER)` and in the old one `CSV HEADER`."""
+    tokens = [token for token in statement.tokens[start:] if token.text not in ("(", ")", ",")]
+    words = [token.value for token in tokens]
+    if "binary" in words:
+        raise WireRefusal("0A000", "binary copies are not supported", "Copy as text or as CSV")
+    unknown = set(words) - {"with", "format", "csv", "text", "header", "true", "on", "false", "off", "delimiter", "as"}
+    marks = [token.value for token in tokens if token.kind is Kind.STRING]
+    if unknown - set(marks) or len(marks) > 1 or any(len(mark) != 1 or mark in '\n\r\\"' for mark in marks):
+        raise WireRefusal("0A000", "this option of COPY is not supported", "There are FORMAT, HEADER and DELIMITER")
+    at = words.index("header") if "header" in words else -1
+    header = at >= 0 and words[at + 1 : at + 2] not in (["false"], ["off"])
+    return CopyRequest(question, "csv" in words, header, marks[0] if marks else "")
+
+
+def format_copy_lines(
+    copying: CopyRequest, columns: Sequence[ResultColumn], rows: Sequence[Sequence[Any]]
+) -> tuple[bytes, ...]:
+    """The answer as lines, with a heading if one is wanted."""
+    mark = copying.delimiter or ("," if copying.csv else "\t")
+    write = [v.choose_encoder(column.oid, False) for column in columns]
+    cells = _format_csv_cell if copying.csv else _format_text_cell
+    table: list[list[bytes | None]] = [[column.name.encode() for column in columns]] if copying.header else []
+    table += [[each(value) for each, value in zip(write, row, strict=True)] for row in rows]
+    return tuple(mark.join(cells(cell, mark) for cell in row).encode() + b"\n" for row in table)
+
+
+def _format_text_cell(cell: bytes | None, mark: str) -> str:
+    if cell is None:
+        return "\\N"
+    written = cell.decode("utf-8").translate(_ESCAPES)
+    return written if mark == "\t" else written.replace(mark, f"\\{mark}")
+
+
+def _format_csv_cell(cell: bytes | None, mark: str) -> str:
+    """Null is nothing, an empty text is quoted, so that the two are told apart."""
+    if cell is None:
+        return ""
+    written = cell.decode("utf-8")
+    quoted = not written or any(each in written for each in (mark, '"', "\n", "\r")) or written == "\\."
+    return '"' + written.replace('"', '""') + '"' if quoted else written

@@ -1,0 +1,239 @@
+"""Bins: which values of a column count as one, so that counts stand out of the noise. Decided from noisy counts alone.
+
+*Cutting* a number or date: equal bins that hold many records are cut again, until a part is a single step, holds few
+records, or cannot be told from noise. A value that many records share gets a bin of its own. Paid from the budget.
+
+*Collapsing* for everything beyond one-way marginals: values whose noisy count is within a few deviations of zero are
+joined into one, neighbors of an ordered column into intervals that hold enough records. Drawing gives a joined value
+back as one of its members, in proportion to their estimates. Free.
+
+*Grouping* for cliques of three, which can be measured in few cells only: neighbors of an ordered column, or the most
+frequent values and the rest. Within a group the pairs, which are measured in full, say the rest. Free."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deniable.dp.samplers import Entropy
+from deniable.synth.domain import BINS, Bins, Clique, Domain
+from deniable.synth.marginal import Codes, Floats, GaussianBudget, Maps, Marginal, measure_counts
+
+PARTS = 16
+"""How many parts a bin is cut into."""
+MANY = 1 / 64
+"""A bin with more than this share of the records is cut again."""
+CUT_DEVIATIONS = 4.5
+"""And only if its count stands out of the noise by so many deviations."""
+
+Places = NDArray[np.int64]
+
+
+def count_rounds(attribute: Bins) -> int:
+    """How many rounds of cutting can be needed; none where every step has a bin already."""
+    if attribute.steps <= BINS:
+        return 0
+    return 1 + math.ceil(math.log(attribute.steps / BINS, PARTS))
+
+
+def cut_bins(
+    attribute: Bins, places: Places, spend: GaussianBudget, share: float, entropy: Entropy
+) -> tuple[Bins, list[Marginal]]:
+    """The attribute with learned cuts, and what was measured for them: at most its share, in equal parts a round.
+
+    A record stands in at most one of the parts that a round counts, so a unit's records move a round's counts by at
+    most their number, as in any marginal.
+    """
+    each, cuts, measured = share / max(count_rounds(attribute), 1), set(attribute.cuts), []
+    parts = np.array(attribute.cuts, dtype=np.int64)
+    first, last = parts[:-1], parts[1:]
+    total = 0.0
+    for _ in range(count_rounds(attribute)):
+        counted = measure_counts(_count_parts(places, first, last), (0,), spend.variance(each), spend.rows, entropy)
+        measured.append(counted)
+        total = total or max(float(counted.counts.sum()), 1.0)  # of the first round, in which every record counts
+        enough = max(MANY * total, CUT_DEVIATIONS * math.sqrt(counted.variance))
+        heavy = (counted.counts >= enough) & (last - first > 1)
+        if not heavy.any():
+            break
+        first, last = _split_parts(first[heavy], last[heavy])
+        cuts.update(first.tolist())
+    return replace(attribute, cuts=tuple(sorted(cuts))), measured
+
+
+def _count_parts(places: Places, first: Places, last: Places) -> Places:
+    """How many records stand in each part; the parts are disjoint and in rising order."""
+    at = np.searchsorted(first, places, side="right") - 1
+    inside = (at >= 0) & (places < last[at])
+    counts: Places = np.bincount(at[inside], minlength=first.size).astype(np.int64)
+    return counts
+
+
+def _split_parts(first: Places, last: Places) -> tuple[Places, Places]:
+    """The parts of bins, in rising order, none empty."""
+    edges = [np.unique(a + np.arange(PARTS + 1) * (b - a) // PARTS) for a, b in zip(first, last, strict=True)]
+    return np.concatenate([edge[:-1] for edge in edges]), np.concatenate([edge[1:] for edge in edges])
+
+
+RARE_DEVIATIONS = 3.0
+MOST_INTERVALS = 32
+"""The most stretches that an ordered column is cut into."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CollapsedDomain:
+    """For each column: the new code of each old one; the last new code stands for the rare ones, if there are any."""
+
+    domain: Domain
+    maps: tuple[NDArray[np.int32], ...]
+
+    def apply(self, codes: Codes) -> Codes:
+        """The coded table with rare values joined."""
+        return np.stack([mapping[column] for mapping, column in zip(self.maps, codes, strict=True)]).astype(np.int32)
+
+    def members(self, place: int, code: int) -> NDArray[np.int64]:
+        """The old codes behind a new one."""
+        return np.flatnonzero(self.maps[place] == code)
+
+    def sum_counts(self, place: int, counts: Floats) -> Floats:
+        """Old one-way counts added up to new codes."""
+        return np.bincount(self.maps[place], counts, self.domain.sizes[place]).astype(np.float64)
+
+    def sizes(self, place: int) -> Floats:
+        """How many old codes stand behind each new one."""
+        return np.bincount(self.maps[place], minlength=self.domain.sizes[place]).astype(np.float64)
+
+
+def collapse_domain(domain: Domain, one_way: list[Marginal]) -> CollapsedDomain:
+    """Join the values that the noise hides."""
+    maps = [_join_neighbors(m) if place in domain.ordered else _join_rare(m) for place, m in enumerate(one_way)]
+    sizes = tuple(int(mapping.max()) + 1 for mapping in maps)
+    return CollapsedDomain(domain.resize(sizes), tuple(maps))
+
+
+def _join_rare(marginal: Marginal) -> NDArray[np.int32]:
+    """Frequent values keep codes of their own, the rest share the last one; all keep theirs if that joins nothing."""
+    seen = marginal.counts >= RARE_DEVIATIONS * np.sqrt(marginal.variance)
+    if not seen.any() or (~seen).sum() <= 1:
+        seen = np.ones_like(seen)
+    mapping = np.full(seen.size, int(seen.sum()), dtype=np.int32)
+    mapping[seen] = np.arange(int(seen.sum()), dtype=np.int32)
+    return mapping
+
+
+def _join_neighbors(marginal: Marginal) -> NDArray[np.int32]:
+    """Neighbors joined from the left until a stretch holds its part of the records, and more than its noise."""
+    counts, deviation = marginal.counts, np.sqrt(marginal.variance)
+    enough = max(float(np.maximum(counts, 0).sum()) / MOST_INTERVALS, 0.0)
+    mapping = np.zeros(counts.size, dtype=np.int32)
+    code, held, length = 0, 0.0, 0
+    for place, count in enumerate(counts):
+        if length and held >= max(enough, RARE_DEVIATIONS * deviation * np.sqrt(length)):
+            code, held, length = code + 1, 0.0, 0
+        mapping[place] = code
+        held, length = held + count, length + 1
+    return mapping
+
+
+FEWEST_GROUPS = 2
+"""Groups that a column keeps at least."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupedClique:
+    """A clique, and for each of its columns the group of every code."""
+
+    clique: Clique
+    maps: Maps
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """How many groups each column has."""
+        return tuple(max(groups) + 1 for groups in self.maps)
+
+    @property
+    def coarser(self) -> Maps:
+        """The groups, where there are fewer than values somewhere; else nothing."""
+        return self.maps if any(max(groups) + 1 < len(groups) for groups in self.maps) else ()
+
+    @property
+    def cells(self) -> int:
+        """How many combinations of groups there are."""
+        return math.prod(self.shape)
+
+    def count(self, codes: Codes) -> NDArray[np.int64]:
+        """Exact counts by group. They are private."""
+        keys: NDArray[np.int64] = np.zeros(codes.shape[1], dtype=np.int64)
+        for place, groups, size in zip(self.clique, self.maps, self.shape, strict=True):
+            keys = keys * size + np.array(groups, dtype=np.int64)[codes[place]]
+        return np.bincount(keys, minlength=self.cells).reshape(self.shape).astype(np.int64)
+
+
+def group_clique(domain: Domain, columns: Sequence[Floats], clique: Clique, most: float) -> GroupedClique:
+    """A clique in at most so many cells, as far as two groups a column allow."""
+    sizes = choose_resolution(domain.shape(clique), most)
+    made = (
+        group_codes(columns[place], place in domain.ordered, groups)
+        for place, groups in zip(clique, sizes, strict=True)
+    )
+    return GroupedClique(clique, tuple(made))
+
+
+def choose_resolution(shape: tuple[int, ...], most: float) -> tuple[int, ...]:
+    """How many groups each column gets: the largest give way until the table is small enough.
+
+    >>> choose_resolution((2, 5, 32), 60)
+    (2, 5, 6)
+    """
+    sizes = list(shape)
+    while math.prod(sizes) > most and max(sizes) > FEWEST_GROUPS:
+        largest = sizes.index(max(sizes))
+        others = math.prod(sizes) // sizes[largest]
+        second = max([size for place, size in enumerate(sizes) if place != largest], default=1)
+        sizes[largest] = min(sizes[largest] - 1, max(FEWEST_GROUPS, int(most // others), second))
+    return tuple(sizes)
+
+
+def group_codes(column: Floats, ordered: bool, groups: int) -> tuple[int, ...]:
+    """The group of every code of a column.
+
+    >>> group_codes(np.array([1.0, 1, 1, 1, 4]), True, 2)
+    (0, 0, 0, 0, 1)
+    >>> group_codes(np.array([1.0, 9, 2, 7]), False, 3)
+    (2, 0, 2, 1)
+    """
+    if column.size <= groups:
+        return tuple(range(column.size))
+    if ordered:
+        weights = np.maximum(column, 0.0) + 1e-9
+        middle = (np.cumsum(weights) - weights / 2) / weights.sum()
+        return _renumber_groups(np.minimum((middle * groups).astype(np.int64), groups - 1))
+    found = np.full(column.size, groups - 1, dtype=np.int64)
+    frequent = np.sort(np.argsort(-column, kind="stable")[: groups - 1])
+    found[frequent] = np.arange(frequent.size)
+    return tuple(int(group) for group in found)
+
+
+def _renumber_groups(groups: NDArray[np.int64]) -> tuple[int, ...]:
+    return tuple(int(group) for group in np.unique(groups, return_inverse=True)[1])
+
+
+def sum_by_group(table: Floats, maps: Maps) -> Floats:
+    """A full table added up by groups, axis by axis."""
+    for axis, groups in enumerate(maps):
+        if max(groups) + 1 < len(groups):
+            moved = np.moveaxis(table, axis, 0)
+            sums = np.zeros((max(groups) + 1, *moved.shape[1:]))
+            np.add.at(sums, np.array(groups), moved)
+            table = np.moveaxis(sums, 0, axis)
+    return table
+
+
+def spread_groups(table: Floats, maps: Maps) -> Floats:
+    """A table by groups over the full values: every value has what its group has."""
+    full: Floats = table[np.ix_(*(np.array(groups) for groups in maps))]
+    return full

@@ -1,0 +1,173 @@
+"""Encoding: values of a column become codes, and codes become values of the same type again.
+
+Values outside the declaration count as null, or at the nearest bound. A column that was a 32-bit integer, a decimal of
+two places or a time in a zone is one again: a type belongs to the schema, not to the rows, and a model names it in
+Arrow's words. Types that a policy's values cannot take, such as lists, are not kept."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from deniable.policy.schema import ColumnType
+from deniable.synth import text_shapes
+from deniable.synth.domain import Bins, Coded, Labels, ShapedText, Surrogate, arrow_type, surrogate_prefix
+
+
+def encode_column(attribute: Coded, values: pa.ChunkedArray | pa.Array) -> NDArray[np.int32]:
+    """Codes of a column; null is the last code, and where null is not declared it becomes code 0."""
+    column = to_array(values)
+    missing = attribute.size - 1 if attribute.nullable else 0
+    match attribute:
+        case Labels():
+            return _encode_labels(attribute, column, missing)
+        case ShapedText():
+            found = text_shapes.match_shapes(column.cast(pa.string()).fill_null(""), attribute.shapes)
+            return np.where(column.is_null().to_numpy(zero_copy_only=False), missing, found).astype(np.int32)
+        case Bins():
+            steps, null = find_steps(attribute, column)
+            codes = np.searchsorted(np.array(attribute.cuts), steps, side="right") - 1
+            return np.where(null, missing, codes).astype(np.int32)
+
+
+def to_array(values: pa.ChunkedArray | pa.Array) -> pa.Array:
+    """A column in one piece, without a dictionary."""
+    column = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+    return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+
+
+def _encode_labels(attribute: Labels, column: pa.Array, missing: int) -> NDArray[np.int32]:
+    index = {label: code for code, label in enumerate(attribute.labels)}
+    encoded = column.dictionary_encode()
+    table = np.array([index.get(v, missing) for v in encoded.dictionary.to_pylist()] + [missing], dtype=np.int32)
+    at = encoded.indices.fill_null(len(table) - 1).to_numpy(zero_copy_only=False)
+    return np.asarray(table[at.astype(np.int64)], dtype=np.int32)
+
+
+def find_steps(attribute: Bins, column: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """The step on which each value falls, and which are null."""
+    numbers = _to_numbers(attribute, column)
+    steps = np.rint((numbers - float(attribute.lower)) / float(attribute.step))
+    inside = np.clip(np.nan_to_num(steps, nan=0.0), 0, attribute.steps - 1).astype(np.int64)
+    return inside, np.isnan(numbers)
+
+
+def _to_numbers(attribute: Bins, column: pa.Array) -> NDArray[np.float64]:
+    if attribute.type is ColumnType.DATE:
+        column = column.cast(pa.date32()).cast(pa.int32())
+    elif attribute.type is ColumnType.DATETIME:
+        column = column.cast(pa.timestamp("s"), safe=False).cast(pa.int64())
+    filled = column.cast(pa.float64()).to_numpy(zero_copy_only=False)
+    return np.asarray(filled, dtype=np.float64)
+
+
+def decode_column(attribute: Coded, codes: NDArray[np.int32], generator: np.random.Generator) -> pa.Array:
+    """Values of codes, in the column's own type; inside a bin every step is as likely, and so is every letter."""
+    if isinstance(attribute, Bins):
+        return _decode_bins(attribute, codes, generator)
+    if isinstance(attribute, ShapedText):
+        return _decode_texts(attribute, codes, generator)
+    listed = pa.array([*attribute.labels, *([None] if attribute.nullable else [])], arrow_type(attribute))
+    return listed.take(pa.array(codes))
+
+
+def generate_surrogates(attribute: Surrogate, after: int, records: int, total: int) -> pa.Array:
+    """The values that follow the first `after` of a total: numbered on, so that none comes twice."""
+    numbers = pa.array(np.arange(after + 1, after + records + 1))
+    if attribute.type is ColumnType.INTEGER:
+        return numbers
+    return _append_numbers(attribute.prefix, numbers, len(str(max(total, 1))))
+
+
+def _append_numbers(before: str, numbers: pa.Array, width: int) -> pa.Array:
+    return pc.binary_join_element_wise(before, pc.utf8_lpad(numbers.cast(pa.string()), width, "0"), "")
+
+
+def _decode_texts(attribute: ShapedText, codes: NDArray[np.int32], generator: np.random.Generator) -> pa.Array:
+    """Texts of each shape; those of no learned shape are stamped with a number, so that they differ."""
+    order = np.argsort(codes, kind="stable")
+    sizes = np.bincount(codes, minlength=attribute.size)
+    parts = [
+        text_shapes.generate_texts(shape, int(size), generator)
+        for shape, size in zip(attribute.shapes, sizes, strict=False)
+    ]
+    others = int(sizes[len(attribute.shapes)])
+    parts.append(_append_numbers(surrogate_prefix(attribute.name), pa.array(generator.integers(0, 10**9, others)), 9))
+    parts += [pa.nulls(int(size), pa.string()) for size in sizes[len(attribute.labels) :]]
+    back = np.empty(codes.size, dtype=np.int64)
+    back[order] = np.arange(codes.size)
+    return pa.concat_arrays(parts).take(pa.array(back))
+
+
+def _decode_bins(attribute: Bins, codes: NDArray[np.int32], generator: np.random.Generator) -> pa.Array:
+    return convert_steps(attribute, *draw_steps(attribute, codes, generator))
+
+
+def draw_steps(
+    attribute: Bins, codes: NDArray[np.int32], generator: np.random.Generator
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """A step for each code, any of its bin, and which codes are null."""
+    missing = codes >= attribute.bins
+    bins = np.where(missing, 0, codes).astype(np.int64)
+    cuts = np.array(attribute.cuts, dtype=np.int64)
+    first, after = cuts[bins], cuts[bins + 1]
+    return first + (generator.random(codes.size) * (after - first)).astype(np.int64), missing
+
+
+def convert_steps(attribute: Bins, place: NDArray[np.int64], missing: NDArray[np.bool_]) -> pa.Array:
+    """The values at steps, in the column's own type."""
+    match attribute.type:
+        case ColumnType.DATE:
+            days = (int(attribute.lower) + place * int(attribute.step)).astype(np.int32)
+            return pa.array(days, pa.int32(), mask=missing).cast(pa.date32())
+        case ColumnType.DATETIME:
+            seconds = int(attribute.lower) + place * int(attribute.step)
+            return pa.array(seconds, pa.int64(), mask=missing).cast(pa.timestamp("s"))
+        case ColumnType.INTEGER:
+            return pa.array(int(attribute.lower) + place * int(attribute.step), pa.int64(), mask=missing)
+        case _:
+            # Divide once at the end, so that 0.01 steps come out as the nearest decimals.
+            numerator = place * attribute.step.numerator
+            values = float(attribute.lower) + numerator / attribute.step.denominator
+            return pa.array(values, pa.float64(), mask=missing)
+
+
+PLAIN = {
+    str(kind): kind
+    for kind in (
+        pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64(),
+        pa.float32(), pa.float64(), pa.bool_(), pa.string(), pa.large_string(), pa.date32(), pa.date64(),
+    )
+}  # fmt: skip
+DECIMAL = re.compile(r"decimal128\((\d+), (\d+)\)")
+TIMESTAMP = re.compile(r"timestamp\[(s|ms|us|ns)(?:, tz=([\w/+:-]+))?\]")
+
+
+def name_type(kind: pa.DataType) -> str:
+    """The name under which a type is kept; nothing for types that are not."""
+    inner = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return str(inner) if _parse_type(str(inner)) is not None else ""
+
+
+def restore_type(values: pa.Array, name: str) -> pa.Array:
+    """Values in the type of that name; as they are, where it cannot hold what the policy declares."""
+    kind = _parse_type(name)
+    if kind is None or values.type == kind:
+        return values
+    try:
+        return values.cast(kind)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        return values
+
+
+def _parse_type(name: str) -> pa.DataType | None:
+    if decimal := DECIMAL.fullmatch(name):
+        digits, places = int(decimal[1]), int(decimal[2])
+        return pa.decimal128(digits, places) if 1 <= digits <= 38 and places <= digits else None
+    if time := TIMESTAMP.fullmatch(name):
+        return pa.timestamp(time[1], tz=time[2])
+    return PLAIN.get(name)

@@ -1,0 +1,150 @@
+"""The steps that methods have in common: measure columns, score pairs, measure what was selected.
+
+Each step takes the records as an argument, keeps none of them, and returns noisy numbers with what they cost. What a
+method is given beside the records (`MethodSettings`) is public.
+
+The score of a clique is the L1 distance between its counts and an expectation made of public numbers: the product of
+noisy columns, or what noisy pairs tell of three columns. One record more moves one count by one, so a unit of at most r
+records moves a score by at most r, and the vector of all scores by at most r sqrt(cliques) in L2. Scores are taken in
+thousandths and rounded down, which can add one thousandth."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deniable.dp.accounting import Event, NoOpEvent
+from deniable.dp.mechanisms import GaussianMechanism
+from deniable.dp.samplers import SYSTEM, Entropy
+from deniable.synth.bins import CollapsedDomain
+from deniable.synth.domain import Areas, Clique, Domain
+from deniable.synth.estimate import estimate_total
+from deniable.synth.estimate.residuals import project_to_simplex
+from deniable.synth.marginal import Codes, Floats, GaussianBudget, Marginal, count, measure_counts
+from deniable.synth.select import DENOISED, Selection, SelectionProblem
+
+
+@dataclass(frozen=True, slots=True)
+class MethodSettings:
+    """What may be spent, which columns somebody wants to see together, and which column is a place among places."""
+
+    spend: GaussianBudget
+    workload: tuple[Clique, ...] = ()
+    """Cliques that the user's findings are about; a method may measure others as well."""
+    areas: Areas | None = None
+    """How the values of one column lie in one another, for methods that keep areas."""
+
+
+DEVIATIONS = 2.0
+"""How far a pair's score must stand out of its noise to count: many are scored, and chance makes some large."""
+
+
+def measure_columns(
+    codes: Codes, domain: Domain, spend: GaussianBudget, share: float, entropy: Entropy
+) -> list[Marginal]:
+    """Every column by itself, all with the same variance."""
+    each = spend.variance(share / len(domain))
+    return [measure_counts(count(codes, domain, (j,)), (j,), each, spend.rows, entropy) for j in range(len(domain))]
+
+
+def measure_cliques(
+    codes: Codes,
+    collapsed: CollapsedDomain,
+    domain: Domain,
+    chosen: Selection,
+    spend: GaussianBudget,
+    left: float,
+    entropy: Entropy,
+) -> list[Marginal]:
+    """What was chosen, each with its share of what is left; single columns in full, cliques over joined values."""
+    joined = collapsed.apply(codes)
+    found = []
+    for clique, share in zip(chosen.cliques, chosen.shares, strict=True):
+        exact = count(codes, domain, clique) if len(clique) == 1 else count(joined, collapsed.domain, clique)
+        found.append(measure_counts(exact, clique, spend.variance(left * share), spend.rows, entropy))
+    return found
+
+
+def combine_marginals(marginals: Sequence[Marginal]) -> list[Marginal]:
+    """One marginal a clique: several measurements are joined by inverse variances.
+
+    Gaussian measurements of one clique, joined so, have the precision that one with the sum of their shares would have:
+    nothing is lost by measuring in turns. The event stays that of the first.
+    """
+    found: dict[Clique, Marginal] = {}
+    for marginal in marginals:
+        first = found.get(marginal.clique)
+        found[marginal.clique] = marginal if first is None else _combine_two(first, marginal)
+    return list(found.values())
+
+
+def _combine_two(first: Marginal, second: Marginal) -> Marginal:
+    a, b = 1.0 / first.variance, 1.0 / second.variance
+    counts = (a * first.counts + b * second.counts) / (a + b)
+    return Marginal(first.clique, counts, 1.0 / (a + b), first.event)
+
+
+def project_columns(collapsed: CollapsedDomain, one_way: Sequence[Marginal], total: float) -> list[Floats]:
+    """Columns over joined values, from their own measurements alone."""
+    return [project_to_simplex(collapsed.sum_counts(j, m.counts), total) for j, m in enumerate(one_way)]
+
+
+def score_pairs(
+    codes: Codes,
+    collapsed: CollapsedDomain,
+    one_way: list[Marginal],
+    spend: GaussianBudget,
+    share: float,
+    left: float,
+    entropy: Entropy,
+) -> tuple[SelectionProblem, Event]:
+    """Every pair's distance from independence, and what else is known when cliques are chosen.
+
+    Where all values of a column were joined, or it has but one, no pair with it says anything: none is scored.
+    """
+    domain, total = collapsed.domain, estimate_total(one_way)
+    columns = project_columns(collapsed, one_way, total)
+    pairs: list[Clique] = [pair for pair in domain.useful(2) if min(domain.shape(pair)) > 1]
+
+    def expect_independent(pair: Clique) -> Floats:
+        return np.outer(columns[pair[0]], columns[pair[1]]) / max(total, 1.0)
+
+    joined = collapsed.apply(codes)
+    distances = [l1_distance(count(joined, domain, pair), expect_independent(pair)) for pair in pairs]
+    found, deviation, event = score_distances(distances, spend, share, entropy)
+    worth = DENOISED * math.sqrt(2 / math.pi) * np.array([math.sqrt(m.variance) for m in one_way])
+    noise = worth * np.array([np.sqrt(collapsed.sizes(j)).sum() for j in range(len(domain))])
+    # The noise of the one-way estimates alone moves a score away from zero by about their own error.
+    trusted = found - DEVIATIONS * deviation - np.array([noise[a] + noise[b] for a, b in pairs])
+    cells = np.array([m.counts.size for m in one_way], dtype=np.float64)
+    amount = float(spend.amount) * left
+    within = 1.0 - noise / (worth * cells)
+    return SelectionProblem(domain, pairs, trusted, cells, worth * cells, within, amount, spend.rows, total), event
+
+
+FINENESS = 1000
+
+
+def score_distances(
+    distances: Sequence[float], spend: GaussianBudget, share: float, entropy: Entropy = SYSTEM
+) -> tuple[Floats, float, Event]:
+    """Noisy scores from exact distances, the deviation of their noise, and what was run; nothing, of no distances."""
+    if not distances:
+        return np.zeros(0), 0.0, NoOpEvent()
+    exact = np.array([math.floor(distance * FINENESS) for distance in distances], dtype=np.int64)
+    each = spend.rows * FINENESS + 1
+    squared = each * each * len(distances)
+    variance = spend.variance(share, squared)
+    mechanism = GaussianMechanism(variance, Fraction(squared))
+    noisy = mechanism.release(exact, entropy).astype(np.float64) / FINENESS
+    return noisy, float(variance) ** 0.5 / FINENESS, mechanism.event
+
+
+def l1_distance(counts: NDArray[np.int64], expected: Floats) -> float:
+    """The L1 distance between exact and expected counts. It is private: only `score_distances` may let it out."""
+    return float(np.abs(counts - expected).sum())

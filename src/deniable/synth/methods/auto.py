@@ -1,0 +1,146 @@
+"""The default: pairs that bring more than their noise costs, then cliques of three that show what pairs do not.
+
+    columns -> score pairs -> measure pairs -> score cliques of three -> measure those that pay, and pairs again
+
+Pairs are measured with half of what is left at first. Measuring them again later loses nothing
+(`measure.combine_marginals`), so the second half goes wherever it helps most once the scores of three columns are
+known. Where no clique of three could stand out of the noise, none is scored, and pairs get all: at a small budget that
+is the selection of pairs alone, and at a tiny one columns stay independent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from deniable.dp.accounting import ComposedEvent, Event
+from deniable.dp.samplers import Entropy
+from deniable.synth.bins import CollapsedDomain, GroupedClique, collapse_domain
+from deniable.synth.domain import Domain
+from deniable.synth.estimate import estimate_marginals
+from deniable.synth.marginal import Codes, GaussianBudget, Marginal, measure_counts
+from deniable.synth.measure import (
+    MethodSettings,
+    combine_marginals,
+    l1_distance,
+    measure_cliques,
+    measure_columns,
+    project_columns,
+    score_distances,
+    score_pairs,
+)
+from deniable.synth.methods.one_shot import independent
+from deniable.synth.model import Description
+from deniable.synth.select import (
+    NoiseForecast,
+    Selection,
+    SelectionProblem,
+    discount_noise,
+    expect_counts,
+    group_candidates,
+    group_workload,
+    parts_of,
+    select_larger_cliques,
+    select_pairs,
+    weigh_workload,
+)
+
+COLUMNS, PAIR_SCORES, CLIQUE_SCORES = 0.15, 0.05, 0.03
+FIRST = 0.5
+"""The part of their shares with which pairs are measured before cliques of three are scored."""
+
+LEAST = 1e-4
+"""A share too small to be worth a measurement."""
+
+
+def auto(codes: Codes, domain: Domain, terms: MethodSettings, entropy: Entropy) -> Description:
+    """Measure what lowers the expected error most."""
+    if len(domain) == 1:
+        return replace(independent(codes, domain, terms, entropy), method="auto")
+    spend, left = terms.spend, 1.0 - COLUMNS - PAIR_SCORES
+    one_way = measure_columns(codes, domain, spend, COLUMNS, entropy)
+    collapsed = collapse_domain(domain, one_way)
+    problem, scored = score_pairs(codes, collapsed, one_way, spend, PAIR_SCORES, left, entropy)
+    chosen = select_pairs(problem)
+    rough, outlook = project_columns(collapsed, one_way, problem.total), _forecast_noise(problem)
+    asked = group_workload(collapsed.domain, rough, outlook, terms.workload, chosen.cliques)
+    tried = group_candidates(collapsed.domain, rough, outlook, [*chosen.cliques, *(one.clique for one in asked)])
+    if tried or asked:
+        plan = _Plan(problem, chosen, tuple(asked), tuple(tried))
+        measured, events, reason = _measure_in_rounds(codes, collapsed, domain, one_way, plan, terms.spend, entropy)
+    else:
+        measured = measure_cliques(codes, collapsed, domain, chosen, spend, left, entropy)
+        events, reason = [marginal.event for marginal in measured], chosen.reason
+    together = combine_marginals([*one_way, *measured])
+    columns, cliques = together[: len(domain)], together[len(domain) :]
+    event = ComposedEvent((*(marginal.event for marginal in one_way), scored, *events))
+    estimates = estimate_marginals(collapsed, columns, cliques)
+    return Description("auto", domain, collapsed, tuple(columns), tuple(cliques), estimates, event, reason)
+
+
+def _forecast_noise(problem: SelectionProblem) -> NoiseForecast:
+    return NoiseForecast(problem.amount, problem.rows, problem.total)
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What is known before the first half is spent: the pairs chosen, what was asked for, and what will be scored."""
+
+    problem: SelectionProblem
+    chosen: Selection
+    asked: tuple[GroupedClique, ...]
+    tried: tuple[GroupedClique, ...]
+
+
+def _measure_in_rounds(
+    codes: Codes,
+    collapsed: CollapsedDomain,
+    domain: Domain,
+    one_way: list[Marginal],
+    plan: _Plan,
+    spend: GaussianBudget,
+    entropy: Entropy,
+) -> tuple[list[Marginal], list[Event], str]:
+    """Pairs, scores of larger cliques, and then what these say: the larger cliques that pay, and pairs again."""
+    left, chosen = 1.0 - COLUMNS - PAIR_SCORES - CLIQUE_SCORES, plan.chosen
+    first = measure_cliques(codes, collapsed, domain, chosen, spend, left * FIRST, entropy)
+    known = combine_marginals([*one_way, *first])
+    joined, sized = collapsed.apply(codes), parts_of(plan.problem, chosen)
+    larger, parts = list(plan.asked), weigh_workload(plan.asked, sum(sized))
+    events: list[Event] = [marginal.event for marginal in first]
+    if plan.tried:
+        so_far = estimate_marginals(collapsed, known[: len(domain)], known[len(domain) :])
+        distances = [l1_distance(one.count(joined), expect_counts(one, so_far)) for one in plan.tried]
+        found, deviation, event = score_distances(distances, spend, CLIQUE_SCORES, entropy)
+        events.append(event)
+        gains = discount_noise(plan.tried, found, deviation, known[len(domain) :])
+        more, their = select_larger_cliques(plan.tried, gains, sum(sized) + sum(parts), _forecast_noise(plan.problem))
+        larger, parts = larger + more, parts + their
+    rest = left * (1 - FIRST if chosen.cliques else 1.0)
+    again, shares = _split_remaining(chosen, sized, parts)
+    second = measure_cliques(codes, collapsed, domain, again, spend, rest, entropy)
+    for one, share in zip(larger, shares, strict=True):
+        variance = spend.variance(rest * share)
+        second.append(measure_counts(one.count(joined), one.clique, variance, spend.rows, entropy, one.coarser))
+    events += [marginal.event for marginal in second]
+    return [*first, *second], events, f"{chosen.reason}; {_explain_choice(plan, larger)}"
+
+
+def _explain_choice(plan: _Plan, larger: list[GroupedClique]) -> str:
+    asked, found = len(plan.asked), len(larger) - len(plan.asked)
+    told = f"{asked} cliques were asked for; " if asked else ""
+    if not found:
+        return f"{told}none of {len(plan.tried)} further cliques shows enough beyond its noise"
+    threes = sum(len(one.clique) > 2 for one in larger[asked:])
+    return f"{told}{found} of {len(plan.tried)} further cliques show more, {threes} of them of three columns"
+
+
+def _split_remaining(chosen: Selection, sized: list[float], parts: list[float]) -> tuple[Selection, list[float]]:
+    """Shares of the second half, for what was chosen first and for larger cliques.
+
+    Each clique gets what it is meant to have of all, less what it had of the first half.
+    """
+    whole = sum(sized) + sum(parts)
+    wanted = [max(z / whole - FIRST * share, 0.0) for z, share in zip(sized, chosen.shares, strict=True)]
+    total = max(sum(wanted) + sum(parts) / max(whole, 1e-300), 1e-300)
+    kept = [(clique, want / total) for clique, want in zip(chosen.cliques, wanted, strict=True) if want > LEAST * total]
+    again = Selection(tuple(clique for clique, _ in kept), tuple(share for _, share in kept))
+    return again, [part / whole / total for part in parts]

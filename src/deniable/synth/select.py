@@ -1,0 +1,321 @@
+"""Selection: which cliques to measure. Made from noisy scores and public sizes, so it costs nothing beyond the scores.
+
+Pairs: a spanning tree, or the pairs that bring more than their noise costs. Cliques of three: scored against what their
+pairs tell, the most even table that has the pairs as estimated (the model without an interaction of three). The
+distance of that table from the real counts is what only measuring the clique can tell. As in AIM (McKenna et al. 2022),
+a clique is selected by expected improvement against the noise that measuring it brings, also to everything else, which
+gets less of the budget."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from deniable.synth.bins import GroupedClique, group_clique, sum_by_group
+from deniable.synth.domain import Clique, Domain
+from deniable.synth.estimate import Estimates, margins_within, multiply_columns
+from deniable.synth.estimate.residuals import fit_margins
+from deniable.synth.marginal import Floats, Marginal
+
+DENOISED = 0.8
+"""What projection onto the simplex and agreement between marginals leave of the noise, roughly: for weighing only."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SelectionProblem:
+    """What is known, publicly, when cliques are chosen."""
+
+    domain: Domain
+    """Of the collapsed columns, in which pairs are measured."""
+    pairs: list[Clique]
+    scores: Floats
+    """How much each pair departs from independence, less what noise alone explains."""
+    column_cells: Floats
+    """How many values each column has before collapsing: a column is measured again in full."""
+    column_errors: Floats
+    """The expected L1 error of each column's estimate."""
+    column_within: Floats
+    """The part of it that lies between values that were joined: measuring a pair does not mend it."""
+    amount: float
+    """What is left to spend."""
+    rows: int
+    """The most records of a unit."""
+    total: float
+    """The estimated number of records."""
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Cliques to measure, each with its share of what is left to spend; shares add up to at most one."""
+
+    cliques: tuple[Clique, ...]
+    shares: tuple[float, ...]
+    reason: str = ""
+    """Why these, in a sentence made of public numbers."""
+
+
+def find_spanning_tree(columns: int, pairs: list[Clique], scores: Floats) -> tuple[Clique, ...]:
+    """The spanning forest of the largest total score (Kruskal); pairs without a positive score are left out."""
+    parent = list(range(columns))
+
+    def find_root(node: int) -> int:
+        while parent[node] != node:
+            parent[node] = parent[parent[node]]
+            node = parent[node]
+        return node
+
+    tree = []
+    for i in np.argsort(-scores, kind="stable"):
+        a, b = pairs[i]
+        if scores[i] > 0 and find_root(a) != find_root(b):
+            parent[find_root(a)] = find_root(b)
+            tree.append(pairs[i])
+    return tuple(tree)
+
+
+def select_pairs(problem: SelectionProblem) -> Selection:
+    """The cliques (pairs, and columns once more) that lower the expected error of all pairs most, greedily.
+
+    The expected L1 error of a pair that is not measured is its score plus the errors of its columns; that of a
+    measured pair is the noise on its cells, and what errors its columns have between values that were joined (left out,
+    a pair of few joined values looks better than it is, and a tiny budget is spent on pairs that columns need more).
+    A clique of c cells with variance v has noise about sqrt(2 v / pi) c, and for a fixed total of 1 / v the sum of such
+    noises is least when the shares grow like c^(2/3). Adding a clique thins out the others, so the greedy search ends
+    by itself where nothing more pays.
+    """
+    columns = len(problem.domain)
+    singles: list[Clique] = [(place,) for place in range(columns)]
+    candidates = [*problem.pairs, *singles]
+    trials = _Trials(problem)
+    chosen: list[int] = []
+    best = start = float(trials.errors()[-1])
+    while len(chosen) < len(candidates):
+        errors = trials.errors()[:-1]
+        pick = int(np.argmin(errors))
+        if errors[pick] >= best * (1 - 1e-9):
+            break
+        best = float(errors[pick])
+        chosen.append(pick)
+        trials.add(pick)
+    shares = tuple(float(share) for share in trials.shares(chosen))
+    return Selection(
+        tuple(candidates[i] for i in chosen), shares, _explain_pairs(chosen, len(problem.pairs), start, best)
+    )
+
+
+def parts_of(problem: SelectionProblem, chosen: Selection) -> list[float]:
+    """The parts z = (w c)^(2/3) from which the shares of a choice were made: w is 1 for a pair, and for a column the
+    number of pairs with it that are not measured, and of the others what lies between joined values."""
+    found = []
+    for clique in chosen.cliques:
+        measured = sum(clique[0] in other for other in chosen.cliques if len(other) == 2)
+        open_pairs = len(problem.domain) - 1 - measured * (1.0 - float(problem.column_within[clique[0]]))
+        single = max(open_pairs, 1.0) * float(problem.column_cells[clique[0]])
+        found.append((problem.domain.cells(clique) if len(clique) == 2 else single) ** (2 / 3))
+    return found
+
+
+def _explain_pairs(chosen: list[int], pairs: int, start: float, best: float) -> str:
+    measured = sum(place < pairs for place in chosen)
+    if not measured:
+        return f"no pair of {pairs} brings more than its noise costs at this budget: columns stay independent"
+    saved = 1.0 - best / max(start, 1e-300)
+    return (
+        f"{measured} of {pairs} pairs measured, {len(chosen) - measured} columns once more: the expected error of all "
+        f"pairs falls by {saved:.0%} against independent columns, and a further pair would cost more than it brings"
+    )
+
+
+class _Trials:
+    """What is chosen so far, and the expected error with each further candidate, all candidates at once.
+
+    The noise on a column counts once for every pair with it that is not measured, and for the others as far as it lies
+    between joined values, so with these weights w the sum of
+    w c / sqrt(share) is least for shares like z = (w c)^(2/3), out of their sum Z. A pair has w = 1 and so the noise
+    scale c sqrt(Z / z) = scale sqrt(Z) z: all measured pairs together err by scale sqrt(Z) times the sum of their z.
+    The last row of every array is the choice as it is, without a further candidate.
+    """
+
+    def __init__(self, problem: SelectionProblem) -> None:
+        columns, pairs = len(problem.domain), np.array(problem.pairs, dtype=np.int64).reshape(-1, 2)
+        rows = len(pairs) + columns + 1
+        self._problem = problem
+        self._scale = DENOISED * math.sqrt(2 / math.pi) * problem.rows / math.sqrt(max(problem.amount, 1e-300))
+        self._touches = np.zeros((rows, columns))
+        self._touches[np.arange(len(pairs))[:, np.newaxis], pairs] = 1
+        self._single = np.zeros((rows, columns), dtype=bool)
+        self._single[len(pairs) + np.arange(columns), np.arange(columns)] = True
+        self._sized, self._worth = np.zeros(rows), np.zeros(rows)
+        self._sized[: len(pairs)] = [problem.domain.cells(pair) ** (2 / 3) for pair in problem.pairs]
+        self._worth[: len(pairs)] = np.maximum(problem.scores, 0.0)
+        self._open = np.ones(rows, dtype=bool)
+        # A column of one value says nothing but how many records there are, which every other column says as well.
+        self._open[len(pairs) : len(pairs) + columns] = problem.column_cells > 1
+
+    def add(self, place: int) -> None:
+        """Choose a candidate: every further trial has it."""
+        self._open[place] = False
+        self._single[self._open] |= self._single[place]
+        for held in (self._touches, self._sized, self._worth):
+            # A candidate's row has all that was chosen before it, as the last row has: their difference is its own.
+            held[self._open] += held[place] - held[-1]
+
+    def errors(self) -> Floats:
+        """The expected L1 error over all pairs with each candidate; without end for those chosen already."""
+        cells, one_way = self._problem.column_cells, self._problem.column_errors
+        unmeasured, sized = self._column_sizes()
+        whole = self._sized + sized.sum(axis=1)
+        noise = self._scale * cells * np.sqrt(whole[:, np.newaxis] / np.where(self._single, sized, 1.0))
+        # Two measurements of one column, joined by inverse variances.
+        joined = 1.0 / np.sqrt(1.0 / np.maximum(one_way, 1e-9) ** 2 + 1.0 / np.maximum(noise, 1e-9) ** 2)
+        alone = np.where(self._single, joined, one_way)
+        left = float(np.maximum(self._problem.scores, 0.0).sum()) - self._worth
+        errors: Floats = self._scale * np.sqrt(whole) * self._sized + left + (unmeasured * alone).sum(axis=1)
+        return np.where(self._open, errors, np.inf)
+
+    def shares(self, chosen: list[int]) -> Floats:
+        """The shares that suit the choice as it is."""
+        pairs = len(self._problem.pairs)
+        columns = self._column_sizes()[1][-1]
+        cliques = self._problem.pairs
+        sized = [self._problem.domain.cells(cliques[i]) ** (2 / 3) if i < pairs else columns[i - pairs] for i in chosen]
+        found: Floats = np.array(sized, dtype=np.float64)
+        return found / found.sum() if chosen else found
+
+    def _column_sizes(self) -> tuple[Floats, Floats]:
+        """How many pairs each column's error is in, and z of the columns that are measured once more.
+
+        A pair that is measured has the part of it that lies between joined values.
+        """
+        unmeasured = len(self._problem.domain) - 1 - self._touches * (1.0 - self._problem.column_within)
+        sized = (np.maximum(unmeasured, 1.0) * self._problem.column_cells) ** (2 / 3)
+        return unmeasured, np.where(self._single, sized, 0.0)
+
+
+MOST_TRIED = 2000
+"""The most cliques that are scored: each one adds to the noise of all scores, and takes time."""
+FOUND_SHARE, WORKLOAD_SHARE = 0.1, 1 / 3
+"""Shares of the amount: what a clique that is found may count on, and what all that is asked for gets together."""
+NOISE_LIMIT, WORKLOAD_NOISE_LIMIT, NOISE_CEILING = 0.02, 0.05, 0.2
+"""Values are grouped until noise stirs a fiftieth of the records at most, a twentieth where a clique was asked for;
+above a fifth it is left alone. Scores of finer groups hold more noise, and measuring them costs more than most bring:
+planted findings are seen more often with a fiftieth than with a twentieth, and tables at large are no worse for it."""
+DEVIATIONS = 2.5
+"""How far a score must stand out of its noise: many are tried."""
+GAIN_FACTOR = 2.0
+"""How much more a clique must bring than it costs: the noise of a pair is also in every three columns that hold it."""
+
+
+@dataclass(frozen=True, slots=True)
+class NoiseForecast:
+    """What is public when cliques are weighed: what is left to spend, and how many records there are about."""
+
+    amount: float
+    rows: int
+    total: float
+
+    def noise(self, cells: float, share: float = 1.0) -> float:
+        """The expected L1 error of a table of so many cells that gets a share of the amount."""
+        return self.scale * cells / math.sqrt(max(share, 1e-12))
+
+    def most_cells(self, share: float, stirred: float) -> float:
+        """The cells in which noise would stir no more than a part of the records, with a share of the amount."""
+        return stirred * self.total / self.noise(1.0, share)
+
+    @property
+    def scale(self) -> float:
+        """The expected error of one cell that gets all."""
+        return DENOISED * math.sqrt(2 / math.pi) * self.rows / math.sqrt(max(self.amount, 1e-300))
+
+
+def group_workload(
+    domain: Domain,
+    columns: Sequence[Floats],
+    outlook: NoiseForecast,
+    workload: Sequence[Clique],
+    done: Sequence[Clique],
+) -> list[GroupedClique]:
+    """What was asked for, each in as many cells as its share keeps out of the noise; none where that is hopeless.
+
+    A pair that is measured anyway is measured in full once more, so that both measurements can be joined.
+    """
+    asked = [clique for clique in dict.fromkeys(workload) if domain.cells(clique) > 1]
+    share = WORKLOAD_SHARE / max(len(asked), 1)
+    most = outlook.most_cells(share, WORKLOAD_NOISE_LIMIT)
+    found = [group_clique(domain, columns, clique, math.inf if clique in done else most) for clique in asked]
+    return [
+        one for one in found if one.clique in done or outlook.noise(one.cells, share) <= NOISE_CEILING * outlook.total
+    ]
+
+
+def group_candidates(
+    domain: Domain, columns: Sequence[Floats], outlook: NoiseForecast, done: Sequence[Clique]
+) -> list[GroupedClique]:
+    """What to score, each in as many cells as the noise allows: all of three columns, and pairs not measured yet."""
+    cliques = [clique for clique in (*domain.useful(2), *domain.useful(3)) if min(domain.shape(clique)) > 1]
+    some = [clique for clique in cliques if clique not in done]
+    fewest = sorted(some, key=lambda clique: (domain.cells(clique), clique))[:MOST_TRIED]
+    tried = [group_clique(domain, columns, clique, outlook.most_cells(FOUND_SHARE, NOISE_LIMIT)) for clique in fewest]
+    return [one for one in tried if outlook.noise(one.cells, FOUND_SHARE) <= NOISE_CEILING * outlook.total]
+
+
+def expect_counts(one: GroupedClique, estimates: Estimates) -> Floats:
+    """What the pairs tell of a clique by groups: the most even table that agrees with them."""
+    margins = margins_within(one.clique, estimates.columns, estimates.tables)
+    by_group = {axes: sum_by_group(margin, tuple(one.maps[axis] for axis in axes)) for axes, margin in margins.items()}
+    columns = [
+        sum_by_group(estimates.columns[place], (groups,)) for place, groups in zip(one.clique, one.maps, strict=True)
+    ]
+    return fit_margins(multiply_columns(columns, estimates.total), by_group, rounds=20)
+
+
+def discount_noise(
+    looks: Sequence[GroupedClique], scores: Floats, deviation: float, pairs: Sequence[Marginal]
+) -> Floats:
+    """Scores less what noise explains: its own deviations, and the errors of the pairs in the expectation."""
+    variances = {marginal.clique: marginal.variance for marginal in pairs if not marginal.maps}
+    found = []
+    for one, score in zip(looks, scores, strict=True):
+        within = [_pair_error(one, axes, variances) for axes in itertools.combinations(range(len(one.clique)), 2)]
+        found.append(score - DEVIATIONS * deviation - math.hypot(*within))
+    return np.maximum(np.array(found, dtype=np.float64), 0.0)
+
+
+def _pair_error(one: GroupedClique, axes: tuple[int, ...], variances: Mapping[Clique, float]) -> float:
+    """The expected L1 error of a pair by groups: in each group the variances of its cells add up."""
+    variance = variances.get(tuple(one.clique[axis] for axis in axes), 0.0)
+    roots = [np.sqrt(np.bincount(np.array(one.maps[axis]))).sum() for axis in axes]
+    return DENOISED * math.sqrt(2 * variance / math.pi) * math.prod(float(root) for root in roots)
+
+
+def select_larger_cliques(
+    looks: Sequence[GroupedClique], gains: Floats, sized: float, outlook: NoiseForecast
+) -> tuple[list[GroupedClique], list[float]]:
+    """The looks that lower the expected error, and their parts beside `sized` for all that was chosen before.
+
+    With parts z = c^(2/3) of a sum Z, noise adds up to scale Z^(3/2) (see `choose.worthwhile`), so a look costs what
+    Z^(3/2) grows by. Looks are taken by gain a part; one that holds a chosen one gains only what is beyond it,
+    and one within a chosen one nothing.
+    """
+    parts = np.array([float(one.cells) for one in looks]) ** (2 / 3)
+    whole, taken = sized, list[int]()
+    for i in np.argsort(-gains / np.maximum(parts, 1.0), kind="stable"):
+        own = set(looks[i].clique)
+        if any(own < set(looks[j].clique) for j in taken):
+            continue
+        beyond = gains[i] - max((gains[j] for j in taken if set(looks[j].clique) < own), default=0.0)
+        if beyond > GAIN_FACTOR * outlook.scale * ((whole + parts[i]) ** 1.5 - whole**1.5):
+            taken.append(int(i))
+            whole += parts[i]
+    return [looks[i] for i in taken], [float(parts[i]) for i in taken]
+
+
+def weigh_workload(asked: Sequence[GroupedClique], sized: float) -> list[float]:
+    """Parts of what was asked for: together the share `WORKLOAD_SHARE` of all, among themselves as noise is least."""
+    parts = [one.cells ** (2 / 3) for one in asked]
+    scale = sized * WORKLOAD_SHARE / (1 - WORKLOAD_SHARE) / sum(parts) if parts and sized > 0 else 1.0
+    return [part * scale for part in parts]
