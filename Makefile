@@ -17,7 +17,7 @@ $(VENV)/.ready: requirements-dev.lock pyproject.toml
 demo: $(VENV)/.ready  ## tell the story of one town, writing to demo-output/
 	$(BIN)/deniable demo --out demo-output
 
-lint: $(VENV)/.ready  ## style, types, floors
+lint: $(VENV)/.ready  ## style, types, layers
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -29,7 +29,7 @@ test: lint  ## everything that must hold, in under twenty minutes
 test-slow: $(VENV)/.ready  ## the long statistical and load runs
 	$(BIN)/python -m pytest -n 2 -m slow
 
-bench: $(VENV)/.ready  ## every speed claim, as a ratio against a peer or the physical floor
+bench: $(VENV)/.ready  ## every speed claim, as a ratio against a peer or the physical limit
 	$(BIN)/python bench/run.py
 
 docs: $(VENV)/.ready  ## regenerate the reference pages

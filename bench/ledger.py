@@ -45,13 +45,13 @@ for _ in range(int(sys.argv[3])):
 """
 
 
-def timed(deed: Callable[[], object], times: int, repeats: int = 3) -> tuple[float, float]:
-    """The best rate a second of several runs, and the CPU milliseconds of one deed in that run."""
+def timed(operation: Callable[[], object], times: int, repeats: int = 3) -> tuple[float, float]:
+    """The best rate a second of several runs, and the CPU milliseconds of one operation in that run."""
     best, cost = 0.0, 0.0
     for _ in range(repeats):
         wall, cpu = time.perf_counter(), time.process_time()
         for _ in range(times):
-            deed()
+            operation()
         rate = times / (time.perf_counter() - wall)
         if rate > best:
             best, cost = rate, 1000 * (time.process_time() - cpu) / times
@@ -127,7 +127,7 @@ def main() -> int:
         print(f"charge, eight processes  {eight:8,.0f} a second  {'':16}      {bare / eight:.2f} x the floor")
         many = threaded(ledger, 64, max(times // 16, 1))
         print(f"charge, 64 threads       {many:8,.0f} a second  {'':16}      {bare / many:.2f} x the floor")
-        left, left_cpu = timed(lambda: ledger.remaining("research", "ana"), 10 * times)
+        left, left_cpu = timed(lambda: ledger.find_remaining("research", "ana"), 10 * times)
         print(f"what is left             {left:8,.0f} a second  {left_cpu:6.2f} ms CPU each")
         memory = Ledger("bench", BUDGETS)
         bare_charge, memory_cpu = timed(lambda: memory.charge(CHARGE), times)

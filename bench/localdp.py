@@ -221,10 +221,10 @@ def server(count: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "load.yaml"
         file.write_text(SURVEY)
-        desk = open_service(file)
-        body = {"format": 1, "survey": desk.survey.identity, "responses": {"ward": [[1]]}}
-        messages = [json.dumps(body | {"ticket": ticket}).encode() for ticket in desk.invitations(2 * count)]
-        desk.store.close()
+        service = open_service(file)
+        body = {"format": 1, "survey": service.survey.identity, "responses": {"ward": [[1]]}}
+        messages = [json.dumps(body | {"ticket": ticket}).encode() for ticket in service.invitations(2 * count)]
+        service.store.close()
         process, port = started(file)
         statuses: list[int] = []
         before, wall = cpu_of(process.pid), time.perf_counter()
@@ -236,10 +236,10 @@ def server(count: int) -> None:
         print(f"  bar 1,000 on one core: {met}", flush=True)
         kill = asyncio.run(cut_short(port, messages[count:], process.pid))
         process.wait()
-        desk = open_service(file)
-        thanked, kept = statuses.count(201) + kill, desk.store.count()
+        service = open_service(file)
+        thanked, kept = statuses.count(201) + kill, service.store.count()
         print(f"  killed in the middle: {thanked:,} acknowledged, {kept:,} stored, {max(0, thanked - kept)} lost")
-        desk.store.close()
+        service.store.close()
 
 
 async def cut_short(port: int, messages: list[bytes], pid: int) -> int:

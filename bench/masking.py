@@ -25,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from deniable.curator.mask import run as journey
+from deniable.curator.mask import run as workflow
 from deniable.engines.duckdb import DuckDBEngine
 from deniable.masking import format_preserving, identifiers, keys, pseudonyms, sha256
 
@@ -138,8 +138,8 @@ def child(what: str, folder: Path) -> None:
             engine.write(engine.stream("people"), folder / "copy.parquet")
     else:
         place = f"people=file:{folder / 'people.key'}"
-        request = journey.request_for(folder / "policy.yaml", None, "people", folder / "out.parquet", keys=[place])
-        journey.mask(request)
+        request = workflow.request_for(folder / "policy.yaml", None, "people", folder / "out.parquet", keys=[place])
+        workflow.mask(request)
     used = time.perf_counter() - wall, time.process_time() - cpu
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(json.dumps([*used, peak]))

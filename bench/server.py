@@ -51,10 +51,11 @@ budgets: {dataset: {epsilon: 1000000000}, purposes: {research: {epsilon: 1000000
 SERVER = """
 import asyncio, contextlib, sys
 from pathlib import Path
-from deniable.curator import Curator, governing
-from deniable.server.worker_pool import Crew
+from deniable.curator import Curator
+from deniable.curator.governance import requests
+from deniable.server.worker_pool import WorkerPool
 from deniable.server.limits import Limits
-from deniable.server.serve import Places, run, start
+from deniable.server.serve import ServerOptions, run, start
 from starlette.applications import Starlette
 from starlette.responses import Response
 from starlette.routing import Route
@@ -64,11 +65,12 @@ async def echo(request):
 
 async def main(folder, processes):
     curator = Curator.open(folder + "/policy.yaml", ledger=folder + "/ledger.sqlite")
-    token, _ = governing.issue(curator, "ana", purposes=["research"])
+    token, _ = requests.issue(curator, "ana", purposes=["research"])
     limits = Limits(rate=1e9, burst=1e9, at_once=64, quantum=0.005)
-    crew = Crew(Path(folder) / "policy.yaml", folder + "/ledger.sqlite", processes) if processes else None
+    pool = WorkerPool(Path(folder) / "policy.yaml", folder + "/ledger.sqlite", processes) if processes else None
     async with contextlib.AsyncExitStack() as stack:
-        running = await start(stack, curator, Places(port=0, steward="127.0.0.1:0", postgres=0), limits, crew=crew)
+        options = ServerOptions(port=0, steward="127.0.0.1:0", postgres=0)
+        running = await start(stack, curator, options, limits, pool=pool)
         import uvicorn
         config = uvicorn.Config(Starlette(routes=[Route("/echo", echo, methods=["POST"])]), port=0, log_config=None,
                                 access_log=False, lifespan="off")
@@ -155,11 +157,11 @@ def report(title: str, rate: float, taken: list[float], bar: float | None = None
     return bar is None or rate >= bar
 
 
-def repeatedly(deed: Callable[[], object], seconds: float) -> tuple[float, list[float]]:
+def repeatedly(operation: Callable[[], object], seconds: float) -> tuple[float, list[float]]:
     """How often a second something can be done, and how long each took."""
     taken, began = [], time.perf_counter()
     while (start := time.perf_counter()) < began + seconds:
-        deed()
+        operation()
         taken.append(time.perf_counter() - start)
     return len(taken) / (time.perf_counter() - began), taken
 
@@ -168,11 +170,11 @@ def flushes(folder: Path) -> Callable[[], object]:
     """Append a page to a file and flush it to the disk."""
     file = (folder / "flush").open("wb", buffering=0)
 
-    def deed() -> None:
+    def operation() -> None:
         file.write(b"x" * 4096)
         os.fsync(file.fileno())
 
-    return deed
+    return operation
 
 
 def bare_charges(folder: Path) -> Callable[[], object]:

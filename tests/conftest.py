@@ -18,8 +18,11 @@ sys.path.append(str(Path(__file__).parent))
 
 DRAWING = ("statistical", "audits")
 """Folders of tests that draw real noise and may ring falsely, each with its stated small chance."""
-NOISY = ("test_query_", "test_synth_", "test_learn_", "test_localdp_", "test_masking_", "test_assess_", "test_attacks_")
-"""Rooms whose other tests run whole mechanisms too, mostly with so much budget that noise is a rounding error."""
+NOISY = (
+    *("test_query_", "test_synth_", "test_learn_", "test_localdp_", "test_masking_", "test_assess_", "test_attacks_"),
+    *("test_curator_query", "test_curator_train", "test_curator_mask"),
+)
+"""Packages whose other tests run whole mechanisms too, mostly with so much budget that noise is a rounding error."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -2,7 +2,7 @@
 
 A refusal says four things: what happened, what was expected or exists, how to go on, and whether anything was
 charged. It never holds a value taken from the data: callers pass names, positions and declared values only.
-This module imports nothing of the house, so that every room may refuse.
+This module imports nothing else of the package, so that every module may refuse.
 """
 
 from __future__ import annotations

@@ -124,7 +124,7 @@ def test_a_clock_that_is_set_back_renews_nothing_twice(opened: Opening) -> None:
         clock.set(2026, month, 15)
         with pytest.raises(BudgetExceeded):
             charge(ledger, "1/10", analyst="ben", purpose="operations")
-        assert ledger.remaining("operations", "ben") == PureDP(Fraction(0))
+        assert ledger.find_remaining("operations", "ben") == PureDP(Fraction(0))
     clock.set(2026, 10, 1)
     times = [entry.time for entry in ledger.entries()]
     charge(ledger, "1/10")

@@ -19,10 +19,10 @@ FILE_NAME = re.compile(r"^# ([\w.-]+\.\w+)$")
 def run_page(page: Path, folder: Path) -> int:
     """How many blocks ran; the first that fails raises with its output."""
     (folder / "bin").mkdir()
-    door = folder / "bin" / "deniable"
-    door.write_text(f"#!{sys.executable}\nfrom deniable.cli.main import main\nmain()\n")
-    door.chmod(0o755)
-    environment = os.environ | {"PATH": f"{door.parent}:{os.environ['PATH']}", "NO_COLOR": "1"}
+    script = folder / "bin" / "deniable"
+    script.write_text(f"#!{sys.executable}\nfrom deniable.cli.main import main\nmain()\n")
+    script.chmod(0o755)
+    environment = os.environ | {"PATH": f"{script.parent}:{os.environ['PATH']}", "NO_COLOR": "1"}
     ran = 0
     for kind, block in BLOCK.findall(page.read_text(encoding="utf-8")):
         if kind == "yaml" and (named := FILE_NAME.match(block.split("\n")[0])):

@@ -14,10 +14,10 @@ BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 def test_every_block_of_the_page_runs_and_its_output_is_as_printed(tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
-    door = tmp_path / "bin" / "deniable"
-    door.write_text(f"#!{sys.executable}\nfrom deniable.cli.main import main\nmain()\n")
-    door.chmod(0o755)
-    environment = os.environ | {"PATH": f"{door.parent}:{os.environ['PATH']}", "NO_COLOR": "1"}
+    script = tmp_path / "bin" / "deniable"
+    script.write_text(f"#!{sys.executable}\nfrom deniable.cli.main import main\nmain()\n")
+    script.chmod(0o755)
+    environment = os.environ | {"PATH": f"{script.parent}:{os.environ['PATH']}", "NO_COLOR": "1"}
     shown = ""
     for kind, block in BLOCK.findall(PAGE.read_text(encoding="utf-8")):
         if kind == "yaml":

@@ -73,12 +73,12 @@ def test_laplace_scale_is_sensitivity_over_epsilon_for_each_of_k_numbers():
 
 def test_sequential_composition_adds_epsilons_and_deltas():
     event = ComposedEvent((PureEvent("0.3"), LaplaceEvent(5, 1), ThresholdEvent("1e-6"), ThresholdEvent("2e-6")))
-    assert PureAccountant().compose(event).spent() == ApproxDP("0.5", "3e-6")
+    assert PureAccountant().compose(event).compute_spent() == ApproxDP("0.5", "3e-6")
 
 
 def test_on_disjoint_parts_the_worst_part_counts():
     event = ParallelEvent((PureEvent("0.3"), PureEvent("0.5"), PureEvent("0.2")))
-    assert PureAccountant().compose(event).spent() == PureDP("0.5")
+    assert PureAccountant().compose(event).compute_spent() == PureDP("0.5")
 
 
 DESIGNS = {
@@ -98,7 +98,7 @@ def test_averaging_shrinks_the_noise_by_the_square_root_of_the_repetitions():
     mechanism, t = LaplaceMechanism(20), 25
     answers = mechanism.release(np.zeros(4000 * t, dtype=np.int64), SeededEntropy(2)).reshape(4000, t)
     assert answers.mean(axis=1).std() == pytest.approx(answers.std() / math.sqrt(t), rel=0.05)
-    assert PureAccountant().compose(mechanism.event, t).spent() == PureDP(Fraction(t, 20))
+    assert PureAccountant().compose(mechanism.event, t).compute_spent() == PureDP(Fraction(t, 20))
 
 
 def test_no_player_of_the_game_has_better_odds_than_e_to_the_epsilon():

@@ -38,6 +38,6 @@ def test_same_input_same_token_one_input_one_output_and_counts_kept() -> None:
 
 
 def test_an_unsalted_hash_is_refused() -> None:
-    shop = MaskContext(lambda name: keys.generate_key(name), __import__("pathlib").Path())
+    context = MaskContext(lambda name: keys.generate_key(name), __import__("pathlib").Path())
     with pytest.raises(ParameterError, match="dictionary of guesses"):
-        build_mask(Spec("hash"), TableSchema("t", "t.csv", ()), "ssn", shop)
+        build_mask(Spec("hash"), TableSchema("t", "t.csv", ()), "ssn", context)

@@ -70,28 +70,28 @@ def ticks(durations: list[float]) -> list[float]:
 
 
 @pytest.fixture(scope="module")
-def desk(tmp_path_factory: pytest.TempPathFactory):
+def service(tmp_path_factory: pytest.TempPathFactory):
     folder: Path = tmp_path_factory.mktemp("timing")
     pq.write_table(pa.table({"id": [f"p{i}" for i in range(400)], "age": [i % 90 for i in range(400)]}),
                    folder / "people.parquet")  # fmt: skip
     (folder / "policy.yaml").write_text(POLICY)
-    desk = Service(Curator.open(folder / "policy.yaml"), Limits(quantum=QUANTUM, rate=1e6, burst=1e6, guesses=1e6))
-    yield desk
-    desk.close()
+    service = Service(Curator.open(folder / "policy.yaml"), Limits(quantum=QUANTUM, rate=1e6, burst=1e6, guesses=1e6))
+    yield service
+    service.close()
 
 
-async def timed(desk: Service, token: str, sql: str, padded: bool = True, delay: float = 0.0) -> float:
-    """How long one question takes, with the padding that the doors apply."""
+async def timed(service: Service, token: str, sql: str, padded: bool = True, delay: float = 0.0) -> float:
+    """How long one question takes, with the padding that the entry points apply."""
     since = time.monotonic()
     with contextlib.suppress(DeniableError):
-        await desk.answer(desk.admit(token, "here"), Question(sql, epsilon="1"))
+        await service.answer(service.admit(token, "here"), Question(sql, epsilon="1"))
     await asyncio.sleep(delay)
     if padded:
         await wait_for_quantum(since, QUANTUM)
     return time.monotonic() - since
 
 
-def alternately(desk: Service, first: object, second: object) -> tuple[list[float], list[float]]:
+def alternately(service: Service, first: object, second: object) -> tuple[list[float], list[float]]:
     """Samples of two kinds of request, taken in random order, so that the machine's mood is the same for both."""
 
     async def run() -> tuple[list[float], list[float]]:
@@ -105,33 +105,33 @@ def alternately(desk: Service, first: object, second: object) -> tuple[list[floa
     return asyncio.run(run())
 
 
-def test_answers_for_present_and_absent_people_take_the_same_time(desk):
-    token, _ = requests.issue(desk.curator, "ana", purposes=["research"])
+def test_answers_for_present_and_absent_people_take_the_same_time(service):
+    token, _ = requests.issue(service.curator, "ana", purposes=["research"])
 
     def about(person: str):
-        return lambda i: timed(desk, token, f"SELECT COUNT(*) FROM people WHERE id = '{person}' AND age + {i} > 3")
+        return lambda i: timed(service, token, f"SELECT COUNT(*) FROM people WHERE id = '{person}' AND age + {i} > 3")
 
-    present, absent = alternately(desk, about("p7"), about("nobody"))
+    present, absent = alternately(service, about("p7"), about("nobody"))
     assert apart(ticks(present), ticks(absent)) < ALARM
 
 
-def test_refusals_take_the_same_time_whatever_their_reason(desk):
-    token, _ = requests.issue(desk.curator, "ana", purposes=["research"])
+def test_refusals_take_the_same_time_whatever_their_reason(service):
+    token, _ = requests.issue(service.curator, "ana", purposes=["research"])
     unknown, known = alternately(
-        desk,
-        lambda i: timed(desk, f"deniable_{i}", "SELECT COUNT(*) FROM people"),
-        lambda i: timed(desk, token, f"SELECT id FROM people WHERE age > {i}"),
+        service,
+        lambda i: timed(service, f"deniable_{i}", "SELECT COUNT(*) FROM people"),
+        lambda i: timed(service, token, f"SELECT id FROM people WHERE age > {i}"),
     )
     assert apart(ticks(unknown), ticks(known)) < ALARM
 
 
-def test_the_test_has_power_a_delay_is_found_where_nothing_pads_it(desk):
-    token, _ = requests.issue(desk.curator, "ana", purposes=["research"])
+def test_the_test_has_power_a_delay_is_found_where_nothing_pads_it(service):
+    token, _ = requests.issue(service.curator, "ana", purposes=["research"])
 
     def asked(i: int):
-        return timed(desk, token, f"SELECT id FROM people WHERE age > {i}", padded=False)
+        return timed(service, token, f"SELECT id FROM people WHERE age > {i}", padded=False)
 
-    first, second = alternately(desk, asked, asked)
+    first, second = alternately(service, asked, asked)
     # A delay of twice the machine's own jitter, whatever that is now: nine in ten pairs are then in the delayed order.
     cuts = statistics.quantiles(first + second, n=10)
     late = [duration + max(QUANTUM, 2 * (cuts[8] - cuts[0])) for duration in second]

@@ -1,4 +1,4 @@
-"""Parity: what counts as kept, how findings are found, and planted findings through the whole journey."""
+"""Parity: what counts as kept, how findings are found, and planted findings through the whole workflow."""
 
 from __future__ import annotations
 

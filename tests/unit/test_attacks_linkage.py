@@ -9,7 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deniable.attacks.fuzzy_linkage import Field, Like, link_with_errors, score_pairs
+from deniable.attacks.fuzzy_linkage import (
+    NAMES_CLOSE,
+    Field,
+    Like,
+    compare_ages,
+    compare_dates,
+    compare_names,
+    grade_pairs,
+    link_with_errors,
+    score_pairs,
+)
 from deniable.attacks.generalized_cells import parse_cell
 from deniable.attacks.linkage import find_links, link_register
 from deniable.attacks.uniqueness import blame_columns, find_identifying_sets, find_weakest_rows, measure_uniqueness
@@ -156,6 +166,68 @@ def test_typos_and_swapped_dates_do_not_save_anybody():
     best = {a: max((w, b) for x, b, w in zip(pairs.release, pairs.register, pairs.weight, strict=True) if x == a)[1]
             for a in pairs.release.tolist()}  # fmt: skip
     assert all(best[row] == row for row in best)
+
+
+def jaro_winkler(a: str, b: str) -> float:
+    """Jaro's and Winkler's measure as Winkler wrote it down in 1990: half the swapped letters are rounded down."""
+    reach = max(0, max(len(a), len(b)) // 2 - 1)
+    left, right, taken = [], {}, set()
+    for i, letter in enumerate(a):
+        place = next(
+            (j for j in range(max(0, i - reach), i + reach + 1) if j not in taken and b[j : j + 1] == letter), -1
+        )
+        if place >= 0:
+            taken.add(place)
+            left.append(letter)
+            right[place] = letter
+    if not left:
+        return 0.0
+    swapped = sum(x != y for x, y in zip(left, (right[j] for j in sorted(right)), strict=True)) // 2
+    shared = len(left)
+    jaro = (shared / len(a) + shared / len(b) + (shared - swapped) / shared) / 3
+    prefix = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y or i == 4), min(4, len(a), len(b)))
+    return jaro + 0.1 * prefix * (1 - jaro)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.text("abé", min_size=1, max_size=9), min_size=2, max_size=12, unique=True))
+def test_names_are_close_where_a_plain_jaro_winkler_says_so(words):
+    pairs = [(i, j) for i in range(-1, len(words)) for j in range(-1, len(words))]
+    left, right = np.array(pairs).T
+    degrees = grade_pairs(left, right, compare_names(pa.array(words)))
+    for (i, j), degree in zip(pairs, degrees, strict=True):
+        close = i >= 0 and j >= 0 and jaro_winkler(words[i], words[j])
+        if abs(close - NAMES_CLOSE) > 1e-9:  # at the edge the order of summing decides
+            assert degree == (0 if i < 0 or j < 0 else 3 if i == j else 2 if close >= NAMES_CLOSE else 1), (i, j)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "degree"),
+    [
+        ("1987-03-09", "1987-09-03", 2),  # day and month swapped
+        ("1987-03-09", "1987-03-19", 2),  # another day
+        ("1987-03-09", "1978-03-09", 2),  # another year
+        ("1987-03-09", "1978-09-03", 1),  # another year, and swapped
+        ("1987-03-09", "1986-04-09", 1),
+        ("9 March", "9 Merch", 2),  # one sign mistyped
+        ("9 March", "9 Merck", 1),
+        ("9 March", "09 March", 1),
+        ("1987-03-09", None, 0),
+        (None, None, 0),
+    ],
+)
+def test_dates_are_close_when_swapped_or_off_in_one_part(one, other, degree):
+    values = pa.array([one, other]).drop_null()
+    left, right = (-1 if value is None else values.index(value).as_py() for value in (one, other))
+    assert grade_pairs(np.array([left]), np.array([right]), compare_dates(values.cast(pa.string()))).tolist() == [
+        degree
+    ]
+
+
+def test_ages_are_close_within_a_year_and_values_never():
+    left, right = np.array([0, 0, 0, -1]), np.array([0, 1, 2, 1])
+    assert grade_pairs(left, right, compare_ages(pa.array(["40", "41", "42"]))).tolist() == [3, 2, 1, 0]
+    assert grade_pairs(left, right).tolist() == [3, 1, 1, 0]
 
 
 def test_fuzzy_linkage_finds_a_mistyped_copy_and_not_strangers():

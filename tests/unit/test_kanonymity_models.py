@@ -190,7 +190,7 @@ def test_no_split_of_a_class_suppresses_fewer_rows_than_the_model_says_are_lost(
         people = int(size + chance.integers(0, 10))
         whole = values.tolist() + rest
         classes = classes_of([(values.tolist(), people)], whole)
-        lost = float(model.lost(model.measure(classes), classes)[0])
+        lost = float(model.bound_losses(model.measure(classes), classes)[0])
         part = chance.integers(0, int(chance.integers(1, 4)), size)
         shares = [people // len(set(part))] * len(set(part))
         shares[0] += people - sum(shares)

@@ -1,4 +1,4 @@
-"""Features come from the policy alone: one lit entry a column, clamped, with null apart."""
+"""Features come from the policy alone: one nonzero entry a column, clamped, with null apart."""
 
 from __future__ import annotations
 

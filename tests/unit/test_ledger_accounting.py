@@ -54,7 +54,7 @@ def test_totals_agree_with_an_accountant_that_composes_from_the_start(accounting
     for event in events:
         ledger.charge(posting(event))
         naive = naive.compose(event)
-        assert ledger.remaining() == naive.remaining()
+        assert ledger.find_remaining() == naive.compute_remaining()
     assert ledger.fits(LaplaceEvent(20)) == most(naive, LaplaceEvent(20))
     assert verify(ledger).entries == len(events)
 
@@ -103,12 +103,12 @@ def test_three_thirds_are_one_and_very_many_fractions_stay_short_and_never_below
     ledger = Ledger("d", plain(1))
     for _ in range(3):
         charge(ledger, "1/3")
-    assert ledger.remaining() == PureDP(Fraction(0))
+    assert ledger.find_remaining() == PureDP(Fraction(0))
     total, exact = restore_accountant("pure", None, None), Fraction(0)
     for prime in PRIMES:
         total = restore_accountant("pure", None, total_of(total.compose(PureEvent(Fraction(1, prime)))))
         exact += Fraction(1, prime)
-    spent = total.spent(None).epsilon  # type: ignore[union-attr, arg-type]
+    spent = total.compute_spent(None).epsilon  # type: ignore[union-attr, arg-type]
     assert exact <= spent < exact + Fraction(20, FINEST)
     assert spent.denominator <= FINEST
 

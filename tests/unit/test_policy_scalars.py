@@ -86,6 +86,8 @@ def test_an_amount_that_is_no_finite_number_is_refused_at_once(amount: object) -
         exact(amount)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("module", [m.name for m in pkgutil.iter_modules(deniable.policy.__path__, "deniable.policy.")])
+@pytest.mark.parametrize(
+    "module", [m.name for m in pkgutil.walk_packages(deniable.policy.__path__, "deniable.policy.")]
+)
 def test_the_examples_in_the_docstrings_hold(module: str) -> None:
     assert doctest.testmod(importlib.import_module(module)).failed == 0

@@ -61,7 +61,7 @@ def test_a_policy_is_in_force_to_the_end_of_its_last_day_in_utc(monkeypatch: pyt
         requests.in_force(policy)
 
 
-JOURNEYS: dict[str, Callable[[Path], object]] = {
+WORKFLOWS: dict[str, Callable[[Path], object]] = {
     "mask": lambda folder: mask(
         request_for(folder / "policy.yaml", str(folder / "visits.csv"), None, folder / "out.csv")
     ),
@@ -73,13 +73,13 @@ JOURNEYS: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.usefixtures("somewhere")
-@pytest.mark.parametrize("name", JOURNEYS)
-def test_every_journey_with_a_policy_refuses_after_it(
+@pytest.mark.parametrize("name", WORKFLOWS)
+def test_every_workflow_with_a_policy_refuses_after_it(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "policy.yaml").write_text(POLICY)
     (tmp_path / "visits.csv").write_text("zip\na\nb\n")
     clock(monkeypatch, FIRST_MINUTE_AFTER)
     with pytest.raises(AccessRefused, match="expired"):
-        JOURNEYS[name](tmp_path)
+        WORKFLOWS[name](tmp_path)
     assert not (tmp_path / "out.csv").exists()

@@ -13,6 +13,8 @@ from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.parser import text_string_to_metric_families
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -208,7 +210,7 @@ def test_a_bucket_refills_with_time():
 
 def test_work_of_one_name_is_done_once_and_waiting_work_can_be_cancelled():
     async def run() -> None:
-        workshop = Scheduler(SimpleNamespace(interrupt=lambda _thread: None), Limits(workers=1, at_once=2))
+        scheduler = Scheduler(SimpleNamespace(interrupt=lambda _thread: None), Limits(workers=1, at_once=2))
         gate, done = threading.Event(), []
 
         def work() -> int:
@@ -216,20 +218,20 @@ def test_work_of_one_name_is_done_once_and_waiting_work_can_be_cancelled():
             done.append(1)
             return 7
 
-        first = asyncio.create_task(workshop.run("ana", work, "same"))
-        second = asyncio.create_task(workshop.run("ana", work, "same"))
-        later = asyncio.create_task(workshop.run("ana", work, "later"))
+        first = asyncio.create_task(scheduler.run("ana", work, "same"))
+        second = asyncio.create_task(scheduler.run("ana", work, "same"))
+        later = asyncio.create_task(scheduler.run("ana", work, "later"))
         await asyncio.sleep(0.05)
         with pytest.raises(Busy):
-            await workshop.run("ana", work, "one too many")
-        assert workshop.cancel("ana", "later")
-        assert not workshop.cancel("ana", "same")
+            await scheduler.run("ana", work, "one too many")
+        assert scheduler.cancel("ana", "later")
+        assert not scheduler.cancel("ana", "same")
         gate.set()
         assert await first == await second == 7
         with pytest.raises((Busy, asyncio.CancelledError)):
             await later
         assert len(done) == 1
-        workshop.close()
+        scheduler.close()
 
     asyncio.run(run())
 
@@ -241,13 +243,83 @@ def test_what_is_unforeseen_is_told_in_one_fixed_sentence(capsys):
     assert "secret" not in capsys.readouterr().err
 
 
+METRICS = """\
+# HELP deniable_requests_total Requests by operation and status.
+# TYPE deniable_requests_total counter
+deniable_requests_total{operation="budgets",status="403"} 1.0
+deniable_requests_total{operation="query",status="200"} 2.0
+# HELP deniable_request_seconds Duration of requests as askers see it.
+# TYPE deniable_request_seconds histogram
+deniable_request_seconds_bucket{le="0.005"} 0.0
+deniable_request_seconds_bucket{le="0.01"} 0.0
+deniable_request_seconds_bucket{le="0.025"} 1.0
+deniable_request_seconds_bucket{le="0.05"} 1.0
+deniable_request_seconds_bucket{le="0.1"} 1.0
+deniable_request_seconds_bucket{le="0.25"} 1.0
+deniable_request_seconds_bucket{le="0.5"} 2.0
+deniable_request_seconds_bucket{le="1"} 2.0
+deniable_request_seconds_bucket{le="2.5"} 2.0
+deniable_request_seconds_bucket{le="5"} 2.0
+deniable_request_seconds_bucket{le="10"} 2.0
+deniable_request_seconds_bucket{le="30"} 2.0
+deniable_request_seconds_bucket{le="+Inf"} 3.0
+deniable_request_seconds_count 3.0
+deniable_request_seconds_sum 64.515625
+# HELP deniable_postgres_connections PostgreSQL clients connected.
+# TYPE deniable_postgres_connections gauge
+deniable_postgres_connections 4.0
+# HELP deniable_waiting Questions that are worked on or wait.
+# TYPE deniable_waiting gauge
+deniable_waiting 0.0
+"""
+
+
+METRICS = """\
+# HELP deniable_requests_total Requests by operation and status.
+# TYPE deniable_requests_total counter
+deniable_requests_total{operation="budgets",status="403"} 1.0
+deniable_requests_total{operation="query",status="200"} 2.0
+# HELP deniable_request_seconds Duration of requests as askers see it.
+# TYPE deniable_request_seconds histogram
+deniable_request_seconds_bucket{le="0.005"} 0.0
+deniable_request_seconds_bucket{le="0.01"} 0.0
+deniable_request_seconds_bucket{le="0.025"} 1.0
+deniable_request_seconds_bucket{le="0.05"} 1.0
+deniable_request_seconds_bucket{le="0.1"} 1.0
+deniable_request_seconds_bucket{le="0.25"} 1.0
+deniable_request_seconds_bucket{le="0.5"} 2.0
+deniable_request_seconds_bucket{le="1"} 2.0
+deniable_request_seconds_bucket{le="2.5"} 2.0
+deniable_request_seconds_bucket{le="5"} 2.0
+deniable_request_seconds_bucket{le="10"} 2.0
+deniable_request_seconds_bucket{le="30"} 2.0
+deniable_request_seconds_bucket{le="+Inf"} 3.0
+deniable_request_seconds_count 3.0
+deniable_request_seconds_sum 64.515625
+# HELP deniable_postgres_connections PostgreSQL clients connected.
+# TYPE deniable_postgres_connections gauge
+deniable_postgres_connections 4.0
+# HELP deniable_waiting Questions that are worked on or wait.
+# TYPE deniable_waiting gauge
+deniable_waiting 0.0
+"""
+
+
 def test_metrics_have_the_text_form_of_prometheus():
-    metrics = Metrics()
-    metrics.count_request("query", 200, 0.02)
-    text = metrics.text()
-    assert 'deniable_requests_total{operation="query",status="200"} 1' in text
-    assert 'deniable_request_seconds_bucket{le="0.025"} 1' in text
-    assert text.endswith("\n")
+    metrics = Metrics({"deniable_waiting": ("Questions that are worked on or wait.", lambda: 0)})
+    metrics.add_gauge("deniable_postgres_connections", "PostgreSQL clients connected.", lambda: 4)
+    for operation, status, seconds in (("query", 200, 0.015625), ("query", 200, 64), ("budgets", 403, 0.5)):
+        metrics.count_request(operation, status, seconds)
+    assert metrics.text() == METRICS
+
+
+def test_metrics_of_an_idle_server_are_read_by_prometheus():
+    families = {family.name: family for family in text_string_to_metric_families(Metrics().text())}
+    assert {name: family.type for name, family in families.items()} == {
+        "deniable_requests": "counter",
+        "deniable_request_seconds": "histogram",
+    }
+    assert {sample.value for family in families.values() for sample in family.samples} == {0.0}
 
 
 def test_dummies_fill_declared_bounds_and_categories_and_read_nothing():

@@ -18,7 +18,7 @@ from deniable import world
 from deniable.errors import ParameterError, StorageError
 from deniable.policy.document import parse, read
 from deniable.world import kinds
-from deniable.world.arrays import FACES, Draws, format_digits, make_dial, scramble, tabulate_lognormal
+from deniable.world.arrays import CHOICES, Draws, format_digits, make_choice_table, scramble, tabulate_lognormal
 
 KINDS = [kind.name for kind in world.KINDS]
 IDENTIFIERS = {
@@ -170,9 +170,9 @@ def test_a_negative_seed_and_an_unknown_world_are_refused() -> None:
 
 
 def test_a_dial_shows_its_weights_exactly() -> None:
-    faces = make_dial([1, 0, 3])
-    assert len(faces) == FACES
-    assert np.bincount(faces, minlength=3).tolist() == [FACES // 4, 0, 3 * FACES // 4]
+    table = make_choice_table([1, 0, 3])
+    assert len(table) == CHOICES
+    assert np.bincount(table, minlength=3).tolist() == [CHOICES // 4, 0, 3 * CHOICES // 4]
 
 
 def test_draws_below_a_bound_stay_below_and_reach_everything() -> None:

@@ -15,7 +15,7 @@ from deniable.attacks.uniqueness import blame_columns, find_identifying_sets, fi
 
 MOST_COLUMNS = 8
 """So many known columns are tried in all combinations; more would take too long to be worth it."""
-TELLING = 0.05
+HIGH_SHARE = 0.05
 """A column by which so large a share of people is alone is worth a word."""
 KEPT = 0.9
 
@@ -61,7 +61,7 @@ def find_untouched_columns(evidence: Evidence) -> list[dict[str, Any]]:
         if name in (*evidence.knows, unit, COUNT) or not release.num_rows or not _is_untouched(evidence, name):
             continue
         share = measure_uniqueness(release, [name], unit=unit).attack.share
-        if share >= TELLING:
+        if share >= HIGH_SHARE:
             found.append({"column": name, "singled_out": share})
     return sorted(found, key=lambda one: (-one["singled_out"], one["column"]))
 

@@ -315,7 +315,7 @@ NOBODY = "rows with a formal guarantee are nobody's; compare them with --origina
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Evidence:
-    """What the steward gives to the test; only `release` leaves the house.
+    """What the steward gives to the test; only `release` leaves.
 
     `original` are the true rows, `control` rows of other people of the same kind, `register` what an intruder may hold
     with names, `truth` the entry of the register for each released row. `ratings` names person, item, rating and day.
@@ -532,7 +532,7 @@ def run_trials(
     finished: Callable[[Attempt], None] | None = None,
     progress: Progress | None = None,
 ) -> tuple[Attempt, ...]:
-    """Run the trials (those named, or all); those in `done` are passed over, `finished` is told of each."""
+    """Run the trials (those named, or all); those in `done` are passed over, `finished` is called for each."""
     deadline, found = Deadline(settings.seconds), []
     chosen = [trial for trial in trials if (names is None or trial.name in names) and trial.name not in (done or {})]
     for place, trial in enumerate(chosen):

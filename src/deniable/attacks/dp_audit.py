@@ -262,7 +262,7 @@ def audit_one_run(
     **Scenario.** Some records (canaries) are put into the data by independent coins; the intruder sees one output and
     guesses for some of them whether they were in. Success is more right guesses than epsilon allows.
     **Method.** The canaries with the highest scores are called in, those with the lowest out, `guesses` in all (a
-    third of them unless told; fixed beforehand). Under epsilon-DP each guess is right with at most
+    third of them unless given; fixed beforehand). Under epsilon-DP each guess is right with at most
     e^epsilon/(1 + e^epsilon) given all others, so the number of right ones is at most binomial; delta adds what the
     theorem says.
     **Outcome.** The largest epsilon at which so many right guesses would be rarer than 1 - confidence.

@@ -1,22 +1,25 @@
 """Fuzzy linkage: names with typos, swapped dates, ages instead of birth dates (Fellegi and Sunter 1969).
 
 Two spellings are compared in degrees: 0 missing on either side, 1 different, 2 close, 3 equal. Names are close by Jaro
-and Winkler's measure; dates when day and month are swapped, when one of year, month and day differs, or when one
-character is mistyped. How much an agreement tells is learned from the pairs themselves, without examples."""
+and Winkler's measure, as rapidfuzz computes it; dates when day and month are swapped, when one of year, month and day
+differs, or when one character is mistyped. How much an agreement tells is learned from the pairs themselves, without
+examples.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import combinations
 
-import numba as nb
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
+from rapidfuzz.distance import JaroWinkler
+from rapidfuzz.process import cpdist
 
 from deniable.attacks.codes import Codes, require_column
 from deniable.attacks.linkage import Links
@@ -25,119 +28,68 @@ from deniable.errors import ParameterError
 
 MISSING, DIFFERENT, CLOSE, EQUAL = 0, 1, 2, 3
 NAMES_CLOSE = 0.88
-_LONGEST = 48
+YEARS_CLOSE = 1
+
+IsClose = Callable[[Codes, Codes], NDArray[np.bool_]]
+"""Which pairs of differing values, given by their numbers, are close."""
 
 
-def encode_letters(texts: pa.Array) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Texts as one run of lower-case bytes and where each begins; longer ones are cut."""
-    spelled = [(text or "").lower().encode()[:_LONGEST] for text in texts.to_pylist()]
-    starts = np.cumsum([0, *map(len, spelled)]).astype(np.int64)
-    return np.frombuffer(b"".join(spelled), np.uint8), starts
+def grade_pairs(left: Codes, right: Codes, is_close: IsClose | None = None) -> NDArray[np.int8]:
+    """Degrees of likeness of numbered values by pairs; a number below 0 is missing.
+
+    Millions of pairs of rows are a few hundred thousand pairs of values, so each pair of values is compared once.
+    """
+    degree = np.where(left == right, EQUAL, DIFFERENT).astype(np.int8)
+    degree[(left < 0) | (right < 0)] = MISSING
+    differ = np.flatnonzero(degree == DIFFERENT)
+    if is_close is not None and len(differ):
+        width = int(right.max()) + 1
+        kinds, kind = np.unique(left[differ] * width + right[differ], return_inverse=True)
+        degree[differ] += is_close(kinds // width, kinds % width)[kind]
+    return degree
 
 
-@nb.njit(cache=True, nogil=True)
-def compare_names(signs, starts, left, right, degree):  # type: ignore[no-untyped-def]
-    """Degrees of likeness of numbered texts by pairs; a number below 0 is missing."""
-    seen = np.zeros(64, np.bool_)
-    taken = np.zeros(64, np.bool_)
-    for i in range(len(left)):
-        a, b = left[i], right[i]
-        if a < 0 or b < 0:
-            degree[i] = 0
-        elif a == b:
-            degree[i] = 3
-        else:
-            alike = _jaro_winkler(signs[starts[a] : starts[a + 1]], signs[starts[b] : starts[b + 1]], seen, taken)
-            degree[i] = 2 if alike >= NAMES_CLOSE else 1
+def compare_names(values: pa.Array) -> IsClose:
+    """Names alike by Jaro and Winkler, whatever their case."""
+    words = np.array([text.lower() for text in values.to_pylist()], object)
+
+    def is_close(left: Codes, right: Codes) -> NDArray[np.bool_]:
+        pairs = words[left].tolist(), words[right].tolist()
+        alike = cpdist(*pairs, scorer=JaroWinkler.similarity, score_cutoff=NAMES_CLOSE, dtype=np.float64)
+        return np.asarray(alike >= NAMES_CLOSE)
+
+    return is_close
 
 
-@nb.njit(cache=True, nogil=True)
-def _jaro_winkler(a, b, seen, taken):  # type: ignore[no-untyped-def]
-    """Shared letters within reach, less half the swapped ones, and a bonus for a common beginning of up to four."""
-    n, m = len(a), len(b)
-    if n == 0 or m == 0:
-        return 0.0
-    reach = max(0, max(n, m) // 2 - 1)
-    for i in range(n):
-        seen[i] = False
-    for j in range(m):
-        taken[j] = False
-    shared = 0
-    for i in range(n):
-        for j in range(max(0, i - reach), min(m, i + reach + 1)):
-            if not taken[j] and a[i] == b[j]:
-                seen[i] = taken[j] = True
-                shared += 1
-                break
-    if shared == 0:
-        return 0.0
-    swapped, j = 0, 0
-    for i in range(n):
-        if seen[i]:
-            while not taken[j]:
-                j += 1
-            if a[i] != b[j]:
-                swapped += 1
-            j += 1
-    jaro = (shared / n + shared / m + (shared - swapped / 2) / shared) / 3
-    prefix = 0
-    while prefix < min(4, n, m) and a[prefix] == b[prefix]:
-        prefix += 1
-    return jaro + 0.1 * prefix * (1 - jaro)
+def compare_dates(values: pa.Array) -> IsClose:
+    """Dates written YYYY-MM-DD; anything else is compared sign by sign."""
+    texts = [*values.to_pylist(), "YYYY-MM-DD"]  # the last one only makes every row wide enough for a date
+    signs = np.array(texts, np.str_).view(np.uint32).reshape(len(texts), -1)
+    length = np.array([len(text) for text in texts])
+
+    def is_close(left: Codes, right: Codes) -> NDArray[np.bool_]:
+        a, b = signs[left], signs[right]
+        same_length = length[left] == length[right]
+        is_date = length[left] == len("YYYY-MM-DD")
+        return np.asarray(same_length & (((a != b).sum(axis=1) <= 1) | (is_date & _are_parts_close(a, b))))
+
+    return is_close
 
 
-@nb.njit(cache=True, nogil=True)
-def compare_dates(signs, starts, left, right, degree):  # type: ignore[no-untyped-def]
-    """Degrees of likeness of dates written YYYY-MM-DD; anything else is compared sign by sign."""
-    for i in range(len(left)):
-        a, b = left[i], right[i]
-        if a < 0 or b < 0:
-            degree[i] = 0
-        elif a == b:
-            degree[i] = 3
-        else:
-            one, other = signs[starts[a] : starts[a + 1]], signs[starts[b] : starts[b + 1]]
-            degree[i] = 2 if _are_dates_close(one, other) else 1
+_YEAR, _MONTH, _DAY = slice(0, 4), slice(5, 7), slice(8, 10)
 
 
-@nb.njit(cache=True, nogil=True)
-def _are_dates_close(a, b):  # type: ignore[no-untyped-def]
-    if len(a) != len(b):
-        return False
-    wrong = 0
-    for i in range(len(a)):
-        wrong += a[i] != b[i]
-    if wrong <= 1:
-        return True
-    if len(a) != 10:
-        return False
-    year, month, day = True, True, True
-    for i in range(4):
-        year = year and a[i] == b[i]
-    for i in range(2):
-        month = month and a[5 + i] == b[5 + i]
-        day = day and a[8 + i] == b[8 + i]
-    swapped = year and a[5] == b[8] and a[6] == b[9] and a[8] == b[5] and a[9] == b[6]
-    return swapped or (year and (month or day)) or (month and day)
+def _are_parts_close(a: NDArray[np.uint32], b: NDArray[np.uint32]) -> NDArray[np.bool_]:
+    """Whether two of year, month and day agree, or day and month are swapped."""
+    year, month, day = ((a[:, part] == b[:, part]).all(axis=1) for part in (_YEAR, _MONTH, _DAY))
+    swapped = year & (a[:, _MONTH] == b[:, _DAY]).all(axis=1) & (a[:, _DAY] == b[:, _MONTH]).all(axis=1)
+    return np.asarray(swapped | (year & (month | day)) | (month & day))
 
 
-@nb.njit(cache=True, nogil=True)
-def compare_values(left, right, degree):  # type: ignore[no-untyped-def]
-    """Equal or not: for values without a spelling, such as sex."""
-    for i in range(len(left)):
-        degree[i] = 0 if left[i] < 0 or right[i] < 0 else (3 if left[i] == right[i] else 1)
-
-
-@nb.njit(cache=True, nogil=True)
-def compare_numbers(numbers, left, right, reach, degree):  # type: ignore[no-untyped-def]
-    """Numbers, such as ages: close within `reach`."""
-    for i in range(len(left)):
-        if left[i] < 0 or right[i] < 0:
-            degree[i] = 0
-        elif left[i] == right[i]:
-            degree[i] = 3
-        else:
-            degree[i] = 2 if abs(numbers[left[i]] - numbers[right[i]]) <= reach else 1
+def compare_ages(values: pa.Array) -> IsClose:
+    """Ages, close within a year."""
+    numbers = np.array([float(value) for value in values.to_pylist()])
+    return lambda left, right: np.abs(numbers[left] - numbers[right]) <= YEARS_CLOSE
 
 
 MOST_PAIRS = 12_000_000
@@ -186,16 +138,11 @@ class _CodedField:
     often: NDArray[np.float64]
 
     def degrees(self, left: Codes, right: Codes) -> NDArray[np.int8]:
-        degree = np.zeros(len(left), np.int8)
-        if self.field.like is Like.VALUE:
-            compare_values(left, right, degree)
-        elif self.field.like is Like.AGE:
-            numbers = np.array([float(value) for value in self.values.to_pylist()])
-            compare_numbers(numbers, left, right, 1.0, degree)
-        else:
-            compare = compare_names if self.field.like is Like.NAME else compare_dates
-            compare(*encode_letters(self.values), left, right, degree)
-        return degree
+        compare = _COMPARISONS.get(self.field.like)
+        return grade_pairs(left, right, compare(self.values) if compare else None)
+
+
+_COMPARISONS = {Like.NAME: compare_names, Like.DATE: compare_dates, Like.AGE: compare_ages}
 
 
 def score_pairs(
@@ -212,7 +159,7 @@ def score_pairs(
     """Candidate pairs with their log-odds; `year` is when ages were taken, to compare them with birth dates.
 
     Only pairs are compared that agree exactly in two fields, or in one rare value (blocking); the largest blocks are
-    skipped first when there would be more than `most_pairs`. How telling agreement is, is learned from the pairs
+    skipped first when there would be more than `most_pairs`. How informative agreement is, is learned from the pairs
     themselves by expectation maximization, and agreement on a rare value tells more.
     """
     if not fields:
@@ -274,7 +221,8 @@ def _candidates(coded: Sequence[_CodedField], entries: int, most: int, deadline:
         pairs, missed = _block_pairs(left, right, entries, share)
         found.append(pairs)
         skipped += missed
-    keys = np.unique(np.concatenate(found))
+    keys = np.sort(np.concatenate(found))  # numpy.unique hashes, which takes several times as long on mostly new keys
+    keys = keys[np.diff(keys, prepend=-1) > 0]
     return keys // max(1, entries), keys % max(1, entries), skipped
 
 

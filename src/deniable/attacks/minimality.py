@@ -258,7 +258,7 @@ def read_interval_ends(
     class from the lowest to the highest. Success is an exact value that somebody of the class has: the cells are finer
     than the steward released them, and a class of k people has k - 2 left to hide among.
     **Method.** For each class and each closed interval [a, b], claim that somebody in it has a, and somebody has b.
-    **Outcome.** Rows whose value in some column is told so, and precision; the baseline picks one of the values that
+    **Outcome.** Rows whose value in some column is disclosed, and precision; the baseline picks one of the values that
     the interval allows.
     """
     names = find_closed_intervals(release, people, columns)

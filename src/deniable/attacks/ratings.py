@@ -146,7 +146,7 @@ class Knowledge:
 
 
 def draw_facts(records: Records, knowledge: Knowledge, targets: int, seed: int = 0) -> Facts:
-    """Facts about people drawn at random among those with enough ratings, blurred and partly wrong as told."""
+    """Facts about people drawn at random among those with enough ratings, blurred and partly wrong as asked."""
     generator = np.random.default_rng(seed)
     right = knowledge.facts - knowledge.wrong
     own, first = _sort_by_person(records)

@@ -31,11 +31,11 @@ def request(
     as_json: JsonFlag = False,
 ) -> None:
     """Ask for a release of rows; the steward sees its cost and its risk, and decides."""
-    from deniable.curator.governance.steward import request as journey
+    from deniable.curator.governance.steward import request as workflow
 
     stated = {"epsilon": epsilon, "delta": delta}
     parameters = {name: amount for name, amount in stated.items() if amount is not None}
-    done = journey(policy, ledger, analyst, purpose, technique, tables, parameters)
+    done = workflow(policy, ledger, analyst, purpose, technique, tables, parameters)
     emit(done, as_json, lambda console: _print_request(console, done))
 
 
@@ -46,9 +46,9 @@ def requests(
     as_json: JsonFlag = False,
 ) -> None:
     """List the requests for releases, with their cost, risk and decision."""
-    from deniable.curator.governance.steward import requests as journey
+    from deniable.curator.governance.steward import requests as workflow
 
-    found = journey(policy, ledger, pending)
+    found = workflow(policy, ledger, pending)
     emit(found, as_json, lambda console: _print_requests(console, found))
 
 
@@ -77,9 +77,9 @@ def fulfill(
     as_json: JsonFlag = False,
 ) -> None:
     """Make the release of an approved request, once."""
-    from deniable.curator.governance.fulfill import fulfill as journey
+    from deniable.curator.governance.fulfill import fulfill as workflow
 
-    done = journey(policy, ledger, identity, out, key or ())
+    done = workflow(policy, ledger, identity, out, key or ())
     emit(done, as_json, lambda console: _print_request(console, done))
 
 
@@ -88,9 +88,9 @@ def withdraw(
     as_json: JsonFlag = False,
 ) -> None:  # fmt: skip
     """Leave a person out of everything from now on. Says nothing on whether the person was there."""
-    from deniable.curator.governance.steward import withdraw as journey
+    from deniable.curator.governance.steward import withdraw as workflow
 
-    done = journey(policy, ledger, column, value)
+    done = workflow(policy, ledger, column, value)
     text = f"Left out from now on; recorded as entry {done['number']}. What was released before stays released."
     emit(done, as_json, lambda console: console.print(text, markup=False))
 
@@ -100,17 +100,17 @@ def subject(
     as_json: JsonFlag = False,
 ) -> None:  # fmt: skip
     """Tell which releases and purposes a person's rows may have been part of. For that person's eyes."""
-    from deniable.curator.governance.steward import subject as journey
+    from deniable.curator.governance.steward import subject as workflow
 
-    found = journey(policy, ledger, column, value)
+    found = workflow(policy, ledger, column, value)
     emit(found, as_json, lambda console: _print_subject(console, found))
 
 
 def purge(policy: PolicyOption = DEFAULT_POLICY, ledger: LedgerOption = None, as_json: JsonFlag = False) -> None:
     """Forget every stored answer of a policy that has expired; the ledger stays."""
-    from deniable.curator.governance.steward import purge as journey
+    from deniable.curator.governance.steward import purge as workflow
 
-    done = journey(policy, ledger)
+    done = workflow(policy, ledger)
     text = f"{done['forgotten']} stored answers are forgotten; the ledger stays."
     emit(done, as_json, lambda console: console.print(text, markup=False))
 
@@ -122,9 +122,9 @@ def register(
     as_json: JsonFlag = False,
 ) -> None:
     """The public register: every release with its technique, epsilon, delta, unit and date."""
-    from deniable.curator.governance.steward import register as journey
+    from deniable.curator.governance.steward import register as workflow
 
-    found = journey(policy, ledger)
+    found = workflow(policy, ledger)
     if out is not None:
         from deniable.reports.page import write
         from deniable.reports.register import build_register_page

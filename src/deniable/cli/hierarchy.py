@@ -54,7 +54,7 @@ def hierarchy(
         who = asker(analyst, purpose)
         answer = curator.hierarchy(source, levels, nonnegative=nonnegative, who=who, **budget)
         if out is not None:
-            write_answer(curator, answer, out)
+            write_answer(curator.context, answer, out)
         document = {"rows": answer.to_pylist(), **dict(answer.release.details)}
         emit(document, as_json, lambda console: _print_tree(console, answer, levels))
 

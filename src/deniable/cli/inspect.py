@@ -46,7 +46,7 @@ def inspect(
         view = synthesize_inspect.public(model, question)
     else:
         with Curator.open(policy) as curator:
-            view = synthesize_inspect.steward(curator, model, against, question)
+            view = synthesize_inspect.steward(curator.context, model, against, question)
     if report is not None:
         write(synthesis.build_model_page(view), report)
     emit(view, as_json, lambda console: _print_view(console, view))

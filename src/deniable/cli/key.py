@@ -31,9 +31,9 @@ def new(
 
     The key folder is $DENIABLE_KEYS, or ~/.deniable/keys. Keep a backup: a lost key cannot be recovered.
     """
-    from deniable.curator.mask.keys import new as journey
+    from deniable.curator.mask.keys import new as workflow
 
-    done = journey(name, out)
+    done = workflow(name, out)
     text = f"Key '{name}' is in {done['file']} (check value {done['check']}). Keep a backup outside the releases."
     emit(done, as_json, lambda console: console.print(text, markup=False))
 
@@ -46,9 +46,9 @@ def check(
     as_json: JsonFlag = False,
 ) -> None:
     """Say whether a key can be read, is undamaged, and is the one that was used before."""
-    from deniable.curator.mask.keys import check as journey
+    from deniable.curator.mask.keys import check as workflow
 
-    done = journey(name, key or (), policy)
+    done = workflow(name, key or (), policy)
     known = "the one used with this policy before" if done["confirmed"] else "readable and undamaged"
     text = f"Key '{name}' is {known} (check value {done['check']}, {done['place']})."
     emit(done, as_json, lambda console: console.print(text, markup=False))
@@ -65,9 +65,9 @@ def rotate(
 
     The map ties old and new releases together: it is as secret as the key. Vaults of the policy are sealed anew.
     """
-    from deniable.curator.mask.keys import rotate as journey
+    from deniable.curator.mask.keys import rotate as workflow
 
-    done = journey(name, policy, map_file)
+    done = workflow(name, policy, map_file)
     emit(done, as_json, lambda console: _print_rotation(console, done))
 
 
@@ -90,10 +90,10 @@ def reveal(
     as_json: JsonFlag = False,
 ) -> None:
     """Turn tokens back into values: one token a line on standard input, one value a line on standard output."""
-    from deniable.curator.mask.keys import reveal as journey
+    from deniable.curator.mask.keys import reveal as workflow
 
     tokens = [line.strip() for line in sys.stdin if line.strip()]
-    done = journey(vault, name, tokens, domain, key or ())
+    done = workflow(vault, name, tokens, domain, key or ())
     values = [done["values"][token] or "" for token in tokens]
     emit(done, as_json, lambda console: console.print("\n".join(values), markup=False))
 

@@ -24,9 +24,9 @@ def show(
     as_json: JsonFlag = False,
 ) -> None:
     """Show what is spent and left, and the last entries."""
-    from deniable.curator.governance.steward import show as journey
+    from deniable.curator.governance.steward import show as workflow
 
-    found = journey(policy, ledger, last)
+    found = workflow(policy, ledger, last)
     emit(found, as_json, lambda console: _print_standing(console, found))
 
 
@@ -39,9 +39,9 @@ def verify(
     as_json: JsonFlag = False,
 ) -> None:
     """Recompute the whole chain (exit code 2 when anything was changed, removed, reordered or cut off)."""
-    from deniable.curator.governance.steward import verify as journey
+    from deniable.curator.governance.steward import verify as workflow
 
-    found = journey(policy, ledger, head, number)
+    found = workflow(policy, ledger, head, number)
     text = f"The ledger is what was written: {found['entries']} entries.\nhead {found['head']}"
     emit(found, as_json, lambda console: console.print(text, markup=False))
 
@@ -54,9 +54,9 @@ def export(
     out: Annotated[Path | None, typer.Option("--out", "-o", help="A file; else standard output.")] = None,
 ) -> None:
     """Write the ledger as CSV, as JSON lines, or as one event of Google's dp-accounting."""
-    from deniable.curator.governance.steward import export as journey
+    from deniable.curator.governance.steward import export as workflow
 
-    for piece in journey(policy, ledger, form, out):
+    for piece in workflow(policy, ledger, form, out):
         sys.stdout.write(piece)
 
 

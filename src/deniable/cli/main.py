@@ -32,7 +32,7 @@ from deniable.cli.terminal import refuse
 from deniable.errors import DeniableError, InternalError
 
 EPILOG = """\b
-Journeys:
+Workflows:
   deniable demo                                      the story of one town
   deniable scan people.csv                           find identifiers, draft a policy
   deniable policy check policy.yaml                  who is protected, and how much

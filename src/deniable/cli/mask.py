@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -62,10 +63,10 @@ def mask(
     )
     with show_progress("Masking") as told:
         report = run.mask(request, told)
-    emit(report, as_json, lambda console: _print_report(console, report))
+    emit(report.to_dict(), as_json, lambda console: _print_report(console, report))
 
 
-def _print_report(console: Console, report: dict[str, Any]) -> None:
+def _print_report(console: Console, report: Mapping[str, Any]) -> None:
     for name, table in report["tables"].items():
         console.print(f"{name}: {table['rows']} rows written to {table['output']}", markup=False)
         for column, described in table["masks"].items():

@@ -51,7 +51,7 @@ def parity(
     cores = workers or len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else workers or os.cpu_count()
     wanted = Comparison(table, tuple(findings), named, epsilons, delta, runs, journal, cores or 1)
     with Curator.open(policy) as curator, show_progress("Comparing") as tick:
-        told = _build_document(compare(curator, wanted, tick))
+        told = _build_document(compare(curator.context, wanted, tick))
     if report is not None:
         write(drawn.build_parity_page(told), report)
     emit(told, as_json, lambda console: _print_comparison(console, told))

@@ -76,7 +76,7 @@ def query(
         }
         answer = curator.query(sql, epsilon=epsilon, delta=delta, rho=rho, who=who, **shown)
         if out is not None:
-            write_answer(curator, answer, out)
+            write_answer(curator.context, answer, out)
         more = _count_more_like_this(curator, answer, sql, epsilon=epsilon, delta=delta, rho=rho, who=who)
         document = {"rows": answer.to_pylist(), **dict(answer.release.details), "more_like_this": more}
         emit(document, as_json, lambda console: _print_answer(console, answer, more))

@@ -20,18 +20,18 @@ ReleasedFile = Annotated[Path, typer.Argument(help="The released file, or its st
 @app.command(epilog="Example: deniable release verify out.parquet")
 def verify(file: ReleasedFile, as_json: JsonFlag = False) -> None:
     """Check that a released file and its statement are what was written (exit code 2 when one was changed)."""
-    from deniable.curator.governance.reports import verify_file as journey
+    from deniable.curator.governance.reports import verify_file as workflow
 
-    found = journey(file)
+    found = workflow(file)
     emit(found, as_json, lambda console: _print_verification(console, found))
 
 
 @app.command(epilog="Example: deniable release show out.parquet")
 def show(file: ReleasedFile, as_json: JsonFlag = False) -> None:
     """Say in plain words what a release promises, and where it came from."""
-    from deniable.curator.governance.reports import show_statement as journey
+    from deniable.curator.governance.reports import show_statement as workflow
 
-    found = journey(file)
+    found = workflow(file)
     emit(found, as_json, lambda console: _print_statement(console, found))
 
 

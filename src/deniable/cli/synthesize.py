@@ -92,9 +92,9 @@ def synthesize(
         )
         drawing: dict[str, Any] = {"rows": rows, "seed": seed, "progress": tick}
         proof = gate.Proof(held_out, control, attacks, read_limits(most)) if attack else None
-        release, proved = gate.synthesize_checked(curator, order, out, proof, **drawing)
+        release, proved = gate.synthesize_checked(curator.context, order, out, proof, **drawing)
         # What compares with real rows is shown, and never sealed.
-        view = inspect.steward(curator, run.model_path(out), table) if assess and release else None
+        view = inspect.steward(curator.context, run.model_path(out), table) if assess and release else None
     told = _build_document(out, release, proved, view)
     if report is not None:
         from deniable.reports import synthesis as drawn
@@ -130,7 +130,7 @@ def describe(
         order = _build_order(
             table, _state_budget(method, epsilon, delta, rho), method, columns, workload, areas, linked=linked
         )
-        details = run.describe_to_file(curator, order, out)
+        details = run.describe_to_file(curator.context, order, out)
     emit({"file": str(out), **details}, as_json, lambda console: _print_details(console, out, details))
 
 
@@ -175,7 +175,7 @@ def _state_budget(method: str, epsilon: str | None, delta: str, rho: str | None)
 def _build_document(
     out: Path, release: Release | None, proved: dict[str, Any] | None, view: dict[str, Any] | None
 ) -> dict[str, Any]:
-    """All that the steward is told; without a release, why there is none."""
+    """All that is reported to the steward; without a release, why there is none."""
     told = {"file": str(out) if release else None, **(release.details if release else {})}
     told |= {"utility": view["utility"]} if view is not None else {}
     return told | ({"attack": proved} if proved is not None else {})

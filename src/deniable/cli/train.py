@@ -53,7 +53,14 @@ def train(
     settings = {"method": method, "positive": positive, "penalty": penalty, "turns": turns, "clip": clip}
     budget = {"epsilon": epsilon, "delta": delta, "rho": rho}
     with Curator.open(policy, ledger=ledger_for_charges(policy, ledger)) as curator, show_progress("Learning") as tick:
-        rest = {"features": chosen, **budget, **settings, "evaluate": evaluate, "out": out, "progress": tick}
+        rest: dict[str, Any] = {
+            "features": chosen,
+            **budget,
+            **settings,
+            "evaluate": evaluate,
+            "out": out,
+            "progress": tick,
+        }
         trained = curator.train(table, target, **rest)
     details = curator_train.describe_training(trained)
     emit({"file": str(out), **details}, as_json, lambda console: _print_model(console, out, details))

@@ -73,16 +73,18 @@ class Answer:
         head = "".join(f"<th>{html.escape(name)}</th>" for name in shown)
         rows = self.rows[:MOST_SHOWN]
         body = "".join(f"<tr>{''.join(f'<td>{_format_cell(row, name)}</td>' for name in shown)}</tr>" for row in rows)
-        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table><p>{html.escape(self._told())}</p>"
+        foot = html.escape(self._describe_cost())
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table><p>{foot}</p>"
 
-    def _told(self) -> str:
+    def _describe_cost(self) -> str:
         if self.repeated:
             return "A stored answer: nothing was charged."
         cost = ", ".join(f"{name} {value}" for name, value in self.cost.items() if value != "0")
         return f"Cost: {cost or 'nothing'}."
 
     def __repr__(self) -> str:
-        return f"<Answer: {len(self.rows)} rows of {', '.join(_list_shown_columns(self.columns))}. {self._told()}>"
+        names = ", ".join(_list_shown_columns(self.columns))
+        return f"<Answer: {len(self.rows)} rows of {names}. {self._describe_cost()}>"
 
 
 def _list_shown_columns(columns: tuple[str, ...]) -> list[str]:

@@ -85,7 +85,7 @@ class Connection:
         """What a question costs, and how many more like it fit."""
         return self.post("/v1/cost", self._build_question(sql, parameters, **budget))
 
-    def remaining(self) -> list[dict[str, Any]]:
+    def balance(self) -> list[dict[str, Any]]:
         """What is left from the dataset down to you."""
         return list(self.get("/v1/remaining", purpose=self.purpose)["balance"])
 

@@ -153,7 +153,7 @@ class Cursor:
 
     def fetchmany(self, size: int | None = None) -> list[tuple[Any, ...]]:
         """The next rows."""
-        answer = self._given()
+        answer = self._require_answer()
         end = self._at + (self.arraysize if size is None else size)
         rows = [tuple(row[name] for name in answer.columns) for row in answer.rows[self._at : end]]
         self._at += len(rows)
@@ -161,7 +161,7 @@ class Cursor:
 
     def fetchall(self) -> list[tuple[Any, ...]]:
         """All rows that are left."""
-        return self.fetchmany(len(self._given()))
+        return self.fetchmany(len(self._require_answer()))
 
     def close(self) -> None:
         """Forget the rows."""
@@ -176,7 +176,7 @@ class Cursor:
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
         return iter(self.fetchall())
 
-    def _given(self) -> Answer:
+    def _require_answer(self) -> Answer:
         if self.answer is None:
             raise InterfaceError("nothing was executed")
         return self.answer

@@ -1,35 +1,223 @@
-"""The one charging path: admit, price, charge, measure, store, release.
+"""The one charging path: admit, price, charge, measure, store, release. Every technique goes through it.
 
-A charge is written before the data is touched and is never refunded. The same question has one answer: what is stored
-are the noisy measurements, which are public. Whatever fails after a charge is one fixed sentence."""
+A charge is written before the data is touched and is never refunded; a release without a formal guarantee is recorded
+as what it is. Whatever fails after a charge is one fixed sentence: more of it could tell of rows.
+
+The same question has one answer, for every process, until the data, the policy or its term ends. What is stored are the
+noisy measurements, which are public; an answer leaves only after it was stored, and what leaves is what is stored. So a
+question that was charged and whose process died can be asked again under its request id: it runs under the old charge,
+and at most one answer of it is ever seen.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+import secrets
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from datetime import UTC, datetime
+from threading import Event as Flag
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from deniable.errors import CHARGED, ExecutionFailed, StorageError
+from deniable.curator.context import ANSWERS, Context
+from deniable.errors import CHARGED, NOTHING_CHARGED, ExecutionFailed, Stopped, StorageError
+from deniable.policy.budget import ZCDP, Budget, exact
+from deniable.policy.schema import PrivacyUnit
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from deniable.curator.curator import Curator
     from deniable.dp.accounting import Event
-    from deniable.governance.grants import Asker
-    from deniable.ledger import Ledger, Receipt
+    from deniable.engines.base import Engine
+    from deniable.ledger import Receipt
     from deniable.ledger.answer_store import AnswerStore
-    from deniable.policy.budget import Budget
-    from deniable.policy.schema import PrivacyUnit, TableSchema
     from deniable.query.execute import NoisyResults
     from deniable.query.plan import QueryPlan
-    from deniable.release import Release
+    from deniable.release import Guarantee, Technique
+
+DISPLAY_DELTA = "1e-9"
+"""The delta at which a rho is shown as an epsilon."""
+
+Measured = TypeVar("Measured")
 
 
-ANSWERS = "answers"
+@dataclass(frozen=True, slots=True)
+class Job(Generic[Measured]):
+    """Something to be charged once and measured once: what it is, what it costs, which tables it reads, and how."""
+
+    technique: str
+    text: str
+    """What was asked, as the ledger shows it."""
+    event: Event | None
+    """What is priced; None is a release without a formal guarantee."""
+    unit: PrivacyUnit | str | None
+    """Who is protected; a text where it is no unit of a table, as one response of a survey."""
+    private: tuple[str, ...]
+    """The private tables it reads: they are named in the ledger and decide the version of the data."""
+    measure: Callable[[Engine], Measured] | None = field(default=None, repr=False)
+    """From an engine to what is measured; the last sight of the data. None where a workflow reads rows by itself."""
+    public: tuple[str, ...] = ()
+    """Public tables that are attached too."""
+    canonical: str = ""
+    """What makes two jobs the same question; empty where each is a question of its own, and nothing is stored."""
+    cost: Budget | None = None
+    free: bool = False
+    """Whether it reads public tables alone."""
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenJob:
+    """A job that may run: the engine that holds its tables, their versions, and the key of its answer."""
+
+    engine: Engine = field(repr=False)
+    versions: dict[str, str]
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobResult(Generic[Measured]):
+    """What was measured, with what a release tells about it."""
+
+    measured: Measured = field(repr=False)
+    versions: dict[str, str]
+    release: str
+    time: datetime
+    receipt: Receipt | None
+    """What the charge left behind; None where nothing was charged."""
+    repeated: bool
+
+
+def open_job(context: Context, job: Job[Measured]) -> OpenJob:
+    """Admit the asker and attach the job's tables as the asker may see them now."""
+    context.admit()
+    engine = context.scope.attach(*job.private, *job.public)
+    versions = context.scope.versions(*job.private)
+    key = f"{job.canonical}:{sorted(versions.items())}:{context.ledger.policy}" if job.canonical else ""
+    return OpenJob(engine, versions, key)
+
+
+def run_job(
+    context: Context, job: Job[Any], opened: OpenJob | None = None, *, request: str = "", stop: Flag | None = None
+) -> JobResult[Any]:
+    """The measurements of a job: stored ones where it was asked before, else charged, measured and stored.
+
+    `request` is the asker's id of this attempt: asked again under it, the job is not charged again. `stop` is set when
+    the job is taken back: before the charge it ends uncharged; after it the charge stands.
+    """
+    assert job.measure is not None
+    opened = open_job(context, job) if opened is None else opened
+    if opened.key and (stored := find_answer(context.store, opened.key)) is not None:
+        return _result(stored, opened, None, True)
+    receipt = None
+    if not job.free:
+        _refuse_cancelled(stop)
+        receipt = charge(context, job, request=request, question=f"{opened.key}:{job.text}" if opened.key else job.text)
+        if receipt.repeated and opened.key and (found := find_answer(context.store, receipt.release)) is not None:
+            return _result(found, opened, receipt, False)
+    with after_the_charge():
+        measured = job.measure(opened.engine)
+    release = receipt.release if receipt is not None else secrets.token_hex(12)
+    time = datetime.now(UTC).replace(microsecond=0)
+    if not opened.key:
+        return JobResult(measured, opened.versions, release, time, receipt, False)
+    stored = store_answer(context.store, opened.key, StoredAnswer(measured, release, time))
+    return _result(stored, opened, receipt, False)
+
+
+def _result(stored: StoredAnswer, opened: OpenJob, receipt: Receipt | None, repeated: bool) -> JobResult[NoisyResults]:
+    return JobResult(stored.measured, opened.versions, stored.release, stored.time, receipt, repeated)
+
+
+def charge(context: Context, job: Job[Any], *, request: str = "", question: str = "") -> Receipt:
+    """Write the job's price to the ledger, or be refused with nothing changed; without an event it is recorded.
+
+    Call it before the data is touched.
+    """
+    from deniable.dp.accounting import NonPrivateEvent
+    from deniable.ledger import Act, Posting
+
+    context.admit()
+    question = question or (job.text if request else "")
+    priced = job.event is not None and not isinstance(job.event, NonPrivateEvent)
+    purpose, analyst = context.path
+    posting = Posting(
+        Act.CHARGE if priced else Act.RELEASE,
+        job.event if job.event is not None else NonPrivateEvent(),
+        str(job.technique),
+        job.private,
+        str(job.unit) if job.unit is not None else "",
+        analyst if context.asker is not None else "steward",
+        purpose,
+        "",
+        request,
+        question,
+        dict(job.details),
+    )
+    return context.ledger.record(posting)
+
+
+def _refuse_cancelled(stop: Flag | None) -> None:
+    if stop is not None and stop.is_set():
+        raise Stopped("the question was cancelled before it was charged", remedy="Ask again", charge=NOTHING_CHARGED)
+
+
+@contextmanager
+def after_the_charge() -> Iterator[None]:
+    """Whatever fails now, even by our own bug, is one fixed sentence."""
+    try:
+        yield
+    except Exception:
+        raise ExecutionFailed from None
+
+
+@contextmanager
+def still_charged() -> Iterator[None]:
+    """A disk that refuses what was made has not undone its charge."""
+    try:
+        yield
+    except StorageError as refusal:
+        raise StorageError(refusal.happened, remedy=refusal.remedy, charge=CHARGED) from None
+
+
+def job_of(plan: QueryPlan, *, seconds: float | None = None) -> Job[NoisyResults]:
+    """A compiled question as a job."""
+    from deniable.query.algebra.relation import tables_of
+    from deniable.query.execute import measure
+    from deniable.release import Technique
+
+    read = (table for node in plan.nodes for table in tables_of(node.node) if not table.public)
+    private = tuple(dict.fromkeys(table.name for table in read))
+    public = tuple(dict.fromkeys(table.name for table in tables_of(plan.relation) if table.name not in private))
+    return Job(
+        Technique.DP_QUERY,
+        plan.text,
+        plan.event,
+        plan.unit,
+        private,
+        lambda engine: measure(plan, engine, seconds=seconds),
+        public,
+        plan.canonical,
+        plan.cost,
+        plan.free,
+        {"asked": plan.text},
+    )
+
+
+def guarantee_of(technique: Technique, unit: PrivacyUnit | str | None, cost: Budget | None) -> Guarantee:
+    """The guarantee that a price implies; a rho is shown as an epsilon at a small delta."""
+    from deniable.dp.accounting import epsilon_of_zcdp
+    from deniable.policy.budget import budget
+    from deniable.release import Guarantee
+
+    if not isinstance(unit, PrivacyUnit) or cost is None:
+        return Guarantee.differential(technique, str(unit or "nobody"), budget(0))
+    if not isinstance(cost, ZCDP):
+        return Guarantee.differential(technique, unit, cost, unit.neighboring)
+    shown = exact(DISPLAY_DELTA)
+    epsilon, delta = epsilon_of_zcdp(cost.rho, shown), cost.delta + shown
+    return Guarantee.differential(technique, unit, cost, unit.neighboring, epsilon=epsilon, delta=delta)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,16 +229,16 @@ class StoredAnswer:
     time: datetime
 
 
-def find_answer(cabinet: AnswerStore, name: str) -> StoredAnswer | None:
+def find_answer(store: AnswerStore, name: str) -> StoredAnswer | None:
     """The answer stored under a key or a release id."""
-    value = cabinet.find(ANSWERS, name)
+    value = store.find(ANSWERS, name)
     return None if value is None else _read_answer(value)
 
 
-def store_answer(cabinet: AnswerStore, key: str, answer: StoredAnswer) -> StoredAnswer:
+def store_answer(store: AnswerStore, key: str, answer: StoredAnswer) -> StoredAnswer:
     """Store an answer; gives the one that is stored, which may have come first from elsewhere."""
     text = _write_answer(answer)
-    kept = cabinet.keep(ANSWERS, key, answer.release, text)
+    kept = store.keep(ANSWERS, key, answer.release, text)
     return answer if kept == text else _read_answer(kept)
 
 
@@ -105,213 +293,3 @@ def _values_table(values: tuple[object, ...]) -> pa.Table:
 
 def _value_arrays(table: pa.Table) -> tuple[Any, ...]:
     return tuple(column.combine_chunks().to_numpy(zero_copy_only=False) for column in table.columns)
-
-
-def record(
-    ledger: Ledger,
-    technique: str,
-    event: Event | None = None,
-    *,
-    tables: Iterable[str] = (),
-    unit: str = "",
-    who: Asker | None = None,
-    release: str = "",
-    request: str = "",
-    question: str = "",
-    **details: Any,
-) -> Receipt:
-    """Write a release: with an event it is charged, and refused where it does not fit; without one it is recorded
-    as what it is, a release without a formal guarantee.
-
-    Call it before the data is touched. `details` are public facts in plain values.
-    """
-    from deniable.dp.accounting import NonPrivateEvent
-    from deniable.ledger import Act, Posting
-
-    priced = event is not None and not isinstance(event, NonPrivateEvent)
-    posting = Posting(
-        Act.CHARGE if priced else Act.RELEASE,
-        event if event is not None else NonPrivateEvent(),
-        str(technique),
-        tuple(tables),
-        str(unit),
-        who.analyst if who else "steward",
-        who.purpose if who else "",
-        release,
-        request,
-        question,
-        details,
-    )
-    return ledger.record(posting)
-
-
-@contextmanager
-def after_the_charge() -> Iterator[None]:
-    """Whatever fails now, even by our own bug, is one fixed sentence: more of it could tell of rows."""
-    try:
-        yield
-    except Exception:
-        raise ExecutionFailed from None
-
-
-@contextmanager
-def still_charged() -> Iterator[None]:
-    """A disk that refuses what was made has not undone its charge."""
-    try:
-        yield
-    except StorageError as refusal:
-        raise StorageError(refusal.happened, remedy=refusal.remedy, charge=CHARGED) from None
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """Something to be measured once: what it is, what it costs, which tables it reads, and the deed."""
-
-    text: str
-    canonical: str
-    event: Event
-    cost: Budget
-    unit: PrivacyUnit
-    tables: tuple[str, ...]
-    """All tables to attach; private ones among them decide the version of the data."""
-    private: tuple[str, ...]
-    measure: Callable[[Any], NoisyResults]
-    """From an engine to noisy, public measurements."""
-
-
-@dataclass(frozen=True, slots=True)
-class JobResult:
-    """Noisy measurements with what a release tells about them."""
-
-    stored: StoredAnswer
-    versions: dict[str, str]
-    receipt: Receipt | None
-    repeated: bool
-
-
-def admit(curator: Curator, who: Asker | None) -> tuple[TableSchema, ...]:
-    """The tables that the asker may name, after the checks that every question passes."""
-    from deniable.curator.governance.requests import refuse_expired
-    from deniable.curator.scope import columns_for
-
-    refuse_expired(curator)
-    if who is not None:
-        curator.ledger.admit(who.purpose, who.analyst)
-    return columns_for(curator, who)
-
-
-def job_of(plan: QueryPlan) -> Job:
-    """A compiled question as a job."""
-    from deniable.query.execute import measure
-
-    assert plan.unit is not None
-    deed: Callable[[Any], NoisyResults] = lambda engine: measure(plan, engine)  # noqa: E731  it closes over the plan
-    return Job(
-        plan.text, plan.canonical, plan.event, plan.cost, plan.unit, all_tables(plan), private_tables(plan), deed
-    )
-
-
-def private_tables(plan: QueryPlan) -> tuple[str, ...]:
-    """The private tables that a plan reads."""
-    return tuple(dict.fromkeys(table.name for node in plan.nodes for table in _private_in(node.node)))
-
-
-def run_job(curator: Curator, job: Job, *, who: Asker | None = None, request: str = "") -> JobResult:
-    """The measurements of a job, stored ones where it was asked before."""
-
-    curator.scopes.refresh(curator.governor.withdrawals())
-    tables = curator.scopes.tables(who)
-    engine, versions = tables.attach(*job.tables), tables.version(*job.private)
-    key = f"{job.canonical}:{sorted(versions.items())}:{curator.ledger.policy}"
-    stored = find_answer(curator.cabinet, key)
-    if stored is not None:
-        return JobResult(stored, versions, None, True)
-    receipt = charge_job(curator, job, who, request, key)
-    if receipt.repeated and (found := find_answer(curator.cabinet, receipt.release)) is not None:
-        return JobResult(found, versions, receipt, True)
-    return JobResult(store_answer(curator.cabinet, key, _measure_job(job, engine, receipt)), versions, receipt, False)
-
-
-def charge_job(curator: Curator, job: Job, who: Asker | None, request: str = "", key: str = "") -> Receipt:
-    """Write the job's price to the ledger, or be refused with nothing changed."""
-    from deniable.release import Technique
-
-    question = f"{key}:{job.text}" if key else ""
-    return curator.record(
-        Technique.DP_QUERY, job.event, tables=job.private, unit=str(job.unit), who=who, request=request,
-        question=question, asked=job.text,
-    )  # fmt: skip
-
-
-def _measure_job(job: Job, engine: Any, receipt: Receipt) -> StoredAnswer:
-    """Whatever fails now is one fixed sentence, since the data had been touched."""
-    from datetime import UTC, datetime
-
-    with after_the_charge():
-        measured = job.measure(engine)
-    return StoredAnswer(measured, receipt.release, datetime.now(UTC).replace(microsecond=0))
-
-
-def build_release(
-    curator: Curator, job: Job, settled: JobResult, rows: pa.Table, who: Asker | None, **details: Any
-) -> Release:
-    """The rows with their guarantee and provenance, as every answer carries them."""
-    from deniable.query.explain import describe_budget
-    from deniable.release import Provenance, Release
-
-    left = curator.remaining(who)
-    told = {
-        "cost": describe_budget(job.cost),
-        "remaining": describe_budget(left) if left is not None else None,
-    } | details
-    told = {"aggregates": [], "notes": []} | told
-    provenance = Provenance(curator.ledger.policy, settled.versions, {"asked": job.text}, time=settled.stored.time)
-    return Release(rows, guarantee_of(job), provenance, told)
-
-
-def describe_cost(curator: Curator, cost: Budget, unit: PrivacyUnit, who: Asker | None) -> dict[str, Any]:
-    """What every explanation tells: the cost, whom it protects, and what is left."""
-    from deniable.query.explain import describe_budget
-
-    left = curator.remaining(who)
-    remaining = describe_budget(left) if left is not None else None
-    return {
-        "cost": describe_budget(cost),
-        "unit": str(unit),
-        "neighbors": unit.neighboring.value,
-        "remaining": remaining,
-    }
-
-
-def guarantee_of(job: Job) -> Any:
-    """The guarantee that a job's price implies."""
-    from deniable.dp.accounting import epsilon_of_zcdp
-    from deniable.policy.budget import ZCDP
-    from deniable.release import Guarantee, Technique
-
-    if not isinstance(job.cost, ZCDP):
-        return Guarantee.differential(Technique.DP_QUERY, job.unit, job.cost, job.unit.neighboring)
-    epsilon, delta = epsilon_of_zcdp(job.cost.rho, display_delta()), job.cost.delta + display_delta()
-    return Guarantee.differential(
-        Technique.DP_QUERY, job.unit, job.cost, job.unit.neighboring, epsilon=epsilon, delta=delta
-    )
-
-
-def display_delta() -> Any:
-    """The delta at which a rho is shown as an epsilon."""
-    from deniable.policy.budget import exact
-
-    return exact("1e-9")
-
-
-def _private_in(node: Any) -> Any:
-    from deniable.query.algebra.relation import tables_of
-
-    return [table for table in tables_of(node) if not table.public]
-
-
-def all_tables(plan: QueryPlan) -> tuple[str, ...]:
-    """The tables that a plan reads, public ones too."""
-    from deniable.query.algebra.relation import tables_of
-
-    return tuple(table.name for table in tables_of(plan.relation))

@@ -49,7 +49,7 @@ def show_linkage(stage: Stage) -> Chapter:
     """The voter roll is joined to the nameless visits on what both have."""
     from deniable.world.hospital import GOVERNOR
 
-    engine = stage.curator.tables.attach("voters", "visits")
+    engine = stage.curator.context.scope.attach("voters", "visits")
     matched = ", ".join(f"v.{name} = h.{name}" for name in KNOWN).replace(", ", " AND ")
     found = engine.run(
         f"SELECT DISTINCT v.name AS name, h.diagnosis AS diagnosis FROM voters v JOIN visits h ON {matched} "
@@ -75,7 +75,7 @@ def show_uniqueness(stage: Stage) -> Chapter:
     """How many others could be found the same way."""
     from deniable.assess.uniqueness import count_unique_rows as measured
 
-    engine = stage.curator.tables.attach("voters")
+    engine = stage.curator.context.scope.attach("voters")
     sets = (("birth_date",), ("zip", "sex"), ("birth_date", "sex"), KNOWN)
     found = [measured(engine, "voters", columns) for columns in sets]
     rows = tuple({"who knows": " + ".join(u.columns), "finds of 1,000": u.per_thousand} for u in found)
@@ -152,7 +152,7 @@ def show_synthesis(stage: Stage) -> Chapter:
     from deniable.curator.synthesize import run
 
     out = stage.folder / "synthetic.parquet"
-    details = run.synthesize(stage.curator, run.Order("visits", BUDGET), out).details
+    details = run.synthesize(stage.curator.context, run.Order("visits", BUDGET), out).details
     pairs, rows = details["measured"], details["rows"]
     assert isinstance(pairs, list)
     assert isinstance(rows, int)

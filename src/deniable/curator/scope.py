@@ -1,235 +1,288 @@
 """Scope: the one gate through which every workflow receives rows.
 
-Tables are attached when first needed, without the rows that may not be shown: people who withdrew, rows outside an
-analyst's allow-list, and, for releases of rows, people outside the policy's sample."""
+What an asker may see follows from the policy and is looked at again at every use: the policy's term, people who
+withdrew, the rows and columns that an analyst is allowed, and, for releases of rows, the policy's minimization. Nothing
+else in the curator attaches a private table.
+"""
 
 from __future__ import annotations
 
 import secrets
 import threading
-from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
 
-from deniable.errors import AccessRefused
+from deniable.errors import AccessRefused, ParameterError
+from deniable.governance.withdrawals import COLLECTION, read_withdrawal
 from deniable.policy.access import Analyst
 from deniable.policy.document import Policy
-from deniable.policy.schema import Column, TableSchema
+from deniable.policy.schema import Column, CsvDialect, TableSchema
 
 if TYPE_CHECKING:
-    from deniable.curator.curator import Curator
     from deniable.engines.base import Engine, Restriction
     from deniable.governance.grants import Asker
     from deniable.ledger.answer_store import AnswerStore
 
-    Restricting = Callable[[str], tuple[Restriction, ...]]
-
-
+SAMPLE_KEYS = "keys"
+"""The collection that holds the salt of the policy's sample."""
 Rows = Mapping[str, tuple[str, ...]]
 
 
-class Scopes:
-    """The policy's tables as each row allow-list shows them."""
+class Scope:
+    """The policy's tables as one asker may see them."""
 
-    def __init__(self, policy: Policy, cabinet: AnswerStore, engine: Engine | None, sources: dict[str, Any]) -> None:
+    def __init__(self, shared: SharedTables, asker: Asker | None = None) -> None:
+        self._shared = shared
+        self._analyst = find_analyst(shared.policy, asker)
 
-        self._policy = policy
-        self._cabinet = cabinet
-        self._whole = Tables(policy, engine, sources, lambda name: self._restrictions(name, {}))
-        self._minimized: Tables | None = None
-        self._narrow: dict[str, Tables] = {}
-        self._lock = threading.Lock()
-        self._withdrawals = 0
+    def narrow_to(self, asker: Asker | None) -> Scope:
+        """The scope of another asker, over the same tables."""
+        return Scope(self._shared, asker)
 
-    def tables(self, who: Asker | None = None) -> Tables:
-        """The tables with the rows that this asker may count."""
+    def schemas(self) -> tuple[TableSchema, ...]:
+        """The tables that the asker may name, with the columns that the asker may name.
 
-        analyst = analyst_of(self._policy, who)
-        if analyst is None or not analyst.rows:
-            return self._whole
-        rows = analyst.rows
-        with self._lock:
-            if analyst.name not in self._narrow:
-                restrict = lambda name: self._restrictions(name, rows)  # noqa: E731  it closes over this analyst's rows
-                self._narrow[analyst.name] = Tables(self._policy, None, self._whole.sources, restrict)
-            return self._narrow[analyst.name]
+        The column that tells people apart stays, since contributions are bounded by it; where it is not allowed it is
+        opaque, and its values cannot be looked at.
+        """
+        tables = self._shared.schemas()
+        if self._analyst is None:
+            return tables
+        return tuple(_narrow_columns(table, self._analyst) for table in tables if self._is_open(table))
 
-    def minimized_tables(self) -> Tables:
-        """The tables as a record-level release may show them: a sample, where the policy says so."""
+    def attach(self, *names: str) -> Engine:
+        """The engine with these tables attached, refreshed: what a measurement with noise reads."""
+        return self._tables(names).attach(*names)
 
-        minimize = self._policy.release.minimize
-        if minimize is None or minimize.sample >= 1:
-            return self._whole
-        with self._lock:
-            if self._minimized is None:
-                cut = lambda name: release_restrictions(self._policy, self._cabinet, name)  # noqa: E731  for these tables
-                self._minimized = Tables(self._policy, None, self._whole.sources, cut)
-            return self._minimized
+    def versions(self, *names: str) -> dict[str, str]:
+        """The content version of each of these tables, as the asker may count them."""
+        return self._tables(names).versions(*names)
 
-    def refresh(self, withdrawals: int) -> None:
-        """Leave out who withdrew since the tables were attached, given how many withdrew in all."""
-        with self._lock:
-            if withdrawals != self._withdrawals:
-                for tables in self._all():
-                    tables.refresh()
-                self._withdrawals = withdrawals
+    @contextmanager
+    def open_rows(
+        self, names: Mapping[str, str], *, csv: CsvDialect | None = None, sources: Mapping[str, Any] | None = None
+    ) -> Iterator[Engine]:
+        """An engine of its own for one release of rows: `names` says under which name each table is attached.
+
+        Rows are those that the asker may see, within the policy's sample. `sources` are other files of the tables.
+        """
+        for name in names.values():
+            self.refuse_closed(name)
+        given = {**self._shared.sources, **(sources or {})}
+        with self._shared.make_engine() as engine:
+            for alias, name in names.items():
+                table = self._shared.policy.table(name)
+                engine.attach(alias, given.get(name, table.source), table, csv=csv)
+                engine.restrict(alias, *self._release_restrictions(name))
+            yield engine
+
+    def tables_holding(self, column: str, value: str, names: Sequence[str]) -> list[str]:
+        """Which of these tables hold rows of one person, withdrawn or not. For that person and the steward only."""
+        from deniable.engines.base import Listed
+
+        found, policy = [], self._shared.policy
+        with self._shared.make_engine() as engine:
+            for name in names:
+                engine.attach(name, self.sources.get(name, policy.table(name).source), policy.table(name))
+                engine.restrict(name, Listed(column, (value,), keep=True))
+                found += [name] if engine.count(name) else []
+        return found
+
+    def columns_to_release(self, name: str, asked: Sequence[str] | None = None) -> tuple[str, ...] | None:
+        """The columns of a table that may leave: those asked for, within what is allowed; None is all."""
+        table = self._shared.policy.table(name)
+        allowed = self._columns_allowed(table)
+        if allowed is None or asked is None:
+            return allowed if asked is None else tuple(asked)
+        beyond = [column for column in asked if column in table.names and column not in allowed]
+        if beyond:
+            raise AccessRefused(
+                f"column '{beyond[0]}' is not among those that the policy releases of '{name}'",
+                expected=f"Columns: {', '.join(allowed) or 'none'}",
+                remedy="Ask the steward to change release: minimize: columns, or the analyst's columns",
+            )
+        return tuple(asked)
+
+    def columns_to_describe(self, name: str, asked: tuple[str, ...] | None = None) -> tuple[str, ...] | None:
+        """The columns of a table that a model may speak of: those asked for, within the asker's; None is all."""
+        table, own = self._shared.policy.table(name), self._analyst.columns if self._analyst is not None else None
+        if own is None:
+            return asked
+        beyond = [column for column in asked or () if column in table.names and not _is_allowed(table, column, own)]
+        if beyond:
+            raise AccessRefused(
+                f"column '{beyond[0]}' of '{name}' is not among those of this analyst",
+                remedy="Ask the steward to change the analyst's columns in the policy",
+            )
+        return asked if asked is not None else tuple(c for c in table.names if _is_allowed(table, c, own))
+
+    def private_table(self, name: str) -> TableSchema:
+        """A private table as the asker may name it, or a refusal."""
+        self.refuse_closed(name)
+        found = next(table for table in self.schemas() if table.name == self._shared.policy.table(name).name)
+        if found.public:
+            raise ParameterError(
+                f"the table '{found.name}' is public", remedy="It needs no protection: use it as it is"
+            )
+        return found
+
+    @property
+    def engine(self) -> Engine:
+        """The engine that writes files and holds public tables; private ones are attached by `attach`."""
+        return self._shared.view({}).engine
+
+    @property
+    def sources(self) -> Mapping[str, Any]:
+        """The rows and paths that replace the policy's sources."""
+        return self._shared.sources
 
     def interrupt(self, thread: int) -> None:
         """Stop what engines do for a thread."""
-        for tables in self._all():
-            tables.interrupt(thread)
+        self._shared.interrupt(thread)
 
     def close(self) -> None:
         """Let go of all tables."""
-        for tables in self._all():
-            tables.close()
+        self._shared.close()
 
-    def _all(self) -> list[Tables]:
-        return [each for each in (self._whole, self._minimized, *self._narrow.values()) if each is not None]
+    def _tables(self, names: Sequence[str]) -> AttachedTables:
+        refuse_expired(self._shared.policy)
+        for name in names:
+            self.refuse_closed(name)
+        return self._shared.view(self._analyst.rows if self._analyst is not None else {})
 
-    def _restrictions(self, name: str, rows: Rows) -> tuple[Restriction, ...]:
-        from deniable.curator.governance.withdrawals import withdrawn_restriction
-        from deniable.engines.base import Listed
+    def _is_open(self, table: TableSchema) -> bool:
+        """Whether the asker's rows of a table can be chosen: every column that chooses them is there."""
+        rows = self._analyst.rows if self._analyst is not None else {}
+        return table.public or all(table.column(column) is not None for column in rows)
 
-        table = self._policy.table(name)
-        if table.public:
+    def refuse_closed(self, name: str) -> None:
+        """Refuse a table of which the asker may see nothing, and everything after the policy's last day."""
+        refuse_expired(self._shared.policy)
+        table = self._shared.policy.table(name)
+        if not self._is_open(table):
+            raise AccessRefused(
+                f"the table '{table.name}' is not open to this analyst",
+                expected="A table with every column by which the analyst's rows are chosen",
+                remedy="Ask the steward to change the analyst's rows in the policy",
+            )
+
+    def _columns_allowed(self, table: TableSchema) -> tuple[str, ...] | None:
+        minimize, analyst = self._shared.policy.release.minimize, self._analyst
+        named = minimize.columns if minimize is not None else None
+        own = analyst.columns if analyst is not None else None
+        if named is None and own is None:
+            return None
+        return tuple(
+            name for name in table.names
+            if (named is None or name in named) and (own is None or _is_allowed(table, name, own))
+        )  # fmt: skip
+
+    def _release_restrictions(self, name: str) -> tuple[Restriction, ...]:
+        """What a release of rows does not show: who withdrew, rows of others, and who is not in the sample."""
+        from deniable.engines.base import Sampled
+
+        policy = self._shared.policy
+        if policy.table(name).public:
             return ()
-        kept = [Listed(column, tuple(rows[column]), keep=True) for column in rows if table.column(column) is not None]
-        return (*withdrawn_restriction(self._policy, self._cabinet, name), *kept)
+        shown = self._shared.restrictions(name, self._analyst.rows if self._analyst is not None else {})
+        minimize, unit = policy.release.minimize, policy.table(name).unit
+        if minimize is None or minimize.sample >= 1:
+            return shown
+        salt = self._shared.store.keep(SAMPLE_KEYS, "sample", "sample", secrets.token_bytes(8))
+        sample = Sampled(minimize.sample, unit.column if unit else None, int.from_bytes(salt, "big") >> 1)
+        return (*shown, sample)
 
 
-def columns_for(curator: Curator, who: Asker | None) -> tuple[TableSchema, ...]:
-    """The tables as this asker may name them; the column that tells people apart stays: contributions need it."""
-    analyst, tables = analyst_of(curator.policy, who), curator.tables.schemas()
-    if analyst is None or analyst.columns is None:
-        return tables
-    return tuple(_narrow_columns(table, frozenset(analyst.columns)) for table in tables)
+class SharedTables:
+    """What all askers share: the sources, an engine for each list of rows, and who withdrew.
 
-
-def analyst_of(policy: Policy, who: Asker | None) -> Analyst | None:
-    """The policy's entry of an asker, if there is one."""
-    listed = policy.budgets.analysts if policy.budgets else ()
-    return None if who is None else next((each for each in listed if each.name == who.name), None)
-
-
-def _narrow_columns(table: TableSchema, allowed: frozenset[str]) -> TableSchema:
-    if table.public:
-        return table
-    unit = table.unit.column if table.unit else None
-    kept = [c for c in table.columns if c.name in allowed or f"{table.name}.{c.name}" in allowed or c.name == unit]
-    return replace(table, columns=tuple(kept))
-
-
-Made = TypeVar("Made")
-
-
-class Memo(Generic[Made]):
-    """The things made last, by what they were made from; the longest unused is forgotten first.
-
-    >>> memo: Memo[int] = Memo(2)
-    >>> memo.get("two", lambda: 2), memo.get("two", lambda: 3)
-    (2, 2)
+    `count_withdrawals` says how many people withdrew, by whichever process that was recorded; `whole` is the engine of
+    askers without a list of rows, where one was given.
     """
-
-    def __init__(self, most: int = 1024) -> None:
-        self._most = most
-        self._held: OrderedDict[Hashable, Made] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def get(self, key: Hashable, make: Callable[[], Made]) -> Made:
-        """What was made for a key, or is made now; what raises is not remembered."""
-        found = self.find(key)
-        if found is None:
-            found = make()
-            self.put(key, found)
-        return found
-
-    def find(self, key: Hashable) -> Made | None:
-        """What is remembered for a key."""
-        with self._lock:
-            found = self._held.get(key)
-            if found is not None:
-                self._held.move_to_end(key)
-            return found
-
-    def put(self, key: Hashable, made: Made) -> None:
-        """Remember something for a key, instead of what was remembered for it."""
-        with self._lock:
-            self._held[key] = made
-            self._held.move_to_end(key)
-            if len(self._held) > self._most:
-                self._held.popitem(last=False)
-
-    def clear(self) -> None:
-        """Forget everything."""
-        with self._lock:
-            self._held.clear()
-
-
-SAMPLE_KEYS = "keys"
-
-
-def columns_to_release(policy: Policy, schema: TableSchema, asked: Sequence[str] | None) -> tuple[str, ...] | None:
-    """The columns of a table that may leave: those asked for, within those of the policy; None is all."""
-    allowed = columns_allowed(policy, schema)
-    if allowed is None or asked is None:
-        return allowed if asked is None else tuple(asked)
-    beyond = [name for name in asked if name in schema.names and name not in allowed]
-    if beyond:
-        raise AccessRefused(
-            f"column '{beyond[0]}' is not among those that the policy releases of '{schema.name}'",
-            expected=f"Columns: {', '.join(allowed) or 'none'}",
-            remedy="Ask the steward to change release: minimize: columns",
-        )
-    return tuple(asked)
-
-
-def columns_allowed(policy: Policy, schema: TableSchema) -> tuple[str, ...] | None:
-    """The columns of a table within the policy's minimization; None where it names none."""
-    named = policy.release.minimize.columns if policy.release.minimize else None
-    return None if named is None else tuple(name for name in schema.names if name in named)
-
-
-def release_restrictions(policy: Policy, cabinet: AnswerStore, table: str) -> tuple[Restriction, ...]:
-    """What a record-level release of a table does not show: who withdrew, and who is not in the sample."""
-    from deniable.curator.governance.withdrawals import withdrawn_restriction
-    from deniable.engines.base import Sampled
-
-    minimize, unit = policy.release.minimize, policy.table(table).unit
-    gone = withdrawn_restriction(policy, cabinet, table)
-    if minimize is None or minimize.sample >= 1:
-        return gone
-    return (*gone, Sampled(minimize.sample, unit.column if unit else None, _salt(cabinet)))
-
-
-def cut_down(engine: Engine, policy: Policy, cabinet: AnswerStore, names: Iterable[str]) -> None:
-    """Restrict tables of an engine that serves one record-level release."""
-    for name in names:
-        engine.restrict(name, *release_restrictions(policy, cabinet, name))
-
-
-def _salt(cabinet: AnswerStore) -> int:
-    kept = cabinet.keep(SAMPLE_KEYS, "sample", "sample", secrets.token_bytes(8))
-    return int.from_bytes(kept, "big") >> 1
-
-
-class Tables:
-    """Declared sources by name; nothing else can be read through it."""
 
     def __init__(
         self,
         policy: Policy,
-        engine: Engine | None,
-        sources: dict[str, Any],
-        restrictions: Restricting | None = None,
+        store: AnswerStore,
+        count_withdrawals: Callable[[], int],
+        sources: Mapping[str, Any],
+        make_engine: Callable[[], Engine],
+        whole: Engine | None = None,
     ) -> None:
+        self.policy = policy
+        self.store = store
         self.sources = sources
-        self._policy = policy
-        self._engine = engine
-        self._restrictions = restrictions
-        self._attached: dict[str, tuple[Restriction, ...]] = {}
+        self.make_engine = make_engine
+        self._count_withdrawals = count_withdrawals
+        self._whole = whole
+        self._views: dict[frozenset[tuple[str, tuple[str, ...]]], AttachedTables] = {}
         self._schemas: tuple[TableSchema, ...] | None = None
+        self._lock = threading.RLock()
+        self._withdrawals = 0
+
+    def view(self, rows: Rows) -> AttachedTables:
+        """The tables with these rows alone, without whoever withdrew until now."""
+        key = frozenset(rows.items())
+        with self._lock:
+            if key not in self._views:
+                engine = self._whole if not rows else None
+                self._views[key] = AttachedTables(self, rows, engine)
+            self._refresh()
+            return self._views[key]
+
+    def restrictions(self, name: str, rows: Rows) -> tuple[Restriction, ...]:
+        """The rows of a table that are not shown: of people who withdrew, and of others than those listed."""
+        from deniable.engines.base import Listed
+
+        table = self.policy.table(name)
+        if table.public:
+            return ()
+        kept = (Listed(column, tuple(values), keep=True) for column, values in rows.items())
+        return (*withdrawn_rows(self.policy, self.store, name), *kept)
+
+    def schemas(self) -> tuple[TableSchema, ...]:
+        """The tables as a question may name them; a public table without declared columns shows its own."""
+        if self._schemas is None:
+            self._schemas = tuple(self._describe(table) for table in self.policy.tables)
+        return self._schemas
+
+    def interrupt(self, thread: int) -> None:
+        """Stop what engines do for a thread."""
+        for view in list(self._views.values()):
+            view.interrupt(thread)
+
+    def close(self) -> None:
+        """Let go of all tables."""
+        for view in self._views.values():
+            view.close()
+        if self._whole is not None:
+            self._whole.close()
+
+    def _refresh(self) -> None:
+        withdrawals = self._count_withdrawals()
+        if withdrawals != self._withdrawals:
+            for view in self._views.values():
+                view.refresh()
+            self._withdrawals = withdrawals
+
+    def _describe(self, table: TableSchema) -> TableSchema:
+        if not table.public or table.columns:
+            return table
+        fields = self.view({}).attach(table.name).describe(table.name)
+        return replace(table, columns=tuple(Column(field.name, field.type) for field in fields))
+
+
+class AttachedTables:
+    """Declared sources at one engine, attached when first needed, without the rows that may not be shown."""
+
+    def __init__(self, shared: SharedTables, rows: Rows, engine: Engine | None) -> None:
+        self._shared = shared
+        self._rows = rows
+        self._engine = engine
+        self._attached: dict[str, tuple[Restriction, ...]] = {}
         self._lock = threading.RLock()
 
     @property
@@ -237,9 +290,7 @@ class Tables:
         """The engine, made when it is first needed."""
         with self._lock:
             if self._engine is None:
-                from deniable.engines.duckdb import DuckDBEngine
-
-                self._engine = DuckDBEngine(root=self._policy.folder)
+                self._engine = self._shared.make_engine()
             return self._engine
 
     def attach(self, *names: str) -> Engine:
@@ -250,25 +301,19 @@ class Tables:
                     self._attach(name)
         return self.engine
 
+    def versions(self, *names: str) -> dict[str, str]:
+        """The content version of each of these tables."""
+        engine = self.attach(*names)
+        return {name: engine.data_version(name) for name in names}
+
     def refresh(self) -> None:
         """Look again at what may be shown of the tables that are attached."""
         with self._lock:
             for name, before in list(self._attached.items()):
-                now = self._find_restrictions(name)
+                now = self._shared.restrictions(name, self._rows)
                 if now != before:
                     self.engine.restrict(name, *now)
                     self._attached[name] = now
-
-    def schemas(self) -> tuple[TableSchema, ...]:
-        """The tables as a question may name them; a public table without declared columns shows its own."""
-        if self._schemas is None:
-            self._schemas = tuple(self._describe_table(table) for table in self._policy.tables)
-        return self._schemas
-
-    def version(self, *names: str) -> dict[str, str]:
-        """The content version of each of these tables."""
-        engine = self.attach(*names)
-        return {name: engine.data_version(name) for name in names}
 
     def interrupt(self, thread: int) -> None:
         """Stop what the engine does for a thread."""
@@ -276,26 +321,65 @@ class Tables:
             self._engine.cancel(thread)
 
     def close(self) -> None:
-        """Close the engine that was made here."""
+        """Close the engine."""
         if self._engine is not None:
             self._engine.close()
 
     def _attach(self, name: str) -> None:
         if name in self._attached:
             return
-        table = self._policy.table(name)
+        table = self._shared.policy.table(name)
         schema = None if table.public and not table.columns else table
-        self.engine.attach(name, self.sources.get(name, table.source), schema)
-        restrictions = self._find_restrictions(name)
+        self.engine.attach(name, self._shared.sources.get(name, table.source), schema)
+        restrictions = self._shared.restrictions(name, self._rows)
         if restrictions:
             self.engine.restrict(name, *restrictions)
         self._attached[name] = restrictions
 
-    def _find_restrictions(self, name: str) -> tuple[Restriction, ...]:
-        return self._restrictions(name) if self._restrictions is not None else ()
 
-    def _describe_table(self, table: TableSchema) -> TableSchema:
-        if not table.public or table.columns:
-            return table
-        fields = self.attach(table.name).describe(table.name)
-        return replace(table, columns=tuple(Column(field.name, field.type) for field in fields))
+def withdrawn_rows(policy: Policy, store: AnswerStore, table: str) -> tuple[Restriction, ...]:
+    """The restriction that leaves out of a table whoever withdrew; none where nobody did."""
+    from deniable.engines.base import Listed
+
+    unit = policy.table(table).unit
+    if unit is None or unit.column is None:
+        return ()
+    withdrawn = (read_withdrawal(kept) for _, kept in sorted(store.list_all(COLLECTION).items()))
+    values = tuple(each.value for each in withdrawn if each.column == unit.column)
+    return (Listed(unit.column, values, keep=False),) if values else ()
+
+
+def find_analyst(policy: Policy, asker: Asker | None) -> Analyst | None:
+    """The policy's entry of an asker, if there is one."""
+    listed = policy.budgets.analysts if policy.budgets else ()
+    return None if asker is None else next((each for each in listed if each.name == asker.name), None)
+
+
+def is_expired(policy: Policy) -> bool:
+    """Whether the policy's last day is over, in UTC: the same moment for every machine that holds the policy."""
+    return policy.is_expired(datetime.now(UTC).date())
+
+
+def refuse_expired(policy: Policy) -> Policy:
+    """The policy, or a refusal after its last day."""
+    if is_expired(policy):
+        raise AccessRefused(f"the policy expired on {policy.expires}", remedy="The steward may extend it")
+    return policy
+
+
+def _is_allowed(table: TableSchema, column: str, allowed: Sequence[str]) -> bool:
+    return column in allowed or f"{table.name}.{column}" in allowed
+
+
+def _narrow_columns(table: TableSchema, analyst: Analyst) -> TableSchema:
+    """The table with the columns that an analyst may name; the unit's column is opaque where it is not among them."""
+    if table.public or analyst.columns is None:
+        return table
+    unit = table.unit.column if table.unit else None
+    kept = []
+    for column in table.columns:
+        if _is_allowed(table, column.name, analyst.columns):
+            kept.append(column)
+        elif column.name == unit:
+            kept.append(replace(column, opaque=True))
+    return replace(table, columns=tuple(kept))

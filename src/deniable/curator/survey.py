@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from deniable.curator.charge import Job, charge
+from deniable.curator.context import Context, open_context
 from deniable.curator.governance.reports import LOCAL
-from deniable.curator.governance.requests import in_force
+from deniable.curator.governance.steward import open_policy
+from deniable.curator.scope import refuse_expired
 from deniable.errors import DataError, ParameterError
 from deniable.policy.budget import Amount, exact
 from deniable.policy.document import Policy, read
 
 if TYPE_CHECKING:
-    from fractions import Fraction
-
     import pyarrow as pa
 
     from deniable.engines.base import Engine
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 
 
 PLAN = "randomized columns"
+TECHNIQUE = "local differential privacy"
 
 
 def randomize(
@@ -39,17 +42,16 @@ def randomize(
     ledger: str | None = None,
 ) -> dict[str, Any]:
     """Randomize a table's columns record by record, and write it with its statement beside it."""
-    from deniable.engines.duckdb import DuckDBEngine
     from deniable.localdp import records
     from deniable.release import Guarantee, Provenance, Release, write_release
 
-    policy = in_force(read(policy_file))
+    policy = refuse_expired(read(policy_file))
     name = _table_of(policy, source, table)
     parts = {column: exact(amount, f"epsilon of {column}") for column, amount in (own or {}).items()}
-    made = records.plan_records(policy.table(name), exact(epsilon, "epsilon"), columns, parts)
-    with DuckDBEngine(root=policy.folder) as engine:
-        engine.attach(name, str(Path(source).absolute()) if source else policy.table(name).source, policy.table(name))
-        _record_release(engine, policy, name, ledger, made.epsilon)
+    with _open_table(policy, name, source, ledger) as (context, engine):
+        columns = context.scope.columns_to_release(name, columns)
+        made = records.plan_records(policy.table(name), exact(epsilon, "epsilon"), columns, parts)
+        charge(context, Job(TECHNIQUE, "", None, "one row", (name,), details={LOCAL: str(made.epsilon)}))
         rows = records.randomize(made, engine.run(_select_columns(made, name)))
         described = {PLAN: records.describe_plan(made)}
         provenance = Provenance(policy.hash, {name: engine.data_version(name)}, described)
@@ -57,18 +59,15 @@ def randomize(
     return {"written": str(out), "rows": rows.num_rows, "words": list(statement.words)} | described
 
 
-def _record_release(engine: Engine, policy: Policy, name: str, place: str | None, epsilon: Fraction) -> None:
-    """Leave out who withdrew, and write to the ledger that rows leave under local privacy alone."""
-    from contextlib import closing
-
-    from deniable.curator.charge import record
-    from deniable.curator.governance.withdrawals import leave_out
-    from deniable.ledger.ledger import open_answer_store, open_ledger
-
-    ledger, cabinet = open_ledger(place, policy), open_answer_store(place, policy.dataset)
-    with closing(ledger), closing(cabinet):
-        leave_out(engine, policy, cabinet, (name,))
-        record(ledger, "local differential privacy", tables=(name,), unit="one row", local_epsilon=str(epsilon))
+@contextmanager
+def _open_table(policy: Policy, name: str, source: str | None, ledger: str | None) -> Iterator[tuple[Context, Engine]]:
+    """The table without whoever withdrew, within the policy's sample; `source` is another file of it."""
+    sources = {name: str(Path(source).absolute())} if source else {}
+    with (
+        closing(open_context(policy, ledger=ledger)) as context,
+        context.scope.open_rows({name: name}, sources=sources) as engine,
+    ):
+        yield context, engine
 
 
 def _table_of(policy: Policy, source: str | None, table: str | None) -> str:
@@ -143,18 +142,17 @@ def sweep_epsilon(
     table: str | None = None,
     repeats: int = 5,
     progress: Callable[[float], None] | None = None,
+    ledger: str | None = None,
 ) -> dict[str, Any]:
     """Train at decreasing epsilon; the smallest epsilon whose accuracy is acceptable."""
-    from deniable.engines.duckdb import DuckDBEngine
     from deniable.localdp.epsilon_sweep import sweep_epsilons as climbed
     from deniable.localdp.records import plan_records
 
-    policy = in_force(read(policy_file))
+    policy = refuse_expired(read(policy_file))
     schema = policy.table(_table_of(policy, source, table))
     amounts = [exact(epsilon, "epsilon") for epsilon in epsilons]
     needed = plan_records(schema, max(amounts), (label, *features))
-    with DuckDBEngine(root=policy.folder) as engine:
-        engine.attach(schema.name, str(Path(source).absolute()) if source else schema.source, schema)
+    with _open_table(policy, schema.name, source, ledger) as (_, engine):
         rows = engine.run(_select_columns(needed, schema.name))
     return asdict(climbed(schema, rows, label, features, amounts, acceptable, repeats, progress=progress))
 
@@ -179,7 +177,7 @@ def default_store(file: Path) -> Path:
 
 
 def open_service(file: Path, store: str | None = None) -> SurveyService:
-    """The desk of a survey over its store."""
+    """The service of a survey over its store."""
     from deniable.localdp.survey.definition import read_survey
     from deniable.localdp.survey.service import open_service as opened
 
@@ -223,27 +221,25 @@ def read_results(
     return SurveyReport(found, contrast_groups(survey, bodies, by, of) if by and of else ())
 
 
-def record_results(told: SurveyReport, file: Path, policy: Path, ledger: str | None = None) -> Receipt:
+def record_results(report: SurveyReport, file: Path, policy: Path, ledger: str | None = None) -> Receipt:
     """Write to a ledger that results leave: under local privacy, shown beside what budgets bound.
 
     The same survey with as many responses is recorded once, however often its results are looked at.
     """
-    from deniable.curator.governance.steward import open_curator
     from deniable.localdp.survey.definition import read_survey
 
-    survey, found = read_survey(file), told.results
+    survey, found = read_survey(file), report.results
     request = f"survey {survey.identity} {found.responses}"
     facts: dict[str, Any] = {LOCAL: str(survey.epsilon), "survey": survey.identity, "responses": found.responses}
-    with open_curator(policy, ledger) as curator:
-        return curator.record("local differential privacy", unit="one response", request=request,
-                              question=request, **facts)  # fmt: skip
+    with open_policy(policy, ledger) as context:
+        return charge(context, Job(TECHNIQUE, request, None, "one response", (), details=facts), request=request)
 
 
 def page_of(desk: SurveyService) -> dict[str, Any]:
     """What the survey's page shows: the description that clients get, with words on privacy for each question."""
     from deniable.localdp.survey.forecast import describe_deniability, describe_message
 
-    described = desk.survey.described()
+    described = desk.survey.describe()
     for shown, question in zip(described["questions"], desk.survey.questions, strict=True):
         shown |= {"leaves": describe_message(question), "deniable": describe_deniability(question)}
     return described

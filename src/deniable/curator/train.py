@@ -8,9 +8,11 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from deniable.curator.charge import after_the_charge, still_charged
-from deniable.errors import AccessRefused, ParameterError
+from deniable.curator.charge import Job, run_job, still_charged
+from deniable.curator.context import Context
+from deniable.errors import AccessRefused
 from deniable.policy.budget import Amount, Budget, budget
+from deniable.policy.schema import PrivacyUnit, TableSchema
 from deniable.storage import refuse_missing_folder
 
 if TYPE_CHECKING:
@@ -18,11 +20,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-    from deniable.curator.curator import Curator
-    from deniable.governance.grants import Asker
+    from deniable.engines.base import Engine
     from deniable.learn.model import LearnedModel
     from deniable.learn.training import Planned, Task
-    from deniable.policy.schema import TableSchema
     from deniable.release import Release
 
 Progress = Callable[[float], None]
@@ -60,29 +60,40 @@ def budget_of(epsilon: Amount | None, delta: Amount | None, rho: Amount | None) 
 
 
 def train(
-    curator: Curator, order: Order, *, evaluate: bool = False, out: Path | None = None, who: Asker | None = None,
+    context: Context, order: Order, *, evaluate: bool = False, out: Path | None = None,
     progress: Progress | None = None,
 ) -> Trained:  # fmt: skip
     """Learn a model: charged before the data is touched; with `out`, written with its statement."""
     if out is not None:
         refuse_missing_folder(out)
-    if evaluate and who is not None:
+    if evaluate and context.asker is not None:
         raise AccessRefused("an evaluation compares with real rows", remedy="Only the steward may see one")
-    table, what = plan_training(curator, order, who)
-    curator.scopes.refresh(curator.governor.withdrawals())
-    tables = curator.scopes.tables(who)
-    engine, versions = tables.attach(table.name), tables.version(table.name)
-    charge(curator, order, what, who)
-    with after_the_charge():
-        rows, held = _split_rows(_bound_rows(engine, table, what), table, evaluate)
-        model = _learn(what, rows, progress)
+    table, what = plan_training(context, order)
+    result = run_job(context, _job_of(order, table, what, evaluate, progress))
+    model, rows, held = result.measured
     with still_charged():
-        release = _release_model(curator, order, model, versions, out)
+        release = _release_model(context, order, model, result.versions, out)
     return Trained(model, release, _evaluate(model, rows, held) if evaluate else None)
 
 
+def _job_of(
+    order: Order, table: TableSchema, what: Planned, evaluate: bool, progress: Progress | None
+) -> Job[tuple[LearnedModel, pa.Table, pa.Table]]:
+    from deniable.release import Technique
+
+    def measure(engine: Engine) -> tuple[LearnedModel, pa.Table, pa.Table]:
+        rows, held = _split_rows(_bound_rows(engine, table, what), table, evaluate)
+        return _learn(what, rows, progress), rows, held
+
+    details = {"target": what.target.name, "method": what.method}
+    return Job(
+        Technique.DP_MODEL, repr(order), what.plan.event, table.unit, (table.name,), measure, cost=order.budget,
+        details=details,
+    )  # fmt: skip
+
+
 def train_model(
-    curator: Curator,
+    context: Context,
     table: str,
     target: str,
     *,
@@ -92,7 +103,6 @@ def train_model(
     rho: Amount | None = None,
     evaluate: bool = False,
     out: str | Path | None = None,
-    who: Asker | None = None,
     progress: Progress | None = None,
     **settings: Any,
 ) -> Trained:
@@ -102,29 +112,16 @@ def train_model(
     task = Task(target, None if features is None else tuple(features), **settings)
     place = None if out is None else Path(out)
     order = Order(table, task, budget_of(epsilon, delta, rho))
-    return train(curator, order, evaluate=evaluate, out=place, who=who, progress=progress)
+    return train(context, order, evaluate=evaluate, out=place, progress=progress)
 
 
-def plan_training(curator: Curator, order: Order, who: Asker | None) -> tuple[TableSchema, Planned]:
+def plan_training(context: Context, order: Order) -> tuple[TableSchema, Planned]:
     """The table as the asker may name it, and the priced plan; every refusal is made here, from the policy alone."""
-    from deniable.curator.charge import admit
-    from deniable.learn.training import plan_training as plan
+    from deniable.learn.training import plan_training as plan_task
 
-    curator.policy.table(order.table)
-    table = next(each for each in admit(curator, who) if each.name == order.table)
-    if table.public or table.unit is None:
-        raise ParameterError(f"the table '{table.name}' is public", remedy="A model of it needs no noise")
-    return table, plan(table, table.unit, order.task, order.budget)
-
-
-def charge(curator: Curator, order: Order, what: Planned, who: Asker | None) -> None:
-    """Write the price to the ledger, or be refused with nothing changed."""
-    from deniable.release import Technique
-
-    curator.record(
-        Technique.DP_MODEL, what.plan.event, tables=(order.table,), unit=what.guarantee.unit, who=who,
-        question=repr(order), target=what.target.name, method=what.method,
-    )  # fmt: skip
+    context.admit()
+    table = context.scope.private_table(order.table)
+    return table, plan_task(table, table.unit or PrivacyUnit(), order.task, order.budget)
 
 
 def predict(path: Path, source: str | Path, out: Path, progress: Progress | None = None) -> int:
@@ -180,7 +177,7 @@ def _learn(what: Planned, rows: pa.Table, progress: Progress | None) -> LearnedM
     return train_model(what, rows, progress=progress)
 
 
-def _release_model(curator: Curator, order: Order, model: LearnedModel, versions: Any, out: Path | None) -> Release:
+def _release_model(context: Context, order: Order, model: LearnedModel, versions: Any, out: Path | None) -> Release:
     """The model as a release: its coefficients as rows, or the file that was written."""
     import pyarrow as pa
 
@@ -189,7 +186,7 @@ def _release_model(curator: Curator, order: Order, model: LearnedModel, versions
     from deniable.release.release import remove_statement
 
     parameters = {"table": order.table, **asdict(order.task)}
-    provenance, details = Provenance(curator.policy.hash, versions, parameters), model.told()
+    provenance, details = Provenance(context.policy.hash, versions, parameters), model.summarize()
     if out is None:
         return Release(pa.Table.from_pylist(model.coefficient_table()), model.guarantee, provenance, details)
     remove_statement(out)

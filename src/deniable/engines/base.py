@@ -95,7 +95,7 @@ class Engine(Protocol):
         *,
         progress: Callable[[int], None] | None = None,
     ) -> int:
-        """Write rows as 'csv', 'parquet' or 'arrow', whole or not at all, and say how many; progress is told rows."""
+        """Write rows as 'csv', 'parquet' or 'arrow', whole or not at all, and say how many; `progress` gets counts."""
 
     def data_version(self, name: str) -> str:
         """A fingerprint of a source's content: equal content read alike has one version, a change has another."""

@@ -21,7 +21,7 @@ Interrupt = Callable[[], None]
 
 
 class Watcher:
-    """Interrupts at deadlines, again and again until it is told that the work has ended."""
+    """Interrupts at deadlines, again and again until the work has ended."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -31,7 +31,7 @@ class Watcher:
         self._thread: threading.Thread | None = None
 
     def begin(self, seconds: float, interrupt: Interrupt) -> int:
-        """Watch a piece of work that may last so many seconds; gives the number by which its end is told."""
+        """Watch a piece of work that may last so many seconds; gives the number by which its end is reported."""
         with self._changed:
             number, deadline = next(self._numbers), time.monotonic() + seconds
             self._watched[number] = interrupt

@@ -37,7 +37,7 @@ class ScramKeys:
         salted = hashlib.pbkdf2_hmac("sha256", token.encode("utf-8", "surrogatepass"), salt_of(name), ROUNDS)
         return cls(hashlib.sha256(_compute_mac(salted, b"Client Key")).digest(), _compute_mac(salted, b"Server Key"))
 
-    def written(self) -> str:
+    def to_text(self) -> str:
         """The keys as one text."""
         return f"{self.stored.hex()}:{self.server.hex()}"
 

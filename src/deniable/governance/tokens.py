@@ -57,7 +57,7 @@ def issue_token(grant: Grant) -> tuple[str, dict[str, Any]]:
     digest = digest_of(text)
     facts: dict[str, Any] = {"id": digest[:12], "hash": digest, "name": grant.name, "role": str(grant.role)}
     facts |= {"dataset": grant.dataset, "purposes": None if grant.purposes is None else list(grant.purposes)}
-    facts |= {"scram": ScramKeys.of(grant.name, text).written()}
+    facts |= {"scram": ScramKeys.of(grant.name, text).to_text()}
     return text, facts | {"expires": grant.expires.isoformat() if grant.expires else None}
 
 

@@ -30,13 +30,13 @@ class Withdrawal:
         """What the record holds instead of the value."""
         return hmac.new(key, json.dumps([self.column, self.value]).encode(), hashlib.sha256).hexdigest()
 
-    def written(self) -> bytes:
-        """What the cabinet keeps."""
+    def to_bytes(self) -> bytes:
+        """What the answer store keeps."""
         return json.dumps({"column": self.column, "value": self.value}).encode()
 
 
 def read_withdrawal(kept: bytes) -> Withdrawal:
-    """The withdrawal that a cabinet kept."""
+    """The withdrawal that the answer store kept."""
     form = json.loads(kept)
     return Withdrawal(form["column"], form["value"])
 

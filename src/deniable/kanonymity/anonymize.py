@@ -103,7 +103,7 @@ def describe_recoding(
     suppressed_rows: Suppressed = Suppressed.DROP,
 ) -> Recoding:
     """The recoding of a node: words for each column, and the classes that are released."""
-    grouped, released = checker.released(solution.levels)
+    grouped, released = checker.release_classes(solution.levels)
     released = released & (grouped.sizes > 0)
     request, levels = prepared.request, prepared.absolute(solution.levels)
     return Recoding(

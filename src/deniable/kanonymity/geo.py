@@ -1,6 +1,6 @@
 """The geographic scheme: cut coordinates to a grid, then drop the cells with fewer than k rows.
 
-What is left tells where people go without telling where one person goes. Two releases of the same rides at different
+What is left shows where people go without showing where one person goes. Two releases of the same rides at different
 resolutions do not compose: see `composition`.
 """
 

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from deniable.errors import DataError
 from deniable.kanonymity.builders.categories import Tree
 from deniable.kanonymity.builders.specs import make_builder
-from deniable.kanonymity.encoding import factorize
+from deniable.kanonymity.encoding import column_of, factorize
 from deniable.kanonymity.hierarchy import TOP, Codes, Hierarchy, Label, text_of
 from deniable.policy.schema import Frozen, Spec
 from deniable.storage import whole_file
@@ -297,7 +297,7 @@ class Recoder:
 
     def recode(self, table: pa.Table) -> pa.Table:
         """Recode a table."""
-        coded = [c.codes(_read_column(table, c.column.name)) for c in self.columns]
+        coded = [c.codes(column_of(table, c.column.name)) for c in self.columns]
         released = self.index.find([codes for codes, _, _ in coded]) >= 0
         self.rows += table.num_rows
         self.suppressed += int((~released).sum())
@@ -338,12 +338,6 @@ class Recoder:
             return {column.name: pc.cast(dictionary, pa.float64()).take(pa.array(codes))}
         # A label that is None makes the cell missing, as it was.
         return {column.name: made if None not in texts else made.dictionary_decode()}
-
-
-def _read_column(table: pa.Table, name: str) -> pa.ChunkedArray:
-    from deniable.kanonymity.encoding import column_of
-
-    return column_of(table, name)
 
 
 def _write_bounds(

@@ -119,7 +119,7 @@ class Moments:
 def moments_of(design: Design, released: Numbers) -> Moments:
     """A released vector of moments in its parts.
 
-    Two entries of one block are never lit together, so their products are 0 before noise: the noise is taken off.
+    Two entries of one block are never nonzero together, so their products are 0 before noise: the noise is taken off.
     """
     width = design.width
     noisy = (design.owners[:, None] != design.owners[None, :]) | np.eye(width, dtype=np.bool_)

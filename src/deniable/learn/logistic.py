@@ -154,9 +154,9 @@ def sum_gradients(
 def sigmoid(logits: Numbers) -> NDArray[np.int64]:
     """RESIDUE / (1 + e^-logit) as a whole number, for logits in steps of 1 / (WEIGHT STEPS), read from a table.
 
-    At most `blocks` entries of a row are lit, so a logit is an integer below 2**30 * 2**10 * blocks: exact below 8,192
-    columns. The table makes a residual a function of that integer, where a library's exponential may round differently
-    for the last rows of an array than for the first.
+    At most `blocks` entries of a row are nonzero, so a logit is an integer below 2**30 * 2**10 * blocks: exact below
+    8,192 columns. The table makes a residual a function of that integer, where a library's exponential may round
+    differently for the last rows of an array than for the first.
     """
     cell = np.floor(np.clip(logits / (WEIGHT * STEPS / SHARPNESS), -REACH * SHARPNESS, REACH * SHARPNESS - 1))
     return _SIGMOID[cell.astype(np.int64) + REACH * SHARPNESS]

@@ -77,7 +77,7 @@ class LearnedModel:
         """The columns that a table needs to be predicted from, as they were declared."""
         return TableSchema(self.table, "", tuple(_to_column(each) for each in self.design.features))
 
-    def told(self) -> dict[str, Any]:
+    def summarize(self) -> dict[str, Any]:
         """What a model says of itself: public."""
         goal = {"positive": self.target.positive} if isinstance(self.target, ClassTarget) else {}
         return {

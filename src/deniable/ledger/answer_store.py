@@ -23,67 +23,67 @@ SCHEMA = (
 
 
 class AnswerStore(Protocol):
-    """Where bytes are kept under names, in drawers."""
+    """Where bytes are kept under names, in collections."""
 
-    def keep(self, drawer: str, name: str, alias: str, value: bytes) -> bytes:
+    def keep(self, collection: str, name: str, alias: str, value: bytes) -> bytes:
         """Keep a value, and say what is kept: what came first under the name or the alias."""
 
-    def find(self, drawer: str, name: str) -> bytes | None:
+    def find(self, collection: str, name: str) -> bytes | None:
         """What is kept under a name or an alias."""
 
-    def everything(self, drawer: str) -> dict[str, bytes]:
-        """All that a drawer holds, by name."""
+    def list_all(self, collection: str) -> dict[str, bytes]:
+        """All that a collection holds, by name."""
 
-    def empty(self, drawer: str) -> int:
-        """Forget all that a drawer holds, and say how much that was."""
+    def empty(self, collection: str) -> int:
+        """Forget all that a collection holds, and say how much that was."""
 
     def close(self) -> None:
         """Let go of it."""
 
 
 class MemoryAnswerStore:
-    """A cabinet that lives as long as its process."""
+    """An answer store that lives as long as its process."""
 
     def __init__(self) -> None:
-        self._drawers: dict[str, dict[str, bytes]] = {}
+        self._collections: dict[str, dict[str, bytes]] = {}
         self._aliases: dict[str, dict[str, str]] = {}
         self._lock = threading.Lock()
 
-    def keep(self, drawer: str, name: str, alias: str, value: bytes) -> bytes:
+    def keep(self, collection: str, name: str, alias: str, value: bytes) -> bytes:
         """Keep a value unless its name or alias is taken."""
         with self._lock:
-            taken = next((t for t in (self._find(drawer, n) for n in (name, alias)) if t is not None), None)
+            taken = next((t for t in (self._find(collection, n) for n in (name, alias)) if t is not None), None)
             if taken is None:
-                self._drawers.setdefault(drawer, {})[name] = value
-                self._aliases.setdefault(drawer, {})[alias] = name
+                self._collections.setdefault(collection, {})[name] = value
+                self._aliases.setdefault(collection, {})[alias] = name
             return value if taken is None else taken
 
-    def find(self, drawer: str, name: str) -> bytes | None:
+    def find(self, collection: str, name: str) -> bytes | None:
         """What is kept under a name or an alias."""
         with self._lock:
-            return self._find(drawer, name)
+            return self._find(collection, name)
 
-    def everything(self, drawer: str) -> dict[str, bytes]:
-        """All that a drawer holds."""
+    def list_all(self, collection: str) -> dict[str, bytes]:
+        """All that a collection holds."""
         with self._lock:
-            return dict(self._drawers.get(drawer, {}))
+            return dict(self._collections.get(collection, {}))
 
-    def empty(self, drawer: str) -> int:
-        """Forget all that a drawer holds."""
+    def empty(self, collection: str) -> int:
+        """Forget all that a collection holds."""
         with self._lock:
-            self._aliases.pop(drawer, None)
-            return len(self._drawers.pop(drawer, {}))
+            self._aliases.pop(collection, None)
+            return len(self._collections.pop(collection, {}))
 
     def close(self) -> None:
         """Nothing to let go of."""
 
-    def _find(self, drawer: str, name: str) -> bytes | None:
-        held = self._drawers.get(drawer, {})
-        return held[name] if name in held else held.get(self._aliases.get(drawer, {}).get(name, ""))
+    def _find(self, collection: str, name: str) -> bytes | None:
+        held = self._collections.get(collection, {})
+        return held[name] if name in held else held.get(self._aliases.get(collection, {}).get(name, ""))
 
 
 class SqliteAnswerStore:
-    """A cabinet in a file beside the ledger; what is forgotten is overwritten."""
+    """An answer store in a file beside the ledger; what is forgotten is overwritten."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
@@ -99,24 +99,24 @@ class SqliteAnswerStore:
         self._group_commit: GroupCommit[sqlite3.Connection, tuple[str, str, str, bytes], bytes]
         self._group_commit = GroupCommit(self._transaction, _store_first)
 
-    def keep(self, drawer: str, name: str, alias: str, value: bytes) -> bytes:
+    def keep(self, collection: str, name: str, alias: str, value: bytes) -> bytes:
         """Keep a value unless its name or alias is taken; it is on the disk when this returns."""
-        return self._group_commit.enter((drawer, name, alias, value))
+        return self._group_commit.submit((collection, name, alias, value))
 
-    def find(self, drawer: str, name: str) -> bytes | None:
+    def find(self, collection: str, name: str) -> bytes | None:
         """What is kept under a name or an alias."""
         with self._reading, translate_errors(self.path):
-            return _find_value(self._reader, drawer, name)
+            return _find_value(self._reader, collection, name)
 
-    def everything(self, drawer: str) -> dict[str, bytes]:
-        """All that a drawer holds."""
+    def list_all(self, collection: str) -> dict[str, bytes]:
+        """All that a collection holds."""
         with self._reading, translate_errors(self.path):
-            return dict(self._reader.execute("SELECT name, value FROM kept WHERE drawer = ?", (drawer,)))
+            return dict(self._reader.execute("SELECT name, value FROM kept WHERE drawer = ?", (collection,)))
 
-    def empty(self, drawer: str) -> int:
-        """Forget all that a drawer holds; the log, which may hold old pages, is emptied too."""
+    def empty(self, collection: str) -> int:
+        """Forget all that a collection holds; the log, which may hold old pages, is emptied too."""
         with self._transaction() as run:
-            count = run.execute("DELETE FROM kept WHERE drawer = ?", (drawer,)).rowcount
+            count = run.execute("DELETE FROM kept WHERE drawer = ?", (collection,)).rowcount
         with self._lock, translate_errors(self.path):
             self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         return count
@@ -137,19 +137,19 @@ class SqliteAnswerStore:
 
 
 def _store_first(run: sqlite3.Connection, asked: tuple[str, str, str, bytes]) -> bytes:
-    drawer, name, alias, value = asked
-    taken = _find_value(run, drawer, name, alias)
+    collection, name, alias, value = asked
+    taken = _find_value(run, collection, name, alias)
     if taken is None:
-        run.execute("INSERT INTO kept VALUES (?, ?, ?, ?)", (drawer, name, alias, value))
+        run.execute("INSERT INTO kept VALUES (?, ?, ?, ?)", (collection, name, alias, value))
     return value if taken is None else taken
 
 
-def _find_value(run: sqlite3.Connection, drawer: str, *words: str) -> bytes | None:
+def _find_value(run: sqlite3.Connection, collection: str, *words: str) -> bytes | None:
     """What is kept under any of these words, as a name or else as an alias; each look is one step in an index."""
     for column in ("name", "alias"):
         for word in words:
             sql = f"SELECT value FROM kept WHERE drawer = ? AND {column} = ?"  # noqa: S608  our own words
-            row = run.execute(sql, (drawer, word)).fetchone()
+            row = run.execute(sql, (collection, word)).fetchone()
             if row is not None:
                 return bytes(row[0])
     return None

@@ -46,7 +46,7 @@ class GroupCommit(Generic[Opened, Asked, Given]):
         self._queue = threading.Lock()
         self._turn = threading.Lock()
 
-    def enter(self, asked: Asked) -> Given:
+    def submit(self, asked: Asked) -> Given:
         """What came of a posting, once it is on the disk; or its refusal."""
         ticket: _PendingWrite[Asked, Given] = _PendingWrite(asked)
         with self._queue:

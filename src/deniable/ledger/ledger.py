@@ -114,11 +114,11 @@ class Ledger:
         """Write a charge, or refuse and write nothing; a request that was charged before is not charged again."""
         if posting.act is not Act.CHARGE:
             raise InternalError("something else than a charge was to be charged")
-        return self._group_commit.enter(_assign_ids(posting))
+        return self._group_commit.submit(_assign_ids(posting))
 
     def record(self, posting: Posting) -> Receipt:
         """Write what has no price: a release without a formal guarantee, or an act of governance."""
-        return self._group_commit.enter(_assign_ids(posting))
+        return self._group_commit.submit(_assign_ids(posting))
 
     def _write(self, book: Book, posting: Posting) -> Receipt:
         """Decide on a posting and write it; whatever is refused is refused before anything is written."""
@@ -143,11 +143,11 @@ class Ledger:
     def balance(self, purpose: str = "", analyst: str = "") -> tuple[Balance, ...]:
         """What is spent and left on the path from the dataset to an asker; only the dataset's if none is named."""
         return tuple(
-            Balance(node.title, node.limit, _find_spent(accountant), accountant.remaining(), node.period)
+            Balance(node.title, node.limit, _find_spent(accountant), accountant.compute_remaining(), node.period)
             for node, accountant in self._accounts(purpose, analyst)
         )
 
-    def remaining(self, purpose: str = "", analyst: str = "") -> Budget | None:
+    def find_remaining(self, purpose: str = "", analyst: str = "") -> Budget | None:
         """The least that is left on the path to an asker; None without a limit."""
         self._accounts(purpose, analyst)
         return self._seen[purpose, analyst].least
@@ -261,7 +261,7 @@ def _make_receipt(entry: Entry, remaining: Budget | None) -> Receipt:
 
 def _find_least(accounts: Mapping[str, Accountant]) -> Budget | None:
     """What is left at every node: the smallest amount with the smallest delta."""
-    left = [each for each in (account.remaining() for account in accounts.values()) if each is not None]
+    left = [each for each in (account.compute_remaining() for account in accounts.values()) if each is not None]
     if not left:
         return None
     delta = min(each.delta for each in left)
@@ -274,8 +274,8 @@ def _find_least(accounts: Mapping[str, Accountant]) -> Budget | None:
 def _find_spent(accountant: Accountant) -> Budget | None:
     """What a node has spent: with its own delta, or, of privacy losses, at the delta of the limit."""
     if isinstance(accountant, PureAccountant | ZCDPAccountant):
-        return accountant.spent()
-    return accountant.spent(accountant.limit.delta if accountant.limit else 0)
+        return accountant.compute_spent()
+    return accountant.compute_spent(accountant.limit.delta if accountant.limit else 0)
 
 
 def _count_repeats(accountant: Accountant, event: Event) -> int:
@@ -300,7 +300,7 @@ def open_ledger(place: str | Path | None, policy: Policy, *, writable: bool = Tr
 
 
 def open_answer_store(place: str | Path | None, dataset: str) -> AnswerStore:
-    """The cabinet beside a ledger: NAME.kept.sqlite, a table of the same database, or memory."""
+    """The answer store beside a ledger: NAME.kept.sqlite, a table of the same database, or memory."""
     if place is None:
         return MemoryAnswerStore()
     if str(place).startswith(POSTGRES):

@@ -53,7 +53,7 @@ class Database:
     @contextmanager
     def transaction(self, lock: int | None = None) -> Iterator[Any]:
         """A transaction, holding the lock of that number from its first moment."""
-        with self._lock, self._guarded() as connection, connection.transaction():
+        with self._lock, self._open_guarded() as connection, connection.transaction():
             if lock is not None:
                 connection.execute("SELECT pg_advisory_xact_lock(%s)", (lock,))
             yield connection.execute
@@ -65,7 +65,7 @@ class Database:
                 self._connection.close()
 
     @contextmanager
-    def _guarded(self) -> Iterator[Any]:
+    def _open_guarded(self) -> Iterator[Any]:
         psycopg = _import_driver()
         try:
             if self._connection is None or self._connection.closed:
@@ -173,42 +173,42 @@ class PostgresBook:
 
 
 class PostgresAnswerStore:
-    """A cabinet in the ledger's database."""
+    """An answer store in the ledger's database."""
 
     def __init__(self, address: str, dataset: str) -> None:
         self._database = Database(address, dataset)
 
-    def keep(self, drawer: str, name: str, alias: str, value: bytes) -> bytes:
+    def keep(self, collection: str, name: str, alias: str, value: bytes) -> bytes:
         """Keep a value unless its name or alias is taken."""
         sql = "INSERT INTO deniable_kept VALUES (%s, %s, %s, %s, %s) ON CONFLICT DO NOTHING"
         with self._database.transaction() as run:
-            run(sql, (self._database.dataset, drawer, name, alias, value))
-        kept = self._find_value(drawer, [name, alias])
+            run(sql, (self._database.dataset, collection, name, alias, value))
+        kept = self._find_value(collection, [name, alias])
         return value if kept is None else kept
 
-    def find(self, drawer: str, name: str) -> bytes | None:
+    def find(self, collection: str, name: str) -> bytes | None:
         """What is kept under a name or an alias."""
-        return self._find_value(drawer, [name])
+        return self._find_value(collection, [name])
 
-    def everything(self, drawer: str) -> dict[str, bytes]:
-        """All that a drawer holds."""
+    def list_all(self, collection: str) -> dict[str, bytes]:
+        """All that a collection holds."""
         sql = "SELECT name, value FROM deniable_kept WHERE dataset = %s AND drawer = %s"
         with self._database.transaction() as run:
-            return {name: bytes(value) for name, value in run(sql, (self._database.dataset, drawer))}
+            return {name: bytes(value) for name, value in run(sql, (self._database.dataset, collection))}
 
-    def empty(self, drawer: str) -> int:
-        """Forget all that a drawer holds."""
+    def empty(self, collection: str) -> int:
+        """Forget all that a collection holds."""
         sql = "DELETE FROM deniable_kept WHERE dataset = %s AND drawer = %s"
         with self._database.transaction() as run:
-            return int(run(sql, (self._database.dataset, drawer)).rowcount)
+            return int(run(sql, (self._database.dataset, collection)).rowcount)
 
     def close(self) -> None:
         """Let go of the database."""
         self._database.close()
 
-    def _find_value(self, drawer: str, names: list[str]) -> bytes | None:
+    def _find_value(self, collection: str, names: list[str]) -> bytes | None:
         with self._database.transaction() as run:
-            row = run(FIND, (self._database.dataset, drawer, names, names)).fetchone()
+            row = run(FIND, (self._database.dataset, collection, names, names)).fetchone()
         return None if row is None else bytes(row[0])
 
 

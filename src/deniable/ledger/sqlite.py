@@ -204,7 +204,7 @@ def _refuse(failure: sqlite3.Error, path: Path) -> NoReturn:
 
 
 def open_connection(uri: str) -> sqlite3.Connection:
-    """A connection that begins and ends its transactions only as it is told to."""
+    """A connection that begins and ends its transactions only on command."""
     return sqlite3.connect(uri, uri=True, timeout=PATIENCE, isolation_level=None, check_same_thread=False)
 
 

@@ -266,8 +266,8 @@ export function randomize(recipe, answer, draw = drawFrom()) {
 }
 
 /**
- * What the respondent's own device remembers: responses already given, and how much has been told.
- * The same answer to the same question is always told by the same response, so asking again teaches nothing.
+ * What the respondent's own device remembers: responses already given, and how much was spent on them.
+ * The same answer to the same question always gets the same response, so asking again teaches nothing.
  */
 export class Memory {
   constructor(storage = null, name = "deniable", mostAnswers = 3, allowance = Infinity) {

@@ -223,9 +223,9 @@ def randomize(recipe: Recipe, answer: Any, draw: Draw = system_draw) -> list[Any
 
 
 class Memory:
-    """What a respondent's own device remembers: responses already given, and how much has been told.
+    """What a respondent's own device remembers: responses already given, and how much was spent on them.
 
-    The same answer to the same question is always told by the same response (memoization), so asking again teaches
+    The same answer to the same question always gets the same response (memoization), so asking again teaches
     nothing. A new answer costs its epsilon; when a question has been answered in `most_answers` different ways, or the
     period's allowance is spent, the client refuses. The file is as private as the device it lies on.
     """
@@ -285,10 +285,10 @@ class Survey:
         for name, answer in answers.items():
             if name not in known:
                 raise Refused(f"the survey has no question '{name}'; it has {', '.join(known)}")
-            sent[name] = self._told(known[name], answer, memory, draw)
+            sent[name] = self._respond_to(known[name], answer, memory, draw)
         return sent
 
-    def _told(self, question: dict[str, Any], answer: Any, memory: Memory, draw: Draw) -> list[Any]:
+    def _respond_to(self, question: dict[str, Any], answer: Any, memory: Memory, draw: Draw) -> list[Any]:
         period = self.description.get("period", "")
         parts = question["parts"]
         values = encode(question, answer)

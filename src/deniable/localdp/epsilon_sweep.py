@@ -109,7 +109,7 @@ def _measure_point(
 def _measure_baseline(
     truth: RecordPlan, training: pa.Table, test: pa.Table, labels: NDArray[np.int64], label: str
 ) -> float:
-    """Accuracy of the same classifier trained on the truth: the top of the ladder."""
+    """Accuracy of the same classifier trained on the truth: the upper end of the sweep."""
     bare = RecordPlan(tuple(_remove_noise(column) for column in truth.columns), truth.epsilon)
     return float((train(bare, _fill_missing(truth, training), label).predict(test) == labels).mean())
 

@@ -53,7 +53,7 @@ def odds_below(epsilon: Amount, grid: int = GRID) -> Fraction:
         raise ParameterError(
             "epsilon is too small for exact odds above 1",
             expected=f"At least {math.log1p(1 / grid):.1e}",
-            remedy="Use a larger epsilon: below this no answer could be told from noise",
+            remedy="Use a larger epsilon: below this no answer could be distinguished from noise",
         )
     return odds
 

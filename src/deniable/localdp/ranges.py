@@ -1,4 +1,4 @@
-"""Ranges and quantiles: a hierarchy of intervals, each respondent telling where they lie on one level of it."""
+"""Ranges and quantiles: a hierarchy of intervals, each respondent reporting where they lie on one level of it."""
 
 from __future__ import annotations
 

@@ -291,7 +291,7 @@ def undo_response(table: Floats, protocol: Direct, axis: int) -> Floats:
 
 
 def sum_weights(groups: NDArray[np.int64], weights: Floats, size: int) -> Floats:
-    """Sums of weights over told groups."""
+    """Sums of weights over reported groups."""
     return np.asarray(np.bincount(groups, weights=weights, minlength=size), dtype=np.float64)
 
 

@@ -101,7 +101,7 @@ def is_nl_bsn(value: str) -> bool:
 
 
 def is_fr_nir(value: str) -> bool:
-    """French social security number: thirteen signs and a key of 97 less the number mod 97 (2A and 2B for Corsica)."""
+    """French social security number: 13 characters and a key of 97 less the number mod 97 (2A and 2B for Corsica)."""
     plain = compact(value)
     if not re.fullmatch(r"[12378]\d{4}(\d{2}|2A|2B)\d{6}\d{2}", plain):
         return False
@@ -122,7 +122,7 @@ def is_de_tax(value: str) -> bool:
 
 
 def is_it_fiscal(value: str) -> bool:
-    """Italian codice fiscale: sixteen signs, the last a letter computed from odd and even places."""
+    """Italian codice fiscale: sixteen characters, the last a letter computed from odd and even places."""
     plain = compact(value)
     if not re.fullmatch(r"[A-Z]{6}\d{2}[A-EHLMPRST]\d{2}[A-Z]\d{3}[A-Z]", plain):
         return False
@@ -179,7 +179,7 @@ def _multiply_dihedral(a: int, b: int) -> int:
 
 
 def is_vin(value: str) -> bool:
-    """Vehicle identification number: seventeen signs without I, O, Q; check sign in the ninth place (North America)."""
+    """Vehicle identification number: 17 characters without I, O, Q; the ninth checks (North America)."""
     plain = compact(value)
     if not re.fullmatch(r"[A-HJ-NPR-Z0-9]{17}", plain):
         return False

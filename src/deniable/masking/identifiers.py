@@ -162,26 +162,31 @@ def _rank(kind: str) -> int:
 
 
 def _by_name(p: Profile) -> list[tuple[str, Evidence]]:
-    """The heaviest sign of each kind that the column's name shows."""
+    """The strongest evidence of each kind that the column's name shows."""
     best: dict[str, Evidence] = {}
-    for sign in detectors.NAME_DETECTORS:
-        found = sign.words.search(p.words)
-        if found and found[0] and sign.fits(p) and sign.weight > best.get(sign.kind, Evidence("", 1, 0)).weight:
-            best[sign.kind] = Evidence(f"its name says '{found[0]}'", 1, sign.weight)
+    for detector in detectors.NAME_DETECTORS:
+        found = detector.words.search(p.words)
+        if (
+            found
+            and found[0]
+            and detector.fits(p)
+            and detector.weight > best.get(detector.kind, Evidence("", 1, 0)).weight
+        ):
+            best[detector.kind] = Evidence(f"its name says '{found[0]}'", 1, detector.weight)
     return list(best.items())
 
 
 def _by_values(p: Profile) -> list[tuple[str, Evidence]]:
-    """The heaviest sign of each kind that the values show; a handful of values shows nothing."""
+    """The strongest evidence of each kind that the values show; a handful of values shows nothing."""
     if p.distinct < LEAST_TESTED and p.ratio < 1:
         return []
     best: dict[str, Evidence] = {}
-    for sign in detectors.VALUE_DETECTORS:
-        if not sign.fits(p) or sign.weight <= best.get(sign.kind, Evidence("", 1, 0)).weight:
+    for detector in detectors.VALUE_DETECTORS:
+        if not detector.fits(p) or detector.weight <= best.get(detector.kind, Evidence("", 1, 0)).weight:
             continue
-        share = detectors.measure_share(p, sign.test)
-        if share >= sign.share:
-            best[sign.kind] = Evidence(sign.evidence, share, sign.weight)
+        share = detectors.measure_share(p, detector.test)
+        if share >= detector.share:
+            best[detector.kind] = Evidence(detector.evidence, share, detector.weight)
     if p.dated or (p.textual and detectors.measure_share(p, detectors.is_date_like) >= 0.95):
         best["date"] = Evidence("values are dates", 1, 0.6)
     return list(best.items())

@@ -51,13 +51,15 @@ class Noise:
         """The noisy column; null stays null."""
         kind = values.type
         if pa.types.is_integer(kind):
-            return _clamp_whole(pc.add(values.cast(pa.int64()), pa.array(self._drawn(self.scale, len(values)))), kind)
+            return _clamp_whole(
+                pc.add(values.cast(pa.int64()), pa.array(self._draw_noise(self.scale, len(values)))), kind
+            )
         if not (pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
             raise DataError(f"noise was asked for on a column of type {kind}", expected="A numeric column")
-        noise = self._drawn(Fraction(FINENESS), len(values)) * float(self.scale / FINENESS)
+        noise = self._draw_noise(Fraction(FINENESS), len(values)) * float(self.scale / FINENESS)
         return pc.add(values.cast(pa.float64()), pa.array(noise)).cast(kind, safe=False)
 
-    def _drawn(self, scale: Fraction, size: int) -> NDArray[np.int64]:
+    def _draw_noise(self, scale: Fraction, size: int) -> NDArray[np.int64]:
         if self.shape == "laplace":
             return samplers.discrete_laplace(scale, size)
         if self.shape == "gaussian":
@@ -241,10 +243,6 @@ def derive_matrix(secret: bytes, rows: int, dimensions: int) -> Matrix:
 
 
 def _draw_gaussian(shape: tuple[int, ...], scale: float) -> Matrix:
-    from fractions import Fraction
-
-    from deniable.dp import samplers
-
     steps = samplers.discrete_gaussian(Fraction(1024 * 1024), int(np.prod(shape)))
     noise: Matrix = (steps * (scale / 1024)).reshape(shape).astype(np.float64)
     return noise

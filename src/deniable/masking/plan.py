@@ -113,14 +113,14 @@ def require_masks(schema: TableSchema, masks: Mapping[str, Spec | None]) -> None
 
 
 def plan_table(
-    schema: TableSchema, present: Sequence[str], masks: Mapping[str, Spec | None], shop: MaskContext
+    schema: TableSchema, present: Sequence[str], masks: Mapping[str, Spec | None], context: MaskContext
 ) -> TablePlan:
     """The plan of one table for the masks given."""
     require_masks(schema, masks)
-    projected = _projection(schema, masks, shop)
+    projected = _projection(schema, masks, context)
     gone = set(projected.columns) if projected else set()
     columns = tuple(
-        ColumnPlan(name, spec, build_mask(spec, schema, name, shop) if spec else None)
+        ColumnPlan(name, spec, build_mask(spec, schema, name, context) if spec else None)
         for name, spec in masks.items()
         if name not in gone
     )
@@ -129,7 +129,7 @@ def plan_table(
     return TablePlan(schema.name, columns, withheld, projected, unit)
 
 
-def build_mask(spec: Spec, schema: TableSchema, column: str, shop: MaskContext) -> Mask:
+def build_mask(spec: Spec, schema: TableSchema, column: str, context: MaskContext) -> Mask:
     """The mask that a Spec means on a column."""
     if spec.kind == "hash":
         raise ParameterError(
@@ -144,7 +144,7 @@ def build_mask(spec: Spec, schema: TableSchema, column: str, shop: MaskContext) 
             f"there is no mask '{spec.kind}'", expected=f"One of {', '.join(known)}", remedy=nearest(spec.kind, known)
         )
     _check_options(spec, column)
-    return MASKERS[spec.kind](spec.options, schema, shop)
+    return MASKERS[spec.kind](spec.options, schema, context)
 
 
 Options = Mapping[str, object]
@@ -161,10 +161,10 @@ def _constant(options: Options, _schema: TableSchema, _shop: MaskContext) -> Mas
     return replacement.Constant(options["value"])
 
 
-def _codebook(options: Options, _schema: TableSchema, shop: MaskContext) -> Mask:
-    path = shop.folder / str(options["vault"])
+def _codebook(options: Options, _schema: TableSchema, context: MaskContext) -> Mask:
+    path = context.folder / str(options["vault"])
     vault.refuse_shared(path)
-    key = shop.open_key(str(options["key"]))
+    key = context.open_key(str(options["key"]))
     length = _whole(options, "length", vault.LENGTH)
     return vault.Codebook(path, key, str(options.get("domain", key.name)), length, str(options.get("prefix", "")))
 
@@ -175,28 +175,28 @@ def _regex(options: Options, _schema: TableSchema, _shop: MaskContext) -> Mask:
     return replacement.Rewrite(str(options["find"]), str(options["put"]), str(options.get("unmatched", "keep")))
 
 
-def _scrub(options: Options, _schema: TableSchema, shop: MaskContext) -> Mask:
+def _scrub(options: Options, _schema: TableSchema, context: MaskContext) -> Mask:
     put = options.get("put")
-    return replacement.Scrub(_names(options, "find"), None if put is None else str(put), shop.searcher)
+    return replacement.Scrub(_names(options, "find"), None if put is None else str(put), context.searcher)
 
 
-def _token(options: Options, _schema: TableSchema, shop: MaskContext) -> Mask:
-    key = shop.open_key(str(options["key"]))
+def _token(options: Options, _schema: TableSchema, context: MaskContext) -> Mask:
+    key = context.open_key(str(options["key"]))
     return pseudonyms.make_token_mask(
         key, str(options.get("domain", key.name)), _whole(options, "length", pseudonyms.LENGTH)
     )
 
 
-def _format_preserving(options: Options, _schema: TableSchema, shop: MaskContext) -> Mask:
-    key = shop.open_key(str(options["key"]))
+def _format_preserving(options: Options, _schema: TableSchema, context: MaskContext) -> Mask:
+    key = context.open_key(str(options["key"]))
     return format_preserving.make_format_mask(key, str(options.get("domain", key.name)), options.get("check") == "luhn")
 
 
-def _fake(options: Options, _schema: TableSchema, shop: MaskContext) -> Mask:
-    return pseudonyms.make_fake_mask(shop.open_key(str(options["key"])), str(options["kind"]))
+def _fake(options: Options, _schema: TableSchema, context: MaskContext) -> Mask:
+    return pseudonyms.make_fake_mask(context.open_key(str(options["key"])), str(options["kind"]))
 
 
-def _shift(options: Options, schema: TableSchema, shop: MaskContext) -> Mask:
+def _shift(options: Options, schema: TableSchema, context: MaskContext) -> Mask:
     by = options.get("by") or (schema.unit.column if schema.unit else None)
     if not by:
         raise ParameterError(
@@ -204,18 +204,18 @@ def _shift(options: Options, schema: TableSchema, shop: MaskContext) -> Mask:
             remedy="Name the column: {shift_dates: {key: people, by: patient_id}}, or declare the table's unit",
         )
     return perturbation.make_date_shift(
-        shop.open_key(str(options["key"])), str(by), _whole(options, "days", perturbation.DAYS)
+        context.open_key(str(options["key"])), str(by), _whole(options, "days", perturbation.DAYS)
     )
 
 
-def _generalize(options: Options, _schema: TableSchema, shop: MaskContext) -> Mask:
+def _generalize(options: Options, _schema: TableSchema, context: MaskContext) -> Mask:
     match str(options["to"]):
         case "age_over_89":
             return generalization.AgeOver89()
         case "zip3":
             return generalization.Zip3()
         case _:
-            return generalization.Year(shop.year)
+            return generalization.Year(context.year)
 
 
 def _round(options: Options, _schema: TableSchema, _shop: MaskContext) -> Mask:
@@ -250,7 +250,7 @@ MASKERS: Mapping[str, Builder] = {
 """How each kind of the policy's grammar is built; a test holds the two lists equal."""
 
 
-def _projection(schema: TableSchema, masks: Mapping[str, Spec | None], shop: MaskContext) -> Projection | None:
+def _projection(schema: TableSchema, masks: Mapping[str, Spec | None], context: MaskContext) -> Projection | None:
     asked = [(name, spec) for name, spec in masks.items() if spec is not None and spec.kind == "projection"]
     if not asked:
         return None
@@ -263,7 +263,7 @@ def _projection(schema: TableSchema, masks: Mapping[str, Spec | None], shop: Mas
     bounds = tuple(_bounds(schema, each) for each in names)
     dimensions = _whole(spec.options, "dimensions", len(names))
     noise = float(_amount(spec.options.get("scale", 0)))
-    return perturbation.make_projection(shop.open_key(str(spec.options["key"])), names, bounds, dimensions, noise)
+    return perturbation.make_projection(context.open_key(str(spec.options["key"])), names, bounds, dimensions, noise)
 
 
 def _bounds(schema: TableSchema, name: str) -> tuple[float, float]:

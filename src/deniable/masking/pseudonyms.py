@@ -23,7 +23,7 @@ from deniable.masking import columns, lexicon, sha256
 from deniable.masking.keys import Key
 from deniable.policy.layout.masks import FAKES
 
-# 32 signs without l, o, 0 and 1, which are misread; every sign carries 5 bits.
+# 32 characters without l, o, 0 and 1, which are misread; each carries 5 bits.
 ALPHABET = np.frombuffer(b"abcdefghijkmnpqrstuvwxyz23456789", dtype=np.uint8)
 PAIRS = np.array([[a, b] for a in ALPHABET for b in ALPHABET], dtype=np.uint8).view(np.uint16).ravel()
 BITS = 5
@@ -84,7 +84,7 @@ def spell(digest: NDArray[np.uint8], length: int) -> NDArray[np.uint8]:
     taken = min(used.shape[1], digest.shape[1])
     used[:, :taken] = digest[:, :taken]
     pairs = np.empty((len(digest), groups * 4), dtype=PAIRS.dtype)
-    # Five bytes are eight signs, looked up two at a time: a 40-bit number in base 1024, most significant first.
+    # Five bytes are eight characters, looked up two at a time: a 40-bit number in base 1024, most significant first.
     for group in range(groups):
         high = np.ascontiguousarray(used[:, group * 5 : group * 5 + 4]).view(">u4").ravel().astype(np.uint64)
         number = (high << np.uint64(8)) | used[:, group * 5 + 4]

@@ -49,9 +49,9 @@ def format_of(target: Path) -> str:
 
 
 def write_masked(
-    engine: Engine, table: str, plan: TablePlan, target: Path, journal: Checkpoint, progress: Progress | None = None
+    engine: Engine, table: str, plan: TablePlan, target: Path, checkpoint: Checkpoint, progress: Progress | None = None
 ) -> int:
-    """Mask a whole table into one file, doing only the parts that the journal does not have; says how many rows."""
+    """Mask a whole table into one file, doing only the parts that the checkpoint does not have; says how many rows."""
     total = engine.count(table)
     reader = engine.stream(table, PART_ROWS)
     numbers, rows = [], 0
@@ -59,9 +59,9 @@ def write_masked(
         waiting: deque[Future[int]] = deque()
         for number, part in enumerate(regroup_batches(reader, PART_ROWS)):
             numbers.append(number)
-            if journal.done(number) is None:
+            if checkpoint.count_finished_rows(number) is None:
                 released = mask_schema(plan, part.schema)
-                waiting.append(pool.submit(_mask_part, engine, plan, part, number, journal, released))
+                waiting.append(pool.submit(_mask_part, engine, plan, part, number, checkpoint, released))
             rows += part.num_rows
             while len(waiting) >= IN_FLIGHT:
                 waiting.popleft().result()
@@ -69,7 +69,7 @@ def write_masked(
                 progress(min(1.0, rows / total))
         while waiting:
             waiting.popleft().result()
-    _join_parts(engine, [journal.part(number) for number in numbers], target)
+    _join_parts(engine, [checkpoint.part(number) for number in numbers], target)
     return rows
 
 
@@ -91,19 +91,19 @@ def regroup_batches(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa
 
 
 def _mask_part(
-    engine: Engine, plan: TablePlan, part: pa.RecordBatch, number: int, journal: Checkpoint, released: pa.Schema
+    engine: Engine, plan: TablePlan, part: pa.RecordBatch, number: int, checkpoint: Checkpoint, released: pa.Schema
 ) -> int:
     done = mask_batch(plan, part)
     if not done.schema.equals(released):
         raise InternalError("a part came out with other types than its table; nothing was released")
-    path = journal.part(number)
+    path = checkpoint.part(number)
     engine.write(pa.Table.from_batches([done]), path, FORMATS[path.suffix])
-    journal.finish(number, done.num_rows)
+    checkpoint.finish(number, done.num_rows)
     return int(done.num_rows)
 
 
 def _join_parts(engine: Engine, files: list[Path], target: Path) -> None:
-    """All parts as one file. A single part is moved, Parquet and CSV are stitched, Arrow is streamed."""
+    """All parts as one file. A single part is moved, Parquet and CSV are merged, Arrow is streamed."""
     kind = format_of(target)
     if len(files) == 1:
         files[0].replace(target)
@@ -181,7 +181,7 @@ class Job:
     version: str
 
     def as_dict(self) -> dict[str, object]:
-        """The plain shape that is kept in the journal."""
+        """The plain shape that is kept in the checkpoint."""
         return {name: dict(v) if isinstance(v := getattr(self, name), Mapping) else v for name in self.__slots__}
 
     @property
@@ -201,7 +201,7 @@ class Checkpoint:
         """Where part number so-and-so is, or will be."""
         return self.folder / f"{number:06d}{self.suffix}"
 
-    def done(self, number: int) -> int | None:
+    def count_finished_rows(self, number: int) -> int | None:
         """How many rows a finished part has, or None; a part that was moved away is not finished anymore."""
         if not self.part(number).exists():
             return None
@@ -219,13 +219,13 @@ class Checkpoint:
 
 
 def folder_for(target: Path) -> Path:
-    """Where the journal of an output lives while the work lasts."""
+    """Where the checkpoint of an output lives while the work lasts."""
     return target.with_name(f".{target.name}.work")
 
 
 @contextmanager
 def open_checkpoint(target: Path, job: Job, suffix: str, *, fresh: bool = False) -> Iterator[Checkpoint]:
-    """The journal of a job: continued if it is this job's, begun anew if not; removed when the work is complete.
+    """The checkpoint of a job: continued if it is this job's, begun anew if not; removed when the work is complete.
 
     A second process on the same output is refused while the first one works.
     """

@@ -173,7 +173,7 @@ def _assign_tokens(vault: sqlite3.Connection, book: Codebook, new: dict[bytes, s
 
 
 def _draw_tokens(book: Codebook, count: int) -> list[str]:
-    """Random tokens. The alphabet has 32 signs, so the low five bits of a random byte choose one without bias."""
+    """Random tokens. The alphabet has 32 characters, so the low five bits of a random byte choose one without bias."""
     signs = SYSTEM.take(book.length * count).translate(SIGNS).decode("ascii")
     return [book.prefix + signs[at : at + book.length] for at in range(0, len(signs), book.length)]
 

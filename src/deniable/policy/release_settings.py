@@ -80,7 +80,7 @@ def _check_home(item: Item, tables: tuple[TableSchema, ...], mistakes: Mistakes)
     home = next((table for table in tables if set(names) <= set(table.names)), None)
     if home is None:
         known = {name for table in tables for name in table.names}
-        if all(name in known or "." in name for name in names):  # an unknown name is a mistake that was told already
+        if all(name in known or "." in name for name in names):  # unknown names were reported already
             happened = f"{', '.join(names)} are not columns of one table"
             mistakes.add(item.place, happened, "Columns of one table, each by its own name")
         return

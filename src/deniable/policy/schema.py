@@ -111,7 +111,7 @@ class CsvDialect:
 
 
 def make_dialect(encoding: str | None) -> CsvDialect | None:
-    """How a CSV file is written whose encoding alone was told; None finds out, and expects UTF-8."""
+    """How a CSV file is written whose encoding alone is declared; None finds out, and expects UTF-8."""
     return None if encoding is None else CsvDialect(encoding=encoding)
 
 
@@ -211,7 +211,7 @@ class Bounds:
 class Spec:
     """A named choice with its options, as in `mask: {token: {key: people}}`: kind 'token', options {'key': 'people'}.
 
-    Wings give meaning to kinds; the policy checks their names and options against its own grammar.
+    Other packages give meaning to kinds; the policy checks their names and options against its own grammar.
     """
 
     kind: str
@@ -233,6 +233,8 @@ class Column:
     categories: tuple[str | int | bool, ...] | None = None
     mask: Spec | None = None
     hierarchy: Spec | None = None
+    opaque: bool = field(default=False, repr=False)
+    """Whether the asker may use it to tell people apart only, without looking at its values; no policy says so."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ Plain = str | int | float | bool | None | list["Plain"] | dict[str, "Plain"]
 
 @cache
 def _read_version() -> str:
-    # Read from the installed package: the root module knows the hall, which no stone may know.
+    # Read from the installed package: the root module imports the curator, which no foundation may import.
     return version("deniable")
 
 

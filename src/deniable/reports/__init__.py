@@ -1,1 +1,1 @@
-"""Ink: pages and plots drawn from numbers that others computed. This room computes nothing and reads no table."""
+"""Rendering: pages and plots of numbers that others computed. This package computes nothing and reads no table."""

@@ -98,7 +98,7 @@ class Plot:
         if not str(self.spec.get("description") or "").strip():
             raise ParameterError(
                 "A plot has no alt text",
-                expected="a 'description' in the specification: a sentence telling what it shows",
+                expected="a 'description' in the specification: a sentence that says what it shows",
             )
 
     @property

@@ -29,7 +29,7 @@ def _build_section(chapter: Mapping[str, Any]) -> Section:
 
 
 def _draw_bars(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], title: str) -> Plot:
-    """The table as bars: what each is, how long it is and, if told, between which ends the truth lies."""
+    """The table as bars: what each is, how long it is and, if known, between which ends the truth lies."""
     category, value, *ends = columns
     low, high = ends if ends else (None, None)
     alt = f"{title}: " + ", ".join(f"{row[category]} {row[value]}" for row in rows)

@@ -87,14 +87,15 @@ def _describe_contrasts(contrasts: Sequence[dict[str, Any]]) -> tuple[Block, ...
     )
     first = contrasts[0]
     text = (
-        f"'{first['question']}' among those who told {first['between'][0]}, less those who told {first['between'][1]}. "
-        "Telling is randomized too, which dilutes differences but never invents them; p-values are adjusted (Holm)."
+        f"'{first['question']}' among those who reported {first['between'][0]}, "
+        f"less those who reported {first['between'][1]}. "
+        "The group is randomized too, which dilutes differences but never invents them; p-values are adjusted (Holm)."
     )
     return (Paragraph(text), Table(("answer", "difference", "low", "high", "p"), rows))
 
 
 def plot_sweep(rungs: Sequence[dict[str, Any]], acceptable: float, chosen: float | None) -> Plot:
-    """The epsilon ladder: accuracy against epsilon, with the accuracy that was asked for."""
+    """The epsilon sweep: accuracy against epsilon, with the accuracy that was asked for."""
     rows = [{"epsilon": r["epsilon"], "accuracy": r["accuracy"], "low": r["low"], "high": r["high"]} for r in rungs]
     found = f"the smallest acceptable epsilon is {chosen:g}" if chosen is not None else "no epsilon is acceptable"
     alt = f"Accuracy at {len(rows)} epsilons; {found}, at accuracy {acceptable:.0%} or more."
@@ -103,7 +104,7 @@ def plot_sweep(rungs: Sequence[dict[str, Any]], acceptable: float, chosen: float
 
 
 def build_sweep_page(told: dict[str, Any]) -> Page:
-    """The page of an epsilon ladder."""
+    """The page of an epsilon sweep."""
     chosen = told["chosen"]
     figure = KeyFigure(
         f"{chosen:g}" if chosen is not None else "none",

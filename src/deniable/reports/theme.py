@@ -1,9 +1,9 @@
-"""The house theme: one calm palette and one Vega-Lite configuration, for pages, notebooks and paper alike.
+"""The theme: one calm palette and one Vega-Lite configuration, for pages, notebooks and paper alike.
 
 The colors of categories are the 'bright' qualitative scheme of Paul Tol (Colour Schemes, SRON technical note
 EPS/TN/09-002, 2021), which stays distinct under the common color blindnesses; all of them are middle tones, so that
-they carry on white and on near-black. Ink, grid and axes are set here for images and overridden by the page's style
-sheet, which knows whether the reader has light, dark or paper.
+they carry on white and on near-black. Colors of text, grid and axes are set here for images and overridden by the
+page's style sheet, which knows whether the reader has light, dark or paper.
 """
 
 from __future__ import annotations

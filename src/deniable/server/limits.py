@@ -15,6 +15,15 @@ from dataclasses import dataclass
 from deniable.errors import ParameterError
 from deniable.server.refusals import TooManyRequests
 
+REPEAT_SECONDS = 0.1
+"""How long a grant, and an answer that was a repeat already, is remembered before it is looked up again.
+
+A dashboard asks the same question many times a second. Its answer is public to its asker already and costs nothing.
+The price is that a revoked token, a changed file or the end of a term is noticed up to a tenth of a second later, and
+only for answers that this asker has seen. Nothing that is charged is remembered so. Only the event loop uses these
+caches, so they need no lock.
+"""
+MOST_REPEATS = 1000
 MOST_BUCKETS = 10_000
 """Beyond so many askers the longest unheard is forgotten, so that memory stays flat; it had time to refill."""
 
@@ -58,13 +67,13 @@ class RateLimiter:
 
     def take(self, who: str, drops: float = 1.0) -> None:
         """Take drops, or refuse and say when to come back."""
-        left = self.left(who)
+        left = self.read_level(who)
         if left < drops:
             wait = (drops - left) / self._rate
             raise TooManyRequests("too many requests", remedy=f"Wait {wait:.1f} seconds", wait=round(wait, 3))
         self._put(who, left - drops)
 
-    def left(self, who: str) -> float:
+    def read_level(self, who: str) -> float:
         """What is in the bucket now."""
         level, seen = self._buckets.get(who, (self._burst, self._clock()))
         return min(self._burst, level + (self._clock() - seen) * self._rate)

@@ -7,13 +7,19 @@ that askers see, after padding."""
 
 from __future__ import annotations
 
+import math
 import sys
 import threading
 import traceback
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
+from itertools import accumulate
 from pathlib import PurePath
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from prometheus_client import Metric
 
 Log = Callable[[str], None]
 _LOCK = threading.Lock()
@@ -51,37 +57,37 @@ class Metrics:
         with self._lock:
             self._requests[operation, status] += 1
             self._seconds += seconds
-            self._buckets[next((edge for edge in BUCKETS if seconds <= edge), float("inf"))] += 1
+            self._buckets[next((edge for edge in BUCKETS if seconds <= edge), math.inf)] += 1
 
-    def add_gauge(self, name: str, told: str, read: Callable[[], float]) -> None:
+    def add_gauge(self, name: str, help_text: str, read: Callable[[], float]) -> None:
         """Show a number that is read when metrics are asked for."""
-        self._gauges[name] = (told, read)
+        self._gauges[name] = (help_text, read)
 
     def text(self) -> str:
-        """All metrics in the text form."""
+        """All metrics in the text form, version 0.0.4."""
+        # Loaded when metrics are first asked for, which many servers never are: it takes as long as 20 ms.
+        from prometheus_client import CollectorRegistry, generate_latest
+
+        registry = CollectorRegistry()
+        registry.register(self)
+        return generate_latest(registry).decode()
+
+    def collect(self) -> Iterator[Metric]:
+        """The metrics as `prometheus_client` takes them."""
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+
         with self._lock:
-            return "".join([*self._render_counters(), *self._render_durations(), *self._render_gauges()])
-
-    def _render_counters(self) -> list[str]:
-        lines = ["# HELP deniable_requests_total Requests by operation and status.\n"]
-        lines.append("# TYPE deniable_requests_total counter\n")
-        for (operation, status), count in sorted(self._requests.items()):
-            lines.append(f'deniable_requests_total{{operation="{operation}",status="{status}"}} {count}\n')
-        return lines
-
-    def _render_durations(self) -> list[str]:
-        name = "deniable_request_seconds"
-        lines = [f"# HELP {name} Duration of requests as askers see it.\n", f"# TYPE {name} histogram\n"]
-        total = 0
-        for edge in BUCKETS:
-            total += self._buckets[edge]
-            lines.append(f'{name}_bucket{{le="{edge:g}"}} {total}\n')
-        total += self._buckets[float("inf")]
-        lines.append(f'{name}_bucket{{le="+Inf"}} {total}\n')
-        return [*lines, f"{name}_sum {self._seconds:.6f}\n", f"{name}_count {total}\n"]
-
-    def _render_gauges(self) -> list[str]:
-        lines = []
-        for name, (told, read) in sorted(self._gauges.items()):
-            lines.append(f"# HELP {name} {told}\n# TYPE {name} gauge\n{name} {read():g}\n")
-        return lines
+            requests, buckets, seconds = dict(self._requests), Counter(self._buckets), self._seconds
+        counted = CounterMetricFamily(
+            "deniable_requests", "Requests by operation and status.", labels=("operation", "status")
+        )
+        for (operation, status), count in sorted(requests.items()):
+            counted.add_metric((operation, str(status)), count)
+        yield counted
+        edges = [*(f"{edge:g}" for edge in BUCKETS), "+Inf"]
+        totals = accumulate(buckets[edge] for edge in (*BUCKETS, math.inf))
+        durations = HistogramMetricFamily("deniable_request_seconds", "Duration of requests as askers see it.")
+        durations.add_metric((), list(zip(edges, totals, strict=True)), seconds)
+        yield durations
+        for name, (help_text, read) in sorted(self._gauges.items()):
+            yield GaugeMetricFamily(name, help_text, value=read())

@@ -103,14 +103,14 @@ class _Job:
 
 
 class Scheduler:
-    """The threads of one server, and its crew of processes if it has one."""
+    """The threads of one server, and its pool of processes if it has one."""
 
-    def __init__(self, curator: Curator, limits: Limits, crew: WorkerPool | None = None) -> None:
+    def __init__(self, curator: Curator, limits: Limits, pool: WorkerPool | None = None) -> None:
         self._curator = curator
         self._limits = limits
-        self._worker_pool = crew
+        self._worker_pool = pool
         self._threads = ThreadPool(limits.workers, curator.interrupt)
-        self._slot_threads = ThreadPool(crew.slots, crew.interrupt) if crew is not None else self._threads
+        self._slot_threads = ThreadPool(pool.slots, pool.interrupt) if pool is not None else self._threads
         self._jobs: dict[Hashable, _Job] = {}
         self._counts: Counter[str] = Counter()
 
@@ -119,17 +119,17 @@ class Scheduler:
         return await self._begin_and_wait(owner, self._threads, lambda _stop: work(), name)
 
     async def ask(self, owner: str, question: dict[str, Any], name: Hashable = None) -> QueryAnswer:
-        """Have a question answered by the hall, in the crew if there is one."""
-        crew, curator = self._worker_pool, self._curator
-        if crew is not None:
-            return await self._begin_and_wait(owner, self._slot_threads, lambda _stop: crew.ask(question), name)
+        """Have a question answered by the curator, in the worker pool if there is one."""
+        pool, curator = self._worker_pool, self._curator
+        if pool is not None:
+            return await self._begin_and_wait(owner, self._slot_threads, lambda _stop: pool.ask(question), name)
         return await self._begin_and_wait(
             owner, self._slot_threads, lambda stop: curator.query(**question, stop=stop), name
         )
 
-    async def _begin_and_wait(self, owner: str, hands: ThreadPool, work: Work[Result], name: Hashable) -> Result:
+    async def _begin_and_wait(self, owner: str, threads: ThreadPool, work: Work[Result], name: Hashable) -> Result:
         key = (owner, name) if name else object()
-        begun = self._jobs.get(key) or self._begin(key, owner, hands, work)
+        begun = self._jobs.get(key) or self._begin(key, owner, threads, work)
         try:
             async with asyncio.timeout(self._limits.seconds + SLACK_SECONDS):
                 done: Result = await asyncio.shield(begun.outcome)
@@ -162,12 +162,12 @@ class Scheduler:
         if self._worker_pool is not None:
             self._worker_pool.close()
 
-    def _begin(self, key: Hashable, owner: str, hands: ThreadPool, work: Work[Result]) -> _Job:
+    def _begin(self, key: Hashable, owner: str, threads: ThreadPool, work: Work[Result]) -> _Job:
         if self._counts[owner] >= self._limits.at_once:
             raise Busy(f"{self._limits.at_once} questions of yours are being worked on", remedy="Wait for one of them")
         if self.waiting >= self._limits.waiting:
             raise Busy("too many questions wait", remedy="Try again in some seconds")
-        future = hands.begin(work)
+        future = threads.begin(work)
         begun = self._jobs[key] = _Job(future, asyncio.wrap_future(future))
         self._counts[owner] += 1
         begun.outcome.add_done_callback(lambda outcome: self._end(key, owner, outcome))

@@ -61,12 +61,12 @@ class RunningServer:
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
 
 
-def serve(policy: Path, ledger: str | None, places: ServerOptions, limits: Limits, log: Log = log_to_stderr) -> None:
+def serve(policy: Path, ledger: str | None, options: ServerOptions, limits: Limits, log: Log = log_to_stderr) -> None:
     """Serve until told to stop with Ctrl-C or SIGTERM."""
     place = ledger_of(policy, ledger)
     with Curator.open(policy, ledger=place) as curator:
-        crew = WorkerPool(policy, place, limits.processes) if limits.processes else None
-        run(_run_until_stopped(curator, places, limits, log, crew, Fulfillment(policy, place)))
+        pool = WorkerPool(policy, place, limits.processes) if limits.processes else None
+        run(_run_until_stopped(curator, options, limits, log, pool, Fulfillment(policy, place)))
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
@@ -80,26 +80,31 @@ def run(work: Coroutine[Any, Any, None]) -> None:
 
 
 async def _run_until_stopped(
-    curator: Curator, places: ServerOptions, limits: Limits, log: Log, crew: WorkerPool | None, home: Fulfillment
+    curator: Curator,
+    options: ServerOptions,
+    limits: Limits,
+    log: Log,
+    pool: WorkerPool | None,
+    fulfillment: Fulfillment,
 ) -> None:
     async with contextlib.AsyncExitStack() as stack:
-        running = await start(stack, curator, places, limits, log, crew, home)
+        running = await start(stack, curator, options, limits, log, pool, fulfillment)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, running.stopping.set)
-        announce(running, curator, places, log)
+        announce(running, curator, options, log)
         await running.stopping.wait()
         log("stopping: what was begun is finished first")
 
 
-def announce(running: RunningServer, curator: Curator, places: ServerOptions, log: Log) -> None:
-    """Say where the doors are."""
-    scheme = "https" if places.certificate else "http"
+def announce(running: RunningServer, curator: Curator, options: ServerOptions, log: Log) -> None:
+    """Say where the server listens."""
+    scheme = "https" if options.certificate else "http"
     log(f"serving dataset '{curator.policy.dataset}'; stop with Ctrl-C")
-    log(f"analysts   {scheme}://{places.host}:{running.http}/")
+    log(f"analysts   {scheme}://{options.host}:{running.http}/")
     log(f"steward    {running.steward}")
     if running.postgres is not None:
-        log(f"PostgreSQL psql -h {places.host} -p {running.postgres} {curator.policy.dataset}   (password: a token)")
+        log(f"PostgreSQL psql -h {options.host} -p {running.postgres} {curator.policy.dataset}   (password: a token)")
     if running.link:
         log(f"first start: open this link once to become the steward: {running.link}")
 
@@ -107,69 +112,69 @@ def announce(running: RunningServer, curator: Curator, places: ServerOptions, lo
 async def start(
     stack: contextlib.AsyncExitStack,
     curator: Curator,
-    places: ServerOptions,
+    options: ServerOptions,
     limits: Limits,
     log: Log = log_to_stderr,
-    crew: WorkerPool | None = None,
-    home: Fulfillment | None = None,
+    pool: WorkerPool | None = None,
+    fulfillment: Fulfillment | None = None,
 ) -> RunningServer:
-    """Open all doors; the stack closes them."""
+    """Listen on every port; the stack closes them."""
     with _require_extra():
         from deniable.server.http.app import LOOPBACK, build_analyst_app, build_steward_app
         from deniable.server.http.pages import OneTimeKey
         from deniable.server.monitoring import Metrics
     from deniable.server.wire.listener import Listener
 
-    _require_tls(places)
-    tls = _load_tls(places)
-    desk, metrics = Service(curator, limits, crew, home, log, _open_verifier(places, curator)), Metrics()
-    stack.callback(desk.scheduler.close)
+    _require_tls(options)
+    tls = _load_tls(options)
+    service, metrics = Service(curator, limits, pool, fulfillment, log, _open_verifier(options, curator)), Metrics()
+    stack.callback(service.scheduler.close)
     first, text = OneTimeKey.new() if not _has_steward(curator) else (OneTimeKey(), "")
-    hosts = LOOPBACK | set(places.hosts) | {places.host} if _is_loopback(places.host) or places.hosts else None
+    hosts = LOOPBACK | set(options.hosts) | {options.host} if _is_loopback(options.host) or options.hosts else None
     scheme = "https" if tls else "http"
-    http = await _listen(stack, build_analyst_app(desk, metrics, hosts=hosts, tls=bool(tls)), places, places.port)
-    steward = build_steward_app(desk, metrics, first=first, tls=bool(tls))
-    where = await _listen_steward(stack, steward, places, scheme)
+    http = await _listen(stack, build_analyst_app(service, metrics, hosts=hosts, tls=bool(tls)), options, options.port)
+    steward = build_steward_app(service, metrics, first=first, tls=bool(tls))
+    where = await _listen_steward(stack, steward, options, scheme)
     postgres = None
-    if places.postgres is not None:
-        listener = Listener(desk, tls)
-        with _refuse_unusable_port(places.host, places.postgres):
-            postgres = await listener.start(places.host, places.postgres)
+    if options.postgres is not None:
+        listener = Listener(service, tls)
+        with _refuse_unusable_port(options.host, options.postgres):
+            postgres = await listener.start(options.host, options.postgres)
         stack.push_async_callback(listener.stop)
         metrics.add_gauge(
             "deniable_postgres_connections", "PostgreSQL clients connected.", lambda: listener.connections
         )
-    metrics.add_gauge("deniable_waiting", "Questions that are worked on or wait.", lambda: desk.scheduler.waiting)
-    task = asyncio.create_task(_forget_expired(desk, log))
+    metrics.add_gauge("deniable_waiting", "Questions that are worked on or wait.", lambda: service.scheduler.waiting)
+    task = asyncio.create_task(_forget_expired(service, log))
     stack.callback(task.cancel)
     return RunningServer(http, where, postgres, f"{where.rstrip('/')}/first/{text}" if text else None)
 
 
-async def _forget_expired(desk: Service, log: Log) -> None:
+async def _forget_expired(service: Service, log: Log) -> None:
     """Forget stored answers once the policy's term is over, now and every hour."""
     while True:
-        forgotten = await desk.scheduler.run("terms", desk.forget)
+        forgotten = await service.scheduler.run("terms", service.forget)
         if forgotten:
             log(f"the policy has expired: {forgotten} stored answers were forgotten; the ledger stays")
         await asyncio.sleep(EXPIRY_SECONDS)
 
 
 async def _listen(
-    stack: contextlib.AsyncExitStack, application: Any, places: ServerOptions, port: int, **where: Any
+    stack: contextlib.AsyncExitStack, application: Any, options: ServerOptions, port: int, **where: Any
 ) -> int:
     """Start one HTTP server, and say its port (0 for a Unix socket)."""
     import uvicorn
 
     config = uvicorn.Config(
-        application, host=places.host, port=port, **where,
+        application, host=options.host, port=port, **where,
         log_config=None, access_log=False, server_header=False, date_header=False, proxy_headers=False,
         lifespan="off", timeout_keep_alive=30, limit_concurrency=1000, h11_max_incomplete_event_size=16_384,
-        ssl_certfile=places.certificate, ssl_keyfile=places.key, timeout_graceful_shutdown=5,
+        ssl_certfile=options.certificate, ssl_keyfile=options.key, timeout_graceful_shutdown=5,
     )  # fmt: skip
     config.load()
     server = uvicorn.Server(config)
     server.lifespan = config.lifespan_class(config)
-    with _refuse_unusable_port(places.host, port):
+    with _refuse_unusable_port(options.host, port):
         await server.startup()
     task = asyncio.create_task(server.main_loop())
 
@@ -184,52 +189,54 @@ async def _listen(
 
 
 async def _listen_steward(
-    stack: contextlib.AsyncExitStack, application: Any, places: ServerOptions, scheme: str
+    stack: contextlib.AsyncExitStack, application: Any, options: ServerOptions, scheme: str
 ) -> str:
-    host, colon, port = places.steward.rpartition(":")
+    host, colon, port = options.steward.rpartition(":")
     if not colon or not port.isdigit():
-        await _listen(stack, application, places, 0, uds=places.steward)
-        Path(places.steward).chmod(0o600)
-        return f"unix:{places.steward}"
-    bound = await _listen(stack, application, _replace_host(places, host), int(port))
+        await _listen(stack, application, options, 0, uds=options.steward)
+        Path(options.steward).chmod(0o600)
+        return f"unix:{options.steward}"
+    bound = await _listen(stack, application, _replace_host(options, host), int(port))
     return f"{scheme}://{host}:{bound}/"
 
 
-def _replace_host(places: ServerOptions, host: str) -> ServerOptions:
+def _replace_host(options: ServerOptions, host: str) -> ServerOptions:
     from dataclasses import replace
 
-    return replace(places, host=host)
+    return replace(options, host=host)
 
 
-def _open_verifier(places: ServerOptions, curator: Curator) -> Verifier | None:
-    if places.issuer is None:
+def _open_verifier(options: ServerOptions, curator: Curator) -> Verifier | None:
+    if options.issuer is None:
         return None
     from deniable.server import oidc
 
-    return oidc.Verifier(oidc.read_issuer(places.issuer), curator.policy)
+    return oidc.Verifier(oidc.read_issuer(options.issuer), curator.policy)
 
 
 def _has_steward(curator: Curator) -> bool:
-    return any(each["role"] == "steward" and not each["revoked"] for each in requests.list_tokens(curator).values())
+    return any(
+        each["role"] == "steward" and not each["revoked"] for each in requests.list_tokens(curator.context).values()
+    )
 
 
-def _load_tls(places: ServerOptions) -> ssl.SSLContext | None:
-    if places.certificate is None:
+def _load_tls(options: ServerOptions) -> ssl.SSLContext | None:
+    if options.certificate is None:
         return None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
-        context.load_cert_chain(places.certificate, places.key)
+        context.load_cert_chain(options.certificate, options.key)
     except (OSError, ssl.SSLError):
         raise ParameterError("the certificate and its key cannot be read",
                              expected="Two files in PEM form that belong together") from None  # fmt: skip
     return context
 
 
-def _require_tls(places: ServerOptions) -> None:
-    if not _is_loopback(places.host) and places.certificate is None:
+def _require_tls(options: ServerOptions) -> None:
+    if not _is_loopback(options.host) and options.certificate is None:
         raise ParameterError(
-            f"'{places.host}' can be reached from other machines, and tokens may not travel unencrypted",
+            f"'{options.host}' can be reached from other machines, and tokens may not travel unencrypted",
             remedy="Give --certificate and --key, or listen on 127.0.0.1 behind a proxy that has them",
         )
 

@@ -11,16 +11,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from cachetools import TTLCache
+
+from deniable.curator.context import forget_answers
 from deniable.curator.governance import fulfill, requests
 from deniable.curator.query import metadata
+from deniable.curator.scope import is_expired
 from deniable.errors import AccessRefused, DeniableError, ParameterError
 from deniable.governance.grants import Action, Asker, Grant
 from deniable.governance.scram import Exchange
-from deniable.server.limits import Limits, RateLimiter
+from deniable.server.limits import MOST_REPEATS, REPEAT_SECONDS, Limits, RateLimiter
 from deniable.server.monitoring import Log, locate_failure, log_to_stderr
 from deniable.server.refusals import NotFound, TokenRefused
 from deniable.server.scheduler import Scheduler
-from deniable.server.ttl_cache import TTLCache
 
 if TYPE_CHECKING:
     from deniable.curator.curator import Curator
@@ -37,7 +40,7 @@ LONGEST_REQUEST_ID = 200
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question as a door brought it: budgets are texts, since they are exact decimals."""
+    """A question as a client sent it: budgets are texts, since they are exact decimals."""
 
     sql: str
     epsilon: str | None = None
@@ -58,7 +61,7 @@ class Question:
 
     @property
     def budget(self) -> dict[str, Any]:
-        """The budget as the hall takes it."""
+        """The budget as the curator takes it."""
         return {"epsilon": self.epsilon, "delta": self.delta if self.delta != "0" else 0, "rho": self.rho}
 
 
@@ -69,20 +72,20 @@ class Service:
         self,
         curator: Curator,
         limits: Limits | None = None,
-        crew: WorkerPool | None = None,
-        home: Fulfillment | None = None,
+        pool: WorkerPool | None = None,
+        fulfillment: Fulfillment | None = None,
         log: Log = log_to_stderr,
         verifier: Verifier | None = None,
     ) -> None:
         self.curator = curator
         self._verifier = verifier
-        self._home = home
+        self._fulfillment = fulfillment
         self._log = log
         self.limits = limits or Limits()
-        self.scheduler = Scheduler(curator, self.limits, crew)
+        self.scheduler = Scheduler(curator, self.limits, pool)
         self._rate = RateLimiter(self.limits.rate, self.limits.burst)
-        self._grants: TTLCache[Grant] = TTLCache()
-        self._answers: TTLCache[QueryAnswer] = TTLCache()
+        self._grants: TTLCache[str, Grant] = TTLCache(MOST_REPEATS, REPEAT_SECONDS)
+        self._answers: TTLCache[tuple[Grant, Question], QueryAnswer] = TTLCache(MOST_REPEATS, REPEAT_SECONDS)
         # One wrong token costs a drop; a bucket refills in a minute.
         self._guesses = RateLimiter(self.limits.guesses / 60, self.limits.guesses)
 
@@ -100,7 +103,7 @@ class Service:
 
     def begin_exchange(self, name: str) -> Exchange[Grant] | None:
         """An exchange in which somebody proves a token of a name; None where the name has none that can be proved."""
-        known = requests.provable(self.curator, name)
+        known = requests.provable(self.curator.context, name)
         return Exchange(name, known) if known else None
 
     def admit_proof(self, exchange: Exchange[Grant], message: bytes, address: str) -> tuple[Grant, bytes]:
@@ -115,7 +118,7 @@ class Service:
         return grant, proof
 
     def _refuse_guessing(self, address: str) -> None:
-        if self._guesses.left(address) < 1:
+        if self._guesses.read_level(address) < 1:
             self._guesses.take(address)
 
     def _authenticate(self, token: str, address: str) -> Grant:
@@ -123,48 +126,48 @@ class Service:
             if self._verifier is not None and token.count(".") == 2:
                 grant = self._verifier.grant(token)
             else:
-                grant = requests.authenticate(self.curator, token)
+                grant = requests.authenticate(self.curator.context, token)
         except AccessRefused as refusal:
             self._guesses.take(address)
             raise TokenRefused(refusal.happened, remedy=refusal.remedy) from None
-        self._grants.put(token, grant)
+        self._grants[token] = grant
         return grant
 
-    def asker(self, grant: Grant, action: Action, purpose: str = "") -> Asker:
+    def authorize(self, grant: Grant, action: Action, purpose: str = "") -> Asker:
         """Who asks, and what for: a grant with one purpose need not name it."""
         if not purpose and grant.purposes is not None and len(grant.purposes) == 1:
             purpose = grant.purposes[0]
-        return requests.authorize(self.curator, grant, action, purpose)
+        return requests.authorize(self.curator.context, grant, action, purpose)
 
     async def run_for(self, grant: Grant, work: Callable[[], Result], name: str = "") -> Result:
-        """Let the hall do something in a thread."""
+        """Run something of the curator's in a thread."""
         return await self.scheduler.run(grant.name, work, name)
 
     async def answer(self, grant: Grant, question: Question, work_name: str = "") -> QueryAnswer:
         """The answer to a question, charged to the grant's name and purpose; by the work's name it can be cancelled."""
-        who = self.asker(grant, Action.QUERY, question.purpose)
+        who = self.authorize(grant, Action.QUERY, question.purpose)
         key = (grant, replace(question, request=""))
-        told = self._answers.get(key)
-        if told is not None:
-            return told
+        stored = self._answers.get(key)
+        if stored is not None:
+            return stored
         asked = _fill_parameters(question)
         # One asker's equal questions at one moment are one question, unless they may be taken back one by one.
         answer = await self.scheduler.ask(
             grant.name, self._build_query_arguments(asked, who), asked.request or work_name or key
         )
         if answer.repeated:
-            self._answers.put(key, answer)
+            self._answers[key] = answer
         return answer
 
     def _build_query_arguments(self, asked: Question, who: Asker) -> dict[str, Any]:
-        """A question as the hall takes it."""
+        """A question as the curator takes it."""
         names = ("sql", "request", "confidence", "intervals", "nonnegative")
         given = {name: getattr(asked, name) for name in names}
         return given | asked.budget | {"who": who, "seconds": self.limits.seconds}
 
     async def explain(self, grant: Grant, question: Question) -> dict[str, Any]:
         """What a question would measure and cost, for this asker."""
-        who = self.asker(grant, Action.EXPLAIN, question.purpose)
+        who = self.authorize(grant, Action.EXPLAIN, question.purpose)
         asked = _fill_parameters(question)
         return await self.run_for(grant, lambda: self.curator.explain(asked.sql, **asked.budget, who=who))
 
@@ -172,11 +175,11 @@ class Service:
         """The columns that an answer will have."""
         from deniable.curator.query.sql import state_budget
 
-        who = self.asker(grant, Action.EXPLAIN, question.purpose)
+        context = self.curator.context.speak_for(self.authorize(grant, Action.EXPLAIN, question.purpose))
         asked = _fill_parameters(question)
         budget = state_budget(**asked.budget)
         return await self.run_for(
-            grant, lambda: metadata.columns(self.curator, asked.sql, budget, who=who, intervals=asked.intervals)
+            grant, lambda: metadata.columns(context, asked.sql, budget, intervals=asked.intervals)
         )
 
     def cancel(self, grant: Grant, request: str) -> bool:
@@ -185,28 +188,28 @@ class Service:
 
     async def decide(self, grant: Grant, identity: str, approved: bool, reason: str) -> Request:
         """Decide on a request; what is approved is made in the background."""
-        self.asker(grant, Action.DECIDE)
-        decide = lambda: requests.decide(self.curator, identity, approved, reason, grant.name)  # noqa: E731  work
+        self.authorize(grant, Action.DECIDE)
+        decide = lambda: requests.decide(self.curator.context, identity, approved, reason, grant.name)  # noqa: E731  work
         decided = await self.run_for(grant, decide)
-        if approved and self._home is not None:
-            self.scheduler.leave(self._home.plan_release(decided.id, self._log))
+        if approved and self._fulfillment is not None:
+            self.scheduler.leave(self._fulfillment.plan_release(decided.id, self._log))
         return decided
 
     async def file(self, grant: Grant, identity: str, table: str) -> Path:
         """The file of a release that was made for this asker."""
-        request = self.curator.governor.requests().get(identity)
-        self.asker(grant, Action.REQUEST, request.purpose if request and request.analyst == grant.name else "")
-        home, curator = self._home, self.curator
-        found = await self.run_for(grant, lambda: home.file(curator, grant.name, identity, table)) if home else None
+        request = self.curator.context.state.requests().get(identity)
+        self.authorize(grant, Action.REQUEST, request.purpose if request and request.analyst == grant.name else "")
+        maker, curator = self._fulfillment, self.curator
+        found = await self.run_for(grant, lambda: maker.file(curator, grant.name, identity, table)) if maker else None
         if found is None:
             raise build_not_found("file")
         return found
 
     def forget(self) -> int:
         """Forget stored answers and kept releases, if the policy's term is over."""
-        forgotten = requests.expire(self.curator)
-        over = requests.term_over(self.curator.policy)
-        return forgotten + (self._home.forget() if over and self._home is not None else 0)
+        forgotten = forget_answers(self.curator.context)
+        over = is_expired(self.curator.policy)
+        return forgotten + (self._fulfillment.forget() if over and self._fulfillment is not None else 0)
 
     def close(self) -> None:
         """Finish the work that was begun, and let go of the curator."""
@@ -234,7 +237,7 @@ class Fulfillment:
     ledger: str
 
     def plan_release(self, identity: str, log: Log) -> Callable[[], None]:
-        """Work that makes an approved release; what fails is told to the log, and the steward may do it by hand."""
+        """Work that makes an approved release; what fails is logged, and the steward may do it by hand."""
 
         def make() -> None:
             try:
@@ -250,7 +253,7 @@ class Fulfillment:
 
     def file(self, curator: Curator, analyst: str, identity: str, table: str) -> Path | None:
         """The file of a release, for the one who requested it."""
-        return fulfill.find_release_file(curator, self.policy, analyst, identity, table)
+        return fulfill.find_release_file(curator.context, self.policy, analyst, identity, table)
 
     def forget(self) -> int:
         """Remove the releases that are kept here."""

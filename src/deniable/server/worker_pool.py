@@ -37,13 +37,13 @@ class Slot:
 
     @property
     def line(self) -> Connection:
-        """The line to the process that holds this seat now."""
+        """The line to the process that holds this slot now."""
         return self.worker.lines[self.number]
 
 
 @dataclass(eq=False, slots=True)
 class WorkerProcess:
-    """A process of the crew: `control` is the line on which it is told to stop a question."""
+    """A process of the pool: `control` is the line on which it is told to stop a question."""
 
     process: Any
     control: Connection
@@ -60,27 +60,27 @@ class WorkerPool:
         self._busy: dict[int, Slot] = {}
         self._lock = threading.Lock()
         self._closed = False
-        self._members = [self._start_process() for _ in range(processes)]
+        self._workers = [self._start_process() for _ in range(processes)]
         self.slots = processes * SLOTS
         for number in range(SLOTS):
-            for member in self._members:
-                self._free.put(Slot(member, number))
+            for worker in self._workers:
+                self._free.put(Slot(worker, number))
 
     def ask(self, question: dict[str, Any]) -> QueryAnswer:
         """Have a question answered; called in a thread of the server, which waits."""
-        seat = self._free.get()
-        me, line = threading.get_ident(), seat.line
-        seat.asked += 1
+        slot = self._free.get()
+        me, line = threading.get_ident(), slot.line
+        slot.asked += 1
         try:
-            self._busy[me] = seat
-            line.send((seat.asked, question))
+            self._busy[me] = slot
+            line.send((slot.asked, question))
             outcome = line.recv()
         except (OSError, EOFError):
-            self._replace_process(seat, line)
+            self._replace_process(slot, line)
             raise TimedOut from None
         finally:
             self._busy.pop(me, None)
-            self._free.put(seat)
+            self._free.put(slot)
         if isinstance(outcome, Exception):
             raise outcome
         answer: QueryAnswer = outcome
@@ -88,23 +88,23 @@ class WorkerPool:
 
     def interrupt(self, thread: int) -> None:
         """Stop the question that a thread of the server waits for."""
-        seat = self._busy.get(thread)
-        if seat is not None:
-            with seat.worker.lock:
+        slot = self._busy.get(thread)
+        if slot is not None:
+            with slot.worker.lock:
                 try:
-                    seat.worker.control.send((seat.number, seat.asked))
+                    slot.worker.control.send((slot.number, slot.asked))
                 except OSError:
                     return  # the process is gone, and its questions with it
 
     def close(self) -> None:
-        """Let the crew go."""
+        """Stop the pool."""
         self._closed = True
-        for member in self._members:
-            for line in (member.control, *member.lines):
+        for worker in self._workers:
+            for line in (worker.control, *worker.lines):
                 line.close()
-            member.process.join(10)
-            if member.process.is_alive():
-                member.process.kill()
+            worker.process.join(10)
+            if worker.process.is_alive():
+                worker.process.kill()
 
     def _start_process(self) -> WorkerProcess:
         context = multiprocessing.get_context("spawn")
@@ -119,14 +119,14 @@ class WorkerPool:
             raise InternalError("a process that works questions out could not be started")
         return WorkerProcess(process, control, lines)
 
-    def _replace_process(self, seat: Slot, line: Connection) -> None:
-        """Put a living process in the place of a dead one; the first that finds it dead does so for all its seats."""
+    def _replace_process(self, slot: Slot, line: Connection) -> None:
+        """Put a living process in the place of a dead one; the first that finds it dead does so for all its slots."""
         with self._lock:
-            member = seat.worker
-            if not self._closed and line is seat.line:
-                member.process.kill()
+            worker = slot.worker
+            if not self._closed and line is slot.line:
+                worker.process.kill()
                 fresh = self._start_process()
-                member.process, member.control, member.lines = fresh.process, fresh.control, fresh.lines
+                worker.process, worker.control, worker.lines = fresh.process, fresh.control, fresh.lines
 
 
 def _count_cores() -> int:
@@ -134,7 +134,7 @@ def _count_cores() -> int:
 
 
 class _Worker:
-    """One process of the crew: its curator, and which question is worked on at each seat by which thread."""
+    """One process of the pool: its curator, and which question is worked on at each slot by which thread."""
 
     def __init__(self, curator: Curator) -> None:
         self._curator = curator
@@ -142,7 +142,7 @@ class _Worker:
         self._jobs: dict[int, tuple[int, int, threading.Event]] = {}
 
     def serve(self, number: int, line: Connection) -> None:
-        """Answer the questions of one seat until the line is cut."""
+        """Answer the questions of one slot until the line is cut."""
         while True:
             try:
                 asked, question = line.recv()
@@ -169,7 +169,7 @@ class _Worker:
                 self._jobs.pop(number)
 
     def stop(self, number: int, asked: int) -> None:
-        """Stop a question, if it is still the one that this seat works on."""
+        """Stop a question, if it is still the one that this slot works on."""
         with self._lock:
             current, thread, stop = self._jobs.get(number, (0, 0, None))
             if stop is not None and current == asked:
@@ -178,21 +178,22 @@ class _Worker:
 
 
 def _run_worker(policy: Path, ledger: str, threads: int, lines: list[Connection]) -> None:
-    """What a process of the crew does, from its start to its end."""
-    from deniable.curator.query.metadata import open_curator, preload_queries
+    """What a process of the pool does, from its start to its end."""
+    from deniable.curator.curator import Curator
+    from deniable.curator.query.metadata import preload_queries
 
     for number in (signal.SIGINT, signal.SIGTERM):  # the server says when to end, by cutting the lines
         signal.signal(number, signal.SIG_IGN)
-    control, *seats = lines
-    with open_curator(policy, ledger, threads) as curator, preload_queries():
-        desk = _Worker(curator)
-        workers = [threading.Thread(target=desk.serve, args=each, daemon=True) for each in enumerate(seats)]
-        for worker in workers:
-            worker.start()
+    control, *slots = lines
+    with Curator.open(policy, ledger=ledger, threads=threads) as curator, preload_queries():
+        worker = _Worker(curator)
+        workers = [threading.Thread(target=worker.serve, args=each, daemon=True) for each in enumerate(slots)]
+        for thread in workers:
+            thread.start()
         control.send("ready")
         try:
             while True:
-                desk.stop(*control.recv())
+                worker.stop(*control.recv())
         except (OSError, EOFError):
-            for worker in workers:
-                worker.join(5)
+            for thread in workers:
+                thread.join(5)

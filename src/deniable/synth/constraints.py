@@ -42,13 +42,13 @@ def constraint_columns(truth: Spec) -> frozenset[str]:
 
 
 def select_constraints(truths: Sequence[Spec], columns: Sequence[str]) -> tuple[Spec, ...]:
-    """The truths about columns that are there, in the order in which they are mended."""
+    """The truths about columns that are there, in the order in which they are enforced."""
     held = [truth for truth in truths if constraint_columns(truth) <= set(columns)]
     return tuple(sorted(held, key=lambda truth: KINDS.index(truth.kind)))
 
 
 class ConstraintEnforcer:
-    """Mends batches of rows; what one batch decided about a dependency holds for the next."""
+    """Enforces constraints on batches of rows; what one batch decided about a dependency holds for the next."""
 
     def __init__(self, truths: Sequence[Spec]) -> None:
         self._truths = tuple(truths)

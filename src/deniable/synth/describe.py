@@ -25,7 +25,6 @@ from deniable.engines.base import quote
 from deniable.errors import InternalError, ParameterError, nearest
 from deniable.policy.budget import ZCDP, ApproxDP, Budget
 from deniable.policy.schema import PrivacyUnit, Spec, TableSchema
-from deniable.synth import encode as synth_encode
 from deniable.synth import text_shapes
 from deniable.synth.bins import count_rounds, cut_bins
 from deniable.synth.constraints import select_constraints
@@ -37,12 +36,12 @@ from deniable.synth.domain import (
     Domain,
     ShapedText,
     Surrogate,
+    areas_refusal,
     attributes_of,
     find_areas,
-    missing_areas_error,
     surrogate_prefix,
 )
-from deniable.synth.encode import encode_column, find_steps, to_array
+from deniable.synth.encode import encode_column, find_steps, name_type, to_array
 from deniable.synth.marginal import NO_BUDGET, Codes, GaussianBudget, Marginal, convert_budget
 from deniable.synth.methods import METHODS, Method, run_method
 from deniable.synth.model import SynthModel, from_plain, to_plain
@@ -92,7 +91,7 @@ def refuse_unsuited(
     chosen = attributes_of(table, columns)
     cliques_of(workload, domain_of(chosen))
     if find_areas(table, chosen, areas) is None and find_method(method).areas:
-        raise missing_areas_error()
+        raise areas_refusal()
 
 
 def price_description(method: str, budget: Budget, most_rows: int) -> Event:
@@ -131,7 +130,7 @@ def describe_table(
     if not way.free:
         check_double_entry(description.event, budget)
     kept = select_constraints(truths, [attribute.name for attribute in coded])
-    types = tuple(synth_encode.name_type(rows.schema.field(attribute.name).type) for attribute in chosen)
+    types = tuple(name_type(rows.schema.field(attribute.name).type) for attribute in chosen)
     # The model is what its file says, to the last digit written.
     return from_plain(to_plain(SynthModel(table.name, learned.attributes, description, kept, types)))
 
@@ -264,18 +263,15 @@ def _number_units(names: pa.ChunkedArray) -> np.ndarray[tuple[int], np.dtype[np.
     return np.asarray(places.to_numpy(zero_copy_only=False), dtype=np.int64)
 
 
-# ruff: noqa: S608  (statements here are made of our own words and quoted names; no user text)
-
-
 def render_bounded_select(table: TableSchema, unit: PrivacyUnit, most: int, columns: tuple[str, ...] | None) -> str:
     """The statement that reads the bounded rows. The choice depends on the unit's own rows and the salt alone."""
     names = [column.name for column in table.columns if columns is None or column.name in columns]
     shown = ", ".join(quote(name) for name in names)
     source = quote(table.name)
     if unit.column is None:
-        return f"SELECT {shown} FROM {source}"
+        return f"SELECT {shown} FROM {source}"  # noqa: S608  quoted names
     who, secret = quote(unit.column), int.from_bytes(salt(8), "little") >> 1
     every = ", ".join(quote(column.name) for column in table.columns)
     rank = f"row_number() OVER (PARTITION BY {who} ORDER BY hash(CAST({secret} AS UBIGINT), {every}))"
-    ranked = f"SELECT *, {rank} AS _rank FROM {source} WHERE {who} IS NOT NULL"
-    return f"SELECT {shown} FROM ({ranked}) AS t WHERE _rank <= {most}"
+    ranked = f"SELECT *, {rank} AS _rank FROM {source} WHERE {who} IS NOT NULL"  # noqa: S608  quoted names
+    return f"SELECT {shown} FROM ({ranked}) AS t WHERE _rank <= {most}"  # noqa: S608  our own words

@@ -150,7 +150,7 @@ class Bins:
 
 @dataclass(frozen=True, slots=True)
 class ShapedText:
-    """A column of texts without declared values: of them only shapes are learned (`shapes`), and any other is one."""
+    """A column of texts without declared values: only shapes are learned (`text_shapes`), and any other is one."""
 
     name: str
     type: ColumnType
@@ -280,7 +280,7 @@ def find_areas(table: TableSchema, chosen: tuple[Attribute, ...], name: str | No
     return Areas(place, _build_levels(attribute, told))
 
 
-def missing_areas_error() -> ParameterError:
+def areas_refusal() -> ParameterError:
     """The refusal of a table without areas."""
     return ParameterError(
         "no column's values lie in one another",

@@ -68,7 +68,7 @@ def generate_batches(
 
 def _draw_batches(model: SynthModel, wanted: int, seed: int, only: Condition) -> Iterator[pa.RecordBatch]:
     """Batches of kept rows until there are enough; the first comes even if it is empty, for its columns."""
-    kept, offset, mender, fitted = (
+    kept, offset, enforcer, fitted = (
         0,
         0,
         ConstraintEnforcer(model.truths),
@@ -81,7 +81,7 @@ def _draw_batches(model: SynthModel, wanted: int, seed: int, only: Condition) ->
             )
         size = min(CHUNK, math.ceil((wanted - kept) / only.share))
         rows = _decode_batch(model, fitted.take(size, offset), (seed, offset))
-        rows = mender.enforce(rows, np.random.default_rng((seed, offset, 3)))
+        rows = enforcer.enforce(rows, np.random.default_rng((seed, offset, 3)))
         rows = only.keep(rows).slice(0, wanted - kept)
         kept, offset = kept + rows.num_rows, offset + max(size, 1)
         yield rows

@@ -170,7 +170,7 @@ class Cell:
     share: float
     error: float | None
     unbiased: float | None = None
-    """The share before negative ones were mended: right on average, and so are sums of such."""
+    """The share before negative ones were corrected: right on average, and so are sums of such."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +181,7 @@ class Cells:
     cells: tuple[Cell, ...]
     measured: tuple[str, ...] | None
     groups: Maps = ()
-    """Where it is told by groups of joined values: for each column, the group of every value."""
+    """Where it is reported by groups of joined values: for each column, the group of every value."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -27,7 +27,7 @@ from deniable.synth.estimate.residuals import Residuals, compute_collapsed_resid
 from deniable.synth.marginal import Marginal
 
 FITTED_METHODS = frozenset({"hierarchical"})
-"""Methods whose tables were fitted to one another before they are told: their errors are no longer independent."""
+"""Methods whose tables were fitted to one another before they are reported: their errors are no longer independent."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,7 +58,7 @@ SECOND = "deniable synthetic model, version 2"
 FIRST = "deniable synthetic model, version 1"
 """Knew pairs only, called them so, and gave no reason; still read."""
 LINKED = "deniable linked model, version 1"
-"""The form of models of people with their rows (`linked_file`)."""
+"""The form of models of people with their rows (`linked`)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

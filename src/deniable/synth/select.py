@@ -39,7 +39,7 @@ class SelectionProblem:
     column_errors: Floats
     """The expected L1 error of each column's estimate."""
     column_within: Floats
-    """The part of it that lies between values that were joined: measuring a pair does not mend it."""
+    """The part of it that lies between values that were joined: measuring a pair does not reduce it."""
     amount: float
     """What is left to spend."""
     rows: int
@@ -82,7 +82,7 @@ def select_pairs(problem: SelectionProblem) -> Selection:
 
     The expected L1 error of a pair that is not measured is its score plus the errors of its columns; that of a
     measured pair is the noise on its cells, and what errors its columns have between values that were joined (left out,
-    a pair of few joined values looks better than it is, and a tiny budget is spent on pairs that columns need more).
+    a pair of few joined values cliques better than it is, and a tiny budget is spent on pairs that columns need more).
     A clique of c cells with variance v has noise about sqrt(2 v / pi) c, and for a fixed total of 1 / v the sum of such
     noises is least when the shares grow like c^(2/3). Adding a clique thins out the others, so the greedy search ends
     by itself where nothing more pays.
@@ -222,9 +222,9 @@ class NoiseForecast:
         """The expected L1 error of a table of so many cells that gets a share of the amount."""
         return self.scale * cells / math.sqrt(max(share, 1e-12))
 
-    def most_cells(self, share: float, stirred: float) -> float:
+    def most_cells(self, share: float, noise_share: float) -> float:
         """The cells in which noise would stir no more than a part of the records, with a share of the amount."""
-        return stirred * self.total / self.noise(1.0, share)
+        return noise_share * self.total / self.noise(1.0, share)
 
     @property
     def scale(self) -> float:
@@ -235,7 +235,7 @@ class NoiseForecast:
 def group_workload(
     domain: Domain,
     columns: Sequence[Floats],
-    outlook: NoiseForecast,
+    forecast: NoiseForecast,
     workload: Sequence[Clique],
     done: Sequence[Clique],
 ) -> list[GroupedClique]:
@@ -245,22 +245,22 @@ def group_workload(
     """
     asked = [clique for clique in dict.fromkeys(workload) if domain.cells(clique) > 1]
     share = WORKLOAD_SHARE / max(len(asked), 1)
-    most = outlook.most_cells(share, WORKLOAD_NOISE_LIMIT)
+    most = forecast.most_cells(share, WORKLOAD_NOISE_LIMIT)
     found = [group_clique(domain, columns, clique, math.inf if clique in done else most) for clique in asked]
     return [
-        one for one in found if one.clique in done or outlook.noise(one.cells, share) <= NOISE_CEILING * outlook.total
+        one for one in found if one.clique in done or forecast.noise(one.cells, share) <= NOISE_CEILING * forecast.total
     ]
 
 
 def group_candidates(
-    domain: Domain, columns: Sequence[Floats], outlook: NoiseForecast, done: Sequence[Clique]
+    domain: Domain, columns: Sequence[Floats], forecast: NoiseForecast, done: Sequence[Clique]
 ) -> list[GroupedClique]:
     """What to score, each in as many cells as the noise allows: all of three columns, and pairs not measured yet."""
     cliques = [clique for clique in (*domain.useful(2), *domain.useful(3)) if min(domain.shape(clique)) > 1]
     some = [clique for clique in cliques if clique not in done]
     fewest = sorted(some, key=lambda clique: (domain.cells(clique), clique))[:MOST_TRIED]
-    tried = [group_clique(domain, columns, clique, outlook.most_cells(FOUND_SHARE, NOISE_LIMIT)) for clique in fewest]
-    return [one for one in tried if outlook.noise(one.cells, FOUND_SHARE) <= NOISE_CEILING * outlook.total]
+    tried = [group_clique(domain, columns, clique, forecast.most_cells(FOUND_SHARE, NOISE_LIMIT)) for clique in fewest]
+    return [one for one in tried if forecast.noise(one.cells, FOUND_SHARE) <= NOISE_CEILING * forecast.total]
 
 
 def expect_counts(one: GroupedClique, estimates: Estimates) -> Floats:
@@ -274,12 +274,12 @@ def expect_counts(one: GroupedClique, estimates: Estimates) -> Floats:
 
 
 def discount_noise(
-    looks: Sequence[GroupedClique], scores: Floats, deviation: float, pairs: Sequence[Marginal]
+    cliques: Sequence[GroupedClique], scores: Floats, deviation: float, pairs: Sequence[Marginal]
 ) -> Floats:
     """Scores less what noise explains: its own deviations, and the errors of the pairs in the expectation."""
     variances = {marginal.clique: marginal.variance for marginal in pairs if not marginal.maps}
     found = []
-    for one, score in zip(looks, scores, strict=True):
+    for one, score in zip(cliques, scores, strict=True):
         within = [_pair_error(one, axes, variances) for axes in itertools.combinations(range(len(one.clique)), 2)]
         found.append(score - DEVIATIONS * deviation - math.hypot(*within))
     return np.maximum(np.array(found, dtype=np.float64), 0.0)
@@ -293,25 +293,25 @@ def _pair_error(one: GroupedClique, axes: tuple[int, ...], variances: Mapping[Cl
 
 
 def select_larger_cliques(
-    looks: Sequence[GroupedClique], gains: Floats, sized: float, outlook: NoiseForecast
+    cliques: Sequence[GroupedClique], gains: Floats, sized: float, forecast: NoiseForecast
 ) -> tuple[list[GroupedClique], list[float]]:
-    """The looks that lower the expected error, and their parts beside `sized` for all that was chosen before.
+    """The cliques that lower the expected error, and their parts beside `sized` for all that was chosen before.
 
-    With parts z = c^(2/3) of a sum Z, noise adds up to scale Z^(3/2) (see `choose.worthwhile`), so a look costs what
-    Z^(3/2) grows by. Looks are taken by gain a part; one that holds a chosen one gains only what is beyond it,
+    With parts z = c^(2/3) of a sum Z, noise adds up to scale Z^(3/2) (see `select_pairs`), so a clique costs what
+    Z^(3/2) grows by. Cliques are taken by gain a part; one that holds a chosen one gains only what is beyond it,
     and one within a chosen one nothing.
     """
-    parts = np.array([float(one.cells) for one in looks]) ** (2 / 3)
+    parts = np.array([float(one.cells) for one in cliques]) ** (2 / 3)
     whole, taken = sized, list[int]()
     for i in np.argsort(-gains / np.maximum(parts, 1.0), kind="stable"):
-        own = set(looks[i].clique)
-        if any(own < set(looks[j].clique) for j in taken):
+        own = set(cliques[i].clique)
+        if any(own < set(cliques[j].clique) for j in taken):
             continue
-        beyond = gains[i] - max((gains[j] for j in taken if set(looks[j].clique) < own), default=0.0)
-        if beyond > GAIN_FACTOR * outlook.scale * ((whole + parts[i]) ** 1.5 - whole**1.5):
+        beyond = gains[i] - max((gains[j] for j in taken if set(cliques[j].clique) < own), default=0.0)
+        if beyond > GAIN_FACTOR * forecast.scale * ((whole + parts[i]) ** 1.5 - whole**1.5):
             taken.append(int(i))
             whole += parts[i]
-    return [looks[i] for i in taken], [float(parts[i]) for i in taken]
+    return [cliques[i] for i in taken], [float(parts[i]) for i in taken]
 
 
 def weigh_workload(asked: Sequence[GroupedClique], sized: float) -> list[float]:

@@ -2,7 +2,7 @@
 
 The same seed gives the same rows, on every machine. Only the raw 64-bit output of a numpy bit generator is used, whose
 stream numpy promises not to change (NEP 19), and only integer arithmetic after it: no logarithm or exponential touches
-a draw, because those differ in the last bit between processors. Distributions are tables ("dials") of 65,536 faces.
+a draw, because those differ in the last bit between processors. Distributions are tables of 65,536 choices.
 Nothing here is fit for noise that protects anybody: that comes from `deniable.dp.samplers`, and this module must never
 be used for it."""
 
@@ -18,10 +18,10 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
-Faces = NDArray[np.uint16]
+Indexes = NDArray[np.uint16]
 
-FACES = 1 << 16  # of a dial
-ONE = 1 << 10  # what 1.0 is in the fixed-point numbers of this room
+CHOICES = 1 << 16  # entries of a table of choices
+ONE = 1 << 10  # what 1.0 is in the fixed-point numbers of this package
 
 
 class Draws:
@@ -34,8 +34,8 @@ class Draws:
         """Uniform 64-bit words."""
         return np.asarray(self._source.random_raw(size), dtype=np.uint64)
 
-    def faces(self, size: int) -> Faces:
-        """Uniform faces of a dial, four to a word."""
+    def indexes(self, size: int) -> Indexes:
+        """Uniform indexes of a table of choices, four to a word."""
         return self.raw((size + 3) // 4).astype("<u8", copy=False).view("<u2")[:size]
 
     def below(self, bound: int | Ints, size: int) -> Ints:
@@ -45,37 +45,37 @@ class Draws:
 
     def chance(self, share: int | Ints, size: int) -> NDArray[np.bool_]:
         """True with probability share / 1000."""
-        return self.faces(size).astype(np.int64) * 1000 < np.asarray(share, dtype=np.int64) * FACES
+        return self.indexes(size).astype(np.int64) * 1000 < np.asarray(share, dtype=np.int64) * CHOICES
 
-    def pick(self, dial: NDArray[np.int16], size: int) -> Ints:
-        """A choice from one dial for each of `size` draws."""
-        return np.asarray(dial[self.faces(size)], dtype=np.int64)
+    def pick(self, table: NDArray[np.int16], size: int) -> Ints:
+        """A choice from one table for each of `size` draws."""
+        return np.asarray(table[self.indexes(size)], dtype=np.int64)
 
-    def pick_by(self, dials: NDArray[np.int16], row: Ints) -> Ints:
-        """A choice for each draw from the dial of its own row."""
-        return np.asarray(dials.reshape(-1)[row * FACES + self.faces(len(row))], dtype=np.int64)
+    def pick_by(self, tables: NDArray[np.int16], row: Ints) -> Ints:
+        """A choice for each draw from the table of its own row."""
+        return np.asarray(tables.reshape(-1)[row * CHOICES + self.indexes(len(row))], dtype=np.int64)
 
     def bell(self, size: int) -> Ints:
         """A bell of four uniforms, centered at zero: about normal with deviation 37,837, never beyond 131,072."""
-        return np.asarray(self.faces(4 * size).reshape(size, 4).astype(np.int64).sum(axis=1) - 2 * FACES)
+        return np.asarray(self.indexes(4 * size).reshape(size, 4).astype(np.int64).sum(axis=1) - 2 * CHOICES)
 
     def order(self, size: int) -> Ints:
         """A shuffled order of 0 to size - 1."""
         return np.argsort(self.raw(size), kind="stable").astype(np.int64)
 
 
-def make_dial(weights: Sequence[int]) -> NDArray[np.int16]:
-    """A dial whose faces show choice i in proportion to weights[i], to 1/65,536."""
+def make_choice_table(weights: Sequence[int]) -> NDArray[np.int16]:
+    """A table that holds choice i in proportion to weights[i], to 1/65,536."""
     ends = [0]
     for weight in weights:
         ends.append(ends[-1] + weight)
-    edges = np.array([end * FACES // ends[-1] for end in ends], dtype=np.int64)
+    edges = np.array([end * CHOICES // ends[-1] for end in ends], dtype=np.int64)
     return np.repeat(np.arange(len(weights), dtype=np.int16), np.diff(edges))
 
 
-def make_dials(rows: Sequence[Sequence[int]]) -> NDArray[np.int16]:
-    """One dial a row, for choices whose weights depend on something."""
-    return np.stack([make_dial(row) for row in rows])
+def make_choice_tables(rows: Sequence[Sequence[int]]) -> NDArray[np.int16]:
+    """One table a row, for choices whose weights depend on something."""
+    return np.stack([make_choice_table(row) for row in rows])
 
 
 def tabulate_lognormal(deviation: float, *, center: int = ONE) -> Ints:
@@ -87,9 +87,9 @@ def tabulate_lognormal(deviation: float, *, center: int = ONE) -> Ints:
     )
 
 
-def draw_quantiles(table: Ints, faces: Faces) -> Ints:
+def draw_quantiles(table: Ints, indexes: Indexes) -> Ints:
     """Draw from a table of 4,096 quantiles."""
-    return np.asarray(table[faces >> 4])
+    return np.asarray(table[indexes >> 4])
 
 
 def scramble(numbers: Ints, modulus: int, factor: int, shift: int) -> Ints:

@@ -30,7 +30,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from deniable.world import arrays, population
-from deniable.world.arrays import Draws, Ints, draw_quantiles, make_dial, make_dials, scramble, tabulate_lognormal
+from deniable.world.arrays import (
+    Draws,
+    Ints,
+    draw_quantiles,
+    make_choice_table,
+    make_choice_tables,
+    scramble,
+    tabulate_lognormal,
+)
 from deniable.world.population import (
     BANDS,
     CODES,
@@ -110,12 +118,14 @@ _CLOSINGS = (
 )
 
 # Half of those who come at all come once, a quarter twice, and so on; who comes at all depends on the age band.
-_VISITS = make_dials(
+_VISITS = make_choice_tables(
     [[never * 4095] + [(100 - never) << (12 - k) for k in range(1, MOST_VISITS + 1)] for never in (70, 66, 60, 48, 36)]
 )
 _SPREAD_NIGHTS, _SPREAD_CHARGE = tabulate_lognormal(0.6), tabulate_lognormal(0.35)
-_PROCEDURE = make_dial([60, 30, 10])
-_PAYER = make_dials([[5, 88, 6, 1], [20, 6, 64, 10], [30, 6, 50, 14]])  # from 65; below; below, of a poorer group
+_PROCEDURE = make_choice_table([60, 30, 10])
+_PAYER = make_choice_tables(
+    [[5, 88, 6, 1], [20, 6, 64, 10], [30, 6, 50, 14]]
+)  # from 65; below; below, of a poorer group
 
 
 def _weigh_diagnoses(band: int, sex: int, black: int) -> list[int]:
@@ -126,7 +136,9 @@ def _weigh_diagnoses(band: int, sex: int, black: int) -> list[int]:
     ]
 
 
-_DIAGNOSIS = make_dials([_weigh_diagnoses(band, sex, black) for band in range(5) for sex in (0, 1) for black in (0, 1)])
+_DIAGNOSIS = make_choice_tables(
+    [_weigh_diagnoses(band, sex, black) for band in range(5) for sex in (0, 1) for black in (0, 1)]
+)
 
 
 def _weigh_days(winter: bool) -> list[int]:
@@ -134,7 +146,7 @@ def _weigh_days(winter: bool) -> list[int]:
     return [(7 if day.weekday() > 4 else 10) * (2 if winter and day.month in (12, 1, 2) else 1) for day in days]
 
 
-_ADMISSION = make_dials([_weigh_days(False), _weigh_days(True)])
+_ADMISSION = make_choice_tables([_weigh_days(False), _weigh_days(True)])
 _NIGHTS = np.array([d.nights for d in DIAGNOSES])
 _CENTS = np.array([100 * d.dollars for d in DIAGNOSES])
 _WINTER = np.array([int(d.winter) for d in DIAGNOSES])
@@ -190,12 +202,12 @@ def _draw_diagnoses(draws: Draws, residents: Residents, who: Ints, times: Ints) 
 
 def _draw_nights(draws: Draws, band: Ints, diagnosis: Ints) -> Ints:
     typical = _NIGHTS[diagnosis] * (4 + band)  # a fifth longer with every band
-    return ((typical * draw_quantiles(_SPREAD_NIGHTS, draws.faces(len(band)))) // (5 * 1024)).clip(0, MOST_NIGHTS)
+    return ((typical * draw_quantiles(_SPREAD_NIGHTS, draws.indexes(len(band)))) // (5 * 1024)).clip(0, MOST_NIGHTS)
 
 
 def _draw_charges(draws: Draws, residents: Residents, who: Ints, diagnosis: Ints, nights: Ints) -> Ints:
     cents = _CENTS[diagnosis] + CENTS_A_NIGHT * nights
-    cents = (cents * draw_quantiles(_SPREAD_CHARGE, draws.faces(len(who)))) >> 10
+    cents = (cents * draw_quantiles(_SPREAD_CHARGE, draws.indexes(len(who)))) >> 10
     unequal = ((residents.ethnicity == HISPANIC) & (residents.band >= 3))[who]
     quarters = np.where(unequal, np.where(residents.sex[who] == 0, 5, 3), 4)
     return (cents * quarters // 4).clip(0, MOST_CENTS)
@@ -258,7 +270,7 @@ def _draw_notes(draws: Draws, diagnosis: Ints, contacts: dict[str, pa.Array], na
 CHUNK = 1 << 16
 PARTIES = ("Democratic", "Republican", "unenrolled")
 _KEY = 1
-_PARTY = make_dials([[36, 18, 46], [36, 24, 40], [33, 32, 35], [34, 38, 28], [36, 42, 22]])
+_PARTY = make_choice_tables([[36, 18, 46], [36, 24, 40], [33, 32, 35], [34, 38, 28], [36, 42, 22]])
 
 
 def reference() -> dict[str, pa.Table]:

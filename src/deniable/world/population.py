@@ -20,7 +20,7 @@ from importlib.resources import files
 import numpy as np
 import pyarrow as pa
 
-from deniable.world.arrays import Draws, Ints, join_parts, look_up, make_dial, make_dials, where
+from deniable.world.arrays import Draws, Ints, join_parts, look_up, make_choice_table, make_choice_tables, where
 
 
 def read_words(key: str) -> list[str]:
@@ -38,23 +38,25 @@ STREETS = tuple(f"{name} {kind}" for kind in read_words("street_kinds") for name
 INITIALS = tuple("ABCDEFGHIJKLMNOPRSTVW")
 
 _GIVEN = WOMEN + MEN
-_GIVEN_DIALS = make_dials(
+_GIVEN_TABLES = make_choice_tables(
     [
         [600 // (rank + 8) for rank in range(len(WOMEN))] + [0] * len(MEN),
         [0] * len(WOMEN) + [600 // (rank + 8) for rank in range(len(MEN))],
     ]
 )
 # A few surnames are common, the others come in equal small numbers.
-_SURNAME_DIAL = make_dial([400 // (rank + 6) for rank in range(len(COMMON))] + [1] * (len(SURNAMES) - len(COMMON)))
+_SURNAME_TABLE = make_choice_table(
+    [400 // (rank + 6) for rank in range(len(COMMON))] + [1] * (len(SURNAMES) - len(COMMON))
+)
 
 
 class Names:
     """Names of a chunk of people: given name by sex (0 women, 1 men), an initial, a surname."""
 
     def __init__(self, draws: Draws, sex: Ints) -> None:
-        self.given = look_up(_GIVEN, draws.pick_by(_GIVEN_DIALS, sex))
+        self.given = look_up(_GIVEN, draws.pick_by(_GIVEN_TABLES, sex))
         self.initial = look_up(INITIALS, draws.below(len(INITIALS), len(sex)))
-        self.surname = look_up(SURNAMES, draws.pick(_SURNAME_DIAL, len(sex)))
+        self.surname = look_up(SURNAMES, draws.pick(_SURNAME_TABLE, len(sex)))
 
     def rename(self, place: int, given: str, initial: str, surname: str) -> None:
         """Give the person at this place a name chosen by hand."""
@@ -145,15 +147,15 @@ EPOCH = date(1970, 1, 1)
 OLDEST, YOUNGEST = 100, 18
 
 # Adults by year of age: level until 55, then thinning, men somewhat earlier than women.
-_AGES = make_dials(
+_AGES = make_choice_tables(
     [
         [100 if age < 55 else max(1, 100 - 12 * (age - 55) // 10 - (age - 55) ** 2 // 24) for age in range(18, 101)],
         [102 if age < 52 else max(1, 102 - 15 * (age - 52) // 10 - (age - 52) ** 2 // 22) for age in range(18, 101)],
     ]
 )
-_SEX = make_dial([515, 485])
+_SEX = make_choice_table([515, 485])
 # Five kinds of neighborhood, in turn over the ZIP codes: shares of each ethnicity, in the order above.
-_NEIGHBORHOODS = make_dials(
+_NEIGHBORHOODS = make_choice_tables(
     [[6, 10, 14, 4, 66], [4, 44, 18, 4, 30], [7, 12, 46, 5, 30], [24, 6, 10, 6, 54], [3, 5, 8, 3, 81]]
 )
 
@@ -191,7 +193,7 @@ def count_zips(people: int) -> int:
 
 def draw_residents(draws: Draws, size: int, first: int, people: int) -> Residents:
     """A chunk of residents of a population of `people`; `first` numbers the first of them."""
-    zip_codes = draws.pick(make_dial([14 + (place * 3) % 5 for place in range(count_zips(people))]), size)
+    zip_codes = draws.pick(make_choice_table([14 + (place * 3) % 5 for place in range(count_zips(people))]), size)
     sex = draws.pick(_SEX, size)
     age = YOUNGEST + draws.pick_by(_AGES, sex)
     # Whoever is `age` today was born in the year that ended `age` years ago.

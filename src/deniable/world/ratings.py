@@ -18,7 +18,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from deniable.world import arrays
-from deniable.world.arrays import Draws, Ints, draw_quantiles, make_dial, scramble, tabulate_lognormal
+from deniable.world.arrays import Draws, Ints, draw_quantiles, make_choice_table, scramble, tabulate_lognormal
 from deniable.world.population import read_words, to_ordinal
 
 CHUNK = 1 << 12  # people; about 850,000 ratings
@@ -31,7 +31,7 @@ _KEY = 4
 _ACTIVITY = tabulate_lognormal(1.26, center=110)
 # Popularity falls like 1/rank, flattened at the top so that nobody runs out of films to see.
 _POPULARITY = [10_000_000 // (rank + 60) for rank in range(FILMS)]
-_FINE = 1 << 20  # faces of the popularity table: a dial's 65,536 would lose the tail
+_FINE = 1 << 20  # entries of the popularity table: 65,536 would lose the tail
 
 
 def _tabulate_popularity() -> NDArray[np.int16]:
@@ -42,8 +42,8 @@ def _tabulate_popularity() -> NDArray[np.int16]:
 _FILM = _tabulate_popularity()
 _STYLE = Draws(20_260_101, _KEY)  # films are the same in every generated world
 _QUALITY = (_STYLE.bell(FILMS) >> 8).astype(np.int16)  # deviation 148 of 256 to a star
-_GENRE = _STYLE.pick(make_dial([14, 6, 22, 9, 26, 8, 10, 5]), FILMS).astype(np.int8)
-_YEAR = 1950 + _STYLE.pick(make_dial([10 + age for age in range(75)]), FILMS)
+_GENRE = _STYLE.pick(make_choice_table([14, 6, 22, 9, 26, 8, 10, 5]), FILMS).astype(np.int8)
+_YEAR = 1950 + _STYLE.pick(make_choice_table([10 + age for age in range(75)]), FILMS)
 _FIRST, _SECOND = read_words("film_beginnings"), read_words("film_endings")
 
 
@@ -86,7 +86,7 @@ def _draw_chunk(draws: Draws, start: int, size: int) -> pa.Table:
 
 def _draw_views(draws: Draws, size: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """Who saw what: films drawn by popularity, doubles dropped by sorting (person, film) packed into 32 bits."""
-    times = draw_quantiles(_ACTIVITY, draws.faces(size)).clip(1, MOST_RATINGS)
+    times = draw_quantiles(_ACTIVITY, draws.indexes(size)).clip(1, MOST_RATINGS)
     who = np.repeat(np.arange(size, dtype=np.uint32), times)
     lots = draws.raw((len(who) + 1) // 2).astype("<u8", copy=False).view("<u4")[: len(who)]
     pairs = (who << np.uint32(15)) | _FILM[lots >> np.uint32(12)].astype(np.uint32)
@@ -99,7 +99,7 @@ def _draw_stars(draws: Draws, size: int, who: NDArray[np.int32], film: NDArray[n
     """One to five: 256 parts to a star, from quality, kindness, taste and mood."""
     kindness = (draws.bell(size) >> 9).astype(np.int16)
     favorite = draws.below(len(GENRES), size).astype(np.int8)
-    mood = (draws.faces(len(who)) >> np.uint16(6)).astype(np.int16) - np.int16(512)
+    mood = (draws.indexes(len(who)) >> np.uint16(6)).astype(np.int16) - np.int16(512)
     parts = _QUALITY[film] + kindness[who] + mood + np.int16(128) * (_GENRE[film] == favorite[who]).astype(np.int16)
     stars = (parts + np.int16(3 * 256 + 256)) >> np.int16(8)
     return np.asarray(stars.clip(1, 5), dtype=np.int8)
@@ -110,5 +110,5 @@ def _draw_days(draws: Draws, size: int, who: NDArray[np.int32]) -> Ints:
     first, last = to_ordinal(FIRST_DAY), to_ordinal(LAST_DAY)
     joined = draws.below(last - first - 30, size)
     sittings = joined[:, None] + draws.below(np.repeat(last - first - joined, 16), 16 * size).reshape(size, 16)
-    which = draws.faces(len(who)) >> np.uint16(12)
+    which = draws.indexes(len(who)) >> np.uint16(12)
     return np.asarray(first + sittings[who, which])

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from deniable.world import arrays
-from deniable.world.arrays import Draws, Ints, draw_quantiles, make_dials, scramble, tabulate_lognormal
+from deniable.world.arrays import Draws, Ints, draw_quantiles, make_choice_tables, scramble, tabulate_lognormal
 from deniable.world.population import SEXES, TODAY, Names, to_ordinal
 
 CHUNK = 1 << 16
@@ -27,7 +27,7 @@ DEPARTMENTS = (
 )  # fmt: skip
 MOST_YEARS, LONG_SERVICE = 40, 10
 _KEY = 2
-_DEPARTMENT = make_dials(
+_DEPARTMENT = make_choice_tables(
     [
         [2, 2, 4, 4, 8, 30, 2, 6, 10, 28, 4],
         [0, 100, 0, 0, 0, 0, 0, 0, 0, 0, 0],
@@ -39,7 +39,7 @@ _WOMEN_IN_1000 = np.array([520, 460, 430, 600])
 _BASE_CENTS = np.array([9_800_000, 6_200_000, 9_000_000, 5_200_000])
 # Per mille of the base: professors of medicine, law and business earn more than those of arts.
 _DEPARTMENT_FACTOR = np.array([880, 1000, 1250, 1150, 900, 1050, 1300, 900, 1400, 1100, 1000])
-_YEARS = make_dials([[60 - year for year in range(MOST_YEARS)]])[0]
+_YEARS = make_choice_tables([[60 - year for year in range(MOST_YEARS)]])[0]
 _SPREAD = tabulate_lognormal(0.16)
 
 
@@ -87,6 +87,6 @@ def _draw_pay(draws: Draws, job: Ints, department: Ints, sex: Ints, days_served:
     """Whole dollars, in cents: base, times department, times 2% for each year served, times a spread."""
     years = days_served * 4 // 1461
     cents = _BASE_CENTS[job] * _DEPARTMENT_FACTOR[department] // 1000 * (50 + years) // 50
-    cents = (cents * draw_quantiles(_SPREAD, draws.faces(len(job)))) >> 10
+    cents = (cents * draw_quantiles(_SPREAD, draws.indexes(len(job)))) >> 10
     unequal = (sex == 0) & (job == JOBS.index("athletics")) & (years >= LONG_SERVICE)
     return np.asarray(np.where(unequal, cents * 85 // 100, cents) // 100 * 100)

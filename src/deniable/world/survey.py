@@ -15,7 +15,15 @@ import numpy as np
 import pyarrow as pa
 
 from deniable.world import arrays
-from deniable.world.arrays import Draws, Ints, draw_quantiles, make_dial, make_dials, scramble, tabulate_lognormal
+from deniable.world.arrays import (
+    Draws,
+    Ints,
+    draw_quantiles,
+    make_choice_table,
+    make_choice_tables,
+    scramble,
+    tabulate_lognormal,
+)
 from deniable.world.population import SEXES
 
 CHUNK = 1 << 16
@@ -25,13 +33,15 @@ EDUCATION = ("none", "school", "college", "degree", "doctorate")
 PAGES = 1000
 MOST_INCOME = 250_000
 _KEY = 3
-_AGE = make_dial([14, 19, 18, 17, 21, 11])
-_EDUCATION = make_dials([[4, 60, 26, 9, 1]] + [[6, 38, 28, 24, 4]] * 3 + [[10, 44, 26, 17, 3], [16, 50, 20, 12, 2]])
+_AGE = make_choice_table([14, 19, 18, 17, 21, 11])
+_EDUCATION = make_choice_tables(
+    [[4, 60, 26, 9, 1]] + [[6, 38, 28, 24, 4]] * 3 + [[10, 44, 26, 17, 3], [16, 50, 20, 12, 2]]
+)
 _DRUGS_IN_1000 = np.array([320, 290, 220, 170, 110, 50])
 _TAXES_IN_1000 = np.array([60, 100, 130, 140, 110, 60])
 _INCOME = np.array([18_000, 29_000, 38_000, 58_000, 82_000])
-_SATISFACTION = make_dials([[24, 28, 26, 16, 6], [12, 20, 30, 26, 12], [6, 12, 26, 34, 22], [4, 8, 20, 38, 30]])
-_PAGE = make_dial([100_000 // (rank + 3) for rank in range(PAGES)])
+_SATISFACTION = make_choice_tables([[24, 28, 26, 16, 6], [12, 20, 30, 26, 12], [6, 12, 26, 34, 22], [4, 8, 20, 38, 30]])
+_PAGE = make_choice_table([100_000 // (rank + 3) for rank in range(PAGES)])
 _SPREAD, _HOURS = tabulate_lognormal(0.45), tabulate_lognormal(0.55, center=32)
 
 
@@ -49,7 +59,9 @@ def batches(people: int, seed: int) -> Iterator[dict[str, pa.Table]]:
 def _draw_chunk(draws: Draws, start: int, size: int) -> pa.Table:
     age, sex, region = draws.pick(_AGE, size), draws.below(2, size), draws.below(len(REGIONS), size)
     education = draws.pick_by(_EDUCATION, age)
-    income = (_INCOME[education] * draw_quantiles(_SPREAD, draws.faces(size)) // 1024).clip(0, MOST_INCOME) // 100 * 100
+    income = (
+        (_INCOME[education] * draw_quantiles(_SPREAD, draws.indexes(size)) // 1024).clip(0, MOST_INCOME) // 100 * 100
+    )
     number = np.arange(start, start + size, dtype=np.int64)
     return pa.table(
         {
@@ -62,7 +74,7 @@ def _draw_chunk(draws: Draws, start: int, size: int) -> pa.Table:
             "evaded_taxes": arrays.look_up(("no", "yes"), draws.chance(_TAXES_IN_1000[age], size).astype(np.int64)),
             "satisfaction": pa.array(1 + draws.pick_by(_SATISFACTION, np.searchsorted(_STEPS, income)), pa.int64()),
             "income": pa.array(income, pa.int64(), mask=draws.chance(50, size)),
-            "screen_hours": pa.array(draw_quantiles(_HOURS, draws.faces(size)).clip(0, 160) / 10.0, pa.float64()),
+            "screen_hours": pa.array(draw_quantiles(_HOURS, draws.indexes(size)).clip(0, 160) / 10.0, pa.float64()),
             "favorite_page": arrays.format_digits("page-####", draws.pick(_PAGE, size)),
         }
     )

@@ -18,7 +18,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from deniable.world import arrays
-from deniable.world.arrays import Draws, Ints, make_dial, make_dials, scramble
+from deniable.world.arrays import Draws, Ints, make_choice_table, make_choice_tables, scramble
 from deniable.world.population import to_ordinal
 
 CHUNK = 1 << 15
@@ -34,10 +34,10 @@ _KEY = 5
 _STADIUM = HOTSPOTS.index("Stadium")
 _SPOT_LAT = np.array([9000, 200, 0, -1500, -2600, 600, 350, 900, 3100, -3900, 450, 2200])
 _SPOT_LON = np.array([-7000, -300, 0, 1200, 2500, -800, 500, -250, 3600, -1700, -120, -2400])
-_SPOT = make_dial([16, 18, 8, 4, 5, 9, 10, 5, 9, 5, 6, 8])
-_HOUR = make_dials([[4, 3, 2, 2, 2, 3, 6, 11, 14, 11, 9, 9, 10, 9, 9, 10, 12, 15, 16, 14, 12, 11, 9, 7]])[0]
-_RIDES = make_dial([(30 if rides < 3 else 240 // (rides + 4)) for rides in range(MOST_RIDES)])
-_PASSENGERS = make_dial([70, 16, 6, 4, 3, 1])
+_SPOT = make_choice_table([16, 18, 8, 4, 5, 9, 10, 5, 9, 5, 6, 8])
+_HOUR = make_choice_tables([[4, 3, 2, 2, 2, 3, 6, 11, 14, 11, 9, 9, 10, 9, 9, 10, 12, 15, 16, 14, 12, 11, 9, 7]])[0]
+_RIDES = make_choice_table([(30 if rides < 3 else 240 // (rides + 4)) for rides in range(MOST_RIDES)])
+_PASSENGERS = make_choice_table([70, 16, 6, 4, 3, 1])
 
 
 def reference() -> dict[str, pa.Table]:

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from deniable.curator.anonymize.request import TABLE, Roles, statement
-from deniable.errors import Infeasible
+from deniable.curator.context import Context
+from deniable.errors import AccessRefused, Infeasible
 from deniable.policy.schema import Role
 
 if TYPE_CHECKING:
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-    from deniable.curator.curator import Curator
     from deniable.engines.base import Engine
     from deniable.kanonymity.recoding import Recoding
     from deniable.kanonymity.request import Request
@@ -38,18 +38,22 @@ def check(
 
 
 def check_rows(
-    curator: Curator, table: str, quasi_identifiers: Sequence[str] = (), sensitive: Sequence[str] = ()
+    context: Context, table: str, quasi_identifiers: Sequence[str] = (), sensitive: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Measure a table of a curator, for its steward; columns that are not named are those of the policy's roles."""
+    """Measure a table of the policy, for its steward alone; the figures are exact.
+
+    Columns that are not named are those of the policy's roles.
+    """
     from deniable.engines.base import quote
     from deniable.kanonymity.risk import examine
-    from deniable.policy.schema import Role
 
-    schema = curator.policy.table(table)
+    if context.asker is not None:
+        raise AccessRefused("a check measures real rows without noise", remedy="Only the steward may see one")
+    schema = context.policy.table(table)
     known = tuple(quasi_identifiers) or tuple(c.name for c in schema.with_role(Role.QUASI_IDENTIFIER))
     secret = tuple(sensitive) or tuple(c.name for c in schema.with_role(Role.SENSITIVE))
     listed = ", ".join(map(quote, dict.fromkeys((*known, *secret)))) or "*"
-    rows = curator.tables.attach(table).run(f"SELECT {listed} FROM {quote(table)}")  # noqa: S608  quoted names
+    rows = context.scope.attach(table).run(f"SELECT {listed} FROM {quote(table)}")  # noqa: S608  quoted names
     return asdict(examine(rows, known, secret))
 
 

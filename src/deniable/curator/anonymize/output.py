@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from deniable.curator.anonymize.request import TABLE, Books, Order, Roles
-from deniable.policy.document import Policy
+from deniable.curator.anonymize.request import TABLE, Order, Roles, statement
+from deniable.curator.charge import Job, charge
+from deniable.curator.context import Context
+from deniable.policy.schema import PrivacyUnit
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -26,41 +27,17 @@ class Work:
     """All that one release is made with."""
 
     engine: Engine
-    policy: Policy | None
+    context: Context | None
     order: Order
     roles: Roles
     request: Request
-    books: Books | None
 
 
-@contextmanager
-def books_of(policy: Policy | None, order: Order) -> Iterator[Books | None]:
-    """The ledger and the cabinet that the order names; none without a policy."""
-    from deniable.ledger.ledger import open_answer_store, open_ledger
-
-    if policy is None:
-        yield None
-        return
-    ledger, cabinet = open_ledger(order.ledger, policy), open_answer_store(order.ledger, policy.dataset)
-    with closing(ledger), closing(cabinet):
-        yield Books(ledger, cabinet)
-
-
-def restrict(engine: Engine, policy: Policy | None, roles: Roles, books: Books | None) -> None:
-    """Leave out who withdrew or is not in the sample."""
-    from deniable.curator.scope import release_restrictions
-
-    if policy is not None and roles.schema is not None and books is not None:
-        engine.restrict(TABLE, *release_restrictions(policy, books.cabinet, roles.schema.name))
-
-
-def record_release(roles: Roles, books: Books | None, method: str) -> None:
+def record_release(context: Context | None, roles: Roles, method: str) -> None:
     """Write to the ledger that rows leave without a formal guarantee; call it before the data is touched."""
-    from deniable.curator.charge import record
-
-    if roles.schema is not None and books is not None:
-        unit = str(roles.schema.unit or "one row")
-        record(books.ledger, "k-anonymity", tables=(roles.schema.name,), unit=unit, method=method)
+    if roles.schema is not None and context is not None:
+        unit = roles.schema.unit or PrivacyUnit()
+        charge(context, Job("k-anonymity", "", None, unit, (roles.schema.name,), details={"method": method}))
 
 
 def put_rows(work: Work, rows: pa.Table | Iterable[pa.RecordBatch]) -> pa.Table | Path:
@@ -79,8 +56,6 @@ def put_rows(work: Work, rows: pa.Table | Iterable[pa.RecordBatch]) -> pa.Table 
 
 def attach_released(work: Work, rows: pa.Table | Path, name: str) -> pa.Table:
     """The released rows, read as whoever receives them reads them."""
-    from deniable.curator.anonymize.request import statement
-
     work.engine.attach(name, rows.absolute() if isinstance(rows, Path) else rows)
     return work.engine.run(statement("SELECT * FROM {}", name))
 
@@ -103,17 +78,19 @@ def seal_release(work: Work, rows: pa.Table | Path, details: dict[str, Any]) -> 
     from deniable.kanonymity.request import to_spec
     from deniable.release import Provenance, Release, seal
 
-    order, request, policy = work.order, work.request, work.policy
+    order, request, context = work.order, work.request, work.context
     parameters = {"method": order.method, "quasi_identifiers": list(request.quasi_identifiers), "form": order.form}
-    provenance = Provenance(policy.hash if policy else None, {TABLE: work.engine.data_version(TABLE)}, parameters)
+    provenance = Provenance(
+        context.policy.hash if context else None, {TABLE: work.engine.data_version(TABLE)}, parameters
+    )
     guarantee = claim_models(to_spec(model) for model in request.models)
     release = Release(rows, guarantee, provenance, details)
     if order.out is None:
         return release, details
     # What is learned together with other releases is for the steward, not for whoever receives this one.
     stated = {name: value for name, value in details.items() if name != "composition"}
-    statement = seal(order.out, guarantee, provenance, stated)
-    told = {"output": str(order.out), "statement": str(statement.path), "words": list(statement.words)}
+    sealed = seal(order.out, guarantee, provenance, stated)
+    told = {"output": str(order.out), "statement": str(sealed.path), "words": list(sealed.words)}
     return release, details | told
 
 

@@ -13,35 +13,36 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from deniable.curator.anonymize.request import COUNT, TABLE, Books, Order, check_columns, statement
+from deniable.curator.anonymize import check
+from deniable.curator.anonymize.request import COUNT, TABLE, Order, check_columns, statement
+from deniable.curator.context import Context
 from deniable.errors import Infeasible
-from deniable.policy.document import Policy
 
 if TYPE_CHECKING:
     from deniable.engines.base import Engine
     from deniable.kanonymity.recoding import Recoding
 
-DRAWER = "recodings"
+RECODINGS = "recodings"
 UNCHECKED = b"without a recoding"
 REFUSE = "refuse"
 
 
-def remember_release(books: Books | None, table: str, recoding: Recoding | None) -> None:
+def remember_release(context: Context | None, table: str, recoding: Recoding | None) -> None:
     """Remember a release of a table; None is one without a recoding."""
     from deniable.kanonymity.recoding import to_document
 
-    if books is None:
+    if context is None:
         return
     written = UNCHECKED if recoding is None else json.dumps(to_document(recoding)).encode()
     name = f"{table}/{hashlib.sha256(written).hexdigest()}"
-    books.cabinet.keep(DRAWER, name, name, written)
+    context.store.keep(RECODINGS, name, name, written)
 
 
-def find_earlier(books: Books | None, table: str, order: Order) -> tuple[Recoding | None, ...]:
+def find_earlier(context: Context | None, table: str, order: Order) -> tuple[Recoding | None, ...]:
     """The releases of a table that are remembered, and the one that was named; None for each without a recoding."""
     from deniable.kanonymity.recoding import from_document, read_recoding
 
-    kept = books.cabinet.everything(DRAWER) if books else {}
+    kept = context.store.list_all(RECODINGS) if context else {}
     mine = [kept[name] for name in sorted(kept) if name.startswith(f"{table}/")]
     found = [None if written == UNCHECKED else from_document(json.loads(written)) for written in mine]
     return (*found, read_recoding(order.earlier)) if order.earlier else tuple(found)
@@ -49,17 +50,15 @@ def find_earlier(books: Books | None, table: str, order: Order) -> tuple[Recodin
 
 def compose_with_earlier(
     engine: Engine,
-    policy: Policy | None,
+    context: Context | None,
     order: Order,
     before: Sequence[Recoding | None],
     recoding: Recoding | None,
 ) -> dict[str, Any]:
     """The worst that a new release tells together with one before; refused where the order or the policy says so."""
-    from deniable.curator.anonymize import check
-
     if not before:
         return {}
-    refusing = order.refuse_composition or _refuses(policy)
+    refusing = order.refuse_composition or _refuses(context)
     if recoding is None or None in before:
         return _explain_unchecked(refusing, recoding is None)
     found = [_pair(engine, each, recoding) for each in before if each is not None]
@@ -69,8 +68,8 @@ def compose_with_earlier(
     return {"composition": worst, "earlier_releases": len(found)}
 
 
-def _refuses(policy: Policy | None) -> bool:
-    asked = policy.release.anonymize if policy else None
+def _refuses(context: Context | None) -> bool:
+    asked = context.policy.release.anonymize if context else None
     return asked is not None and asked.second_release == REFUSE
 
 
@@ -87,8 +86,6 @@ def _explain_unchecked(refusing: bool, new: bool) -> dict[str, Any]:
 
 
 def _pair(engine: Engine, before: Recoding, recoding: Recoding) -> dict[str, Any]:
-    from deniable.curator.anonymize import check
-
     sensitive = tuple(dict.fromkeys((*before.sensitive, *recoding.sensitive)))
     named = check_columns(engine, tuple(dict.fromkeys((*before.names, *recoding.names, *sensitive))))
     counted = engine.run(statement("SELECT {}, COUNT(*) AS {} FROM {} GROUP BY ALL", named, COUNT, TABLE))

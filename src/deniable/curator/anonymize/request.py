@@ -4,13 +4,15 @@ A request may tighten the policy's demands and never loosen them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from deniable.curator.governance.requests import in_force
+from deniable.curator.context import Context, open_context
+from deniable.curator.scope import refuse_expired
 from deniable.errors import AccessRefused, ParameterError, nearest
 from deniable.policy.access import Anonymize
 from deniable.policy.document import Policy, read
@@ -20,9 +22,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from deniable.engines.base import Engine
+    from deniable.governance.grants import Asker
     from deniable.kanonymity.request import Request
-    from deniable.ledger import Ledger
-    from deniable.ledger.answer_store import AnswerStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,14 +106,6 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True)
-class Books:
-    """Where releases are written down, and where what must be remembered of them is kept."""
-
-    ledger: Ledger
-    cabinet: AnswerStore
-
-
-@dataclass(frozen=True, slots=True)
 class Roles:
     """Columns by role, with their declared hierarchies."""
 
@@ -127,17 +120,42 @@ def policy_of(order: Order) -> Policy | None:
     """The policy, if one is named and has not expired."""
     if order.policy is None:
         return None
-    return in_force(order.policy if isinstance(order.policy, Policy) else read(order.policy))
+    return refuse_expired(order.policy if isinstance(order.policy, Policy) else read(order.policy))
 
 
-def roles_of(engine: Engine, policy: Policy | None, order: Order) -> Roles:
-    """Attach the source, and say which column plays which role."""
-    schema = _schema(policy, order)
-    source = order.source if order.source is not None else (schema.source if schema else None)
-    if source is None:
-        raise ParameterError("No table is named", remedy="Name a file, or a policy with --policy")
-    engine.attach(TABLE, _absolute(source, order), schema, csv=make_dialect(order.encoding))
-    if schema is None:
+@contextmanager
+def open_order(order: Order, asker: Asker | None = None) -> Iterator[Context | None]:
+    """The context of the order's policy and ledger; None without a policy."""
+    policy = policy_of(order)
+    if policy is None:
+        yield None
+        return
+    with closing(open_context(policy, ledger=order.ledger, asker=asker)) as context:
+        yield context
+
+
+@contextmanager
+def open_table(context: Context | None, order: Order) -> Iterator[tuple[Engine, TableSchema | None]]:
+    """The engine with the order's table as TABLE: of a policy as the asker may see it, else the file as it is."""
+    from deniable.engines.duckdb import DuckDBEngine
+
+    csv = make_dialect(order.encoding)
+    if context is None:
+        if order.source is None:
+            raise ParameterError("No table is named", remedy="Name a file, or a policy with --policy")
+        with DuckDBEngine(root=Path.cwd()) as engine:
+            engine.attach(TABLE, _absolute(order.source), None, csv=csv)
+            yield engine, None
+        return
+    schema = _find_schema(context.policy, order)
+    sources = {} if order.source is None else {schema.name: _absolute(order.source)}
+    with context.scope.open_rows({TABLE: schema.name}, csv=csv, sources=sources) as engine:
+        yield engine, schema
+
+
+def roles_of(engine: Engine, context: Context | None, schema: TableSchema | None, order: Order) -> Roles:
+    """Which column plays which role."""
+    if context is None or schema is None:
         check_columns(engine, (*order.quasi_identifiers, *order.sensitive, *order.identifiers))
         specs = _with_tails(engine, order.hierarchies, order)
         return Roles(None, order.quasi_identifiers, order.sensitive, order.identifiers, specs)
@@ -147,7 +165,7 @@ def roles_of(engine: Engine, policy: Policy | None, order: Order) -> Roles:
     specs = {name: spec for name, column in columns.items() if (spec := resolve_spec(column, columns)) is not None}
     quasi = order.quasi_identifiers or _names(schema, Role.QUASI_IDENTIFIER)
     sensitive = order.sensitive or _names(schema, Role.SENSITIVE)
-    withheld = _withheld(policy, schema)
+    withheld = _withheld(context, schema)
     quasi, sensitive = (tuple(n for n in names if n not in withheld) for names in (quasi, sensitive))
     dropped = _not_as_it_is(schema, quasi)
     identifiers = tuple(dict.fromkeys((*_names(schema, Role.IDENTIFIER), *order.identifiers, *withheld, *dropped)))
@@ -161,11 +179,9 @@ def _not_as_it_is(schema: TableSchema, generalized: tuple[str, ...]) -> tuple[st
     return tuple(name for name in changed if name not in generalized)
 
 
-def _withheld(policy: Policy | None, schema: TableSchema) -> tuple[str, ...]:
-    """The columns that the policy's minimization leaves out."""
-    from deniable.curator.scope import columns_allowed
-
-    allowed = columns_allowed(policy, schema) if policy else None
+def _withheld(context: Context, schema: TableSchema) -> tuple[str, ...]:
+    """The columns that may not leave: outside the policy's minimization, or not the asker's."""
+    allowed = context.scope.columns_to_release(schema.name)
     return () if allowed is None else tuple(name for name in schema.names if name not in allowed)
 
 
@@ -188,16 +204,14 @@ def draft_hierarchy(engine: Engine, name: str) -> Spec:
     return draft_column(values.drop_null())
 
 
-def _absolute(source: Any, order: Order) -> Any:
+def _absolute(source: Any) -> Any:
     """A file named on the command line is found from where the command is given, not from the policy's folder."""
-    if isinstance(source, str | Path) and source == order.source and Path(source).exists():
+    if isinstance(source, str | Path) and Path(source).exists():
         return Path(source).absolute()
     return source
 
 
-def _schema(policy: Policy | None, order: Order) -> TableSchema | None:
-    if policy is None:
-        return None
+def _find_schema(policy: Policy, order: Order) -> TableSchema:
     if order.table is not None:
         return policy.table(order.table)
     named = [t for t in policy.private if Path(t.source).name == Path(str(order.source or "")).name]

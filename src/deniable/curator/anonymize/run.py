@@ -15,24 +15,22 @@ from deniable.curator.anonymize import check, releases
 from deniable.curator.anonymize.output import (
     Work,
     attach_released,
-    books_of,
     claim_models,
     keep_recoding,
     path_of_recoding,
     put_rows,
     record_release,
-    restrict,
     seal_release,
 )
 from deniable.curator.anonymize.request import (
     COUNT,
     TABLE,
     Asked,
-    Books,
     Order,
     check_columns,
     draft_hierarchy,
-    policy_of,
+    open_order,
+    open_table,
     population_of,
     refuse_unknown,
     request_for,
@@ -40,16 +38,16 @@ from deniable.curator.anonymize.request import (
     rows_to_release,
     statement,
 )
+from deniable.curator.context import Context
 from deniable.errors import ParameterError
 from deniable.policy.budget import Amount, exact
-from deniable.policy.document import Policy
 from deniable.policy.schema import Spec
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from deniable.curator.curator import Curator
     from deniable.engines.base import Engine
+    from deniable.governance.grants import Asker
     from deniable.kanonymity.anonymize import Anonymized
     from deniable.kanonymity.recoding import Recoding
     from deniable.kanonymity.request import Prepared, Request
@@ -61,17 +59,19 @@ METHODS = ("optimal", "mondrian", "mondrian-relaxed", "local", "cells", "microag
 Progress = Callable[[float], None]
 
 
-def anonymize(order: Order, progress: Progress | None = None) -> dict[str, Any]:
+def anonymize(order: Order, progress: Progress | None = None, *, asker: Asker | None = None) -> dict[str, Any]:
     """Make the release, write it with its statement and its recoding, and report in plain values."""
-    from deniable.engines.duckdb import DuckDBEngine
+    with open_order(order, asker) as context:
+        return _release(context, order, progress)[1]
 
-    policy = policy_of(order)
-    with DuckDBEngine(root=policy.folder if policy else Path.cwd()) as engine, books_of(policy, order) as books:
-        return _release(engine, policy, order, books, progress)[1]
+
+def anonymize_table(context: Context, order: Order) -> Release:
+    """Make the release of a table as the asker may see it."""
+    return _release(context, order, None)[0]
 
 
 def anonymize_rows(
-    curator: Curator,
+    context: Context,
     table: str,
     out: str | Path | None = None,
     *,
@@ -82,37 +82,30 @@ def anonymize_rows(
     models: Sequence[Spec] = (),
     **rest: Any,
 ) -> Release:
-    """Anonymize one table of a curator, in memory or into a file; `rest` is as in `Order`.
+    """Anonymize one table, in memory or into a file; `rest` is as in `Order`.
 
     The release's details hold what the command line reports: levels, proof, risks, warnings.
     """
-    from deniable.curator.governance.requests import refuse_expired
-    from deniable.engines.duckdb import DuckDBEngine
-
-    refuse_expired(curator)
+    context.refuse_expired()
     values, distances = ({name: exact(number) for name, number in (given or {}).items()} for given in (l, t))
     asked = Asked(k, values, distances, tuple(models), None if suppress is None else exact(suppress))
-    source = curator.tables.sources.get(table)
-    order = Order(source, Path(out) if out else None, curator.policy, table, asked=asked, **rest)
-    with DuckDBEngine(root=curator.policy.folder) as engine:
-        return _release(engine, curator.policy, order, Books(curator.ledger, curator.cabinet), None)[0]
+    return anonymize_table(context, Order(None, Path(out) if out else None, context.policy, table, asked=asked, **rest))
 
 
-def _release(
-    engine: Engine, policy: Policy | None, order: Order, books: Books | None, progress: Progress | None
-) -> tuple[Release, dict[str, Any]]:
+def _release(context: Context | None, order: Order, progress: Progress | None) -> tuple[Release, dict[str, Any]]:
     """The release, and the report about it."""
     refuse_unknown("method", order.method, METHODS)
-    roles = roles_of(engine, policy, order)
-    restrict(engine, policy, roles, books)
-    record_release(roles, books, order.method)
-    check_columns(engine, (order.target,) if order.target else ())
-    work = Work(engine, policy, order, roles, request_for(engine, policy, order, roles), books)
-    warnings = check.find_warnings(engine, roles, work.request)
-    details = _globally(work, progress) if order.method == "optimal" else _locally(work)
-    details["warnings"] = [*warnings, *details.get("warnings", ())]
-    rows, lattice = details.pop("rows_released"), details.pop("lattice", [])
-    release, report = seal_release(work, rows, details)
+    with open_table(context, order) as (engine, schema):
+        roles = roles_of(engine, context, schema, order)
+        record_release(context, roles, order.method)
+        check_columns(engine, (order.target,) if order.target else ())
+        request = request_for(engine, context.policy if context else None, order, roles)
+        work = Work(engine, context, order, roles, request)
+        warnings = check.find_warnings(engine, roles, work.request)
+        details = _globally(work, progress) if order.method == "optimal" else _locally(work)
+        details["warnings"] = [*warnings, *details.get("warnings", ())]
+        rows, lattice = details.pop("rows_released"), details.pop("lattice", [])
+        release, report = seal_release(work, rows, details)
     return release, report | {"lattice": lattice}
 
 
@@ -155,7 +148,7 @@ def _globally(work: Work, progress: Progress | None) -> dict[str, Any]:
     composed = _compose(work, recoding)
     rows = put_rows(work, Recoder(recoding).stream(engine.stream(rows_to_release(work.roles))))
     keep_recoding(work, recoding)
-    releases.remember_release(work.books, _name(work), recoding)
+    releases.remember_release(work.context, _name(work), recoding)
     details = _details(found, request) | _risk(counted, found, request) | composed | _usefulness(work, rows)
     return details | {"rows_released": rows, "lattice": _points(found, request)}
 
@@ -166,8 +159,8 @@ def _name(work: Work) -> str:
 
 def _compose(work: Work, recoding: Recoding | None) -> dict[str, Any]:
     """What this release tells together with earlier ones of the same table."""
-    before = releases.find_earlier(work.books, _name(work), work.order)
-    return releases.compose_with_earlier(work.engine, work.policy, work.order, before, recoding)
+    before = releases.find_earlier(work.context, _name(work), work.order)
+    return releases.compose_with_earlier(work.engine, work.context, work.order, before, recoding)
 
 
 def _locally(work: Work) -> dict[str, Any]:
@@ -175,7 +168,7 @@ def _locally(work: Work) -> dict[str, Any]:
     composed = _compose(work, None)
     table = work.engine.run(rows_to_release(work.roles))
     made = _aggregate(work, table) if work.order.method == "microaggregate" else _split(work, table)
-    releases.remember_release(work.books, _name(work), None)
+    releases.remember_release(work.context, _name(work), None)
     return made | composed | _usefulness(work, made["rows_released"])
 
 
@@ -201,7 +194,6 @@ def _split(work: Work, table: pa.Table) -> dict[str, Any]:
 
 def _aggregate(work: Work, table: pa.Table) -> dict[str, Any]:
     """Numbers replaced by the means of groups of k."""
-    from deniable.errors import ParameterError
     from deniable.kanonymity.microaggregation import microaggregate
     from deniable.kanonymity.models import KAnonymity
 
@@ -326,36 +318,34 @@ def _seal_map(version: str, out: Path, rows: int, made: Any, digits: int, k: int
     return details | {"output": str(out), "statement": str(sealed.path), "words": list(sealed.words)}
 
 
-def update(release: Path, order: Order) -> dict[str, Any]:
+def update(release: Path, order: Order, *, asker: Asker | None = None) -> dict[str, Any]:
     """Judge rows added to a release; write those that may be shown, with their statement and the grown recoding."""
-    from deniable.engines.duckdb import DuckDBEngine
     from deniable.kanonymity.recoding import read_recoding
     from deniable.kanonymity.request import parse_condition
-    from deniable.kanonymity.update import recode_shown_rows
-    from deniable.kanonymity.update import update_recoding as judge
+    from deniable.kanonymity.update import recode_shown_rows, update_recoding
 
-    recoding, policy = read_recoding(_find_recoding(release)), policy_of(order)
-    with DuckDBEngine(root=policy.folder if policy else Path.cwd()) as engine, books_of(policy, order) as books:
-        roles = roles_of(engine, policy, order)
-        restrict(engine, policy, roles, books)
+    recoding = read_recoding(_find_recoding(release))
+    with open_order(order, asker) as context, open_table(context, order) as (engine, schema):
+        roles = roles_of(engine, context, schema, order)
         if order.out is not None:
-            record_release(roles, books, "update")
+            record_release(context, roles, "update")
         added = engine.run(rows_to_release(roles))
-        judged = judge(recoding, added, (parse_condition(spec) for spec in recoding.models))  # type: ignore[misc]
+        judged = update_recoding(recoding, added, (parse_condition(spec) for spec in recoding.models))  # type: ignore[misc]
         if order.out is not None:
-            _write_update(engine, policy, order.out, recode_shown_rows(recoding, added, judged), judged.recoding)
-            releases.remember_release(books, roles.schema.name if roles.schema else TABLE, judged.recoding)
+            _write_update(engine, context, order.out, recode_shown_rows(recoding, added, judged), judged.recoding)
+            releases.remember_release(context, roles.schema.name if roles.schema else TABLE, judged.recoding)
     counts = {name: getattr(judged, name) for name in ("rows", "shown", "waiting", "new_classes", "grown_classes")}
     output = str(order.out) if order.out else None
     return counts | {"broken": judged.broken, "search_again": judged.search_again, "output": output}
 
 
-def _write_update(engine: Engine, policy: Policy | None, out: Path, rows: pa.Table, grown: Recoding) -> None:
+def _write_update(engine: Engine, context: Context | None, out: Path, rows: pa.Table, grown: Recoding) -> None:
     from deniable.kanonymity.recoding import write_recoding
     from deniable.release import Provenance, Release, write_release
 
     parameters = {"method": "update", "quasi_identifiers": list(grown.names), "form": str(grown.form)}
-    provenance = Provenance(policy.hash if policy else None, {TABLE: engine.data_version(TABLE)}, parameters)
+    versions = {TABLE: engine.data_version(TABLE)}
+    provenance = Provenance(context.policy.hash if context else None, versions, parameters)
     write_release(Release(rows, claim_models(grown.models), provenance), out, engine)
     write_recoding(grown, path_of_recoding(out))
 

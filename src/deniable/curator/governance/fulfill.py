@@ -8,35 +8,37 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from deniable.curator.governance.steward import ledger_of, open_curator
+from deniable.curator.context import Context
+from deniable.curator.governance import requests
+from deniable.curator.governance.reports import RELEASES
+from deniable.curator.governance.steward import open_policy
 from deniable.errors import AccessRefused
 from deniable.governance.grants import Asker, Role
 from deniable.governance.requests import Status
 
 if TYPE_CHECKING:
-    from deniable.curator.curator import Curator
     from deniable.governance.requests import Request
 
-Fulfillment = Callable[[Path, str, "Request", Path, Sequence[str]], None]
+Fulfillment = Callable[[Context, Path, "Request", Path, Sequence[str]], None]
 
 
 def fulfill(policy: Path, ledger: str | None, identity: str, out: Path, keys: Sequence[str] = ()) -> dict[str, Any]:
     """Make the release of an approved request into a folder; each table is one Parquet file there."""
-    from deniable.curator.governance import requests
-    from deniable.curator.governance.reports import RELEASES
     from deniable.release import Technique
     from deniable.storage import storage_errors
 
-    with open_curator(policy, ledger) as curator:
-        request, before = requests.find_approved(curator, identity), curator.ledger.store.last()
+    with open_policy(policy, ledger) as context:
+        request, before = requests.find_approved(context, identity), context.ledger.store.last()
     with storage_errors(out):
         out.mkdir(parents=True, exist_ok=True)
-    FULFILLMENTS[request.technique](policy, ledger_of(policy, ledger), request, out, keys)
-    with open_curator(policy, ledger) as curator:
+    asker = Asker(request.analyst, request.purpose, Role.ANALYST)
+    with open_policy(policy, ledger, asker) as context:
+        FULFILLMENTS[request.technique](context, policy, request, out, keys)
+    with open_policy(policy, ledger) as context:
         # Analysts may ask about the same tables meanwhile; their answers are not this release.
-        new = [e for e in curator.ledger.entries(before, RELEASES) if e.technique != Technique.DP_QUERY]
+        new = [e for e in context.ledger.entries(before, RELEASES) if e.technique != Technique.DP_QUERY]
         made = [e for e in new if set(e.tables) <= set(request.tables)]
-        return requests.mark_fulfilled(curator, identity, made[-1].release).as_dict()
+        return requests.mark_fulfilled(context, identity, made[-1].release).as_dict()
 
 
 FULFILLING = "fulfilling"
@@ -53,8 +55,8 @@ def fulfill_once(policy: Path, ledger: str, identity: str) -> bool:
     from deniable.storage import storage_errors
 
     me = secrets.token_bytes(16)
-    with open_curator(policy, ledger) as curator:
-        if curator.cabinet.keep(FULFILLING, identity, identity, me) != me:
+    with open_policy(policy, ledger) as context:
+        if context.store.keep(FULFILLING, identity, identity, me) != me:
             return False
     folder = releases_of(policy)
     with storage_errors(folder):
@@ -63,9 +65,9 @@ def fulfill_once(policy: Path, ledger: str, identity: str) -> bool:
     return True
 
 
-def find_release_file(curator: Curator, policy: Path, analyst: str, identity: str, table: str) -> Path | None:
+def find_release_file(context: Context, policy: Path, analyst: str, identity: str, table: str) -> Path | None:
     """The file of a release for the one who requested it; None where there is none, or it is somebody else's."""
-    request = curator.governor.requests().get(identity)
+    request = context.state.requests().get(identity)
     if request is None or request.analyst != analyst or table not in request.tables:
         return None
     if request.status is not Status.RELEASED:
@@ -82,31 +84,29 @@ def forget_releases(policy: Path) -> int:
     return len(kept)
 
 
-def _mask(policy: Path, ledger: str, request: Request, out: Path, keys: Sequence[str]) -> None:
-    from deniable.curator.mask.run import Request as Masking
-    from deniable.curator.mask.run import mask
+def _mask(context: Context, policy: Path, request: Request, out: Path, keys: Sequence[str]) -> None:
+    from deniable.curator.mask.run import Request as MaskRequest
+    from deniable.curator.mask.run import mask_tables
 
-    mask(Masking(policy, {name: out / f"{name}.parquet" for name in request.tables}, keys=keys, ledger=ledger))
+    mask_tables(context, MaskRequest(policy, {name: out / f"{name}.parquet" for name in request.tables}, keys=keys))
 
 
-def _anonymize(policy: Path, ledger: str, request: Request, out: Path, keys: Sequence[str]) -> None:  # noqa: ARG001
+def _anonymize(context: Context, policy: Path, request: Request, out: Path, keys: Sequence[str]) -> None:  # noqa: ARG001
     from deniable.curator.anonymize.request import Order
-    from deniable.curator.anonymize.run import anonymize
+    from deniable.curator.anonymize.run import anonymize_table
 
     for name in request.tables:
-        anonymize(Order(None, out / f"{name}.parquet", policy, name, ledger=ledger))
+        anonymize_table(context, Order(None, out / f"{name}.parquet", context.policy, name))
 
 
-def _synthesize(policy: Path, ledger: str, request: Request, out: Path, keys: Sequence[str]) -> None:  # noqa: ARG001
-    from deniable.curator.curator import Curator
+def _synthesize(context: Context, policy: Path, request: Request, out: Path, keys: Sequence[str]) -> None:  # noqa: ARG001
     from deniable.curator.synthesize.run import Order, synthesize
     from deniable.policy.budget import budget
 
-    asked, who = request.parameters, Asker(request.analyst, request.purpose, Role.ANALYST)
+    asked = request.parameters
     amount = budget(asked.get("epsilon"), asked.get("delta", 0), asked.get("rho"))
-    with Curator.open(policy, ledger=ledger) as curator:
-        for name in request.tables:
-            synthesize(curator, Order(name, amount), out / f"{name}.parquet", who=who)
+    for name in request.tables:
+        synthesize(context, Order(name, amount), out / f"{name}.parquet")
 
 
 FULFILLMENTS: dict[str, Fulfillment] = {"mask": _mask, "anonymize": _anonymize, "synthesize": _synthesize}

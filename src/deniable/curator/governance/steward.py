@@ -1,4 +1,4 @@
-"""The journeys of stewards and auditors at the command line: open a policy's ledger, do one thing, report it."""
+"""Commands of stewards and auditors: open a policy's ledger, do one thing, report it."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from deniable.curator.context import Context, forget_answers, open_context
+from deniable.curator.governance import reports, withdrawals
+from deniable.curator.governance import requests as governance
 from deniable.errors import ParameterError, nearest
 from deniable.governance.grants import Asker, Role
 from deniable.policy.document import read
 
 if TYPE_CHECKING:
-    from deniable.curator.curator import Curator
     from deniable.ledger import Ledger
 
 
@@ -50,12 +52,13 @@ def asker(name: str, purpose: str) -> Asker | None:
 
 
 @contextmanager
-def open_curator(policy: Path, ledger: str | None) -> Iterator[Curator]:
-    """The curator of a policy with its ledger."""
-    from deniable.curator.curator import Curator
-
-    with Curator.open(policy, ledger=ledger_of(policy, ledger)) as curator:
-        yield curator
+def open_policy(policy: Path, ledger: str | None, asker: Asker | None = None) -> Iterator[Context]:
+    """The context of a policy with its ledger."""
+    context = open_context(read(policy), ledger=ledger_of(policy, ledger), asker=asker)
+    try:
+        yield context
+    finally:
+        context.close()
 
 
 @contextmanager
@@ -74,27 +77,21 @@ def new_token(
     policy: Path, ledger: str | None, name: str, role: str, purposes: Sequence[str] | None, days: float | None
 ) -> dict[str, Any]:
     """Give out a token; its text is in the report and nowhere else."""
-    from deniable.curator.governance import requests as governance_requests
-
-    with open_curator(policy, ledger) as curator:
-        text, grant = governance_requests.issue(curator, name, _role(role), purposes, days)
-        return {"token": text} | governance_requests.list_tokens(curator)[grant.id]
+    with open_policy(policy, ledger) as context:
+        text, grant = governance.issue(context, name, _role(role), purposes, days)
+        return {"token": text} | governance.list_tokens(context)[grant.id]
 
 
 def list_tokens(policy: Path, ledger: str | None) -> list[dict[str, Any]]:
     """All tokens that were given out."""
-    from deniable.curator.governance import requests as governance_requests
-
-    with open_curator(policy, ledger) as curator:
-        return list(governance_requests.list_tokens(curator).values())
+    with open_policy(policy, ledger) as context:
+        return list(governance.list_tokens(context).values())
 
 
 def revoke_token(policy: Path, ledger: str | None, identity: str) -> dict[str, Any]:
     """End a token."""
-    from deniable.curator.governance import requests as governance_requests
-
-    with open_curator(policy, ledger) as curator:
-        return governance_requests.revoke(curator, identity).as_dict()
+    with open_policy(policy, ledger) as context:
+        return governance.revoke(context, identity).as_dict()
 
 
 def request(
@@ -107,70 +104,58 @@ def request(
     parameters: Mapping[str, Any],
 ) -> dict[str, Any]:
     """File a request for a release."""
-    from deniable.curator.governance import requests as governance_requests
-
     who = Asker(analyst, purpose, Role.ANALYST)
-    with open_curator(policy, ledger) as curator:
-        return governance_requests.ask(curator, who, technique, tables, parameters).as_dict()
+    with open_policy(policy, ledger, who) as context:
+        return governance.ask(context, technique, tables, parameters).as_dict()
 
 
 def requests(policy: Path, ledger: str | None, pending: bool = False) -> list[dict[str, Any]]:
     """All requests, or those that wait for a decision; each of these with its risk, for the steward."""
-    from deniable.curator.governance.requests import measure_risk
-
-    with open_curator(policy, ledger) as curator:
-        found = list(curator.governor.requests().values())
-        waiting = [each.as_dict() | {"risk": measure_risk(curator, each.tables)} for each in found if not each.decided]
+    with open_policy(policy, ledger) as context:
+        found = list(context.state.requests().values())
+        waiting = [
+            each.as_dict() | {"risk": governance.measure_risk(context, each.tables)}
+            for each in found
+            if not each.decided
+        ]
     return waiting if pending else [*waiting, *(each.as_dict() for each in found if each.decided)]
 
 
 def decide(policy: Path, ledger: str | None, identity: str, approved: bool, reason: str) -> dict[str, Any]:
     """Approve or decline a request."""
-    from deniable.curator.governance import requests as governance_requests
-
-    with open_curator(policy, ledger) as curator:
-        return governance_requests.decide(curator, identity, approved, reason).as_dict()
+    with open_policy(policy, ledger) as context:
+        return governance.decide(context, identity, approved, reason).as_dict()
 
 
 def withdraw(policy: Path, ledger: str | None, column: str, value: str) -> dict[str, Any]:
     """Leave a person out from now on."""
-    from deniable.curator.governance import withdrawals
-
-    with open_curator(policy, ledger) as curator:
-        return withdrawals.withdraw(curator, column, value).as_dict()
+    with open_policy(policy, ledger) as context:
+        return withdrawals.withdraw(context, column, value).as_dict()
 
 
 def subject(policy: Path, ledger: str | None, column: str, value: str) -> dict[str, Any]:
     """The report of one person."""
-    from deniable.curator.governance import reports
-
-    with open_curator(policy, ledger) as curator:
-        return reports.subject_report(curator, column, value)
+    with open_policy(policy, ledger) as context:
+        return reports.subject_report(context, column, value)
 
 
 def purge(policy: Path, ledger: str | None) -> dict[str, Any]:
     """Forget every stored answer of an expired policy."""
-    from deniable.curator.governance import requests as governance_requests
-
-    with open_curator(policy, ledger) as curator:
-        return {"forgotten": governance_requests.expire(curator)}
+    with open_policy(policy, ledger) as context:
+        return {"forgotten": forget_answers(context)}
 
 
 def register(policy: Path, ledger: str | None) -> dict[str, Any]:
     """The public register."""
-    from deniable.curator.governance import reports
     from deniable.ledger.entry import genesis
 
     with read_ledger(policy, ledger) as opened:
-        head = opened.head()
-        about = {"dataset": opened.dataset, "head": head.hash if head else genesis(opened.dataset)}
-        return about | {"standing": reports.summarize_budget(opened), "releases": reports.register(opened)}
+        found = reports.register(opened)
+        return found | {"head": found["head"] or genesis(opened.dataset)}
 
 
 def show(policy: Path, ledger: str | None, last: int) -> dict[str, Any]:
     """The budget tree's standing, and the last entries."""
-    from deniable.curator.governance import reports
-
     with read_ledger(policy, ledger) as opened:
         after = max(0, opened.store.last() - last)
         return {"standing": reports.summarize_budget(opened), "entries": reports.trail(opened, after)}
@@ -178,8 +163,6 @@ def show(policy: Path, ledger: str | None, last: int) -> dict[str, Any]:
 
 def verify(policy: Path, ledger: str | None, head: str | None, number: int | None) -> dict[str, Any]:
     """Recompute the chain."""
-    from deniable.curator.governance import reports
-
     with read_ledger(policy, ledger) as opened:
         return reports.verify_ledger(opened, head, number)
 

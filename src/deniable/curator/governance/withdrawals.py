@@ -3,69 +3,41 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from deniable.curator.context import Context
 from deniable.errors import ParameterError, nearest
 from deniable.governance import withdrawals
 from deniable.governance.withdrawals import COLLECTION, KEYS, Withdrawal
 
 if TYPE_CHECKING:
-    from deniable.curator.curator import Curator
-    from deniable.engines.base import Engine, Listed
     from deniable.ledger import Receipt
     from deniable.ledger.answer_store import AnswerStore
     from deniable.policy.document import Policy
 
 
-def withdraw(curator: Curator, column: str, value: str, by: str = "steward") -> Receipt:
+def withdraw(context: Context, column: str, value: str, by: str = "steward") -> Receipt:
     """Leave a person out from now on; asking twice is recorded once. Says nothing on whether there were rows."""
     from deniable.ledger import Act, Posting
 
-    check_unit_column(curator.policy, column)
+    check_unit_column(context.policy, column)
     withdrawal = Withdrawal(column, value)
-    commitment = withdrawal.commitment(_key(curator.cabinet))
-    curator.cabinet.keep(COLLECTION, commitment, commitment, withdrawal.written())
+    commitment = withdrawal.commitment(_key(context.store))
+    context.store.keep(COLLECTION, commitment, commitment, withdrawal.to_bytes())
     details = {"column": column, "commitment": commitment}
-    return curator.ledger.record(Posting(Act.WITHDRAW, analyst=by, request=f"withdraw {commitment}", details=details))
+    return context.ledger.record(Posting(Act.WITHDRAW, analyst=by, request=f"withdraw {commitment}", details=details))
 
 
-def withdrawn_restriction(policy: Policy, cabinet: AnswerStore, table: str) -> tuple[Listed, ...]:
-    """The restriction that leaves out of a table whoever withdrew; none where nobody did."""
-    from deniable.engines.base import Listed
-
-    unit = policy.table(table).unit
-    values = tuple(each.value for each in _read_withdrawals(cabinet) if unit is not None and each.column == unit.column)
-    return (Listed(str(unit.column), values, keep=False),) if unit is not None and values else ()
-
-
-def leave_out(engine: Engine, policy: Policy, cabinet: AnswerStore, names: Iterable[str]) -> None:
-    """Restrict attached tables so that whoever withdrew is in no release."""
-    for name in names:
-        engine.restrict(name, *withdrawn_restriction(policy, cabinet, name))
-
-
-def withdrawal_time(curator: Curator, column: str, value: str) -> datetime | None:
+def withdrawal_time(context: Context, column: str, value: str) -> datetime | None:
     """When this person withdrew; None if not."""
-    commitment = Withdrawal(column, value).commitment(_key(curator.cabinet))
-    return withdrawals.find_recorded_time(curator.ledger.entries(acts=("withdraw",)), commitment)
+    commitment = Withdrawal(column, value).commitment(_key(context.store))
+    return withdrawals.find_recorded_time(context.ledger.entries(acts=("withdraw",)), commitment)
 
 
-def tables_with(curator: Curator, column: str, value: str) -> list[str]:
+def tables_with(context: Context, column: str, value: str) -> list[str]:
     """The private tables that hold rows of this person, withdrawn or not. For that person and the steward only."""
-    from deniable.curator.scope import Tables
-    from deniable.engines.base import Listed
-
-    names = check_unit_column(curator.policy, column)
-    tables = Tables(curator.policy, None, curator.tables.sources)
-    try:
-        engine = tables.attach(*names)
-        for name in names:
-            engine.restrict(name, Listed(column, (value,), keep=True))
-        return [name for name in names if engine.count(name)]
-    finally:
-        tables.close()
+    return context.scope.tables_holding(column, value, check_unit_column(context.policy, column))
 
 
 def check_unit_column(policy: Policy, column: str) -> list[str]:
@@ -80,9 +52,5 @@ def check_unit_column(policy: Policy, column: str) -> list[str]:
     return names
 
 
-def _read_withdrawals(cabinet: AnswerStore) -> list[Withdrawal]:
-    return [withdrawals.read_withdrawal(kept) for _, kept in sorted(cabinet.everything(COLLECTION).items())]
-
-
-def _key(cabinet: AnswerStore) -> bytes:
-    return cabinet.keep(KEYS, "withdrawals", "withdrawals", secrets.token_bytes(32))
+def _key(store: AnswerStore) -> bytes:
+    return store.keep(KEYS, "withdrawals", "withdrawals", secrets.token_bytes(32))

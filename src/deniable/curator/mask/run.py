@@ -7,19 +7,23 @@ or not at all; a killed run goes on where it was when it is started again.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from deniable.curator import scope
-from deniable.curator.governance.requests import in_force
+from deniable.curator.charge import Job, charge
+from deniable.curator.context import Context, open_context
+from deniable.curator.mask.keys import checks_path, open_keyring
+from deniable.curator.scope import refuse_expired
 from deniable.errors import IntegrityError, ParameterError, nearest
 from deniable.policy.document import Policy, read
+from deniable.records import Record
 
 if TYPE_CHECKING:
-    from deniable.curator.curator import Curator
     from deniable.engines.base import Engine
+    from deniable.governance.grants import Asker
     from deniable.masking.keys import Key
     from deniable.masking.plan import TablePlan
     from deniable.policy.schema import TableSchema
@@ -47,50 +51,61 @@ class Request:
     ledger: str | Path | None = None
 
 
-def mask(request: Request, progress: Progress | None = None) -> dict[str, Any]:
-    """Mask the tables of a request; the report is plain values. People who withdrew are not in the outputs."""
-    from deniable.curator.curator import Curator
-    from deniable.engines.duckdb import DuckDBEngine
+@dataclass(frozen=True, slots=True, eq=False)
+class MaskReport(Record):
+    """What was masked: each table with its masks and what was measured on it, joins, and the Safe Harbor checklist."""
 
-    policy = _policy(request)
-    engine = DuckDBEngine(root=policy.folder, memory=MEMORY)
-    with Curator(policy, sources=request.sources, engine=engine, ledger=request.ledger) as curator:
-        curator.tables.attach(*request.outputs)
-        scope.cut_down(engine, policy, curator.cabinet, request.outputs)
-        plans, opened, checklist = _plan_tables(engine, policy, request)
+    mode: str
+    tables: dict[str, dict[str, Any]]
+    joins: list[dict[str, object]]
+    safe_harbor: list[dict[str, object]]
+
+
+def mask(request: Request, progress: Progress | None = None, *, asker: Asker | None = None) -> MaskReport:
+    """Mask the tables of a request; people who withdrew are not in the outputs."""
+    policy = _check_mode(read(request.policy), request.mode)
+    rest: dict[str, Any] = {"sources": request.sources, "ledger": request.ledger, "memory": MEMORY}
+    with closing(open_context(policy, asker=asker, **rest)) as context:
+        return mask_tables(context, request, progress)
+
+
+def mask_tables(context: Context, request: Request, progress: Progress | None = None) -> MaskReport:
+    """Mask the tables of a request as the asker may see them, into files."""
+    policy = _check_mode(context.policy, request.mode)
+    with context.scope.open_rows({name: name for name in request.outputs}) as engine:
+        plans, opened, checklist = _plan_tables(engine, context, request)
         _confirm(request, opened)
-        _record(curator, request)
+        _record(context, request)
         tables = {
-            name: _one_table(engine, policy, plans[name], request, opened, _share(progress, i, len(plans)))
+            name: _mask_table(engine, policy, plans[name], request, opened, _share(progress, i, len(plans)))
             for i, name in enumerate(plans)
         }
         joins = _joins(engine, plans)
-    return {"mode": request.mode, "tables": tables, "joins": joins, "safe_harbor": checklist}
+    return MaskReport(request.mode, tables, joins, checklist)
 
 
 def mask_rows(
-    curator: Curator,
+    context: Context,
     table: str,
     *,
     mode: str = "pseudonymize",
     keys: Sequence[str] = (),
     columns: Sequence[str] | None = None,
 ) -> Release:
-    """Mask one table of a curator in memory: for frames, and for tables that fit."""
+    """Mask one table in memory: for frames, and for tables that fit."""
     import pyarrow as pa
 
     from deniable.masking import streaming
-    from deniable.masking.streaming import mask_batch as deed
     from deniable.release import Release
 
-    policy = _in_force(curator.policy, mode)
-    engine = curator.scopes.minimized_tables().attach(table)
+    policy = _check_mode(context.policy, mode)
     request = Request(policy.folder, {table: Path()}, mode=mode, keys=keys, columns=columns)
-    plans, opened, checklist = _plan_tables(engine, policy, request)
-    _record(curator, request)
-    batches = streaming.regroup_batches(engine.stream(table, streaming.PART_ROWS), streaming.PART_ROWS)
-    rows = pa.Table.from_batches([deed(plans[table], batch) for batch in batches])
-    claim, origin, details = _state(engine, policy, plans[table], rows, rows.num_rows, mode, opened)
+    with context.scope.open_rows({table: table}) as engine:
+        plans, opened, checklist = _plan_tables(engine, context, request)
+        _record(context, request)
+        batches = streaming.regroup_batches(engine.stream(table, streaming.PART_ROWS), streaming.PART_ROWS)
+        rows = pa.Table.from_batches([streaming.mask_batch(plans[table], batch) for batch in batches])
+        claim, origin, details = _state(engine, policy, plans[table], rows, rows.num_rows, mode, opened)
     return Release(rows, claim, origin, details | {"safe_harbor": checklist})
 
 
@@ -104,11 +119,7 @@ def request_for(policy: Path, source: str | None, table: str | None, out: Path, 
     return Request(policy, {name: out}, {name: str(Path(source).absolute())} if source else {}, **rest)
 
 
-def _policy(request: Request) -> Policy:
-    return _in_force(read(request.policy), request.mode)
-
-
-def _in_force(policy: Policy, mode: str) -> Policy:
+def _check_mode(policy: Policy, mode: str) -> Policy:
     """The policy, unless it has expired; a mode that does not exist is refused on the way."""
     if mode not in MODES:
         raise ParameterError(
@@ -116,7 +127,7 @@ def _in_force(policy: Policy, mode: str) -> Policy:
             expected=f"One of {', '.join(MODES)}",
             remedy=nearest(mode, MODES),
         )
-    return in_force(policy)
+    return refuse_expired(policy)
 
 
 def _table_of(policy: Policy, source: str | None) -> str:
@@ -130,19 +141,19 @@ def _table_of(policy: Policy, source: str | None) -> str:
     raise ParameterError("it is not clear which table of the policy this file is", remedy=f"Say --table: {known}")
 
 
-def _record(curator: Curator, request: Request) -> None:
+def _record(context: Context, request: Request) -> None:
     """Write to the ledger, before any row is masked, that tables leave without a formal guarantee."""
-    curator.record("masking", tables=request.outputs, mode=request.mode)
+    charge(context, Job("masking", "", None, None, tuple(request.outputs), details={"mode": request.mode}))
 
 
 def _plan_tables(
-    engine: Engine, policy: Policy, request: Request
+    engine: Engine, context: Context, request: Request
 ) -> tuple[dict[str, TablePlan], dict[str, Key], list[dict[str, object]]]:
     """The plan of every table, the keys they need, and in safe-harbor mode the checklist."""
-    from deniable.curator.mask.keys import open_keyring
     from deniable.masking import plan, safe_harbor
     from deniable.masking.identifiers import detect
 
+    policy = context.policy
     ring = open_keyring(policy, request.keys)
     opened: dict[str, Key] = {}
 
@@ -154,7 +165,7 @@ def _plan_tables(
     plans, findings = {}, {}
     for name in request.outputs:
         schema, present = _private(policy, name), [column.name for column in engine.describe(name)]
-        masks = plan.specs_of(schema, present, scope.columns_to_release(policy, schema, request.columns))
+        masks = plan.specs_of(schema, present, context.scope.columns_to_release(name, request.columns))
         if request.mode == "safe-harbor":
             findings[name] = detect(sample(engine, name))
             masks = safe_harbor.complete_masks(findings[name], masks)
@@ -191,13 +202,12 @@ def sample(engine: Engine, name: str, columns: Sequence[str] | None = None, rows
 
 
 def _confirm(request: Request, opened: Mapping[str, Key]) -> None:
-    from deniable.curator.mask.keys import checks_path
     from deniable.masking.keys import confirm_keys
 
     confirm_keys(opened.values(), checks_path(request.policy))
 
 
-def _one_table(
+def _mask_table(
     engine: Engine,
     policy: Policy,
     made: TablePlan,

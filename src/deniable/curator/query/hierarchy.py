@@ -7,12 +7,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from deniable.curator.query.sql import QueryAnswer
+from deniable.curator.charge import job_of, run_job
+from deniable.curator.context import Context
+from deniable.curator.query.sql import QueryAnswer, answer_job
 from deniable.errors import ParameterError
 
 if TYPE_CHECKING:
-    from deniable.curator.curator import Curator
-    from deniable.governance.grants import Asker
     from deniable.policy.budget import Budget
     from deniable.query.techniques.grouping_sets import SetsPlan
 
@@ -41,22 +41,20 @@ def margin_statement(source: str, margins: Sequence[Sequence[str]], aggregate: s
 
 
 def plan(
-    curator: Curator,
+    context: Context,
     statement: str,
     columns: Sequence[str],
     asked: Budget | None,
     importance: Mapping[str, float] | None,
-    who: Asker | None,
     *,
     tree: bool,
 ) -> SetsPlan:
     """The plan with the best shares; public keys are read, private rows are not."""
-    from deniable.curator.charge import admit
     from deniable.query.techniques.grouping_sets import compile_sets
 
-    tables = admit(curator, who)
-    public = [table.name for table in curator.policy.tables if table.public]
-    engine = curator.scopes.tables(who).attach(*public)
+    tables = context.admit()
+    public = [table.name for table in context.policy.tables if table.public]
+    engine = context.scope.attach(*public)
     return compile_sets(statement, _bare(columns), tables, engine, asked, importance, tree=tree)
 
 
@@ -66,7 +64,7 @@ def _bare(columns: Sequence[str]) -> list[str]:
 
 
 def hierarchy(
-    curator: Curator,
+    context: Context,
     source: str,
     levels: Sequence[str],
     asked: Budget | None,
@@ -75,24 +73,19 @@ def hierarchy(
     importance: Mapping[str, float] | None = None,
     nonnegative: bool = False,
     confidence: float = 0.95,
-    who: Asker | None = None,
 ) -> QueryAnswer:
     """A tree of whole numbers that add up, each cell with its error."""
-    from deniable.curator.charge import build_release, job_of, run_job
     from deniable.query.techniques.grouping_sets import release_tree
 
-    sets = plan(curator, tree_statement(source, levels, aggregate), levels, asked, importance, who, tree=True)
+    sets = plan(context, tree_statement(source, levels, aggregate), levels, asked, importance, tree=True)
     job = job_of(sets.query)
-    settled = run_job(curator, job, who=who)
-    rows = release_tree(sets, settled.stored.measured, confidence, nonnegative=nonnegative)
-    release = build_release(
-        curator, job, settled, rows, who, **describe_sets(sets), notes=list(NOTES), confidence=confidence
-    )
-    return QueryAnswer(release, settled.repeated, settled.receipt)
+    result = run_job(context, job)
+    rows = release_tree(sets, result.measured, confidence, nonnegative=nonnegative)
+    return answer_job(context, job, result, rows, **describe_sets(sets), notes=list(NOTES), confidence=confidence)
 
 
 def margins(
-    curator: Curator,
+    context: Context,
     source: str,
     wanted: Sequence[Sequence[str]],
     asked: Budget | None,
@@ -100,21 +93,16 @@ def margins(
     aggregate: str = "COUNT(*)",
     importance: Mapping[str, float] | None = None,
     confidence: float = 0.95,
-    who: Asker | None = None,
 ) -> QueryAnswer:
     """A set of margins that agree with each other, each cell with its error."""
-    from deniable.curator.charge import build_release, job_of, run_job
     from deniable.query.techniques.grouping_sets import release_margins
 
     statement, columns = margin_statement(source, wanted, aggregate)
-    sets = plan(curator, statement, columns, asked, importance, who, tree=False)
+    sets = plan(context, statement, columns, asked, importance, tree=False)
     job = job_of(sets.query)
-    settled = run_job(curator, job, who=who)
-    rows = release_margins(sets, settled.stored.measured, confidence)
-    release = build_release(
-        curator, job, settled, rows, who, **describe_sets(sets), notes=list(NOTES), confidence=confidence
-    )
-    return QueryAnswer(release, settled.repeated, settled.receipt)
+    result = run_job(context, job)
+    rows = release_margins(sets, result.measured, confidence)
+    return answer_job(context, job, result, rows, **describe_sets(sets), notes=list(NOTES), confidence=confidence)
 
 
 def describe_sets(sets: SetsPlan) -> dict[str, Any]:
@@ -138,8 +126,35 @@ def describe_sets(sets: SetsPlan) -> dict[str, Any]:
     }
 
 
-def explain(sets: SetsPlan) -> dict[str, Any]:
-    """What a hierarchy or a set of margins would measure and cost, without touching private rows."""
-    from deniable.query.explain import explain as explained
+def explain_tree(
+    context: Context,
+    source: str,
+    levels: Sequence[str],
+    asked: Budget | None,
+    *,
+    aggregate: str = "COUNT(*)",
+    importance: Mapping[str, float] | None = None,
+) -> dict[str, Any]:
+    """What a hierarchy would measure and cost, without touching private rows."""
+    statement = tree_statement(source, levels, aggregate)
+    return _explain(plan(context, statement, levels, asked, importance, tree=True))
 
-    return explained(sets.query) | describe_sets(sets)
+
+def explain_margins(
+    context: Context,
+    source: str,
+    wanted: Sequence[Sequence[str]],
+    asked: Budget | None,
+    *,
+    aggregate: str = "COUNT(*)",
+    importance: Mapping[str, float] | None = None,
+) -> dict[str, Any]:
+    """What a set of margins would measure and cost, without touching private rows."""
+    statement, columns = margin_statement(source, wanted, aggregate)
+    return _explain(plan(context, statement, columns, asked, importance, tree=False))
+
+
+def _explain(sets: SetsPlan) -> dict[str, Any]:
+    from deniable.query.explain import explain as explain_plan
+
+    return explain_plan(sets.query) | describe_sets(sets)

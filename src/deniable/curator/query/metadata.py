@@ -1,4 +1,4 @@
-"""What is told before and beside answers: columns of an answer, the public schema, dummy rows, balances.
+"""Metadata: the columns that an answer will have, the public schema, and dummy rows to try code on.
 
 All of it is public: it follows from the policy and from the text of a question. No row of anybody is read, except of
 tables that the policy declares public."""
@@ -10,19 +10,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from fractions import Fraction
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from deniable.curator.context import Context
+from deniable.curator.query.sql import compile_sql
 from deniable.errors import ParameterError
 from deniable.policy.schema import Bounds, Column, ColumnType, TableSchema
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from deniable.curator.curator import Curator
     from deniable.engines.base import Engine
-    from deniable.governance.grants import Asker
-    from deniable.ledger import Balance
     from deniable.policy.budget import Budget
     from deniable.query.sql.parameters import Value
 
@@ -114,14 +112,11 @@ class AnswerColumn:
     kind: str
 
 
-def columns(
-    curator: Curator, sql: str, asked: Budget | None, *, who: Asker | None = None, intervals: bool = False
-) -> tuple[AnswerColumn, ...]:
+def columns(context: Context, sql: str, asked: Budget | None, *, intervals: bool = False) -> tuple[AnswerColumn, ...]:
     """The columns that the answer to a question will have."""
-    from deniable.curator.query.sql import compile_sql
     from deniable.query.answers import add_interval_columns
 
-    relation = compile_sql(curator, sql, asked, who).relation
+    relation = compile_sql(context, sql, asked).relation
     shown = add_interval_columns(relation) if intervals else relation
     return tuple(AnswerColumn(field.name, _kind(field.facts.kind)) for field in shown.fields)
 
@@ -137,11 +132,9 @@ def fill_parameters(sql: str, values: Sequence[Value]) -> str:
     return put(sql, values)
 
 
-def schema(curator: Curator, who: Asker | None = None) -> list[dict[str, Any]]:
+def schema(context: Context) -> list[dict[str, Any]]:
     """The tables that an asker may name, with what the policy declares of them."""
-    from deniable.curator.scope import columns_for
-
-    return [_table(table) for table in columns_for(curator, who)]
+    return [_table(table) for table in context.scope.schemas()]
 
 
 def _table(table: TableSchema) -> dict[str, Any]:
@@ -149,7 +142,7 @@ def _table(table: TableSchema) -> dict[str, Any]:
         "table": table.name,
         "public": table.public,
         "unit": None if table.unit is None else str(table.unit),
-        "columns": [_column(column) for column in table.columns],
+        "columns": [_column(column) for column in table.columns if not column.opaque],
     }
 
 
@@ -173,22 +166,14 @@ def _plain(value: Any) -> Any:
     return float(value) if hasattr(value, "numerator") else value.isoformat()
 
 
-def dummy_rows(curator: Curator, table: str, rows: int, who: Asker | None = None) -> pa.Table:
+def dummy_rows(context: Context, table: str, rows: int) -> pa.Table:
     """Invented rows of a table's shape, for trying code: made of declared bounds and categories alone."""
-    from deniable.curator.scope import columns_for
-
     if not 0 <= rows <= MOST_DUMMIES:
         raise ParameterError(f"{rows} rows", expected=f"0 to {MOST_DUMMIES:,} rows")
-    curator.policy.table(table)
-    return invent_rows(next(each for each in columns_for(curator, who) if each.name == table), rows)
-
-
-def open_curator(policy: Path, ledger: str, threads: int) -> Curator:
-    """A curator whose engine uses so many threads, for a process that shares the machine with others like it."""
-    from deniable.curator.curator import Curator
-    from deniable.engines.duckdb import DuckDBEngine
-
-    return Curator.open(policy, ledger=ledger, engine=DuckDBEngine(root=policy.parent, threads=threads))
+    known = context.policy.table(table)
+    if known.public:
+        return invent_rows(next(each for each in context.scope.schemas() if each.name == known.name), rows)
+    return invent_rows(context.scope.private_table(table), rows)
 
 
 @contextmanager
@@ -212,74 +197,3 @@ def bare_engine(memory: str = "128MB") -> Engine:
     from deniable.engines.duckdb import DuckDBEngine
 
     return DuckDBEngine(memory=memory, threads=1)
-
-
-def balance(curator: Curator, who: Asker | None) -> list[dict[str, Any]]:
-    """What is spent and left, from the dataset down to the one who asks, as plain values."""
-    return [_balance(each) for each in curator.balance(who)]
-
-
-def _balance(each: Balance) -> dict[str, Any]:
-    from deniable.query.explain import describe_budget
-
-    amounts = {"limit": each.limit, "spent": each.spent, "remaining": each.remaining}
-    shown = {name: None if amount is None else describe_budget(amount) for name, amount in amounts.items()}
-    return {"node": each.node, "period": each.period} | shown
-
-
-def budgets(curator: Curator) -> dict[str, Any]:
-    """The budget tree as the steward sees it: the dataset, and each analyst under each granted purpose."""
-    from deniable.curator.governance import reports
-    from deniable.governance.grants import Asker
-
-    tree = curator.policy.budgets
-    paths = [(analyst.name, purpose) for analyst in (tree.analysts if tree else ()) for purpose in analyst.purposes]
-    analysts = [{"analyst": name, "purpose": purpose, "balance": balance(curator, Asker(name, purpose))}
-                for name, purpose in paths]  # fmt: skip
-    return {
-        "standing": reports.summarize_budget(curator.ledger),
-        "dataset": balance(curator, None),
-        "analysts": analysts,
-    }
-
-
-def releases(curator: Curator, analyst: str) -> list[dict[str, Any]]:
-    """An asker's own releases, the newest first."""
-    from deniable.curator.governance import reports
-
-    found = [_release(entry) for entry in reports.trail(curator.ledger) if _is_release(entry, analyst)]
-    return found[::-1]
-
-
-def _is_release(entry: dict[str, Any], analyst: str) -> bool:
-    return bool(entry["act"] in ("charge", "release") and entry["analyst"] == analyst)
-
-
-def _release(entry: dict[str, Any]) -> dict[str, Any]:
-    names = ("release", "time", "technique", "tables", "purpose", "request")
-    return {name: entry[name] for name in names} | {"asked": entry["details"].get("asked")}
-
-
-def receipt(curator: Curator, analyst: str, release: str) -> dict[str, Any] | None:
-    """The receipt of an asker's own release, or None."""
-    from deniable.curator.governance import reports
-
-    for entry in reports.trail(curator.ledger):
-        if _is_release(entry, analyst) and entry["release"] == release:
-            return _release(entry) | {"number": entry["sequence"], "head": entry["hash"], "event": entry["event"]}
-    return None
-
-
-def requests(curator: Curator, analyst: str | None = None) -> list[dict[str, Any]]:
-    """All requests for releases, or those of one analyst, the newest first."""
-    found = [each.as_dict() for each in curator.governor.requests().values()]
-    return [each for each in found if analyst is None or each["analyst"] == analyst][::-1]
-
-
-def register(curator: Curator) -> dict[str, Any]:
-    """The public register with the head of the ledger's chain, so that nobody needs to take our word."""
-    from deniable.curator.governance import reports
-
-    head = curator.ledger.head()
-    about = {"dataset": curator.policy.dataset, "head": head.hash if head else None}
-    return about | {"standing": reports.summarize_budget(curator.ledger), "releases": reports.register(curator.ledger)}

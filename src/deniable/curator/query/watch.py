@@ -2,30 +2,31 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from deniable.curator.charge import Job, after_the_charge, charge, job_of
+from deniable.curator.context import Context
+from deniable.curator.query.sql import describe_cost
+from deniable.errors import ParameterError
 from deniable.policy.budget import Amount, budget
 
 if TYPE_CHECKING:
-    from deniable.curator.curator import Curator
-    from deniable.governance.grants import Asker
     from deniable.ledger import Receipt
+    from deniable.query.execute import NoisyResults
     from deniable.query.plan import QueryPlan
     from deniable.query.techniques.watch import Watch, WatchPlan
 
 
 class LiveWatch:
-    """A watch over a curator's tables: `check()` reads them as they are now."""
+    """A watch over the asker's tables: `check()` reads them as they are now."""
 
-    __slots__ = ("_curator", "_tables", "_watch", "_who", "receipt")
+    __slots__ = ("_context", "_job", "_watch", "receipt")
 
-    def __init__(
-        self, curator: Curator, watch: Watch, tables: tuple[str, ...], who: Asker | None, receipt: Receipt
-    ) -> None:
-        self._curator = curator
+    def __init__(self, context: Context, watch: Watch, job: Job[NoisyResults], receipt: Receipt) -> None:
+        self._context = context
         self._watch = watch
-        self._tables = tables
-        self._who = who
+        self._job = job
         self.receipt = receipt
 
     @property
@@ -40,62 +41,45 @@ class LiveWatch:
 
     def check(self) -> bool:
         """Whether the count passes the threshold now; no further charge, until it has passed."""
-        from deniable.curator.charge import after_the_charge
-        from deniable.errors import ParameterError
         from deniable.query.techniques.watch import read_count
 
         if self.passed:
             raise ParameterError(
                 "this watch is over: the count has passed", remedy="Start a new watch, at a new charge"
             )
-        self._curator.scopes.refresh(self._curator.governor.withdrawals())
+        self._context.admit()
         with after_the_charge():
-            engine = self._curator.scopes.tables(self._who).attach(*self._tables)
+            engine = self._context.scope.attach(*self._job.private, *self._job.public)
             return self._watch.compare(read_count(self._watch.plan, engine))
 
     def __repr__(self) -> str:
         return f"Live{self._watch!r}"
 
 
-def _plan(
-    curator: Curator, sql: str, threshold: int, epsilon: Amount, who: Asker | None
-) -> tuple[QueryPlan, WatchPlan]:
-    from deniable.curator.charge import admit
+def watch(context: Context, sql: str, threshold: int, epsilon: Amount) -> LiveWatch:
+    """Charge a watch and hand it out."""
+    from deniable.query.techniques.watch import Watch
+
+    base, plan = _plan(context, sql, threshold, epsilon)
+    asked = f"watch until {threshold}: {sql}"
+    event = plan.mechanism.event
+    job = replace(job_of(base), text=asked, event=event, cost=plan.cost, canonical="", details={"asked": asked})
+    return LiveWatch(context, Watch(plan), job, charge(context, job))
+
+
+def explain(context: Context, sql: str, threshold: int, epsilon: Amount, *, confidence: float = 0.95) -> dict[str, Any]:
+    """What a watch would compare and cost; no row is read and nothing is charged."""
+    from deniable.query.techniques.watch import describe_watch
+
+    base, plan = _plan(context, sql, threshold, epsilon)
+    assert base.unit is not None
+    return describe_cost(context, plan.cost, base.unit) | describe_watch(plan, confidence)
+
+
+def _plan(context: Context, sql: str, threshold: int, epsilon: Amount) -> tuple[QueryPlan, WatchPlan]:
     from deniable.query.compile import compile_query
     from deniable.query.techniques.watch import plan_watch
 
     asked = budget(epsilon)
-    base = compile_query(sql, admit(curator, who), asked)
+    base = compile_query(sql, context.admit(), asked)
     return base, plan_watch(base, threshold, asked)
-
-
-def explain(
-    curator: Curator,
-    sql: str,
-    threshold: int,
-    epsilon: Amount,
-    *,
-    confidence: float = 0.95,
-    who: Asker | None = None,
-) -> dict[str, Any]:
-    """What a watch would compare and cost; no row is read and nothing is charged."""
-    from deniable.curator.charge import describe_cost
-    from deniable.query.techniques.watch import describe_watch
-
-    base, plan = _plan(curator, sql, threshold, epsilon, who)
-    assert base.unit is not None
-    return describe_cost(curator, plan.cost, base.unit, who) | describe_watch(plan, confidence)
-
-
-def watch(curator: Curator, sql: str, threshold: int, epsilon: Amount, *, who: Asker | None = None) -> LiveWatch:
-    """Charge a watch and hand it out."""
-    from deniable.curator.charge import Job, all_tables, charge_job, private_tables
-    from deniable.query.techniques.watch import Watch
-
-    base, plan = _plan(curator, sql, threshold, epsilon, who)
-    assert base.unit is not None
-    described = f"watch until {threshold}: {sql}"
-    job = Job(described, base.canonical, plan.mechanism.event, plan.cost, base.unit, all_tables(base),
-              private_tables(base), lambda _engine: {})  # fmt: skip
-    receipt = charge_job(curator, job, who)
-    return LiveWatch(curator, Watch(plan), job.tables, who, receipt)

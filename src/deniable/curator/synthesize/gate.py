@@ -7,26 +7,41 @@ leave or none."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from deniable.errors import ParameterError
+from deniable.curator.attack import attempt_as_dict, columns_known, columns_with_role, judge_limits, table_at
+from deniable.curator.charge import Job, run_job
+from deniable.curator.context import Context
+from deniable.curator.synthesize.run import (
+    LinkedSource,
+    Order,
+    Progress,
+    Source,
+    bound_linked_rows,
+    bound_rows,
+    learn_linked,
+    learn_model,
+    plan_description,
+    plan_linked,
+    synthesize,
+    write_linked,
+    write_release,
+)
+from deniable.errors import AccessRefused, ParameterError
 from deniable.storage import refuse_missing_folder
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from deniable.curator.curator import Curator
-    from deniable.curator.synthesize.run import LinkedSource, Order, Progress, Source
-    from deniable.governance.grants import Asker
+    from deniable.engines.base import Engine
     from deniable.policy.document import Policy
     from deniable.policy.schema import TableSchema
     from deniable.release import Release
     from deniable.synth.linked import LinkedModel
     from deniable.synth.model import SynthModel
-
 
 FEWEST = 20
 """With fewer people on either side of the comparison nothing can be concluded, and nothing is tried."""
@@ -58,51 +73,53 @@ class Proof:
 
 
 def synthesize_checked(
-    curator: Curator, order: Order, out: Path, proof: Proof | None = None, *, rows: int | None = None, seed: int = 0,
-    progress: Progress | None = None, who: Asker | None = None,
+    context: Context, order: Order, out: Path, proof: Proof | None = None, *, rows: int | None = None, seed: int = 0,
+    progress: Progress | None = None,
 ) -> tuple[Release | None, dict[str, Any] | None]:  # fmt: skip
     """Describe, draw, attack; write the release if every limit is met. The charge stands either way.
 
     Without a proof nothing is attacked. The findings hold no row; without a release they say why there is none.
     """
-    from deniable.curator.attack import judge_limits, table_at
-    from deniable.curator.charge import after_the_charge
-    from deniable.curator.synthesize.run import charge, learn_model, write_release
-    from deniable.curator.synthesize.run import synthesize as synthesize_unchecked
+    if proof is None:
+        return synthesize(context, order, out, rows=rows, seed=seed, progress=progress), None
+    if context.asker is not None:
+        raise AccessRefused("attacks compare with real rows, without noise", remedy="Only the steward may run them")
     from deniable.synth.domain import Bins, Labels
 
-    if proof is None:
-        drawing = {"rows": rows, "seed": seed, "progress": progress, "who": who}
-        return synthesize_unchecked(curator, order, out, **drawing), None  # type: ignore[arg-type]
     refuse_missing_folder(out)
+    judge_limits({"exposed": {}}, context.policy, proof.limits)
     if order.linked:
-        drawing = {"rows": rows, "seed": seed, "progress": progress, "who": who}
-        return _synthesize_linked(curator, order, out, proof, **drawing)  # type: ignore[arg-type]
-    judge_limits({"exposed": {}}, curator.policy, proof.limits)
+        return _synthesize_linked(context, order, out, proof, rows=rows, seed=seed, progress=progress)
     others = table_at(proof.control) if proof.control is not None else None
-    charged = charge(curator, order, who)
-    with after_the_charge():
-        seen, control = _sides(charged, order, proof, others)
-        model = learn_model(curator, order, charged, seen)
+    order, source, job = plan_description(context, order)
+
+    def measure(engine: Engine) -> tuple[SynthModel, pa.Table, dict[str, Any]]:
+        seen, control = _split_sides(bound_rows(engine, source, _columns(order, source)), source, proof, others)
+        model = learn_model(context, order, source, seen)
         drawn = _draw(model, proof, rows, seed)
         shown = drawn.select([a.name for a in model.attributes if isinstance(a, Bins | Labels)])
-        found = attack_release(curator.policy, (charged.table,), shown, seen, control, proof, progress)
-    verdict = describe_verdict(judge_limits(found, curator.policy, proof.limits), out, order, proof)
+        return model, drawn, attack_release(context.policy, (source.table,), shown, seen, control, proof, progress)
+
+    result = run_job(context, replace(cast("Job[Any]", job), measure=measure))
+    model, drawn, found = result.measured
+    verdict = describe_verdict(judge_limits(found, context.policy, proof.limits), out, order, proof)
     if verdict["failed"]:
         return None, verdict
-    share = round(1.0 - proof.described, 6)
-    return write_release(curator, order, model, out, seed=seed, drawn=drawn, held_out=share), verdict
+    share, learned = round(1.0 - proof.described, 6), replace(result, measured=model)
+    return write_release(context, order, learned, out, seed=seed, drawn=drawn, held_out=share), verdict
 
 
-def _sides(charged: Source, order: Order, proof: Proof, others: pa.Table | None) -> tuple[pa.Table, pa.Table]:
+def _columns(order: Order, source: Source) -> tuple[str, ...] | None:
+    """The columns that are described, with the one that tells people apart: whole people are held out."""
+    unit = source.unit.column
+    return order.columns if order.columns is None or unit is None else (*order.columns, unit)
+
+
+def _split_sides(rows: pa.Table, source: Source, proof: Proof, others: pa.Table | None) -> tuple[pa.Table, pa.Table]:
     """The rows that are described, and those of other people."""
-    from deniable.curator.synthesize.run import bound_rows
     from deniable.synth.describe import split_rows
 
-    unit = charged.unit.column
-    columns = order.columns if order.columns is None or unit is None else (*order.columns, unit)
-    rows = bound_rows(charged, columns)
-    return (rows, others) if others is not None else split_rows(rows, unit, proof.held_out)
+    return (rows, others) if others is not None else split_rows(rows, source.unit.column, proof.held_out)
 
 
 def _draw(model: SynthModel, proof: Proof, rows: int | None, seed: int) -> pa.Table:
@@ -119,7 +136,6 @@ def attack_release(
     """All attacks, on columns that say something about people; what is made anew would only blunt them."""
     from deniable.assess.evidence import equalize_sides
     from deniable.assess.risk import CONTROLLED, Evidence, Settings, run_trials
-    from deniable.curator.attack import attempt_as_dict, columns_known, columns_with_role
 
     knows = tuple(dict.fromkeys(name for table in tables for name in columns_known(policy, table, release)))
     secrets = tuple(dict.fromkeys(name for table in tables for name in columns_with_role(table, release, "sensitive")))
@@ -155,28 +171,27 @@ Tables = tuple["pa.Table | None", "pa.Table"]
 
 
 def _synthesize_linked(
-    curator: Curator, order: Order, out: Path, proof: Proof, *, rows: int | None = None, seed: int = 0,
-    progress: Progress | None = None, who: Asker | None = None,
-) -> tuple[Release | None, dict[str, Any]]:  # fmt: skip
+    context: Context, order: Order, out: Path, proof: Proof, *, rows: int | None, seed: int, progress: Progress | None
+) -> tuple[Release | None, dict[str, Any]]:
     """Describe, draw, attack; write the release if every limit is met. The charge stands either way."""
-    from deniable.curator.attack import judge_limits
-    from deniable.curator.charge import after_the_charge
-    from deniable.curator.synthesize.run import bound_linked_rows, charge_linked, learn_linked, write_linked
     from deniable.synth.describe import split_people
 
     _refuse_control(proof)
-    judge_limits({"exposed": {}}, curator.policy, proof.limits)
-    charged = charge_linked(curator, order, who, out)
-    with after_the_charge():
-        seen, control = split_people(*bound_linked_rows(charged), charged.link.key, proof.held_out)
-        model = learn_linked(curator, order, charged, *seen)
+    source, job = plan_linked(context, order, out)
+
+    def measure(engine: Engine) -> tuple[LinkedModel, tuple[pa.Table, pa.Table], dict[str, Any]]:
+        seen, control = split_people(*bound_linked_rows(engine, source), source.link.key, proof.held_out)
+        model = learn_linked(context, order, source, *seen)
         drawn = _draw_linked(model, proof, rows, seed)
-        found = _attack_both(curator, charged, drawn, seen, control, proof, progress)
-    verdict = describe_verdict(judge_limits(found, curator.policy, proof.limits), out, order, proof)
+        return model, drawn, _attack_both(context, source, drawn, seen, control, proof, progress)
+
+    result = run_job(context, replace(cast("Job[Any]", job), measure=measure))
+    model, drawn, found = result.measured
+    verdict = describe_verdict(judge_limits(found, context.policy, proof.limits), out, order, proof)
     if verdict["failed"]:
         return None, verdict
-    share = round(1.0 - proof.described, 6)
-    return write_linked(curator, order, model, out, *drawn, seed=seed, held_out=share), verdict
+    share, learned = round(1.0 - proof.described, 6), replace(result, measured=model)
+    return write_linked(context, order, learned, out, *drawn, seed=seed, held_out=share), verdict
 
 
 def _refuse_control(proof: Proof) -> None:
@@ -195,18 +210,17 @@ def _draw_linked(model: LinkedModel, proof: Proof, people: int | None, seed: int
 
 
 def _attack_both(
-    curator: Curator, charged: LinkedSource, drawn: tuple[pa.Table, pa.Table], seen: Tables, control: Tables,
-    proof: Proof,
-    progress: Progress | None,
+    context: Context, source: LinkedSource, drawn: tuple[pa.Table, pa.Table], seen: Tables, control: Tables,
+    proof: Proof, progress: Progress | None,
 ) -> dict[str, Any]:  # fmt: skip
     """The attacks on people and on their rows; an attack exposes what it exposes of either."""
     from deniable.synth.linked.link import build_intruder_tables
 
-    link = charged.link
+    link = source.link
     shown = build_intruder_tables(link, drawn[0] if link.parent else None, drawn[1])
     sides = zip(shown, build_intruder_tables(link, *seen), build_intruder_tables(link, *control), strict=True)
-    schemas = tuple(each.table for each in (charged.people, charged.rows) if each is not None)
-    found = [attack_release(curator.policy, schemas, *tables, proof, progress) for tables in sides]
+    schemas = tuple(each.table for each in (source.people, source.rows) if each is not None)
+    found = [attack_release(context.policy, schemas, *tables, proof, progress) for tables in sides]
     names = (link.parent or "people", link.child)
     made = [_label_attempt(one, name) for name, part in zip(names, found, strict=True) for one in part["attacks"]]
     exposed = {

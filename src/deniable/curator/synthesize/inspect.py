@@ -8,12 +8,13 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from deniable.curator.context import Context
+from deniable.curator.synthesize.run import describe_model, read_bounded, select_all, summarize_linked
 from deniable.errors import ParameterError, nearest
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from deniable.curator.curator import Curator
     from deniable.policy.schema import TableSchema
     from deniable.synth.linked import LinkedModel
     from deniable.synth.linked.link import Link
@@ -45,18 +46,18 @@ def public(path: Path, question: Question | None = None) -> View:
     return public_view(load(path), question or Question())
 
 
-def steward(curator: Curator, path: Path, table: str, question: Question | None = None, seed: int = 0) -> View:
+def steward(context: Context, path: Path, table: str, question: Question | None = None, seed: int = 0) -> View:
     """The public view with the real rows beside it: not to be released. Nothing is charged, because nothing leaves."""
     from deniable.synth.generate import generate
     from deniable.synth.linked import is_linked_file
     from deniable.synth.model import load
 
     if is_linked_file(path):
-        return _steward_linked(curator, path, table, question or Question(), seed)
+        return _steward_linked(context, path, table, question or Question(), seed)
     model = load(path)
-    asked = _with_workload(question or Question(), curator, model)
+    asked = _with_workload(question or Question(), context, model)
     return compare_view(
-        public_view(model, asked), model, asked, _real(curator, model, table), generate(model, seed=seed)
+        public_view(model, asked), model, asked, _real(context, model, table), generate(model, seed=seed)
     )
 
 
@@ -69,15 +70,14 @@ def compare_view(view: View, model: SynthModel, asked: Question, rows: pa.Table,
     return {**view, "utility": found}
 
 
-def _with_workload(question: Question, curator: Curator, model: SynthModel) -> Question:
+def _with_workload(question: Question, context: Context, model: SynthModel) -> Question:
     """The question with the tables that the policy says matter, as far as the model has their columns."""
-    matter = curator.policy.release.synthesize.select_workload(model.description.domain.names)
+    matter = context.policy.release.synthesize.select_workload(model.description.domain.names)
     return replace(question, marginals=tuple(dict.fromkeys((*question.marginals, *matter))))
 
 
 def public_view(model: SynthModel, question: Question, drawn: Callable[[], pa.Table] | None = None) -> View:
     """What a model tells anyone; `drawn` gives its rows where they are drawn by a larger model."""
-    from deniable.curator.synthesize.run import describe_model
     from deniable.synth import inspect
     from deniable.synth.inspect import tabulate_marginal
 
@@ -94,18 +94,16 @@ def public_view(model: SynthModel, question: Question, drawn: Callable[[], pa.Ta
     }
 
 
-def _real(curator: Curator, model: SynthModel, name: str) -> pa.Table:
+def _real(context: Context, model: SynthModel, name: str) -> pa.Table:
     """The table's rows."""
-    from deniable.curator.synthesize.parity import select_all
-
-    table = curator.policy.table(name)
+    table = context.policy.table(name)
     for column in model.description.domain.names:
         if column not in table.names:
             raise ParameterError(
                 f"the table '{name}' has no column '{column}', which the model has",
                 remedy="Inspect the model against the table that it describes",
             )
-    return curator.tables.attach(table.name).run(select_all(table))
+    return context.scope.attach(table.name).run(select_all(table))
 
 
 def _encode(model: SynthModel, rows: Any) -> Codes:
@@ -232,14 +230,14 @@ def _public_linked(path: Path, question: Question) -> View:
     return _describe_link(model) | views
 
 
-def _steward_linked(curator: Curator, path: Path, table: str, question: Question, seed: int = 0) -> View:
+def _steward_linked(context: Context, path: Path, table: str, question: Question, seed: int = 0) -> View:
     """The same with the real people and rows beside it: not to be released."""
     from deniable.synth.linked import load_linked
     from deniable.synth.linked.generate import generate_linked
 
     model = load_linked(path)
-    parts = divide_question(model, _with_linked_workload(curator, model, question))
-    real, made = _real_linked(curator, model.link, table), _gather(model.link, *generate_linked(model, seed=seed))
+    parts = divide_question(model, _with_linked_workload(context, model, question))
+    real, made = _real_linked(context, model.link, table), _gather(model.link, *generate_linked(model, seed=seed))
     views = {}
     for place, (part, own) in enumerate(((PEOPLE, model.people), (ROWS, model.rows))):
         view = public_view(own, parts[part], lambda place=place: made[place])  # type: ignore[misc]
@@ -249,7 +247,6 @@ def _steward_linked(curator: Curator, path: Path, table: str, question: Question
 
 
 def _describe_link(model: LinkedModel) -> View:
-    from deniable.curator.synthesize.run import summarize_linked
 
     link = model.link
     return {**summarize_linked(model), "link": {"child": link.child, "parent": link.parent, "key": link.key}}
@@ -285,10 +282,10 @@ def name_columns(model: LinkedModel, columns: tuple[str, ...]) -> tuple[str, tup
     return ROWS, tuple(calls[name] for name in columns)
 
 
-def _with_linked_workload(curator: Curator, model: LinkedModel, question: Question) -> Question:
+def _with_linked_workload(context: Context, model: LinkedModel, question: Question) -> Question:
     """The question with the tables that the policy says matter, as far as the model speaks of their columns."""
     matter = []
-    for columns in curator.policy.release.synthesize.workload:
+    for columns in context.policy.release.synthesize.workload:
         try:
             name_columns(model, columns)
         except ParameterError:
@@ -297,18 +294,16 @@ def _with_linked_workload(curator: Curator, model: LinkedModel, question: Questi
     return replace(question, marginals=tuple(dict.fromkeys((*question.marginals, *matter))))
 
 
-def _real_linked(curator: Curator, link: Link, name: str) -> tuple[pa.Table, pa.Table]:
+def _real_linked(context: Context, link: Link, name: str) -> tuple[pa.Table, pa.Table]:
     """People and their rows, as they were described."""
-    from deniable.curator.synthesize.run import bound_rows, open_source
-
-    child = curator.policy.table(name)
+    child = context.policy.table(name)
     _refuse_other(child, [a.name for a in (*link.rows, *(() if link.parent else link.people))])
     if link.parent is None:
-        return _gather(link, None, bound_rows(open_source(curator, name), None))
-    parent = curator.policy.table(link.parent)
+        return _gather(link, None, read_bounded(context, name))
+    parent = context.policy.table(link.parent)
     _refuse_other(parent, [a.name for a in link.people])
-    people = bound_rows(open_source(curator, parent.name), None)
-    return _gather(link, people, bound_rows(open_source(curator, name), None))
+    people = read_bounded(context, parent.name)
+    return _gather(link, people, read_bounded(context, name))
 
 
 def _refuse_other(table: TableSchema, columns: list[str]) -> None:

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from deniable.curator.context import Context
+from deniable.curator.synthesize.run import find_source, read_bounded, select_all
 from deniable.errors import DeniableError, IntegrityError, ParameterError, Stopped
 from deniable.policy.budget import budget
 from deniable.storage import storage_errors, write_whole
@@ -23,7 +25,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from deniable.assess.parity import Conclusion, Finding, Kept
-    from deniable.curator.curator import Curator
     from deniable.policy.schema import Spec, TableSchema
     from deniable.synth.model import SynthModel
 
@@ -106,17 +107,17 @@ class Compared:
     unsuited: tuple[tuple[str, str], ...] = ()
 
 
-def compare(curator: Curator, wanted: Comparison, progress: Progress | None = None) -> Compared:
+def compare(context: Context, wanted: Comparison, progress: Progress | None = None) -> Compared:
     """The share of runs in which each finding is kept, by method and epsilon."""
     from deniable.assess.parity import average_shares, require_conclusions, tally_runs
 
-    table = curator.policy.table(wanted.table or _only(curator))
+    table = context.policy.table(context.only_private_table(wanted.table))
     findings = _findings(wanted, table.name)
-    bench = _bench(curator, table, wanted, findings)
+    bench = _bench(context, table, wanted, findings)
     methods, unsuited = _methods(bench, wanted.methods)
     turns = _plan_runs(wanted, methods)
-    real = require_conclusions(findings, curator.tables.attach(table.name).run(select_all(table)))
-    journal = Journal(wanted.journal, _comparison_key(curator, table, wanted))
+    real = require_conclusions(findings, context.scope.attach(table.name).run(select_all(table)))
+    journal = Journal(wanted.journal, _comparison_key(context, table, wanted))
     done = [turn for turn in turns if turn in journal.turns]
     for number, (turn, said) in enumerate(
         perform_runs(bench, journal.left(turns), wanted.workers), start=len(done) + 1
@@ -127,13 +128,6 @@ def compare(curator: Curator, wanted: Comparison, progress: Progress | None = No
     kept = tally_runs(real, journal.rows(turns))
     told = tuple((finding.name, finding.text, real[finding.name]) for finding in findings)
     return Compared(kept, told, average_shares(kept), unsuited)
-
-
-def _only(curator: Curator) -> str:
-    names = [table.name for table in curator.policy.private]
-    if len(names) != 1:
-        raise ParameterError("it is not clear which table is meant", remedy=f"Say --table: {', '.join(names)}")
-    return names[0]
 
 
 def _findings(wanted: Comparison, table: str) -> tuple[Finding, ...]:
@@ -147,19 +141,20 @@ def _findings(wanted: Comparison, table: str) -> tuple[Finding, ...]:
     return findings
 
 
-def _bench(curator: Curator, table: TableSchema, wanted: Comparison, findings: tuple[Finding, ...]) -> RunInputs:
+def _bench(context: Context, table: TableSchema, wanted: Comparison, findings: tuple[Finding, ...]) -> RunInputs:
     """What every turn is made from: the rows as `synthesize` would see them, and what the findings ask for."""
     from deniable.assess.parity import derive_workload
-    from deniable.curator.synthesize.run import bound_rows, open_source
     from deniable.synth.describe import domain_of
     from deniable.synth.domain import attributes_of
 
-    source = open_source(curator, table.name)
-    truths = curator.policy.release.truths
+    source = find_source(context, table.name)
+    truths = context.policy.release.truths
     names = domain_of(attributes_of(table)).names
     asked = derive_workload([finding.function for finding in findings], names)
-    asked = tuple(dict.fromkeys((*asked, *curator.policy.release.synthesize.select_workload(names))))
-    return RunInputs(bound_rows(source, None), table, wanted.findings, wanted.delta, source.most_rows, truths, asked)
+    asked = tuple(dict.fromkeys((*asked, *context.policy.release.synthesize.select_workload(names))))
+    return RunInputs(
+        read_bounded(context, table.name), table, wanted.findings, wanted.delta, source.most_rows, truths, asked
+    )
 
 
 def _methods(bench: RunInputs, wanted: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
@@ -187,17 +182,10 @@ def _plan_runs(wanted: Comparison, methods: tuple[str, ...]) -> list[RunKey]:
     return [(method, epsilon, run) for run in range(wanted.runs) for method, epsilon in named]
 
 
-def select_all(table: TableSchema) -> str:
-    """The statement that reads every column of a table, in the policy's order."""
-    from deniable.engines.base import quote
-
-    return f"SELECT {', '.join(quote(name) for name in table.names)} FROM {quote(table.name)}"  # noqa: S608  our own words
-
-
-def _comparison_key(curator: Curator, table: TableSchema, wanted: Comparison) -> str:
+def _comparison_key(context: Context, table: TableSchema, wanted: Comparison) -> str:
     """What a journal belongs to: these rows, under this policy, with these findings and this delta."""
     texts = [hashlib.sha256(path.read_bytes()).hexdigest() for path in wanted.findings]
-    held = [curator.policy.hash, curator.tables.version(table.name), texts, wanted.delta]
+    held = [context.policy.hash, context.scope.versions(table.name), texts, wanted.delta]
     return hashlib.sha256(json.dumps(held, sort_keys=True).encode()).hexdigest()
 
 

@@ -1,167 +1,361 @@
 """Synthesize: charge, describe (the last sight of the data), generate, release; each also by itself.
 
 A table is synthesized by itself, or with its people: a sequence of rows for each person, or a parent table and its
-children."""
+children. Rows are those that the asker may see, and columns those that the asker may name.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from deniable.curator.charge import after_the_charge, still_charged
+from deniable.curator.charge import Job, JobResult, guarantee_of, run_job, still_charged
+from deniable.curator.context import Context
 from deniable.errors import ParameterError
-from deniable.policy.budget import ZCDP, Budget
-from deniable.policy.schema import Neighboring
+from deniable.policy.budget import Budget
+from deniable.policy.schema import Neighboring, PrivacyUnit, TableSchema
 from deniable.storage import refuse_missing_folder
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from deniable.curator.curator import Curator
-    from deniable.governance.grants import Asker
-    from deniable.policy.schema import PrivacyUnit, TableSchema
-    from deniable.release import Guarantee, Release
+    from deniable.engines.base import Engine
+    from deniable.release import Release
     from deniable.synth.linked import LinkedModel
     from deniable.synth.linked.link import Link
     from deniable.synth.model import SynthModel
 
+Progress = Callable[[float], None]
+Workload = tuple[tuple[str, ...], ...]
 
-def describe_linked(curator: Curator, order: Order, who: Asker | None = None, out: Path | None = None) -> LinkedModel:
-    """The model of a table and of its people: charged once, before the data is touched."""
-    charged = charge_linked(curator, order, who, out)
-    with after_the_charge():
-        return learn_linked(curator, order, charged, *bound_linked_rows(charged))
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What is wanted: of which table, by which method, within which budget."""
+
+    table: str
+    budget: Budget
+    method: str = "auto"
+    columns: tuple[str, ...] | None = None
+    workload: tuple[tuple[str, ...], ...] = ()
+    """Columns that findings are about together."""
+    areas: str | None = None
+    """The column whose areas add up, for the hierarchical method."""
+    linked: bool = False
+    """With its people, as the policy links them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What is described: the table as the asker may name it, its unit, and the most rows a neighbor may differ by."""
+
+    table: TableSchema
+    unit: PrivacyUnit
+    most_rows: int
 
 
 @dataclass(frozen=True, slots=True)
 class LinkedSource:
-    """A description that is paid for: how rows belong to people, and where both are."""
+    """What is described of people with their rows: how rows belong to people, and both sources."""
 
     link: Link
     rows: Source
     people: Source | None
 
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """The tables that are read."""
+        return (self.link.child, self.link.parent) if self.link.parent else (self.link.child,)
 
-def charge_linked(curator: Curator, order: Order, who: Asker | None = None, out: Path | None = None) -> LinkedSource:
-    """Refuse what cannot be described, or written where it is wanted; then charge for it."""
-    link = _check_link(curator, order)
+
+def find_source(context: Context, name: str) -> Source:
+    """The table, its unit and its bound on rows."""
+    table = context.scope.private_table(name)
+    unit = table.unit or PrivacyUnit()
+    most = unit.rows_learned * (2 if unit.neighboring is Neighboring.REPLACE else 1)
+    return Source(table, unit, most)
+
+
+def bound_rows(engine: Engine, source: Source, columns: tuple[str, ...] | None) -> pa.Table:
+    """The rows, at most so many of each unit, chosen by a fresh secret salt."""
+    from deniable.synth.describe import render_bounded_select
+
+    unit = source.unit
+    rows: pa.Table = engine.run(render_bounded_select(source.table, unit, unit.rows_learned, columns))
+    return rows
+
+
+def read_bounded(context: Context, name: str, columns: tuple[str, ...] | None = None) -> pa.Table:
+    """The bounded rows for the steward's own eyes: nothing of them may leave uncharged."""
+    return bound_rows(context.scope.attach(name), find_source(context, name), columns)
+
+
+def select_all(table: TableSchema) -> str:
+    """The statement that reads every column of a table, in the policy's order."""
+    from deniable.engines.base import quote
+
+    return f"SELECT {', '.join(quote(name) for name in table.names)} FROM {quote(table.name)}"  # noqa: S608  our own words
+
+
+def plan_description(context: Context, order: Order) -> tuple[Order, Source, Job[SynthModel]]:
+    """The order within the asker's columns, its source, and the job that describes it; refuses what cannot be."""
+    from deniable.release import Technique
+    from deniable.synth.describe import price_description, refuse_unsuited
+
+    context.admit()
+    source = find_source(context, order.table)
+    order = replace(order, columns=context.scope.columns_to_describe(order.table, order.columns))
+    refuse_unsuited(source.table, order.method, order.columns, workload_of(context, order), order.areas)
+    event = price_description(order.method, order.budget, source.most_rows)
+    job: Job[SynthModel] = Job(
+        Technique.DP_SYNTHETIC, repr(order), event, source.unit, (source.table.name,),
+        lambda engine: learn_model(context, order, source, bound_rows(engine, source, order.columns)),
+        cost=order.budget,
+    )  # fmt: skip
+    return order, source, job
+
+
+def describe(context: Context, order: Order) -> JobResult[SynthModel]:
+    """The model of a table: charged before the data is touched."""
+    return run_job(context, plan_description(context, order)[2])
+
+
+def learn_model(context: Context, order: Order, source: Source, rows: pa.Table) -> SynthModel:
+    """What is learned of bounded rows."""
+    from deniable.synth.describe import describe_table
+
+    wanted = {"workload": workload_of(context, order), "areas": order.areas, "truths": context.policy.release.truths}
+    rest: Any = {"most_rows": source.most_rows, "columns": order.columns, **wanted}
+    return describe_table(rows, source.table, order.budget, order.method, **rest)
+
+
+def workload_of(context: Context, order: Order) -> Workload:
+    """The tables that are asked for: by the order, and by the policy of columns that are described."""
+    table = context.policy.table(order.table)
+    described = table.names if order.columns is None else order.columns
+    return tuple(dict.fromkeys((*order.workload, *context.policy.release.synthesize.select_workload(described))))
+
+
+def synthesize(
+    context: Context,
+    order: Order,
+    out: Path,
+    *,
+    rows: int | None = None,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Release:
+    """Describe a table and write synthetic rows, the model and the statement."""
+    refuse_missing_folder(out)
+    if order.linked:
+        return _synthesize_linked(context, order, out, rows=rows, seed=seed, progress=progress)
+    order, _, job = plan_description(context, order)
+    return write_release(context, order, run_job(context, job), out, rows=rows, seed=seed, progress=progress)
+
+
+@still_charged()
+def write_release(
+    context: Context, order: Order, result: JobResult[SynthModel], out: Path, *, rows: int | None = None,
+    seed: int = 0, progress: Progress | None = None, drawn: pa.Table | None = None, **further: Any,
+) -> Release:  # fmt: skip
+    """Write rows of a model (or those drawn from it already) as a release, with the model beside them.
+
+    `further` are public details of the release.
+    """
+    from deniable.release import Provenance, Release, Technique, seal
+    from deniable.synth.generate import generate_batches
+    from deniable.synth.model import save
+
+    model = result.measured
+    shown = generate_batches(model, rows, seed, progress) if drawn is None else drawn
+    made = context.scope.engine.write(shown, out)
+    save(model, model_path(out))
+    parameters = {"method": order.method, "seed": seed, "table": order.table}
+    provenance = Provenance(context.policy.hash, result.versions, parameters)
+    asked = describe_workload(model, workload_of(context, order))
+    details = {"rows": made, **describe_model(model), "asked": asked, **further}
+    claimed = guarantee_of(Technique.DP_SYNTHETIC, context.policy.table(order.table).unit, order.budget)
+    seal(out, claimed, provenance, details)
+    return Release(out, claimed, provenance, details)
+
+
+def describe_to_file(context: Context, order: Order, out: Path) -> dict[str, Any]:
+    """Describe a table and keep the model in a file."""
+    from deniable.synth.model import save
+
+    refuse_missing_folder(out)
+    if order.linked:
+        return _describe_linked_to_file(context, order, out)
+    order, _, job = plan_description(context, order)
+    model = run_job(context, job).measured
+    with still_charged():
+        save(model, out)
+    return {**describe_model(model), "asked": describe_workload(model, workload_of(context, order))}
+
+
+def generate(
+    path: Path, out: Path, *, rows: int | None = None, seed: int = 0, where: str | None = None,
+    progress: Progress | None = None,
+) -> int:  # fmt: skip
+    """Rows from a model file alone: no data, no budget."""
+    from deniable.engines.duckdb import DuckDBEngine
+    from deniable.synth.condition import build_condition, parse_condition
+    from deniable.synth.generate import generate_batches
+    from deniable.synth.linked import is_linked_file
+    from deniable.synth.model import load
+
+    if is_linked_file(path):
+        return _generate_linked(path, out, rows=rows, seed=seed, where=where, progress=progress)
+    model = load(path)
+    only = parse_condition(where) if where is not None else {}
+    build_condition(model, only)
+    with DuckDBEngine() as engine:
+        return engine.write(generate_batches(model, rows, seed, progress, only), out)
+
+
+def model_path(out: Path) -> Path:
+    """Where the model of a synthetic file stands."""
+    return out.with_name(out.name + ".model.json")
+
+
+def describe_model(model: SynthModel) -> dict[str, Any]:
+    """What a model says of itself: public."""
+    description = model.description
+    names = description.domain.names
+    measured = [" x ".join(names[place] for place in marginal.clique) for marginal in description.cliques]
+    made = [a.name for a in model.attributes if a.name not in names]
+    return {
+        "method": description.method,
+        "estimated_rows": round(description.estimates.total),
+        "columns": list(names),
+        "made_anew": made,
+        "reason": description.reason,
+        "measured": measured,
+        "noise_in_a_table": round(description.estimates.noise, 4),
+    }
+
+
+def describe_workload(model: SynthModel, workload: Workload) -> list[dict[str, str]]:
+    """Each table that was asked for, and how it was measured: public."""
+    names, held = model.description.domain.names, model.description.cliques
+    found = []
+    for wanted in workload:
+        holding = [m for m in held if {names[place] for place in m.clique}.issuperset(wanted)]
+        whole = any(not marginal.maps for marginal in holding)
+        how = "measured" if whole else "measured by groups of values" if holding else "not measured"
+        found.append({"table": " x ".join(wanted), "how": how})
+    return found
+
+
+def plan_linked(context: Context, order: Order, out: Path | None = None) -> tuple[LinkedSource, Job[LinkedModel]]:
+    """The source of people with their rows, and the job that describes both; refuses what cannot be written."""
+    from deniable.release import Technique
+    from deniable.synth.marginal import convert_budget
+
+    link = _check_link(context, order)
     if out is not None:
         parent_path(link, out)
-    rows = open_source(curator, link.child)
-    people = open_source(curator, link.parent) if link.parent else None
-    _charge_link(curator, order, link, rows.most_rows, who)
-    return LinkedSource(link, rows, people)
+    people = find_source(context, link.parent) if link.parent else None
+    source = LinkedSource(link, find_source(context, link.child), people)
+    event = convert_budget(order.budget, source.rows.most_rows).event
+    job: Job[LinkedModel] = Job(
+        Technique.DP_SYNTHETIC, repr(order), event, source.rows.unit, source.tables,
+        lambda engine: learn_linked(context, order, source, *bound_linked_rows(engine, source)), cost=order.budget,
+    )  # fmt: skip
+    return source, job
 
 
-def bound_linked_rows(charged: LinkedSource) -> tuple[pa.Table | None, pa.Table]:
+def bound_linked_rows(engine: Engine, source: LinkedSource) -> tuple[pa.Table | None, pa.Table]:
     """People, where they have a table, and their rows, at most so many each."""
-    people = bound_rows(charged.people, None) if charged.people else None
-    return people, bound_rows(charged.rows, None)
+    people = bound_rows(engine, source.people, None) if source.people else None
+    return people, bound_rows(engine, source.rows, None)
 
 
 def learn_linked(
-    curator: Curator, order: Order, charged: LinkedSource, people: pa.Table | None, rows: pa.Table
+    context: Context, order: Order, source: LinkedSource, people: pa.Table | None, rows: pa.Table
 ) -> LinkedModel:
     """What is learned of people and their bounded rows."""
     from deniable.synth.linked import describe_linked
 
-    release, link = curator.policy.release, charged.link
-    rest: Any = {"truths": release.truths, "neighbors": charged.rows.most_rows // link.most}
+    release, link = context.policy.release, source.link
+    rest: Any = {"truths": release.truths, "neighbors": source.rows.most_rows // link.most}
     return describe_linked(rows, people, link, order.budget, order.method, workload=release.synthesize.workload, **rest)
 
 
-def _check_link(curator: Curator, order: Order) -> Link:
+def _check_link(context: Context, order: Order) -> Link:
     """The link, if the tables can be described."""
-    from deniable.curator.governance.requests import refuse_expired
-    from deniable.errors import ParameterError
     from deniable.synth.describe import find_method
     from deniable.synth.linked.link import is_linked, link_of
 
-    refuse_expired(curator)
-    child = curator.policy.table(order.table)
+    context.admit()
+    child = context.scope.private_table(order.table)
     if not is_linked(child):
         raise ParameterError(
             f"the policy does not link the rows of '{child.name}' to people",
             remedy="Declare sequence: COLUMN, or parent: TABLE, for that table",
         )
-    if order.columns is not None or order.workload or order.areas:
+    columns = context.scope.columns_to_describe(order.table, order.columns)
+    if columns is not None or order.workload or order.areas:
         raise ParameterError(
             f"'{child.name}' is synthesized with its people, whole",
             remedy="Leave out --columns, --workload and --areas",
         )
     if find_method(order.method).free:
         raise ParameterError("people with their rows are measured", expected="A method that measures, such as auto")
-    parent = curator.policy.table(child.parent) if child.parent else None
-    return link_of(child, parent, curator.policy.release.truths)
-
-
-def _charge_link(curator: Curator, order: Order, link: Link, most_rows: int, who: Asker | None) -> None:
-    from deniable.synth.marginal import convert_budget
-
-    event = convert_budget(order.budget, most_rows).event
-    unit = str(curator.policy.table(link.child).unit)
-    about = {"tables": _linked_tables(link), "unit": unit, "question": repr(order)}
-    curator.record("differentially private synthesis", event, who=who, **about)
-
-
-def _linked_tables(link: Link) -> tuple[str, ...]:
-    return (link.child, link.parent) if link.parent else (link.child,)
+    parent = context.scope.private_table(child.parent) if child.parent else None
+    return link_of(child, parent, context.policy.release.truths)
 
 
 def _synthesize_linked(
-    curator: Curator, order: Order, out: Path, *, rows: int | None = None, seed: int = 0,
-    progress: Progress | None = None, who: Asker | None = None,
-) -> Release:  # fmt: skip
+    context: Context, order: Order, out: Path, *, rows: int | None, seed: int, progress: Progress | None
+) -> Release:
     """Describe a table with its people, and write the rows of so many people, their parents, model and statements."""
-    from deniable.synth.linked import save_linked
-
-    model = describe_linked(curator, order, who, out)
+    _, job = plan_linked(context, order, out)
+    result = run_job(context, job)
     with still_charged():
-        made = _write_files(curator.scopes.tables().engine, model, out, rows, seed, progress)
-        save_linked(model, model_path(out))
-        return _seal_linked(curator, order, model, out, seed, made)
+        made = _write_files(context.scope.engine, result.measured, out, rows, seed, progress)
+        return _seal_linked(context, order, result, out, seed, made)
 
 
 @still_charged()
 def write_linked(
-    curator: Curator, order: Order, model: LinkedModel, out: Path, people: pa.Table, rows: pa.Table, *, seed: int,
-    **further: Any,
+    context: Context, order: Order, result: JobResult[LinkedModel], out: Path, people: pa.Table, rows: pa.Table, *,
+    seed: int, **further: Any,
 ) -> Release:  # fmt: skip
     """Write people and rows that were drawn already, the model and the statements; `further` are public details."""
-    from deniable.synth.linked import save_linked
-
-    engine, parents = curator.scopes.tables().engine, parent_path(model.link, out)
+    engine, parents = context.scope.engine, parent_path(result.measured.link, out)
     made = {out: engine.write(rows, out)}
     if parents is not None:
         made[parents] = engine.write(people, parents)
-    save_linked(model, model_path(out))
-    return _seal_linked(curator, order, model, out, seed, made, **further)
+    return _seal_linked(context, order, result, out, seed, made, **further)
 
 
 def _seal_linked(
-    curator: Curator, order: Order, model: LinkedModel, out: Path, seed: int, made: dict[Path, int], **further: Any
-) -> Release:
-    """A statement beside each file; the release is that of the rows."""
-    from deniable.release import Provenance, Release, seal
+    context: Context, order: Order, result: JobResult[LinkedModel], out: Path, seed: int, made: dict[Path, int],
+    **further: Any,
+) -> Release:  # fmt: skip
+    """The model and a statement beside each file; the release is that of the rows."""
+    from deniable.release import Provenance, Release, Technique, seal
+    from deniable.synth.linked import save_linked
 
-    versions = curator.scopes.tables().version(*_linked_tables(model.link))
+    save_linked(result.measured, model_path(out))
     parameters = {"method": order.method, "seed": seed, "table": order.table}
-    provenance = Provenance(curator.policy.hash, versions, parameters)
-    claimed = guarantee(curator, order)
+    provenance = Provenance(context.policy.hash, result.versions, parameters)
+    claimed = guarantee_of(Technique.DP_SYNTHETIC, context.policy.table(order.table).unit, order.budget)
     files = {path.name: count for path, count in made.items()}
-    details = {"rows": made[out], "files": files, **summarize_linked(model), **further}
+    details = {"rows": made[out], "files": files, **summarize_linked(result.measured), **further}
     for path in made:
         seal(path, claimed, provenance, {**details, "rows": made[path]})
     return Release(out, claimed, provenance, details)
 
 
-def _describe_linked_to_file(curator: Curator, order: Order, out: Path) -> dict[str, Any]:
+def _describe_linked_to_file(context: Context, order: Order, out: Path) -> dict[str, Any]:
     """Describe a table with its people and keep the model in a file."""
     from deniable.synth.linked import save_linked
 
-    model = describe_linked(curator, order)
+    model = run_job(context, plan_linked(context, order)[1]).measured
     with still_charged():
         save_linked(model, out)
     return summarize_linked(model)
@@ -224,226 +418,3 @@ def summarize_linked(model: LinkedModel) -> dict[str, Any]:
         "reason": f"people: {people['reason']}; rows: {rows['reason']}",
         "noise_in_a_table": max(people["noise_in_a_table"], rows["noise_in_a_table"]),
     }
-
-
-Progress = Callable[[float], None]
-Workload = tuple[tuple[str, ...], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Order:
-    """What is wanted: of which table, by which method, within which budget."""
-
-    table: str
-    budget: Budget
-    method: str = "auto"
-    columns: tuple[str, ...] | None = None
-    workload: tuple[tuple[str, ...], ...] = ()
-    """Columns that findings are about together."""
-    areas: str | None = None
-    """The column whose areas add up, for the hierarchical method."""
-    linked: bool = False
-    """With its people, as the policy links them."""
-
-
-def describe(curator: Curator, order: Order, who: Asker | None = None) -> SynthModel:
-    """The model of a table: charged before the data is touched."""
-    charged = charge(curator, order, who)
-    with after_the_charge():
-        return learn_model(curator, order, charged, bound_rows(charged, order.columns))
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """A description that is paid for: the table, its unit, the most rows a neighbor may differ by, and the engine."""
-
-    table: TableSchema
-    unit: PrivacyUnit
-    most_rows: int
-    engine: Any
-
-
-def charge(curator: Curator, order: Order, who: Asker | None = None) -> Source:
-    """Refuse what cannot be described; then charge for it."""
-    from deniable.curator.governance.requests import refuse_expired
-    from deniable.synth.describe import price_description, refuse_unsuited
-
-    refuse_expired(curator)
-    table, _ = _private(curator, order.table)
-    refuse_unsuited(table, order.method, order.columns, workload_of(curator, order), order.areas)
-    source = open_source(curator, order.table)
-    event = price_description(order.method, order.budget, source.most_rows)
-    about = {"tables": (table.name,), "unit": str(source.unit), "question": repr(order)}
-    curator.record("differentially private synthesis", event, who=who, **about)
-    return source
-
-
-def open_source(curator: Curator, name: str) -> Source:
-    """The same before it is charged: enough for the steward's own eyes, as long as nothing leaves."""
-    table, unit = _private(curator, name)
-    most = unit.rows_learned * (2 if unit.neighboring is Neighboring.REPLACE else 1)
-    curator.scopes.refresh(curator.governor.withdrawals())
-    return Source(table, unit, most, curator.scopes.tables().attach(table.name))
-
-
-def bound_rows(charged: Source, columns: tuple[str, ...] | None) -> pa.Table:
-    """The rows, at most so many of each unit, chosen by a fresh secret salt."""
-    from deniable.synth.describe import render_bounded_select
-
-    unit = charged.unit
-    rows: pa.Table = charged.engine.run(render_bounded_select(charged.table, unit, unit.rows_learned, columns))
-    return rows
-
-
-def learn_model(curator: Curator, order: Order, charged: Source, rows: pa.Table) -> SynthModel:
-    """What is learned of bounded rows."""
-    from deniable.synth.describe import describe_table
-
-    truths = curator.policy.release.truths
-    wanted = {"workload": workload_of(curator, order), "areas": order.areas}
-    rest = {"most_rows": charged.most_rows, "columns": order.columns, "truths": truths, **wanted}
-    return describe_table(rows, charged.table, order.budget, order.method, **rest)  # type: ignore[arg-type]
-
-
-def workload_of(curator: Curator, order: Order) -> Workload:
-    """The tables that are asked for: by the order, and by the policy of columns that are described."""
-    table = curator.policy.table(order.table)
-    described = table.names if order.columns is None else order.columns
-    return tuple(dict.fromkeys((*order.workload, *curator.policy.release.synthesize.select_workload(described))))
-
-
-def synthesize(
-    curator: Curator,
-    order: Order,
-    out: Path,
-    *,
-    rows: int | None = None,
-    seed: int = 0,
-    progress: Progress | None = None,
-    who: Asker | None = None,
-) -> Release:
-    """Describe a table and write synthetic rows, the model and the statement."""
-    refuse_missing_folder(out)
-    if order.linked:
-        return _synthesize_linked(curator, order, out, rows=rows, seed=seed, progress=progress, who=who)
-    described = describe(curator, order, who)
-    return write_release(curator, order, described, out, rows=rows, seed=seed, progress=progress)
-
-
-@still_charged()
-def write_release(
-    curator: Curator, order: Order, model: SynthModel, out: Path, *, rows: int | None = None, seed: int = 0,
-    progress: Progress | None = None, drawn: pa.Table | None = None, **further: Any,
-) -> Release:  # fmt: skip
-    """Write rows of a model (or those drawn from it already) as a release, with the model beside them.
-
-    `further` are public details of the release.
-    """
-    from deniable.release import Provenance, Release, seal
-    from deniable.synth.generate import generate_batches
-    from deniable.synth.model import save
-
-    shown = generate_batches(model, rows, seed, progress) if drawn is None else drawn
-    made = curator.scopes.tables().engine.write(shown, out)
-    save(model, model_path(out))
-    versions = curator.scopes.tables().version(order.table)
-    parameters = {"method": order.method, "seed": seed, "table": order.table}
-    provenance = Provenance(curator.policy.hash, versions, parameters)
-    details = {
-        "rows": made,
-        **describe_model(model),
-        "asked": describe_workload(model, workload_of(curator, order)),
-        **further,
-    }
-    claimed = guarantee(curator, order)
-    seal(out, claimed, provenance, details)
-    return Release(out, claimed, provenance, details)
-
-
-def describe_to_file(curator: Curator, order: Order, out: Path) -> dict[str, Any]:
-    """Describe a table and keep the model in a file."""
-    refuse_missing_folder(out)
-    from deniable.synth.model import save
-
-    if order.linked:
-        return _describe_linked_to_file(curator, order, out)
-    model = describe(curator, order)
-    with still_charged():
-        save(model, out)
-    return {**describe_model(model), "asked": describe_workload(model, workload_of(curator, order))}
-
-
-def generate(
-    path: Path, out: Path, *, rows: int | None = None, seed: int = 0, where: str | None = None,
-    progress: Progress | None = None,
-) -> int:  # fmt: skip
-    """Rows from a model file alone: no data, no budget."""
-    from deniable.engines.duckdb import DuckDBEngine
-    from deniable.synth.condition import build_condition, parse_condition
-    from deniable.synth.generate import generate_batches
-    from deniable.synth.linked import is_linked_file
-    from deniable.synth.model import load
-
-    if is_linked_file(path):
-        return _generate_linked(path, out, rows=rows, seed=seed, where=where, progress=progress)
-    model = load(path)
-    only = parse_condition(where) if where is not None else {}
-    build_condition(model, only)
-    with DuckDBEngine() as engine:
-        return engine.write(generate_batches(model, rows, seed, progress, only), out)
-
-
-def model_path(out: Path) -> Path:
-    """Where the model of a synthetic file stands."""
-    return out.with_name(out.name + ".model.json")
-
-
-def describe_model(model: SynthModel) -> dict[str, Any]:
-    """What a model says of itself: public."""
-    description = model.description
-    names = description.domain.names
-    measured = [" x ".join(names[place] for place in marginal.clique) for marginal in description.cliques]
-    made = [a.name for a in model.attributes if a.name not in names]
-    return {
-        "method": description.method,
-        "estimated_rows": round(description.estimates.total),
-        "columns": list(names),
-        "made_anew": made,
-        "reason": description.reason,
-        "measured": measured,
-        "noise_in_a_table": round(description.estimates.noise, 4),
-    }
-
-
-def describe_workload(model: SynthModel, workload: Workload) -> list[dict[str, str]]:
-    """Each table that was asked for, and how it was measured: public."""
-    names, held = model.description.domain.names, model.description.cliques
-    found = []
-    for wanted in workload:
-        holding = [m for m in held if {names[place] for place in m.clique}.issuperset(wanted)]
-        whole = any(not marginal.maps for marginal in holding)
-        how = "measured" if whole else "measured by groups of values" if holding else "not measured"
-        found.append({"table": " x ".join(wanted), "how": how})
-    return found
-
-
-def _private(curator: Curator, name: str) -> tuple[TableSchema, PrivacyUnit]:
-    table = curator.policy.table(name)
-    if table.public or table.unit is None:
-        raise ParameterError(f"the table '{name}' is public", remedy="A public table needs no synthetic twin")
-    return table, table.unit
-
-
-def guarantee(curator: Curator, order: Order) -> Guarantee:
-    """What is claimed of a synthetic table."""
-    from deniable.dp.accounting import epsilon_of_zcdp
-    from deniable.policy.budget import exact
-    from deniable.release import Guarantee, Technique
-
-    _, unit = _private(curator, order.table)
-    if isinstance(order.budget, ZCDP):
-        delta = exact("1e-9")
-        epsilon = epsilon_of_zcdp(order.budget.rho, delta)
-        stated = {"epsilon": epsilon, "delta": delta}
-        return Guarantee.differential(Technique.DP_SYNTHETIC, unit, order.budget, unit.neighboring, **stated)
-    return Guarantee.differential(Technique.DP_SYNTHETIC, unit, order.budget, unit.neighboring)

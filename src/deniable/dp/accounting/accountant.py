@@ -32,13 +32,13 @@ class Accountant(Protocol):
     def compose(self, event: Event, count: int = 1) -> Self:
         """The accountant after so many of the event; BudgetExceeded if that would pass the limit."""
 
-    def spent(self, delta: Amount = ...) -> Budget | None:
+    def compute_spent(self, delta: Amount = ...) -> Budget | None:
         """The guarantee of all events so far; None where there is none."""
 
     def epsilon(self, delta: Amount = 0) -> float:
         """Epsilon of all events so far at this delta, rounded up; infinite where there is no guarantee."""
 
-    def remaining(self) -> Budget | None:
+    def compute_remaining(self) -> Budget | None:
         """What the limit still allows; None without a limit."""
 
 
@@ -48,7 +48,7 @@ ACCOUNTING = ("pure", "zcdp", "pld")
 def accountant_for(accounting: str, limit: Budget | None = None) -> PureAccountant | ZCDPAccountant | PLDAccountant:
     """The accountant that a policy's word names, with its limit.
 
-    >>> accountant_for("zcdp", ApproxDP(1, 1e-6)).remaining()
+    >>> accountant_for("zcdp", ApproxDP(1, 1e-6)).compute_remaining()
     ZCDP(rho=Fraction(229374466887, 10000000000000), delta=Fraction(1, 2000000))
     """
     match accounting, limit:

@@ -31,7 +31,7 @@ def calibrate_gaussian(
     """The variance of discrete Gaussian noise for an L2 sensitivity, given itself or as its square.
 
     For zCDP the closed form, squared sensitivity / (2 rho). For (epsilon, delta) the smaller of two variances that are
-    each proven: by the analytic Gaussian (see `analytic` for why it holds on the integers), and by zCDP.
+    each proven: by the analytic Gaussian (see `analytic_gaussian` for why it holds on the integers), and by zCDP.
 
     >>> calibrate_gaussian(ZCDP("1/50"), sensitivity=2)
     Fraction(100, 1)

@@ -86,7 +86,7 @@ def _take_worst(costs: list[Cost | None]) -> Cost | None:
 
 
 class _Limited(Protocol):
-    def remaining(self) -> Budget | None: ...
+    def compute_remaining(self) -> Budget | None: ...
 
 
 def refuse_unsupported(event: Event, accounting: str, instead: str) -> NoReturn:
@@ -103,7 +103,7 @@ def refuse_over(unit: str, asked: Fraction, delta: Fraction, private: bool, acco
     """Refuse an event that would pass the limit, saying what was asked and what is left."""
     if not private:
         raise BudgetExceeded("a release without a formal guarantee was asked under a privacy budget")
-    left = account.remaining()
+    left = account.compute_remaining()
     assert left is not None
     amount = left.rho if isinstance(left, ZCDP) else left.epsilon
     raise BudgetExceeded(

@@ -33,8 +33,7 @@ from deniable.dp.accounting.events import (
     SelfComposedEvent,
     check_count,
 )
-from deniable.dp.accounting.pure import float_above
-from deniable.dp.accounting.rounding import round_up
+from deniable.dp.accounting.rounding import float_above, round_up
 from deniable.errors import MissingExtra
 from deniable.policy.budget import Amount, ApproxDP, PureDP, budget, exact
 
@@ -64,19 +63,19 @@ class PLDAccountant:
         """Whether the event could be composed without passing the limit."""
         if self.limit is None:
             return True
-        after = self._after(event, count).spent(self.limit.delta)
+        after = self._after(event, count).compute_spent(self.limit.delta)
         return after is not None and after.epsilon <= self.limit.epsilon
 
     def compose(self, event: Event, count: int = 1) -> PLDAccountant:
         """The accountant after the event; refuses, changing nothing, what would pass the limit."""
         after = self._after(event, count)
         if self.limit is not None and not self.fits(event, count):
-            cost, now = after.spent(self.limit.delta), self.spent(self.limit.delta)
+            cost, now = after.compute_spent(self.limit.delta), self.compute_spent(self.limit.delta)
             asked = Fraction(0) if cost is None or now is None else cost.epsilon - now.epsilon
             refuse_over("epsilon", asked, Fraction(0), cost is not None, self)
         return after
 
-    def spent(self, delta: Amount = Fraction(0)) -> PureDP | ApproxDP | None:
+    def compute_spent(self, delta: Amount = Fraction(0)) -> PureDP | ApproxDP | None:
         """The (epsilon, delta) guarantee of everything so far; None where there is none at this delta."""
         wanted = exact(delta, "delta")
         cheap = cheap_epsilon(self.event, wanted)
@@ -89,14 +88,14 @@ class PLDAccountant:
 
     def epsilon(self, delta: Amount = 0) -> float:
         """The odometer's reading at this delta, rounded up; infinite where there is no guarantee."""
-        spent = self.spent(exact(delta, "delta"))
+        spent = self.compute_spent(exact(delta, "delta"))
         return math.inf if spent is None else float_above(spent.epsilon)
 
-    def remaining(self) -> PureDP | ApproxDP | None:
+    def compute_remaining(self) -> PureDP | ApproxDP | None:
         """The limit's epsilon less what is spent at its delta; more may fit, since these epsilons do not add up."""
         if self.limit is None:
             return None
-        spent = self.spent(self.limit.delta)
+        spent = self.compute_spent(self.limit.delta)
         left = self.limit.epsilon - spent.epsilon if spent else Fraction(0)
         return budget(epsilon=max(left, Fraction(0)), delta=self.limit.delta)  # type: ignore[return-value]
 

@@ -16,7 +16,7 @@ from deniable.dp.accounting.events import (
     ThresholdEvent,
     check_count,
 )
-from deniable.dp.accounting.rounding import ln_above
+from deniable.dp.accounting.rounding import float_above, ln_above
 from deniable.policy.budget import Amount, ApproxDP, PureDP, budget, exact
 
 
@@ -50,7 +50,7 @@ class PureAccountant:
     >>> account = PureAccountant(PureDP(1))
     >>> for _ in range(10):
     ...     account = account.compose(PureEvent(0.1))
-    >>> account.remaining()
+    >>> account.compute_remaining()
     PureDP(epsilon=Fraction(0, 1))
     """
 
@@ -73,7 +73,7 @@ class PureAccountant:
             refuse_over("epsilon", after.amount - self.cost.amount, after.delta - self.cost.delta, after.private, self)
         return replace(self, cost=after)
 
-    def spent(self, delta: Amount | None = None) -> PureDP | ApproxDP | None:
+    def compute_spent(self, delta: Amount | None = None) -> PureDP | ApproxDP | None:
         """The guarantee of everything so far, at its own delta or at a larger one; None where there is none."""
         wanted = self.cost.delta if delta is None else exact(delta, "delta")
         if not self.cost.private or self.cost.delta > wanted or wanted >= 1:
@@ -82,10 +82,10 @@ class PureAccountant:
 
     def epsilon(self, delta: Amount = 0) -> float:
         """The odometer's reading at this delta, rounded up; infinite where there is no guarantee."""
-        spent = self.spent(delta)
+        spent = self.compute_spent(delta)
         return math.inf if spent is None else float_above(spent.epsilon)
 
-    def remaining(self) -> PureDP | ApproxDP | None:
+    def compute_remaining(self) -> PureDP | ApproxDP | None:
         """What the limit still allows; None without a limit."""
         if self.limit is None:
             return None
@@ -100,9 +100,3 @@ class PureAccountant:
         if cost is None:
             refuse_unsupported(event, "pure", "zcdp")
         return self.cost + cost.times(count)
-
-
-def float_above(value: Fraction) -> float:
-    """The smallest float that is not below the value."""
-    near = float(value)
-    return near if Fraction(near) >= value else math.nextafter(near, math.inf)

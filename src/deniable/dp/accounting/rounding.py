@@ -7,6 +7,7 @@ number of digits in the direction that promises less privacy or adds more noise.
 
 from __future__ import annotations
 
+import math
 from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, localcontext
 from fractions import Fraction
 
@@ -66,6 +67,12 @@ def sqrt_above(value: Fraction, digits: int = 12) -> Fraction:
     if root * root == value:
         return root
     return round_up(root * (1 + GUARD) + GUARD, digits)
+
+
+def float_above(value: Fraction) -> float:
+    """The smallest float that is not below the value."""
+    near = float(value)
+    return near if Fraction(near) >= value else math.nextafter(near, math.inf)
 
 
 def _find_step(value: Fraction, digits: int) -> Fraction:

@@ -77,7 +77,7 @@ def to_google(event: Event) -> dict[str, object]:
     """An event in the form of Google's dp_accounting events: `class_name` and fields, nested.
 
     What that family lacks is exported as something no better: continuous Gaussian noise that dominates the discrete
-    (see `analytic`), discrete Laplace noise with the loss of a randomized response for a pure event,
+    (see `analytic_gaussian`), discrete Laplace noise with the loss of a randomized response for a pure event,
     `UnsupportedDpEvent` for a threshold or a parallel event.
     """
     match event:

@@ -32,8 +32,7 @@ from deniable.dp.accounting.events import (
     ThresholdEvent,
     check_count,
 )
-from deniable.dp.accounting.pure import float_above
-from deniable.dp.accounting.rounding import ln_above, precise, round_above, round_down, to_decimal
+from deniable.dp.accounting.rounding import float_above, ln_above, precise, round_above, round_down, to_decimal
 from deniable.errors import ParameterError
 from deniable.policy.budget import ZCDP, Amount, ApproxDP, PureDP, budget, exact
 
@@ -113,7 +112,7 @@ class ZCDPAccountant:
             refuse_over("rho", after.amount - self.cost.amount, after.delta - self.cost.delta, after.private, self)
         return replace(self, cost=after)
 
-    def spent(self, delta: Amount | None = None) -> ZCDP | PureDP | ApproxDP | None:
+    def compute_spent(self, delta: Amount | None = None) -> ZCDP | PureDP | ApproxDP | None:
         """The guarantee so far: rho with its delta, or, at a given total delta, (epsilon, delta); None if none."""
         if not self.cost.private:
             return None
@@ -129,10 +128,10 @@ class ZCDPAccountant:
 
     def epsilon(self, delta: Amount = 0) -> float:
         """The odometer's reading at this delta, rounded up; infinite where there is no guarantee."""
-        spent = self.spent(delta)
+        spent = self.compute_spent(delta)
         return float_above(spent.epsilon) if isinstance(spent, PureDP | ApproxDP) else math.inf
 
-    def remaining(self) -> ZCDP | None:
+    def compute_remaining(self) -> ZCDP | None:
         """What the limit still allows; None without a limit."""
         if self.limit is None:
             return None

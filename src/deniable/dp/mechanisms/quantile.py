@@ -42,7 +42,7 @@ Numbers = NDArray[np.int64]
 class QuantileMechanism:
     """Releases one or several quantiles of integers that are clamped to public bounds.
 
-    The cost of an integer is its error in rank (see `ranks`). It is chosen by permute-and-flip where `flips`, which
+    The cost of an integer is its error in rank (`rank_error`). It is chosen by permute-and-flip where `flips`, which
     needs a coin for every integer, and else by the exponential mechanism, with probability proportional to
     exp(-unit * cost). Several quantiles are chosen one inside the other (see `quantile_tree`); the rows equal to the
     chosen integer are divided so that their parts have the shares they stand for, by a noisy count.
@@ -182,7 +182,7 @@ class QuantileMechanism:
         for start in range(0, rows.groups, step):
             last = min(start + step, rows.groups)
             some = rows.part(start, last)
-            choose = self._choose_by_flips if self.flips else self._drawn
+            choose = self._choose_by_flips if self.flips else self._choose_by_weight
             chosen[start:last] = choose(q, some, low[start:last], high[start:last], entropy)
         return chosen
 
@@ -195,7 +195,9 @@ class QuantileMechanism:
         inside = (line >= low[:, np.newaxis]) & (line <= high[:, np.newaxis])
         return self.lower + permute_and_flip_rows(costs, part, allowed=inside, entropy=entropy)
 
-    def _drawn(self, q: Fraction, rows: GroupCounts, low: Numbers, high: Numbers, entropy: Entropy) -> Numbers:
+    def _choose_by_weight(
+        self, q: Fraction, rows: GroupCounts, low: Numbers, high: Numbers, entropy: Entropy
+    ) -> Numbers:
         """The exponential mechanism: runs of integers that have the same cost are weighed by their width."""
         runs = rows.runs(low, high)
         costs, part = self._costs(q, runs.ranks)

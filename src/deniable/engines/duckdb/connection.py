@@ -79,9 +79,9 @@ def read_relation(connection: Any, sql: str, parameters: Any = None) -> Any:
     return connection.sql(parse_select(connection, sql), params=parameters)
 
 
-def read_row(cursor: Any, shapes: StatementCache, sql: str) -> pa.Table:
+def read_row(cursor: Any, statements: StatementCache, sql: str) -> pa.Table:
     """The one row of integers of a reading statement; a relation would have it parsed and bound a second time."""
-    shapes.execute(cursor, sql)
+    statements.execute(cursor, sql)
     names, found = [column[0] for column in cursor.description], cursor.fetchall()
     if len(found) != 1:
         raise InternalError("a statement that gives one row gave another number of them")

@@ -148,9 +148,6 @@ class Layout:
         )
 
 
-# ruff: noqa: S608  (statements here are made of our own words, quoted names and quoted paths; no user text)
-
-
 SAMPLE_ROWS = 1_000
 REMEMBERED_LINES = 10_000
 
@@ -211,9 +208,6 @@ def _render_misfit(column: str, kind: ColumnType) -> str:
 def _render_unlike(column: str, kind: ColumnType) -> str:
     like = f"regexp_matches({column}, {literal(types.INFERRED[kind])})"
     return f"{column} IS NOT NULL AND NOT ({like} AND TRY_CAST({column} AS {types.NATIVE[kind]}) IS NOT NULL)"
-
-
-# ruff: noqa: S608  (statements here are made of our own words, quoted names and quoted paths; no user text)
 
 
 SHOWN = 10

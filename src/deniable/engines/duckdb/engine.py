@@ -96,7 +96,7 @@ class DuckDBEngine:
     def restrict(self, name: str, *restrictions: Restriction) -> None:
         """Show only some rows of a source from now on, instead of whatever restricted it before."""
         with self._lock:
-            scan = self._known(name)
+            scan = self._find_scan(name)
             known = [shown.name for shown in scan.fields]
             for column in (each.column for each in restrictions if each.column is not None):
                 if column not in known:
@@ -105,15 +105,15 @@ class DuckDBEngine:
 
     def describe(self, name: str) -> tuple[Field, ...]:
         """The columns of a source, in its order."""
-        return self._known(name).fields
+        return self._find_scan(name).fields
 
     def notes(self, name: str) -> tuple[str, ...]:
         """What was left out or read as null when the source was attached with bad rows: skip."""
-        return self._known(name).notes
+        return self._find_scan(name).notes
 
     def count(self, name: str) -> int:
         """How many rows a source has."""
-        self._known(name)
+        self._find_scan(name)
         return int(self.run(f"SELECT count(*) AS rows FROM {quote(name)}")["rows"][0].as_py())
 
     def run(
@@ -127,9 +127,9 @@ class DuckDBEngine:
     ) -> pa.Table:
         """Run one reading statement of our own making, on this thread's cursor; frames are seen by it alone."""
         cursor = self._cursor()
-        with self._watched(cursor, seconds), translate_errors(), _register_frames(cursor, frames or {}):
+        with self._track_statement(cursor, seconds), translate_errors(), _register_frames(cursor, frames or {}):
             if one_row and parameters is None:
-                return read_row(cursor, self._local.shapes, sql)
+                return read_row(cursor, self._local.statements, sql)
             return read_relation(cursor, sql, parameters).to_arrow_table()
 
     def stream(
@@ -162,7 +162,7 @@ class DuckDBEngine:
 
     def data_version(self, name: str) -> str:
         """A fingerprint of the content of a source and of how it is read."""
-        scan = self._known(name)
+        scan = self._find_scan(name)
         held = self._sources[name]
         content = (
             [self._hash(path) for path in held.paths] if isinstance(held, Files) else [fingerprint.hash_table(held)]
@@ -223,7 +223,7 @@ class DuckDBEngine:
         if not self._finalizer.alive:
             raise ParameterError("this engine was closed", remedy="Open another one")
 
-    def _known(self, name: str) -> Scan:
+    def _find_scan(self, name: str) -> Scan:
         self._require_open()
         if name not in self._scans:
             raise DataError(
@@ -238,7 +238,7 @@ class DuckDBEngine:
         self._refresh()
         if getattr(self._local, "connection", None) is not self._connection:
             self._local.connection, self._local.cursor = self._connection, self._new_cursor()
-            self._local.shapes = StatementCache()
+            self._local.statements = StatementCache()
         return self._local.cursor
 
     def _new_cursor(self) -> Any:
@@ -247,10 +247,10 @@ class DuckDBEngine:
             if self._copies is None:
                 self._copies = take_copies(self._connection, self._scans)
             cursor = self._connection.cursor()
-            for name, scan in self._shown():
+            for name, scan in self._list_scans():
                 if scan.rows is not None:
                     cursor.register(f"rows of {name}", scan.rows)
-                for place, listed in scan.listed():
+                for place, listed in scan.find_value_lists():
                     values = pa.table({"value": pa.array(listed.values, pa.string())})
                     cursor.register(f"values {place} of {name}", values)
                 cursor.execute(scan.view(name))
@@ -262,14 +262,14 @@ class DuckDBEngine:
             if any(copy.outdated for copy in (self._copies or {}).values()):
                 self._reseal(self._scans)
 
-    def _shown(self) -> Iterator[tuple[str, Scan]]:
+    def _list_scans(self) -> Iterator[tuple[str, Scan]]:
         """Each source as it is read: from its copy where there is one."""
         copies = self._copies or {}
         return ((name, copies[name].scan if name in copies else scan) for name, scan in self._scans.items())
 
     def _batches(self, cursor: Any, reader: Any, batch_rows: int) -> Iterator[pa.RecordBatch]:
         empty = True
-        with self._watched(cursor, None):
+        with self._track_statement(cursor, None):
             while batch := _read_next(reader):
                 empty = False
                 for start in range(0, batch.num_rows, batch_rows):
@@ -278,7 +278,7 @@ class DuckDBEngine:
             yield pa.RecordBatch.from_pylist([], schema=reader.schema)
 
     @contextmanager
-    def _watched(self, cursor: Any, seconds: float | None) -> Iterator[None]:
+    def _track_statement(self, cursor: Any, seconds: float | None) -> Iterator[None]:
         with self._lock:
             self._running[cursor] = threading.get_ident()
         try:

@@ -51,7 +51,7 @@ class Scan:
             rows = f"SELECT * FROM ({rows}) AS rows {self._condition(name, place, each)}"
         return f"CREATE OR REPLACE TEMP VIEW {quote(name)} AS {rows}"
 
-    def listed(self) -> list[tuple[int, Listed]]:
+    def find_value_lists(self) -> list[tuple[int, Listed]]:
         """The restrictions that need a list of values, by their place."""
         return [(place, each) for place, each in enumerate(self.restrictions) if isinstance(each, Listed)]
 

@@ -124,7 +124,7 @@ class PrivacyModel(Protocol):
     def list_implied(self) -> tuple[PrivacyModel, ...]:
         """Models that follow from this one and are monotone under suppression; itself where it is."""
 
-    def lost(self, measured: Measured, classes: Classes) -> Measured:
+    def bound_losses(self, measured: Measured, classes: Classes) -> Measured:
         """For every class, how many of its rows any split of it must suppress, at least; 0 where nothing is known."""
 
 

@@ -93,7 +93,7 @@ class Closeness:
         """Nothing that more rows could not undo."""
         return ()
 
-    def lost(self, measured: Measured, classes: Classes) -> Measured:
+    def bound_losses(self, measured: Measured, classes: Classes) -> Measured:
         """Kept parts are within t and so is their mixture; the rest can be no farther than the farthest value.
 
         With n rows at distance d, of which m are lost, convexity gives n d <= (n - m) t + m w, w the farthest.
@@ -154,7 +154,7 @@ class DeltaDisclosure:
         """Nothing that more rows could not undo."""
         return ()
 
-    def lost(self, _measured: Measured, classes: Classes, /) -> Measured:
+    def bound_losses(self, _measured: Measured, classes: Classes, /) -> Measured:
         """Rows of a value beyond 2^delta times its share in the table."""
         return count_surplus(classes, self.column, np.full(classes.references[self.column].size, 2.0**self.delta))
 
@@ -198,7 +198,7 @@ class BetaLikeness:
         """Nothing that more rows could not undo."""
         return ()
 
-    def lost(self, _measured: Measured, classes: Classes, /) -> Measured:
+    def bound_losses(self, _measured: Measured, classes: Classes, /) -> Measured:
         """Rows of a value beyond 1 + beta times its share in the table."""
         q = classes.references[self.column].distribution
         allowed = np.minimum(self.beta, -np.log(np.maximum(q, 1e-300))) if self.enhanced else np.full(len(q), self.beta)

@@ -49,7 +49,7 @@ class DistinctDiversity:
         """Itself."""
         return (self,)
 
-    def lost(self, measured: Measured, classes: Classes) -> Measured:
+    def bound_losses(self, measured: Measured, classes: Classes) -> Measured:
         """All rows of a class with too few values: its parts have no more."""
         return np.where(self.meets(measured), 0, classes.sizes)
 
@@ -90,7 +90,7 @@ class EntropyDiversity:
         """At least so many different values, since entropy is at most the logarithm of their number."""
         return (DistinctDiversity(self.column, math.ceil(self.l * (1 - SLACK))),)
 
-    def lost(self, measured: Measured, _classes: Classes, /) -> Measured:
+    def bound_losses(self, measured: Measured, _classes: Classes, /) -> Measured:
         """Nothing is known."""
         return np.zeros(len(measured))
 
@@ -132,7 +132,7 @@ class RecursiveDiversity:
         """At least l different values, or the sum on the right is empty."""
         return (DistinctDiversity(self.column, self.l),)
 
-    def lost(self, measured: Measured, _classes: Classes, /) -> Measured:
+    def bound_losses(self, measured: Measured, _classes: Classes, /) -> Measured:
         """Nothing is known."""
         return np.zeros(len(measured))
 

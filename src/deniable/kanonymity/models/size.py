@@ -43,7 +43,7 @@ class KAnonymity:
         """Itself."""
         return (self,)
 
-    def lost(self, measured: Measured, classes: Classes) -> Measured:
+    def bound_losses(self, measured: Measured, classes: Classes) -> Measured:
         """All rows of a class that is too small: its parts are smaller still."""
         return np.where(self.meets(measured), 0, classes.sizes)
 
@@ -80,7 +80,7 @@ class KMap:
         """Itself."""
         return (self,)
 
-    def lost(self, measured: Measured, classes: Classes) -> Measured:
+    def bound_losses(self, measured: Measured, classes: Classes) -> Measured:
         """All rows of a class that is too small: its parts are smaller still."""
         return np.where(self.meets(measured), 0, classes.sizes)
 
@@ -123,7 +123,7 @@ class DeltaPresence:
         """Nothing that more rows could not undo."""
         return ()
 
-    def lost(self, _measured: Measured, classes: Classes, /) -> Measured:
+    def bound_losses(self, _measured: Measured, classes: Classes, /) -> Measured:
         """Rows beyond the most that the class's people allow."""
         surplus: Measured = classes.sizes - self.most * classes.people() - SLACK * classes.sizes
         return np.maximum(surplus, 0.0)

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from deniable.kanonymity.encoding import Counts, Histograms, Tuples, build_histograms, number_rows
+from deniable.kanonymity.encoding import Counts, Tuples, number_rows, regroup_histograms
 from deniable.kanonymity.hierarchy import Hierarchy
 from deniable.kanonymity.kernels import pruning
 from deniable.kanonymity.quality import Costs
@@ -271,14 +271,9 @@ def _project_tuples(tuples: Tuples, columns: tuple[int, ...], sizes: Sequence[in
     many, first, number = number_rows(kept, sizes)
     codes = np.ascontiguousarray(np.column_stack([column[first] for column in kept]).astype(np.int32))
     people = None if tuples.population is None else _sum_counts(number, tuples.population, many)
-    held = tuple(_regroup_histograms(h, number, many) for h in tuples.sensitive)
+    held = tuple(regroup_histograms(h, number, many) for h in tuples.sensitive)
     return Tuples(codes, _sum_counts(number, tuples.counts, many), held, people)
 
 
 def _sum_counts(number: NDArray[np.int64], amounts: Counts, many: int) -> Counts:
     return np.bincount(number, weights=amounts, minlength=many).astype(np.int64)
-
-
-def _regroup_histograms(old: Histograms, place: NDArray[np.int64], owners: int) -> Histograms:
-    owner = place[np.repeat(np.arange(len(old.starts) - 1), np.diff(old.starts))]
-    return build_histograms(owner, owners, old.values, old.size, old.counts)

@@ -146,7 +146,7 @@ class Checker:
             return Verdict(levels, False, gone, len(relaxed), FOREVER, float(self.base(levels)), True, 0.0)
         classes = self._classes(grouped, rolled)
         relaxed = relaxed & self._apply_models(classes, problem.relaxed)
-        released, lost = self._accepted(classes, relaxed)
+        released, lost = self._accept_classes(classes, relaxed)
         suppressed = int(grouped.sizes[~released].sum())
         acceptable = suppressed <= problem.limit and self._covers_population(classes, released)
         barred = lost.sum() > problem.limit + ROUNDING or (not acceptable and problem.monotone)
@@ -168,13 +168,13 @@ class Checker:
         """People of the population without a row in the table cannot be suppressed: their classes must hold, too."""
         return classes.population is None or bool(released[classes.sizes == 0].all())
 
-    def _accepted(self, classes: Classes, relaxed: Released) -> tuple[Released, Measured]:
+    def _accept_classes(self, classes: Classes, relaxed: Released) -> tuple[Released, Measured]:
         """Which classes are released, and how many rows of each are lost here and at every node below."""
         released, lost = relaxed, np.where(relaxed, 0.0, classes.sizes)
         for model in self.problem.strict:
             measured = model.measure(classes)
             released = released & model.meets(measured)
-            lost = np.maximum(lost, model.lost(measured, classes))
+            lost = np.maximum(lost, model.bound_losses(measured, classes))
         for risk in self.problem.risks:
             released = risk.release(classes.sizes, released)
         return released, lost
@@ -189,11 +189,11 @@ class Checker:
             released = released | (classes.sizes == 0)
         return released
 
-    def released(self, levels: Levels) -> tuple[Grouped, Released]:
+    def release_classes(self, levels: Levels) -> tuple[Grouped, Released]:
         """The classes of a node made from the table's own tuples, and which of them are released."""
         grouped = self.group(levels, roll_up=False)
         classes = self.classes(grouped)
-        return grouped, self._accepted(classes, self._apply_models(classes, self.problem.relaxed))[0]
+        return grouped, self._accept_classes(classes, self._apply_models(classes, self.problem.relaxed))[0]
 
     def group(self, levels: Levels, *, roll_up: bool = True) -> Grouped:
         """The classes of a node."""

@@ -83,12 +83,12 @@ class OptimalSearch:
         verdict = self.checker.check(levels)
         if verdict.barred and len(nodes) > PIVOTS:
             path, cover = pruning.climb(
-                np.array(levels, np.int8), np.array(self.lattice.top, np.int8), nodes, probes, self._accepted()
+                np.array(levels, np.int8), np.array(self.lattice.top, np.int8), nodes, probes, self._stack_accepted()
             )
             self._bisect_failing(path, cover, len(probes))
         self._learn(verdict)
 
-    def _accepted(self) -> NDArray[np.int8]:
+    def _stack_accepted(self) -> NDArray[np.int8]:
         return np.array(self.accepted, np.int8).reshape(-1, len(self.lattice.heights))
 
     def _bisect_failing(self, path: NDArray[np.int8], cover: NDArray[np.int64], probes: int) -> None:

@@ -133,7 +133,7 @@ class _Assembly:
 
     def release(self, rest: Problem, left: Places, levels: Levels) -> Places:
         """Release the classes of a node that meet the models; returns the tuples that are left."""
-        grouped, released = Checker(rest).released(levels)
+        grouped, released = Checker(rest).release_classes(levels)
         number = np.full(len(released), -1, np.int64)
         number[released] = len(self.sizes) + np.arange(int(released.sum()))
         self.class_of[left] = number[grouped.class_of]

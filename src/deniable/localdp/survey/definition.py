@@ -60,7 +60,7 @@ class Question:
     words: tuple[str, ...] = ()
     help: str = ""
 
-    def described(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         """The question as clients read it."""
         shown: dict[str, Any] = {"name": self.name, "ask": self.ask, "type": self.type, "help": self.help}
         shown |= {"epsilon": float(self.epsilon), "parts": [serialization.recipe(part) for part in self.parts]}
@@ -92,11 +92,11 @@ class Survey:
     @property
     def identity(self) -> str:
         """The name and a digest of the questions with their exact recipes."""
-        asked = [question.described() for question in self.questions]
+        asked = [question.describe() for question in self.questions]
         digest = sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
         return f"{self.name}-{digest[:12]}"
 
-    def described(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         """The survey as clients read it."""
         return {
             "format": serialization.FORMAT,
@@ -109,7 +109,7 @@ class Survey:
             "period": self.period,
             "allowance": float(self.allowance if self.allowance is not None else self.epsilon),
             "most_answers": self.most_answers,
-            "questions": [question.described() for question in self.questions],
+            "questions": [question.describe() for question in self.questions],
         }
 
     def question(self, name: str) -> Question | None:

@@ -141,7 +141,7 @@ def _estimate_bins(protocol: Window, columns: Responses, confidence: float) -> t
 
 @dataclass(frozen=True, slots=True)
 class Contrast:
-    """How a question's answer differs between those who *told* one thing and those who told another."""
+    """How a question's answer differs between those who *reported* one thing and those who reported another."""
 
     question: str
     answer: str
@@ -152,9 +152,9 @@ class Contrast:
 def contrast_groups(survey: Survey, bodies: Iterable[str], by: str, of: str) -> tuple[Contrast, ...]:
     """Compare the answers to one question between the first two groups that another question forms.
 
-    Groups are formed by what respondents *told*, which is itself randomized. That dilutes differences and never
-    invents them: where the two answers are unrelated, all told groups have one distribution and the tests keep their
-    level.
+    Groups are formed by what respondents *reported*, which is itself randomized. That dilutes differences and never
+    invents them: where the two answers are unrelated, all reported groups have one distribution and the tests keep
+    their level.
     """
     grouping, outcome = (_find_question(survey, name) for name in (by, of))
     if grouping.parts[0].name not in ("k-ary", "coins") or len(grouping.parts) > 1:

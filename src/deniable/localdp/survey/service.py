@@ -19,7 +19,7 @@ from deniable.dp.samplers import salt
 from deniable.errors import NO_BUDGET, AccessRefused, DataError, IntegrityError
 from deniable.localdp import serialization
 from deniable.localdp.survey.definition import Survey
-from deniable.localdp.survey.store import Arrival, SqliteStore, Store
+from deniable.localdp.survey.store import Arrival, PostgresStore, SqliteStore, Store
 
 MOST_BYTES = 1 << 16
 KEYS = {"format", "survey", "ticket", "responses"}
@@ -88,8 +88,6 @@ def _build_refusal(happened: str, remedy: str = "Send it as the client files do"
 def open_store(address: str | Path, survey: Survey, writable: bool = True) -> Store:
     """The store at a path, or in a PostgreSQL database named by its URL."""
     if str(address).startswith(("postgresql://", "postgres://")):
-        from deniable.localdp.survey.store import PostgresStore
-
         return PostgresStore(str(address), survey.identity)
     store = SqliteStore(Path(address), writable)
     if store.fact("survey", survey.identity.encode()) != survey.identity.encode():
@@ -103,7 +101,7 @@ def open_store(address: str | Path, survey: Survey, writable: bool = True) -> St
 
 
 def open_service(survey: Survey, address: str | Path) -> SurveyService:
-    """A desk over a store; the ticket key is made when the store is."""
+    """A survey service over a store; the ticket key is made when the store is."""
     store = open_store(address, survey)
     key = store.fact(f"key {survey.identity}", make_ticket_key())
     return SurveyService(survey, key, store)

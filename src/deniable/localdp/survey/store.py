@@ -102,7 +102,7 @@ class SqliteStore:
     def close(self) -> None:
         """Rewrite the file in the order of its random places, so that its pages keep no order of arrival either."""
         if self._added:
-            with suppress(sqlite3.OperationalError):  # another desk is writing: the last one to close will do it
+            with suppress(sqlite3.OperationalError):  # another process is writing: the last one to close will do it
                 self._connection.execute("vacuum")
         self._connection.close()
 
@@ -176,7 +176,7 @@ class PostgresStore:
 
     def fact(self, name: str, fresh: bytes) -> bytes:
         """A lasting fact of the survey; the fresh value is kept if there was none."""
-        with self._guarded() as run:
+        with self._open_transaction() as run:
             run(
                 "insert into deniable_survey_facts values (%s, %s, %s) on conflict do nothing",
                 (self._survey, name, fresh),
@@ -187,7 +187,7 @@ class PostgresStore:
 
     def add(self, batch: Sequence[Arrival]) -> list[bool]:
         """File a batch in one durable transaction, responses in shuffled order."""
-        with self._guarded() as run:
+        with self._open_transaction() as run:
             ticket = "insert into deniable_survey_tickets values (%s, %s) on conflict do nothing"
             new = [run(ticket, (self._survey, arrival.stub)).rowcount == 1 for arrival in batch]
             bodies = [arrival.body for arrival, fresh in zip(batch, new, strict=True) if fresh]
@@ -198,13 +198,13 @@ class PostgresStore:
 
     def count(self) -> int:
         """How many responses there are."""
-        with self._guarded() as run:
+        with self._open_transaction() as run:
             query = "select count(*) from deniable_survey_responses where survey = %s"
             return int(run(query, (self._survey,)).fetchone()[0])
 
     def bodies(self) -> Iterator[str]:
         """What the responses say, by their random places."""
-        with self._guarded() as run:
+        with self._open_transaction() as run:
             query = "select body from deniable_survey_responses where survey = %s order by place"
             rows = run(query, (self._survey,)).fetchall()
         for (body,) in rows:
@@ -214,7 +214,7 @@ class PostgresStore:
         """Let go of the connection."""
         self._connection.close()
 
-    def _guarded(self) -> _GuardedTransaction:
+    def _open_transaction(self) -> _GuardedTransaction:
         return _GuardedTransaction(self)
 
     def _translate_failure(self, failure: Any) -> StorageError:

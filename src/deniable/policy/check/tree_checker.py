@@ -81,7 +81,7 @@ class Checker:
             case Record():
                 return self._record(shape, tree, what)
             case Named():
-                return self._named(shape, tree, what)
+                return self._check_named(shape, tree, what)
             case Nested():
                 return Item(flatten_tree(tree, self.mistakes), tree.place)
             case ListOf():
@@ -144,7 +144,7 @@ class Checker:
         elif missing := [name for name in touched[0] if name not in given]:
             self.mistakes.add(place, f"{what} lacks '{missing[0]}'", f"Expected: {' or '.join(sets)}")
 
-    def _named(self, shape: Named, tree: Tree, what: str) -> Item | None:
+    def _check_named(self, shape: Named, tree: Tree, what: str) -> Item | None:
         if not isinstance(tree, Entries):
             self._refuse(tree, what, "entries, each under its name")
             return None

@@ -60,6 +60,8 @@ class Facts:
     nullable: bool = True
     public: bool = False
     """Whether the value comes from a public table or a literal, so that its distinct values may be listed."""
+    opaque: bool = field(default=False, repr=False)
+    """Whether it may tell people apart only: no function, comparison or group key may look at the value."""
 
     @property
     def bounded(self) -> bool:

@@ -106,11 +106,16 @@ STRICT = ("year", "part_", "trunc_", "date_diff", "lower", "upper", "trim", "sub
 """Functions of texts and dates that are null where an argument is; a bare NULL has no type the engine could go by."""
 
 
+OPAQUE = "looks at the column that tells people apart, which this analyst may count and join by, and not name"
+
+
 def call(name: str, *arguments: Expression) -> Expression:
     """Apply an allow-listed function; Mismatch says what does not fit."""
     function = FUNCTIONS[name]
     if not function.least <= len(arguments) <= function.most:
         raise Mismatch(f"takes {function.least} to {function.most} arguments, not {len(arguments)}")
+    if any(argument.facts.opaque for argument in arguments):
+        raise Mismatch(OPAQUE)
     facts = function.rule(tuple(argument.facts for argument in arguments))
     if name.startswith(STRICT) and any(argument.facts.kind is Kind.NULL for argument in arguments):
         return literal(None)

@@ -233,7 +233,8 @@ def union(facts: tuple[Facts, ...], nullable: bool = True) -> Facts:
     low = min(fact.lower for fact in real if fact.lower is not None) if bounded else None
     high = max(fact.upper for fact in real if fact.upper is not None) if bounded else None
     step = common_step(*(fact.step for fact in real)) if real else None
-    return Facts(kind, low, high, step, domain, nullable, public=all(fact.public for fact in facts))
+    public, opaque = all(fact.public for fact in facts), any(fact.opaque for fact in facts)
+    return Facts(kind, low, high, step, domain, nullable, public, opaque)
 
 
 def coalesce(facts: tuple[Facts, ...]) -> Facts:

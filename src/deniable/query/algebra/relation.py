@@ -205,7 +205,7 @@ def facts_of(column: Column, public: bool = False) -> Facts:
         lower, upper = min(numbers), max(numbers)
     # What is not in the list, or not in the calendar, is read as null, whatever the policy says of nulls.
     cut = column.categories is not None or (kind in (Kind.DATE, Kind.DATETIME) and lower is None)
-    return Facts(kind, lower, upper, step, column.categories, column.nullable or cut, public)
+    return Facts(kind, lower, upper, step, column.categories, column.nullable or cut, public, column.opaque)
 
 
 def scan_table(table: TableSchema, alias: str) -> Scan:

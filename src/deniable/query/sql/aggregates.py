@@ -7,7 +7,7 @@ from fractions import Fraction
 from sqlglot import expressions as exp
 
 from deniable.query.algebra.expression import ColumnRef, Expression, Facts, Kind, Literal, literal
-from deniable.query.algebra.functions import call
+from deniable.query.algebra.functions import OPAQUE, call
 from deniable.query.algebra.relation import ExactAggregate, Measure, NoisyAggregate, Summary
 from deniable.query.sql.clauses import Clauses
 from deniable.query.sql.scalar import Scope, bind_expression, offset_of, refuse_unknown
@@ -136,6 +136,7 @@ def _bind_argument(node: exp.Expression, measure: Measure, scope: Scope) -> Expr
     if measure in (Measure.MIN, Measure.MAX):
         return _bind_ordered(node, node.this, scope)
     argument = bind_expression(node.this, scope)
+    _refuse_opaque(node, argument, scope)
     if argument.facts.kind is Kind.BOOLEAN:
         argument = call("case", argument, literal(1), literal(0))
     if not argument.facts.kind.numeric:
@@ -145,9 +146,15 @@ def _bind_argument(node: exp.Expression, measure: Measure, scope: Scope) -> Expr
 
 def _bind_ordered(node: exp.Expression, argument: exp.Expression, scope: Scope) -> Expression:
     bound = bind_expression(argument, scope)
+    _refuse_opaque(node, bound, scope)
     if not bound.facts.kind.ordered:
         raise scope.refusal(node, f"this aggregate takes a number or a date, not {bound.facts.kind.value}")
     return bound
+
+
+def _refuse_opaque(node: exp.Expression, argument: Expression, scope: Scope) -> None:
+    if argument.facts.opaque:
+        raise scope.refusal(node, f"this aggregate {OPAQUE}")
 
 
 def _bind_share(node: exp.Expression, scope: Scope) -> Fraction:

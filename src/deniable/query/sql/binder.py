@@ -16,7 +16,7 @@ from sqlglot.errors import SqlglotError
 from deniable.errors import QueryRefused, nearest
 from deniable.policy.schema import TableSchema
 from deniable.query.algebra.expression import ColumnRef, Expression
-from deniable.query.algebra.functions import call
+from deniable.query.algebra.functions import OPAQUE, call
 from deniable.query.algebra.intervals import Mismatch
 from deniable.query.algebra.relation import (
     Field,
@@ -293,9 +293,10 @@ def _bind_conditions(
     left_scope, right_scope = context.scope(left.fields), context.scope(right.fields)
     if node.args.get("using"):
         columns = [exp.Column(this=exp.to_identifier(part.name)) for part in node.args["using"]]
-        return tuple(
-            (bind_expression(column, left_scope), bind_expression(column.copy(), right_scope)) for column in columns
-        )
+        pairs = [(bind_expression(part, left_scope), bind_expression(part.copy(), right_scope)) for part in columns]
+        if any(a.facts.opaque is not b.facts.opaque for a, b in pairs):
+            raise scope.refusal(node, f"USING {OPAQUE}")
+        return tuple(pairs)
     if node.args.get("on") is None:
         raise scope.refusal(node, "this join has no condition", remedy="Write JOIN ... ON a.x = b.x")
     pairs = []
@@ -319,6 +320,8 @@ def _bind_sides(node: exp.EQ, left: Scope, right: Scope) -> tuple[Expression, Ex
         pair = bind_expression(node.this, left), bind_expression(node.expression, right)
     except QueryRefused:
         pair = bind_expression(node.expression, left), bind_expression(node.this, right)
+    if all(side.facts.opaque for side in pair):
+        return pair
     try:
         call("eq", *pair)
     except Mismatch as mismatch:

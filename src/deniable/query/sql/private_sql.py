@@ -240,9 +240,6 @@ def render_every_key(keys: PublicKeys, codes: Mapping[int, Listed] | None = None
     return f"SELECT DISTINCT * FROM {' CROSS JOIN '.join(parts)}{where}"
 
 
-# ruff: noqa: S608  (statements here are made of our own words, quoted names and quoted literals; no user text)
-
-
 LARGEST = 2**62
 """Sums are clamped here, which moves no two of them further apart, so that they fit 64 bits."""
 WEIGHT = 1 << 16

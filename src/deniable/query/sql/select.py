@@ -15,7 +15,7 @@ from sqlglot import expressions as exp
 
 from deniable.errors import QueryRefused
 from deniable.query.algebra.expression import ColumnRef, Expression, Facts, Kind, Literal, literal
-from deniable.query.algebra.functions import call
+from deniable.query.algebra.functions import OPAQUE, call
 from deniable.query.algebra.intervals import union as common_facts
 from deniable.query.algebra.relation import (
     ExactAggregate,
@@ -102,6 +102,8 @@ def bind_noisy_block(node: exp.Select, block: Grouped, clauses: Clauses) -> Rela
     units = unit_fields(block.source)
     block, node = expand_histogram(node, block, scope)
     keys = {expression: name for name, expression in block.keys}
+    if any(expression.facts.opaque for expression in keys):
+        raise scope.refusal(node, f"GROUP BY {OPAQUE}")
     found: list[tuple[str, NoisyAggregate]] = []
     facts: dict[str, Facts] = {
         name: Facts(e.facts.kind, e.facts.lower, e.facts.upper, e.facts.step, e.facts.domain, public=True)

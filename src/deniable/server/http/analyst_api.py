@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.responses import FileResponse, Response
 
-from deniable.curator.governance import requests
+from deniable.curator.governance import reports, requests
 from deniable.curator.query import metadata
 from deniable.errors import DeniableError, ParameterError
 from deniable.governance.grants import Action
@@ -59,29 +59,33 @@ async def show_cost(call: Call) -> Response:
 
 async def show_remaining(call: Call) -> Response:
     """What is left from the dataset down to the asker."""
-    who = call.service.asker(call.who, Action.BALANCE, call.request.query_params.get("purpose", "")[:200])
+    who = call.service.authorize(call.who, Action.BALANCE, call.request.query_params.get("purpose", "")[:200])
     curator = call.service.curator
-    return respond_json({"balance": await call.service.run_for(call.who, lambda: metadata.balance(curator, who))})
+    return respond_json(
+        {"balance": await call.service.run_for(call.who, lambda: reports.balance(curator.context.speak_for(who)))}
+    )
 
 
 async def show_schema(call: Call) -> Response:
     """The tables and columns that may be named, with what the policy declares of them."""
-    who = call.service.asker(call.who, Action.EXPLAIN, call.request.query_params.get("purpose", "")[:200])
+    who = call.service.authorize(call.who, Action.EXPLAIN, call.request.query_params.get("purpose", "")[:200])
     curator = call.service.curator
-    tables = await call.service.run_for(call.who, lambda: metadata.schema(curator, who))
+    tables = await call.service.run_for(call.who, lambda: metadata.schema(curator.context.speak_for(who)))
     return respond_json({"dataset": call.service.dataset, "tables": tables})
 
 
 async def make_dummies(call: Call) -> Response:
     """Invented rows of a table's shape, for trying code."""
     form = choose_format(call.request.headers.get("accept", ""))
-    who = call.service.asker(call.who, Action.EXPLAIN, call.request.query_params.get("purpose", "")[:200])
+    who = call.service.authorize(call.who, Action.EXPLAIN, call.request.query_params.get("purpose", "")[:200])
     rows, table, curator = (
         _parse_count(call.request.query_params.get("rows", "100")),
         call.path["table"],
         call.service.curator,
     )
-    made = await call.service.run_for(call.who, lambda: metadata.dummy_rows(curator, table, rows, who))
+    made = await call.service.run_for(
+        call.who, lambda: metadata.dummy_rows(curator.context.speak_for(who), table, rows)
+    )
     return Response(encode_rows(made, {"invented": True}, form), 200, media_type=form)
 
 
@@ -93,16 +97,18 @@ def _parse_count(text: str) -> int:
 
 async def list_releases(call: Call) -> Response:
     """The asker's own releases, the newest first."""
-    call.service.asker(call.who, Action.BALANCE)
+    call.service.authorize(call.who, Action.BALANCE)
     curator, name = call.service.curator, call.who.name
-    return respond_json({"releases": await call.service.run_for(call.who, lambda: metadata.releases(curator, name))})
+    return respond_json(
+        {"releases": await call.service.run_for(call.who, lambda: reports.releases(curator.context, name))}
+    )
 
 
 async def show_receipt(call: Call) -> Response:
     """What a charge left behind: its number, and the head of the chain there."""
-    call.service.asker(call.who, Action.BALANCE)
+    call.service.authorize(call.who, Action.BALANCE)
     curator, name, wanted = call.service.curator, call.who.name, call.path["release"]
-    found = await call.service.run_for(call.who, lambda: metadata.receipt(curator, name, wanted))
+    found = await call.service.run_for(call.who, lambda: reports.receipt(curator.context, name, wanted))
     if found is None:
         raise build_not_found("release")
     return respond_json(found)
@@ -117,18 +123,20 @@ async def cancel_query(call: Call) -> Response:
 async def file_request(call: Call) -> Response:
     """Ask the steward for a masked, anonymized or synthetic release."""
     body: RequestBody = call.body
-    who = call.service.asker(call.who, Action.REQUEST, body.purpose)
+    who = call.service.authorize(call.who, Action.REQUEST, body.purpose)
     tables = [str(each) for each in body.tables]
     curator, technique, parameters = call.service.curator, body.technique, body.parameters
-    filed = await call.service.run_for(call.who, lambda: requests.ask(curator, who, technique, tables, parameters))
+    filed = await call.service.run_for(
+        call.who, lambda: requests.ask(curator.context.speak_for(who), technique, tables, parameters)
+    )
     return respond_json(filed.as_dict(), 201)
 
 
 async def list_own_requests(call: Call) -> Response:
     """The asker's own requests and their decisions."""
-    call.service.asker(call.who, Action.BALANCE)
+    call.service.authorize(call.who, Action.BALANCE)
     curator, name = call.service.curator, call.who.name
-    found = await call.service.run_for(call.who, lambda: metadata.requests(curator, name))
+    found = await call.service.run_for(call.who, lambda: reports.requests(curator.context, name))
     return respond_json({"requests": found})
 
 
@@ -140,7 +148,9 @@ async def download_table(call: Call) -> Response:
 async def show_register(call: Call) -> Response:
     """The public register: every release with its technique, epsilon, delta, unit and date."""
     curator = call.service.curator
-    return respond_json(await call.service.scheduler.run("register", lambda: metadata.register(curator), "register"))
+    return respond_json(
+        await call.service.scheduler.run("register", lambda: reports.register(curator.ledger), "register")
+    )
 
 
 async def check_health(call: Call) -> Response:

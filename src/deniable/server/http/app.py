@@ -29,16 +29,16 @@ LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
 
 def build_analyst_app(
-    desk: Service, metrics: Metrics, *, hosts: frozenset[str] | None = LOOPBACK, tls: bool = False
+    service: Service, metrics: Metrics, *, hosts: frozenset[str] | None = LOOPBACK, tls: bool = False
 ) -> SecurityHeaders:
     """What analysts see: the API, a page to ask on, and the public register."""
-    pages = AnalystPages(desk, tls).routes()
-    application = _build_app(desk, metrics, analyst_api.OPERATIONS, pages, "deniable for analysts")
-    return SecurityHeaders(ResponseCache(application, desk, metrics), hosts, tls)
+    pages = AnalystPages(service, tls).routes()
+    application = _build_app(service, metrics, analyst_api.OPERATIONS, pages, "deniable for analysts")
+    return SecurityHeaders(ResponseCache(application, service, metrics), hosts, tls)
 
 
 def build_steward_app(
-    desk: Service,
+    service: Service,
     metrics: Metrics,
     *,
     first: OneTimeKey | None = None,
@@ -50,15 +50,15 @@ def build_steward_app(
     async def show_metrics(_request: Request) -> Response:
         return PlainTextResponse(metrics.text(), media_type="text/plain; version=0.0.4")
 
-    pages = StewardPages(desk, first or OneTimeKey(), tls).routes()
+    pages = StewardPages(service, first or OneTimeKey(), tls).routes()
     pages.append(Route("/metrics", show_metrics, methods=["GET"]))
     return SecurityHeaders(
-        _build_app(desk, metrics, steward_api.OPERATIONS, pages, "deniable for stewards"), hosts, tls
+        _build_app(service, metrics, steward_api.OPERATIONS, pages, "deniable for stewards"), hosts, tls
     )
 
 
 def _build_app(
-    desk: Service, metrics: Metrics, operations: tuple[Operation, ...], pages: list[Route], title: str
+    service: Service, metrics: Metrics, operations: tuple[Operation, ...], pages: list[Route], title: str
 ) -> Starlette:
     described = endpoints.build_openapi(operations, title)
 
@@ -69,7 +69,7 @@ def _build_app(
         return respond_refusal(translate_failure(failure))
 
     handlers: dict[Any, Any] = {404: refuse_path, 405: refuse_method, Exception: refuse_failure}
-    listed = [*build_routes(desk, operations, metrics), Route("/openapi.json", show_document), *pages]
+    listed = [*build_routes(service, operations, metrics), Route("/openapi.json", show_document), *pages]
     application = Starlette(routes=listed, exception_handlers=handlers)
     application.router.redirect_slashes = False
     return application

@@ -143,33 +143,35 @@ def _read_host(scope: Scope) -> str:
     return text[: text.index("]") + 1] if text.startswith("[") and "]" in text else text.split(":")[0]
 
 
-def build_routes(desk: Service, operations: tuple[Operation, ...], metrics: Metrics) -> list[Route]:
+def build_routes(service: Service, operations: tuple[Operation, ...], metrics: Metrics) -> list[Route]:
     """A route for each operation."""
-    return [Route(each.path, _build_endpoint(desk, each, metrics), methods=[each.method]) for each in operations]
+    return [Route(each.path, _build_endpoint(service, each, metrics), methods=[each.method]) for each in operations]
 
 
-def _build_endpoint(desk: Service, operation: Operation, metrics: Metrics) -> Callable[[Request], Awaitable[Response]]:
+def _build_endpoint(
+    service: Service, operation: Operation, metrics: Metrics
+) -> Callable[[Request], Awaitable[Response]]:
     async def endpoint(request: Request) -> Response:
         since = time.monotonic()
         try:
-            response = await operation.act(await _admit_call(desk, operation, request))
+            response = await operation.act(await _admit_call(service, operation, request))
         except ClientDisconnect:
             response = Response(status_code=499)
         except Exception as failure:
             response = respond_refusal(translate_failure(failure))
         if response.status_code >= 400 or response.headers.get("x-deniable-charged") == "true":
-            await wait_for_quantum(since, desk.limits.quantum)
+            await wait_for_quantum(since, service.limits.quantum)
         metrics.count_request(operation.name, response.status_code, time.monotonic() - since)
         return response
 
     return endpoint
 
 
-async def _admit_call(desk: Service, operation: Operation, request: Request) -> Call:
-    grant = None if operation.public else desk.admit(read_bearer_token(request), read_client_address(request))
-    body = await read_json(request, operation.body, desk.limits.body) if operation.body else None
+async def _admit_call(service: Service, operation: Operation, request: Request) -> Call:
+    grant = None if operation.public else service.admit(read_bearer_token(request), read_client_address(request))
+    body = await read_json(request, operation.body, service.limits.body) if operation.body else None
     given = request.headers.get("x-request-id", "")
-    return Call(desk, grant, body, {k: str(v) for k, v in request.path_params.items()}, request, given)
+    return Call(service, grant, body, {k: str(v) for k, v in request.path_params.items()}, request, given)
 
 
 def read_bearer_token(request: Request) -> str:

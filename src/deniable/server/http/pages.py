@@ -20,7 +20,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from deniable.curator.governance import requests
+from deniable.curator.governance import reports, requests
 from deniable.curator.query import metadata
 from deniable.errors import AccessRefused, DeniableError
 from deniable.governance.grants import Action, Grant, Role
@@ -38,8 +38,8 @@ PageFunction = Callable[[Request, Grant], Awaitable[Response]]
 class Pages:
     """What the pages of both ports share: templates, sessions, refusals."""
 
-    def __init__(self, desk: Service, cookie: str, secure: bool) -> None:
-        self.service = desk
+    def __init__(self, service: Service, cookie: str, secure: bool) -> None:
+        self.service = service
         self._cookie = cookie
         self._secure = secure
         loader = PackageLoader("deniable.server", "templates")
@@ -53,7 +53,7 @@ class Pages:
         return Response(text, code, media_type="text/html; charset=utf-8")
 
     def require_session(self, show: PageFunction, *, form: bool = False) -> Callable[[Request], Awaitable[Response]]:
-        """A page for those who entered; others see the door."""
+        """A page for those who entered; others see the login page."""
 
         async def page(request: Request) -> Response:
             since = time.monotonic()
@@ -71,7 +71,7 @@ class Pages:
         return page
 
     def show_refusal(self, refusal: DeniableError) -> Response:
-        """The door, with what was wrong; a token that is not valid is forgotten."""
+        """The login page, with what was wrong; a token that is not valid is forgotten."""
         response = self.render("enter.html", find_http_status(refusal), refusal=refusal.message)
         if refusal.code == "token":
             response.delete_cookie(self._cookie)
@@ -105,7 +105,7 @@ class Pages:
         return response
 
     def routes(self) -> list[Route]:
-        """What every port serves: the door, and the style sheet."""
+        """What every port serves: the login page, and the style sheet."""
         own = [Route("/enter", self.enter, methods=["POST"]), Route("/leave", self.leave, methods=["POST"])]
         return own + [Route(f"/static/{name}", _serve_static(name, kind)) for name, kind in STATIC.items()]
 
@@ -148,9 +148,9 @@ SHOWN_ROWS = 200
 class AnalystPages:
     """The pages of the analysts' port."""
 
-    def __init__(self, desk: Service, secure: bool) -> None:
-        self._service = desk
-        self._pages = Pages(desk, "deniable_analyst", secure)
+    def __init__(self, service: Service, secure: bool) -> None:
+        self._service = service
+        self._pages = Pages(service, "deniable_analyst", secure)
 
     def routes(self) -> list[Route]:
         """All of them."""
@@ -162,7 +162,7 @@ class AnalystPages:
         ]
 
     async def _home(self, request: Request, grant: Grant) -> Response:
-        return await self._shown(grant, {"purpose": request.query_params.get("purpose", "")[:200]})
+        return await self._show_page(grant, {"purpose": request.query_params.get("purpose", "")[:200]})
 
     async def _ask(self, request: Request, grant: Grant) -> Response:
         since = time.monotonic()
@@ -177,13 +177,13 @@ class AnalystPages:
         except Exception as failure:
             values["refusal"] = translate_failure(failure).message
         await wait_for_quantum(since, self._service.limits.quantum)
-        return await self._shown(grant, form, **values)
+        return await self._show_page(grant, form, **values)
 
-    async def _shown(self, grant: Grant, form: dict[str, str], **values: Any) -> Response:
-        who = self._service.asker(grant, Action.EXPLAIN, _choose_purpose(grant, form))
+    async def _show_page(self, grant: Grant, form: dict[str, str], **values: Any) -> Response:
+        who = self._service.authorize(grant, Action.EXPLAIN, _choose_purpose(grant, form))
         curator = self._service.curator
-        tables = await self._service.run_for(grant, lambda: metadata.schema(curator, who))
-        balance = await self._service.run_for(grant, lambda: metadata.balance(curator, who))
+        tables = await self._service.run_for(grant, lambda: metadata.schema(curator.context.speak_for(who)))
+        balance = await self._service.run_for(grant, lambda: reports.balance(curator.context.speak_for(who)))
         shown = {"plan": None, "answer": None} | values
         defaults = {"sql": _suggest_query(tables), "epsilon": "0.1", "purpose": who.purpose}
         form = defaults | {name: value for name, value in form.items() if value}
@@ -194,7 +194,7 @@ class AnalystPages:
 
     async def _register(self, _request: Request) -> Response:
         curator = self._service.curator
-        work = self._service.scheduler.run("register", lambda: metadata.register(curator), "register")
+        work = self._service.scheduler.run("register", lambda: reports.register(curator.ledger), "register")
         try:
             return self._pages.render("register.html", register=await asyncio.wait_for(work, 30))
         except Exception as failure:
@@ -264,10 +264,10 @@ class OneTimeKey:
 class StewardPages:
     """The pages of the steward's port."""
 
-    def __init__(self, desk: Service, first: OneTimeKey, secure: bool) -> None:
-        self._service = desk
+    def __init__(self, service: Service, first: OneTimeKey, secure: bool) -> None:
+        self._service = service
         self._first = first
-        self._pages = Pages(desk, "deniable_steward", secure)
+        self._pages = Pages(service, "deniable_steward", secure)
 
     def routes(self) -> list[Route]:
         """All of them."""
@@ -296,7 +296,7 @@ class StewardPages:
             self._first.use(str(request.path_params["key"]))
             curator = self._service.curator
             token, _ = await self._service.scheduler.run(
-                "steward", lambda: requests.issue(curator, "steward", Role.STEWARD, None, 30)
+                "steward", lambda: requests.issue(curator.context, "steward", Role.STEWARD, None, 30)
             )
         except Exception as failure:
             await wait_for_quantum(since, self._service.limits.quantum)
@@ -304,20 +304,20 @@ class StewardPages:
         return self._pages.start_session(token)
 
     async def _home(self, _request: Request, grant: Grant) -> Response:
-        return await self._shown(grant)
+        return await self._show_page(grant)
 
-    async def _shown(self, grant: Grant, token: str = "", refusal: str | None = None) -> Response:
-        self._service.asker(grant, Action.AUDIT)
+    async def _show_page(self, grant: Grant, token: str = "", refusal: str | None = None) -> Response:
+        self._service.authorize(grant, Action.AUDIT)
         curator = self._service.curator
         steward = grant.role is Role.STEWARD
         return self._pages.render(
             "steward.html",
             name=grant.name,
             steward=steward,
-            budgets=await self._service.run_for(grant, lambda: metadata.budgets(curator)),
-            requests=(await self._service.run_for(grant, lambda: metadata.requests(curator)))[:NEWEST],
-            tokens=list(requests.list_tokens(curator).values())[::-1][:NEWEST] if steward else [],
-            releases=(await self._service.run_for(grant, lambda: metadata.register(curator)))["releases"][::-1][
+            budgets=await self._service.run_for(grant, lambda: reports.budgets(curator.context)),
+            requests=(await self._service.run_for(grant, lambda: reports.requests(curator.context)))[:NEWEST],
+            tokens=list(requests.list_tokens(curator.context).values())[::-1][:NEWEST] if steward else [],
+            releases=(await self._service.run_for(grant, lambda: reports.register(curator.ledger)))["releases"][::-1][
                 :NEWEST
             ],
             purposes=[each.name for each in curator.policy.budgets.purposes] if curator.policy.budgets else [],
@@ -331,27 +331,27 @@ class StewardPages:
         try:
             await self._service.decide(grant, identity, approved, form.get("reason", "")[:2000])
         except DeniableError as refusal:
-            return await self._shown(grant, refusal=translate_failure(refusal).message)
+            return await self._show_page(grant, refusal=translate_failure(refusal).message)
         return RedirectResponse("/", 303)
 
     async def _issue(self, request: Request, grant: Grant) -> Response:
         form = await read_form(request, self._service.limits.body)
         curator, name = self._service.curator, form.get("name", "").strip()[:200]
         purposes = [form["purpose"]] if form.get("purpose") else None
-        self._service.asker(grant, Action.GRANT)
+        self._service.authorize(grant, Action.GRANT)
         try:
             token, _ = await self._service.run_for(
-                grant, lambda: requests.issue(curator, name, Role.ANALYST, purposes, 90, grant.name)
+                grant, lambda: requests.issue(curator.context, name, Role.ANALYST, purposes, 90, grant.name)
             )
         except DeniableError as refusal:
-            return await self._shown(grant, refusal=translate_failure(refusal).message)
-        return await self._shown(grant, token=token)
+            return await self._show_page(grant, refusal=translate_failure(refusal).message)
+        return await self._show_page(grant, token=token)
 
     async def _revoke(self, request: Request, grant: Grant) -> Response:
         curator, identity = self._service.curator, str(request.path_params["token"])
-        self._service.asker(grant, Action.GRANT)
+        self._service.authorize(grant, Action.GRANT)
         try:
-            await self._service.run_for(grant, lambda: requests.revoke(curator, identity, grant.name))
+            await self._service.run_for(grant, lambda: requests.revoke(curator.context, identity, grant.name))
         except DeniableError as refusal:
-            return await self._shown(grant, refusal=translate_failure(refusal).message)
+            return await self._show_page(grant, refusal=translate_failure(refusal).message)
         return RedirectResponse("/", 303)

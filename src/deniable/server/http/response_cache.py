@@ -1,7 +1,7 @@
-"""The response cache: what an asker was told a moment ago is told again, byte for byte, before anything is parsed.
+"""The response cache: what an asker was answered a moment ago is sent again, byte for byte, before anything is parsed.
 
-Only answers that were repeats already pass here: nothing is charged, and nothing is told that this asker, with this
-token and these very bytes, was not told within the last tenth of a second (see `ttl_cache`). The token is still looked
+Only answers that were repeats already pass here: nothing is charged, and nothing is sent that this asker, with this
+token and these very bytes, was not sent within the last tenth of a second (`REPEAT_SECONDS`). The token is still looked
 at, rates are still kept, and a request that names an id takes the usual way."""
 
 from __future__ import annotations
@@ -11,10 +11,12 @@ import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import TYPE_CHECKING, Any
 
+from cachetools import TTLCache
+
 from deniable.errors import DeniableError
 from deniable.server.http.endpoints import BODY_SECONDS, respond_refusal
+from deniable.server.limits import MOST_REPEATS, REPEAT_SECONDS
 from deniable.server.refusals import TimedOut
-from deniable.server.ttl_cache import TTLCache
 
 if TYPE_CHECKING:
     from deniable.server.monitoring import Metrics
@@ -34,14 +36,14 @@ KEY_HEADERS = (b"authorization", b"accept", b"content-type")
 class ResponseCache:
     """An application before which answers are remembered for a moment."""
 
-    def __init__(self, application: Any, desk: Service, metrics: Metrics) -> None:
+    def __init__(self, application: Any, service: Service, metrics: Metrics) -> None:
         self._application = application
-        self._service = desk
+        self._service = service
         self._metrics = metrics
-        self._told: TTLCache[tuple[list[Any], bytes]] = TTLCache()
+        self._responses: TTLCache[Any, tuple[list[Any], bytes]] = TTLCache(MOST_REPEATS, REPEAT_SECONDS)
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
-        """Tell again what was just told, or pass the request on."""
+        """Send the stored response again, or pass the request on."""
         if scope["type"] != "http" or scope["path"] != PATH or scope["method"] != "POST":
             await self._application(scope, receive, send)
             return
@@ -53,10 +55,10 @@ class ResponseCache:
             await respond_refusal(TimedOut())(scope, receive, send)
             return
         key = _build_key(scope, first)
-        told = self._told.get(key) if key is not None else None
-        if told is not None and self._admit(scope, key):
-            await send({"type": "http.response.start", "status": 200, "headers": told[0]})
-            await send({"type": "http.response.body", "body": told[1]})
+        stored = self._responses.get(key) if key is not None else None
+        if stored is not None and self._admit(scope, key):
+            await send({"type": "http.response.start", "status": 200, "headers": stored[0]})
+            await send({"type": "http.response.body", "body": stored[1]})
             self._metrics.count_request("query", 200, time.monotonic() - since)
             return
         await self._application(
@@ -64,7 +66,7 @@ class ResponseCache:
         )
 
     def _admit(self, scope: Any, key: Any) -> bool:
-        """Whether the token still stands and does not ask too often; if not, the door says so in its own words."""
+        """Whether the token still stands and does not ask too often; if not, the endpoint refuses in its own words."""
         try:
             self._service.admit(
                 key[0][7:].decode("latin-1").strip(), scope["client"][0] if scope["client"] else "local"
@@ -83,7 +85,7 @@ class ResponseCache:
             elif (
                 REPEATED in headers and not message.get("more_body") and len(message.get("body", b"")) <= LARGEST_ANSWER
             ):
-                self._told.put(key, (headers, message.get("body", b"")))
+                self._responses[key] = (headers, message.get("body", b""))
             await send(message)
 
         return send_and_remember
@@ -94,7 +96,7 @@ def _build_key(scope: Any, first: Message) -> Any:
     if first["type"] != "http.request" or first.get("more_body"):
         return None
     found = dict(scope["headers"])
-    # A header that comes twice could be read one way here and another way behind the door.
+    # A header that comes twice could be read one way here and another way by the application.
     if len(found) != len(scope["headers"]) or b"x-request-id" in found:
         return None
     if found.get(b"authorization", b"")[:7].lower() != b"bearer ":

@@ -6,7 +6,6 @@ from starlette.responses import Response
 
 from deniable.curator.governance import reports, withdrawals
 from deniable.curator.governance import requests as governance_requests
-from deniable.curator.query import metadata
 from deniable.errors import ParameterError, nearest
 from deniable.governance.grants import Action, Role
 from deniable.server.http.bodies import DecisionBody, TokenBody, WithdrawalBody
@@ -17,9 +16,9 @@ _AFTER = {"after": {"type": "integer", "minimum": 0, "maximum": 10**12, "default
 
 async def list_requests(call: Call) -> Response:
     """All requests, with cost and risk."""
-    call.service.asker(call.who, Action.DECIDE)
+    call.service.authorize(call.who, Action.DECIDE)
     curator = call.service.curator
-    return respond_json({"requests": await call.service.run_for(call.who, lambda: metadata.requests(curator))})
+    return respond_json({"requests": await call.service.run_for(call.who, lambda: reports.requests(curator.context))})
 
 
 async def approve_request(call: Call) -> Response:
@@ -40,21 +39,23 @@ async def _decide_request(call: Call, approved: bool) -> Response:
 
 async def list_tokens(call: Call) -> Response:
     """All tokens that were given out, without their texts."""
-    call.service.asker(call.who, Action.GRANT)
+    call.service.authorize(call.who, Action.GRANT)
     curator = call.service.curator
-    listed = await call.service.run_for(call.who, lambda: list(governance_requests.list_tokens(curator).values()))
+    listed = await call.service.run_for(
+        call.who, lambda: list(governance_requests.list_tokens(curator.context).values())
+    )
     return respond_json({"tokens": listed})
 
 
 async def issue_token(call: Call) -> Response:
     """Give out a token; its text is in this answer and nowhere else."""
-    call.service.asker(call.who, Action.GRANT)
+    call.service.authorize(call.who, Action.GRANT)
     body: TokenBody = call.body
     curator, by = call.service.curator, call.who.name
     role = _parse_role(body.role)
     purposes = None if body.purposes is None else [str(each) for each in body.purposes]
     text, grant = await call.service.run_for(
-        call.who, lambda: governance_requests.issue(curator, body.name, role, purposes, float(body.days), by)
+        call.who, lambda: governance_requests.issue(curator.context, body.name, role, purposes, float(body.days), by)
     )
     return respond_json({"token": text, "id": grant.id, "name": grant.name, "role": str(grant.role)}, 201)
 
@@ -68,22 +69,22 @@ def _parse_role(word: str) -> Role:
 
 async def revoke_token(call: Call) -> Response:
     """End a token."""
-    call.service.asker(call.who, Action.GRANT)
+    call.service.authorize(call.who, Action.GRANT)
     curator, identity, by = call.service.curator, call.path["token"], call.who.name
-    ended = await call.service.run_for(call.who, lambda: governance_requests.revoke(curator, identity, by))
+    ended = await call.service.run_for(call.who, lambda: governance_requests.revoke(curator.context, identity, by))
     return respond_json(ended.as_dict())
 
 
 async def show_budgets(call: Call) -> Response:
     """What every purpose and analyst has spent and has left."""
-    call.service.asker(call.who, Action.BALANCE)
+    call.service.authorize(call.who, Action.BALANCE)
     curator = call.service.curator
-    return respond_json(await call.service.run_for(call.who, lambda: metadata.budgets(curator)))
+    return respond_json(await call.service.run_for(call.who, lambda: reports.budgets(curator.context)))
 
 
 async def list_entries(call: Call) -> Response:
     """The whole record, after an entry's number."""
-    call.service.asker(call.who, Action.AUDIT)
+    call.service.authorize(call.who, Action.AUDIT)
     text = call.request.query_params.get("after", "0")
     if not text.isascii() or not text.isdigit() or len(text) > 13:
         raise ParameterError("'after' is not a whole number")
@@ -93,24 +94,26 @@ async def list_entries(call: Call) -> Response:
 
 async def verify_ledger(call: Call) -> Response:
     """Recompute the chain of the ledger."""
-    call.service.asker(call.who, Action.AUDIT)
+    call.service.authorize(call.who, Action.AUDIT)
     ledger = call.service.curator.ledger
     return respond_json(await call.service.run_for(call.who, lambda: reports.verify_ledger(ledger)))
 
 
 async def withdraw_person(call: Call) -> Response:
     """Leave a person out from now on."""
-    call.service.asker(call.who, Action.WITHDRAW)
+    call.service.authorize(call.who, Action.WITHDRAW)
     body: WithdrawalBody = call.body
     curator, by = call.service.curator, call.who.name
-    noted = await call.service.run_for(call.who, lambda: withdrawals.withdraw(curator, body.column, body.value, by))
+    noted = await call.service.run_for(
+        call.who, lambda: withdrawals.withdraw(curator.context, body.column, body.value, by)
+    )
     return respond_json(noted.as_dict(), 201)
 
 
 async def show_register(call: Call) -> Response:
     """The public register."""
     curator = call.service.curator
-    return respond_json(await call.service.run_for(call.who, lambda: metadata.register(curator)))
+    return respond_json(await call.service.run_for(call.who, lambda: reports.register(curator.ledger)))
 
 
 OPERATIONS: tuple[Operation, ...] = (

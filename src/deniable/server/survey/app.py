@@ -44,10 +44,10 @@ STATIC = {
 CLIENTS = {"client.mjs": "text/javascript", "client.py": "text/x-python", "vectors.json": "application/json"}
 
 
-def build_app(desk: SurveyService) -> Starlette:
+def build_app(service: SurveyService) -> Starlette:
     """The application that serves one survey."""
-    filing = WriteQueue(desk.store)
-    described = page_of(desk)
+    filing = WriteQueue(service.store)
+    described = page_of(service)
     page = _render_page(described)
 
     @asynccontextmanager
@@ -55,7 +55,7 @@ def build_app(desk: SurveyService) -> Starlette:
         filing.start()
         yield
         await filing.stop()
-        desk.store.close()
+        service.store.close()
 
     async def show_page(_request: Request) -> Response:
         return Response(page, media_type="text/html; charset=utf-8", headers=HEADERS)
@@ -64,10 +64,10 @@ def build_app(desk: SurveyService) -> Starlette:
         return JSONResponse(described, headers=HEADERS)
 
     async def give_ticket(_request: Request) -> Response:
-        return JSONResponse({"ticket": desk.ticket()}, headers=HEADERS)
+        return JSONResponse({"ticket": service.ticket()}, headers=HEADERS)
 
     async def take_response(request: Request) -> Response:
-        arrival = desk.check(await _read_body(request))
+        arrival = service.check(await _read_body(request))
         if await filing.file(arrival):
             return JSONResponse({"received": True}, status_code=201, headers=HEADERS)
         duplicate = AccessRefused("this ticket was used before", remedy="The first response counts", charge="")

@@ -43,7 +43,7 @@ class CatalogEngine:
 
     def ask(self, statement: Statement, analyst: str, process: int, who: Asker, rows: bool = True) -> pa.Table:
         """The answer to a question about the catalog; without rows it only has its columns."""
-        tables = tuple(_describe_table(table) for table in metadata.schema(self._curator, who))
+        tables = tuple(_describe_table(table) for table in metadata.schema(self._curator.context.speak_for(who)))
         names = tuple(table.name for table in tables)
         sql = rewrite_statement(
             statement, CatalogContext(self._curator.policy.dataset, analyst, _render_version(), process, names)
@@ -92,8 +92,8 @@ def _describe_table(table: dict[str, Any]) -> PublicTable:
         PublicColumn(each["column"], each["type"], each["nullable"], _describe_column(each))
         for each in table["columns"]
     ]
-    told = "public: rows may be read as they are" if table["public"] else f"protects {table['unit']}"
-    return PublicTable(table["table"], tuple(columns), told)
+    comment = "public: rows may be read as they are" if table["public"] else f"protects {table['unit']}"
+    return PublicTable(table["table"], tuple(columns), comment)
 
 
 def _describe_column(column: dict[str, Any]) -> str:

@@ -1,6 +1,6 @@
 """The catalog tables of PostgreSQL: the policy's tables and columns, and nothing that was read from data.
 
-Tools ask `pg_class`, `pg_attribute`, `information_schema.columns` and their kin to draw a tree of tables. These are
+Tools ask `pg_class`, `pg_attribute`, `information_schema.columns` and the like to draw a tree of tables. These are
 made from declared metadata alone; the description of a column says its role and bounds. Catalogs of things that do not
 exist here (indexes, triggers) are there and empty."""
 
@@ -33,7 +33,7 @@ class PublicColumn:
     name: str
     kind: str
     nullable: bool
-    told: str
+    comment: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class PublicTable:
 
     name: str
     columns: tuple[PublicColumn, ...]
-    told: str
+    comment: str
 
 
 def build_catalog(dataset: str, tables: Iterable[PublicTable]) -> dict[str, pa.Table]:
@@ -100,9 +100,9 @@ def _attributes(oid: int, table: PublicTable) -> Iterable[dict[str, Any]]:
 
 
 def _descriptions(oid: int, table: PublicTable) -> Iterable[dict[str, Any]]:
-    told = [table.told, *(column.told for column in table.columns)]
+    comments = [table.comment, *(column.comment for column in table.columns)]
     return [
-        {"objoid": oid, "classoid": 1259, "objsubid": place, "description": text} for place, text in enumerate(told)
+        {"objoid": oid, "classoid": 1259, "objsubid": place, "description": text} for place, text in enumerate(comments)
     ]
 
 
@@ -147,7 +147,7 @@ def _schema(dataset: str, name: str) -> dict[str, Any]:
 def _information_table(dataset: str, table: PublicTable) -> dict[str, Any]:
     return {
         "table_catalog": dataset, "table_schema": "public", "table_name": table.name, "table_type": "BASE TABLE",
-        "is_insertable_into": "NO", "is_typed": "NO", "commit_action": None, "table_comment": table.told,
+        "is_insertable_into": "NO", "is_typed": "NO", "commit_action": None, "table_comment": table.comment,
     }  # fmt: skip
 
 
@@ -160,7 +160,7 @@ def _information_columns(dataset: str, table: PublicTable) -> Iterable[dict[str,
             "data_type": _SPELLINGS[kind], "udt_catalog": dataset, "udt_schema": "pg_catalog", "udt_name":
             v.TYPE_NAMES[kind], "character_maximum_length": None, "numeric_precision": None, "numeric_scale": None,
             "datetime_precision": None, "is_identity": "NO", "is_generated": "NEVER", "is_updatable": "NO",
-            "collation_name": None, "column_comment": column.told,
+            "collation_name": None, "column_comment": column.comment,
         }  # fmt: skip
 
 

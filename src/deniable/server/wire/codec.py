@@ -2,7 +2,7 @@
 
 Formats are those of chapter "Frontend/Backend Protocol" of the PostgreSQL manual, version 3.0. A client is not
 trusted: a length, a count or a text that does not fit ends the session with one error, and never with a traceback.
-Errors carry PostgreSQL's own SQLSTATE where its meaning fits, since drivers and tools know them; `charged` is told in
+Errors carry PostgreSQL's own SQLSTATE where its meaning fits, since drivers and tools know them; `charged` stands in
 the detail, as everywhere."""
 
 from __future__ import annotations
@@ -204,7 +204,7 @@ def encode_report(fields: Mapping[str, str], letter: str = "E") -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class StatementResult:
-    """What a statement gave: rows with their columns, or only a tag; settings the client must be told of."""
+    """What a statement gave: rows with their columns, or only a tag; settings to report to the client."""
 
     tag: str
     columns: tuple[ResultColumn, ...] | None = None

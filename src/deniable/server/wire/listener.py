@@ -30,12 +30,12 @@ BUFFER = 2 * codec.MOST_BYTES
 
 
 class Listener:
-    """A PostgreSQL door to a desk."""
+    """The PostgreSQL entry point of a service."""
 
-    def __init__(self, desk: Service, tls: ssl.SSLContext | None = None) -> None:
-        self._service = desk
+    def __init__(self, service: Service, tls: ssl.SSLContext | None = None) -> None:
+        self._service = service
         self._tls = tls
-        self._catalog_engine = CatalogEngine(desk.curator)
+        self._catalog_engine = CatalogEngine(service.curator)
         self._sessions: dict[tuple[int, int], Session] = {}
         self._connections = 0
         self._process = 1000
@@ -90,7 +90,7 @@ class Listener:
         try:
             grant = await asyncio.wait_for(self._admit(reader, writer, start.get("user", "")), START_SECONDS)
             purpose = _choose_purpose(grant)
-            self._service.asker(grant, Action.EXPLAIN, purpose)
+            self._service.authorize(grant, Action.EXPLAIN, purpose)
         except (ProtocolViolation, WireRefusal, ConnectionError, asyncio.IncompleteReadError, TimeoutError):
             raise
         except Exception as failure:

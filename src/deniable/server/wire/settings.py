@@ -37,7 +37,7 @@ REPORTED: Mapping[str, str] = {
     "default_transaction_read_only": "on",
     "scram_iterations": "4096",
 }
-"""What is told at the start of a session, as PostgreSQL does."""
+"""What is reported at the start of a session, as PostgreSQL does."""
 
 TOLERATED: Mapping[str, str] = {
     "extra_float_digits": "1",
@@ -92,7 +92,7 @@ class Settings:
         return self._values[key]
 
     def put(self, name: str, value: str) -> str | None:
-        """Change a setting; what comes back is the spelling under which the client must be told, if it must."""
+        """Change a setting; what comes back is the spelling under which the client must be notified, if it must."""
         key = name.lower()
         self.get(name)
         if key in FIXED:
@@ -117,13 +117,13 @@ class Settings:
         """Whether a switch is on."""
         return _TRUTHS[self.get(name).lower()]
 
-    def listed(self) -> list[tuple[str, str, str]]:
+    def list_all(self) -> list[tuple[str, str, str]]:
         """Name, value and description of all settings."""
         named = {name: told for name, (_, told) in OWN.items()}
         return [(_SPELLED.get(key, key), self._values[key], named.get(key, "")) for key in sorted(self._values)]
 
     def list_reported(self) -> list[tuple[str, str]]:
-        """What is told at the start of a session."""
+        """What is reported at the start of a session."""
         return [(name, self._values[name.lower()]) for name in REPORTED]
 
 

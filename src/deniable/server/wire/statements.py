@@ -44,8 +44,10 @@ _ROWLESS_WORDS = frozenset({*_TAGS, "set", "reset", "prepare", "deallocate", "de
 class StatementRunner:
     """The statements of one session."""
 
-    def __init__(self, desk: Service, catalogs: CatalogEngine, grant: Grant, settings: Settings, process: int) -> None:
-        self._service = desk
+    def __init__(
+        self, service: Service, catalogs: CatalogEngine, grant: Grant, settings: Settings, process: int
+    ) -> None:
+        self._service = service
         self._catalog_engine = catalogs
         self._grant = grant
         self._process = process
@@ -59,7 +61,7 @@ class StatementRunner:
         if word in _ROWLESS_WORDS:
             return None
         if word == "show":
-            return self._shown(statement)[0]
+            return self._show_setting(statement)[0]
         if word == "execute":
             return await self.columns(*self._resolve_execute(statement))
         if word == "fetch":
@@ -80,7 +82,7 @@ class StatementRunner:
         if word in ("set", "reset"):
             return self._change_setting(statement)
         if word == "show":
-            columns, rows = self._shown(statement)
+            columns, rows = self._show_setting(statement)
             return StatementResult("SHOW", columns, rows)
         if word in ("prepare", "deallocate", "declare", "close"):
             return self._change_names(word, statement, values)
@@ -197,17 +199,17 @@ class StatementRunner:
         told = ((spelled, self.settings.get(spelled)),) if spelled else ()
         return StatementResult(statement.words[0].upper(), statuses=told)
 
-    def _shown(self, statement: Statement) -> tuple[tuple[ResultColumn, ...], list[tuple[Any, ...]]]:
+    def _show_setting(self, statement: Statement) -> tuple[tuple[ResultColumn, ...], list[tuple[Any, ...]]]:
         name = "".join(token.value for token in statement.tokens[1:])
         if name == "all":
             columns = tuple(ResultColumn(each, v.TEXT) for each in ("name", "setting", "description"))
-            return columns, list(self.settings.listed())
+            return columns, list(self.settings.list_all())
         name = {"transactionisolationlevel": "transaction_isolation", "timezone": "TimeZone"}.get(name, name)
         return (ResultColumn(name, v.TEXT),), [(self.settings.get(name),)]
 
     async def _ask_catalog(self, statement: Statement, values: Sequence[Any], rows: bool = True) -> StatementResult:
         purpose = self.settings.get("deniable.purpose")
-        who = self._service.asker(self._grant, Action.EXPLAIN, purpose)
+        who = self._service.authorize(self._grant, Action.EXPLAIN, purpose)
         work = partial(
             self._catalog_engine.ask, _fill_values(statement, values), self._grant.name, self._process, who, rows
         )

@@ -148,7 +148,7 @@ def _fit_column(tabled: tuple[Floats, float], own: Column) -> _Line:
         minimize  w |u - t/n - r|^2 + sum p (u - z)^2   with  sum u = t    (u - t/n is u centered)
 
     The curvature is w + p on each value, with inverse h. Without the sum u would be h (w (r + t/n) + p z); a multiple
-    of h more mends the sum. So u = start + t slope, its covariance given t is diag(h) - h h' / sum h, and what is left
+    of h more fits the sum. So u = start + t slope, its covariance given t is diag(h) - h h' / sum h, and what is left
     of the objective is a parabola in t: its curvature is the precision with which this column tells t, its least place
     the t it tells. (Where only tables speak of it, all totals are as good: their total is counted by itself.)
     """

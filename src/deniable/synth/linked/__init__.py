@@ -22,7 +22,6 @@ from deniable.dp.samplers import SYSTEM, Entropy
 from deniable.policy.budget import Budget
 from deniable.policy.schema import Spec
 from deniable.storage import write_whole
-from deniable.synth import encode
 from deniable.synth.describe import (
     Workload,
     check_double_entry,
@@ -32,6 +31,7 @@ from deniable.synth.describe import (
     learn_open_columns,
 )
 from deniable.synth.domain import Attribute, Clique, Domain, Surrogate
+from deniable.synth.encode import name_type
 from deniable.synth.linked.link import (
     AFTER,
     PERSON,
@@ -146,7 +146,7 @@ def _describe_part(
 
 
 def _type_names(table: pa.Table, columns: tuple[Attribute, ...]) -> tuple[str, ...]:
-    return tuple(encode.name_type(table.schema.field(a.name).type) for a in columns)
+    return tuple(name_type(table.schema.field(a.name).type) for a in columns)
 
 
 def is_linked_file(path: Path) -> bool:

@@ -62,7 +62,7 @@ def generate_linked_batches(
 ) -> Iterator[Pair]:  # fmt: skip
     """The same in batches of people; the first comes even if it is empty, for its columns.
 
-    Under a condition people are drawn until so many fit; if their number is not told, as many are drawn as there are
+    Under a condition people are drawn until so many fit; if their number is not given, as many are drawn as there are
     estimated to be, and those that fit are kept.
     """
     only, wanted = build_linked_condition(model.link, where or {}), _count_people(model, people)
@@ -206,7 +206,7 @@ class _RowSampler:
     def at_once(self) -> tuple[Steps, dict[str, Codes], Steps]:
         """Rows without an order."""
         who = np.repeat(np.arange(self._people.count.size), self._people.count)
-        return who, self._drawn(who, {}, 0), np.zeros(who.size, dtype=np.int64)
+        return who, self._draw_codes(who, {}, 0), np.zeros(who.size, dtype=np.int64)
 
     def one_by_one(self) -> tuple[Steps, dict[str, Codes], Steps]:
         """First rows, second rows, and so on; then sorted by person."""
@@ -214,9 +214,9 @@ class _RowSampler:
         for place in range(self._model.link.most):
             who = np.flatnonzero(self._people.count > place)
             before = self._before(parts, who, place)
-            codes = self._drawn(who, before, place)
+            codes = self._draw_codes(who, before, place)
             if place:
-                codes = self._drawn(who, before | self._fix_repeats(codes), place)
+                codes = self._draw_codes(who, before | self._fix_repeats(codes), place)
             parts.append((who, codes, self._times(parts, who, codes, place)))
         who = np.concatenate([part[0] for part in parts])
         order = np.argsort(who, kind="stable")
@@ -254,7 +254,7 @@ class _RowSampler:
     def _size(self, name: str) -> int:
         return self._description.domain.sizes[self._names.index(name)]
 
-    def _drawn(self, who: Steps, before: dict[str, Codes], place: int) -> dict[str, Codes]:
+    def _draw_codes(self, who: Steps, before: dict[str, Codes], place: int) -> dict[str, Codes]:
         """Full codes of rows, by name."""
         d, seed = self._description, (*self._seed, place)
         given = {PERSON + name: codes[who] for name, codes in self._people.codes.items()} | before
@@ -299,7 +299,7 @@ def _build_row_table(
     model: LinkedModel, persons: pa.RecordBatch, who: Steps, codes: dict[str, Codes], times: Steps, made: int,
     generator: np.random.Generator,
 ) -> pa.RecordBatch:  # fmt: skip
-    """Rows in their own types, mended; with the person's columns where these stand in the same table."""
+    """Rows in their own types, corrected; with the person's columns where these stand in the same table."""
     known, link = {a.name: a for a in model.rows.attributes}, model.link
     columns: dict[str, pa.Array] = {}
     for declared in link.rows:

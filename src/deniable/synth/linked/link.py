@@ -166,7 +166,7 @@ Places = NDArray[np.int64]
 
 
 def derive_linked_tables(link: Link, people: pa.Table | None, rows: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """Tables of people and of rows, with the columns that `links` adds; raw values, still private."""
+    """Tables of people and of rows, with the columns that a link adds; raw values, still private."""
     people = _keep_first_rows(people if people is not None else rows, link.key)
     who, at = _assign_rows(link, people, rows)
     kept = rows.take(pa.array(at))

@@ -55,5 +55,5 @@ def run_method(
     workload: tuple[Clique, ...] = (),
     areas: Areas | None = None,
 ) -> Description:
-    """Describe a coded table by a method; nothing else of this room sees records."""
+    """Describe a coded table by a method; nothing else of this package sees its records."""
     return method.run(codes, domain, MethodSettings(spend, workload, areas), entropy)

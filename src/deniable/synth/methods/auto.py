@@ -51,21 +51,21 @@ LEAST = 1e-4
 """A share too small to be worth a measurement."""
 
 
-def auto(codes: Codes, domain: Domain, terms: MethodSettings, entropy: Entropy) -> Description:
+def auto(codes: Codes, domain: Domain, settings: MethodSettings, entropy: Entropy) -> Description:
     """Measure what lowers the expected error most."""
     if len(domain) == 1:
-        return replace(independent(codes, domain, terms, entropy), method="auto")
-    spend, left = terms.spend, 1.0 - COLUMNS - PAIR_SCORES
+        return replace(independent(codes, domain, settings, entropy), method="auto")
+    spend, left = settings.spend, 1.0 - COLUMNS - PAIR_SCORES
     one_way = measure_columns(codes, domain, spend, COLUMNS, entropy)
     collapsed = collapse_domain(domain, one_way)
     problem, scored = score_pairs(codes, collapsed, one_way, spend, PAIR_SCORES, left, entropy)
     chosen = select_pairs(problem)
-    rough, outlook = project_columns(collapsed, one_way, problem.total), _forecast_noise(problem)
-    asked = group_workload(collapsed.domain, rough, outlook, terms.workload, chosen.cliques)
-    tried = group_candidates(collapsed.domain, rough, outlook, [*chosen.cliques, *(one.clique for one in asked)])
+    rough, forecast = project_columns(collapsed, one_way, problem.total), _forecast_noise(problem)
+    asked = group_workload(collapsed.domain, rough, forecast, settings.workload, chosen.cliques)
+    tried = group_candidates(collapsed.domain, rough, forecast, [*chosen.cliques, *(one.clique for one in asked)])
     if tried or asked:
         plan = _Plan(problem, chosen, tuple(asked), tuple(tried))
-        measured, events, reason = _measure_in_rounds(codes, collapsed, domain, one_way, plan, terms.spend, entropy)
+        measured, events, reason = _measure_in_rounds(codes, collapsed, domain, one_way, plan, settings.spend, entropy)
     else:
         measured = measure_cliques(codes, collapsed, domain, chosen, spend, left, entropy)
         events, reason = [marginal.event for marginal in measured], chosen.reason

@@ -19,7 +19,7 @@ import numpy as np
 from deniable.dp.accounting import ComposedEvent, Event, GaussianEvent
 from deniable.dp.samplers import Entropy
 from deniable.synth.bins import CollapsedDomain, collapse_domain
-from deniable.synth.domain import Areas, Clique, Domain, Groups, missing_areas_error
+from deniable.synth.domain import Areas, Clique, Domain, Groups, areas_refusal
 from deniable.synth.estimate import Estimates, estimate_marginals, noise_of
 from deniable.synth.estimate.residuals import fit_margins, project_to_simplex, shift_to_margins
 from deniable.synth.marginal import Codes, Floats, Marginal, measure_counts
@@ -31,17 +31,19 @@ from deniable.synth.select import Selection, select_pairs
 COLUMNS, SCORES, AREAS = 0.15, 0.05, 0.5
 
 
-def hierarchical(codes: Codes, domain: Domain, terms: MethodSettings, entropy: Entropy) -> Description:
+def hierarchical(codes: Codes, domain: Domain, settings: MethodSettings, entropy: Entropy) -> Description:
     """Measure every column by area, level by level, and pairs of other columns for all."""
-    areas = terms.areas
+    areas = settings.areas
     if areas is None:
-        raise missing_areas_error()
+        raise areas_refusal()
     if len(domain) == 1:
-        return replace(independent(codes, domain, terms, entropy), method="hierarchical")
-    one_way = measure_columns(codes, domain, terms.spend, COLUMNS, entropy)
+        return replace(independent(codes, domain, settings, entropy), method="hierarchical")
+    one_way = measure_columns(codes, domain, settings.spend, COLUMNS, entropy)
     collapsed = _keep_areas_apart(collapse_domain(domain, one_way), domain, areas.place)
-    levels, area_events = _measure_levels(codes, collapsed, one_way, areas, terms, entropy)
-    again, pairs, events, reason = _measure_other_pairs(codes, collapsed, domain, one_way, areas.place, terms, entropy)
+    levels, area_events = _measure_levels(codes, collapsed, one_way, areas, settings, entropy)
+    again, pairs, events, reason = _measure_other_pairs(
+        codes, collapsed, domain, one_way, areas.place, settings, entropy
+    )
     columns = combine_marginals([*one_way, *again])
     by_area = [_leaf_marginal(areas.place, other, held) for other, held in levels.items()]
     estimates = _build_estimates(collapsed, columns, [*by_area, *pairs], pairs, levels, areas)
@@ -54,7 +56,7 @@ def hierarchical(codes: Codes, domain: Domain, terms: MethodSettings, entropy: E
 
 
 def _keep_areas_apart(collapsed: CollapsedDomain, domain: Domain, place: int) -> CollapsedDomain:
-    """No area is joined with another: small ones are told by the areas that they lie in."""
+    """No area is joined with another: small ones are estimated from the areas that they lie in."""
     maps = list(collapsed.maps)
     maps[place] = np.arange(domain.sizes[place], dtype=np.int32)
     sizes = [*collapsed.domain.sizes]
@@ -67,7 +69,7 @@ def _measure_levels(
     collapsed: CollapsedDomain,
     one_way: list[Marginal],
     areas: Areas,
-    terms: MethodSettings,
+    settings: MethodSettings,
     entropy: Entropy,
 ) -> tuple[dict[int, Levels], list[Event]]:
     """For every other column, its counts by area at every level; the whole is what its own measurement says."""
@@ -75,7 +77,7 @@ def _measure_levels(
     others = [place for place in range(len(collapsed.domain)) if place != areas.place]
     sizes = [int(groups.max()) + 1 for groups in areas.levels]
     # The cube root of the cells: halfway between equal shares and those of the least summed noise (2/3, see
-    # `choose.worthwhile`), because large areas are looked at most.
+    # `select.select_pairs`), because large areas are looked at most.
     parts = {(other, k): float(collapsed.domain.sizes[other] * size) ** (1 / 3)
              for other in others for k, size in enumerate(sizes)}  # fmt: skip
     parents = parents_of(areas.levels)
@@ -84,8 +86,8 @@ def _measure_levels(
         measured = []
         for k, groups in enumerate(areas.levels):
             exact = _count_by_area(joined, collapsed.domain, groups, sizes[k], areas.place, other)
-            variance = terms.spend.variance(AREAS * parts[other, k] / whole)
-            measured.append(measure_counts(exact, (areas.place, other), variance, terms.spend.rows, entropy))
+            variance = settings.spend.variance(AREAS * parts[other, k] / whole)
+            measured.append(measure_counts(exact, (areas.place, other), variance, settings.spend.rows, entropy))
         events += [marginal.event for marginal in measured]
         found[other] = _combine_levels(collapsed, one_way[other], measured, other, parents)
     return found, list[Event](events)
@@ -110,7 +112,7 @@ def _combine_levels(
 
 def _measure_other_pairs(
     codes: Codes, collapsed: CollapsedDomain, domain: Domain, one_way: list[Marginal], place: int,
-    terms: MethodSettings,
+    settings: MethodSettings,
     entropy: Entropy,
 ) -> tuple[list[Marginal], list[Marginal], list[Event], str]:  # fmt: skip
     """Pairs of the other columns where they pay, and columns once more."""
@@ -120,10 +122,10 @@ def _measure_other_pairs(
     left = 1.0 - COLUMNS - SCORES - AREAS
     inner = CollapsedDomain(collapsed.domain.project(tuple(rest)), tuple(collapsed.maps[other] for other in rest))
     alone = [one_way[other] for other in rest]
-    problem, scored = score_pairs(codes[rest], inner, alone, terms.spend, SCORES, left, entropy)
+    problem, scored = score_pairs(codes[rest], inner, alone, settings.spend, SCORES, left, entropy)
     chosen = select_pairs(problem)
     placed = Selection(tuple(tuple(rest[p] for p in clique) for clique in chosen.cliques), chosen.shares)
-    measured = measure_cliques(codes, collapsed, domain, placed, terms.spend, left, entropy)
+    measured = measure_cliques(codes, collapsed, domain, placed, settings.spend, left, entropy)
     again, pairs = [m for m in measured if len(m.clique) == 1], [m for m in measured if len(m.clique) == 2]
     return again, pairs, [scored, *(marginal.event for marginal in measured)], chosen.reason
 

@@ -37,14 +37,14 @@ MOST_CELLS = 1 << 18
 """The most cells that the junction tree may have: a clique that would make it larger is not measured."""
 
 
-def mwem(codes: Codes, domain: Domain, terms: MethodSettings, entropy: Entropy) -> Description:
+def mwem(codes: Codes, domain: Domain, settings: MethodSettings, entropy: Entropy) -> Description:
     """Measure columns, then what a workload's answers need most; the workload is all pairs unless one is asked for."""
     if len(domain) == 1:
-        return replace(independent(codes, domain, terms, entropy), method="mwem")
-    one_way = measure_columns(codes, domain, terms.spend, COLUMNS, entropy)
+        return replace(independent(codes, domain, settings, entropy), method="mwem")
+    one_way = measure_columns(codes, domain, settings.spend, COLUMNS, entropy)
     collapsed = collapse_domain(domain, one_way)
-    workload = _choose_workload(collapsed.domain, terms.workload)
-    cliques, events = _measure_in_rounds(codes, collapsed, domain, one_way, workload, terms, entropy)
+    workload = _choose_workload(collapsed.domain, settings.workload)
+    cliques, events = _measure_in_rounds(codes, collapsed, domain, one_way, workload, settings, entropy)
     measured = combine_marginals(cliques)
     first = estimate_marginals(collapsed, one_way, measured)
     model = fit_graphical_model(collapsed.domain, first)
@@ -66,11 +66,11 @@ def _measure_in_rounds(
     domain: Domain,
     one_way: list[Marginal],
     workload: list[Clique],
-    terms: MethodSettings,
+    settings: MethodSettings,
     entropy: Entropy,
 ) -> tuple[list[Marginal], list[Event]]:
     """Score, choose, measure, fit, as often as it pays; then all of it again with what is left."""
-    spend = terms.spend
+    spend = settings.spend
     rounds = max(min(len(workload), MOST_ROUNDS), 1)
     each, joined = (1.0 - COLUMNS - SCORES) / rounds, collapsed.apply(codes)
     found: list[Marginal] = []

@@ -40,11 +40,11 @@ class OneShotMethod:
     scores: float
     choose: Callable[[SelectionProblem], Selection]
 
-    def __call__(self, codes: Codes, domain: Domain, terms: MethodSettings, entropy: Entropy) -> Description:
+    def __call__(self, codes: Codes, domain: Domain, settings: MethodSettings, entropy: Entropy) -> Description:
         """Describe a table."""
         if len(domain) == 1:
-            return replace(independent(codes, domain, terms, entropy), method=self.name)
-        spend, left = terms.spend, 1.0 - self.columns - self.scores
+            return replace(independent(codes, domain, settings, entropy), method=self.name)
+        spend, left = settings.spend, 1.0 - self.columns - self.scores
         one_way = measure_columns(codes, domain, spend, self.columns, entropy)
         collapsed = collapse_domain(domain, one_way)
         problem, scored = score_pairs(codes, collapsed, one_way, spend, self.scores, left, entropy)
@@ -77,7 +77,7 @@ def select_network(problem: SelectionProblem) -> Selection:
     """The families of a network, in the order in which they are drawn: each has one column that no earlier one has.
 
     The first column and its first child are the pair of the largest score. Shares grow like the 2/3rd power of the
-    cells, which makes the summed noise least (see `choose.worthwhile`).
+    cells, which makes the summed noise least (see `select.select_pairs`).
     """
     columns = len(problem.domain)
     table = _score_matrix(columns, problem.pairs, problem.scores)
@@ -141,9 +141,9 @@ def _explain_network(families: list[Clique], columns: int, most: float) -> str:
 correlated = OneShotMethod("correlated", columns=0.2, scores=0.1, choose=select_network)
 
 
-def independent(codes: Codes, domain: Domain, terms: MethodSettings, entropy: Entropy) -> Description:
+def independent(codes: Codes, domain: Domain, settings: MethodSettings, entropy: Entropy) -> Description:
     """Measure every column and nothing else."""
-    one_way = measure_columns(codes, domain, terms.spend, 1.0, entropy)
+    one_way = measure_columns(codes, domain, settings.spend, 1.0, entropy)
     collapsed = collapse_domain(domain, one_way)
     event = ComposedEvent(tuple(marginal.event for marginal in one_way))
     estimates = estimate_marginals(collapsed, one_way, [])
@@ -153,9 +153,9 @@ def independent(codes: Codes, domain: Domain, terms: MethodSettings, entropy: En
 RECORDS = 1000.0
 
 
-def uniform(codes: Codes, domain: Domain, terms: MethodSettings, entropy: Entropy) -> Description:
+def uniform(codes: Codes, domain: Domain, settings: MethodSettings, entropy: Entropy) -> Description:
     """Describe a table without looking at it."""
-    del codes, terms, entropy
+    del codes, settings, entropy
     columns = tuple(np.full(size, RECORDS / size) for size in domain.sizes)
     collapsed = CollapsedDomain(domain, tuple(np.arange(size, dtype=np.int32) for size in domain.sizes))
     reason = "types only: nothing was measured, every value is as likely as any other"

@@ -1,4 +1,4 @@
-"""Cancelling a question that runs: it alone is stopped, and stays charged; and a crew that loses a member."""
+"""Cancelling a question that runs: it alone is stopped, and stays charged; and a worker pool that loses a process."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ VISITS = "  visits: {source: visits.parquet, unit: {column: id, max_rows: 1}, co
 ENDLESS = "SELECT COUNT(*) AS n FROM visits a JOIN visits b ON a.id = b.id JOIN visits c ON b.id = c.id"
 
 
-def test_a_question_running_in_a_process_of_the_crew_is_stopped_and_the_crew_goes_on(
+def test_a_question_running_in_a_worker_process_is_stopped_and_the_pool_goes_on(
     serve, tmp_path: Path, clinic_policy: str
 ):
     from deniable.server.limits import Limits
@@ -109,7 +109,7 @@ def test_a_question_running_in_a_process_of_the_crew_is_stopped_and_the_crew_goe
     policy = clinic_policy.replace("  towns:", VISITS + "  towns:")
     limits = Limits(rate=5000, burst=20_000, at_once=64, quantum=0.005, seconds=600, processes=2)
     with serve(policy, limits) as served:
-        members = [member.process.pid for member in served.crew._members]
+        workers = [worker.process.pid for worker in served.pool._workers]
         found: dict[str, Any] = {}
         asking = threading.Thread(target=ask, args=(served, ENDLESS, "slow", found))
         asking.start()
@@ -127,17 +127,17 @@ def test_a_question_running_in_a_process_of_the_crew_is_stopped_and_the_crew_goe
         assert len([each for each in served.curator.ledger.entries(acts=("charge",)) if each.request == "slow"]) == 1
 
         # Every seat of both processes is there again, and no process had to be replaced.
-        sqls = [f"SELECT COUNT(*) AS n FROM people WHERE age > {i}" for i in range(2 * SLOTS * len(members))]
+        sqls = [f"SELECT COUNT(*) AS n FROM people WHERE age > {i}" for i in range(2 * SLOTS * len(workers))]
         askers = [threading.Thread(target=ask, args=(served, sql, sql, found)) for sql in sqls]
         for asker in askers:
             asker.start()
         for asker in askers:
             asker.join(60)
         assert [found[sql].status_code for sql in sqls] == [200] * len(sqls)
-        assert [member.process.pid for member in served.crew._members] == members
+        assert [worker.process.pid for worker in served.pool._workers] == workers
 
 
-def test_a_crew_that_loses_a_member_goes_on_and_charges_a_request_once(tmp_path: Path, write_policy):
+def test_a_pool_that_loses_a_process_goes_on_and_charges_a_request_once(tmp_path: Path, write_policy):
     from deniable.curator import Curator
     from deniable.errors import QueryRefused
     from deniable.governance.grants import Asker, Role
@@ -146,19 +146,19 @@ def test_a_crew_that_loses_a_member_goes_on_and_charges_a_request_once(tmp_path:
 
     policy, ledger = write_policy(tmp_path), str(tmp_path / "ledger.sqlite")
     question = {"sql": QUICK, "epsilon": "1", "who": Asker("ana", "research", Role.ANALYST), "request": "one"}
-    crew = WorkerPool(policy, ledger, 1)
+    pool = WorkerPool(policy, ledger, 1)
     try:
-        first = crew.ask(question)
-        crew._members[0].process.kill()
-        crew._members[0].process.join()
+        first = pool.ask(question)
+        pool._workers[0].process.kill()
+        pool._workers[0].process.join()
         with pytest.raises(TimedOut):
-            crew.ask(question)
-        again = crew.ask(question)
+            pool.ask(question)
+        again = pool.ask(question)
         assert again.rows.equals(first.rows)
         assert again.repeated
         with pytest.raises(QueryRefused):
-            crew.ask(question | {"sql": "SELECT id FROM people", "request": "two"})
+            pool.ask(question | {"sql": "SELECT id FROM people", "request": "two"})
     finally:
-        crew.close()
+        pool.close()
     with Curator.open(policy, ledger=ledger) as curator:
         assert len(list(curator.ledger.entries(acts=("charge",)))) == 1

@@ -139,21 +139,21 @@ def sent_body(page: Any) -> dict[str, Any]:
 
 
 def test_a_respondent_answers_and_only_randomized_responses_travel(phone, address, survey_file):
-    desk = open_service(survey_file)
-    before = desk.store.count()
+    service = open_service(survey_file)
+    before = service.store.count()
     visit(phone, address)
     answer_all(phone)
     shown = json.loads(phone.inner_text("#message") or phone.text_content("#message"))
     body = sent_body(phone)
     assert body["responses"] == shown["responses"]  # what was shown is what was sent
-    assert desk.store.count() == before + 1
+    assert service.store.count() == before + 1
     assert set(body) == {"format", "survey", "ticket", "responses"}
     everything = " ".join(f"{url} {data}" for _, url, data in phone.requests).lower()
     for truth in ("maternity", "alcohol", "6.5", "aspirin", "harassed=", '"no"', '"yes"'):
         assert truth not in everything
     assert all(url.startswith((address, "data:")) for _, url, _ in phone.requests)
     assert phone.complaints == []
-    desk.store.close()
+    service.store.close()
 
 
 def test_the_browser_sends_exactly_what_the_python_client_would_with_the_same_entropy(phone, address):

@@ -1,4 +1,4 @@
-"""The whole journey through `deniable serve`: policy, first link, token, questions, request, approval, expiry."""
+"""The whole workflow through `deniable serve`: policy, first link, token, questions, request, approval, expiry."""
 
 from __future__ import annotations
 
@@ -63,22 +63,22 @@ def stopped(running: subprocess.Popen[str]) -> str:
 def test_from_the_policy_to_the_expiry(tmp_path, request):
     clinic = request.getfixturevalue("write_policy")
     policy = clinic(tmp_path)
-    with process(policy) as (doors, running):
+    with process(policy) as (ports, running):
         lines = [running.stderr.readline() for _ in range(5)]
         link = re.search(r"http://\S+/first/\S+", "".join(lines)).group()
-        with httpx.Client(base_url=doors["steward"], follow_redirects=True, timeout=120) as steward:
+        with httpx.Client(base_url=ports["steward"], follow_redirects=True, timeout=120) as steward:
             assert "works once" in steward.get(link).text
             assert "Steward's page" in steward.post(link).text
             assert httpx.post(link, timeout=120).status_code == 403
             page = steward.post("/tokens", data={"name": "ana", "purpose": "research"}).text
             token = re.search(r"deniable_[\w-]{40,}", page).group()
 
-            analyst = deniable.connect(doors["http"], token)
+            analyst = deniable.connect(ports["http"], token)
             answer = analyst.query("SELECT sex, COUNT(*) AS n FROM people GROUP BY sex", epsilon=40)
             assert {row["sex"] for row in answer} == {"F", "M"}
             assert analyst.query("SELECT sex, COUNT(*) AS n FROM people GROUP BY sex", epsilon=40).repeated
             if shutil.which("psql"):
-                place = ["-h", "127.0.0.1", "-p", doors["postgres"], "-U", "ana", "clinic"]
+                place = ["-h", "127.0.0.1", "-p", ports["postgres"], "-U", "ana", "clinic"]
                 asked = ["-c", "SET deniable.epsilon = 40", "-Atc", "SELECT COUNT(*) FROM people"]
                 environment = os.environ | {"PGPASSWORD": token}
                 done = subprocess.run(
@@ -98,8 +98,8 @@ def test_from_the_policy_to_the_expiry(tmp_path, request):
     assert token not in log
 
     policy.write_text(policy.read_text().replace("2099-12-31", "2020-12-31"))
-    with process(policy) as (doors, running):
-        late = deniable.connect(doors["http"], token)
+    with process(policy) as (ports, running):
+        late = deniable.connect(ports["http"], token)
         with pytest.raises(AccessRefused, match="expired"):
             late.query("SELECT sex, COUNT(*) AS n FROM people GROUP BY sex", epsilon=40)
         assert late.register()["releases"], "the record outlives the data"

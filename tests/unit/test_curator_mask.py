@@ -115,11 +115,11 @@ tables:
     columns: {x: {mask: {token: {key: people}}}, z: {mask: {token: {key: people, domain: z}}}}
 """
     policy = parse(text, folder=folder)
-    shop = MaskContext(keys.generate_key, folder)
+    context = MaskContext(keys.generate_key, folder)
     plans = {}
     for name in "ab":
         schema = policy.table(name)
-        plans[name] = plan_table(schema, schema.names, specs_of(schema, schema.names), shop)
+        plans[name] = plan_table(schema, schema.names, specs_of(schema, schema.names), context)
     assert joins.find_join_classes(plans) == ((("a", "x"), ("b", "x")),)
 
 

@@ -107,7 +107,7 @@ WITH_PRESIDIO = """
 import spacy
 from presidio_analyzer import AnalyzerEngine, RecognizerRegistry
 from presidio_analyzer.nlp_engine import SpacyNlpEngine
-from deniable.masking.text_search import searcher
+from deniable.masking.text_search import make_presidio_searcher
 
 class Blank(SpacyNlpEngine):
     def __init__(self):
@@ -120,7 +120,7 @@ class Blank(SpacyNlpEngine):
 registry = RecognizerRegistry()
 registry.load_predefined_recognizers(languages=["en"])
 engine = AnalyzerEngine(registry=registry, nlp_engine=Blank(), supported_languages=["en"])
-(spans,) = searcher(engine)(["write to ann@example.org"])
+(spans,) = make_presidio_searcher(engine)(["write to ann@example.org"])
 print(sorted({(s.start, s.end, s.kind) for s in spans if s.kind == "email_address"}))
 """
 

@@ -53,7 +53,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def run(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[[str], Any]:
-    """Run a command in this process and in the folder, through the same door as the command line; its JSON."""
+    """Run a command in this process and in the folder, through the same entry point as the command line; its JSON."""
     from deniable.cli.main import main
 
     def command(line: str) -> Any:

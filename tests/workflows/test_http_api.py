@@ -176,7 +176,7 @@ def test_the_client_asks_explains_and_gets_refusals_as_exceptions(served):
     with pytest.raises(BudgetExceeded):
         deniable.connect(served.http, served.tokens["ben"]).query(COUNT, epsilon=11)
     with pytest.raises(AccessRefused, match="not valid"):
-        deniable.connect(served.http, "deniable_wrong").remaining()
+        deniable.connect(served.http, "deniable_wrong").balance()
     with pytest.raises(ParameterError, match="unencrypted"):
         deniable.connect("http://data.example", "t")
 
@@ -241,11 +241,11 @@ def test_a_revoked_token_is_refused_within_a_moment(served):
     import time
 
     from deniable.curator.governance import requests
-    from deniable.server.ttl_cache import SECONDS
+    from deniable.server.limits import REPEAT_SECONDS
 
     token, grant = requests.issue(served.curator, "ana", purposes=["research"])
     headers = {"authorization": f"Bearer {token}"}
     assert httpx.get(served.http + "/v1/remaining", headers=headers).status_code == 200
     requests.revoke(served.curator, grant.id)
-    time.sleep(2 * SECONDS)
+    time.sleep(2 * REPEAT_SECONDS)
     assert httpx.get(served.http + "/v1/remaining", headers=headers).status_code == 401

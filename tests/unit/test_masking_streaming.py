@@ -1,4 +1,4 @@
-"""Long files: parts regrouped, Parquet stitched byte for byte, the journal that a killed job goes on from."""
+"""Long files: parts regrouped, Parquet merged byte for byte, the checkpoint that a killed job goes on from."""
 
 from __future__ import annotations
 
@@ -151,10 +151,10 @@ def test_a_journal_of_another_job_is_not_continued_and_of_another_key_is_refused
 
     def begin(job: Job, fresh: bool = False) -> int | None:
         with streaming.open_checkpoint(target, job, ".parquet", fresh=fresh) as work:
-            known = work.done(0)
+            known = work.count_finished_rows(0)
             work.part(0).write_bytes(b"rows")
             work.finish(0, 5)
-            raise InterruptedError(str(known))  # leave the journal as a killed process would
+            raise InterruptedError(str(known))  # leave the checkpoint as a killed process would
         return None
 
     def known(job: Job, fresh: bool = False) -> str:
@@ -173,7 +173,7 @@ def test_a_journal_of_another_job_is_not_continued_and_of_another_key_is_refused
 
 
 def test_a_job_killed_after_its_last_step_is_simply_done_again(engine: Engine, tmp_path: Path) -> None:
-    """The only part was moved to the final name, and the process died before it could clear its journal away."""
+    """The only part was moved to the final name, and the process died before it could clear its checkpoint away."""
     engine.attach("t", _rows(0, 10))
     target = tmp_path / "out.parquet"
 

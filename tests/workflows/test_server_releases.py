@@ -44,8 +44,8 @@ def test_an_approved_release_is_made_and_goes_to_the_one_who_asked(served, tmp_p
     filed = ana.request("mask", ["people"])
     with pytest.raises(AccessRefused, match="pending"):
         ana.download(filed["id"], "people", tmp_path / "early.parquet")
-    with steward(served) as door:
-        assert door.post(f"/v1/requests/{filed['id']}/approve", json={"reason": "fine"}).status_code == 200
+    with steward(served) as client:
+        assert client.post(f"/v1/requests/{filed['id']}/approve", json={"reason": "fine"}).status_code == 200
     made = until("released", ana, filed["id"])
     file = ana.download(filed["id"], "people", tmp_path / "people.parquet")
     rows = pq.read_table(file)
@@ -65,8 +65,8 @@ def test_an_approved_release_is_made_and_goes_to_the_one_who_asked(served, tmp_p
 def test_a_synthetic_release_is_charged_to_the_one_who_asked(served, tmp_path: Path):
     ana = deniable.connect(served.http, served.tokens["ana"], timeout=120)
     filed = ana.request("synthesize", ["people"], epsilon="2", delta="0.000001")
-    with steward(served) as door:
-        door.post(f"/v1/requests/{filed['id']}/approve", json={"reason": "fine"})
+    with steward(served) as client:
+        client.post(f"/v1/requests/{filed['id']}/approve", json={"reason": "fine"})
     made = until("released", ana, filed["id"])
     assert any(each["release"] == made["release"] for each in ana.releases())
     assert pq.read_table(ana.download(filed["id"], "people", tmp_path / "p.parquet")).num_rows > 0
@@ -75,8 +75,8 @@ def test_a_synthetic_release_is_charged_to_the_one_who_asked(served, tmp_path: P
 def test_a_declined_request_is_never_made(served):
     ana = deniable.connect(served.http, served.tokens["ana"], timeout=120)
     filed = ana.request("mask", ["people"])
-    with steward(served) as door:
-        door.post(f"/v1/requests/{filed['id']}/decline", json={"reason": "no"})
+    with steward(served) as client:
+        client.post(f"/v1/requests/{filed['id']}/decline", json={"reason": "no"})
     assert until("declined", ana, filed["id"])["reason"] == "no"
     assert not (served.folder / "policy.releases" / filed["id"]).exists()
 
@@ -88,9 +88,9 @@ def test_the_stewards_door_can_be_a_socket_that_only_its_owner_opens(serve, tmp_
         assert place.stat().st_mode & 0o777 == 0o600
         transport = httpx.HTTPTransport(uds=str(place))
         header = {"authorization": f"Bearer {served.tokens['steward']}"}
-        with httpx.Client(transport=transport, base_url="http://localhost", headers=header, timeout=120) as door:
-            assert door.get("/v1/verify").json()["entries"] >= 4
-            issued = door.post("/v1/tokens", json={"name": "cyd", "purposes": ["care"]})
+        with httpx.Client(transport=transport, base_url="http://localhost", headers=header, timeout=120) as client:
+            assert client.get("/v1/verify").json()["entries"] >= 4
+            issued = client.post("/v1/tokens", json={"name": "cyd", "purposes": ["care"]})
             assert issued.status_code == 201
-            assert door.get("/v1/tokens", headers={"authorization": "Bearer wrong"}).status_code == 401
+            assert client.get("/v1/tokens", headers={"authorization": "Bearer wrong"}).status_code == 401
         assert httpx.get(f"{served.http}/v1/tokens", timeout=120).status_code == 404, "not on the analysts' port"

@@ -71,7 +71,7 @@ def test_a_larger_release_is_generalized_because_of_many_classes_and_tells_no_on
     (found,) = made["minimality"]["outcomes"]
     assert found["exposed"]["successes"] == found["control"]["successes"]
     assert "sampled" in found["warnings"][0]
-    assert "lowest to the highest" in made["downcoding"]["skipped"]  # brackets set beforehand have no telling ends
+    assert "lowest to the highest" in made["downcoding"]["skipped"]  # brackets set beforehand have no informative ends
 
 
 def test_k_alone_and_a_file_without_its_recoding_are_not_tried_and_say_why(tmp_path):

@@ -29,15 +29,15 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A survey that 1,500 people have answered."""
     path = tmp_path_factory.mktemp("survey") / "ward.yaml"
     path.write_text(SURVEY)
-    desk = open_service(path)
-    survey, batch = client.Survey(desk.survey.described()), []
+    service = open_service(path)
+    survey, batch = client.Survey(service.survey.describe()), []
     for person in range(1500):
         answers = {"smoker": "yes" if person % 5 == 0 else "no", "hours": 5 + person % 4, "drug": "aspirin"}
         told = survey.responses(answers, client.Memory())
-        body = {"format": 1, "survey": desk.survey.identity, "ticket": desk.ticket(), "responses": told}
-        batch.append(desk.check(json.dumps(body).encode()))
-    assert all(desk.store.add(batch))
-    desk.store.close()
+        body = {"format": 1, "survey": service.survey.identity, "ticket": service.ticket(), "responses": told}
+        batch.append(service.check(json.dumps(body).encode()))
+    assert all(service.store.add(batch))
+    service.store.close()
     return path
 
 
@@ -52,7 +52,7 @@ class Done:
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Done]:
-    """Run `deniable survey ...` in this process, through the same door as the command line."""
+    """Run `deniable survey ...` in this process, through the same entry point as the command line."""
     from deniable.cli.main import main
 
     def command(*arguments: str) -> Done:
@@ -113,15 +113,15 @@ def test_invitations_are_links_that_each_let_one_response_in(file, run):
     links = json.loads(done.stdout)
     assert len(set(links)) == 5
     assert all(link.startswith("https://survey.example/#") for link in links)
-    desk = open_service(file)
+    service = open_service(file)
     body = {
         "format": 1,
-        "survey": desk.survey.identity,
+        "survey": service.survey.identity,
         "ticket": links[0].split("#")[1],
         "responses": {"smoker": [[1]]},
     }
-    assert desk.check(json.dumps(body).encode())
-    desk.store.close()
+    assert service.check(json.dumps(body).encode())
+    service.store.close()
 
 
 @pytest.mark.parametrize(

@@ -25,8 +25,8 @@ pytestmark = pytest.mark.skipif(psycopg.pq.version() < 160000, reason="this libp
 
 
 def eavesdropped(port: int) -> tuple[socket.socket, list[bytes]]:
-    """A door that passes everything on to a port, and what clients sent through it."""
-    door, heard = socket.create_server(("127.0.0.1", 0)), []
+    """A proxy that passes everything on to a port, and what clients sent through it."""
+    proxy, heard = socket.create_server(("127.0.0.1", 0)), []
 
     def pass_on(source: socket.socket, target: socket.socket, ear: list[bytes]) -> None:
         while data := source.recv(65536):
@@ -35,7 +35,7 @@ def eavesdropped(port: int) -> tuple[socket.socket, list[bytes]]:
         target.shutdown(socket.SHUT_WR)
 
     def serve() -> None:
-        inner, _ = door.accept()
+        inner, _ = proxy.accept()
         outer = socket.create_connection(("127.0.0.1", port))
         back = threading.Thread(target=pass_on, args=(outer, inner, []))
         back.start()
@@ -45,12 +45,13 @@ def eavesdropped(port: int) -> tuple[socket.socket, list[bytes]]:
         outer.close()
 
     threading.Thread(target=serve, daemon=True).start()
-    return door, heard
+    return proxy, heard
 
 
 def test_the_token_is_proved_and_never_travels(served):
-    door, heard = eavesdropped(served.postgres)
-    with door, psycopg.connect(served.dsn(port=str(door.getsockname()[1]), sslmode="disable", **SCRAM_ONLY)) as asking:
+    proxy, heard = eavesdropped(served.postgres)
+    where = served.dsn(port=str(proxy.getsockname()[1]), sslmode="disable", **SCRAM_ONLY)
+    with proxy, psycopg.connect(where) as asking:
         asking.execute("SET deniable.epsilon = 5")
         assert abs(asking.execute("SELECT COUNT(*) FROM people").fetchone()[0] - 300) < 100
     assert b"SCRAM-SHA-256" in b"".join(heard)
@@ -114,7 +115,7 @@ def proof(token: str, bare: str, first: str, without: str) -> str:
 
 
 def test_an_exchange_takes_a_right_proof_and_refuses_every_other():
-    known = [(ScramKeys.of("ana", "old"), 1), (ScramKeys.read(ScramKeys.of("ana", "new").written()), 2)]
+    known = [(ScramKeys.of("ana", "old"), 1), (ScramKeys.read(ScramKeys.of("ana", "new").to_text()), 2)]
 
     def ended(start="n,,n=,r=abc", change=lambda text: text, token="new", bare="n=,r=abc", bound="biws"):
         exchange: Exchange[int] = Exchange("ana", known)

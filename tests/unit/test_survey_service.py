@@ -1,4 +1,4 @@
-"""The desk and its store: what is malformed, replayed or forged is turned away; what is kept names nobody."""
+"""The survey service and its store: what is malformed, replayed or forged is turned away; what is kept names nobody."""
 
 from __future__ import annotations
 
@@ -23,32 +23,32 @@ SURVEY = parse_survey(
     "ward: {ask: Ward?, type: choice, options: [A, B, C], epsilon: 2},"
     "hours: {ask: Hours?, type: number, between: [0, 12], epsilon: 2}}}"
 )
-CLIENT = client.Survey(SURVEY.described())
+CLIENT = client.Survey(SURVEY.describe())
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> SurveyService:
+def survey_service(tmp_path: Path) -> SurveyService:
     return open_service(SURVEY, tmp_path / "store.sqlite")
 
 
-def message(desk: SurveyService, **changes: object) -> bytes:
+def message(survey_service: SurveyService, **changes: object) -> bytes:
     responses = CLIENT.responses({"smoker": "no", "ward": "B", "hours": 7}, client.Memory())
-    body = {"format": 1, "survey": SURVEY.identity, "ticket": desk.ticket(), "responses": responses} | changes
+    body = {"format": 1, "survey": SURVEY.identity, "ticket": survey_service.ticket(), "responses": responses} | changes
     return json.dumps(body).encode()
 
 
-def test_a_good_message_is_filed_once(desk):
-    sent = message(desk)
-    arrival = desk.check(sent)
-    assert desk.store.add([arrival]) == [True]
-    assert desk.store.add([desk.check(sent)]) == [False]  # a replay
-    assert desk.store.add([arrival, arrival]) == [False, False]
-    assert desk.store.count() == 1
+def test_a_good_message_is_filed_once(survey_service):
+    sent = message(survey_service)
+    arrival = survey_service.check(sent)
+    assert survey_service.store.add([arrival]) == [True]
+    assert survey_service.store.add([survey_service.check(sent)]) == [False]  # a replay
+    assert survey_service.store.add([arrival, arrival]) == [False, False]
+    assert survey_service.store.count() == 1
 
 
-def test_two_copies_in_one_batch_count_once(desk):
-    arrival = desk.check(message(desk))
-    assert desk.store.add([arrival, arrival]) == [True, False]
+def test_two_copies_in_one_batch_count_once(survey_service):
+    arrival = survey_service.check(message(survey_service))
+    assert survey_service.store.add([arrival, arrival]) == [True, False]
 
 
 @pytest.mark.parametrize(
@@ -68,9 +68,9 @@ def test_two_copies_in_one_batch_count_once(desk):
         {"name": "somebody"},
     ],
 )
-def test_malformed_messages_are_turned_away(desk, changes):
+def test_malformed_messages_are_turned_away(survey_service, changes):
     with pytest.raises(DataError) as refusal:
-        desk.check(message(desk, **changes))
+        survey_service.check(message(survey_service, **changes))
     assert "somebody" not in str(refusal.value)
 
 
@@ -78,42 +78,43 @@ def test_malformed_messages_are_turned_away(desk, changes):
     "raw",
     [b"", b"null", b"[]", b"{", b"\xff\xfe", b'{"format": NaN}', b"[" * 100_000, b'"' + b"x" * 70_000 + b'"', b"1e999"],
 )
-def test_what_is_not_even_a_document_is_turned_away(desk, raw):
+def test_what_is_not_even_a_document_is_turned_away(survey_service, raw):
     with pytest.raises(DataError):
-        desk.check(raw)
+        survey_service.check(raw)
 
 
 @pytest.mark.parametrize("ticket", ["", "x", "A" * 43, None, 7, "é" * 43, "A" * 10_000, ["A"]])
-def test_forged_tickets_are_refused(desk, ticket):
+def test_forged_tickets_are_refused(survey_service, ticket):
     with pytest.raises(AccessRefused):
-        desk.check(message(desk, ticket=ticket))
+        survey_service.check(message(survey_service, ticket=ticket))
 
 
-def test_a_ticket_of_another_survey_or_key_is_refused(desk):
+def test_a_ticket_of_another_survey_or_key_is_refused(survey_service):
     with pytest.raises(AccessRefused):
-        desk.check(message(desk, ticket=service.issue_ticket(desk.key, "another")))
+        survey_service.check(message(survey_service, ticket=service.issue_ticket(survey_service.key, "another")))
+    forged = service.issue_ticket(service.make_ticket_key(), SURVEY.identity)
     with pytest.raises(AccessRefused):
-        desk.check(message(desk, ticket=service.issue_ticket(service.make_ticket_key(), SURVEY.identity)))
+        survey_service.check(message(survey_service, ticket=forged))
 
 
 def test_an_invited_survey_hands_out_no_tickets_but_takes_invitations(tmp_path):
     invited = parse_survey(
         "{survey: w, title: W, respondents: invited, questions: {q: {ask: Q?, type: yes-no, epsilon: 1}}}"
     )
-    desk = open_service(invited, tmp_path / "s.sqlite")
+    survey_service = open_service(invited, tmp_path / "s.sqlite")
     with pytest.raises(AccessRefused, match="invitation"):
-        desk.ticket()
-    links = desk.invitations(3)
+        survey_service.ticket()
+    links = survey_service.invitations(3)
     assert len(set(links)) == 3
     body = {"format": 1, "survey": invited.identity, "ticket": links[0], "responses": {"q": [[1]]}}
-    assert desk.store.add([desk.check(json.dumps(body).encode())]) == [True]
+    assert survey_service.store.add([survey_service.check(json.dumps(body).encode())]) == [True]
 
 
-def test_the_file_keeps_no_ticket_no_time_no_order_and_is_the_owners(desk, tmp_path):
-    sent = [message(desk) for _ in range(50)]
+def test_the_file_keeps_no_ticket_no_time_no_order_and_is_the_owners(survey_service, tmp_path):
+    sent = [message(survey_service) for _ in range(50)]
     for one in sent:
-        desk.store.add([desk.check(one)])
-    desk.store.close()
+        survey_service.store.add([survey_service.check(one)])
+    survey_service.store.close()
     path = tmp_path / "store.sqlite"
     assert path.stat().st_mode & 0o077 == 0
     content = b"".join(file.read_bytes() for file in tmp_path.iterdir())
@@ -140,9 +141,9 @@ def test_a_store_that_cannot_be_used_is_refused_in_words(tmp_path):
         SqliteStore(tmp_path / "notes.txt")
 
 
-def test_a_store_of_another_version_of_the_survey_is_refused(desk, tmp_path):
-    desk.store.add([desk.check(message(desk))])
-    desk.store.close()
+def test_a_store_of_another_version_of_the_survey_is_refused(survey_service, tmp_path):
+    survey_service.store.add([survey_service.check(message(survey_service))])
+    survey_service.store.close()
     edited = parse_survey("{survey: ward, title: Ward, questions: {smoker: {ask: Smoker?, type: yes-no, epsilon: 1}}}")
     with pytest.raises(IntegrityError, match="another version"):
         open_service(edited, tmp_path / "store.sqlite")
@@ -159,15 +160,15 @@ def test_a_full_disk_refuses_the_batch_and_keeps_what_was_filed(tmp_path):
     store.close()
 
 
-def test_results_recover_shares_and_means_within_their_intervals(desk):
+def test_results_recover_shares_and_means_within_their_intervals(survey_service):
     people = [("yes" if i % 4 == 0 else "no", "AAB"[i % 3], 6 + i % 5) for i in range(3000)]
     batch = []
     for smoker, ward, hours in people:
         told = CLIENT.responses({"smoker": smoker, "ward": ward, "hours": hours}, client.Memory())
-        body = {"format": 1, "survey": SURVEY.identity, "ticket": desk.ticket(), "responses": told}
-        batch.append(desk.check(json.dumps(body).encode()))
-    assert all(desk.store.add(batch))
-    found = estimate_results(SURVEY, desk.store.bodies(), confidence=0.9999999)
+        body = {"format": 1, "survey": SURVEY.identity, "ticket": survey_service.ticket(), "responses": told}
+        batch.append(survey_service.check(json.dumps(body).encode()))
+    assert all(survey_service.store.add(batch))
+    found = estimate_results(SURVEY, survey_service.store.bodies(), confidence=0.9999999)
     by_name = {one.question: one for one in found.findings}
     smoking = {share.answer: share for share in by_name["smoker"].shares}
     assert smoking["yes"].low <= 0.25 <= smoking["yes"].high
@@ -179,11 +180,11 @@ def test_results_recover_shares_and_means_within_their_intervals(desk):
     assert low <= 8 <= high
     assert found.local_epsilon == 6
     assert found.amplified.epsilon <= 6
-    differences = contrast_groups(SURVEY, desk.store.bodies(), by="smoker", of="hours")
+    differences = contrast_groups(SURVEY, survey_service.store.bodies(), by="smoker", of="hours")
     assert differences[0].difference.p_value > 1e-7
 
 
-def test_results_of_nothing_are_empty_and_not_an_error(desk):
+def test_results_of_nothing_are_empty_and_not_an_error(survey_service):
     found = estimate_results(SURVEY, [])
     assert found.responses == 0
     assert found.amplified is None

@@ -1,4 +1,4 @@
-"""The hall at work: who sees which columns and rows, what is stored and forgotten, who is left out, what is told."""
+"""The curator at work: who sees which columns and rows, what is stored and forgotten, who is left out, what is told."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ def test_an_expired_policy_refuses_and_forgets_answers_and_keeps_the_ledger(poli
             with pytest.raises(AccessRefused, match="expired"):
                 asks()
         assert requests.expire(curator) == 0  # the first question that was refused did it
-        assert curator.cabinet.everything(charge.ANSWERS) == {}
+        assert curator.cabinet.list_all(charge.ANSWERS) == {}
         assert [entry.act for entry in curator.ledger.entries()] == ["charge", "expire"]
         assert verify(curator.ledger).entries == 2
 

@@ -1,4 +1,4 @@
-"""Asking through the hall: charged before anything runs, one fixed sentence after, repeats for free, explain blind."""
+"""Queries through the curator: charged before anything runs, one fixed sentence after, repeats for free, explain blind."""
 
 from __future__ import annotations
 

@@ -149,9 +149,9 @@ async def _flood(address: str, survey: str, tickets: list[str], thanked: list[st
 
 def test_a_kill_in_the_middle_of_a_flood_loses_nothing_that_was_acknowledged(tmp_path):
     with served(tmp_path) as (address, process):
-        desk = open_service(tmp_path / "survey.yaml")
-        survey, tickets, thanked = desk.survey.identity, desk.invitations(20_000), []
-        desk.store.close()
+        service = open_service(tmp_path / "survey.yaml")
+        survey, tickets, thanked = service.survey.identity, service.invitations(20_000), []
+        service.store.close()
 
         def kill_soon() -> None:
             while len(thanked) < 500:
@@ -162,13 +162,13 @@ def test_a_kill_in_the_middle_of_a_flood_loses_nothing_that_was_acknowledged(tmp
         killer.start()
         asyncio.run(_flood(address, survey, tickets, thanked))
         killer.join()
-    desk = open_service(tmp_path / "survey.yaml")
+    service = open_service(tmp_path / "survey.yaml")
     assert len(thanked) >= 500
     assert tickets  # it really was cut short
-    assert desk.store.count() >= len(thanked)
-    again = [desk.check(_message(survey, ticket)) for ticket in thanked]
-    assert not any(desk.store.add(again))  # every acknowledged ticket is known as used
-    desk.store.close()
+    assert service.store.count() >= len(thanked)
+    again = [service.check(_message(survey, ticket)) for ticket in thanked]
+    assert not any(service.store.add(again))  # every acknowledged ticket is known as used
+    service.store.close()
 
 
 def _message(survey: str, ticket: str) -> bytes:

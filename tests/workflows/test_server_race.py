@@ -38,17 +38,17 @@ SERVER = """
 import asyncio, contextlib, sys
 from pathlib import Path
 from deniable.curator import Curator
-from deniable.server.worker_pool import Crew
+from deniable.server.worker_pool import WorkerPool
 from deniable.server.limits import Limits
-from deniable.server.serve import Places, run, start
+from deniable.server.serve import ServerOptions, run, start
 
 async def main(policy, ledger, processes):
     limits = Limits(rate=1e6, burst=1e6, at_once=64, quantum=0.005, seconds=120)
-    crew = Crew(Path(policy), ledger, processes) if processes else None
+    workers = WorkerPool(Path(policy), ledger, processes) if processes else None
     with Curator.open(policy, ledger=ledger) as curator:
         async with contextlib.AsyncExitStack() as stack:
-            places = Places(port=0, steward="127.0.0.1:0", postgres=None)
-            running = await start(stack, curator, places, limits, crew=crew)
+            options = ServerOptions(port=0, steward="127.0.0.1:0", postgres=None)
+            running = await start(stack, curator, options, limits, pool=workers)
             print(running.http, flush=True)
             await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
 

@@ -174,13 +174,13 @@ def test_no_secret_is_in_any_output_statement_or_journal(clinic: Path) -> None:
 
 SLOW = """
 import sys, time
-from deniable.masking import parts
-parts.PART_ROWS = 100
-real = parts._one_part
+from deniable.masking import streaming
+streaming.PART_ROWS = 100
+real = streaming._mask_part
 def slow(*args):
     time.sleep(0.15)
     return real(*args)
-parts._one_part = slow
+streaming._mask_part = slow
 from deniable.cli.main import main
 main()
 """

@@ -70,7 +70,7 @@ class Served:
     postgres: int
     link: str | None
     folder: Path
-    crew: Any = None
+    pool: Any = None
     tokens: dict[str, str] = field(default_factory=dict)
 
     def dsn(self, name: str = "ana", **more: str) -> str:
@@ -96,13 +96,13 @@ def serving(folder: Path, policy: str = POLICY, limits: Any = None, **places: An
     curator = Curator.open(written, ledger=home.ledger)
     chosen = ServerOptions(**{"port": 0, "steward": "127.0.0.1:0", "postgres": 0} | places)
     generous = limits or Limits(rate=5000, burst=20000, guesses=10_000, at_once=64, quantum=0.005, seconds=20)
-    crew = WorkerPool(written, home.ledger, generous.processes) if generous.processes else None
+    pool = WorkerPool(written, home.ledger, generous.processes) if generous.processes else None
     box: dict[str, Any] = {}
     up, stop = threading.Event(), threading.Event()
 
     async def run() -> None:
         async with contextlib.AsyncExitStack() as stack:
-            box["running"] = await start(stack, curator, chosen, generous, lambda _line: None, crew, home)
+            box["running"] = await start(stack, curator, chosen, generous, lambda _line: None, pool, home)
             up.set()
             while not stop.is_set():
                 await asyncio.sleep(0.02)
@@ -123,7 +123,7 @@ def serving(folder: Path, policy: str = POLICY, limits: Any = None, **places: An
         running = box["running"]
         scheme = "https" if chosen.certificate else "http"
         http = f"{scheme}://127.0.0.1:{running.http}"
-        served = Served(curator, http, running.steward.rstrip("/"), running.postgres, running.link, folder, crew)
+        served = Served(curator, http, running.steward.rstrip("/"), running.postgres, running.link, folder, pool)
         served.tokens["ana"], _ = requests.issue(curator, "ana", Role.ANALYST, ["research"])
         served.tokens["ben"], _ = requests.issue(curator, "ben", Role.ANALYST, ["care"])
         served.tokens["steward"], _ = requests.issue(curator, "steward", Role.STEWARD)

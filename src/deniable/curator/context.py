@@ -1,0 +1,203 @@
+"""Context: what a workflow needs, and never a Curator: policy, gate to rows, ledger, stored answers, asker.
+
+A context is frozen; the same one for another asker is a new value. State of governance is not kept anywhere but in the
+ledger: it is folded from the acts there, and each look folds only what came since the last one.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cachetools import LRUCache, cached
+
+from deniable.curator.scope import Scope, SharedTables, is_expired, refuse_expired
+from deniable.errors import ParameterError, nearest
+from deniable.governance import requests, tokens
+
+if TYPE_CHECKING:
+    from deniable.engines.base import Engine
+    from deniable.governance.grants import Asker
+    from deniable.governance.requests import Request
+    from deniable.governance.tokens import Token
+    from deniable.ledger import Balance, Ledger
+    from deniable.ledger.answer_store import AnswerStore
+    from deniable.policy.budget import Budget
+    from deniable.policy.document import Policy
+    from deniable.policy.schema import TableSchema
+
+ANSWERS = "answers"
+"""The collection of stored answers."""
+MOST_CACHED = 1024
+"""Plans, and answers as they were shown, that are remembered in memory."""
+
+
+class Cache:
+    """Things that are costly to make again, for all threads; the longest unused is forgotten first."""
+
+    def __init__(self, most: int = MOST_CACHED) -> None:
+        self._lock = threading.Lock()
+        self._held: LRUCache[Any, Any] = LRUCache(most)
+
+    def get(self, key: Any, make: Any) -> Any:
+        """What was made for a key, or is made now; what raises is not remembered."""
+        return cached(self._held, key=lambda: key, lock=self._lock)(make)()
+
+    def find(self, key: Any) -> Any:
+        """What is remembered for a key, or None."""
+        with self._lock:
+            return self._held.get(key)
+
+    def put(self, key: Any, made: Any) -> None:
+        """Remember something for a key, instead of what was remembered for it."""
+        with self._lock:
+            self._held[key] = made
+
+    def clear(self) -> None:
+        """Forget everything."""
+        with self._lock:
+            self._held.clear()
+
+
+class LedgerState:
+    """Tokens, requests and withdrawals, folded from a ledger; one for all threads of a process."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._lock = threading.Lock()
+        self._upto = 0
+        self._tokens: dict[str, Token] = {}
+        self._requests: dict[str, Request] = {}
+        self._withdrawals = 0
+
+    def tokens(self) -> Mapping[str, Token]:
+        """All tokens that were given out, by their hash."""
+        self._fold()
+        return self._tokens
+
+    def requests(self) -> Mapping[str, Request]:
+        """All requests, by their id."""
+        self._fold()
+        return self._requests
+
+    def withdrawals(self) -> int:
+        """How many people withdrew, by whichever process that was recorded."""
+        self._fold()
+        return self._withdrawals
+
+    def _fold(self) -> None:
+        acts = (*tokens.ACTS, *requests.ACTS, "withdraw")
+        with self._lock:
+            new = list(self._ledger.entries(self._upto, acts))
+            if new:
+                self._tokens = tokens.fold_tokens(new, self._tokens)
+                self._requests = requests.fold_requests(new, self._requests)
+                self._withdrawals += sum(act.act == "withdraw" for act in new)
+                self._upto = new[-1].sequence
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What a workflow works with. Rows come through `scope` alone."""
+
+    policy: Policy
+    scope: Scope
+    ledger: Ledger
+    store: AnswerStore
+    state: LedgerState
+    plans: Cache
+    shown: Cache
+    asker: Asker | None = None
+    """Who asks; None is the steward."""
+
+    def speak_for(self, asker: Asker | None) -> Context:
+        """The same for another asker."""
+        return self if asker is self.asker else replace(self, asker=asker, scope=self.scope.narrow_to(asker))
+
+    @property
+    def path(self) -> tuple[str, str]:
+        """The asker's place in the budget tree: purpose and analyst, both empty for the steward."""
+        return ("", "") if self.asker is None else (self.asker.purpose, self.asker.analyst)
+
+    def admit(self) -> tuple[TableSchema, ...]:
+        """The tables that the asker may name, after the checks that every workflow passes: term, grant, columns."""
+        self.refuse_expired()
+        if self.asker is not None:
+            self.ledger.admit(*self.path)
+        return self.scope.schemas()
+
+    def refuse_expired(self) -> None:
+        """Refuse after the policy's last day; whoever asks first then makes the curator forget what it stored."""
+        if is_expired(self.policy):
+            forget_answers(self)
+        refuse_expired(self.policy)
+
+    def only_private_table(self, name: str | None) -> str:
+        """The named table, or the only private one there is."""
+        if name is not None:
+            return self.policy.table(name).name
+        names = [table.name for table in self.policy.private]
+        if len(names) != 1:
+            raise ParameterError("it is not clear which table is meant", remedy=f"Say --table: {', '.join(names)}")
+        return names[0]
+
+    def balance(self) -> tuple[Balance, ...]:
+        """What is spent and left, from the dataset down to the asker."""
+        return self.ledger.balance(*self.path)
+
+    def remaining(self) -> Budget | None:
+        """The least that is left from the dataset down to the asker; None where the policy sets no budget."""
+        return self.ledger.find_remaining(*self.path)
+
+    def close(self) -> None:
+        """Let go of the tables, the ledger and the answer store."""
+        self.scope.close()
+        self.ledger.close()
+        self.store.close()
+
+
+def forget_answers(context: Context, by: str = "steward") -> int:
+    """Forget every stored answer once the policy's term is over; the ledger stays. Says how many there were."""
+    from deniable.ledger import Act, Posting
+
+    if not is_expired(context.policy):
+        return 0
+    context.shown.clear()
+    count = context.store.empty(ANSWERS)
+    if count:
+        context.ledger.record(Posting(Act.EXPIRE, analyst=by, details={"answers": count}))
+    return count
+
+
+def check_purposes(policy: Policy, purposes: tuple[str, ...]) -> None:
+    """Refuse a purpose that the policy does not know."""
+    known = [each.name for each in policy.budgets.purposes] if policy.budgets else []
+    for name in purposes:
+        if known and name not in known:
+            raise ParameterError(f"the policy has no purpose '{name}'", remedy=nearest(name, known))
+
+
+def open_context(
+    policy: Policy,
+    *,
+    sources: Mapping[str, Any] | None = None,
+    engine: Engine | None = None,
+    ledger: str | Path | None = None,
+    asker: Asker | None = None,
+    **limits: Any,
+) -> Context:
+    """The context of a policy. `sources` replace the policy's; `limits` (memory, threads) are those of engines."""
+    from deniable.ledger.ledger import open_answer_store, open_ledger
+
+    def make_engine() -> Engine:
+        from deniable.engines.duckdb import DuckDBEngine
+
+        return DuckDBEngine(root=policy.folder, **limits)
+
+    opened, store = open_ledger(ledger, policy), open_answer_store(ledger, policy.dataset)
+    state = LedgerState(opened)
+    shared = SharedTables(policy, store, state.withdrawals, dict(sources or {}), make_engine, engine)
+    return Context(policy, Scope(shared, asker), opened, store, state, Cache(), Cache(), asker)

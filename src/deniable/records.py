@@ -1,0 +1,68 @@
+"""Records: frozen results with named fields, which cross packages instead of dictionaries.
+
+A record is also a read-only mapping of its fields, so that `report["rows"]` and `{**report}` work as on plain values,
+and `to_dict` gives plain values all the way down, for JSON. Fields are public: a record never holds rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Set
+from dataclasses import dataclass, fields, is_dataclass
+from datetime import date
+from enum import Enum
+from fractions import Fraction
+from pathlib import PurePath
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Record(Mapping[str, Any]):
+    """Base of results: subclasses are frozen dataclasses with `eq=False`, so that they compare as mappings.
+
+    >>> @dataclass(frozen=True, slots=True, eq=False)
+    ... class Sizes(Record):
+    ...     rows: int
+    ...     groups: tuple[int, ...] = ()
+    >>> sizes = Sizes(3, (1, 2))
+    >>> sizes.rows, sizes["groups"], sizes.to_dict(), sizes == {"rows": 3, "groups": (1, 2)}
+    (3, (1, 2), {'rows': 3, 'groups': [1, 2]}, True)
+    """
+
+    def __getitem__(self, name: str) -> Any:
+        if any(field.name == name for field in fields(self)):
+            return getattr(self, name)
+        raise KeyError(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return (field.name for field in fields(self))
+
+    def __len__(self) -> int:
+        return len(fields(self))
+
+    def __or__(self, other: Mapping[str, Any]) -> dict[str, Any]:
+        return {**self, **other}
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields as plain values, for JSON."""
+        return {name: to_plain(value) for name, value in self.items()}
+
+
+def to_plain(value: Any) -> Any:
+    """A value in lists, dictionaries, texts and numbers alone.
+
+    >>> to_plain({"at": date(2026, 1, 2), "share": Fraction(1, 4), "names": ("a", "b")})
+    {'at': '2026-01-02', 'share': 0.25, 'names': ['a', 'b']}
+    """
+    if isinstance(value, Mapping):
+        return {str(name): to_plain(part) for name, part in value.items()}
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: to_plain(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, list | tuple | Set):
+        return [to_plain(part) for part in value]
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, Fraction):
+        return float(value)
+    if isinstance(value, date):
+        return value.isoformat()
+    return str(value) if isinstance(value, PurePath) else value
