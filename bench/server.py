@@ -65,7 +65,7 @@ async def echo(request):
 
 async def main(folder, processes):
     curator = Curator.open(folder + "/policy.yaml", ledger=folder + "/ledger.sqlite")
-    token, _ = requests.issue(curator, "ana", purposes=["research"])
+    token, _ = requests.issue(curator.context, "ana", purposes=["research"])
     limits = Limits(rate=1e9, burst=1e9, at_once=64, quantum=0.005)
     pool = WorkerPool(Path(folder) / "policy.yaml", folder + "/ledger.sqlite", processes) if processes else None
     async with contextlib.AsyncExitStack() as stack:

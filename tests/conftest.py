@@ -16,24 +16,12 @@ from deniable.engines.duckdb import DuckDBEngine
 sys.path.append(str(Path(__file__).parent))
 """Modules that tests share stand beside this one, such as clinic.py."""
 
-DRAWING = ("statistical", "audits")
-"""Folders of tests that draw real noise and may ring falsely, each with its stated small chance."""
-NOISY = (
-    *("test_query_", "test_synth_", "test_learn_", "test_localdp_", "test_masking_", "test_assess_", "test_attacks_"),
-    *("test_curator_query", "test_curator_train", "test_curator_mask"),
-)
-"""Packages whose other tests run whole mechanisms too, mostly with so much budget that noise is a rounding error."""
+import reruns  # noqa: E402  beside this module
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """An alarm of a test that draws noise counts when three independent draws ring.
-
-    Noise comes from the operating system and has no seed, so a test with a chance of 1e-3 to ring falsely would stop
-    one landing in dozens; three in a row have 1e-9. What is truly broken rings each time.
-    """
-    for item in items:
-        if item.path.parent.name in DRAWING or item.path.name.startswith(NOISY):
-            item.add_marker(pytest.mark.flaky(reruns=2))
+def pytest_configure(config: pytest.Config) -> None:
+    """Only tests that state their false-alarm rate are ever run again."""
+    config.pluginmanager.register(reruns, "reruns")
 
 
 ENGINES: dict[str, Callable[[Path], Engine]] = {

@@ -44,9 +44,7 @@ from deniable.dp.mechanisms import (
 from deniable.dp.samplers.entropy import SystemEntropy
 from deniable.query.techniques.watch import Watch
 
-SAMPLERS = tuple(
-    name for name in samplers.__all__ if name != "salt" and inspect.isfunction(getattr(samplers, name))
-)
+SAMPLERS = tuple(name for name in samplers.__all__ if name != "salt" and inspect.isfunction(getattr(samplers, name)))
 PARAMETERS = ("scale", "sigma_squared", "unit", "gamma", "p", "bound")
 """What the samplers call the number that decides their law."""
 MEASURING = {
@@ -190,11 +188,19 @@ def watch_noise(tape: Tape | None = None) -> Iterator[Spy]:
 
 
 def _swap(old: Callable[..., Any], new: Callable[..., Any]) -> None:
-    """Put one function for another under every name that any module of the product has for it."""
-    for name, module in list(sys.modules.items()):
-        if name.split(".")[0] == "deniable":
-            for attribute in [key for key, value in vars(module).items() if value is old]:
-                setattr(module, attribute, new)
+    for module, attribute in _find_names(old):
+        setattr(module, attribute, new)
+
+
+def put_twin(patch: pytest.MonkeyPatch, honest: Callable[..., Any], twin: Callable[..., Any]) -> None:
+    """Put a broken twin for a function under every name that any module of the product has for it."""
+    for module, attribute in _find_names(honest):
+        patch.setattr(module, attribute, twin)
+
+
+def _find_names(function: Callable[..., Any]) -> list[tuple[Any, str]]:
+    modules = [module for name, module in list(sys.modules.items()) if name.split(".")[0] == "deniable"]
+    return [(module, key) for module in modules for key, value in list(vars(module).items()) if value is function]
 
 
 def _watch_sampler(spy: Spy, name: str, original: Callable[..., Any]) -> Callable[..., Any]:

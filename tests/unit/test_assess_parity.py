@@ -110,7 +110,7 @@ def test_a_planted_effect_is_kept_and_runs_are_not_repeated(tmp_path: Path) -> N
     (tmp_path / "findings.py").write_text(FINDINGS)
     wanted = Comparison(None, (tmp_path / "findings.py",), ("auto",), ("2",), runs=4, journal=tmp_path / "runs")
     with _curator() as curator:
-        found = compare(curator, wanted)
+        found = compare(curator.context, wanted)
         assert {k.finding: k.kept for k in found.kept} == {
             "smokers_fall_ill": 4,
             "the_coin_has_nothing_to_do_with_it": 4,
@@ -118,7 +118,7 @@ def test_a_planted_effect_is_kept_and_runs_are_not_repeated(tmp_path: Path) -> N
         assert found.averages == {("auto", 2.0): 1.0}
         assert found.findings[0][1] == "Smokers are ill more often."
         before = (tmp_path / "runs").read_text()
-        assert compare(curator, wanted) == found
+        assert compare(curator.context, wanted) == found
         assert (tmp_path / "runs").read_text() == before
 
 
@@ -126,10 +126,10 @@ def test_a_comparison_that_was_killed_in_the_middle_of_a_line_runs_that_turn_aga
     (tmp_path / "findings.py").write_text(FINDINGS)
     wanted = Comparison(None, (tmp_path / "findings.py",), ("mst",), ("2",), runs=3, journal=tmp_path / "runs")
     with _curator() as curator:
-        compare(curator, wanted)
+        compare(curator.context, wanted)
         whole = (tmp_path / "runs").read_text().splitlines(keepends=True)
         (tmp_path / "runs").write_text("".join(whole[:-1]) + whole[-1][:20])
-        assert {k.runs for k in compare(curator, wanted).kept} == {3}
+        assert {k.runs for k in compare(curator.context, wanted).kept} == {3}
     lines = [json.loads(line) for line in (tmp_path / "runs").read_text().splitlines()]
     assert [line.get("run") for line in lines] == [None, 0, 1, 2]
 
@@ -138,12 +138,12 @@ def test_a_journal_of_other_rows_or_findings_is_refused(tmp_path: Path) -> None:
     (tmp_path / "findings.py").write_text(FINDINGS)
     wanted = Comparison(None, (tmp_path / "findings.py",), ("mst",), ("2",), runs=1, journal=tmp_path / "runs")
     with _curator() as curator:
-        compare(curator, wanted)
+        compare(curator.context, wanted)
     with _curator(_people(3000)) as other, pytest.raises(IntegrityError, match="another comparison"):
-        compare(other, wanted)
+        compare(other.context, wanted)
     (tmp_path / "findings.py").write_text(FINDINGS.replace("0.1", "0.2"))
     with _curator() as curator, pytest.raises(IntegrityError, match="another comparison"):
-        compare(curator, wanted)
+        compare(curator.context, wanted)
 
 
 def test_all_means_every_registered_method_and_processes_share_the_turns(tmp_path: Path) -> None:
@@ -151,7 +151,7 @@ def test_all_means_every_registered_method_and_processes_share_the_turns(tmp_pat
     wanted = Comparison(None, (tmp_path / "findings.py",), ("all",), ("4",), runs=2, workers=2)
     shares: list[float] = []
     with _curator() as curator:
-        found = compare(curator, wanted, shares.append)
+        found = compare(curator.context, wanted, shares.append)
     suited = {method for method in METHODS if method not in dict(found.unsuited)}
     assert {k.method for k in found.kept} == suited
     assert suited >= {"independent", "correlated", "mst", "auto"}
@@ -170,7 +170,7 @@ def test_findings_may_be_statements(tmp_path: Path) -> None:
     )
     wanted = Comparison("people", (tmp_path / "findings.sql",), ("mst",), ("2",), runs=2, workers=2)
     with _curator() as curator:
-        found = compare(curator, wanted)
+        found = compare(curator.context, wanted)
     assert [name for name, _, _ in found.findings] == ["smokers_fall_ill", "half_smoke"]
     assert found.findings[1][2] is True
     assert all(k.kept == 2 for k in found.kept)
@@ -189,7 +189,7 @@ def test_findings_may_be_statements(tmp_path: Path) -> None:
 def test_statements_that_find_nothing_are_refused_in_words(tmp_path: Path, text: str, said: str) -> None:
     (tmp_path / "findings.sql").write_text(text)
     with _curator() as curator, pytest.raises(DeniableError, match=said):
-        compare(curator, Comparison(None, (tmp_path / "findings.sql",), ("mst",), ("2",), runs=1))
+        compare(curator.context, Comparison(None, (tmp_path / "findings.sql",), ("mst",), ("2",), runs=1))
 
 
 def test_an_effect_that_is_not_there_is_made_in_either_direction_as_chance_has_it(tmp_path: Path) -> None:
@@ -208,7 +208,7 @@ def test_an_effect_that_is_not_there_is_made_in_either_direction_as_chance_has_i
     )
     runs = tmp_path / "runs"
     with _curator(rows) as curator:
-        compare(curator, Comparison(None, (tmp_path / "findings.py",), ("auto",), ("2",), runs=80, journal=runs))
+        compare(curator.context, Comparison(None, (tmp_path / "findings.py",), ("auto",), ("2",), runs=80, journal=runs))
     said = [json.loads(line)["said"] for line in runs.read_text().splitlines()[1:]]
     signs = [one["the_coin_has_nothing_to_do_with_it"] for one in said]
     nothing = sum(sign == 0 for sign in signs)
@@ -243,6 +243,6 @@ def test_the_findings_that_come_with_a_world_are_true_of_it_and_the_plain_ones_a
     declared = parse(world.policy(kind))
     wanted = Comparison(table, (tmp_path / "findings.py",), ("auto",), ("10",), runs=2)
     with Curator(declared, sources={table: rows}) as curator:
-        kept = {k.finding: k.kept for k in compare(curator, wanted).kept}
+        kept = {k.finding: k.kept for k in compare(curator.context, wanted).kept}
     # These effects are a hundred times the deviation of the noise at epsilon 10.
     assert {name: kept[name] for name in sure} == dict.fromkeys(sure, 2)

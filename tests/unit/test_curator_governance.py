@@ -7,17 +7,20 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from fractions import Fraction
 from pathlib import Path
+from secrets import token_hex
 
 import pytest
 
 from deniable import Curator
 from deniable.curator import charge
+from deniable.curator.context import forget_answers
 from deniable.curator.governance import reports, requests, withdrawals
 from deniable.curator.query import sql as query_sql
 from deniable.errors import AccessRefused, ParameterError, QueryRefused
 from deniable.governance.grants import Action, Asker, Role
 from deniable.ledger.verify import verify
 from deniable.policy.budget import PureDP
+from deniable.query.execute import measure
 
 POLICY = """
 version: 1
@@ -134,9 +137,10 @@ def test_a_charge_whose_answer_was_lost_is_answered_under_the_old_charge_and_onc
 
 
 def test_two_processes_that_finish_one_question_give_one_answer(curator: Curator) -> None:
-    plan = query_sql.compile_sql(curator, COUNT, PureDP(Fraction(1, 10)))
-    engine = curator.tables.attach("visits")
-    kept = [charge.store_answer(curator.cabinet, "key", query_sql._measure(plan, engine, None, None)) for _ in range(8)]
+    plan = query_sql.compile_sql(curator.context, COUNT, PureDP(Fraction(1, 10)))
+    engine, now = curator.context.scope.attach("visits"), datetime.now(UTC)
+    made = (charge.StoredAnswer(measure(plan, engine), token_hex(12), now) for _ in range(8))
+    kept = [charge.store_answer(curator.context.store, "key", one) for one in made]
     assert len({one.release for one in kept}) == 1
     assert len({str([part.values for parts in one.measured.values() for part in parts]) for one in kept}) == 1
 
@@ -144,8 +148,8 @@ def test_two_processes_that_finish_one_question_give_one_answer(curator: Curator
 def test_a_person_who_withdrew_is_left_out_in_every_process(policy: Path, curator: Curator) -> None:
     assert count(curator) == 40
     with Curator.open(policy, ledger=policy.with_suffix(".sqlite")) as other:
-        receipt = withdrawals.withdraw(other, "id", "12")
-        assert withdrawals.withdraw(other, "id", "12").number == receipt.number
+        receipt = withdrawals.withdraw(other.context, "id", "12")
+        assert withdrawals.withdraw(other.context, "id", "12").number == receipt.number
         assert count(other) == 39
     assert count(curator) == 39
     assert count(curator, BEN) == 19
@@ -153,27 +157,27 @@ def test_a_person_who_withdrew_is_left_out_in_every_process(policy: Path, curato
 
 
 def test_the_record_does_not_hold_the_value_of_a_person_who_withdrew(policy: Path, curator: Curator) -> None:
-    withdrawals.withdraw(curator, "id", "31415926")
+    withdrawals.withdraw(curator.context, "id", "31415926")
     assert "31415926" not in json.dumps([entry.as_dict() for entry in curator.ledger.entries()])
-    assert withdrawals.withdrawal_time(curator, "id", "31415926") is not None
-    assert withdrawals.withdrawal_time(curator, "id", "31415927") is None
+    assert withdrawals.withdrawal_time(curator.context, "id", "31415926") is not None
+    assert withdrawals.withdrawal_time(curator.context, "id", "31415927") is None
 
 
 def test_withdrawing_by_a_column_that_tells_nobody_apart_is_refused(curator: Curator) -> None:
     with pytest.raises(ParameterError, match="told apart by: id"):
-        withdrawals.withdraw(curator, "sex", "F")
+        withdrawals.withdraw(curator.context, "sex", "F")
 
 
 def test_a_person_is_told_the_releases_that_came_before_the_withdrawal(curator: Curator) -> None:
     count(curator, ANA)
     curator.record("masking", tables=("visits",), unit="one id")
-    withdrawals.withdraw(curator, "id", "3")
+    withdrawals.withdraw(curator.context, "id", "3")
     count(curator, ANA, "SELECT COUNT(*) AS n FROM visits WHERE sex = 'F'")
-    mine, others = (reports.subject_report(curator, "id", value) for value in ("3", "4"))
+    mine, others = (reports.subject_report(curator.context, "id", value) for value in ("3", "4"))
     assert [len(told["releases"]) for told in (mine, others)] == [2, 3]
     assert mine["withdrawn"]
     assert mine["purposes"] == ["research"]
-    assert reports.subject_report(curator, "id", "123456") == {
+    assert reports.subject_report(curator.context, "id", "123456") == {
         "tables": [], "withdrawn": None, "purposes": [], "releases": [],
     }  # fmt: skip
 
@@ -182,64 +186,64 @@ def test_an_expired_policy_refuses_and_forgets_answers_and_keeps_the_ledger(poli
     ledger = policy.with_suffix(".sqlite")
     with Curator.open(policy, ledger=ledger) as curator:
         count(curator, ANA)
-        assert requests.expire(curator) == 0
+        assert forget_answers(curator.context) == 0
     policy.write_text(POLICY + "expires: 2020-01-01\n")
     with Curator.open(policy, ledger=ledger) as curator:
-        for asks in (lambda: count(curator, ANA), lambda: requests.ask(curator, ANA, "mask", ["visits"])):
+        for asks in (lambda: count(curator, ANA), lambda: requests.ask(curator.context.speak_for(ANA), "mask", ["visits"])):
             with pytest.raises(AccessRefused, match="expired"):
                 asks()
-        assert requests.expire(curator) == 0  # the first question that was refused did it
-        assert curator.cabinet.list_all(charge.ANSWERS) == {}
+        assert forget_answers(curator.context) == 0  # the first question that was refused did it
+        assert curator.context.store.list_all(charge.ANSWERS) == {}
         assert [entry.act for entry in curator.ledger.entries()] == ["charge", "expire"]
         assert verify(curator.ledger).entries == 2
 
 
 def test_tokens_are_seen_and_revoked_across_processes(policy: Path, curator: Curator) -> None:
-    text, grant = requests.issue(curator, "ana", Role.ANALYST, ["research"], days=1)
+    text, grant = requests.issue(curator.context, "ana", Role.ANALYST, ["research"], days=1)
     with Curator.open(policy, ledger=policy.with_suffix(".sqlite")) as server:
-        found = requests.authenticate(server, text)
-        who = requests.authorize(server, found, Action.QUERY, "research")
+        found = requests.authenticate(server.context, text)
+        who = requests.authorize(server.context, found, Action.QUERY, "research")
         assert count(server, who) == 40
         with pytest.raises(AccessRefused, match="outside the grant"):
-            requests.authorize(server, found, Action.QUERY, "operations")
+            requests.authorize(server.context, found, Action.QUERY, "operations")
         with pytest.raises(AccessRefused, match="may not"):
-            requests.authorize(server, found, Action.AUDIT)
-        requests.revoke(curator, grant.id)
+            requests.authorize(server.context, found, Action.AUDIT)
+        requests.revoke(curator.context, grant.id)
         with pytest.raises(AccessRefused, match="not valid"):
-            requests.authenticate(server, text)
-    expired, _ = requests.issue(curator, "ana", Role.ANALYST, ["research"], days=-1)
+            requests.authenticate(server.context, text)
+    expired, _ = requests.issue(curator.context, "ana", Role.ANALYST, ["research"], days=-1)
     with pytest.raises(AccessRefused, match="grant expired"):
-        requests.authorize(curator, requests.authenticate(curator, expired), Action.QUERY, "research")
+        requests.authorize(curator.context, requests.authenticate(curator.context, expired), Action.QUERY, "research")
     with pytest.raises(ParameterError, match="no purpose"):
-        requests.issue(curator, "ana", Role.ANALYST, ["reserch"])
+        requests.issue(curator.context, "ana", Role.ANALYST, ["reserch"])
 
 
 def test_a_request_is_decided_once_with_a_reason_and_fulfilled_once(curator: Curator) -> None:
-    request = requests.ask(curator, ANA, "mask", ["visits"])
+    request = requests.ask(curator.context.speak_for(ANA), "mask", ["visits"])
     assert "risk" not in request.as_dict()
-    assert requests.measure_risk(curator, request.tables)["visits"]["columns"] == ["zip"]
+    assert requests.measure_risk(curator.context, request.tables)["visits"]["columns"] == ["zip"]
     with pytest.raises(AccessRefused, match="pending"):
-        requests.find_approved(curator, request.id)
+        requests.find_approved(curator.context, request.id)
     with pytest.raises(ParameterError, match="reason"):
-        requests.decide(curator, request.id, True, "  ")
-    assert requests.decide(curator, request.id, True, "a sample").status == "approved"
+        requests.decide(curator.context, request.id, True, "  ")
+    assert requests.decide(curator.context, request.id, True, "a sample").status == "approved"
     with pytest.raises(ParameterError, match="already"):
-        requests.decide(curator, request.id, False, "changed my mind")
+        requests.decide(curator.context, request.id, False, "changed my mind")
     receipt = curator.record("masking", tables=request.tables, who=ANA, request_id=request.id)
-    assert requests.mark_fulfilled(curator, request.id, receipt.release).status == "released"
+    assert requests.mark_fulfilled(curator.context, request.id, receipt.release).status == "released"
     with pytest.raises(AccessRefused, match="fulfilled already"):
-        requests.find_approved(curator, request.id)
-    declined = requests.ask(curator, ANA, "synthesize", ["visits"], {"epsilon": 2})
+        requests.find_approved(curator.context, request.id)
+    declined = requests.ask(curator.context.speak_for(ANA), "synthesize", ["visits"], {"epsilon": 2})
     assert declined.cost == {"epsilon": "2", "delta": "0"}
-    assert requests.decide(curator, declined.id, False, "a query answers this").reason == "a query answers this"
+    assert requests.decide(curator.context, declined.id, False, "a query answers this").reason == "a query answers this"
     with pytest.raises(ParameterError, match="masque"):
-        requests.ask(curator, ANA, "masque", ["visits"])
+        requests.ask(curator.context.speak_for(ANA), "masque", ["visits"])
 
 
 def test_the_register_names_every_release_and_no_person_and_no_question(curator: Curator) -> None:
     curator.query("SELECT COUNT(*) FROM visits WHERE zip = 'a private thought'", epsilon="1/2", who=BEN)
     curator.record("masking", tables=("visits",), unit="all rows of one id")
-    found = reports.register(curator.ledger)
+    found = reports.register(curator.ledger)["releases"]
     today = datetime.now(UTC).date().isoformat()
     assert [(each["technique"], each["epsilon"], each["guarantee"]) for each in found] == [
         ("differentially private query", 0.5, "differential privacy"),

@@ -67,7 +67,7 @@ def test_a_masked_release_is_written_to_the_ledger_without_price(folder: Path) -
 
 def test_who_withdrew_is_in_no_masked_release(folder: Path) -> None:
     with Curator(parse(POLICY, folder=folder), sources={"people": _frame()}) as curator:
-        withdrawals.withdraw(curator, "id", "b")
+        withdrawals.withdraw(curator.context, "id", "b")
         assert curator.mask("people").rows["city"].to_pylist() == ["X", "Y", "Z"]
 
 

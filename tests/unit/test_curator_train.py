@@ -112,7 +112,7 @@ def test_who_withdrew_is_not_learned_from(monkeypatch: pytest.MonkeyPatch) -> No
     seen = _spied(monkeypatch)
     with _curator(people(50)) as curator:
         curator.train("visits", "ill", epsilon="0.1")
-        withdrawals.withdraw(curator, "pid", "3")
+        withdrawals.withdraw(curator.context, "pid", "3")
         curator.train("visits", "ill", epsilon="0.1")
     assert seen == [50, 49]
 

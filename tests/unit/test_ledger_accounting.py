@@ -142,7 +142,7 @@ def test_a_failed_question_is_not_free() -> None:
     from deniable.policy.document import parse
 
     with Curator(parse(ONE_TABLE), sources={"t": pa.table({"a": ["x"]})}) as curator:
-        engine = curator.tables.attach("t")
+        engine = curator.context.scope.attach("t")
 
         def fails(*_: object, **__: object) -> None:
             raise ParameterError("the disk broke")

@@ -22,7 +22,7 @@ KEY = keys.Key("people", bytes(range(32)))
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Both ways of hashing a column, each forced in turn."""
     compiled = request.param == "compiled"
-    monkeypatch.setattr(sha256, "_should_use_compiled", lambda rows: compiled and rows > 0)
+    monkeypatch.setattr(sha256, "_should_use_compiled", lambda rows, _size: compiled and rows > 0)
     return str(request.param)
 
 

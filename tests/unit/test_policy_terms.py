@@ -12,7 +12,7 @@ import pytest
 from deniable.curator import survey
 from deniable.curator.anonymize.request import Order
 from deniable.curator.anonymize.run import anonymize
-from deniable.curator.governance import requests
+from deniable.curator import scope
 from deniable.curator.mask.run import mask, request_for
 from deniable.errors import AccessRefused
 from deniable.policy.document import parse
@@ -48,17 +48,17 @@ def clock(monkeypatch: pytest.MonkeyPatch, moment: datetime) -> None:
         def now(cls, tz: tzinfo | None = None) -> datetime:  # type: ignore[override]
             return moment.astimezone(tz)
 
-    monkeypatch.setattr(requests, "datetime", Fixed)
+    monkeypatch.setattr(scope, "datetime", Fixed)
 
 
 @pytest.mark.usefixtures("somewhere")
 def test_a_policy_is_in_force_to_the_end_of_its_last_day_in_utc(monkeypatch: pytest.MonkeyPatch) -> None:
     policy = parse(POLICY)
     clock(monkeypatch, LAST_MINUTE)
-    assert requests.in_force(policy) is policy
+    assert scope.refuse_expired(policy) is policy
     clock(monkeypatch, FIRST_MINUTE_AFTER)
     with pytest.raises(AccessRefused, match="expired on 2026-06-01"):
-        requests.in_force(policy)
+        scope.refuse_expired(policy)
 
 
 WORKFLOWS: dict[str, Callable[[Path], object]] = {

@@ -123,9 +123,9 @@ def test_every_number_falls_in_the_bin_whose_edges_enclose_it(column: str) -> No
 
 
 def test_a_unit_is_in_one_bin_only(curator: Curator) -> None:
-    from deniable.curator.query.auto_bounds import _column, _plan
+    from deniable.curator.query.auto_bounds import _find_column, _plan
 
-    table, column = _column(curator.tables.schemas(), "amount", "sales")
+    table, column = _find_column(curator.context.scope.schemas(), "amount", "sales")
     step = _plan(table, column, PureDP(1)).nodes[0].steps[0]
     assert step.limits.groups == 1
     assert step.placed[0].sensitivity.l1 == 1
@@ -208,7 +208,7 @@ def test_the_same_expression_is_bounded_once_and_others_share_the_tenth(curator:
 
 def test_finding_bounds_over_a_questions_rows_counts_each_unit_once(curator: Curator) -> None:
     (call,) = find_auto_clamps("SELECT SUM(AUTO_CLAMP(amount + 1)) FROM sales WHERE amount > 2")
-    plan = compile_query(auto_bounds.write_bounds_query_over(*call.meant), curator.tables.schemas(), PureDP(1))
+    plan = compile_query(auto_bounds.write_bounds_query_over(*call.meant), curator.context.scope.schemas(), PureDP(1))
     assert plan.nodes[0].steps[0].placed[0].sensitivity.l1 == 1
 
 

@@ -209,7 +209,7 @@ def test_the_levels_of_a_plan_together_cost_the_budget(curator: Curator) -> None
     from deniable.policy.budget import PureDP
 
     statement = tree_statement("people", ["ward", "sex"], "COUNT(*)")
-    sets = plan(curator, statement, ["ward", "sex"], PureDP(2), {"total": 50}, None, tree=True)
+    sets = plan(curator.context, statement, ["ward", "sex"], PureDP(2), {"total": 50}, tree=True)
     cost = pure_cost(sets.query.event)
     assert cost is not None
     assert cost.amount == Fraction(2)

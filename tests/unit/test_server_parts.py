@@ -13,10 +13,9 @@ from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
-from prometheus_client.parser import text_string_to_metric_families
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from prometheus_client.parser import text_string_to_metric_families
 
 from deniable.curator.query.metadata import invent_rows
 from deniable.curator.query.metadata import spread_evenly as spread
@@ -241,37 +240,6 @@ def test_what_is_unforeseen_is_told_in_one_fixed_sentence(capsys):
     assert isinstance(shown, DeniableError)
     assert "secret" not in shown.message
     assert "secret" not in capsys.readouterr().err
-
-
-METRICS = """\
-# HELP deniable_requests_total Requests by operation and status.
-# TYPE deniable_requests_total counter
-deniable_requests_total{operation="budgets",status="403"} 1.0
-deniable_requests_total{operation="query",status="200"} 2.0
-# HELP deniable_request_seconds Duration of requests as askers see it.
-# TYPE deniable_request_seconds histogram
-deniable_request_seconds_bucket{le="0.005"} 0.0
-deniable_request_seconds_bucket{le="0.01"} 0.0
-deniable_request_seconds_bucket{le="0.025"} 1.0
-deniable_request_seconds_bucket{le="0.05"} 1.0
-deniable_request_seconds_bucket{le="0.1"} 1.0
-deniable_request_seconds_bucket{le="0.25"} 1.0
-deniable_request_seconds_bucket{le="0.5"} 2.0
-deniable_request_seconds_bucket{le="1"} 2.0
-deniable_request_seconds_bucket{le="2.5"} 2.0
-deniable_request_seconds_bucket{le="5"} 2.0
-deniable_request_seconds_bucket{le="10"} 2.0
-deniable_request_seconds_bucket{le="30"} 2.0
-deniable_request_seconds_bucket{le="+Inf"} 3.0
-deniable_request_seconds_count 3.0
-deniable_request_seconds_sum 64.515625
-# HELP deniable_postgres_connections PostgreSQL clients connected.
-# TYPE deniable_postgres_connections gauge
-deniable_postgres_connections 4.0
-# HELP deniable_waiting Questions that are worked on or wait.
-# TYPE deniable_waiting gauge
-deniable_waiting 0.0
-"""
 
 
 METRICS = """\

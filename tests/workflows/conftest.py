@@ -124,10 +124,10 @@ def serving(folder: Path, policy: str = POLICY, limits: Any = None, **places: An
         scheme = "https" if chosen.certificate else "http"
         http = f"{scheme}://127.0.0.1:{running.http}"
         served = Served(curator, http, running.steward.rstrip("/"), running.postgres, running.link, folder, pool)
-        served.tokens["ana"], _ = requests.issue(curator, "ana", Role.ANALYST, ["research"])
-        served.tokens["ben"], _ = requests.issue(curator, "ben", Role.ANALYST, ["care"])
-        served.tokens["steward"], _ = requests.issue(curator, "steward", Role.STEWARD)
-        served.tokens["auditor"], _ = requests.issue(curator, "auditor", Role.AUDITOR)
+        served.tokens["ana"], _ = requests.issue(curator.context, "ana", Role.ANALYST, ["research"])
+        served.tokens["ben"], _ = requests.issue(curator.context, "ben", Role.ANALYST, ["care"])
+        served.tokens["steward"], _ = requests.issue(curator.context, "steward", Role.STEWARD)
+        served.tokens["auditor"], _ = requests.issue(curator.context, "auditor", Role.AUDITOR)
         yield served
     finally:
         stop.set()

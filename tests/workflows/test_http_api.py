@@ -243,9 +243,9 @@ def test_a_revoked_token_is_refused_within_a_moment(served):
     from deniable.curator.governance import requests
     from deniable.server.limits import REPEAT_SECONDS
 
-    token, grant = requests.issue(served.curator, "ana", purposes=["research"])
+    token, grant = requests.issue(served.curator.context, "ana", purposes=["research"])
     headers = {"authorization": f"Bearer {token}"}
     assert httpx.get(served.http + "/v1/remaining", headers=headers).status_code == 200
-    requests.revoke(served.curator, grant.id)
+    requests.revoke(served.curator.context, grant.id)
     time.sleep(2 * REPEAT_SECONDS)
     assert httpx.get(served.http + "/v1/remaining", headers=headers).status_code == 401

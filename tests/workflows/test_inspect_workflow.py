@@ -67,7 +67,7 @@ def test_marginals_and_a_regression_of_ones_own_choice(town: Path) -> None:
     with pytest.raises(ParameterError, match="Did you mean 'payer'"):
         inspect.public(town / "v.json", inspect.Question((("payr",),)))
     with Curator.open(town / "policy.yaml") as curator, pytest.raises(ParameterError, match="Did you mean 'sex'"):
-        inspect.steward(curator, town / "v.json", "visits", inspect.Question(regression=("charge", ("sx",))))
+        inspect.steward(curator.context, town / "v.json", "visits", inspect.Question(regression=("charge", ("sx",))))
     wrong = _run("inspect", "v.json", "--regress", "charge", cwd=town)
     assert wrong.returncode == 2
     assert "given wrongly" in wrong.stderr

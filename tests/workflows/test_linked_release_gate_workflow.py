@@ -68,7 +68,7 @@ def test_copied_people_are_stopped_and_neither_table_is_written(tmp_path: Path) 
     # person who was seen is drawn, and no other: members stand at distance 0, the others at 1 or more.
     out = tmp_path / "out.parquet"
     with _curator(tmp_path) as curator:
-        release, proved = synthesize_checked(curator, _order(500_000), out, Proof(held_out=0.3, attacks=100))
+        release, proved = synthesize_checked(curator.context, _order(500_000), out, Proof(held_out=0.3, attacks=100))
     assert release is None
     assert proved is not None
     assert proved["exposed"]["membership"] > 0.3
@@ -84,7 +84,7 @@ def test_private_people_leave_in_both_tables_with_a_statement_that_says_nothing_
     # each side apart, and the same for their rows.
     out = tmp_path / "out.parquet"
     with _curator(tmp_path) as curator:
-        release, proved = synthesize_checked(curator, _order(1), out, Proof(held_out=0.3, attacks=100))
+        release, proved = synthesize_checked(curator.context, _order(1), out, Proof(held_out=0.3, attacks=100))
     assert release is not None
     assert proved is not None
     assert not proved["failed"]

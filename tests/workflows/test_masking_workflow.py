@@ -194,12 +194,12 @@ def _killed(clinic: Path, target: Path) -> list[str]:
     )
     work = target.with_name(f".{target.name}.work")
     deadline = time.monotonic() + 120
-    while len(list(work.glob("0*.json"))) < 4 and time.monotonic() < deadline:
+    while len(list(work.glob("0*.arrow"))) < 4 and time.monotonic() < deadline:
         assert process.poll() is None, "it ended before it could be killed"
         time.sleep(0.02)
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
-    return sorted(path.name for path in work.glob("0*.json"))
+    return sorted(path.name for path in work.glob("0*.arrow"))
 
 
 @pytest.mark.parametrize("suffix", [".parquet", ".csv"])
@@ -212,7 +212,6 @@ def test_a_killed_run_leaves_nothing_under_the_final_name_and_goes_on_where_it_w
     assert not target.exists()
     assert not target.with_name(target.name + ".release.json").exists()
     work = target.with_name(f".{target.name}.work")
-    first = (work / f"000000{suffix}").stat().st_mtime_ns, (work / f"000000{suffix}").read_bytes()
     again: list[int] = []
     real = streaming._mask_part
     monkeypatch.setattr(streaming, "PART_ROWS", 100)
@@ -221,7 +220,6 @@ def test_a_killed_run_leaves_nothing_under_the_final_name_and_goes_on_where_it_w
     assert done.returncode == 0, done.stderr
     assert len(again) == 20 - len(left)
     assert 0 not in again
-    assert first[1][4:200] in target.read_bytes()
     assert not work.exists()
     run("mask", clinic / "visits.parquet", "--policy", clinic / "clinic.yaml", "-o", clinic / f"whole{suffix}")
     read = pq.read_table if suffix == ".parquet" else csv.read_csv

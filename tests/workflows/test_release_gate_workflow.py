@@ -59,7 +59,7 @@ def test_a_model_without_noise_to_speak_of_copies_people_and_is_stopped(tmp_path
     # At this epsilon the deviation of the noise is below a thousandth, so rounded noise is 0 but with a probability
     # under exp(-1/2 / 1e-6): every member is found at distance 0 and every other at 1 or more.
     with _curator(tmp_path) as curator:
-        release, found = synthesize_checked(curator, _order(50000), tmp_path / "made.parquet", Proof())
+        release, found = synthesize_checked(curator.context, _order(50000), tmp_path / "made.parquet", Proof())
         assert found is not None
         assert release is None
         assert found["failed"]
@@ -73,7 +73,7 @@ def test_a_model_without_noise_to_speak_of_copies_people_and_is_stopped(tmp_path
 def test_a_private_model_leaves_and_the_rates_are_in_no_released_file(tmp_path: Path) -> None:
     out = tmp_path / "made.parquet"
     with _curator(tmp_path) as curator:
-        release, found = synthesize_checked(curator, _order(1), out, Proof())
+        release, found = synthesize_checked(curator.context, _order(1), out, Proof())
     # Of 1,000 streets with one person each nothing is left at epsilon 1: all count as rare. Members claimed are then as
     # others are, 1% of about 100: 30 of them has a probability below 1e-25; so have 50 right guesses at one in ten.
     assert found is not None
@@ -105,7 +105,7 @@ def test_rows_of_other_people_serve_as_control_and_nobody_is_held_out(tmp_path: 
 @pytest.mark.parametrize("rows", [0, 1, 15])
 def test_too_few_people_to_try_a_limited_attack_stop_the_release(tmp_path: Path, rows: int) -> None:
     with _curator(tmp_path, _people(rows)) as curator:
-        release, found = synthesize_checked(curator, _order(1), tmp_path / "made.parquet", Proof())
+        release, found = synthesize_checked(curator.context, _order(1), tmp_path / "made.parquet", Proof())
     assert found is not None
     assert release is None
     assert found["untried"] == ["membership", "inference"]
@@ -114,7 +114,7 @@ def test_too_few_people_to_try_a_limited_attack_stop_the_release(tmp_path: Path,
 
 def test_without_limits_few_people_leave_with_a_word_that_nothing_was_tried(tmp_path: Path) -> None:
     with _curator(tmp_path, _people(15), POLICY.split("release:")[0]) as curator:
-        release, found = synthesize_checked(curator, _order(1), tmp_path / "made.parquet", Proof())
+        release, found = synthesize_checked(curator.context, _order(1), tmp_path / "made.parquet", Proof())
     assert found is not None
     assert release is not None
     assert all(one["skipped"] for one in found["attacks"])
@@ -127,11 +127,11 @@ def test_what_cannot_be_right_is_refused_before_anything_is_charged(tmp_path: Pa
         Proof(held_out=0)
     with _curator(tmp_path) as curator:
         with pytest.raises(ParameterError, match="no attack 'membrship'"):
-            synthesize_checked(curator, _order(1), tmp_path / "m.csv", Proof(limits={"membrship": Fraction(1, 10)}))
+            synthesize_checked(curator.context, _order(1), tmp_path / "m.csv", Proof(limits={"membrship": Fraction(1, 10)}))
         with pytest.raises(DataError):
-            synthesize_checked(curator, _order(1), tmp_path / "m.csv", Proof(control=str(tmp_path / "nothing.parquet")))
+            synthesize_checked(curator.context, _order(1), tmp_path / "m.csv", Proof(control=str(tmp_path / "nothing.parquet")))
         with pytest.raises(BudgetExceeded):
-            synthesize_checked(curator, _order(1e8), tmp_path / "m.csv", Proof())
+            synthesize_checked(curator.context, _order(1e8), tmp_path / "m.csv", Proof())
         assert curator.balance()[0].spent.rho == 0  # type: ignore[union-attr]
     assert not (tmp_path / "m.csv").exists()
 

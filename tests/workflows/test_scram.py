@@ -77,10 +77,10 @@ def test_psql_and_asyncpg_prove_tokens_too(served):
 
 
 def test_any_valid_token_of_a_name_counts_and_no_other(served):
-    second, grant = requests.issue(served.curator, "ana", Role.ANALYST, ["research"])
+    second, grant = requests.issue(served.curator.context, "ana", Role.ANALYST, ["research"])
     place = f"host=127.0.0.1 port={served.postgres} user=ana dbname=clinic require_auth=scram-sha-256"
     psycopg.connect(f"{place} password={second}").close()
-    requests.revoke(served.curator, grant.id)
+    requests.revoke(served.curator.context, grant.id)
     for wrong in (second, served.tokens["ben"], second[:-1] + "x", "x"):
         with pytest.raises(psycopg.OperationalError, match="not valid"):
             psycopg.connect(f"{place} password={wrong}")

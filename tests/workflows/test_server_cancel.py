@@ -80,7 +80,7 @@ def test_over_the_wire_one_running_question_is_stopped_and_the_session_goes_on(s
             connection.execute(SLOW)
         canceller.join()
         assert connection.execute(QUICK).fetchone() is not None
-        until(lambda: served.curator.tables.engine._running == {})
+        until(lambda: served.curator.context.scope.engine._running == {})
 
 
 def test_what_is_taken_back_before_its_charge_costs_nothing(serve):

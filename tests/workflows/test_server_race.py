@@ -135,7 +135,7 @@ def shared_race(
     policy = write_policy(folder)
     policy.write_text(POLICY.replace("GRANTED", str(granted / 10)).replace("DATASET", dataset))
     with Curator.open(policy, ledger=ledger) as curator:
-        token, _ = requests.issue(curator, "ana", purposes=["research"])
+        token, _ = requests.issue(curator.context, "ana", purposes=["research"])
         with servers(policy, ledger, 2, processes) as addresses:
             statuses = ask_all(addresses, token, clients, questions)
         exactly(statuses, curator.ledger, questions, granted)

@@ -1,4 +1,4 @@
-"""`deniable request`, `approve`, `withdraw`, `subject`, `register`, `token` and their kin: governing a dataset."""
+"""`deniable request`, `approve`, `withdraw`, `subject`, `register`, `token` and the like: governing a dataset."""
 
 from __future__ import annotations
 

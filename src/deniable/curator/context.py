@@ -122,11 +122,15 @@ class Context:
         """The asker's place in the budget tree: purpose and analyst, both empty for the steward."""
         return ("", "") if self.asker is None else (self.asker.purpose, self.asker.analyst)
 
-    def admit(self) -> tuple[TableSchema, ...]:
-        """The tables that the asker may name, after the checks that every workflow passes: term, grant, columns."""
+    def admit(self) -> None:
+        """The checks that every workflow passes: the policy's term, and the asker's grant."""
         self.refuse_expired()
         if self.asker is not None:
             self.ledger.admit(*self.path)
+
+    def admit_tables(self) -> tuple[TableSchema, ...]:
+        """The tables that an admitted asker may name, with the columns that the asker may name."""
+        self.admit()
         return self.scope.schemas()
 
     def refuse_expired(self) -> None:

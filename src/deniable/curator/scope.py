@@ -122,12 +122,12 @@ class Scope:
     def private_table(self, name: str) -> TableSchema:
         """A private table as the asker may name it, or a refusal."""
         self.refuse_closed(name)
-        found = next(table for table in self.schemas() if table.name == self._shared.policy.table(name).name)
+        found = self._shared.policy.table(name)
         if found.public:
             raise ParameterError(
                 f"the table '{found.name}' is public", remedy="It needs no protection: use it as it is"
             )
-        return found
+        return found if self._analyst is None else _narrow_columns(found, self._analyst)
 
     @property
     def engine(self) -> Engine:

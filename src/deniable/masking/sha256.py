@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 SMALL = 400_000  # rows in all below which loading the compiled loop costs more than it saves
+LONG = 256  # bytes a row, beyond which `hashlib` is as fast: its cost a row is the call, not the bytes
 BLOCK = 64
 DIGEST = 32
 
@@ -59,8 +60,8 @@ INITIAL = np.array([_root_bits(p, 2) for p in _primes(8)], dtype=np.uint32)
 def hmac_column(key: bytes, data: NDArray[np.uint8], offsets: NDArray[np.int64]) -> NDArray[np.uint8]:
     """The digests of rows stored end to end: row i is data[offsets[i]:offsets[i + 1]]; one row of 32 bytes each."""
     rows = len(offsets) - 1
-    if not _should_use_compiled(rows):
-        return _hash_one_by_one(key, data, offsets)
+    if not _should_use_compiled(rows, int(offsets[-1] - offsets[0])):
+        return hash_with_hashlib(key, data, offsets)
     words = np.empty((rows, 8), dtype=np.uint32)
     inner, outer = _compute_pads(key)
     load_kernel()(data, offsets, inner, outer, ROUND_CONSTANTS, words)
@@ -70,14 +71,17 @@ def hmac_column(key: bytes, data: NDArray[np.uint8], offsets: NDArray[np.int64])
 _hashed_so_far = 0
 
 
-def _should_use_compiled(rows: int) -> bool:
+def _should_use_compiled(rows: int, size: int) -> bool:
     """Whether the compiled loop is loaded already, or has by now become worth loading; it decides speed alone."""
     global _hashed_so_far
+    if not rows or size > rows * LONG:
+        return False
     _hashed_so_far += rows
-    return bool(rows) and (load_kernel.cache_info().currsize > 0 or _hashed_so_far >= SMALL)
+    return load_kernel.cache_info().currsize > 0 or _hashed_so_far >= SMALL
 
 
-def _hash_one_by_one(key: bytes, data: NDArray[np.uint8], offsets: NDArray[np.int64]) -> NDArray[np.uint8]:
+def hash_with_hashlib(key: bytes, data: NDArray[np.uint8], offsets: NDArray[np.int64]) -> NDArray[np.uint8]:
+    """The same digests row by row through `hashlib`: for short columns, and what the lanes are measured against."""
     inner, outer = (hashlib.sha256(pad) for pad in _pad_blocks(key))
     raw = data[offsets[0] : offsets[-1]].tobytes()
     digests = bytearray()

@@ -1,12 +1,13 @@
-"""Files larger than memory: a source streamed in parts, each masked and written by itself, then joined into one file.
+"""Files larger than memory: a source streamed in parts, each masked by itself, then written one after another.
 
 Parts have a fixed number of rows, except that a short last one is masked together with the one before it, so that
 shuffling always has many rows to shuffle among. At most `IN_FLIGHT` parts are in memory.
 
-A checkpoint, a hidden folder beside the output, says which parts are done, so that a killed process can go on. Parts
-and receipts appear whole or not at all, the receipt last; the output appears under its name only when all parts are
-there. A job is its policy, masks, keys (by check value), data version and format: a checkpoint of another job is never
-continued."""
+A checkpoint, a hidden folder beside the output, holds the parts that are done, as Arrow files, so that a killed process
+can go on: only masking is done once, a part that is there is read instead. A part appears whole or not at all; the
+output grows inside the checkpoint and appears under its name only when it is complete. A job is its policy, masks, keys
+(by check value), data version and format: a checkpoint of another job is never continued.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ import shutil
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,9 +27,8 @@ import pyarrow as pa
 
 from deniable.engines.base import Engine
 from deniable.errors import InternalError, KeyUnavailable, ParameterError, StorageError, nearest
-from deniable.masking import parquet_merge
 from deniable.masking.plan import TablePlan
-from deniable.storage import storage_errors, write_whole
+from deniable.storage import storage_errors, whole_file, write_whole
 
 PART_ROWS = 131_072
 IN_FLIGHT = 3
@@ -52,25 +52,32 @@ def write_masked(
     engine: Engine, table: str, plan: TablePlan, target: Path, checkpoint: Checkpoint, progress: Progress | None = None
 ) -> int:
     """Mask a whole table into one file, doing only the parts that the checkpoint does not have; says how many rows."""
-    total = engine.count(table)
-    reader = engine.stream(table, PART_ROWS)
-    numbers, rows = [], 0
+    parts = _mask_parts(engine, table, plan, checkpoint, progress)
+    rows = engine.write(parts, checkpoint.whole, format_of(target))
+    checkpoint.whole.replace(target)
+    return rows
+
+
+def _mask_parts(
+    engine: Engine, table: str, plan: TablePlan, checkpoint: Checkpoint, progress: Progress | None
+) -> Iterator[pa.RecordBatch]:
+    """The masked parts in order; while one is written, the next ones are masked in threads."""
+    total, rows = engine.count(table), 0
     with ThreadPoolExecutor(max_workers=2) as pool:
-        waiting: deque[Future[int]] = deque()
-        for number, part in enumerate(regroup_batches(reader, PART_ROWS)):
-            numbers.append(number)
-            if checkpoint.count_finished_rows(number) is None:
-                released = mask_schema(plan, part.schema)
-                waiting.append(pool.submit(_mask_part, engine, plan, part, number, checkpoint, released))
+        waiting: deque[Future[pa.RecordBatch]] = deque()
+        for number, part in enumerate(regroup_batches(engine.stream(table, PART_ROWS), PART_ROWS)):
+            released = mask_schema(plan, part.schema)
+            if checkpoint.has(number):
+                waiting.append(pool.submit(checkpoint.read, number))
+            else:
+                waiting.append(pool.submit(_mask_part, plan, part, released, number, checkpoint))
             rows += part.num_rows
-            while len(waiting) >= IN_FLIGHT:
-                waiting.popleft().result()
+            if len(waiting) >= IN_FLIGHT:
+                yield waiting.popleft().result()
             if progress and total:
                 progress(min(1.0, rows / total))
         while waiting:
-            waiting.popleft().result()
-    _join_parts(engine, [checkpoint.part(number) for number in numbers], target)
-    return rows
+            yield waiting.popleft().result()
 
 
 def regroup_batches(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.RecordBatch]:
@@ -91,49 +98,13 @@ def regroup_batches(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa
 
 
 def _mask_part(
-    engine: Engine, plan: TablePlan, part: pa.RecordBatch, number: int, checkpoint: Checkpoint, released: pa.Schema
-) -> int:
+    plan: TablePlan, part: pa.RecordBatch, released: pa.Schema, number: int, checkpoint: Checkpoint
+) -> pa.RecordBatch:
     done = mask_batch(plan, part)
     if not done.schema.equals(released):
         raise InternalError("a part came out with other types than its table; nothing was released")
-    path = checkpoint.part(number)
-    engine.write(pa.Table.from_batches([done]), path, FORMATS[path.suffix])
-    checkpoint.finish(number, done.num_rows)
-    return int(done.num_rows)
-
-
-def _join_parts(engine: Engine, files: list[Path], target: Path) -> None:
-    """All parts as one file. A single part is moved, Parquet and CSV are merged, Arrow is streamed."""
-    kind = format_of(target)
-    if len(files) == 1:
-        files[0].replace(target)
-    elif kind == "parquet":
-        parquet_merge.merge_parquet(files, target)
-    elif kind == "csv":
-        parquet_merge.concatenate_csv(files, _measure_header(files[0]), target)
-    else:
-        engine.write(_read_batches(files), target, kind)
-
-
-def _measure_header(file: Path) -> int:
-    """Where the first row begins: after the first line break outside quotes."""
-    quoted, at = False, 0
-    with file.open("rb") as open_file:
-        while byte := open_file.read(1):
-            at += 1
-            if byte == b'"':
-                quoted = not quoted
-            if byte == b"\n" and not quoted:
-                break
-    return at
-
-
-def _read_batches(files: list[Path]) -> Iterator[pa.RecordBatch]:
-    for file in files:
-        with pa.memory_map(str(file)) as source, suppress(StopIteration):
-            reader = pa.ipc.open_file(source)
-            for i in range(reader.num_record_batches):
-                yield reader.get_batch(i)
+    checkpoint.keep(number, done)
+    return done
 
 
 def _combine_batch(table: pa.Table) -> pa.RecordBatch:
@@ -192,30 +163,34 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """The folder of one job."""
+    """The folder of one job, and how the name of its output ends."""
 
     folder: Path
     suffix: str
 
+    @property
+    def whole(self) -> Path:
+        """Where the output grows."""
+        return self.folder / f"whole{self.suffix}"
+
     def part(self, number: int) -> Path:
         """Where part number so-and-so is, or will be."""
-        return self.folder / f"{number:06d}{self.suffix}"
+        return self.folder / f"{number:06d}.arrow"
 
-    def count_finished_rows(self, number: int) -> int | None:
-        """How many rows a finished part has, or None; a part that was moved away is not finished anymore."""
-        if not self.part(number).exists():
-            return None
-        try:
-            return int(json.loads(self._receipt(number).read_bytes())["rows"])
-        except FileNotFoundError:
-            return None
+    def has(self, number: int) -> bool:
+        """Whether a part is finished."""
+        return self.part(number).exists()
 
-    def finish(self, number: int, rows: int) -> None:
-        """Say that a part is complete."""
-        write_whole(self._receipt(number), json.dumps({"rows": rows}).encode())
+    def keep(self, number: int, rows: pa.RecordBatch) -> None:
+        """Keep a finished part."""
+        options = pa.ipc.IpcWriteOptions(compression="lz4")  # next to free, and a third smaller
+        with whole_file(self.part(number)) as file, pa.ipc.new_file(file, rows.schema, options=options) as writer:
+            writer.write_batch(rows)
 
-    def _receipt(self, number: int) -> Path:
-        return self.folder / f"{number:06d}.json"
+    def read(self, number: int) -> pa.RecordBatch:
+        """A finished part."""
+        with pa.memory_map(str(self.part(number))) as file:
+            return pa.ipc.open_file(file).get_batch(0)
 
 
 def folder_for(target: Path) -> Path:

@@ -43,7 +43,7 @@ def find_bounds(
     """One row: lower, upper, and whether anything rose above the noise."""
     import pyarrow as pa
 
-    schema, known = _find_column(context.admit(), column, table)
+    schema, known = _find_column(context.admit_tables(), column, table)
     plan = _plan(schema, known, budget(epsilon, delta))
     job = job_of(plan)
     result = run_job(context, job)

@@ -52,7 +52,7 @@ def plan(
     """The plan with the best shares; public keys are read, private rows are not."""
     from deniable.query.techniques.grouping_sets import compile_sets
 
-    tables = context.admit()
+    tables = context.admit_tables()
     public = [table.name for table in context.policy.tables if table.public]
     engine = context.scope.attach(*public)
     return compile_sets(statement, _bare(columns), tables, engine, asked, importance, tree=tree)

@@ -40,7 +40,7 @@ def release(
 
     from deniable.query.techniques.sample_aggregate import plan_blocks
 
-    schema = _find_private(context.admit(), table)
+    schema = _find_private(context.admit_tables(), table)
     plan = plan_blocks(blocks, bounds, epsilon, aggregate, default)
     job = _job_of(plan, schema, function, frames)
     result = run_job(context, job)
@@ -64,7 +64,7 @@ def explain(
     """What a function on disjoint blocks would cost, and its error; no row is read."""
     from deniable.query.techniques.sample_aggregate import describe_blocks, plan_blocks
 
-    schema = _find_private(context.admit(), table)
+    schema = _find_private(context.admit_tables(), table)
     plan = plan_blocks(blocks, bounds, epsilon, aggregate, default)
     return describe_cost(context, plan.cost, schema.unit or PrivacyUnit()) | describe_blocks(plan, confidence)
 

@@ -95,7 +95,7 @@ def compile_sql(context: Context, sql: str, asked: Budget | None, *, bias_share:
     """The plan of a question under the policy, with the tables and columns that the asker may name."""
     from deniable.query.compile import compile_query
 
-    tables = context.admit()
+    tables = context.admit_tables()
     key = (sql, asked, context.asker.name if context.asker else "", None if bias_share is None else str(bias_share))
     plan: QueryPlan = context.plans.get(key, lambda: compile_query(sql, tables, asked, bias_share=bias_share))
     return plan

@@ -69,7 +69,7 @@ def _compile_base(
     """The question whose groups are ranked: units by key, or rows where a row is the unit."""
     from deniable.query.compile import compile_query
 
-    tables = context.admit()
+    tables = context.admit_tables()
     listed, condition = ", ".join(keys), f" WHERE {where}" if where else ""
     text = f"SELECT {listed}, COUNT(*) AS units FROM {source}{condition} GROUP BY {listed}"
     plan = compile_query(text, tables, asked)

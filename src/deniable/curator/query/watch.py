@@ -81,5 +81,5 @@ def _plan(context: Context, sql: str, threshold: int, epsilon: Amount) -> tuple[
     from deniable.query.techniques.watch import plan_watch
 
     asked = budget(epsilon)
-    base = compile_query(sql, context.admit(), asked)
+    base = compile_query(sql, context.admit_tables(), asked)
     return base, plan_watch(base, threshold, asked)

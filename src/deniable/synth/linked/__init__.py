@@ -97,10 +97,9 @@ def describe_linked(
     learned = learn_open_columns(free, {a.name: owned.column(a.name) for a in free}, second, entropy)
     given = context_attributes(link, of_people.attributes, learned.attributes)
     of_rows = _describe_part(
-        owned, learned.attributes, given, way, learned.spend, entropy, open=False, workload=workload
+        owned, learned.attributes, given, way, learned.spend, entropy, learned=learned.events, workload=workload
     )
-    events = (of_people.description.event, *learned.events, of_rows.description.event)
-    check_double_entry(ComposedEvent(events), budget)
+    check_double_entry(ComposedEvent((of_people.description.event, of_rows.description.event)), budget)
     source = people if people is not None else rows
     return LinkedModel(
         link, of_people, of_rows, tuple(truths), _type_names(source, link.people), _type_names(rows, link.rows)
@@ -129,19 +128,18 @@ def split_budget(whole: GaussianBudget, most: int, neighbors: int) -> tuple[Gaus
 
 def _describe_part(
     table: pa.Table, own: tuple[Attribute, ...], given: tuple[Attribute, ...], method: Method, spend: GaussianBudget,
-    entropy: Entropy, *, open: bool = True, workload: Workload = (),
+    entropy: Entropy, *, learned: tuple[GaussianEvent, ...] | None = None, workload: Workload = (),
 ) -> SynthModel:  # fmt: skip
-    """A model of one of both tables; what its columns leave open is learned first, unless that was done."""
-    events: tuple[GaussianEvent, ...] = ()
-    if open:
-        learned = learn_open_columns(own, {a.name: table.column(a.name) for a in own}, spend, entropy)
-        own, spend, events = learned.attributes, learned.spend, learned.events
+    """A model of one of both tables; what its columns leave open is learned first, or was `learned` by these events."""
+    if learned is None:
+        found = learn_open_columns(own, {a.name: table.column(a.name) for a in own}, spend, entropy)
+        own, spend, learned = found.attributes, found.spend, found.events
     every = (*given, *own)
     coded = [a for a in every if not isinstance(a, Surrogate)]
     domain = replace(domain_of(every), given=frozenset(range(len(given))))
     asked = tuple(clique for names in workload if (clique := find_workload_clique(names, domain)) is not None)
     description = run_method(encode_table(table, coded), domain, method, spend, entropy, workload=asked)
-    description = replace(description, event=ComposedEvent((*events, description.event)))
+    description = replace(description, event=ComposedEvent((*learned, description.event)))
     return from_plain(to_plain(SynthModel("", every, description)))
 
 

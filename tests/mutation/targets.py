@@ -1,0 +1,104 @@
+"""What is mutated, and the tests that should notice, by package."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src" / "deniable"
+TESTS = ROOT / "tests"
+
+
+@dataclass(frozen=True, slots=True)
+class Package:
+    """Modules under `src/deniable`, and test files under `tests`, as patterns."""
+
+    modules: tuple[str, ...]
+    tests: tuple[str, ...]
+
+    def sources(self) -> list[Path]:
+        """The modules, without those that only list names."""
+        found = {path for pattern in self.modules for path in SOURCE.glob(pattern)}
+        return sorted(path for path in found if path.name != "__init__.py")
+
+    def test_files(self) -> list[Path]:
+        """The test files, then the modules themselves for their examples."""
+        found = {path for pattern in self.tests for path in TESTS.glob(pattern)}
+        return sorted(found) + self.sources()
+
+
+PACKAGES = {
+    "dp": Package(
+        ("dp/samplers/[!s]*.py", "dp/samplers/sc*.py", "dp/accounting/*.py", "dp/mechanisms/*.py"),
+        (
+            *("unit/test_samplers_*.py", "unit/test_accounting_*.py", "unit/test_mechanisms_*.py"),
+            *("contracts/test_accountants_contract.py", "contracts/test_mechanisms_contract.py"),
+            *("golden/test_golden_dp.py", "golden/test_laplace_variance.py"),
+            *("statistical/test_samplers_power.py", "statistical/test_mechanisms_statistical.py"),
+            "audits/test_mechanisms_audits.py",
+        ),
+    ),
+    "query": Package(
+        (
+            *("query/compile.py", "query/sensitivity.py", "query/contributions.py", "query/keys.py"),
+            *("query/calibration.py", "query/double_entry.py", "query/measurements.py", "query/execute.py"),
+            *("query/sql/private_sql.py", "query/algebra/stability.py", "query/techniques/*.py"),
+        ),
+        (
+            *("unit/test_query_*.py", "unit/test_curator_query.py", "golden/test_query_*.py"),
+            *("statistical/test_query_noise.py", "statistical/test_hierarchy_errors.py"),
+            *("audits/test_query_*.py", "usability/test_query_newcomers.py"),
+        ),
+    ),
+    "ledger": Package(
+        ("ledger/[!p]*.py",),
+        (
+            *("unit/test_ledger_*.py", "contracts/test_ledger_*.py", "contracts/test_answer_store_contract.py"),
+            "workflows/test_ledger_faults.py",
+        ),
+    ),
+    "curator": Package(
+        ("curator/charge.py", "curator/scope.py", "curator/context.py"),
+        (
+            *("unit/test_curator_*.py", "workflows/test_governance_workflow.py", "workflows/test_query_commands.py"),
+            *("workflows/test_ledger_faults.py", "workflows/test_http_api.py", "workflows/test_train_workflow.py"),
+        ),
+    ),
+    "synth": Package(
+        (
+            *("synth/measure.py", "synth/select.py", "synth/marginal.py", "synth/bins.py", "synth/text_shapes.py"),
+            *("synth/describe.py", "synth/methods/*.py"),
+        ),
+        ("unit/test_synth_*.py", "contracts/test_synth_*.py", "audits/test_synth_*.py"),
+    ),
+    "localdp": Package(
+        (
+            *("localdp/client.py", "localdp/protocol.py", "localdp/likelihood_ratio.py", "localdp/attributes.py"),
+            *("localdp/frequency/*.py", "localdp/numeric/*.py", "localdp/shuffle_model.py", "localdp/ranges.py"),
+        ),
+        (
+            *("unit/test_localdp_*.py", "unit/test_survey_*.py", "contracts/test_localdp_*.py"),
+            *("golden/test_localdp_vectors.py", "golden/test_survey_client_laws.py"),
+            *("golden/test_randomized_response_examples.py", "statistical/test_localdp_*.py"),
+            "audits/test_averaging_attack.py",
+        ),
+    ),
+}
+
+
+def all_sources() -> list[Path]:
+    """Every module that is mutated."""
+    return sorted({path for package in PACKAGES.values() for path in package.sources()})
+
+
+def test_files_for(files: set[str]) -> list[Path]:
+    """The test files of the packages that these modules are of."""
+    paths = {ROOT / file for file in files}
+    chosen = [package for package in PACKAGES.values() if paths & set(package.sources())]
+    return sorted({path for package in chosen or PACKAGES.values() for path in package.test_files()})
+
+
+def package_of(file: str) -> str:
+    """The package of a module, given by its path in the repository."""
+    return next(name for name, package in PACKAGES.items() if ROOT / file in package.sources())

@@ -1,0 +1,160 @@
+"""The structure that docs/architecture.md describes: few modules, no circles, verbs, and short ways through the code."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SRC = Path(__file__).resolve().parents[2] / "src"
+FILES = {path: path.read_text(encoding="utf-8") for path in sorted((SRC / "deniable").rglob("*.py"))}
+TREES = {path: ast.parse(text) for path, text in FILES.items()}
+
+NOT_PARTICIPLES = frozenset(
+    "need feed seed embed string ring bring spring thing red hundred exceed proceed speed succeed shed sing ping "
+    "indeed everything anything nothing".split()
+)
+"""Words that end like a participle and are none."""
+IRREGULAR = frozenset(
+    "told kept drawn written known shown given taken chosen held said sent made built left spent seen done gone lost "
+    "paid met thrown grown broken spoken hidden forbidden meant felt brought thought caught bought sought taught laid "
+    "led fed begun stood torn frozen stolen proven dealt lent bent swept hung won rewritten withdrawn rebuilt".split()
+)
+
+
+def _module(path: Path) -> str:
+    parts = path.relative_to(SRC).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def _imports() -> dict[str, set[str]]:
+    """Every module with those it imports: at its top, inside functions, and for types only."""
+    modules, found = {_module(path) for path in FILES}, defaultdict(set)
+    for path, tree in TREES.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                named = (f"{node.module}.{alias.name}" for alias in node.names)
+                targets = {name if name in modules else node.module for name in named}
+            elif isinstance(node, ast.Import):
+                targets = {alias.name for alias in node.names}
+            else:
+                continue
+            found[_module(path)] |= {target for target in targets if target in modules and target != _module(path)}
+    return found
+
+
+def _circles(graph: dict[str, set[str]]) -> list[set[str]]:
+    """Sets of modules of which each reaches all others: by cutting off leaves until nothing changes."""
+    left = {module: set(targets) for module, targets in graph.items()}
+    while leaves := [module for module, targets in left.items() if not targets & left.keys()]:
+        for module in leaves:
+            del left[module]
+    return [set(left)] if left else []
+
+
+def _functions(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node
+
+
+def _is_value(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    marks = {ast.unparse(mark) for mark in function.decorator_list}
+    return bool({mark for mark in marks if mark.endswith(("property", ".setter"))})
+
+
+def _is_participle(name: str) -> bool:
+    word = name.lstrip("_").split("_")[0]
+    if name.startswith("__") or word in NOT_PARTICIPLES:
+        return False
+    return word in IRREGULAR or (len(word) > 3 and word.endswith(("ed", "ing")))
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    assert _circles(_imports()) == []
+
+
+def test_a_circle_would_be_found() -> None:
+    assert _circles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}})
+
+
+def test_there_are_at_most_four_hundred_modules_and_few_small_ones() -> None:
+    assert len(FILES) <= 400
+    lengths = {path: text.count("\n") for path, text in FILES.items() if path.name != "__init__.py"}
+    assert len([path for path, lines in lengths.items() if lines < 60]) <= 40
+    assert {path.name: lines for path, lines in lengths.items() if lines > 600} == {}
+
+
+def test_no_folder_shows_more_than_twenty_two_entries() -> None:
+    entries: Counter[Path] = Counter()
+    for path in FILES:
+        entries[path.parent] += 1
+        if path.name == "__init__.py":
+            entries[path.parent.parent] += 1
+    assert {str(folder): number for folder, number in entries.items() if number > 22} == {}
+
+
+def test_functions_are_named_by_verbs_and_not_by_participles() -> None:
+    every = [function for tree in TREES.values() for function in _functions(tree)]
+    named = [function.name for function in every if _is_participle(function.name) and not _is_value(function)]
+    assert len(named) < 0.03 * len(every), named
+
+
+def test_few_dictionaries_without_types_cross_a_package() -> None:
+    """Public functions that give a dict[str, Any], by package; each that is left has its reason in the page."""
+    found = Counter(
+        path.relative_to(SRC).parts[1]
+        for path, tree in TREES.items()
+        for function in _functions(tree)
+        if function.returns is not None
+        and re.fullmatch(r"(list\[)?dict\[str, (Any|object)\]\]?( \| None)?", ast.unparse(function.returns))
+        and not function.name.startswith("_")
+        and function.name not in ("to_dict", "as_dict")
+    )
+    assert sum(found.values()) < 10, found
+
+
+ENTERED = """
+import sys
+entered = set()
+def watch(frame, event, argument):
+    code = frame.f_code
+    if event == "call" and code.co_name != "<module>" and "/deniable/" in code.co_filename:
+        entered.add(code.co_filename)
+    return None
+import threading
+import typer.testing
+from deniable.cli.main import app
+threading.setprofile(watch); sys.setprofile(watch)
+done = typer.testing.CliRunner().invoke(app, {arguments!r})
+sys.setprofile(None)
+assert done.exit_code == 0, done.output
+print(len(entered))
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "most"),
+    [
+        ("query 'SELECT sex, COUNT(*) AS n FROM visits GROUP BY sex' --epsilon 0.5", 70),
+        ("synthesize --table visits --epsilon 1 --delta 1e-7 -o {folder}/made.parquet", 80),
+    ],
+)
+def test_one_command_enters_few_files(tmp_path: Path, words: str, most: int) -> None:
+    import shlex
+
+    from deniable import world
+
+    world.write("hospital", 300, 7, tmp_path)
+    arguments = [*shlex.split(words.format(folder=tmp_path)), "--policy", str(tmp_path / "policy.yaml")]
+    run = subprocess.run(
+        [sys.executable, "-c", ENTERED.format(arguments=arguments)], capture_output=True, text=True, check=False
+    )
+    assert run.returncode == 0, run.stderr
+    assert int(run.stdout.split()[-1]) <= most
