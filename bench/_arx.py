@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from deniable.kanonymity.hierarchy import Hierarchy
-from deniable.kanonymity.models import Closeness, DistinctDiversity, KAnonymity
+from deniable.kanonymity.models import Closeness, DistinctDiversity, EntropyDiversity, KAnonymity, RecursiveDiversity
 from deniable.kanonymity.request import Prepared
 from deniable.kanonymity.search.check import Checker
 
@@ -29,11 +29,12 @@ HEURISTICS = ("BEST_EFFORT_BOTTOM_UP", "BEST_EFFORT_TOP_DOWN", "BEST_EFFORT_GENE
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The best of several runs of ARX: levels by column, loss by its own reckoning and by ours, seconds."""
+    """The best of several runs of ARX: levels by column, loss by its own reckoning and by ours, rows, seconds."""
 
     levels: tuple[int, ...]
     loss: float
     ours: float
+    suppressed: int
     cpu: float
     wall: float
 
@@ -59,6 +60,7 @@ def run(jar: Path, ready: Prepared, algorithm: str = "OPTIMAL", seconds: float =
             algorithm,
             str(int(1000 * seconds)),
             str(times),
+            str(ready.request.measure),
             *_model(ready),
         ]
         command = ["java", "-Xmx3g", "-cp", str(jar), str(DRIVER), folder, *asked]
@@ -74,7 +76,8 @@ def _found(ready: Prepared, best: dict[str, Any]) -> Found:
     levels = tuple(int(best["levels"][c.hierarchy.column]) for c in ready.columns)
     verdict = Checker(ready.problem).check(levels)
     assert verdict.acceptable
-    return Found(levels, float(best["loss"]), verdict.cost, float(best["cpu"]), float(best["wall"]))
+    suppressed = int(best["suppressed"])
+    return Found(levels, float(best["loss"]), verdict.cost, suppressed, float(best["cpu"]), float(best["wall"]))
 
 
 def _k(ready: Prepared) -> str:
@@ -83,20 +86,25 @@ def _k(ready: Prepared) -> str:
 
 def _model(ready: Prepared) -> Sequence[str]:
     for model in ready.request.models:
-        if isinstance(model, DistinctDiversity):
-            return "distinct", model.column, str(int(model.l))
-        if isinstance(model, Closeness):
-            return "closeness", model.column, str(model.t)
+        match model:
+            case DistinctDiversity():
+                return "distinct", model.column, str(model.l)
+            case EntropyDiversity():
+                return "entropy", model.column, str(model.l)
+            case RecursiveDiversity():
+                return "recursive", model.column, str(model.c), str(model.l)
+            case Closeness():
+                return str(model.distance), model.column, str(model.t)
     return ()
 
 
 def export(ready: Prepared, folder: Path) -> None:
-    """Write the table of codes and one hierarchy a quasi-identifier, in the form ARX reads."""
+    """Write the table of codes and one hierarchy a column that has one, in the form ARX reads."""
     columns = (*ready.columns, *ready.sensitive)
     codes = np.stack([c.codes for c in columns], axis=1).astype(str)
     rows = [";".join(c.hierarchy.column for c in columns), *(";".join(row) for row in codes.tolist())]
     (folder / "table.csv").write_text("\n".join(rows) + "\n")
-    for column in ready.columns:
+    for column in columns:
         (folder / f"{column.hierarchy.column}.hierarchy.csv").write_text(tree(column.hierarchy))
 
 

@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import csv
 
-from deniable.assess.prediction import score_classification
+from deniable.assess.utility import score_classification
 from deniable.learn.features import STEPS, encode_rows, encode_target
 from deniable.learn.training import Task, plan_training, train_model
 from deniable.policy.budget import ApproxDP

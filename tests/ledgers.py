@@ -9,8 +9,8 @@ from pathlib import Path
 
 from deniable.dp.accounting import ComposedEvent, PureEvent, ThresholdEvent
 from deniable.ledger import Act, Ledger, Posting
+from deniable.ledger.entry import MemoryStore, Store
 from deniable.ledger.sqlite import SqliteStore
-from deniable.ledger.store import MemoryStore, Store
 from deniable.policy.access import Accounting, Analyst, Budgets, Period, Purpose
 from deniable.policy.budget import ApproxDP, Budget, PureDP
 

@@ -24,14 +24,7 @@ import numpy as np
 import pytest
 
 from deniable.dp import samplers
-from deniable.dp.accounting import (
-    ComposedEvent,
-    Event,
-    GaussianEvent,
-    LaplaceEvent,
-    NoOpEvent,
-    SelfComposedEvent,
-)
+from deniable.dp.accounting import ComposedEvent, Event, GaussianEvent, LaplaceEvent, NoOpEvent, SelfComposedEvent
 from deniable.dp.mechanisms import (
     AboveThreshold,
     ExponentialMechanism,

@@ -18,7 +18,7 @@ from deniable.attacks.confidence import lower_bound, upper_bound
 from deniable.attacks.dp_audit import audit, audit_one_run
 from deniable.attacks.membership import claim_membership
 from deniable.learn import features, linear, logistic, training
-from deniable.learn.fit import Fit
+from deniable.learn.features import Fit
 from deniable.learn.training import Planned, Task, plan_training, train_model
 from deniable.policy.budget import ApproxDP
 from deniable.policy.schema import Bounds, Column, ColumnType, TableSchema

@@ -37,6 +37,7 @@ from deniable.dp.mechanisms import (
     QuantileMechanism,
 )
 from deniable.dp.samplers import SYSTEM, discrete_gaussian, discrete_laplace
+from deniable.policy.schema import ColumnType
 from deniable.synth import measure
 from deniable.synth.bins import CollapsedDomain, collapse_domain, cut_bins
 from deniable.synth.domain import Bins, Domain, equal_cuts
@@ -46,8 +47,7 @@ from deniable.synth.methods import METHODS, run_method
 from deniable.synth.methods.one_shot import correlated, mst
 from deniable.synth.select import Selection, SelectionProblem, discount_noise, select_larger_cliques, select_pairs
 from deniable.synth.text_shapes import learn_shapes
-from deniable.policy.schema import ColumnType
-from noise_spy import Measurement, Tape, put_twin, watch_noise
+from noise_spy import put_twin
 
 AUTO, MWEM, AREAS = (
     importlib.import_module(f"deniable.synth.methods.{name}") for name in ("auto", "mwem", "hierarchical")
@@ -56,10 +56,11 @@ ALARM = 1e-7
 EPSILON = 1.0
 MU = 2.0
 """How many deviations one unit moves what is looked at: at epsilon 1 that is worth a delta of 0.51. A choice at the
-middle is right with 0.841 and wrong with 0.159, which needs 0.41; with half the noise 0.977 and 0.023, which needs 0.91."""
+middle is right with 0.841 and wrong with 0.159, which needs 0.41; with half the noise 0.977 and 0.023, which needs
+0.91. Of 600 runs at ALARM at least 0.70 is seen then, and 0.51 would take seven deviations of bad luck."""
 ROWS = 40
 """Of one unit: so many that whole records are a fine scale."""
-RUNS = 500
+RUNS = 600
 
 Outcome = Hashable
 Runs = Callable[[bool, int], Sequence[Outcome]]
@@ -170,15 +171,11 @@ def _audit_worst_clique() -> Audit:
     spend = _spend(share)  # each of two scores moves, in opposite ways: MU deviations of their difference
     domain, workload = Domain(("a", "b", "c"), (2, 2, 2)), ((0, 1), (1, 2))
     tables = [_associate_two(400 - ROWS // 2, 400 + ROWS // 2, extra) for extra in (0, ROWS)]
-    tape = _make_tape(lambda: run_method(tables[0], domain, METHODS["mwem"], spend, workload=workload), len(domain))
-
-    def choose(unit: bool) -> Outcome:
-        with _stopping_at(MWEM, "measure_cliques", lambda *args: args[3].cliques), watch_noise(tape):
-            return _run_until_stopped(
-                lambda: run_method(tables[unit], domain, METHODS["mwem"], spend, workload=workload)
-            )
-
-    return Audit(_many(choose), EPSILON, DELTA)
+    step = Step(
+        MWEM, "measure_cliques", lambda codes: run_method(codes, domain, METHODS["mwem"], spend, workload=workload)
+    )
+    answers = step.answer_exactly(tables[0], len(domain))
+    return Audit(_many(lambda unit: step.reach(tables[unit], answers)[3].cliques), EPSILON, DELTA)
 
 
 def _associate_two(first: int, second: int, extra: int) -> Codes:
@@ -193,33 +190,21 @@ def _associate_two(first: int, second: int, extra: int) -> Codes:
 def _audit_clique_of_three() -> Audit:
     """Whether three columns are measured together: pairs tell nothing of them, and are all measured already."""
     spend, domain = _spend(AUTO.CLIQUE_SCORES), Domain(("a", "b", "c"), (2, 2, 2))
-
-    def describe(codes: Codes) -> Any:
-        return run_method(codes, domain, METHODS["auto"], spend)
-
-    empty = _entangle(0, 0)
-    tape = _make_tape(lambda: describe(empty), 7, scores_at=3)
-    seen: dict[str, tuple[Any, ...]] = {}
-    with pytest.MonkeyPatch.context() as patch, watch_noise(tape):
-        patch.setattr(AUTO, "discount_noise", lambda *args: seen.setdefault("noise", args) and discount_noise(*args))
-        with _stopping_at(AUTO, "select_larger_cliques", lambda *args: seen.setdefault("choice", args)):
-            _run_until_stopped(lambda: describe(empty))
-    cliques, _, *rest = seen["choice"]
+    step = Step(AUTO, "discount_noise", lambda codes: run_method(codes, domain, METHODS["auto"], spend))
+    # Three columns, the scores of three pairs, all high, and the three pairs.
+    answers = step.answer_exactly(_entangle(0, 0), 7, scores_at=3)
+    cliques, _, deviation, pairs = step.reach(_entangle(0, 0), answers)
     assert [one.clique for one in cliques] == [(0, 1, 2)]
+    last = Step(AUTO, "select_larger_cliques", step.run)
+    _, _, sized, forecast = last.reach(_entangle(0, 0), answers)
 
     def chosen(score: float) -> bool:
-        gains = discount_noise(cliques, np.array([score]), *seen["noise"][2:])
-        return bool(select_larger_cliques(cliques, gains, *rest)[0])
+        gains = discount_noise(cliques, np.array([score]), deviation, pairs)
+        return bool(select_larger_cliques(cliques, gains, sized, forecast)[0])
 
     middle = _find_flip(chosen)
     tables = [_entangle(middle - ROWS / 2, extra) for extra in (0, ROWS)]
-
-    def choose(unit: bool) -> Outcome:
-        with _stopping_at(AUTO, "select_larger_cliques", lambda *args: bool(select_larger_cliques(*args)[0])):
-            with watch_noise(tape):
-                return _run_until_stopped(lambda: describe(tables[unit]))
-
-    return Audit(_many(choose), EPSILON, DELTA)
+    return Audit(_many(lambda unit: chosen(float(step.reach(tables[unit], answers)[1][0]))), EPSILON, DELTA)
 
 
 def _entangle(distance: float, extra: int) -> Codes:
@@ -231,43 +216,55 @@ def _entangle(distance: float, extra: int) -> Codes:
     return _table(cells)
 
 
-class Stopped(Exception):
-    """A run that has chosen, and need not go on."""
+class StoppedError(Exception):
+    """A run that has come to its choice, and need not go on."""
 
 
-class _stopping_at:
-    """Stop a run where a function of a module is called, with what it would have told."""
+@dataclass(frozen=True, slots=True)
+class Step:
+    """The point of a run at which a function of a module is called: what it is called with, and what was before."""
 
-    def __init__(self, module: Any, name: str, tell: Callable[..., Any]) -> None:
-        self._patch, self._module, self._name, self._tell = pytest.MonkeyPatch(), module, name, tell
+    module: Any
+    name: str
+    run: Callable[[Codes], Any]
 
-    def __enter__(self) -> None:
+    def reach(self, codes: Codes, answers: Sequence[Any]) -> tuple[Any, ...]:
+        """What the function is called with, if the first measurements give these answers, and the others are live."""
+        waiting = iter(answers)
+
+        def release(mechanism: GaussianMechanism, values: Any, entropy: Any) -> Any:
+            given = next(waiting, None)
+            return HONEST_RELEASE(mechanism, values, entropy) if given is None else given
+
+        return self._stop(codes, release)
+
+    def answer_exactly(self, codes: Codes, steps: int, scores_at: int | None = None) -> list[Any]:
+        """The first answers of a run as if noise had been zero; scores, if any, are high for every pair."""
+        answers: list[Any] = []
+
+        def release(_: GaussianMechanism, values: Any, __: Any) -> Any:
+            high = np.full(len(values), 10**9)
+            answers.append(high if len(answers) == scores_at else np.array(values))
+            return answers[-1]
+
+        self._stop(codes, release)
+        return answers[:steps]
+
+    def _stop(self, codes: Codes, release: Callable[..., Any]) -> tuple[Any, ...]:
         def stop(*args: Any) -> None:
-            raise Stopped(self._tell(*args))
+            raise StoppedError(*args)
 
-        self._patch.setattr(self._module, self._name, stop)
-
-    def __exit__(self, *_: object) -> None:
-        self._patch.undo()
-
-
-def _run_until_stopped(run: Callable[[], Any]) -> Outcome:
-    try:
-        run()
-    except Stopped as stopped:
-        (told,) = stopped.args
-        return told
-    raise AssertionError("the run ended without a choice")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(GaussianMechanism, "release", release)
+            patch.setattr(self.module, self.name, stop)
+            try:
+                self.run(codes)
+            except StoppedError as stopped:
+                return stopped.args
+        raise AssertionError("the run ended without a choice")
 
 
-def _make_tape(run: Callable[[], Any], steps: int, scores_at: int | None = None) -> Tape:
-    """The first steps of a run, with answers as if noise had been zero; scores, if any, are high for every pair."""
-    with watch_noise() as spy:
-        run()
-    made: list[Measurement] = spy.measured[:steps]
-    for place, found in enumerate(made):
-        found.output = np.array(found.entries) if place != scores_at else np.full(len(found.entries), 10**9)
-    return Tape(tuple(made), ())
+HONEST_RELEASE = GaussianMechanism.release
 
 
 def _audit_cuts() -> Audit:
@@ -367,3 +364,119 @@ def test_scores_made_for_one_row_of_a_unit_are_caught(name: str, monkeypatch: py
 
     put_twin(monkeypatch, score_distances, narrow)
     assert audit.accuse()
+
+
+# Mechanisms that choose, at a pure epsilon: without noise they choose one thing of the one table, another of the other.
+
+PURE = 2
+CHOOSING = 6000
+
+
+def _choose(mechanism: Any, scores: tuple[Sequence[int], Sequence[int]], possible: int) -> Audit:
+    values = [np.array(each, dtype=np.int64) for each in scores]
+    return Audit(_many(lambda unit: mechanism.release(values[unit])), PURE, 0.0, possible, CHOOSING)
+
+
+def _choose_rank(flips: bool) -> Audit:
+    """The median of 0 and 1, and of 0, 1 and 1, in many groups at once."""
+    mechanism = QuantileMechanism(("1/2",), 0, 1, PURE, flips=flips)
+
+    def run(unit: bool, runs: int) -> Sequence[Outcome]:
+        values = np.tile(np.array([0, 1, 1][: 2 + unit]), runs)
+        group = np.repeat(np.arange(runs), 2 + unit)
+        return list(mechanism.release_groups(values, np.ones_like(values), group, runs)[:, 0].tolist())
+
+    return Audit(run, PURE, 0.0, 2, CHOOSING)
+
+
+def _show_key(mechanism: KeyThreshold, epsilon: float, delta: float) -> Audit:
+    """Whether a key is shown that has one unit less than the threshold, or as many: many keys at once."""
+
+    def run(unit: bool, runs: int) -> Sequence[Outcome]:
+        shown, _ = mechanism.release(np.full(runs, mechanism.threshold - 1 + unit))
+        return [True] * shown.size + [False] * (runs - shown.size)
+
+    return Audit(run, epsilon, delta, 2, CHOOSING)
+
+
+def discrete_gaussian_delta(variance: float, epsilon: float) -> float:
+    """What discrete Gaussian noise needs where one unit moves a whole number by one, summed up naively."""
+    line = np.arange(-200, 201)
+    law = np.exp(-(line**2) / (2 * variance))
+    law /= law.sum()
+    return float(np.maximum(law[1:] - math.exp(epsilon) * law[:-1], 0).sum())
+
+
+def _find_first(unit: bool) -> Outcome:
+    found = AboveThreshold(1, PURE).release(np.array([1, 1, 1, 0] if unit else [0, 0, 0, 1]))
+    return int(found[0]) if found.size else None
+
+
+MECHANISMS: dict[str, Callable[[], Audit]] = {
+    "the exponential mechanism": lambda: _choose(ExponentialMechanism(PURE), ([1, 0, 0, 0], [0, 1, 1, 1]), 4),
+    "the exponential mechanism over counts": lambda: _choose(
+        ExponentialMechanism(PURE, monotonic=True), ([0, 0], [0, 1]), 2
+    ),
+    "noisy max": lambda: _choose(NoisyMaxMechanism(PURE), ([1, 0, 0, 0], [0, 1, 1, 1]), 4),
+    "noisy max over counts": lambda: _choose(NoisyMaxMechanism(PURE, monotonic=True), ([0, 0], [0, 1]), 2),
+    "a median by coins": lambda: _choose_rank(True),
+    "a median by weights": lambda: _choose_rank(False),
+    "a key with Laplace noise": lambda: _show_key(KeyThreshold(LaplaceMechanism(Fraction(1, PURE)), "1e-3"), PURE, 0.0),
+    "a key with Gaussian noise": lambda: _show_key(
+        KeyThreshold(GaussianMechanism(1), "1e-3"), EPSILON, discrete_gaussian_delta(1, EPSILON)
+    ),
+    "the first above a threshold": lambda: Audit(_many(_find_first), PURE, 0.0, 5, CHOOSING),
+}
+
+
+def _cheapest(costs: Any, *_: Any, **__: Any) -> Any:
+    return np.array([int(np.argmin(costs))])
+
+
+def _cheapest_of_rows(costs: Any, *_: Any, **__: Any) -> Any:
+    return np.argmin(costs, axis=1)
+
+
+def _cheapest_of_groups(costs: Any, unit: Any, widths: Any, group: Any, groups: int, **_: Any) -> Any:
+    order = np.lexsort((np.arange(group.size), costs, group))
+    return order[np.unique(group[order], return_index=True)[1]]
+
+
+WITHOUT_NOISE = {
+    "discrete_laplace": _no_noise,
+    "discrete_gaussian": _no_noise,
+    "exponential_choice": _cheapest,
+    "permute_and_flip": _cheapest,
+    "permute_and_flip_rows": _cheapest_of_rows,
+    "exponential_choice_groups": _cheapest_of_groups,
+}
+SHARP = {name: getattr(samplers, name) for name in WITHOUT_NOISE if "choice" in name or "flip" in name}
+WITH_HALF: dict[str, Callable[..., Any]] = {
+    "discrete_laplace": _half_laplace,
+    "discrete_gaussian": _half_gaussian,
+    # The unit of a choice is one over its scale.
+    **{name: lambda costs, unit, *rest, n=name, **more: SHARP[n](costs, 2 * unit, *rest, **more) for name in SHARP},
+}
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_a_mechanism_that_selects_keeps_its_epsilon(name: str) -> None:
+    assert MECHANISMS[name]().accuse() == []
+
+
+@pytest.mark.parametrize("twins", [WITHOUT_NOISE, WITH_HALF], ids=["no noise", "half the noise"])
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_a_mechanism_that_selects_with_too_little_noise_is_caught(
+    name: str, twins: dict[str, Callable[..., Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    audit = MECHANISMS[name]()
+    for sampler, twin in twins.items():
+        put_twin(monkeypatch, getattr(samplers, sampler), twin)
+    assert audit.accuse()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [*SYNTHESIS, *MECHANISMS])
+def test_long_audits_accuse_no_sound_choice(name: str) -> None:
+    audit = (SYNTHESIS | MECHANISMS)[name]()
+    assert replace(audit, runs=20 * audit.runs).accuse() == []

@@ -12,7 +12,7 @@ import pytest
 
 from deniable.errors import AccessRefused, BudgetExceeded
 from deniable.ledger import Act, Ledger, Posting
-from deniable.ledger.store import Line
+from deniable.ledger.entry import Line
 from deniable.ledger.verify import verify
 from deniable.policy.access import Budgets
 from deniable.policy.budget import ApproxDP, PureDP

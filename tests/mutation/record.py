@@ -193,10 +193,11 @@ def record(test_files: list[Path], targets: list[Path], options: list[str]) -> N
         importlib.import_module(module_of(path))
     recorder = Recorder(targets)
     recorder.tracer.start()
-    pytest.main([*map(str, test_files), *options], plugins=[recorder])
-    for path in test_files:
-        if load(path) is None:
-            recorder.keep(path)  # without any test
+    code = pytest.main([*map(str, test_files), *options], plugins=[recorder])
+    if code in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED):
+        for path in test_files:
+            if load(path) is None:
+                recorder.keep(path)  # a file without any test
 
 
 def module_of(path: Path) -> str:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deniable.dp.accounting import delta_of_zcdp, epsilon_of_zcdp, rho_within, zcdp_within
-from deniable.dp.accounting.rounding import ln_above, round_down, round_up, sqrt_above
+from deniable.dp.accounting.cost import ln_above, round_down, round_up, sqrt_above
 from deniable.errors import ParameterError
 from deniable.policy.budget import ApproxDP
 

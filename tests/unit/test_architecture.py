@@ -1,4 +1,4 @@
-"""The structure that docs/architecture.md describes: few modules, no circles, verbs, and short ways through the code."""
+"""The structure that docs/architecture.md describes: few modules, no circles, verbs, short ways through the code."""
 
 from __future__ import annotations
 
@@ -17,14 +17,89 @@ FILES = {path: path.read_text(encoding="utf-8") for path in sorted((SRC / "denia
 TREES = {path: ast.parse(text) for path, text in FILES.items()}
 
 NOT_PARTICIPLES = frozenset(
-    "need feed seed embed string ring bring spring thing red hundred exceed proceed speed succeed shed sing ping "
-    "indeed everything anything nothing".split()
+    (
+        "need",
+        "feed",
+        "seed",
+        "embed",
+        "string",
+        "ring",
+        "bring",
+        "spring",
+        "thing",
+        "red",
+        "hundred",
+        "exceed",
+        "proceed",
+        "speed",
+        "succeed",
+        "shed",
+        "sing",
+        "ping",
+        "indeed",
+        "everything",
+        "anything",
+        "nothing",
+    )
 )
 """Words that end like a participle and are none."""
 IRREGULAR = frozenset(
-    "told kept drawn written known shown given taken chosen held said sent made built left spent seen done gone lost "
-    "paid met thrown grown broken spoken hidden forbidden meant felt brought thought caught bought sought taught laid "
-    "led fed begun stood torn frozen stolen proven dealt lent bent swept hung won rewritten withdrawn rebuilt".split()
+    (
+        "told",
+        "kept",
+        "drawn",
+        "written",
+        "known",
+        "shown",
+        "given",
+        "taken",
+        "chosen",
+        "held",
+        "said",
+        "sent",
+        "made",
+        "built",
+        "left",
+        "spent",
+        "seen",
+        "done",
+        "gone",
+        "lost",
+        "paid",
+        "met",
+        "thrown",
+        "grown",
+        "broken",
+        "spoken",
+        "hidden",
+        "forbidden",
+        "meant",
+        "felt",
+        "brought",
+        "thought",
+        "caught",
+        "bought",
+        "sought",
+        "taught",
+        "laid",
+        "led",
+        "fed",
+        "begun",
+        "stood",
+        "torn",
+        "frozen",
+        "stolen",
+        "proven",
+        "dealt",
+        "lent",
+        "bent",
+        "swept",
+        "hung",
+        "won",
+        "rewritten",
+        "withdrawn",
+        "rebuilt",
+    )
 )
 
 
@@ -94,9 +169,7 @@ def test_there_are_at_most_four_hundred_modules_and_few_small_ones() -> None:
 def test_no_folder_shows_more_than_twenty_two_entries() -> None:
     entries: Counter[Path] = Counter()
     for path in FILES:
-        entries[path.parent] += 1
-        if path.name == "__init__.py":
-            entries[path.parent.parent] += 1
+        entries[path.parent.parent if path.name == "__init__.py" else path.parent] += 1
     assert {str(folder): number for folder, number in entries.items() if number > 22} == {}
 
 
@@ -125,7 +198,8 @@ import sys
 entered = set()
 def watch(frame, event, argument):
     code = frame.f_code
-    if event == "call" and code.co_name != "<module>" and "/deniable/" in code.co_filename:
+    called = code.co_flags & 1 and not code.co_name.startswith("<")  # a function, no class body or comprehension
+    if event == "call" and called and "/deniable/" in code.co_filename:
         entered.add(code.co_filename)
     return None
 import threading
@@ -143,7 +217,7 @@ print(len(entered))
     ("words", "most"),
     [
         ("query 'SELECT sex, COUNT(*) AS n FROM visits GROUP BY sex' --epsilon 0.5", 70),
-        ("synthesize --table visits --epsilon 1 --delta 1e-7 -o {folder}/made.parquet", 80),
+        ("synthesize visits --epsilon 1 --delta 1e-7 -o {folder}/made.parquet", 80),
     ],
 )
 def test_one_command_enters_few_files(tmp_path: Path, words: str, most: int) -> None:

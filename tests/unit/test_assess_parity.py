@@ -208,7 +208,9 @@ def test_an_effect_that_is_not_there_is_made_in_either_direction_as_chance_has_i
     )
     runs = tmp_path / "runs"
     with _curator(rows) as curator:
-        compare(curator.context, Comparison(None, (tmp_path / "findings.py",), ("auto",), ("2",), runs=80, journal=runs))
+        compare(
+            curator.context, Comparison(None, (tmp_path / "findings.py",), ("auto",), ("2",), runs=80, journal=runs)
+        )
     said = [json.loads(line)["said"] for line in runs.read_text().splitlines()[1:]]
     signs = [one["the_coin_has_nothing_to_do_with_it"] for one in said]
     nothing = sum(sign == 0 for sign in signs)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from deniable.assess.prediction import score_classification, score_regression
+from deniable.assess.utility import score_classification, score_regression
 
 
 def test_four_probabilities_by_hand() -> None:

@@ -189,7 +189,10 @@ def test_an_expired_policy_refuses_and_forgets_answers_and_keeps_the_ledger(poli
         assert forget_answers(curator.context) == 0
     policy.write_text(POLICY + "expires: 2020-01-01\n")
     with Curator.open(policy, ledger=ledger) as curator:
-        for asks in (lambda: count(curator, ANA), lambda: requests.ask(curator.context.speak_for(ANA), "mask", ["visits"])):
+        for asks in (
+            lambda: count(curator, ANA),
+            lambda: requests.ask(curator.context.speak_for(ANA), "mask", ["visits"]),
+        ):
             with pytest.raises(AccessRefused, match="expired"):
                 asks()
         assert forget_answers(curator.context) == 0  # the first question that was refused did it

@@ -1,4 +1,4 @@
-"""Queries through the curator: charged before anything runs, one fixed sentence after, repeats for free, explain blind."""
+"""Questions through the curator: one answer a question, charges, cancelled questions, intervals, files."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deniable.engines.duckdb import DuckDBEngine
-from deniable.engines.duckdb.statement_cache import LARGEST, MOST, StatementCache, parameterize
+from deniable.engines.duckdb.connection import LARGEST, MOST, StatementCache, parameterize
 from deniable.errors import InternalError
 
 NUMBERS = st.integers(-(2**63) + 1, 2**63 - 1)

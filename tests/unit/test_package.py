@@ -47,5 +47,3 @@ def test_every_module_has_a_docstring() -> None:
         if path.stat().st_size and not ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
     ]
     assert not bare
-
-

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 import deniable.policy
 from deniable.errors import ParameterError, Place, PolicyError
 from deniable.policy.budget import exact
-from deniable.policy.check import scalars
-from deniable.policy.check.scalars import Misread
+from deniable.policy.check import tree_checker
+from deniable.policy.check.tree_checker import Misread
 from deniable.policy.document import parse
 from deniable.policy.yaml_tree import Leaf
 
@@ -29,13 +29,13 @@ def leaf(text: str, quoted: bool = False) -> Leaf:
 
 @given(st.integers(-(10**30), 10**30))
 def test_whole_numbers_are_read_as_they_are_written(number: int) -> None:
-    assert scalars.read_whole(leaf(str(number))) == number
-    assert scalars.read_amount(leaf(str(number))) == number
+    assert tree_checker.read_whole(leaf(str(number))) == number
+    assert tree_checker.read_amount(leaf(str(number))) == number
 
 
 @given(st.decimals(allow_nan=False, allow_infinity=False, places=6, min_value=-(10**12), max_value=10**12))
 def test_decimals_are_exact(number: object) -> None:
-    assert scalars.read_amount(leaf(str(number))) == Fraction(str(number))
+    assert tree_checker.read_amount(leaf(str(number))) == Fraction(str(number))
 
 
 @pytest.mark.parametrize(
@@ -43,25 +43,25 @@ def test_decimals_are_exact(number: object) -> None:
 )
 def test_what_is_no_number_is_refused(text: str) -> None:
     with pytest.raises(Misread):
-        scalars.read_amount(leaf(text))
+        tree_checker.read_amount(leaf(text))
     with pytest.raises(Misread):
-        scalars.read_whole(leaf(text))
+        tree_checker.read_whole(leaf(text))
 
 
 @pytest.mark.parametrize(
     ("text", "value"), [("1e-6", Fraction(1, 10**6)), (".5", Fraction(1, 2)), ("1.", 1), ("1_000", 1000)]
 )
 def test_the_ways_to_write_a_number(text: str, value: Fraction) -> None:
-    assert scalars.read_amount(leaf(text)) == value
+    assert tree_checker.read_amount(leaf(text)) == value
 
 
 def test_a_value_without_a_declared_type_is_what_its_form_says_or_refused() -> None:
-    read = [scalars.read_untyped(leaf(t)) for t in ("5", "0.5", "true", "2020-01-31", "NO", "yes")]
+    read = [tree_checker.read_untyped(leaf(t)) for t in ("5", "0.5", "true", "2020-01-31", "NO", "yes")]
     assert read == [5, Fraction(1, 2), True, date(2020, 1, 31), "NO", "yes"]
-    assert scalars.read_untyped(leaf("02138", quoted=True)) == "02138"
+    assert tree_checker.read_untyped(leaf("02138", quoted=True)) == "02138"
     for text in ("02138", "null", ""):
         with pytest.raises(Misread):
-            scalars.read_untyped(leaf(text))
+            tree_checker.read_untyped(leaf(text))
 
 
 def column(entry: str) -> object:

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from deniable.curator import survey
+from deniable.curator import scope, survey
 from deniable.curator.anonymize.request import Order
 from deniable.curator.anonymize.run import anonymize
-from deniable.curator import scope
 from deniable.curator.mask.run import mask, request_for
 from deniable.errors import AccessRefused
 from deniable.policy.document import parse

@@ -16,7 +16,7 @@ from deniable.policy.budget import ZCDP, ApproxDP, PureDP, budget
 from deniable.policy.schema import Neighboring, PrivacyUnit
 from deniable.release import Guarantee, Property, Provenance, Release, Technique, explain_guarantee, explanation
 from deniable.release.explanation import format_percent
-from deniable.release.provenance import to_plain, to_text
+from deniable.release.guarantee import to_plain, to_text
 
 PURE = Guarantee.differential(Technique.DP_QUERY, PrivacyUnit("patient_id"), budget(1))
 EVERY = {

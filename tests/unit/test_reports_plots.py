@@ -113,7 +113,7 @@ def test_a_crowd_that_cannot_be_is_refused(marked: int, of: int) -> None:
 
 def test_as_many_people_are_colored_as_were_marked() -> None:
     pytest.importorskip("vl_convert", reason="the extra 'plots' is not installed")
-    from deniable.reports.theme import OTHER, QUIET
+    from deniable.reports.page import OTHER, QUIET
 
     svg = plots.render_svg(plots.draw_people(13, label="x", alt="A crowd"))
     assert svg.count(f'fill="{OTHER}"') == 13

@@ -127,9 +127,13 @@ def test_what_cannot_be_right_is_refused_before_anything_is_charged(tmp_path: Pa
         Proof(held_out=0)
     with _curator(tmp_path) as curator:
         with pytest.raises(ParameterError, match="no attack 'membrship'"):
-            synthesize_checked(curator.context, _order(1), tmp_path / "m.csv", Proof(limits={"membrship": Fraction(1, 10)}))
+            synthesize_checked(
+                curator.context, _order(1), tmp_path / "m.csv", Proof(limits={"membrship": Fraction(1, 10)})
+            )
         with pytest.raises(DataError):
-            synthesize_checked(curator.context, _order(1), tmp_path / "m.csv", Proof(control=str(tmp_path / "nothing.parquet")))
+            synthesize_checked(
+                curator.context, _order(1), tmp_path / "m.csv", Proof(control=str(tmp_path / "nothing.parquet"))
+            )
         with pytest.raises(BudgetExceeded):
             synthesize_checked(curator.context, _order(1e8), tmp_path / "m.csv", Proof())
         assert curator.balance()[0].spent.rho == 0  # type: ignore[union-attr]

@@ -15,6 +15,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from deniable.attacks.membership import measure_separation
+from deniable.engines.base import Engine, quote
+from deniable.errors import ParameterError
 from deniable.policy.schema import ColumnType
 from deniable.synth.bins import CollapsedDomain
 from deniable.synth.domain import Attribute, Bins, Clique, Coded, Domain, Labels
@@ -305,3 +308,83 @@ def _fit(wanted: Numbers, columns: Numbers) -> list[Estimate] | None:
         Estimate(float(v), float(v - NORMAL_95 * e), float(v + NORMAL_95 * e))
         for v, e in zip(values, errors, strict=True)
     ]
+
+
+Flags = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Classification:
+    """Accuracy at one half, the area under the ROC curve (none where one class is absent), and the majority's share."""
+
+    rows: int
+    accuracy: float
+    area: float | None
+    majority: float
+    """The accuracy of always saying what is most frequent among the rows learned from."""
+
+
+@dataclass(frozen=True, slots=True)
+class RegressionScores:
+    """The root mean squared error, the same of always saying the mean of the rows learned from, and R^2."""
+
+    rows: int
+    error: float
+    mean_error: float
+    r_squared: float | None
+    """The share of the variance that is explained; none where there is no variance."""
+
+
+def score_classification(truth: Flags, probability: Numbers, learned_from: Flags) -> Classification | None:
+    """How well probabilities tell the truth; none where no row is left to test."""
+    if not len(truth):
+        return None
+    usual = bool(learned_from.mean() > 0.5) if len(learned_from) else False
+    both = truth.any() and not truth.all()
+    area = measure_separation(probability[truth], probability[~truth]).area if both else None
+    right = float(((probability > 0.5) == truth).mean())
+    return Classification(len(truth), right, area, float((truth == usual).mean()))
+
+
+def score_regression(truth: Numbers, predicted: Numbers, learned_from: Numbers) -> RegressionScores | None:
+    """How near predictions are to the truth; none where no row is left to test."""
+    if not len(truth):
+        return None
+    usual = float(learned_from.mean()) if len(learned_from) else 0.0
+    error, variance = float(((predicted - truth) ** 2).mean()), float(truth.var())
+    explained = 1 - error / variance if variance > 0 else None
+    return RegressionScores(len(truth), error**0.5, float(((truth - usual) ** 2).mean()) ** 0.5, explained)
+
+
+# ruff: noqa: S608  (statements here are made of our own words and quoted names; no user text)
+
+
+@dataclass(frozen=True, slots=True)
+class Uniqueness:
+    """Of `rows` rows, `alone` are the only ones with their combination, `few` share it with at most four others."""
+
+    columns: tuple[str, ...]
+    rows: int
+    alone: int
+    few: int
+
+    @property
+    def share(self) -> float:
+        """The share of rows that are alone; 0 for an empty table."""
+        return self.alone / self.rows if self.rows else 0.0
+
+    @property
+    def per_thousand(self) -> int:
+        """How many of 1,000 people that is."""
+        return round(1000 * self.share)
+
+
+def count_unique_rows(engine: Engine, table: str, columns: tuple[str, ...]) -> Uniqueness:
+    """Count rows by their combination of columns, inside the engine."""
+    if not columns:
+        raise ParameterError("no column was named", expected="One or more columns that an intruder may know")
+    keys = ", ".join(quote(column) for column in columns)
+    counted = f"SELECT count(*) AS n FROM {quote(table)} GROUP BY {keys}"
+    sums = "sum(n) AS rows, sum(n) FILTER (WHERE n = 1) AS alone, sum(n) FILTER (WHERE n <= 5) AS few"
+    row = engine.run(f"SELECT {sums} FROM ({counted}) AS c").to_pylist()[0]
+    return Uniqueness(columns, int(row["rows"] or 0), int(row["alone"] or 0), int(row["few"] or 0))

@@ -126,8 +126,8 @@ def register(
 
     found = workflow(policy, ledger)
     if out is not None:
+        from deniable.reports.demo import build_register_page
         from deniable.reports.page import write
-        from deniable.reports.register import build_register_page
 
         write(build_register_page(found), out)
     emit(found, as_json, lambda console: _print_register(console, found))

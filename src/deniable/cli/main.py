@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from deniable import __version__
 from deniable.cli import (
     anonymize,
     attack,
@@ -84,7 +83,9 @@ app.add_typer(demo.world_app, name="world")
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"deniable {__version__}")
+        from importlib.metadata import version
+
+        typer.echo(f"deniable {version('deniable')}")
         raise typer.Exit
 
 

@@ -73,7 +73,7 @@ def show_linkage(stage: Stage) -> Chapter:
 
 def show_uniqueness(stage: Stage) -> Chapter:
     """How many others could be found the same way."""
-    from deniable.assess.uniqueness import count_unique_rows as measured
+    from deniable.assess.utility import count_unique_rows as measured
 
     engine = stage.curator.context.scope.attach("voters")
     sets = (("birth_date",), ("zip", "sex"), ("birth_date", "sex"), KNOWN)
@@ -93,7 +93,7 @@ BUDGET = ApproxDP(exact(1), exact("1e-7"))
 
 def show_masking(stage: Stage) -> Chapter:
     """Identifiers are masked; what is left still singles people out."""
-    from deniable.assess.uniqueness import count_unique_rows
+    from deniable.assess.utility import count_unique_rows
     from deniable.curator.mask import keys, run
     from deniable.engines.duckdb import DuckDBEngine
 

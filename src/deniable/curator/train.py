@@ -197,7 +197,7 @@ def _release_model(context: Context, order: Order, model: LearnedModel, versions
 
 def _evaluate(model: LearnedModel, rows: pa.Table, held: pa.Table) -> dict[str, Any] | None:
     """Figures on the rows that were held out; none where there are none."""
-    from deniable.assess.prediction import score_classification, score_regression
+    from deniable.assess.utility import score_classification, score_regression
     from deniable.learn.features import NumberTarget, encode_target
     from deniable.learn.model import convert_to_units
 

@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 
 import pyarrow as pa
 
-from deniable.engines.column_names import normalize_names
+from deniable.engines.base import normalize_names
 from deniable.errors import DataError, ParameterError, nearest
 from deniable.storage import whole_file
 

@@ -1,24 +1,18 @@
-"""What an engine is: the protocol that DuckDB meets today and other databases later, and the restrictions it applies.
+"""What an engine is: the protocol, its fields and restrictions, and how columns are named and quoted.
 
-An engine holds declared sources by name and gives them to the other packages as Arrow. It shows every column as one of
-the six types of a policy; a column of another type (a list, a time of day, a binary) is shown as text. It promises:
-rows come in the order of the source where that has one, a missing number is null and never NaN, and no message quotes
-a value.
-
-A restriction names rows that a source does not show, wherever and however it is read. People who withdrew are left
-out, an analyst with a row allow-list sees only the rows listed, and a record-level release is cut down to a sample. An
-engine puts restrictions inside the view under which a source is known, so that no statement can go around them. Their
-values may be data: they are never shown."""
+An engine holds declared sources and nothing else. Names are made safe and unique here, once, for every engine."""
 
 from __future__ import annotations
 
 import hashlib
+import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, runtime_checkable
 
+from deniable.errors import DataError, nearest
 from deniable.policy.schema import ColumnType, CsvDialect, TableSchema
 
 if TYPE_CHECKING:
@@ -158,3 +152,50 @@ def _to_plain(restriction: Restriction) -> tuple[object, ...]:
     if isinstance(restriction, Listed):
         return ("listed", restriction.column, sorted(restriction.values), restriction.keep)
     return ("sampled", str(restriction.share), restriction.column, restriction.salt)
+
+
+def normalize_names(raw: Iterable[object]) -> tuple[str, ...]:
+    """The names under which columns are held.
+
+    >>> normalize_names(["id", "ID", "", " id ", None])
+    ('id', 'ID_2', 'column_3', 'id_3', 'column_5')
+    """
+    taken: set[str] = set()
+    names = []
+    for position, name in enumerate(raw, start=1):
+        chosen = _find_free_name(_clean_name(name) or f"column_{position}", taken)
+        taken.add(chosen.casefold())
+        names.append(chosen)
+    return tuple(names)
+
+
+def require_columns(present: Sequence[str], declared: Iterable[str], source: str) -> None:
+    """Refuse when a declared column is not among those present (compared exactly)."""
+    for name in declared:
+        if name not in present:
+            raise DataError(
+                f"column '{name}' is declared, but {source} has no such column",
+                expected=f"It has {_join_names(present)}",
+                remedy=nearest(name, present) or "Correct the policy, or the file",
+                column=name,
+            )
+
+
+def _clean_name(name: object) -> str:
+    if name is None:
+        return ""
+    text = unicodedata.normalize("NFC", str(name)).lstrip("\ufeff")
+    return "".join(" " if unicodedata.category(c) in ("Cc", "Cs") else c for c in text).strip()
+
+
+def _find_free_name(name: str, taken: set[str]) -> str:
+    candidate, number = name, 1
+    while candidate.casefold() in taken:
+        number += 1
+        candidate = f"{name}_{number}"
+    return candidate
+
+
+def _join_names(names: Sequence[str], most: int = 20) -> str:
+    shown = ", ".join(f"'{name}'" for name in names[:most])
+    return shown + (f" and {len(names) - most} more" if len(names) > most else "")

@@ -1,19 +1,21 @@
-"""What a declared source points at: which files, in which format. Nothing is read here but names and magic numbers.
-
-A source is a path, a folder of files of one format, a glob, or a table inside a DuckDB file (`town.duckdb#visits`).
-Remote addresses are refused: an engine opens no network connection of its own accord. A source that needs an optional
-driver which is not installed is refused with the name of the extra that brings it."""
+"""Sources: what a declared source is (files, folders, a database table, rows), and how text files are encoded."""
 
 from __future__ import annotations
 
+import codecs
 import glob
+import gzip
 import re
+import tempfile
 from dataclasses import dataclass
 from enum import StrEnum
 from importlib.util import find_spec
 from pathlib import Path
+from typing import BinaryIO
 
-from deniable.errors import DataError, MissingExtra
+from deniable.errors import DataError, MissingExtra, Place
+from deniable.policy.schema import find_codec
+from deniable.storage import storage_errors
 
 
 class Format(StrEnum):
@@ -180,3 +182,79 @@ def require_driver(module: str) -> None:
             remedy=f"Install it with: pip install 'deniable[{extra}]'",
             extra=extra,
         )
+
+
+BLOCK = 1 << 20
+_MARKS = (
+    (codecs.BOM_UTF8, "utf-8-sig"),
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+
+
+def as_utf8(path: Path, declared: str | None, scratch: Path) -> Path:
+    """The path itself when it is plain UTF-8 (or not yet known not to be), else a transcoded copy under `scratch`."""
+    encoding = _resolve_codec(declared) if declared else _detect_encoding(path)
+    if encoding in ("utf-8", "utf-8-sig") and not _is_gzip(path):
+        return path
+    # A folder of its own lets the copy keep its name, which is what refusals call it by.
+    copy = Path(tempfile.mkdtemp(dir=scratch)) / path.name.removesuffix(".gz")
+    with _open(path) as source, storage_errors(copy), copy.open("xb") as target:
+        _transcode(source, target, encoding, path.name)
+    return copy
+
+
+def refuse_encoding(path: Path, line: int) -> DataError:
+    """The refusal for bytes that are not UTF-8 in a file that declared nothing else."""
+    return DataError(
+        f"line {line} of '{path.name}' is not valid UTF-8",
+        remedy="Declare the file's encoding, for example cp1252: with --encoding, or as csv: {encoding: cp1252} in the "
+        "policy's table",
+        place=Place(path.name, line),
+    )
+
+
+def _resolve_codec(name: str) -> str:
+    known = find_codec(name)
+    if known is None:
+        raise DataError(
+            f"there is no encoding '{name}'", expected="An encoding is named as in utf-8, latin-1, cp1252, utf-16"
+        )
+    return known
+
+
+def _detect_encoding(path: Path) -> str:
+    with _open(path) as file:
+        start = file.read(512)
+    for mark, encoding in _MARKS:
+        if start.startswith(mark):
+            return encoding
+    if b"\0" in start:
+        raise DataError(
+            f"'{path.name}' is not a text file in UTF-8: its start has zero bytes",
+            remedy="If it is UTF-16 without a byte-order mark, declare encoding utf-16-le or utf-16-be",
+        )
+    return "utf-8"
+
+
+def _transcode(source: BinaryIO, target: BinaryIO, encoding: str, name: str) -> None:
+    decoder = codecs.getincrementaldecoder(encoding)()
+    line = 1
+    try:
+        while block := source.read(BLOCK):
+            text = decoder.decode(block)
+            target.write(text.encode("utf-8"))
+            line += text.count("\n")
+        target.write(decoder.decode(b"", final=True).encode("utf-8"))
+    except UnicodeError:
+        raise DataError(f"'{name}' is not {encoding} after line {line}", remedy="Declare another encoding") from None
+
+
+def _is_gzip(path: Path) -> bool:
+    return path.suffix.lower() == ".gz"
+
+
+def _open(path: Path) -> BinaryIO:
+    return gzip.open(path, "rb") if _is_gzip(path) else path.open("rb")  # type: ignore[return-value]

@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 from deniable.dp.accounting import GaussianEvent
 from deniable.dp.mechanisms import GaussianMechanism
 from deniable.dp.samplers import SYSTEM, Entropy
-from deniable.learn.features import STEPS, Design, Entries, Labels, NumberTarget
-from deniable.learn.fit import CHUNK, Fit, Numbers, Progress
+from deniable.learn.features import CHUNK, STEPS, Design, Entries, Fit, Labels, Numbers, NumberTarget, Progress
 from deniable.policy.budget import Budget
 
 

@@ -21,8 +21,7 @@ from deniable.dp.accounting import SelfComposedEvent, calibrate_gaussian
 from deniable.dp.mechanisms import GaussianMechanism
 from deniable.dp.samplers import SYSTEM, Entropy
 from deniable.errors import ParameterError
-from deniable.learn.features import STEPS, Design, Entries
-from deniable.learn.fit import CHUNK, Fit, Numbers, Progress
+from deniable.learn.features import CHUNK, STEPS, Design, Entries, Fit, Numbers, Progress
 from deniable.policy.budget import Amount, Budget, exact
 
 RESIDUE = 1 << 10

@@ -19,21 +19,22 @@ from numpy.typing import NDArray
 from deniable.dp.accounting import Event, from_dict, to_dict
 from deniable.errors import IntegrityError, ParameterError
 from deniable.learn.features import (
+    CHUNK,
     STEPS,
     ClassTarget,
     Design,
     Feature,
     Labels,
     Number,
+    Numbers,
     NumberTarget,
     Target,
     encode_rows,
     encode_target,
 )
-from deniable.learn.fit import CHUNK, Numbers
 from deniable.policy.schema import Bounds, Column, ColumnType, Neighboring, TableSchema
 from deniable.release import Guarantee, Technique
-from deniable.release.provenance import to_text
+from deniable.release.guarantee import to_text
 from deniable.storage import write_whole
 
 FORM = "deniable learned model 1"

@@ -14,8 +14,17 @@ import pyarrow as pa
 from deniable.dp.accounting import cheap_epsilon, epsilon_of_zcdp, zcdp_cost
 from deniable.dp.samplers import SYSTEM, Entropy
 from deniable.errors import InternalError, ParameterError, nearest
-from deniable.learn.features import Design, NumberTarget, Target, build_design, build_target, encode_rows, encode_target
-from deniable.learn.fit import Plan, Progress
+from deniable.learn.features import (
+    Design,
+    NumberTarget,
+    Plan,
+    Progress,
+    Target,
+    build_design,
+    build_target,
+    encode_rows,
+    encode_target,
+)
 from deniable.learn.linear import plan_linear
 from deniable.learn.logistic import plan_logistic
 from deniable.learn.model import LearnedModel

@@ -20,9 +20,21 @@ from deniable.errors import AccessRefused, DataError, InternalError
 from deniable.ledger import budget_tree
 from deniable.ledger.answer_store import AnswerStore, MemoryAnswerStore, SqliteAnswerStore
 from deniable.ledger.budget_tree import restore_accountant
-from deniable.ledger.entry import Act, Entry, Posting, chain_entry, decode_entry, digest, encode_entry
+from deniable.ledger.entry import (
+    Act,
+    Book,
+    Entry,
+    Line,
+    MemoryStore,
+    Posting,
+    Store,
+    chain_entry,
+    decode_entry,
+    digest,
+    encode_entry,
+    line_of,
+)
 from deniable.ledger.group_commit import GroupCommit
-from deniable.ledger.store import Book, Line, MemoryStore, Store, line_of
 from deniable.policy.access import Budgets
 from deniable.policy.budget import ZCDP, Budget, budget
 from deniable.policy.document import Policy

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import Any, LiteralString, cast
 
 from deniable.errors import IntegrityError, MissingExtra, StorageError
-from deniable.ledger.store import Line
+from deniable.ledger.entry import Line
 
 SCHEMA: tuple[LiteralString, ...] = (
     "CREATE TABLE IF NOT EXISTS deniable_entries (dataset text, sequence bigint, act text NOT NULL,"

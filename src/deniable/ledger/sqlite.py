@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from deniable.errors import DeniableError, IntegrityError, StorageError
-from deniable.ledger.store import Line
+from deniable.ledger.entry import Line
 from deniable.storage import PRIVATE_FILE, storage_errors
 
 PATIENCE = 60.0

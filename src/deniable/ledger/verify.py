@@ -11,9 +11,8 @@ from datetime import UTC, datetime
 
 from deniable.errors import IntegrityError
 from deniable.ledger import budget_tree
-from deniable.ledger.entry import Entry, decode_entry, encode_entry, genesis, hash_of, refuse_broken
+from deniable.ledger.entry import Entry, Line, decode_entry, encode_entry, genesis, hash_of, line_of, refuse_broken
 from deniable.ledger.ledger import Ledger
-from deniable.ledger.store import Line, line_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Who may ask, for what purpose, how much, and until when: the budget tree and release settings."""
+"""Who may ask, for what purpose, how much, and until when: the budget tree, and how it is read."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from fractions import Fraction
 
-from deniable.policy.budget import Budget
+from deniable.policy.budget import ZCDP, Budget, PureDP, budget
+from deniable.policy.check.tree_checker import Section
+from deniable.policy.grammar import format_number
 from deniable.policy.schema import Frozen, Spec
+from deniable.policy.yaml_tree import Mistakes
 
 
 class Accounting(StrEnum):
@@ -130,3 +133,86 @@ class KeyPlace:
     name: str
     kind: str
     at: tuple[str, ...]
+
+
+def build_budgets(entry: Section, mistakes: Mistakes) -> Budgets | None:
+    """The tree, or None if the dataset's own budget is absent or refused."""
+    total = entry.section("dataset")
+    if not _has_amount(total):
+        return None
+    dataset = _allowance(total, PureDP(Fraction(0)))
+    accounting = _choose_accounting(total, dataset, mistakes)
+    purposes = {
+        name: _purpose(name, s, dataset, mistakes) for name, s in _sections(entry, "purposes") if _has_amount(s)
+    }
+    analysts = [_analyst(name, s, dataset, purposes, mistakes) for name, s in _sections(entry, "analysts")]
+    return Budgets(dataset, accounting, tuple(purposes.values()), tuple(analysts))
+
+
+def _sections(entry: Section, name: str) -> list[tuple[str, Section]]:
+    inner = entry.section(name)
+    return [(each, inner.section(each)) for each in inner]
+
+
+def _has_amount(entry: Section) -> bool:
+    return "epsilon" in entry or "rho" in entry
+
+
+def _allowance(entry: Section, whole: Budget) -> Budget:
+    """The amount that an entry states; delta is the containing budget's if left out."""
+    delta = entry.get("delta", whole.delta)
+    if "rho" in entry and "epsilon" not in entry:
+        return budget(rho=entry.get("rho", 0), delta=delta)
+    return budget(epsilon=entry.get("epsilon", 0), delta=delta)
+
+
+def _choose_accounting(entry: Section, dataset: Budget, mistakes: Mistakes) -> Accounting:
+    zero_concentrated = isinstance(dataset, ZCDP)
+    default = Accounting.ZCDP if zero_concentrated else Accounting.PURE
+    chosen = Accounting(entry.get("accounting", default))
+    if zero_concentrated and chosen is not Accounting.ZCDP:
+        place = entry.place_of("accounting")
+        mistakes.add(place, f"a budget in rho with {chosen} accounting", "Expected: accounting: zcdp, or epsilon")
+    if not zero_concentrated and chosen is not Accounting.PURE and dataset.delta == 0 and not entry.was_given("delta"):
+        place, expected = entry.place_of("accounting"), "A small delta, such as delta: 1e-6"
+        mistakes.add(place, f"{chosen} accounting of an epsilon needs a delta", expected)
+    return chosen
+
+
+def _purpose(name: str, entry: Section, dataset: Budget, mistakes: Mistakes) -> Purpose:
+    allowance = _allowance(entry, dataset)
+    _check_inside(f"purpose '{name}'", allowance, entry, "the dataset", dataset, mistakes)
+    every = entry.get("every", None)
+    return Purpose(name, allowance, None if every is None else Period(every))
+
+
+def _analyst(name: str, entry: Section, dataset: Budget, purposes: dict[str, Purpose], mistakes: Mistakes) -> Analyst:
+    granted: tuple[str, ...] = entry.get("purposes", ())
+    allowance = _allowance(entry, dataset) if _has_amount(entry) else dataset
+    if _has_amount(entry):
+        _check_inside(f"analyst '{name}'", allowance, entry, "the dataset", dataset, mistakes)
+        for purpose in (purposes[p] for p in granted if p in purposes):
+            _check_inside(
+                f"analyst '{name}'", allowance, entry, f"purpose '{purpose.name}'", purpose.allowance, mistakes
+            )
+    if "epsilon" in entry and "rho" in entry:
+        mistakes.add(entry.place_of("rho"), f"analyst '{name}' has epsilon and rho", "Expected: one of the two")
+    return Analyst(name, granted, allowance, entry.get("columns", None), entry.get("rows", Frozen()))
+
+
+def _check_inside(what: str, part: Budget, entry: Section, container: str, whole: Budget, mistakes: Mistakes) -> None:
+    """No component of a part is larger than that of the whole which contains it."""
+    if isinstance(part, ZCDP) != isinstance(whole, ZCDP):
+        place = entry.place_of("rho" if "rho" in entry else "epsilon")
+        mistakes.add(
+            place, f"{what} and {container} state different kinds of budget", "Epsilon in both, or rho in both"
+        )
+        return
+    amounts = [("rho", part.rho, whole.rho)] if isinstance(part, ZCDP) and isinstance(whole, ZCDP) else []
+    if not isinstance(part, ZCDP) and not isinstance(whole, ZCDP):
+        amounts = [("epsilon", part.epsilon, whole.epsilon)]
+    for name, asked, allowed in [*amounts, ("delta", part.delta, whole.delta)]:
+        if asked > allowed:
+            place = entry.place_of(name) if name in entry else entry.place
+            happened = f"{what} has {name} {format_number(asked)}, more than {container} that contains it"
+            mistakes.add(place, happened, f"At most {format_number(allowed)}")

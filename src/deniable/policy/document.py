@@ -20,7 +20,7 @@ from fractions import Fraction
 from pathlib import Path
 
 from deniable.errors import ParameterError, Place, PolicyError, nearest
-from deniable.policy import allowances, release_settings, tables
+from deniable.policy import access, release_settings, tables
 from deniable.policy.access import Budgets, KeyPlace, ReleaseSettings
 from deniable.policy.check import tree_checker
 from deniable.policy.check.tree_checker import Checker, Section
@@ -117,7 +117,7 @@ def _build_policy(entry: Section, folder: Path, mistakes: Mistakes) -> Policy:
         entry.get("version", 1),
         entry.get("dataset", ""),
         known,
-        allowances.build_budgets(entry.section("budgets"), mistakes),
+        access.build_budgets(entry.section("budgets"), mistakes),
         release_settings.build_release_settings(entry.section("release"), known, mistakes),
         entry.get("expires", None),
         release_settings.build_key_places(entry.section("keys")),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 from deniable.policy.access import Anonymize, AttackLimits, KeyPlace, Minimize, ReleaseSettings, Synthesize
-from deniable.policy.check import scalars
+from deniable.policy.check import tree_checker
 from deniable.policy.check.tree_checker import Chosen, Item, Section, build_spec, strip_places
 from deniable.policy.schema import Column, Frozen, Role, Spec, TableSchema
 from deniable.policy.yaml_tree import Leaf, Mistakes
@@ -103,15 +103,15 @@ def _list_columns(chosen: Chosen) -> set[str]:
     return names
 
 
-def _values(item: Item, column: Column | None, mistakes: Mistakes) -> tuple[scalars.Value, ...]:
+def _values(item: Item, column: Column | None, mistakes: Mistakes) -> tuple[tree_checker.Value, ...]:
     leaves = [each.value for each in item.value] if isinstance(item.value, tuple) else [item.value]
     found = []
     for leaf in leaves:
         assert isinstance(leaf, Leaf)
         assert column is not None
         try:
-            value = scalars.read_typed(leaf, column.type)
-        except scalars.Misread as misread:
+            value = tree_checker.read_typed(leaf, column.type)
+        except tree_checker.Misread as misread:
             happened = f"`{leaf.text[:40]}` is no value of column '{column.name}', which is of type {column.type}"
             mistakes.add(leaf.place, happened, misread.wanted, misread.remedy)
             continue

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from deniable.errors import Place, nearest
 from deniable.policy import side_files
-from deniable.policy.check import scalars
+from deniable.policy.check import tree_checker
 from deniable.policy.check.tree_checker import Chosen, Item, Section, build_spec, strip_places
 from deniable.policy.grammar import Kinds
 from deniable.policy.layout.hierarchies import HIERARCHIES
@@ -198,8 +198,8 @@ def _from_file(entry: Section, folder: Path, mistakes: Mistakes) -> list[Leaf]:
 
 def _category(leaf: Leaf, kind: ColumnType, mistakes: Mistakes) -> Category | None:
     try:
-        value = scalars.read_typed(leaf, kind)
-    except scalars.Misread as misread:
+        value = tree_checker.read_typed(leaf, kind)
+    except tree_checker.Misread as misread:
         expected = f"The column's type is {kind}: {misread.wanted[:1].lower()}{misread.wanted[1:]}"
         mistakes.add(leaf.place, f"a category cannot be read as {kind}", expected, misread.remedy)
         return None
@@ -267,8 +267,8 @@ def _require_ordered_type(entry: Section, mistakes: Mistakes) -> ColumnType | No
 def _read_end(leaf: object, kind: ColumnType, mistakes: Mistakes) -> Endpoint | None:
     assert isinstance(leaf, Leaf)
     try:
-        value = scalars.read_typed(leaf, kind)
-    except scalars.Misread as misread:
+        value = tree_checker.read_typed(leaf, kind)
+    except tree_checker.Misread as misread:
         wanted = f"Expected: {misread.wanted[:1].lower()}{misread.wanted[1:]}"
         mistakes.add(leaf.place, f"bound `{leaf.text[:40]}` cannot be read as {kind}", wanted, misread.remedy)
         return None

@@ -26,13 +26,13 @@ from typing import Protocol
 
 from deniable.dp.accounting import epsilon_of, rho_within
 from deniable.dp.accounting.analytic_gaussian import SMOOTHING, ratio_within
-from deniable.dp.accounting.rounding import round_up
+from deniable.dp.accounting.cost import round_up
 from deniable.dp.mechanisms import GaussianMechanism, KeyThreshold, LaplaceMechanism, QuantileMechanism
 from deniable.dp.mechanisms.quantile_tree import plan_order
 from deniable.errors import ParameterError, QueryRefused
 from deniable.policy.budget import ZCDP, ApproxDP, Budget, PureDP, exact
 from deniable.query.measurements import Measurement, Ordered, Recipe
-from deniable.query.sensitivity import Sensitivity
+from deniable.query.plan import Sensitivity
 
 STRATEGIES = ("pure", "zcdp", "gaussian")
 

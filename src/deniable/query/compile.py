@@ -22,16 +22,14 @@ from deniable.policy.budget import ZCDP, Amount, Budget, PureDP, budget
 from deniable.policy.budget import budget as budget_of
 from deniable.policy.schema import Neighboring, PrivacyUnit, TableSchema
 from deniable.query import bias, calibration
-from deniable.query.algebra.relation import Measure, Measured, Relation, find_noisy_nodes
-from deniable.query.algebra.stability import has_one_row, multiplicity
+from deniable.query.algebra.relation import Measure, Measured, Relation, find_noisy_nodes, has_one_row, multiplicity
 from deniable.query.bias import parse_bias_share
 from deniable.query.calibration import Spending, Weights, parse_weights, split_shares
 from deniable.query.contributions import bound_to_one_row, bound_unit, limits_of
 from deniable.query.double_entry import check, compose_event, price
 from deniable.query.keys import Keys, PrivateKeys, PublicKeys, keys_of
 from deniable.query.measurements import Measurement, Ordered, Recipe, Rows, Total, Units, decompose_aggregates
-from deniable.query.plan import NodePlan, Placed, QueryPlan, Step
-from deniable.query.sensitivity import Limits, sensitivity_of
+from deniable.query.plan import Limits, NodePlan, Placed, QueryPlan, Step, sensitivity_of
 from deniable.query.sql.binder import bind_statement
 from deniable.query.sql.clauses import Clauses, Within
 

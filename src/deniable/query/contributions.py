@@ -13,11 +13,10 @@ from fractions import Fraction
 from deniable.errors import ParameterError, QueryRefused
 from deniable.policy.budget import exact
 from deniable.policy.schema import Bounding, PrivacyUnit
-from deniable.query.algebra.relation import Measured
-from deniable.query.algebra.stability import has_one_unit, unit_of
+from deniable.query.algebra.relation import Measured, has_one_unit, unit_of
 from deniable.query.keys import Keys, PublicKeys
 from deniable.query.measurements import Measurement
-from deniable.query.sensitivity import Limits, is_bounded_in_each_group
+from deniable.query.plan import Limits, is_bounded_in_each_group
 from deniable.query.sql.clauses import Clauses
 
 GROUPS, IN_EACH, IN_ALL = "max_groups_contributed", "max_rows_per_group", "max_rows_contributed"

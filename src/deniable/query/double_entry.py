@@ -24,8 +24,7 @@ from deniable.policy.budget import ZCDP, ApproxDP, Budget, PureDP
 from deniable.policy.schema import Neighboring
 from deniable.query.keys import PrivateKeys
 from deniable.query.measurements import Ordered
-from deniable.query.plan import NodePlan, Placed, QueryPlan, Step
-from deniable.query.sensitivity import is_bounded_in_each_group, parts_for, reach_of
+from deniable.query.plan import NodePlan, Placed, QueryPlan, Step, is_bounded_in_each_group, parts_for, reach_of
 
 SHORTFALL = Fraction(1, 10**6)
 """A plan may cost this share less than asked, for roundings that always err to more noise; never more."""

@@ -26,8 +26,7 @@ from deniable.query.algebra.relation import (
 )
 from deniable.query.keys import FromTable, Listed, PrivateKeys
 from deniable.query.measurements import Distinct, Measurement, Ordered, Rows, Total, Units
-from deniable.query.plan import NodePlan, Placed, QueryPlan, Step
-from deniable.query.sensitivity import Limits
+from deniable.query.plan import Limits, NodePlan, Placed, QueryPlan, Step
 from deniable.query.sql import private_sql
 
 CONFIDENCE = 0.95

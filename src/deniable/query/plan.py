@@ -1,8 +1,4 @@
-"""The plan of a question: what will be measured, with which mechanism, at which price. No row has been touched.
-
-A plan is public. It can be explained, priced again (double entry), stored and compared; executing it is the only thing
-that needs the data.
-"""
+"""The plan of a question: nodes, steps, measurements with their noise, and the sensitivity that each is priced by."""
 
 from __future__ import annotations
 
@@ -19,8 +15,7 @@ from deniable.policy.budget import Budget
 from deniable.policy.schema import PrivacyUnit
 from deniable.query.algebra.relation import Measured, Relation
 from deniable.query.keys import Keys, PrivateKeys
-from deniable.query.measurements import Measurement, Recipe
-from deniable.query.sensitivity import Limits, Sensitivity
+from deniable.query.measurements import Distinct, Measurement, Ordered, Recipe, Rows, Total, Units
 
 NoiseMechanism = LaplaceMechanism | GaussianMechanism | QuantileMechanism
 
@@ -123,3 +118,108 @@ class QueryPlan:
     def free(self) -> bool:
         """Whether nothing about anybody is released."""
         return not any(step.placed or step.threshold for node in self.nodes for step in node.steps)
+
+
+FINE = 1 << 12
+"""Numbers scaled to a norm are measured so finely that the most one unit adds in a group has at least so many parts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Contribution bounds; `groups` is None where no choice of groups is needed."""
+
+    groups: int | None
+    rows: int | None
+    by_row: bool = False
+    """Each row is a unit: nothing is bounded."""
+    norm: int | None = None
+    """1 or 2: the unit's vector over groups is scaled to this norm instead of choosing groups."""
+    in_all: bool = False
+    """`rows` bounds a unit's rows over all groups together."""
+
+    @property
+    def scaled(self) -> bool:
+        """Whether vectors are scaled to a norm."""
+        return self.norm is not None
+
+
+def parts_for(reach: int) -> int:
+    """Into how many parts a step is cut (a power of two) where one unit adds at most `reach` steps to a group.
+
+    A count scaled by 0.9 is no whole number; cut off to one it would be lost. In parts, less than reach / FINE is lost.
+    What no unit can move needs no parts.
+
+    >>> parts_for(1), parts_for(10_000), parts_for(0)
+    (4096, 1, 1)
+    """
+    parts = 1
+    while 0 < parts * reach < FINE:
+        parts *= 2
+    return parts
+
+
+@dataclass(frozen=True, slots=True)
+class Sensitivity:
+    """What one unit changes: in one group, and over how many groups; `factor` is 2 when units are replaced."""
+
+    per_group: int
+    groups: int
+    factor: int = 1
+    signed: bool = True
+    """Whether one unit can move a measurement up and another can move it down."""
+    parts: int = 1
+    """Numbers are measured, and `per_group` is counted, in so many parts of a step."""
+
+    @property
+    def l1(self) -> int:
+        """The L1 norm of the change of the whole vector."""
+        return self.factor * self.groups * self.per_group
+
+    @property
+    def l2_squared(self) -> int:
+        """The squared L2 norm of the change of the whole vector."""
+        return (self.factor**2 if self.signed else self.factor) * self.groups * self.per_group**2
+
+
+def reach_of(measurement: Measurement, rows: int | None) -> int:
+    """The most that one unit with at most `rows` rows in a group moves a measurement of that group."""
+    r = rows if rows is not None else 1
+    match measurement:
+        case Units():
+            return 1
+        case Rows() | Distinct() | Ordered():
+            return r
+        case Total(per_group=(int(low), int(high))):
+            return max(abs(low), abs(high))
+        case Total():
+            return r * measurement.reach
+
+
+def sensitivity_of(
+    measurement: Measurement, limits: Limits, groups: int, replace: bool, whole: bool = False
+) -> Sensitivity:
+    """The sensitivity of a measurement over all groups of one grouping set; `whole` ones are not cut into parts."""
+    reach = reach_of(measurement, limits.rows)
+    # Distinct values are bounded by sampling in every form.
+    parts = parts_for(reach) if limits.scaled and not whole and not isinstance(measurement, Distinct) else 1
+    if limits.in_all and not is_bounded_in_each_group(measurement):
+        groups = 1
+    return Sensitivity(reach * parts, groups, 2 if replace else 1, is_signed(measurement), parts)
+
+
+def is_bounded_in_each_group(measurement: Measurement) -> bool:
+    """Whether what a unit adds to a group is bounded there, however many rows it has."""
+    return isinstance(measurement, Units) or (isinstance(measurement, Total) and measurement.per_group is not None)
+
+
+def is_signed(measurement: Measurement) -> bool:
+    """Whether a unit can add less than nothing."""
+    match measurement:
+        case Total(squared=True):
+            return False
+        case Total(per_group=(int(low), int(high))):
+            return low < 0 < high
+        case Total(lower=lower, upper=upper, center=center):
+            return lower < center < upper
+        case _:
+            return False

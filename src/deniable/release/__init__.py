@@ -6,8 +6,7 @@ A Release is rows (or a written file) with a Guarantee and a Provenance. Written
 from __future__ import annotations
 
 from deniable.release.explanation import PRIORS, bound_belief, explain_guarantee
-from deniable.release.guarantee import Guarantee, Property, Technique
-from deniable.release.provenance import Provenance
+from deniable.release.guarantee import Guarantee, Property, Provenance, Technique
 from deniable.release.release import Release, Statement, Writer, seal, statement_path, verify, write_release
 
 __all__ = [

@@ -19,8 +19,7 @@ from fractions import Fraction
 from deniable.errors import ParameterError
 from deniable.policy.budget import Amount, exact
 from deniable.policy.schema import Neighboring, PrivacyUnit
-from deniable.release.guarantee import Guarantee, Property
-from deniable.release.provenance import to_text
+from deniable.release.guarantee import Guarantee, Property, to_text
 
 _ROW = str(PrivacyUnit())
 _MEANING = {

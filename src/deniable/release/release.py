@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from deniable.errors import DataError, IntegrityError, ParameterError
 from deniable.release.explanation import explain_guarantee
-from deniable.release.guarantee import Guarantee
-from deniable.release.provenance import Plain, Provenance, to_plain, to_text
+from deniable.release.guarantee import Guarantee, Plain, Provenance, to_plain, to_text
 from deniable.storage import storage_errors, write_whole
 
 if TYPE_CHECKING:

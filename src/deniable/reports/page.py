@@ -2,8 +2,7 @@
 
 Everything that is not markup of this module is escaped. The page carries a content security policy under which nothing
 can be fetched and only the scripts written here run (by their hash); plots are drawn by the vendored Vega in
-interpreted mode, and each has alt text and a table with the same numbers.
-"""
+interpreted mode, and each has alt text and a table with the same numbers."""
 
 from __future__ import annotations
 
@@ -16,9 +15,59 @@ from functools import cache
 from html import escape
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 from deniable.errors import InternalError, StorageError
 from deniable.reports.blocks import Block, Callout, Commands, KeyFigures, Page, Paragraph, Plot, Section, Table
+
+PALETTE = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#999999")
+MAIN, OTHER = PALETTE[0], PALETTE[1]
+QUIET = "#c3ccd5"  # the many who are not marked, in a crowd of people icons
+RAMP = ("#e3edf7", "#9dbfe0", "#4477aa", "#173a5e")  # from little to much, one hue, lightness falling steadily
+
+INK, SOFT, LINE, GRID = "#1c2733", "#55636f", "#d9e0e7", "#e6ebf0"
+FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Noto Sans', 'DejaVu Sans', sans-serif"
+
+
+def build_config() -> dict[str, Any]:
+    """The Vega-Lite configuration each plot carries: a fresh dict, so that a caller may change its copy."""
+    return {
+        "background": None,
+        "font": FONT,
+        "padding": {"left": 2, "right": 6, "top": 6, "bottom": 2},
+        "view": {"stroke": None},
+        "axis": {
+            "labelColor": SOFT,
+            "titleColor": INK,
+            "gridColor": GRID,
+            "domainColor": LINE,
+            "tickColor": LINE,
+            "labelFontSize": 12,
+            "titleFontSize": 12,
+            "titleFontWeight": 600,
+            "titlePadding": 8,
+            "labelPadding": 5,
+            "labelLimit": 220,
+        },
+        "axisX": {"labelFlush": False},
+        "scale": {"bandPaddingInner": 0.25},
+        "axisBand": {"grid": False, "domain": False, "ticks": False},
+        "legend": {
+            "orient": "top",
+            "title": None,
+            "labelColor": SOFT,
+            "titleColor": INK,
+            "labelFontSize": 12,
+            "titleFontSize": 12,
+            "symbolType": "circle",
+        },
+        "range": {"category": list(PALETTE), "heatmap": list(RAMP), "ramp": list(RAMP)},
+        "bar": {"color": MAIN, "cornerRadiusEnd": 2},
+        "line": {"color": MAIN, "strokeWidth": 2.2},
+        "point": {"color": MAIN},
+        "text": {"color": INK, "fontSize": 12},
+    }
+
 
 NOTHING_FETCHED = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
 MOST_PRINTED_ROWS = 40  # a longer twin is printed only if the reader has opened it

@@ -15,7 +15,7 @@ from fractions import Fraction
 from typing import Any
 
 from deniable.errors import MissingExtra, ParameterError, nearest
-from deniable.reports import theme
+from deniable.reports import page
 
 Row = Mapping[str, object]
 Spec = dict[str, Any]
@@ -99,13 +99,13 @@ def draw_heatmap(
     kept = _keep_fields(rows, x, y, value)
     numbers = [cell for row in kept if isinstance(cell := row[_safe(value)], int | float)]
     low, high = limits or ((min(numbers), max(numbers)) if numbers else (0.0, 1.0))
-    shade = {"field": _path(value), "type": "quantitative", "scale": {"domain": [low, high], "range": list(theme.RAMP)}}
+    shade = {"field": _path(value), "type": "quantitative", "scale": {"domain": [low, high], "range": list(page.RAMP)}}
     dark = {"condition": {"test": f"{_datum(value)} > {low + 0.5 * (high - low)!r}", "value": "white"}}
     layers: list[Spec] = [
         {"mark": {"type": "rect", "cornerRadius": 2}, "encoding": {"color": shade | {"legend": None}}},
         {
             "mark": {"type": "text"},
-            "encoding": {"text": _format_field(value, form), "color": dark | {"value": theme.INK}},
+            "encoding": {"text": _format_field(value, form), "color": dark | {"value": page.INK}},
         },
     ]
     touching = {"paddingInner": 0.02, "paddingOuter": 0}
@@ -136,7 +136,7 @@ def draw_scatter(
     corners = [{_safe(x): end, _safe(y): end} for end in ((min(ends), max(ends)) if ends else ())]
     agree: Spec = {
         "data": {"values": corners},
-        "mark": {"type": "line", "color": theme.PALETTE[-1], "strokeDash": [5, 4], "strokeWidth": 1.3, "point": False},
+        "mark": {"type": "line", "color": page.PALETTE[-1], "strokeDash": [5, 4], "strokeWidth": 1.3, "point": False},
         "encoding": {axis: encoding[axis] for axis in ("x", "y")},
     }
     return _begin_plot(kept, alt) | {"layer": [agree, points]}
@@ -168,7 +168,7 @@ def draw_people(marked: int, *, label: str, alt: str, of: int = 1000) -> Spec:
         "$schema": SCHEMA,
         "description": _require_alt(alt),
         "usermeta": {"rows": [{"people": label, "number": marked, "of": of}]},
-        "config": theme.build_config(),
+        "config": page.build_config(),
         "data": {"sequence": {"start": 0, "stop": of, "as": "n"}},
         "transform": [
             {"calculate": f"datum.n % {columns}", "as": "column"},
@@ -182,8 +182,8 @@ def draw_people(marked: int, *, label: str, alt: str, of: int = 1000) -> Spec:
             "x": {"field": "column"} | hidden,
             "y": {"field": "row"} | hidden | {"scale": {"reverse": True, "zero": False, "nice": False, "padding": 8}},
             "color": {
-                "condition": {"test": f"datum.n < {marked}", "value": theme.OTHER},
-                "value": theme.QUIET,
+                "condition": {"test": f"datum.n < {marked}", "value": page.OTHER},
+                "value": page.QUIET,
             },
         },
     }
@@ -195,7 +195,7 @@ def _begin_plot(rows: list[dict[str, object]], alt: str) -> Spec:
     return {
         "$schema": SCHEMA,
         "description": _require_alt(alt),
-        "config": theme.build_config(),
+        "config": page.build_config(),
         "data": {"values": rows},
     } | common
 
@@ -276,7 +276,7 @@ def _axis(rows: Sequence[Row], field: str) -> Spec:
 
 
 def _color(series: str) -> Spec:
-    shown = {"scale": {"range": list(theme.PALETTE)}, "legend": {"symbolOpacity": 1, "symbolStrokeWidth": 0}}
+    shown = {"scale": {"range": list(page.PALETTE)}, "legend": {"symbolOpacity": 1, "symbolStrokeWidth": 0}}
     return {"field": _path(series), "type": "nominal", "sort": None} | shown
 
 
@@ -295,8 +295,8 @@ def _format_field(field: str, form: str) -> Spec:
 def _whiskers(low: str, high: str, along: str) -> Spec:
     """A thin line from low to high over each bar; its own scale title would repeat the bar's."""
     ends = {along: {"field": _path(low), "type": "quantitative"}, f"{along}2": {"field": _path(high)}}
-    mark = {"type": "rule", "strokeWidth": 1.6, "color": theme.INK}
-    return {"name": "whisker", "mark": mark, "encoding": ends | {"color": {"value": theme.INK}}}
+    mark = {"type": "rule", "strokeWidth": 1.6, "color": page.INK}
+    return {"name": "whisker", "mark": mark, "encoding": ends | {"color": {"value": page.INK}}}
 
 
 WIDTH = 640  # pixels, where a plot would otherwise fill whatever holds it

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from deniable.dp.accounting import GaussianEvent, rho_within
 from deniable.dp.accounting.analytic_gaussian import SMOOTHING, ratio_within
-from deniable.dp.accounting.rounding import round_up
+from deniable.dp.accounting.cost import round_up
 from deniable.dp.mechanisms import GaussianMechanism
 from deniable.dp.samplers import SYSTEM, Entropy
 from deniable.errors import ParameterError

@@ -108,8 +108,7 @@ def refuse_composition(together: dict[str, Any]) -> None:
 
 
 def _table(source: Any, columns: tuple[str, ...] = (), encoding: str | None = None) -> pa.Table:
-    from deniable.engines.base import quote
-    from deniable.engines.column_names import require_columns
+    from deniable.engines.base import quote, require_columns
     from deniable.engines.duckdb import DuckDBEngine
     from deniable.policy.schema import make_dialect
 

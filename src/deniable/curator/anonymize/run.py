@@ -292,8 +292,7 @@ def _plain(value: object) -> Any:
 
 def release_map(source: Any, out: Path, columns: tuple[str, ...], digits: int, k: int) -> dict[str, Any]:
     """Write the cells that hold at least k rows, with a statement beside them."""
-    from deniable.engines.base import quote
-    from deniable.engines.column_names import require_columns
+    from deniable.engines.base import quote, require_columns
     from deniable.engines.duckdb import DuckDBEngine
     from deniable.kanonymity.geo import release_grid
 

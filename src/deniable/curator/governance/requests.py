@@ -53,7 +53,7 @@ def _price(technique: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _count_singled_out(context: Context, name: str) -> dict[str, Any]:
-    from deniable.assess.uniqueness import count_unique_rows
+    from deniable.assess.utility import count_unique_rows
 
     table = context.policy.table(name)
     quasi = tuple(column.name for column in table.with_role(ColumnRole.QUASI_IDENTIFIER))

@@ -19,7 +19,7 @@ from deniable.curator.mask.keys import checks_path, open_keyring
 from deniable.curator.scope import refuse_expired
 from deniable.errors import IntegrityError, ParameterError, nearest
 from deniable.policy.document import Policy, read
-from deniable.records import Record
+from deniable.release.record import Record
 
 if TYPE_CHECKING:
     from deniable.engines.base import Engine
@@ -254,7 +254,8 @@ def _state(
 
 
 def _job(engine: Engine, policy: Policy, made: TablePlan, request: Request, opened: Mapping[str, Key]) -> Any:
-    from deniable import __version__
+    from importlib.metadata import version
+
     from deniable.masking import streaming
 
     return streaming.Job(
@@ -265,7 +266,7 @@ def _job(engine: Engine, policy: Policy, made: TablePlan, request: Request, open
         {name: key.check for name, key in opened.items()},
         streaming.format_of(request.outputs[made.table]),
         streaming.PART_ROWS,
-        __version__,
+        version("deniable"),
     )
 
 

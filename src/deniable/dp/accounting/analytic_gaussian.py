@@ -32,7 +32,7 @@ from decimal import Decimal, getcontext, localcontext
 from fractions import Fraction
 from functools import lru_cache
 
-from deniable.dp.accounting.rounding import precise, round_above, round_up, to_decimal
+from deniable.dp.accounting.cost import precise, round_above, round_up, to_decimal
 
 SMOOTHING = Fraction(4)
 """t^2: the part of the variance that pays for the noise being discrete."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 from deniable.dp.accounting.analytic_gaussian import SMOOTHING, ratio_within
-from deniable.dp.accounting.rounding import round_down, round_up, sqrt_above
+from deniable.dp.accounting.cost import round_down, round_up, sqrt_above
 from deniable.dp.accounting.zcdp import rho_within
 from deniable.errors import ParameterError
 from deniable.policy.budget import ZCDP, Amount, ApproxDP, Budget, PureDP, exact

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from deniable.dp.accounting.analytic_gaussian import SMOOTHING, epsilon_of_gaussian
+from deniable.dp.accounting.cost import ln_above
 from deniable.dp.accounting.events import (
     ComposedEvent,
     Event,
@@ -28,7 +29,6 @@ from deniable.dp.accounting.events import (
     ThresholdEvent,
 )
 from deniable.dp.accounting.pure import pure_cost
-from deniable.dp.accounting.rounding import ln_above
 from deniable.dp.accounting.zcdp import epsilon_of_zcdp, zcdp_cost
 from deniable.policy.budget import Amount, exact
 

@@ -23,7 +23,7 @@ from functools import lru_cache
 from typing import Any
 
 from deniable.dp.accounting.composition import Composition, cheap_epsilon, compose_dominating_pairs
-from deniable.dp.accounting.cost import refuse_over, refuse_unsupported
+from deniable.dp.accounting.cost import float_above, refuse_over, refuse_unsupported, round_up
 from deniable.dp.accounting.events import (
     ComposedEvent,
     Event,
@@ -33,7 +33,6 @@ from deniable.dp.accounting.events import (
     SelfComposedEvent,
     check_count,
 )
-from deniable.dp.accounting.rounding import float_above, round_up
 from deniable.errors import MissingExtra
 from deniable.policy.budget import Amount, ApproxDP, PureDP, budget, exact
 

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from deniable.dp.accounting.cost import FREE, Cost, fold, refuse_over, refuse_unsupported
+from deniable.dp.accounting.cost import FREE, Cost, float_above, fold, ln_above, refuse_over, refuse_unsupported
 from deniable.dp.accounting.events import (
     Event,
     LaplaceEvent,
@@ -16,7 +16,6 @@ from deniable.dp.accounting.events import (
     ThresholdEvent,
     check_count,
 )
-from deniable.dp.accounting.rounding import float_above, ln_above
 from deniable.policy.budget import Amount, ApproxDP, PureDP, budget, exact
 
 

@@ -21,7 +21,19 @@ from decimal import localcontext
 from fractions import Fraction
 from functools import lru_cache
 
-from deniable.dp.accounting.cost import FREE, Cost, fold, refuse_over, refuse_unsupported
+from deniable.dp.accounting.cost import (
+    FREE,
+    Cost,
+    float_above,
+    fold,
+    ln_above,
+    precise,
+    refuse_over,
+    refuse_unsupported,
+    round_above,
+    round_down,
+    to_decimal,
+)
 from deniable.dp.accounting.events import (
     Event,
     GaussianEvent,
@@ -32,7 +44,6 @@ from deniable.dp.accounting.events import (
     ThresholdEvent,
     check_count,
 )
-from deniable.dp.accounting.rounding import float_above, ln_above, precise, round_above, round_down, to_decimal
 from deniable.errors import ParameterError
 from deniable.policy.budget import ZCDP, Amount, ApproxDP, PureDP, budget, exact
 

@@ -4,8 +4,7 @@ They see numbers, never tables. Every one is a frozen value whose fields are pub
 of `release` alone. Values are integers, counted in a public step, because sums of floats understate sensitivity.
 """
 
-from deniable.dp.mechanisms.additive import GaussianMechanism, LaplaceMechanism
-from deniable.dp.mechanisms.mechanism import Integers, Mechanism
+from deniable.dp.mechanisms.mechanism import GaussianMechanism, Integers, LaplaceMechanism, Mechanism
 from deniable.dp.mechanisms.quantile import QuantileMechanism
 from deniable.dp.mechanisms.selection import ExponentialMechanism, NoisyMaxMechanism
 from deniable.dp.mechanisms.sparse_vector import AboveThreshold

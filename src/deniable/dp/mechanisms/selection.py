@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deniable.dp.accounting.calibration import epsilon_of
+from deniable.dp.accounting.cost import round_down, sqrt_above
 from deniable.dp.accounting.events import SelectionEvent
-from deniable.dp.accounting.rounding import round_down, sqrt_above
 from deniable.dp.mechanisms.mechanism import Integers, require_positive, split_alpha, take_integers
 from deniable.dp.samplers import SYSTEM, Entropy, exponential_choice, permute_and_flip
 from deniable.errors import ParameterError

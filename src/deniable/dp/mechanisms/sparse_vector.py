@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from deniable.dp.accounting.calibration import epsilon_of
 from deniable.dp.accounting.events import PureEvent, SelfComposedEvent
-from deniable.dp.mechanisms.additive import LaplaceMechanism
 from deniable.dp.mechanisms.mechanism import (
     Integers,
+    LaplaceMechanism,
     add_noise,
     require_drawable,
     require_positive,

@@ -14,10 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deniable.dp.accounting.analytic_gaussian import normal_above
+from deniable.dp.accounting.cost import GUARD, precise, to_decimal
 from deniable.dp.accounting.events import ComposedEvent, ThresholdEvent
-from deniable.dp.accounting.rounding import GUARD, precise, to_decimal
-from deniable.dp.mechanisms.additive import GaussianMechanism, LaplaceMechanism
-from deniable.dp.mechanisms.mechanism import Integers, require_positive
+from deniable.dp.mechanisms.mechanism import GaussianMechanism, Integers, LaplaceMechanism, require_positive
 from deniable.dp.samplers import SYSTEM, Entropy
 from deniable.errors import ParameterError
 from deniable.policy.budget import Amount, Budget

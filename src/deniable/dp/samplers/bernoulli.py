@@ -10,8 +10,15 @@ from itertools import count as levels
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from deniable.dp.samplers.domain import require_natural, require_non_negative, require_probability
-from deniable.dp.samplers.entropy import SYSTEM, Entropy, Reader, draw_words
+from deniable.dp.samplers.entropy import (
+    SYSTEM,
+    Entropy,
+    Reader,
+    draw_words,
+    require_natural,
+    require_non_negative,
+    require_probability,
+)
 from deniable.dp.samplers.exponential import GUARD, SLACK, STEP, Exponents, exp_fixed, exp_minus, settle_below
 
 WORD = 16  # bits of U compared at a time

@@ -20,8 +20,16 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from deniable.dp.samplers.bernoulli import flip
-from deniable.dp.samplers.domain import require_natural, require_non_negative
-from deniable.dp.samplers.entropy import CHUNK, SYSTEM, Entropy, Reader, draw_in_chunks, draw_words
+from deniable.dp.samplers.entropy import (
+    CHUNK,
+    SYSTEM,
+    Entropy,
+    Reader,
+    draw_in_chunks,
+    draw_words,
+    require_natural,
+    require_non_negative,
+)
 from deniable.dp.samplers.exponential import ROOM, Enclosure, Exponents, exp_minus, require_integers
 from deniable.dp.samplers.table import Table, settle
 from deniable.dp.samplers.uniform import ones_below, uniform_below_each

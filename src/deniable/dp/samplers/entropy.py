@@ -1,19 +1,71 @@
-"""Where randomness enters: the operating system's entropy, read in blocks and cut into unsigned words.
-
-No entropy outlives the call that asked for it. A buffer kept between calls would be copied by a fork, and two processes
-would then add the same noise; so every draw reads its own bytes and drops what is left over. Large requests are drawn
-in chunks, so that memory beyond the answer stays bounded and work stays in the cache."""
+"""Entropy: random bits from the operating system, integers from them, and checks of samplers' parameters."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from fractions import Fraction
+from operator import index
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from deniable.dp.samplers.domain import require_natural
+from deniable.errors import ParameterError
+
+LARGEST_SCALE = 1 << 52  # Laplace noise of this scale leaves 64 bits with probability exp(-2**63 / 2**52) = exp(-2048)
+LARGEST_SIZE = 1 << 40
+
+
+def require_natural(value: int, name: str, largest: int = LARGEST_SIZE) -> int:
+    """An integer between 0 and `largest`; anything else is refused."""
+    try:
+        number = index(value)
+    except TypeError:
+        number = -1
+    if isinstance(value, bool) or not 0 <= number <= largest:
+        raise ParameterError(f"{name} is not usable", expected=f"{name} is a whole number between 0 and {largest}")
+    return number
+
+
+def require_rational(value: Fraction | int, name: str) -> Fraction:
+    """An exact rational; floats, text and truth values are refused."""
+    if isinstance(value, bool) or not isinstance(value, int | Fraction):
+        raise ParameterError(
+            f"{name} is of type {type(value).__name__}, which is not exact",
+            expected="An integer or a Fraction",
+            remedy="Write Fraction('0.1') or Fraction(1, 10)",
+        )
+    return Fraction(value)
+
+
+def require_probability(value: Fraction | int, name: str = "p") -> Fraction:
+    """A rational in [0, 1]."""
+    number = require_rational(value, name)
+    if not 0 <= number <= 1:
+        raise ParameterError(f"{name} is outside [0, 1]", expected=f"{name} is a probability")
+    return number
+
+
+def require_non_negative(value: Fraction | int, name: str) -> Fraction:
+    """A rational that is at least 0."""
+    number = require_rational(value, name)
+    if number < 0:
+        raise ParameterError(f"{name} is negative", expected=f"{name} is at least 0")
+    return number
+
+
+def require_scale(value: Fraction | int, name: str, largest: int = LARGEST_SCALE) -> Fraction:
+    """A rational above 0 and at most `largest`."""
+    number = require_rational(value, name)
+    if not 0 < number <= largest:
+        raise ParameterError(
+            f"{name} is not in (0, {largest}]",
+            expected=f"{name} is positive, and small enough that noise fits in 64 bits",
+            remedy="Measure in a larger step, or ask for a larger epsilon",
+        )
+    return number
+
 
 BLOCK = 64  # bytes that a Reader asks for at once: one system call serves several small draws
 

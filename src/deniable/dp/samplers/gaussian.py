@@ -17,8 +17,16 @@ from math import isqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from deniable.dp.samplers.domain import LARGEST_SCALE, require_natural, require_scale
-from deniable.dp.samplers.entropy import SYSTEM, Entropy, Reader, draw_in_chunks, draw_words
+from deniable.dp.samplers.entropy import (
+    LARGEST_SCALE,
+    SYSTEM,
+    Entropy,
+    Reader,
+    draw_in_chunks,
+    draw_words,
+    require_natural,
+    require_scale,
+)
 from deniable.dp.samplers.exponential import ONE, SLACK, Enclosure, exp_fixed, exp_minus, multiply, settle_below
 from deniable.dp.samplers.scalar import FEW, discrete_gaussian_once
 from deniable.dp.samplers.table import Table

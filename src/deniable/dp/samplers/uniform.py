@@ -7,8 +7,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from deniable.dp.samplers.domain import require_natural
-from deniable.dp.samplers.entropy import SYSTEM, Entropy, draw_in_chunks, draw_words
+from deniable.dp.samplers.entropy import SYSTEM, Entropy, draw_in_chunks, draw_words, require_natural
 from deniable.errors import ParameterError
 
 LARGEST_BOUND = 1 << 63

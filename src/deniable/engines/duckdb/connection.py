@@ -1,15 +1,18 @@
-"""Connections to DuckDB: one that may look at declared files, and a sealed one that runs everything else.
+"""Connections that are sealed: only declared sources can be read, within limits of memory, threads and time.
 
-The *probe* reads files that the steward declared, with SQL that holds nothing but their paths. The *sealed* connection
-is opened with the list of declared paths and then closed to the world: no other file, no writing, no attaching, no
-extensions, no environment, no Python variables, and no setting can be changed back.
-"""
+Statements of one shape are prepared once for each connection; what runs too long is interrupted."""
 
 from __future__ import annotations
 
+import heapq
+import itertools
+import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +21,6 @@ import duckdb
 import pyarrow as pa
 
 from deniable.engines.base import quote
-from deniable.engines.duckdb.statement_cache import StatementCache, parse_select
 from deniable.errors import DataError, InternalError, ParameterError, Stopped, StorageError
 
 _SIZE = re.compile(r"^[1-9][0-9]*(\.[0-9]+)? ?[KMGT]i?B$", re.IGNORECASE)
@@ -135,3 +137,129 @@ def literal(value: object) -> str:
 def literals(values: Iterable[object]) -> str:
     """Texts as an SQL list."""
     return "[" + ", ".join(literal(value) for value in values) + "]"
+
+
+MOST = 64
+"""Shapes that one cursor remembers, and numbers that one shape may leave open."""
+
+LARGEST = 2**63 - 1
+
+# Quoted texts and names come first, so that nothing inside them is taken for a number of ours.
+_PIECES = re.compile(r"""'[^']*'|"[^"]*"|CAST\((-?[0-9]{1,19}) AS (U?BIGINT)\)""")
+
+
+def parameterize(sql: str) -> tuple[str, tuple[int, ...]]:
+    """A statement with its whole numbers left open, and the numbers.
+
+    >>> parameterize("SELECT 'CAST(1 AS BIGINT)' WHERE CAST(7 AS BIGINT) < x AND x < CAST(9 AS BIGINT)")
+    ("SELECT 'CAST(1 AS BIGINT)' WHERE CAST($1 AS BIGINT) < x AND x < CAST($2 AS BIGINT)", (7, 9))
+    """
+    places: dict[int, int] = {}
+
+    def replace_number(piece: re.Match[str]) -> str:
+        if piece[1] is None or abs(int(piece[1])) > LARGEST:
+            return piece[0]
+        place = places.setdefault(int(piece[1]), len(places) + 1)
+        return f"CAST(${place} AS {piece[2]})"
+
+    shape = _PIECES.sub(replace_number, sql)
+    return (shape, tuple(places)) if len(places) <= MOST else (sql, ())
+
+
+class StatementCache:
+    """The parsed statements of one cursor; the longest unused is forgotten first."""
+
+    def __init__(self) -> None:
+        self._parsed: OrderedDict[str, Any] = OrderedDict()
+
+    def execute(self, cursor: Any, sql: str) -> Any:
+        """Run one reading statement; anything else, or more than one, is our bug and does not run."""
+        shape, numbers = parameterize(sql)
+        if shape not in self._parsed:
+            self._parsed[shape] = parse_select(cursor, shape)
+            if len(self._parsed) > MOST:
+                self._parsed.popitem(last=False)
+        self._parsed.move_to_end(shape)
+        return cursor.execute(self._parsed[shape], list(numbers) or None)
+
+
+def parse_select(connection: Any, sql: str) -> Any:
+    """A text as one parsed statement that reads."""
+    statements = connection.extract_statements(sql)
+    if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
+        raise InternalError("an engine was given something else than one reading statement; it was not run")
+    return statements[0]
+
+
+AGAIN = 0.05
+"""Seconds between interrupts: one that comes before the statement has begun is lost, so it is repeated."""
+
+Interrupt = Callable[[], None]
+
+
+class Watcher:
+    """Interrupts at deadlines, again and again until the work has ended."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._due: list[tuple[float, int]] = []
+        self._watched: dict[int, Interrupt] = {}
+        self._numbers = itertools.count()
+        self._thread: threading.Thread | None = None
+
+    def begin(self, seconds: float, interrupt: Interrupt) -> int:
+        """Watch a piece of work that may last so many seconds; gives the number by which its end is reported."""
+        with self._changed:
+            number, deadline = next(self._numbers), time.monotonic() + seconds
+            self._watched[number] = interrupt
+            self._put(deadline, number)
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = threading.Thread(target=self._watch, name="deniable-watcher", daemon=True)
+                self._thread.start()
+            return number
+
+    def end(self, number: int) -> None:
+        """The work has ended: when this returns, it is not interrupted any more."""
+        with self._changed:
+            self._watched.pop(number, None)
+
+    def _put(self, deadline: float, number: int) -> None:
+        heapq.heappush(self._due, (deadline, number))
+        if self._due[0][1] == number:
+            self._changed.notify()
+
+    def _watch(self) -> None:
+        with self._changed:
+            while True:
+                wait = self._due[0][0] - time.monotonic() if self._due else None
+                if wait is None or wait > 0:
+                    self._changed.wait(wait)
+                else:
+                    self._interrupt(heapq.heappop(self._due)[1])
+
+    def _interrupt(self, number: int) -> None:
+        interrupt = self._watched.get(number)
+        if interrupt is not None:
+            with suppress(Exception):  # what cannot be interrupted any more has ended
+                interrupt()
+            heapq.heappush(self._due, (time.monotonic() + AGAIN, number))
+
+
+WATCHER = Watcher()
+# Neither threads nor locks that they hold cross a fork whole: the child begins with a watcher of its own.
+os.register_at_fork(after_in_child=WATCHER.__init__)  # type: ignore[misc]
+
+
+@contextmanager
+def interrupt_after(seconds: float | None, interrupt: Interrupt) -> Iterator[None]:
+    """Interrupt the work inside the block when it lasts longer than `seconds`; None means no limit."""
+    if seconds is None:
+        yield
+        return
+    if not seconds > 0:
+        raise ParameterError(f"the time limit is {seconds} seconds", expected="A time limit is more than 0")
+    number = WATCHER.begin(seconds, interrupt)
+    try:
+        yield
+    finally:
+        WATCHER.end(number)

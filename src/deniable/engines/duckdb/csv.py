@@ -2,7 +2,7 @@
 
 The whole file is checked once, when it is attached: a question asked later cannot stumble over a line, and what was
 inferred holds for every row. All fields are read as text, and types are read from the text by our own strict rules
-(`types`): as declared, or the narrowest that every value of the file fits. The first rows say which types are possible
+(`scan`): as declared, or the narrowest that every value of the file fits. The first rows say which types are possible
 at all, and one read of the whole file says which of those hold, so that the answer never rests on a sample. Refusals
 name lines, never what stands in them."""
 
@@ -15,13 +15,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from deniable.engines.base import Field
-from deniable.engines.column_names import normalize_names
-from deniable.engines.duckdb import types
+from deniable.engines.base import Field, normalize_names
+from deniable.engines.duckdb import scan
 from deniable.engines.duckdb.connection import Limits, literal, literals, open_probe, translate_errors
 from deniable.engines.duckdb.scan import Scan, collect_declared_types, slot, slots
-from deniable.engines.encoding import as_utf8, refuse_encoding
-from deniable.engines.sources import Files
+from deniable.engines.sources import Files, as_utf8, refuse_encoding
 from deniable.errors import DataError, Place
 from deniable.policy.schema import BadRows, ColumnType, CsvDialect, TableSchema
 
@@ -46,9 +44,9 @@ def _build_scan(
     bad_rows: BadRows,
     notes: tuple[str, ...],
 ) -> Scan:
-    fields = tuple(Field(name, type, types.NATIVE[type]) for name, type in zip(layout.names, chosen, strict=True))
+    fields = tuple(Field(name, type, scan.NATIVE[type]) for name, type in zip(layout.names, chosen, strict=True))
     expressions = tuple(
-        types.render_text(slot(p), field.type) if field.name in declared else _cast_verified(slot(p), field.type)
+        scan.render_text(slot(p), field.type) if field.name in declared else _cast_verified(slot(p), field.type)
         for p, field in enumerate(fields)
     )
     relation = layout.relation(", ignore_errors = true" if bad_rows is BadRows.SKIP else "")
@@ -57,7 +55,7 @@ def _build_scan(
 
 def _cast_verified(column: str, type: ColumnType) -> str:
     # Every value was seen to match, so a plain total cast does.
-    return column if type is ColumnType.TEXT else f"TRY_CAST({column} AS {types.NATIVE[type]})"
+    return column if type is ColumnType.TEXT else f"TRY_CAST({column} AS {scan.NATIVE[type]})"
 
 
 def _find_layout(
@@ -165,7 +163,7 @@ class InferredTypes:
 def infer_types(connection: Any, layout: Layout, declared: Mapping[str, ColumnType]) -> InferredTypes:
     """Read the whole file once; lines that cannot be read are left in the connection's table of rejects."""
     fixed = {p: declared[name] for p, name in enumerate(layout.names) if name in declared}
-    open_to = {p: tuple(types.INFERRED) for p in range(len(layout.names)) if p not in fixed}
+    open_to = {p: tuple(scan.INFERRED) for p in range(len(layout.names)) if p not in fixed}
     sample = f"(SELECT * FROM {layout.relation(', ignore_errors = true')} LIMIT {SAMPLE_ROWS})"
     possible, _ = _test_types(connection, sample, layout, open_to, {})
     whole = layout.relation(f", store_rejects = true, rejects_limit = {REMEMBERED_LINES}")
@@ -202,12 +200,12 @@ def _count_values(connection: Any, relation: str, width: int, conditions: list[s
 
 
 def _render_misfit(column: str, kind: ColumnType) -> str:
-    return "false" if kind is ColumnType.TEXT else types.render_misfit(column, "VARCHAR", kind)
+    return "false" if kind is ColumnType.TEXT else scan.render_misfit(column, "VARCHAR", kind)
 
 
 def _render_unlike(column: str, kind: ColumnType) -> str:
-    like = f"regexp_matches({column}, {literal(types.INFERRED[kind])})"
-    return f"{column} IS NOT NULL AND NOT ({like} AND TRY_CAST({column} AS {types.NATIVE[kind]}) IS NOT NULL)"
+    like = f"regexp_matches({column}, {literal(scan.INFERRED[kind])})"
+    return f"{column} IS NOT NULL AND NOT ({like} AND TRY_CAST({column} AS {scan.NATIVE[kind]}) IS NOT NULL)"
 
 
 SHOWN = 10
@@ -278,7 +276,7 @@ def _find_misfit_lines(connection: Any, layout: Layout, position: int, type: Col
     column = f"c{position}"
     for path in layout.paths:
         numbered = f"SELECT {column}, row_number() OVER () AS record FROM {replace(layout, paths=(path,)).relation()}"
-        unfit = types.render_misfit(column, "VARCHAR", type)
+        unfit = scan.render_misfit(column, "VARCHAR", type)
         sql = f"SELECT record FROM ({numbered}) WHERE {unfit} ORDER BY record LIMIT {SHOWN}"
         records = [row[0] + layout.header for row in connection.execute(sql).fetchall()]
         if records:

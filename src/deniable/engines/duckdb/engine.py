@@ -22,10 +22,11 @@ import pyarrow as pa
 
 from deniable.engines import base, fingerprint
 from deniable.engines.arrow import as_arrow, is_frame, write_rows
-from deniable.engines.base import BATCH_ROWS, Field, Parameters, Restriction, Source, quote
-from deniable.engines.column_names import normalize_names
+from deniable.engines.base import BATCH_ROWS, Field, Parameters, Restriction, Source, normalize_names, quote
 from deniable.engines.duckdb.connection import (
     Limits,
+    StatementCache,
+    interrupt_after,
     open_sealed,
     read_batches,
     read_relation,
@@ -35,9 +36,7 @@ from deniable.engines.duckdb.connection import (
 from deniable.engines.duckdb.copies import Copy, take_copies
 from deniable.engines.duckdb.csv import scan_csv
 from deniable.engines.duckdb.scan import Scan, scan_arrow_files, scan_database, scan_parquet, scan_rows, spool
-from deniable.engines.duckdb.statement_cache import StatementCache
 from deniable.engines.sources import Files, Format, resolve_source
-from deniable.engines.time_limit import interrupt_after
 from deniable.errors import DataError, ParameterError, nearest
 from deniable.policy.schema import CsvDialect, TableSchema
 

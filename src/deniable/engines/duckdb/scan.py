@@ -1,10 +1,4 @@
-"""From a declared source to a view: what to read, under which names, as which types.
-
-A Scan is all a connection needs to show a source, and all the engine keeps of it: rows in memory are referred to, never
-printed.
-"""
-
-# ruff: noqa: S608  (statements here are made of our own words, quoted names and quoted paths; no user text)
+"""Scans: how a source is read with the policy's types, nulls and restrictions, as a view of the engine."""
 
 from __future__ import annotations
 
@@ -19,14 +13,14 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
-from deniable.engines.base import Field, Listed, Restriction, Sampled, quote
-from deniable.engines.column_names import normalize_names, require_columns
-from deniable.engines.duckdb import types
+from deniable.engines.base import Field, Listed, Restriction, Sampled, normalize_names, quote, require_columns
 from deniable.engines.duckdb.connection import Limits, literal, literals, open_probe, translate_errors
 from deniable.engines.sources import Files
 from deniable.errors import DataError, nearest
 from deniable.policy.schema import ColumnType, TableSchema
 from deniable.storage import storage_errors
+
+# ruff: noqa: S608  (statements here are made of our own words, quoted names and quoted paths; no user text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +122,7 @@ def scan_relation(
     natives = [row[1] for row in connection.execute(f"DESCRIBE SELECT * FROM {relation}").fetchall()]
     declared = collect_declared_types(names, schema, title)
     refuse_misfits(connection, relation, names, natives, declared, title)
-    expressions = tuple(types.render_value(slot(p), natives[p], declared.get(n)) for p, n in enumerate(names))
+    expressions = tuple(render_value(slot(p), natives[p], declared.get(n)) for p, n in enumerate(names))
     fields = tuple(_make_field(n, natives[p], declared.get(n)) for p, n in enumerate(names))
     return Scan(relation, fields, expressions, **rest)
 
@@ -153,13 +147,12 @@ def refuse_misfits(
     doubtful = [
         p
         for p, n in enumerate(names)
-        if n in declared
-        and types.render_value(slot(p), natives[p], declared[n]) != types.render_value(slot(p), natives[p], None)
+        if n in declared and render_value(slot(p), natives[p], declared[n]) != render_value(slot(p), natives[p], None)
     ]
     if not doubtful:
         return
     counts = ", ".join(
-        f"count(*) FILTER (WHERE {types.render_misfit(slot(p), natives[p], declared[names[p]])})" for p in doubtful
+        f"count(*) FILTER (WHERE {render_misfit(slot(p), natives[p], declared[names[p]])})" for p in doubtful
     )
     found = connection.execute(f"SELECT {counts} FROM {relation} AS source({slots(len(names))})").fetchone()
     for position, count in zip(doubtful, found, strict=True):
@@ -185,9 +178,9 @@ def spool(schema: pa.Schema, batches: Iterator[pa.RecordBatch], scratch: Path) -
 
 
 def _make_field(name: str, native: str, declared: ColumnType | None) -> Field:
-    if declared is None or (declared is types.type_of(native) and native != "VARCHAR"):
-        return Field(name, types.type_of(native), types.choose_native(native))
-    return Field(name, declared, types.NATIVE[declared])
+    if declared is None or (declared is type_of(native) and native != "VARCHAR"):
+        return Field(name, type_of(native), choose_native(native))
+    return Field(name, declared, NATIVE[declared])
 
 
 def _require_one_schema(files: Files) -> pa.Schema:
@@ -239,3 +232,92 @@ def _convert_to_arrow_file(path: Path, scratch: Path) -> Path:
             return spool(reader.schema, batches, scratch)
     except (pa.ArrowInvalid, pa.ArrowSerializationError, EOFError, OSError):
         raise DataError(f"'{path.name}' is not a whole Arrow file", remedy="Write it again") from None
+
+
+NATIVE = {
+    ColumnType.INTEGER: "BIGINT",
+    ColumnType.DECIMAL: "DOUBLE",
+    ColumnType.TEXT: "VARCHAR",
+    ColumnType.BOOLEAN: "BOOLEAN",
+    ColumnType.DATE: "DATE",
+    ColumnType.DATETIME: "TIMESTAMP",
+}
+_INTEGERS = {"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT"}
+_DATETIMES = {"TIMESTAMP", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS", "TIMESTAMP WITH TIME ZONE"}
+
+# What a text of each type looks like when nothing was declared. No plus sign and no leading zero: those are phone
+# numbers and codes. A float without point or exponent has at most 15 digits, which a double holds exactly.
+INFERRED = {
+    ColumnType.BOOLEAN: "^(true|false|TRUE|FALSE|True|False)$",
+    ColumnType.INTEGER: "^(0|-?[1-9][0-9]{0,18})$",
+    ColumnType.DECIMAL: (
+        r"^-?((0|[1-9][0-9]{0,14})|(0|[1-9][0-9]*)\.[0-9]+|(0|[1-9][0-9]*)(\.[0-9]+)?[eE][-+]?[0-9]{1,3})$"
+    ),
+    ColumnType.DATE: "^[0-9]{4}-[0-9]{2}-[0-9]{2}$",
+    ColumnType.DATETIME: r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?$",
+}
+# What is taken where the policy declares the type: leading zeros and signs are fine then, and so is '12.0', which is
+# how spreadsheets write integers that had gaps.
+_DECLARED_INTEGER = r"^[-+]?[0-9]+(\.0*)?$"
+
+
+def type_of(native: str) -> ColumnType:
+    """The policy's type for one of DuckDB's; whatever has no counterpart is shown as text.
+
+    >>> type_of("DECIMAL(18,2)"), type_of("INTEGER[]")
+    (<ColumnType.DECIMAL: 'decimal'>, <ColumnType.TEXT: 'text'>)
+    """
+    if native in _INTEGERS:
+        return ColumnType.INTEGER
+    if native in ("FLOAT", "DOUBLE") or (native.startswith("DECIMAL(") and native.endswith(")")):
+        return ColumnType.DECIMAL
+    if native in _DATETIMES:
+        return ColumnType.DATETIME
+    return ColumnType(native.lower()) if native in ("BOOLEAN", "DATE") else ColumnType.TEXT
+
+
+def choose_native(native: str) -> str:
+    """The DuckDB type under which a column of a native type is shown when nothing else was declared."""
+    return native if type_of(native) is not ColumnType.TEXT else "VARCHAR"
+
+
+def render_value(column: str, native: str, declared: ColumnType | None) -> str:
+    """The expression that reads a column of a native type, as declared or as it is."""
+    if declared is None or (declared is type_of(native) and native != "VARCHAR"):
+        return _render_as_is(column, native)
+    if native == "VARCHAR":
+        return render_text(column, declared)
+    if declared is ColumnType.TEXT:
+        return f"CAST({column} AS VARCHAR)"
+    if declared is ColumnType.INTEGER and type_of(native) is ColumnType.DECIMAL:
+        return f"CASE WHEN {column} = trunc({column}) THEN TRY_CAST({column} AS BIGINT) END"
+    return f"TRY_CAST({column} AS {NATIVE[declared]})"
+
+
+def render_text(column: str, declared: ColumnType) -> str:
+    """The expression that reads a text column as a type; blanks are null, whatever does not fit is null."""
+    if declared is ColumnType.TEXT:
+        return column
+    text = f"NULLIF(trim({column}), '')"
+    if declared is ColumnType.INTEGER:
+        whole = f"regexp_replace({text}, '\\.0*$', '')"
+        return f"CASE WHEN regexp_matches({text}, '{_DECLARED_INTEGER}') THEN TRY_CAST({whole} AS BIGINT) END"
+    cast = f"TRY_CAST({text} AS {NATIVE[declared]})"
+    return _replace_nan(cast) if declared is ColumnType.DECIMAL else cast
+
+
+def render_misfit(column: str, native: str, declared: ColumnType) -> str:
+    """The condition under which a column holds a value that is not of the declared type."""
+    present = f"NULLIF(trim({column}), '') IS NOT NULL" if native == "VARCHAR" else f"{column} IS NOT NULL"
+    return f"{present} AND {render_value(column, native, declared)} IS NULL"
+
+
+def _render_as_is(column: str, native: str) -> str:
+    if native in ("FLOAT", "DOUBLE"):
+        return _replace_nan(column)
+    return column if choose_native(native) == native else f"CAST({column} AS VARCHAR)"
+
+
+def _replace_nan(expression: str) -> str:
+    # A missing number is null: NaN would count as present, and as larger than every bound. (In DuckDB NaN = NaN.)
+    return f"NULLIF({expression}, CAST('NaN' AS DOUBLE))"

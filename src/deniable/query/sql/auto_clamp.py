@@ -15,9 +15,8 @@ from sqlglot.errors import SqlglotError
 from sqlglot.tokens import Token, TokenType
 
 from deniable.errors import QueryRefused
-from deniable.query.sql.aggregates import has_aggregate
 from deniable.query.sql.clauses import cut_clauses, place_at
-from deniable.query.sql.scalar import offset_of
+from deniable.query.sql.scalar import has_aggregate, offset_of
 
 NAME = "AUTO_CLAMP"
 

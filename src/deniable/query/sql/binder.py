@@ -32,12 +32,12 @@ from deniable.query.algebra.relation import (
     is_private,
     scan_table,
     tables_of,
+    unit_fields,
+    unit_kind,
 )
-from deniable.query.algebra.stability import unit_fields, unit_kind
 from deniable.query.sql import select as sql_select
-from deniable.query.sql.aggregates import has_aggregate
 from deniable.query.sql.clauses import Clauses, cut_clauses
-from deniable.query.sql.scalar import Scope, bind_expression
+from deniable.query.sql.scalar import Scope, bind_expression, has_aggregate
 from deniable.query.sql.select import bind_group_by, bind_items
 
 ALLOWED_JOINS = ("", "INNER", "LEFT", "OUTER")

@@ -20,7 +20,7 @@ from deniable.query.algebra.expression import ColumnRef, Expression, Kind
 from deniable.query.algebra.relation import Join, Measured, Relation, Scan, Transform
 from deniable.query.keys import FromTable, Keys, Listed, PrivateKeys, PublicKeys
 from deniable.query.measurements import Distinct, Measurement, Ordered, Rows, Total, Units
-from deniable.query.sensitivity import Limits, is_bounded_in_each_group, is_signed, parts_for, reach_of
+from deniable.query.plan import Limits, is_bounded_in_each_group, is_signed, parts_for, reach_of
 from deniable.query.sql.render import UNIT, render_expression, render_key, render_relation, render_value
 
 if TYPE_CHECKING:

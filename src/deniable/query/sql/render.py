@@ -39,8 +39,8 @@ from deniable.query.algebra.relation import (
     Transform,
     Union,
     is_private,
+    unit_of,
 )
-from deniable.query.algebra.stability import unit_of
 
 UNIT = '"_unit"'
 TYPES = {

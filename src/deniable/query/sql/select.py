@@ -31,11 +31,17 @@ from deniable.query.algebra.relation import (
     Union,
     is_private,
     name_rollup_flag,
+    unit_fields,
 )
-from deniable.query.algebra.stability import unit_fields
-from deniable.query.sql.aggregates import bind_exact_aggregate, bind_noisy_aggregate, has_aggregate, is_aggregate
 from deniable.query.sql.clauses import Clauses
-from deniable.query.sql.scalar import Scope, bind_expression
+from deniable.query.sql.scalar import (
+    Scope,
+    bind_exact_aggregate,
+    bind_expression,
+    bind_noisy_aggregate,
+    has_aggregate,
+    is_aggregate,
+)
 
 
 def rename_fields(relation: Relation, alias: str) -> Relation:

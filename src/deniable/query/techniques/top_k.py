@@ -27,8 +27,7 @@ from deniable.query.double_entry import price
 from deniable.query.execute import Noisy, Runner
 from deniable.query.keys import PublicKeys
 from deniable.query.measurements import Measurement, Rows, Units
-from deniable.query.plan import QueryPlan, Step
-from deniable.query.sensitivity import Limits
+from deniable.query.plan import Limits, QueryPlan, Step
 from deniable.query.sql import private_sql
 
 Counting = LaplaceMechanism | GaussianMechanism

@@ -11,13 +11,13 @@ import re
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from deniable import __version__
 from deniable.errors import DeniableError
 from deniable.server.formats import encode_json
 from deniable.server.http import bodies
@@ -271,7 +271,7 @@ def build_openapi(operations: Iterable[Operation], title: str) -> dict[str, Any]
         "openapi": "3.1.0",
         "info": {
             "title": title,
-            "version": __version__,
+            "version": version("deniable"),
             "description": "Differentially private answers. Every refusal has the shape `Refusal`.",
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },

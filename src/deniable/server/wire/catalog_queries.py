@@ -75,9 +75,9 @@ class CatalogEngine:
 
 
 def _render_version() -> str:
-    from deniable import __version__
+    from importlib.metadata import version
 
-    return f"PostgreSQL 15.0 (deniable {__version__}: answers have noise)"
+    return f"PostgreSQL 15.0 (deniable {version('deniable')}: answers have noise)"
 
 
 def _translate_refusal(refusal: DeniableError) -> WireRefusal:
