@@ -33,9 +33,9 @@ class Records:
     """Modules that tests imported while they ran; importing them before forking saves each child the time."""
     failing: list[str] = field(default_factory=list)
     _ran: dict[str, list[tuple[str, str, frozenset[int]]]] = field(default_factory=lambda: defaultdict(list))
-    """By `file function`: test, digest of the function then, lines from its beginning."""
+    """By the name of a function: test, digest of the function's source then, lines from its beginning."""
     _imports: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
-    """By `file function`: test files that run it when they are imported."""
+    """By the name of a function: test files that run it when they are imported."""
     _functions: dict[str, dict[str, tuple[int, int, str]]] = field(default_factory=dict)
 
     @classmethod
@@ -51,54 +51,54 @@ class Records:
     def _add(self, name: str, found: dict[str, Any]) -> None:
         self.modules |= set(found["modules"])
         for place in found["import"]:
-            self._imports[place].add(name)
+            self._imports[place.split(" ")[1]].add(name)
         for node, each in found["tests"].items():
             if not each["passed"]:
                 self.failing.append(node)
-                continue
-            if each["seconds"] > SLOWEST:
-                continue
-            self.tests[node] = Known(node, each["seconds"], len(each["lines"]))
-            for place, (digest, *lines) in each["lines"].items():
-                self._ran[place].append((node, digest, frozenset(lines)))
+            elif each["seconds"] <= SLOWEST:
+                self.tests[node] = Known(node, each["seconds"], len(each["lines"]))
+                for place, (digest, *lines) in each["lines"].items():
+                    self._ran[place.split(" ")[1]].append((node, digest, frozenset(lines)))
 
-    def _function(self, mutant: Mutant) -> tuple[int, int, str]:
-        if mutant.file not in self._functions:
-            self._functions[mutant.file] = functions_of(ROOT / mutant.file)
-        return self._functions[mutant.file].get(mutant.function, (mutant.line, mutant.last, ""))
+    def functions(self, file: str) -> dict[str, tuple[int, int, str]]:
+        """The functions of a module as they are now."""
+        if file not in self._functions:
+            self._functions[file] = functions_of(ROOT / file)
+        return self._functions[file]
 
     def covering(self, mutant: Mutant) -> list[Known]:
-        """Tests that run the mutant's lines, in the order in which they are tried."""
+        """Tests that run the mutant's lines, in the order in which they are tried.
+
+        A function is known by its name and its source, so records stay good when it moves to another module. One that
+        has changed is run by those who ran it before; one that is new, by those who ran anything beside it.
+        """
         if mutant.tests:
             return [test for test in self.tests.values() if test.node.startswith(mutant.tests)]
-        first, _, digest = self._function(mutant)
+        first, _, digest = self.functions(mutant.file)[mutant.function]
         wanted = range(mutant.line - first, mutant.last - first + 1)
-        ran = self._ran.get(f"{mutant.file} {mutant.function}")
-        if ran is None:
-            # Unknown when tests were recorded: any test of the module may run it.
-            nodes = {
-                node
-                for place, all_ran in self._ran.items()
-                if place.split(" ")[0] == mutant.file
-                for node, *_ in all_ran
-            }
-            return order([self.tests[node] for node in nodes]) if self._is_new(mutant) else []
-        found = [node for node, then, lines in ran if then != digest or not lines.isdisjoint(wanted)]
-        return order([self.tests[node] for node in found])
+        ran = self._ran.get(mutant.function, [])
+        same = [(node, lines) for node, then, lines in ran if then == digest]
+        if same:
+            nodes = {node for node, lines in same if not lines.isdisjoint(wanted)}
+        elif ran:
+            nodes = {node for node, *_ in ran}
+        elif self._is_changed(mutant.file):
+            nodes = {node for name in self.functions(mutant.file) for node, *_ in self._ran.get(name, [])}
+        else:
+            nodes = set()
+        return order([self.tests[node] for node in nodes])
 
-    def _is_new(self, mutant: Mutant) -> bool:
-        """Whether the module has functions that records know in another form, so that this one may be new too."""
-        now = self._functions[mutant.file]
-        return any(place.split(" ")[0] == mutant.file and place.split(" ")[1] not in now for place in self._ran) or any(
-            then != now[place.split(" ")[1]][2]
-            for place, ran in self._ran.items()
-            if place.split(" ")[0] == mutant.file and place.split(" ")[1] in now
-            for _, then, _ in ran[:1]
+    def _is_changed(self, file: str) -> bool:
+        """Whether some function of a module is not as it was recorded, so that others may be new."""
+        return any(
+            all(then != digest for _, then, _ in self._ran[name])
+            for name, (_, _, digest) in self.functions(file).items()
+            if name in self._ran
         )
 
     def importing(self, mutant: Mutant) -> list[Known]:
         """Tests whose file runs the mutant's function while it is imported."""
-        files = self._imports.get(f"{mutant.file} {mutant.function}", set())
+        files = self._imports.get(mutant.function, set())
         return order([test for test in self.tests.values() if test.node.split("::")[0] in files])
 
 

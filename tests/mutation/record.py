@@ -81,7 +81,8 @@ def _watch(code: CodeType) -> list[Any]:
 class Recorder:
     """A pytest plugin: one bucket for each test, which includes those of the wider fixtures that it uses."""
 
-    def __init__(self, targets: Iterable[Path]) -> None:
+    def __init__(self, targets: Iterable[Path], test_files: Iterable[Path]) -> None:
+        self.digests = {path: digest_of(path) for path in test_files}
         self.places = Places(targets)
         self.tracer = Tracer(self.places.functions)
         self.tests: dict[str, dict[str, Any]] = {}
@@ -127,7 +128,12 @@ class Recorder:
     def keep(self, path: Path) -> None:
         """A file is done: what its tests ran goes to the disk."""
         at_import = self.places.told([self.imports[path]]) if path in self.imports else {}
-        kept = {"digest": digest_of(path), "tests": self.tests, "import": at_import, "modules": sorted(sys.modules)}
+        kept = {
+            "digest": self.digests.get(path, ""),
+            "tests": self.tests,
+            "import": at_import,
+            "modules": sorted(sys.modules),
+        }
         _cache_file(path).write_text(json.dumps(kept), encoding="utf-8")
         self.tests = {}
 
@@ -191,7 +197,7 @@ def record(test_files: list[Path], targets: list[Path], options: list[str]) -> N
     """Run test files under the tracer and keep what each test ran; meant for a process of its own."""
     for path in targets:
         importlib.import_module(module_of(path))
-    recorder = Recorder(targets)
+    recorder = Recorder(targets, test_files)
     recorder.tracer.start()
     code = pytest.main([*map(str, test_files), *options], plugins=[recorder])
     if code in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED):

@@ -36,7 +36,8 @@ def test_noise_has_its_scale_and_no_other(shape: str, kind: pa.DataType) -> None
     def distance(scale: float) -> float:
         return float(stats.kstest(deviations, LAWS[shape](scale).cdf).statistic)
 
-    assert distance(200) < 1.95 / np.sqrt(N) + 0.003  # a false alarm once in a thousand runs; steps are discrete
+    # Kolmogorov's bound 2 exp(-2 * 2.75^2): a false alarm once in two million runs. Whole steps add up to 0.003.
+    assert distance(200) < 2.75 / np.sqrt(N) + 0.003
     assert distance(200 * 1.3) > 0.03
     assert distance(200 / 1.3) > 0.03
 
@@ -75,4 +76,4 @@ def test_shuffling_sends_every_row_everywhere() -> None:
     for _ in range(3000):
         for place, value in enumerate(perturbation.Shuffle().apply(column).to_pylist()):
             places[place, value] += 1
-    assert stats.chisquare(places.ravel()).pvalue > 1e-4
+    assert stats.chisquare(places.ravel()).pvalue > 1e-7  # rows and columns add up, so it rings even less often

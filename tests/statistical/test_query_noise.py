@@ -38,7 +38,7 @@ TABLES = declared()
 
 
 def noise(
-    sql: str, budget: Budget, engine: DuckDBEngine, place: int, rounds: int = 5
+    sql: str, budget: Budget, engine: DuckDBEngine, place: int, rounds: int = 10
 ) -> tuple[Placed, NDArray[np.float64]]:
     """The noise of one measurement in every group: what was released, less what is true."""
     plan = compile_query(sql, TABLES, budget)
@@ -51,13 +51,17 @@ def noise(
 
 
 def fits(found: NDArray[np.float64], placed: Placed, factor: float) -> bool:
-    """Whether noise is as large as stated, times a factor: its mean square, by a normal approximation."""
+    """Whether noise is as large as stated, times a factor, by its mean square.
+
+    Of 4,000 squares of Laplace noise, skewed as they are, the mean strays by six deviations less than once in ten
+    million times; of Gaussian noise less often still. A scale that is 30% off is nine deviations away, or more.
+    """
     if hasattr(placed.mechanism, "scale"):
         variance, kurtosis = 2 * float(placed.mechanism.scale) ** 2 * factor**2, 6.0
     else:
         variance, kurtosis = float(placed.mechanism.variance) * factor**2, 3.0
     deviation = variance * math.sqrt((kurtosis - 1) / len(found))
-    return abs(float(np.mean(found**2)) - variance) < 4 * deviation
+    return abs(float(np.mean(found**2)) - variance) < 6 * deviation
 
 
 CASES = [
@@ -79,7 +83,7 @@ def test_noise_has_the_stated_scale_and_no_other(sql: str, budget: Budget, place
     assert fits(found, placed, 1.0)
     assert not fits(found, placed, 1.3)
     assert not fits(found, placed, 0.7)
-    assert abs(found.mean()) < 4 * found.std() / math.sqrt(len(found)), "noise is unbiased"
+    assert abs(found.mean()) < 5.5 * found.std() / math.sqrt(len(found)), "noise is unbiased"
 
 
 @pytest.mark.parametrize("confidence", [0.8, 0.95])
@@ -96,7 +100,7 @@ def test_intervals_hold_as_often_as_they_say(aggregate: str, confidence: float, 
         shown = present(plan, measure(plan, cities), cities, Presentation(confidence)).to_pylist()
         held += sum(r["x_low"] - 1e-9 <= exact[r["city"]] <= r["x_high"] + 1e-9 for r in shown)
         total += len(shown)
-    slack = 4 * math.sqrt(confidence * (1 - confidence) / total)
+    slack = 5.2 * math.sqrt(confidence * (1 - confidence) / total)  # one side: once in ten million
     assert held / total >= confidence - slack
     if len(node.measurements) == 1:
         assert held / total <= confidence + slack + 0.05, "an interval that is far too wide says little"

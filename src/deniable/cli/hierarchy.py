@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -49,7 +50,7 @@ def hierarchy(
     with Curator.open(policy, ledger=place(policy, ledger)) as curator:
         if explain:
             told = curator.explain_hierarchy(source, levels, **budget)
-            emit(told, as_json, lambda console: _print_sets(console, told))
+            emit(told.to_dict(), as_json, lambda console: _print_sets(console, told))
             return
         who = asker(analyst, purpose)
         answer = curator.hierarchy(source, levels, nonnegative=nonnegative, who=who, **budget)
@@ -77,7 +78,7 @@ def _print_tree(console: Console, answer: Any, levels: list[str]) -> None:
     _print_sets(console, dict(answer.release.details))
 
 
-def _print_sets(console: Console, told: dict[str, Any]) -> None:
+def _print_sets(console: Console, told: Mapping[str, Any]) -> None:
     cost = ", ".join(f"{name} {value}" for name, value in told["cost"].items() if value != "0")
     console.print(f"Cost: {cost}")
     for part in told["sets"]:

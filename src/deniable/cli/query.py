@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -59,14 +60,14 @@ def query(
         if curve is not None:
             rows = curator.error_curve(sql, delta=delta, confidence=confidence, who=who)
             emit(
-                {"curve": rows},
+                {"curve": [row.to_dict() for row in rows]},
                 as_json,
                 lambda console: _print_curve_file(console, _write_curve_page(sql, rows, curve)),
             )
             return
         if explain:
             told = curator.explain(sql, epsilon=epsilon, delta=delta, rho=rho, who=who)
-            emit(told, as_json, lambda console: _print_plan(console, told))
+            emit(told.to_dict(), as_json, lambda console: _print_plan(console, told))
             return
         shown: dict[str, Any] = {
             "confidence": confidence,
@@ -90,7 +91,7 @@ def _count_more_like_this(curator: Any, answer: Any, sql: str, **asked: Any) -> 
     return more
 
 
-def _write_curve_page(sql: str, rows: list[dict[str, Any]], path: Path) -> Path:
+def _write_curve_page(sql: str, rows: Sequence[Mapping[str, Any]], path: Path) -> Path:
     from deniable.reports.page import write
     from deniable.reports.tradeoffs import build_error_page
 
@@ -136,11 +137,11 @@ def _format_cell(row: dict[str, Any], name: str) -> str:
     return f"{text} [dim]± {(high - low) / 2:,.4g}[/]"
 
 
-def _render_cost(cost: dict[str, str]) -> str:
+def _render_cost(cost: Mapping[str, str]) -> str:
     return ", ".join(f"{name} {value}" for name, value in cost.items() if value != "0")
 
 
-def _print_plan(console: Console, told: dict[str, Any]) -> None:
+def _print_plan(console: Console, told: Mapping[str, Any]) -> None:
     console.print(
         f"Cost: {_render_cost(told['cost']) or 'nothing'}  (strategy: {told['strategy']}; protects {told['unit']})"
     )
@@ -159,7 +160,7 @@ def _print_plan(console: Console, told: dict[str, Any]) -> None:
         console.print(f"Note: {note}", style="dim")
 
 
-def _render_measurement(part: dict[str, Any]) -> str:
+def _render_measurement(part: Mapping[str, Any]) -> str:
     """One line of an explanation: what is measured, how far one unit moves it, which noise, and how large."""
     scale = "" if part["scale"] is None else f" of scale {part['scale']:,.4g}"
     unit = " ranks" if part["error_in"] == "ranks" else ""

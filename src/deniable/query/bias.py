@@ -17,6 +17,7 @@ from deniable.policy.schema import Bounding, PrivacyUnit
 from deniable.query.algebra.expression import ColumnRef, Expression, Facts, Kind, literal
 from deniable.query.algebra.functions import call
 from deniable.query.algebra.relation import ExactAggregate, Field, Measure, Measured, NoisyAggregate, PerUnit, Summary
+from deniable.query.explanations import BiasEstimate
 from deniable.query.measurements import Recipe, Total
 from deniable.query.plan import NodePlan, QueryPlan
 
@@ -113,7 +114,7 @@ def is_check(node: NodePlan) -> bool:
     return MARK in node.node.name
 
 
-def report_estimates(plan: QueryPlan, measured: NoisyResults, confidence: float) -> list[dict[str, Any]]:
+def report_estimates(plan: QueryPlan, measured: NoisyResults, confidence: float) -> list[BiasEstimate]:
     """What was found: how many units, with which error; none where no share was paid."""
     found = []
     for node in filter(is_check, plan.nodes):
@@ -121,5 +122,5 @@ def report_estimates(plan: QueryPlan, measured: NoisyResults, confidence: float)
         for (_, aggregate), recipe in zip(node.node.aggregates, node.recipes, strict=True):
             place = recipe.places[0]
             error = step.placed[place].error(1 - confidence)
-            found.append({"counts": aggregate.text, "units": int(noisy.values[place][0]), "error": error})
+            found.append(BiasEstimate(aggregate.text, int(noisy.values[place][0]), error))
     return found

@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterable
 from datetime import date
 from fractions import Fraction
-from typing import Any
 
 from deniable.dp.mechanisms import GaussianMechanism, LaplaceMechanism, QuantileMechanism
 from deniable.policy.budget import ZCDP, Amount, Budget
@@ -24,6 +23,7 @@ from deniable.query.algebra.relation import (
     inputs_of,
     tag_of,
 )
+from deniable.query.explanations import AggregatePlan, ErrorPoint, Explanation, MeasurementPlan, PlanSummary
 from deniable.query.keys import FromTable, Listed, PrivateKeys
 from deniable.query.measurements import Distinct, Measurement, Ordered, Rows, Total, Units
 from deniable.query.plan import Limits, NodePlan, Placed, QueryPlan, Step
@@ -32,30 +32,26 @@ from deniable.query.sql import private_sql
 CONFIDENCE = 0.95
 
 
-def explain(plan: QueryPlan, confidence: float = CONFIDENCE) -> dict[str, Any]:
+def explain(plan: QueryPlan, confidence: float = CONFIDENCE) -> Explanation:
     """Everything an analyst may know before asking, as plain values."""
     summary = summarize_plan(plan, confidence)
-    return {
-        "cost": summary["cost"],
-        "strategy": plan.strategy,
-        "unit": str(plan.unit) if plan.unit else "nobody: the question reads public data only",
-        "neighbors": plan.unit.neighboring.value if plan.unit else None,
-        "relations": _describe_relations(plan.relation),
-        "aggregates": summary["aggregates"],
-        "statements": [text for node in plan.nodes for text in _list_statements(node)],
-        "notes": summary["notes"],
-    }
+    return Explanation(
+        cost=summary.cost,
+        strategy=plan.strategy,
+        unit=str(plan.unit) if plan.unit else "nobody: the question reads public data only",
+        neighbors=plan.unit.neighboring.value if plan.unit else None,
+        relations=_describe_relations(plan.relation),
+        aggregates=summary.aggregates,
+        statements=[text for node in plan.nodes for text in _list_statements(node)],
+        notes=summary.notes,
+    )
 
 
-def summarize_plan(plan: QueryPlan, confidence: float = CONFIDENCE) -> dict[str, Any]:
+def summarize_plan(plan: QueryPlan, confidence: float = CONFIDENCE) -> PlanSummary:
     """What goes with every answer: the cost, each aggregate with its error, and notes."""
-    return {
-        "cost": describe_budget(plan.cost),
-        "aggregates": [
-            row for node in plan.nodes for step in node.steps for row in _describe_step(node, step, confidence)
-        ],
-        "notes": _list_notes(plan),
-    }
+    steps = [(node, step) for node in plan.nodes for step in node.steps]
+    aggregates = [row for node, step in steps for row in _describe_step(node, step, confidence)]
+    return PlanSummary(describe_budget(plan.cost), aggregates, _list_notes(plan))
 
 
 def describe_budget(budget: Budget) -> dict[str, str]:
@@ -87,35 +83,35 @@ def _describe_relations(relation: Relation) -> list[dict[str, str]]:
     return [*below, row] if not below or below[-1] != row else below
 
 
-def _describe_step(node: NodePlan, step: Step, confidence: float) -> list[dict[str, Any]]:
+def _describe_step(node: NodePlan, step: Step, confidence: float) -> list[AggregatePlan]:
     rows = []
     for (_, aggregate), recipe in zip(node.node.aggregates, node.recipes, strict=True):
         parts = [step.placed[place] for place in recipe.places] if step.placed else []
         rows.append(
-            {
-                "aggregate": aggregate.text,
-                "keys": _describe_keys(step),
-                "groups": step.keys.cells if not isinstance(step.keys, PrivateKeys) else None,
-                "measurements": [_describe_placed(part, step, confidence) for part in parts],
-            }
+            AggregatePlan(
+                aggregate=aggregate.text,
+                keys=_describe_keys(step),
+                groups=step.keys.cells if not isinstance(step.keys, PrivateKeys) else None,
+                measurements=[_describe_placed(part, step, confidence) for part in parts],
+            )
         )
     return rows
 
 
-def _describe_placed(placed: Placed, step: Step, confidence: float) -> dict[str, Any]:
+def _describe_placed(placed: Placed, step: Step, confidence: float) -> MeasurementPlan:
     sensitivity = placed.sensitivity
     ranks = isinstance(placed.measurement, Ordered)
-    return {
-        "measures": describe_measurement(placed.measurement),
-        "stability": _describe_stability(step.limits, sensitivity.groups),
-        "sensitivity": sensitivity.per_group // sensitivity.parts,
-        "mechanism": name_mechanism(placed),
-        "scale": _noise_scale(placed),
-        "error": placed.error(1 - confidence),
-        "error_in": "ranks" if ranks else "the aggregate's own unit",
-        "confidence": confidence,
-        "share": _format_amount(placed.share),
-    }
+    return MeasurementPlan(
+        measures=describe_measurement(placed.measurement),
+        stability=_describe_stability(step.limits, sensitivity.groups),
+        sensitivity=sensitivity.per_group // sensitivity.parts,
+        mechanism=name_mechanism(placed),
+        scale=_noise_scale(placed),
+        error=placed.error(1 - confidence),
+        error_in="ranks" if ranks else "the aggregate's own unit",
+        confidence=confidence,
+        share=_format_amount(placed.share),
+    )
 
 
 def _describe_stability(limits: Limits, groups: int) -> str:
@@ -224,18 +220,16 @@ def _list_notes(plan: QueryPlan) -> list[str]:
     return notes
 
 
-def compute_error_curve(
-    plans: Iterable[tuple[Amount, QueryPlan]], confidence: float = CONFIDENCE
-) -> list[dict[str, Any]]:
+def compute_error_curve(plans: Iterable[tuple[Amount, QueryPlan]], confidence: float = CONFIDENCE) -> list[ErrorPoint]:
     """Expected error against epsilon: one row for each epsilon and each measurement of each aggregate."""
     return [
-        {
-            "epsilon": float(exact_amount(epsilon, "epsilon")),
-            "measurement": f"{row['aggregate']}: {part['measures']}",
-            "error": part["error"],
-            "error_in": part["error_in"],
-        }
+        ErrorPoint(
+            epsilon=float(exact_amount(epsilon, "epsilon")),
+            measurement=f"{row.aggregate}: {part.measures}",
+            error=part.error,
+            error_in=part.error_in,
+        )
         for epsilon, plan in plans
-        for row in explain(plan, confidence)["aggregates"]
-        for part in row["measurements"]
+        for row in summarize_plan(plan, confidence).aggregates
+        for part in row.measurements
     ]

@@ -10,7 +10,7 @@ from deniable.reports.blocks import Block, Callout, Page, Paragraph, Plot, Secti
 from deniable.reports.plots import draw_scatter
 
 
-def build_error_page(sql: str, rows: Sequence[dict[str, Any]]) -> Page:
+def build_error_page(sql: str, rows: Sequence[Mapping[str, Any]]) -> Page:
     """The page of one question."""
     lead = "What the noise would do to each number, by the epsilon spent on it. No data was read for this page."
     if not rows:
@@ -19,13 +19,13 @@ def build_error_page(sql: str, rows: Sequence[dict[str, Any]]) -> Page:
     return Page("Expected errors", (Section("The question", (Paragraph(sql), *_plot_errors(rows))),), lead)
 
 
-def _plot_errors(rows: Sequence[dict[str, Any]]) -> tuple[Block, ...]:
+def _plot_errors(rows: Sequence[Mapping[str, Any]]) -> tuple[Block, ...]:
     """One plot for each unit of error: numbers that are counted in ranks do not belong beside sums."""
     units = dict.fromkeys(row["error_in"] for row in rows)
     return tuple(_plot_unit([row for row in rows if row["error_in"] == unit], unit) for unit in units)
 
 
-def _plot_unit(rows: list[dict[str, Any]], unit: str) -> Plot:
+def _plot_unit(rows: list[Mapping[str, Any]], unit: str) -> Plot:
     kept = [{key: row[key] for key in ("epsilon", "measurement", "error")} for row in rows]
     count = len({row["measurement"] for row in rows})
     alt = f"Expected error, in {unit}, of {count} measurements against epsilon: it falls as epsilon grows."

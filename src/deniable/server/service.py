@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from deniable.curator.query.metadata import AnswerColumn
     from deniable.curator.query.sql import QueryAnswer
     from deniable.governance.requests import Request
+    from deniable.query.explanations import QuestionExplanation
     from deniable.server.oidc import Verifier
     from deniable.server.worker_pool import WorkerPool
 
@@ -165,7 +166,7 @@ class Service:
         given = {name: getattr(asked, name) for name in names}
         return given | asked.budget | {"who": who, "seconds": self.limits.seconds}
 
-    async def explain(self, grant: Grant, question: Question) -> dict[str, Any]:
+    async def explain(self, grant: Grant, question: Question) -> QuestionExplanation:
         """What a question would measure and cost, for this asker."""
         who = self.authorize(grant, Action.EXPLAIN, question.purpose)
         asked = _fill_parameters(question)

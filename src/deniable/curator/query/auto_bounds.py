@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from deniable.dp.accounting import Event
     from deniable.policy.schema import Column, TableSchema
     from deniable.query.execute import NoisyResults
+    from deniable.query.explanations import QuestionExplanation
     from deniable.query.plan import QueryPlan
     from deniable.query.sql.auto_clamp import AutoClamp
     from deniable.query.techniques.auto_bounds import FoundBounds
@@ -70,10 +71,11 @@ def query(context: Context, sql: str, asked: Budget | None, **rest: Any) -> Quer
     return plain.query(context, insert_bounds(sql, bounds), left, **rest)
 
 
-def explain(context: Context, sql: str, asked: Budget | None) -> dict[str, Any]:
+def explain(context: Context, sql: str, asked: Budget | None) -> QuestionExplanation:
     """What a question would measure and cost, without data; with AUTO_CLAMP, both stages."""
     from deniable.query.explain import describe_budget
     from deniable.query.explain import explain as explain_plan
+    from deniable.query.explanations import BoundsExplanation, StagedExplanation
     from deniable.query.sql.auto_clamp import find_auto_clamps
 
     calls = find_auto_clamps(sql)
@@ -84,9 +86,9 @@ def explain(context: Context, sql: str, asked: Budget | None) -> dict[str, Any]:
     final = plain.explain(context, placed, left)
     more = context.ledger.fits(_compose(stages, compile_sql(context, placed, left)), *context.path)
     assert asked is not None
-    first = [explain_plan(plan) | {"finds": f"bounds of {mine[0].argument}"} for plan, mine in stages]
-    rest = {"cost": describe_budget(asked), "more_like_this": more, "notes": [NOTE, *final["notes"]]}
-    return final | {"bounds": first} | rest
+    first = [BoundsExplanation(**explain_plan(plan), finds=f"bounds of {mine[0].argument}") for plan, mine in stages]
+    rest = {"cost": describe_budget(asked), "more_like_this": more, "notes": [NOTE, *final.notes]}
+    return StagedExplanation(**(final | rest), bounds=first)
 
 
 def _plan(table: TableSchema, column: Column, asked: Budget) -> QueryPlan:

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from deniable.curator.charge import job_of, run_job
 from deniable.curator.context import Context
@@ -14,6 +14,7 @@ from deniable.errors import ParameterError
 
 if TYPE_CHECKING:
     from deniable.policy.budget import Budget
+    from deniable.query.explanations import SetsExplanation, SetsSummary
     from deniable.query.techniques.grouping_sets import SetsPlan
 
 NOTES = (
@@ -81,7 +82,8 @@ def hierarchy(
     job = job_of(sets.query)
     result = run_job(context, job)
     rows = release_tree(sets, result.measured, confidence, nonnegative=nonnegative)
-    return answer_job(context, job, result, rows, **describe_sets(sets), notes=list(NOTES), confidence=confidence)
+    details = {**describe_sets(sets).to_dict(), "notes": list(NOTES), "confidence": confidence}
+    return answer_job(context, job, result, rows, **details)
 
 
 def margins(
@@ -102,28 +104,28 @@ def margins(
     job = job_of(sets.query)
     result = run_job(context, job)
     rows = release_margins(sets, result.measured, confidence)
-    return answer_job(context, job, result, rows, **describe_sets(sets), notes=list(NOTES), confidence=confidence)
+    details = {**describe_sets(sets).to_dict(), "notes": list(NOTES), "confidence": confidence}
+    return answer_job(context, job, result, rows, **details)
 
 
-def describe_sets(sets: SetsPlan) -> dict[str, Any]:
+def describe_sets(sets: SetsPlan) -> SetsSummary:
     """The grouping sets with their cells, share of the budget, and standard error as measured and as fitted."""
+    from deniable.query.explanations import SetPlan, SetsSummary
     from deniable.query.techniques.grouping_sets import name_sets
 
     measured = sets.variances
     fitted = sets.fit_variances(measured)
-    return {
-        "sets": [
-            {
-                "name": name,
-                "cells": len(sets.keys[i]),
-                "share": f"{float(sets.node.steps[i].placed[0].share):.4g}",
-                "error_measured": measured[i] ** 0.5 * sets.step,
-                "error_fitted": fitted[i] ** 0.5 * sets.step,
-            }
-            for i, name in enumerate(name_sets(sets))
-        ],
-        "strategy": sets.query.strategy,
-    }
+    told = [
+        SetPlan(
+            name=name,
+            cells=len(sets.keys[i]),
+            share=f"{float(sets.node.steps[i].placed[0].share):.4g}",
+            error_measured=measured[i] ** 0.5 * sets.step,
+            error_fitted=fitted[i] ** 0.5 * sets.step,
+        )
+        for i, name in enumerate(name_sets(sets))
+    ]
+    return SetsSummary(told, sets.query.strategy)
 
 
 def explain_tree(
@@ -134,7 +136,7 @@ def explain_tree(
     *,
     aggregate: str = "COUNT(*)",
     importance: Mapping[str, float] | None = None,
-) -> dict[str, Any]:
+) -> SetsExplanation:
     """What a hierarchy would measure and cost, without touching private rows."""
     statement = tree_statement(source, levels, aggregate)
     return _explain(plan(context, statement, levels, asked, importance, tree=True))
@@ -148,13 +150,14 @@ def explain_margins(
     *,
     aggregate: str = "COUNT(*)",
     importance: Mapping[str, float] | None = None,
-) -> dict[str, Any]:
+) -> SetsExplanation:
     """What a set of margins would measure and cost, without touching private rows."""
     statement, columns = margin_statement(source, wanted, aggregate)
     return _explain(plan(context, statement, columns, asked, importance, tree=False))
 
 
-def _explain(sets: SetsPlan) -> dict[str, Any]:
+def _explain(sets: SetsPlan) -> SetsExplanation:
     from deniable.query.explain import explain as explain_plan
+    from deniable.query.explanations import SetsExplanation
 
-    return explain_plan(sets.query) | describe_sets(sets)
+    return SetsExplanation(**explain_plan(sets.query), sets=describe_sets(sets).sets)

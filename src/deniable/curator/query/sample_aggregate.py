@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from deniable.engines.base import Engine
     from deniable.query.execute import NoisyResults
+    from deniable.query.explanations import BlocksExplanation
     from deniable.query.techniques.sample_aggregate import BlocksPlan
 
 Function = Callable[[Any], float]
@@ -60,13 +61,15 @@ def explain(
     aggregate: str = "median",
     default: Amount | None = None,
     confidence: float = 0.95,
-) -> dict[str, Any]:
+) -> BlocksExplanation:
     """What a function on disjoint blocks would cost, and its error; no row is read."""
+    from deniable.query.explanations import BlocksExplanation
     from deniable.query.techniques.sample_aggregate import describe_blocks, plan_blocks
 
     schema = _find_private(context.admit_tables(), table)
     plan = plan_blocks(blocks, bounds, epsilon, aggregate, default)
-    return describe_cost(context, plan.cost, schema.unit or PrivacyUnit()) | describe_blocks(plan, confidence)
+    cost = describe_cost(context, plan.cost, schema.unit or PrivacyUnit())
+    return BlocksExplanation(**describe_blocks(plan, confidence), **cost)
 
 
 def sample_and_aggregate(

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from deniable.ledger import Receipt
     from deniable.query.execute import NoisyResults, Presentation
+    from deniable.query.explanations import CostSummary, ErrorPoint, QuestionExplanation
     from deniable.query.plan import QueryPlan
     from deniable.release import Release
 
@@ -101,15 +102,16 @@ def compile_sql(context: Context, sql: str, asked: Budget | None, *, bias_share:
     return plan
 
 
-def explain(context: Context, sql: str, asked: Budget | None) -> dict[str, Any]:
+def explain(context: Context, sql: str, asked: Budget | None) -> QuestionExplanation:
     """What a question would measure and cost, what would be left, and how many more like it fit; no row is read."""
     from deniable.query.explain import describe_budget
     from deniable.query.explain import explain as explain_plan
+    from deniable.query.explanations import QuestionExplanation
 
     plan, left = compile_sql(context, sql, asked), context.remaining()
     more = None if plan.free else context.ledger.fits(plan.event, *context.path)
-    rest = {"remaining": describe_budget(left) if left is not None else None, "more_like_this": more}
-    return explain_plan(plan) | rest
+    remaining = describe_budget(left) if left is not None else None
+    return QuestionExplanation(**explain_plan(plan), remaining=remaining, more_like_this=more)
 
 
 def error_curve(
@@ -119,7 +121,7 @@ def error_curve(
     epsilons: tuple[Amount, ...] = EPSILONS,
     delta: Amount = 0,
     confidence: float = 0.95,
-) -> list[dict[str, Any]]:
+) -> list[ErrorPoint]:
     """The expected error of each measurement of a question at each epsilon; no row is read and nothing is charged."""
     from deniable.query.explain import compute_error_curve
 
@@ -217,24 +219,24 @@ def _build_release(
     from deniable.query.explain import describe_budget, summarize_plan
     from deniable.release import Provenance, Release, Technique
 
-    details = {**summarize_plan(plan, confidence), "confidence": confidence,
+    details = {**summarize_plan(plan, confidence).to_dict(), "confidence": confidence,
                "remaining": describe_budget(left) if left is not None else None, "release": result.release,
                "receipt": result.receipt.as_dict() if result.receipt else None,
-               "bias": report_estimates(plan, result.measured, confidence)}  # fmt: skip
+               "bias": [each.to_dict() for each in report_estimates(plan, result.measured, confidence)]}  # fmt: skip
     parameters = {"sql": plan.text, "strategy": plan.strategy}
     provenance = Provenance(context.ledger.policy, result.versions, parameters, time=result.time)
     guarantee = guarantee_of(Technique.DP_QUERY, plan.unit, None if plan.free else plan.cost)
     return Release(rows, guarantee, provenance, details)
 
 
-def describe_cost(context: Context, cost: Budget, unit: PrivacyUnit) -> dict[str, Any]:
+def describe_cost(context: Context, cost: Budget, unit: PrivacyUnit) -> CostSummary:
     """What every explanation tells: the cost, whom it protects, and what is left."""
     from deniable.query.explain import describe_budget
+    from deniable.query.explanations import CostSummary
 
     left = context.remaining()
     remaining = describe_budget(left) if left is not None else None
-    about = {"cost": describe_budget(cost), "unit": str(unit)}
-    return about | {"neighbors": unit.neighboring.value, "remaining": remaining}
+    return CostSummary(describe_budget(cost), str(unit), unit.neighboring.value, remaining)
 
 
 def answer_job(

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from deniable.curator.charge import Job, job_of, run_job
 from deniable.curator.context import Context
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from deniable.query.execute import Noisy, NoisyResults
+    from deniable.query.explanations import PrivateTopExplanation, TopExplanation
     from deniable.query.plan import QueryPlan
     from deniable.query.techniques.top_k import TopPlan
 
@@ -44,23 +45,25 @@ def top(
     job = _job_of(text, plan)
     result = run_job(context, job)
     rows = _rows(plan, result.measured["top"][0], keys, confidence)
-    details = {"notes": [ORDER_NOTE], "top": describe_top(plan, confidence), "confidence": confidence}
+    details = {"notes": [ORDER_NOTE], "top": describe_top(plan, confidence).to_dict(), "confidence": confidence}
     return answer_job(context, job, result, rows, **details)
 
 
 def explain(
     context: Context, source: str, keys: Sequence[str], k: int, asked: Budget, *, where: str = ""
-) -> dict[str, Any]:
+) -> TopExplanation | PrivateTopExplanation:
     """What would be chosen and counted, and its errors, without touching data."""
     from deniable.query.explain import describe_budget
     from deniable.query.explain import explain as explain_plan
+    from deniable.query.explanations import PrivateTopExplanation, TopExplanation
     from deniable.query.techniques.top_k import describe_top, plan_top
 
     _, base = _compile_base(context, source, keys, where, asked)
     if base.nodes[0].steps[0].private_keys:
-        return explain_plan(base) | {"keys": "private", "notes": [PRIVATE_NOTE]}
+        return PrivateTopExplanation(**(explain_plan(base) | {"notes": [PRIVATE_NOTE]}), keys="private")
     plan = plan_top(base, k, asked)
-    return {"cost": describe_budget(plan.cost), "unit": str(base.unit), "keys": "public"} | describe_top(plan, 0.95)
+    told = describe_top(plan, 0.95)
+    return TopExplanation(**told, cost=describe_budget(plan.cost), unit=str(base.unit), keys="public")
 
 
 def _compile_base(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from deniable.curator.charge import Job, after_the_charge, charge, job_of
 from deniable.curator.context import Context
@@ -14,6 +14,7 @@ from deniable.policy.budget import Amount, budget
 if TYPE_CHECKING:
     from deniable.ledger import Receipt
     from deniable.query.execute import NoisyResults
+    from deniable.query.explanations import WatchExplanation
     from deniable.query.plan import QueryPlan
     from deniable.query.techniques.watch import Watch, WatchPlan
 
@@ -67,13 +68,16 @@ def watch(context: Context, sql: str, threshold: int, epsilon: Amount) -> LiveWa
     return LiveWatch(context, Watch(plan), job, charge(context, job))
 
 
-def explain(context: Context, sql: str, threshold: int, epsilon: Amount, *, confidence: float = 0.95) -> dict[str, Any]:
+def explain(
+    context: Context, sql: str, threshold: int, epsilon: Amount, *, confidence: float = 0.95
+) -> WatchExplanation:
     """What a watch would compare and cost; no row is read and nothing is charged."""
+    from deniable.query.explanations import WatchExplanation
     from deniable.query.techniques.watch import describe_watch
 
     base, plan = _plan(context, sql, threshold, epsilon)
     assert base.unit is not None
-    return describe_cost(context, plan.cost, base.unit) | describe_watch(plan, confidence)
+    return WatchExplanation(**describe_watch(plan, confidence), **describe_cost(context, plan.cost, base.unit))
 
 
 def _plan(context: Context, sql: str, threshold: int, epsilon: Amount) -> tuple[QueryPlan, WatchPlan]:

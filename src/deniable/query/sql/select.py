@@ -316,7 +316,8 @@ def bind_over_groups(
                 raise
             return None
         if expression in keys:
-            return ColumnRef(keys[expression], Facts(expression.facts.kind, public=True))
+            kept = Facts(expression.facts.kind, public=True, opaque=expression.facts.opaque)
+            return ColumnRef(keys[expression], kept)
         if isinstance(part, exp.Column):
             raise below.refusal(part, f"the column '{part.name}' is neither in GROUP BY nor inside an aggregate")
         return None

@@ -28,6 +28,7 @@ from deniable.dp.mechanisms import LaplaceMechanism, QuantileMechanism
 from deniable.dp.samplers import SYSTEM, Entropy
 from deniable.errors import InternalError, ParameterError
 from deniable.policy.budget import Amount, PureDP, exact
+from deniable.query.explanations import BlocksSummary
 
 STEPS = 1 << 20
 """Results are rounded to this many steps between the bounds."""
@@ -59,19 +60,19 @@ class BlocksPlan:
         return float(self.mechanism.accuracy(alpha) * self.step) / self.blocks
 
 
-def describe_blocks(plan: BlocksPlan, confidence: float) -> dict[str, Any]:
+def describe_blocks(plan: BlocksPlan, confidence: float) -> BlocksSummary:
     """The plan in plain values, for explaining it without data."""
     ranks = isinstance(plan.mechanism, QuantileMechanism)
-    return {
-        "blocks": plan.blocks,
-        "aggregate": plan.aggregate,
-        "bounds": [float(plan.lower), float(plan.upper)],
-        "sensitivity": "one block, since a unit is in one of them",
-        "mechanism": "exponential" if ranks else "discrete Laplace",
-        "error": plan.error(1 - confidence),
-        "error_in": "ranks of blocks" if ranks else "the function's own unit",
-        "confidence": confidence,
-    }
+    return BlocksSummary(
+        blocks=plan.blocks,
+        aggregate=plan.aggregate,
+        bounds=[float(plan.lower), float(plan.upper)],
+        sensitivity="one block, since a unit is in one of them",
+        mechanism="exponential" if ranks else "discrete Laplace",
+        error=plan.error(1 - confidence),
+        error_in="ranks of blocks" if ranks else "the function's own unit",
+        confidence=confidence,
+    )
 
 
 def plan_blocks(

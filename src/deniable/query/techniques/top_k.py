@@ -12,7 +12,6 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +24,7 @@ from deniable.policy.budget import ZCDP, ApproxDP, Budget, PureDP, split
 from deniable.policy.schema import Neighboring
 from deniable.query.double_entry import price
 from deniable.query.execute import Noisy, Runner
+from deniable.query.explanations import TopSummary
 from deniable.query.keys import PublicKeys
 from deniable.query.measurements import Measurement, Rows, Units
 from deniable.query.plan import Limits, QueryPlan, Step
@@ -134,18 +134,18 @@ def run_top(plan: TopPlan, engine: Runner, entropy: Entropy = SYSTEM) -> Noisy:
     return Noisy(exactly.select(private_sql.key_names(step.places)).take(pa.array(chosen)), (counts,))
 
 
-def describe_top(plan: TopPlan, confidence: float) -> dict[str, Any]:
+def describe_top(plan: TopPlan, confidence: float) -> TopSummary:
     """The plan in plain values, for explaining it without data."""
     assert isinstance(plan.step.keys, PublicKeys)
     cells = plan.step.keys.cells or plan.count
-    return {
-        "k": plan.count,
-        "groups": plan.step.keys.cells,
-        "choice": "exponential mechanism, one after the other",
-        "choice_error": plan.choice.accuracy(1 - confidence, cells),
-        "count_mechanism": "discrete Laplace" if isinstance(plan.counting, LaplaceMechanism) else "discrete Gaussian",
-        "count_error": plan.counting.accuracy(1 - confidence),
-        "statement": private_sql.render_totals(
+    return TopSummary(
+        k=plan.count,
+        groups=plan.step.keys.cells,
+        choice="exponential mechanism, one after the other",
+        choice_error=plan.choice.accuracy(1 - confidence, cells),
+        count_mechanism="discrete Laplace" if isinstance(plan.counting, LaplaceMechanism) else "discrete Gaussian",
+        count_error=plan.counting.accuracy(1 - confidence),
+        statement=private_sql.render_totals(
             plan.base.nodes[0].node, plan.step.places, {"m0": Units(None)}, plan.limits, plan.step.keys, 0
         ),
-    }
+    )

@@ -20,6 +20,7 @@ from deniable.policy.budget import Budget
 from deniable.policy.schema import Neighboring
 from deniable.query.double_entry import price
 from deniable.query.execute import Runner
+from deniable.query.explanations import WatchSummary
 from deniable.query.measurements import Rows, Units
 from deniable.query.plan import QueryPlan
 from deniable.query.sql import private_sql
@@ -63,19 +64,19 @@ def check(plan: WatchPlan) -> None:
         raise InternalError("the watch is not made for what it counts", remedy="Nothing was run")
 
 
-def describe_watch(plan: WatchPlan, confidence: float) -> dict[str, Any]:
+def describe_watch(plan: WatchPlan, confidence: float) -> WatchSummary:
     """The plan in plain values, for explaining it without data."""
     node, step = plan.base.nodes[0], plan.base.nodes[0].steps[0]
     wanted = private_sql.select_additive(step.placed, False)
-    return {
-        "threshold": plan.mechanism.threshold,
-        "sensitivity": step.placed[0].sensitivity.l1,
-        "mechanism": "sparse vector (above threshold), discrete Laplace",
-        "scale": float(plan.mechanism.scale),
-        "error": plan.mechanism.accuracy(1 - confidence),
-        "confidence": confidence,
-        "statement": private_sql.render_totals(node.node, step.places, wanted, step.limits, step.keys, 0),
-    }
+    return WatchSummary(
+        threshold=plan.mechanism.threshold,
+        sensitivity=step.placed[0].sensitivity.l1,
+        mechanism="sparse vector (above threshold), discrete Laplace",
+        scale=float(plan.mechanism.scale),
+        error=plan.mechanism.accuracy(1 - confidence),
+        confidence=confidence,
+        statement=private_sql.render_totals(node.node, step.places, wanted, step.limits, step.keys, 0),
+    )
 
 
 def read_count(plan: WatchPlan, engine: Runner, entropy: Entropy = SYSTEM) -> int:

@@ -44,7 +44,7 @@ def _respond_answer(answer: QueryAnswer, form: str) -> Response:
 
 async def explain_query(call: Call) -> Response:
     """The privacy plan of a question; nothing is charged."""
-    return respond_json(await call.service.explain(call.who, _build_question(call)))
+    return respond_json((await call.service.explain(call.who, _build_question(call))).to_dict())
 
 
 async def show_cost(call: Call) -> Response:

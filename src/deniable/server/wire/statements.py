@@ -186,7 +186,7 @@ class StatementRunner:
             raise WireRefusal("42601", "EXPLAIN needs a question", "Write: EXPLAIN SELECT COUNT(*) FROM ...")
         inner = statement.text[statement.tokens[place].start :]
         told = await self._service.explain(self._grant, self._build_question(statement, values, inner))
-        lines = [json.dumps(told, default=str)] if "json" in options else render_plan(told)
+        lines = [json.dumps(told.to_dict(), default=str)] if "json" in options else render_plan(told)
         return StatementResult("EXPLAIN", (ResultColumn("QUERY PLAN", v.TEXT),), [(line,) for line in lines])
 
     def _change_setting(self, statement: Statement) -> StatementResult:
