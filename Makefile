@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: demo test test-slow bench lint docs lock clean
+.PHONY: demo test test-slow mutate bench lint docs lock clean
 .DEFAULT_GOAL := test
 
 $(VENV)/.ready: requirements-dev.lock pyproject.toml
@@ -29,6 +29,9 @@ test: lint  ## everything that must hold, in under twenty minutes
 test-slow: $(VENV)/.ready  ## the long statistical and load runs
 	$(BIN)/python -m pytest -n 2 -m slow
 
+mutate: $(VENV)/.ready  ## small wrong changes to privacy-critical code, which tests must notice; MUTATE="--help" tells more
+	PYTHONPATH=tests $(BIN)/python -m mutation $(MUTATE)
+
 bench: $(VENV)/.ready  ## every speed claim, as a ratio against a peer or the physical limit
 	$(BIN)/python bench/run.py
 
@@ -40,4 +43,4 @@ lock: $(VENV)/.ready  ## refresh the development lock
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 pyproject.toml --all-extras --group dev --no-header --output-file requirements-dev.lock
 
 clean:
-	rm -rf $(VENV) .venvs demo-output build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) .venvs demo-output build dist .mutation-cache .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

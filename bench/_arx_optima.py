@@ -37,7 +37,8 @@ def cases() -> Iterator[dict[str, Any]]:
             yield {"models": [{"k_anonymity": {"k": k}}], "suppress": suppress, "measure": measure}
     conditions: list[dict[str, dict[str, Any]]] = [
         *({"distinct_diversity": {"column": SECRET, "l": l}} for l in (2, 4)),  # noqa: E741
-        *({"entropy_diversity": {"column": SECRET, "l": l}} for l in (2, 3.5)),  # noqa: E741
+        # Not l = 2: the entropy of a class with two values twice each is log 2 exactly, which ARX rounds below it.
+        *({"entropy_diversity": {"column": SECRET, "l": l}} for l in (2.1, 3.5)),  # noqa: E741
         {"recursive_diversity": {"column": SECRET, "c": 2, "l": 3}},
         *({"closeness": {"column": SECRET, "t": t}} for t in (0.2, 0.4)),
         *({"closeness": {"column": SECRET, "t": t, "distance": "hierarchical"}} for t in (0.1, 0.3)),

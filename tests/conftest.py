@@ -1,4 +1,4 @@
-"""What all tests share: one engine of each kind that is installed, and the real tables where they are present."""
+"""What all tests share: one engine of each kind that is installed, and a PostgreSQL where one can be started."""
 
 from __future__ import annotations
 
@@ -46,15 +46,6 @@ def table(engine: Engine) -> Callable[..., str]:
         return name
 
     return attach
-
-
-@pytest.fixture(scope="session")
-def shared_data() -> Path:
-    """The folder of real tables beside the project; a test that needs it is skipped where it is absent."""
-    folder = Path(__file__).parents[1].parent / "shared" / "data"
-    if not folder.is_dir():
-        pytest.skip("the real tables (../shared/data) are not here")
-    return folder
 
 
 @pytest.fixture(scope="session")

@@ -20,6 +20,8 @@ from deniable.query.compile import compile_query
 from deniable.query.techniques import sample_aggregate, top_k, watch
 
 RUNS = 1_500
+ACCUSED = pytest.mark.statistical(false_alarm=1e-3)
+"""An audit accuses a sound mechanism with probability one less its confidence of 0.999 at most."""
 KINDS = ("a", "b", "c")
 SALES = TableSchema("sales", "", (Column("buyer"), Column("kind", categories=KINDS)), PrivacyUnit("buyer", 1, 1))
 
@@ -47,6 +49,7 @@ def _ranking(counts: list[int], change: Callable[[top_k.TopPlan], top_k.TopPlan]
     return lambda runs: np.array([once() for _ in range(runs)])
 
 
+@ACCUSED
 def test_a_ranking_keeps_its_claim_when_a_unit_is_in_every_group() -> None:
     outcome = audit(_ranking([3, 3, 3], lambda p: p), _ranking([4, 4, 4], lambda p: p), epsilon=1, runs=RUNS)
     assert not outcome.violated, str(outcome)
@@ -75,6 +78,7 @@ def _watching(counts: list[int], change: Callable[[watch.WatchPlan], watch.Watch
     return lambda runs: np.array([once() for _ in range(runs)])
 
 
+@ACCUSED
 def test_a_watch_keeps_its_claim_over_many_checks() -> None:
     before, after = [0, 0, 0, 0, 2], [1, 1, 1, 1, 3]
     outcome = audit(_watching(before, lambda p: p), _watching(after, lambda p: p), epsilon=1, runs=RUNS)
@@ -101,6 +105,7 @@ def _blocks(rows: int, plan: sample_aggregate.BlocksPlan) -> Callable[[int], NDA
     return lambda runs: np.array([sample_aggregate.release_blocks(plan, worst, table, "id") for _ in range(runs)])
 
 
+@ACCUSED
 @pytest.mark.parametrize("aggregate", ["median", "mean"])
 def test_blocks_keep_their_claim_against_the_worst_function(aggregate: str) -> None:
     plan = sample_aggregate.plan_blocks(2, (0, 1), 1, aggregate)

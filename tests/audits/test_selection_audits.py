@@ -148,7 +148,7 @@ def _audit_pairs(share: float, left: float, choose: Callable[[SelectionProblem],
 
     with pytest.MonkeyPatch.context() as patch:
         put_twin(patch, score_distances, lambda d, *_: (np.zeros(1), _deviation(spend, share), None))
-        problem = pose(_table({(0, 0): 1}))
+        problem = pose(_associate(0, 0))
     middle = _find_flip(lambda score: chosen(replace(problem, scores=np.array([score])))) - float(problem.scores[0])
     tables = [_associate(middle - ROWS / 2, extra) for extra in (0, ROWS)]
     return Audit(_many(lambda unit: chosen(pose(tables[unit]))), EPSILON, DELTA)

@@ -13,6 +13,8 @@ from deniable.synth.methods import METHODS, run_method
 
 DOMAIN = Domain(("a", "b"), (2, 2))
 RUNS = 1000
+ACCUSED = pytest.mark.statistical(false_alarm=1e-3)
+"""An audit accuses a sound method with probability one less its confidence of 0.999 at most."""
 
 
 def _with() -> np.ndarray:
@@ -32,6 +34,7 @@ def _statistic(codes: np.ndarray, method: str, spend: GaussianBudget) -> float:
     return float(sum(told) * np.sqrt(description.one_way[0].variance))
 
 
+@ACCUSED
 @pytest.mark.parametrize("method", METHODS)
 def test_a_description_stays_under_its_claim(method: str) -> None:
     spend = convert_budget(ApproxDP(1, 1e-5), 1)

@@ -7,17 +7,16 @@ person stayed away; the control (or the baseline) measures the latter.
 import math
 from collections.abc import Callable
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from deniable.attacks.aggregates import averaging as averages
+from counting_service import answer_exactly, draw_groups
 from deniable.attacks.aggregates.differencing import attack_by_differencing
-from deniable.attacks.aggregates.reconstruction import answer_exactly, draw_groups, reconstruct
+from deniable.attacks.aggregates.reconstruction import reconstruct
 from deniable.attacks.class_disclosure import guess_from_class
-from deniable.attacks.composition import intersect_classes, join_releases
+from deniable.attacks.composition import cross_releases, join_releases, prepare_releases
 from deniable.attacks.fuzzy_linkage import Field, Like, link_with_errors
 from deniable.attacks.inference import infer_secret
 from deniable.attacks.linkability import link_halves
@@ -110,18 +109,6 @@ def by_differencing(kind: str) -> Outcome:
     return attack_by_differencing(groups, answers, secret=secret)
 
 
-def by_averaging(kind: str) -> Outcome:
-    rng = np.random.default_rng(1)
-    answers: dict[str, Callable[[int], Any]] = {
-        "raw": lambda n: np.full(n, 100.0),
-        "random": lambda n: np.full(n, float(rng.integers(0, 1000))),
-        "dp": lambda n: np.full(
-            n, 100.0 + discrete_laplace(Fraction(10), 1, entropy=SeededEntropy(rng.integers(9999)))[0]
-        ),
-    }  # the sound service remembers its answer, so that repeating it changes nothing
-    return averages.ask_repeatedly(answers[kind], [100.0] * 60, repeats=50)
-
-
 def by_tokens(kind: str) -> Outcome:
     rng = np.random.default_rng(2)
     share = np.arange(15, 0, -1) ** 2 / (np.arange(15, 0, -1) ** 2).sum()
@@ -154,7 +141,10 @@ def by_crossing(kind: str) -> Outcome:
     one, two = (
         (np.arange(600) // 6, np.arange(600) % 100) if kind == "raw" else (np.zeros(600, int), np.arange(600) % 2)
     )
-    return intersect_classes([one, two], secret if kind != "dp" else rng.integers(0, 4, 600))
+    secret = secret if kind != "dp" else rng.integers(0, 4, 600)
+    people = pa.table({"zone": one, "shift": two, "secret": secret})
+    releases = [people.select(["zone", "secret"]), people.select(["shift", "secret"])]
+    return cross_releases(prepare_releases(releases, ["zone", "shift"]), people, "secret")[0]
 
 
 def by_joining(kind: str) -> Outcome:
@@ -177,7 +167,6 @@ ATTACKS: dict[str, Callable[[str], Outcome]] = {
     "ratings": by_ratings,
     "reconstruction": by_reconstruction,
     "differencing": by_differencing,
-    "averaging": by_averaging,
     "token counts": by_tokens,
     "token dictionary": by_dictionary,
     "same class": by_classes,

@@ -38,6 +38,7 @@ from deniable.dp.mechanisms import (
     GaussianMechanism,
     KeyThreshold,
     LaplaceMechanism,
+    NoisyMaxMechanism,
     QuantileMechanism,
 )
 from deniable.dp.samplers import discrete_laplace
@@ -371,6 +372,27 @@ def test_explaining_and_refusing_draw_nothing() -> None:
         assert not _bill(curator)
     assert not spy.draws
     assert not spy.salts
+
+
+def test_a_sparse_vector_draws_anew_for_the_threshold_and_every_answer_after_each_find() -> None:
+    mechanism = AboveThreshold(0, 1, times=2)
+    with watch_noise() as spy:
+        found = mechanism.release(np.array([-(10**6), 10**6, -(10**6), 10**6, 0]))
+    assert found.tolist() == [1, 3]
+    assert flatten(mechanism.event) == [PureEvent(1)] * 2
+    # One unit may move the threshold's answer and the others by one each, both ways: three for the noise of each.
+    assert [(draw.sampler, draw.parameter) for draw in spy.draws] == [(LAPLACE, 3)] * 4
+    assert [draw.size for draw in spy.draws] == [1, 5, 1, 3]
+
+
+def test_noisy_max_makes_the_one_choice_that_it_is_priced_for() -> None:
+    for monotonic, factor in ((False, 2), (True, 1)):
+        mechanism = NoisyMaxMechanism(HALF, 3, monotonic)
+        with watch_noise() as spy:
+            mechanism.release([1, 2, 3])
+        (draw,) = spy.draws
+        assert (draw.sampler, draw.size) == ("permute_and_flip", 1)
+        assert flatten(mechanism.event) == [SelectionEvent(draw.parameter * factor * 3, bounded_range=False)]
 
 
 # Broken twins: the ledger has the right bill each time, and what ran is something else.

@@ -86,7 +86,7 @@ class Recorder:
         self.places = Places(targets)
         self.tracer = Tracer(self.places.functions)
         self.tests: dict[str, dict[str, Any]] = {}
-        self.imports: dict[Path, Bucket] = {}
+        self.imports: dict[Path, list[Bucket]] = {}
         self._fixtures: dict[int, list[Bucket]] = {}
         self._failed = False
 
@@ -95,7 +95,7 @@ class Recorder:
         before, self.tracer.bucket = self.tracer.bucket, Bucket()
         answer = yield
         if isinstance(collector, pytest.Module):
-            self.imports[collector.path] = self.tracer.bucket
+            self.imports.setdefault(collector.path, []).append(self.tracer.bucket)
         self.tracer.bucket = before
         return answer
 
@@ -127,7 +127,7 @@ class Recorder:
 
     def keep(self, path: Path) -> None:
         """A file is done: what its tests ran goes to the disk."""
-        at_import = self.places.told([self.imports[path]]) if path in self.imports else {}
+        at_import = self.places.told(self.imports.get(path, []))
         kept = {
             "digest": self.digests.get(path, ""),
             "tests": self.tests,

@@ -303,7 +303,7 @@ def verdicts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
 def test_a_change_that_a_test_notices_is_killed_by_that_test(verdicts: dict[str, list[str]]) -> None:
     assert verdicts["limit: raise ValueError(a) -> pass"] == ["killed", "test_toy.py::test_limit"]
     assert verdicts["limit: a > 10 -> a <= 10"] == ["killed", "test_toy.py::test_limit"]
-    assert verdicts["count: 0 -> 1"][0] == "killed"
+    assert verdicts["count: i < n -> i <= n"] == ["killed", "test_toy.py::test_count"]
 
 
 def test_a_change_that_no_test_notices_survives(verdicts: dict[str, list[str]]) -> None:

@@ -7,15 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deniable.attacks.aggregates.differencing import (
-    Published,
     attack_by_differencing,
     find_hidden_cells,
     find_isolating_pairs,
     isolate_people,
-    subtract_published,
 )
-from deniable.attacks.class_disclosure import attack_plain_sample, count_class_disclosure, guess_from_class
-from deniable.attacks.composition import combine_means, intersect_classes, join_releases
+from deniable.attacks.class_disclosure import count_class_disclosure, guess_from_class
+from deniable.attacks.composition import combine_means, cross_releases, join_releases, prepare_releases
 from deniable.attacks.solvers import find_determined
 from deniable.errors import ParameterError
 
@@ -56,22 +54,15 @@ def test_an_empty_table_discloses_nothing():
     assert guess_from_class(TABLE.slice(0, 0), ["class"], "ill").attack.trials == 0
 
 
-def test_those_in_a_plain_sample_have_no_deniability():
-    population = pa.table({"zip": list(range(100)), "sex": ["F", "M"] * 50})
-    chosen = np.arange(100) < 10
-    outcome = attack_plain_sample(population, chosen, ["zip", "sex"])
-    assert outcome.attack.share == 1
-    assert outcome.control.share == 0
-    assert outcome.figures["certain"] == 10
-
-
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 2**32 - 1))
 def test_crossed_releases_leave_the_values_of_brute_force(seed):
     rng = np.random.default_rng(seed)
     a, b, secret = rng.integers(0, 5, 25), rng.integers(0, 5, 25), rng.integers(0, 4, 25)
     left = [set(secret[a == a[i]]) & set(secret[b == b[i]]) for i in range(25)]
-    assert intersect_classes([a, b], secret).attack.successes == sum(len(one) == 1 for one in left)
+    people = pa.table({"a": a, "b": b, "s": secret})
+    releases = prepare_releases([people.select(["a", "s"]), people.select(["b", "s"])], ["a", "b"])
+    assert cross_releases(releases, people, "s")[0].attack.successes == sum(len(one) == 1 for one in left)
 
 
 @settings(max_examples=30, deadline=None)
@@ -133,9 +124,7 @@ def test_rounded_answers_isolate_nobody_rightly():
     assert attack_by_differencing(masks, noisy, secret=secret).attack.share == 0
 
 
-def test_figures_about_as_many_people_have_no_difference():
-    with pytest.raises(ParameterError):
-        subtract_published(Published("a", 5, 1), Published("b", 5, 2))
+def test_groups_and_answers_that_do_not_fit_are_refused():
     with pytest.raises(ParameterError, match="do not fit"):
         isolate_people(np.ones((2, 3), bool), np.ones(3))
 

@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deniable.attacks.aggregates.published_tables import Attribute, Statistic, find_worlds
-from deniable.attacks.minimality import downcode, infer_by_minimality, score_beliefs
+from deniable.attacks.minimality import assume_class_shares, infer_within_classes, score_beliefs
 from deniable.errors import ParameterError
+from every_world import infer_by_minimality
 
 SMALL = [Attribute("age", 0, 4), Attribute("sex", 0, 1)]
 
@@ -100,41 +101,46 @@ PEOPLE = [("a",), ("a",), ("b",), ("b",)]
 TRUTH = ("flu", "flu", "cold", "gout")
 
 
-def test_minimality_tells_why_a_release_was_generalized():
-    released = star_only_if_needed([(*person, ill) for person, ill in zip(PEOPLE, TRUTH, strict=True)])
+def infer(people, ills, most=1_000):
+    """What the product infers of a release that is one class: all values are dealt out to all people."""
+    released = star_only_if_needed([(*person, ill) for person, ill in zip(people, ills, strict=True)])
     assert {row[0] for row in released} == {"*"}
-    knowing = infer_by_minimality(PEOPLE, released, star_only_if_needed)
-    naive = infer_by_minimality(PEOPLE, released, lambda world: released)
+
+    def same_release(deal):
+        made = star_only_if_needed([(*person, ill) for person, ill in zip(people, deal, strict=True)])
+        return Counter(made) == Counter(released)
+
+    return infer_within_classes(np.zeros(len(people), np.int64), ills, same_release, most=most), released
+
+
+def test_minimality_tells_why_a_release_was_generalized():
+    knowing, _ = infer(PEOPLE, TRUTH)
     # Starred only because one zone had flu twice: both of a, or both of b, have flu, and nobody else does.
     assert knowing.complete
-    assert knowing.share[0]["flu"] == pytest.approx(0.5)
+    assert (knowing.worlds, knowing.tried) == (4, 12)
     assert knowing.share[0] == knowing.share[1]
+    assert knowing.share[0]["flu"] == pytest.approx(0.5)
+    naive = assume_class_shares(np.zeros(4, np.int64), TRUTH)
     assert naive.share[0]["flu"] == pytest.approx(0.5)
-    assert knowing.worlds == 4
-    assert naive.worlds == 12
 
 
-def generous(world):
-    """Stars each class of two consecutive rows only where its values differ: minimal, hence it tells that they do."""
-    return [(world[i][0] if world[i][0] == world[i ^ 1][0] else "*",) for i in range(len(world))]
-
-
-def test_downcoding_excludes_what_would_not_have_been_starred():
-    released = generous([("0",), ("1",), ("1",), ("1",)])
-    assert [row[0] for row in released] == ["*", "*", "1", "1"]
-    found = downcode(released, lambda _, cell: ["0", "1"] if cell == "*" else [cell], 0, generous)
-    assert found.worlds == 2  # 01 and 10; equal values would have been shown
-    assert found.share[2] == {"1": 1.0}
-    assert found.share[0] == {"0": 0.5, "1": 0.5}
-    outcome = score_beliefs(found, None, ["0", "1", "1", "1"])
-    assert outcome.attack.successes == 2
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 2**32 - 1))
+def test_minimality_is_that_of_all_worlds(seed):
+    rng = np.random.default_rng(seed)
+    people = [(zone,) for zone in rng.choice(["a", "b", "c"], 5).tolist()]
+    ills = tuple(rng.choice(["flu", "cold", "gout"], 5).tolist())
+    if {row[0] for row in star_only_if_needed([(*p, i) for p, i in zip(people, ills, strict=True)])} != {"*"}:
+        return  # nothing was generalized
+    found, released = infer(people, ills)
+    assert found.complete
+    assert [dict(share) for share in found.share] == infer_by_minimality(people, released, star_only_if_needed)
 
 
 def test_too_many_worlds_are_sampled_and_said_to_be():
     people = [(str(i % 3),) for i in range(12)]
-    ills = tuple("ab" * 6)
-    released = star_only_if_needed([(*person, ill) for person, ill in zip(people, ills, strict=True)])
-    found = infer_by_minimality(people, released, star_only_if_needed, most=500)
+    ills = tuple("aaaa" + "bc" * 4)
+    found, _ = infer([(zone,) for (zone,) in sorted(people)], ills, most=500)
     assert not found.complete
     assert found.tried == 500
     assert "sampled" in score_beliefs(found, None, ills).warnings[0]

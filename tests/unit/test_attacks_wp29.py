@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from deniable.attacks.inference import infer_secret
 from deniable.attacks.linkability import link_halves
 from deniable.attacks.membership import (
-    claim_by_shadow_models,
     claim_membership,
     measure_separation,
     score_closeness,
@@ -130,25 +129,6 @@ def test_density_against_a_reference_finds_what_was_copied():
     assert found.figures["area"] > 0.9
 
 
-def test_shadow_models_find_the_members_of_a_model_that_remembers_and_not_of_one_that_counts():
-    rng = np.random.default_rng(5)
-    values = rng.normal(size=400)
-
-    def remembers(rows, seed):
-        inside = np.isin(np.arange(400), rows)
-        noise = np.random.default_rng(seed).normal(0, 0.1, 400)
-        return lambda asked: (inside + noise)[asked]
-
-    def averages(rows, seed):
-        mean = values[rows].mean() + np.random.default_rng(seed).normal(0, 1)
-        return lambda asked: -np.abs(values[asked] - mean)
-
-    assert claim_by_shadow_models(remembers, 400).attack.share > 0.95
-    assert abs(claim_by_shadow_models(averages, 400).figures["area"] - 0.5) < 0.1
-
-
 def test_nobody_to_compare_is_refused():
     with pytest.raises(ParameterError):
         claim_membership(np.zeros(0), np.zeros(5))
-    with pytest.raises(ParameterError):
-        claim_by_shadow_models(lambda rows, seed: lambda asked: asked, 10, shadows=1)

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deniable.errors import DataError, ParameterError
+from deniable.errors import ParameterError
 from deniable.kanonymity.anonymize import anonymize, recode_table
-from deniable.kanonymity.composition import compose, find_atoms, find_hidden_cells, infer_means
+from deniable.kanonymity.composition import compose, find_atoms, infer_means
 from deniable.kanonymity.models import Closeness, DistinctDiversity, KAnonymity
 from deniable.kanonymity.request import Request
 from deniable.kanonymity.risk import examine
@@ -71,8 +71,6 @@ def test_people_who_are_in_one_release_only_are_left_out() -> None:
     assert (together.k, together.atoms) == (2, 1)
     with pytest.raises(ParameterError, match="different numbers"):
         compose(np.array([0]), np.array([0, 1]), 2)
-    with pytest.raises(DataError, match="no column 'lon'"):
-        find_hidden_cells(pa.table({"lat": [1.0], "count": [1]}), pa.table({"lat": [1.0]}), "lat", "lon", digits=1, k=2)
 
 
 LEVELS = {"age": Spec("intervals", {"widths": (10, 20, 40)})}

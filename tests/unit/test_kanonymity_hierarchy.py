@@ -20,7 +20,7 @@ from deniable.kanonymity.builders.numbers import (
     TailCoded,
     encode_geohash,
 )
-from deniable.kanonymity.builders.specs import BUILDERS, draft_table, freeze_spec, make_builder, resolve_spec
+from deniable.kanonymity.builders.specs import BUILDERS, draft_column, freeze_spec, make_builder, resolve_spec
 from deniable.kanonymity.encoding import encode_column
 from deniable.kanonymity.hierarchy import Hierarchy, from_rows
 from deniable.policy.layout.hierarchies import HIERARCHIES
@@ -208,7 +208,7 @@ def test_drafts_follow_type_and_shape() -> None:
             "sex": ["F", "M"] * 10,
         }
     )
-    drafted = draft_table(table)
+    drafted = {name: draft_column(table[name].combine_chunks()) for name in table.column_names}
     assert [drafted[name].kind for name in table.column_names] == ["redact", "intervals", "dates", "withhold"]
     for name, spec in drafted.items():
         assert encode_column(name, table[name], spec).hierarchy.levels[-1].size == 1

@@ -15,7 +15,7 @@ from deniable.kanonymity.encoding import build_histograms
 from deniable.kanonymity.models import Closeness, Distance
 from deniable.kanonymity.models.base import Classes, build_reference
 from deniable.kanonymity.quality import measure_utility
-from deniable.kanonymity.risk import estimate_uniqueness, examine, measure_risks, measure_row_risks
+from deniable.kanonymity.risk import estimate_uniqueness, examine, measure_risks
 
 ROWS = st.lists(st.tuples(st.integers(0, 2), st.sampled_from("ab"), st.integers(0, 5)), min_size=1, max_size=30)
 
@@ -76,10 +76,6 @@ def test_the_journalist_looks_in_the_population() -> None:
     assert found.prosecutor.highest == 1.0
     assert found.journalist.highest == pytest.approx(0.1)
     assert found.marketer == pytest.approx((1 / 10 + 4 / 40) / 5)
-
-
-def test_every_row_has_the_risk_of_its_class() -> None:
-    assert measure_row_risks(np.array([0, 0, 1])).tolist() == [0.5, 0.5, 1.0]
 
 
 def test_the_column_to_blame_comes_first() -> None:

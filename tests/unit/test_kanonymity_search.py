@@ -5,13 +5,11 @@ from __future__ import annotations
 import itertools
 import math
 from collections import defaultdict
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from deniable.kanonymity.builders.categories import read_tree
-from deniable.kanonymity.encoding import Tuples, add_population, build_histograms, collapse, encode_table
+from deniable.kanonymity.encoding import Tuples, add_population, build_histograms, collapse
 from deniable.kanonymity.hierarchy import Hierarchy, from_rows
 from deniable.kanonymity.models import (
     AverageRisk,
@@ -45,7 +43,6 @@ from deniable.kanonymity.search.check import Checker
 from deniable.kanonymity.search.optimal import OptimalSearch
 from deniable.kanonymity.search.problem import Problem
 
-ADULT = Path(__file__).parents[2].parent / "shared" / "data" / "adult"
 SENSITIVE = 3
 
 
@@ -288,29 +285,3 @@ def naive_sizes(problem: Problem, node: tuple[int, ...]) -> list[int]:
             int(count)
         )
     return list(sizes.values())
-
-
-@pytest.mark.skipif(not ADULT.exists(), reason="the adult table is not beside the project")
-@pytest.mark.parametrize(
-    ("share", "levels", "loss", "suppressed"),
-    [(0.02, (0, 3, 0, 2, 2, 1, 1, 2, 0), 0.35748249, 506), (0.04, (0, 3, 0, 1, 1, 1, 1, 2, 0), 0.29281588, 1178)],
-)
-def test_the_known_optimum_of_adult(share: float, levels: tuple[int, ...], loss: float, suppressed: int) -> None:
-    import pyarrow as pa
-    import pyarrow.csv as csv
-
-    table = csv.read_csv(
-        ADULT / "adult.csv",
-        parse_options=csv.ParseOptions(delimiter=";"),
-        convert_options=csv.ConvertOptions(column_types={"age": pa.string()}),
-    )
-    names = tuple(table.column_names)
-    trees = {name: read_tree(ADULT / f"adult_hierarchy_{name}.csv").hierarchy(name, None) for name in names}
-    coded = encode_table(table, names, trees)
-    tuples = collapse([c.codes for c in coded], [c.hierarchy.size for c in coded]).tuples
-    problem = Problem(tuples, tuple(c.hierarchy for c in coded), (KAnonymity(5),), Loss(), int(share * table.num_rows))
-    solution = OptimalSearch(problem, Checker(problem)).run()
-    assert solution is not None
-    assert (solution.levels, solution.suppressed) == (levels, suppressed)
-    assert solution.cost == pytest.approx(loss, abs=1e-6)
-    assert solution.proof.complete

@@ -12,10 +12,13 @@ import pyarrow.csv as csv
 import pyarrow.parquet as pq
 import pytest
 
+from deniable import world
 from deniable.errors import ParameterError
 from deniable.masking import checksums, detectors, identifiers, residual_risk, safe_harbor
 from deniable.policy.schema import Role, Spec
 
+DATA = Path(__file__).parents[1] / "data"
+SHARED = Path(__file__).parents[2].parent / "shared" / "data"
 VALID = [
     (checksums.is_card, "4111 1111 1111 1111"),
     (checksums.is_iban, "GB82 WEST 1234 5698 7654 32"),
@@ -88,6 +91,14 @@ def test_identifying_columns_are_found_by_their_values_when_names_say_nothing() 
     }
 
 
+def test_provider_numbers_are_license_numbers_by_their_check_digit() -> None:
+    numbers = [str(number) for number in range(1_000_000_000, 1_000_009_000)]
+    valid = [number for number in numbers if checksums.is_us_npi(number)]
+    assert 850 < len(valid) < 950
+    assert detect_kinds(pa.table({"x": valid})).get("x") == "license number"
+    assert detect_kinds(pa.table({"x": numbers[::10]})).get("x") != "license number"
+
+
 def test_evidence_is_given_and_holds_no_value() -> None:
     table = _people()
     values = {str(value) for column in table.columns for value in column.to_pylist()}
@@ -119,36 +130,73 @@ def test_empty_tiny_and_odd_tables_are_no_trouble(table: pa.Table) -> None:
     identifiers.detect(table)
 
 
-def _bench() -> object:
-    path = Path(__file__).parents[2] / "bench" / "masking.py"
-    spec = importlib.util.spec_from_file_location("bench_masking", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def detect_kinds(table: pa.Table) -> dict[str, str]:
+    return {finding.column: finding.kind for finding in identifiers.detect(table)}
 
 
-def test_officials_names_births_telephones_addresses_and_ids_are_found_without_false_alarm(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    bench = _bench()
-    if not bench.OFFICIALS.exists():  # type: ignore[attr-defined]
-        pytest.skip("the officials tables are not beside the project")
-    bench.compare_detection()  # type: ignore[attr-defined]
-    said = capsys.readouterr().out
-    assert "43 of 43 columns found, 0 false alarms" in said
+def test_names_births_telephones_addresses_and_ids_of_a_generated_town_are_found_without_false_alarm() -> None:
+    town = world.make("hospital", 3000)
+    person = {"zip": "postal code", "birth_date": "birth date", "sex": "demographic"}
+    assert detect_kinds(town["voters"]) == person | {
+        "voter_id": "record id",
+        "name": "name",
+        "address": "street address",
+        "registered": "date",
+    }
+    assert detect_kinds(town["visits"]) == person | {
+        "patient_id": "record id",
+        "ethnicity": "demographic",
+        "admission": "date",
+        "discharge": "date",
+        "note": "free text",
+        "medical_record_number": "medical record number",
+        "phone": "telephone",
+        "email": "e-mail",
+        "ssn": "social security number",
+    }
 
 
-def test_tables_without_identifiers_raise_no_alarm(shared_data: Path) -> None:
-    adult = csv.read_csv(shared_data / "adult" / "adult.csv", parse_options=csv.ParseOptions(delimiter=";"))
-    expected = {"age": "age", "sex": "demographic", "race": "demographic"}
-    expected |= {"marital-status": "demographic", "native-country": "demographic"}
-    assert {f.column: f.kind for f in identifiers.detect(adult)} == expected
-    military = pq.read_table(shared_data / "military" / "openintro_military.parquet").slice(0, 50_000)
-    found = {f.column: f.kind for f in identifiers.detect(military)}
-    assert found.pop("rownames") == "record id"  # a running number, one for each row
-    assert set(found.values()) <= {"demographic"}
+def test_tables_without_identifiers_raise_no_alarm() -> None:
+    adult = csv.read_csv(DATA / "adult" / "adult.csv", parse_options=csv.ParseOptions(delimiter=";"))
+    demographic = dict.fromkeys(("sex", "race", "marital-status", "native-country"), "demographic")
+    assert detect_kinds(adult) == demographic | {"age": "age"}
+    ranks = _soldiers(20_000)
+    assert detect_kinds(ranks) == {"rownames": "record id", "gender": "demographic", "race": "demographic"}
+
+
+def _soldiers(count: int) -> pa.Table:
+    """A running number, one for each row, and categories of few values."""
+    rng = random.Random(6)
+    values = {
+        "grade": ["enlisted", "officer", "warrant officer"],
+        "branch": ["army", "navy", "air force", "marine corps"],
+        "gender": ["female", "male"],
+        "race": ["white", "black", "asian", "ami/aln", "multi"],
+        "rank": list(range(1, 10)),
+    }
+    columns = {name: [rng.choice(known) for _ in range(count)] for name, known in values.items()}
+    return pa.table({"rownames": list(range(1, count + 1))} | columns)
+
+
+if SHARED.exists():  # real tables, where they are beside the project
+
+    def test_officials_names_births_telephones_addresses_and_ids_are_found_without_false_alarm(
+        capsys: pytest.CaptureFixture[str],
+    ) -> None:
+        path = Path(__file__).parents[2] / "bench" / "masking.py"
+        spec = importlib.util.spec_from_file_location("bench_masking", path)
+        assert spec is not None
+        assert spec.loader is not None
+        bench = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(bench)
+        bench.compare_detection()
+        assert "43 of 43 columns found, 0 false alarms" in capsys.readouterr().out
+
+    def test_soldiers_raise_no_alarm_but_for_their_running_number() -> None:
+        military = pq.read_table(SHARED / "military" / "openintro_military.parquet").slice(0, 50_000)
+        found = detect_kinds(military)
+        assert found.pop("rownames") == "record id"
+        assert set(found.values()) <= {"demographic"}
 
 
 def test_every_category_is_reported_one_by_one_found_handled_or_not_found() -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from deniable.errors import ParameterError
 from deniable.policy.budget import ZCDP, ApproxDP, PureDP, budget
 from deniable.policy.schema import Neighboring, PrivacyUnit
-from deniable.release import Guarantee, Property, Provenance, Release, Technique, explain_guarantee, explanation
+from deniable.release import Guarantee, Property, Provenance, Release, Technique, bound_belief, explain_guarantee
 from deniable.release.explanation import format_percent
 from deniable.release.guarantee import to_plain, to_text
 
@@ -73,7 +73,7 @@ def test_a_row_as_unit_warns_of_people_with_several_rows() -> None:
 def test_replacing_neighbors_need_one_step_for_a_fact() -> None:
     words = [line for line in explain_guarantee(EVERY["model"]) if "belief" in line]
     assert len(words) == 1
-    assert format_percent(explanation(Fraction(1, 2), 2)) in words[0]
+    assert format_percent(bound_belief(Fraction(1, 2), 2)) in words[0]
 
 
 def test_local_privacy_holds_against_the_collector_too() -> None:
@@ -100,7 +100,7 @@ def test_the_bound_is_the_formula_and_never_below_it(prior: Fraction, epsilon: F
         odds = (Decimal(epsilon.numerator) / epsilon.denominator).exp()
         p = Decimal(prior.numerator) / prior.denominator
         formula = odds * p / (1 - p + odds * p)
-        found = Decimal(explanation(prior, epsilon))
+        found = Decimal(bound_belief(prior, epsilon))
         assert formula - Decimal("1e-50") <= found <= formula + Decimal("1e-12")
 
 
@@ -112,17 +112,17 @@ def test_a_shown_belief_is_never_understated(share: float) -> None:
 
 
 def test_extremes_of_belief() -> None:
-    assert explanation(0, 5) == 0
-    assert explanation(1, 0) == 1
-    assert explanation("1e-9", 1_000_000) == 1
-    assert math.isclose(explanation(0.5, 0), 0.5)
+    assert bound_belief(0, 5) == 0
+    assert bound_belief(1, 0) == 1
+    assert bound_belief("1e-9", 1_000_000) == 1
+    assert math.isclose(bound_belief(0.5, 0), 0.5)
     assert format_percent(0.1) == "10%"
 
 
 @pytest.mark.parametrize(("prior", "epsilon"), [(1.1, 1), (-0.1, 1), (0.5, -1), (float("nan"), 1), (0.5, "much")])
 def test_beliefs_that_make_no_sense_are_refused(prior: float, epsilon: object) -> None:
     with pytest.raises(ParameterError):
-        explanation(prior, epsilon)  # type: ignore[arg-type]
+        bound_belief(prior, epsilon)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

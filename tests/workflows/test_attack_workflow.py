@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
+from counting_service import bound_correct_bits
 from deniable import world
 from deniable.attacks.aggregates.differencing import isolate_people
-from deniable.attacks.aggregates.reconstruction import bound_correct_bits
 from deniable.attacks.outcome import Rate
 from deniable.cli.main import app, main
 from deniable.curator import Curator

@@ -1,21 +1,115 @@
-"""Evidence made ready for attacks: the true register entry of each row, and the two sides of a control made equal.
+"""Evidence: what the steward gives to the motivated-intruder test, made ready for attacks; and what a trial is.
 
 Whether a linked name is right is read from a table that maps released rows to the register. How often a predicate
 singles somebody out, or a nearest record is near, depends on how many people there are: on sides of one size an
-intruder who learned nothing about anybody does equally well on both."""
+intruder who learned nothing about anybody does equally well on both.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from deniable.attacks.codes import encode_column, require_column
+from deniable.attacks.outcome import Outcome
 from deniable.errors import DataError
 
+if TYPE_CHECKING:
+    from deniable.kanonymity.recoding import Recoding
+
 Places = NDArray[np.int64]
+COUNT = "count"
+"""The column that says, in a released map, how many rows a cell stands for."""
+NOBODY = "rows with a formal guarantee are nobody's; compare them with --original and --control (--all)"
+"""Why what is rare in a release is not counted as people found."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Evidence:
+    """What the steward gives to the test; only `release` leaves.
+
+    `original` are the true rows, `control` rows of other people of the same kind, `register` what an intruder may hold
+    with names, `truth` the entry of the register for each released row. `ratings` names person, item, rating and day.
+    `others` are further releases of the same people; `noisy` says of the release and of each of them whether it is
+    synthetic or has noise, and `knowledge` is what the intruder knows that any of them shows. `recoding` tells how a
+    k-anonymous release was made.
+    """
+
+    release: pa.Table
+    knows: tuple[str, ...] = ()
+    sensitive: tuple[str, ...] = ()
+    unit: str | None = None
+    original: pa.Table | None = None
+    control: pa.Table | None = None
+    register: pa.Table | None = None
+    truth: NDArray[np.int64] | None = None
+    ratings: tuple[str, str, str, str] | None = None
+    others: tuple[pa.Table, ...] = ()
+    noisy: tuple[bool, ...] = ()
+    knowledge: tuple[str, ...] = ()
+    recoding: Recoding | None = None
+
+    @property
+    def of_nobody(self) -> bool:
+        """Whether the rows are formally private: what is rare among them finds nobody."""
+        return any(self.noisy[:1])
+
+    def lacks(self, *parts: str) -> str:
+        """Which of these parts are missing, in words; empty when all are there."""
+        missing = [part for part in parts if not _is_present(getattr(self, part))]
+        return f"needs {' and '.join(_WORDS[part] for part in missing)}" if missing else ""
+
+
+_WORDS = {
+    "knows": "the columns an intruder knows (--knows, or quasi-identifiers of a policy)",
+    "sensitive": "a sensitive column (--sensitive, or declared by a policy)",
+    "original": "the original rows (--original)",
+    "control": "rows of other people (--control)",
+    "register": "a register with names (--register)",
+    "ratings": "the columns of person, item, rating and day (--ratings)",
+    "others": "another release of the same people (--with)",
+}
+
+
+def _is_present(part: Any) -> bool:
+    return part is not None and (not isinstance(part, tuple) or len(part) > 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How hard to try: targets for each attack, the seed, and seconds for all together."""
+
+    attacks: int = 500
+    seed: int = 0
+    seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One attack of the test: its word in a policy, what it needs, and how it is run."""
+
+    name: str
+    lacks: Callable[[Evidence], str]
+    run: Callable[[Evidence, Settings], tuple[Outcome, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """What became of a trial: its outcomes, or why it did not apply."""
+
+    name: str
+    outcomes: tuple[Outcome, ...] = ()
+    skipped: str = ""
+
+    @property
+    def exposed(self) -> float:
+        """The share of people exposed beyond the control (or beyond guessing), at worst."""
+        return max((outcome.excess for outcome in self.outcomes), default=0.0)
 
 
 def match_true_entries(release: pa.Table, register: pa.Table, truth: pa.Table) -> Places:

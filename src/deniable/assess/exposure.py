@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
@@ -12,6 +13,7 @@ import pyarrow.compute as pc
 from deniable.assess.risk import COUNT, Evidence
 from deniable.attacks.linkage import link_register
 from deniable.attacks.uniqueness import blame_columns, find_identifying_sets, find_weakest_rows, measure_uniqueness
+from deniable.release.record import Record
 
 MOST_COLUMNS = 8
 """So many known columns are tried in all combinations; more would take too long to be worth it."""
@@ -20,21 +22,37 @@ HIGH_SHARE = 0.05
 KEPT = 0.9
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Exposure(Record):
+    """What exposes people: smallest identifying sets, the curve of knowledge, column blame and weakest records."""
+
+    identifying_sets: list[dict[str, Any]]
+    curve: list[dict[str, Any]]
+    blame: list[dict[str, Any]]
+    weakest: list[dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class UntouchedColumn(Record):
+    """A column that is released as it is, and the share of people whom it singles out by itself."""
+
+    column: str
+    singled_out: float
+
+
 def describe_exposure(
     release: pa.Table, knows: Sequence[str], *, unit: str | None = None, seconds: float | None = None
-) -> dict[str, Any]:
+) -> Exposure:
     """Smallest identifying sets, the curve of knowledge, column blame and weakest records, as plain values."""
     unit = unit if unit in release.column_names else None
     columns = tuple(knows)[:MOST_COLUMNS]
     sets = find_identifying_sets(release, columns, share=0.5, unit=unit, seconds=seconds) if release.num_rows else ()
-    return {
-        "identifying_sets": [{"columns": list(one.columns), "share": one.share} for one in sets],
-        "curve": _sweep_knowledge(release, columns, unit),
-        "blame": [
-            {"column": name, "unique_without": share} for name, share in blame_columns(release, knows, unit=unit)
-        ],
-        "weakest": [{"row": row, "alike": alike} for row, alike in find_weakest_rows(release, knows)],
-    }
+    return Exposure(
+        identifying_sets=[{"columns": list(one.columns), "share": one.share} for one in sets],
+        curve=_sweep_knowledge(release, columns, unit),
+        blame=[{"column": name, "unique_without": share} for name, share in blame_columns(release, knows, unit=unit)],
+        weakest=[{"row": row, "alike": alike} for row, alike in find_weakest_rows(release, knows)],
+    )
 
 
 def _sweep_knowledge(release: pa.Table, columns: Sequence[str], unit: str | None) -> list[dict[str, Any]]:
@@ -49,7 +67,7 @@ def _sweep_knowledge(release: pa.Table, columns: Sequence[str], unit: str | None
     return found
 
 
-def find_untouched_columns(evidence: Evidence) -> list[dict[str, Any]]:
+def find_untouched_columns(evidence: Evidence) -> list[UntouchedColumn]:
     """Columns that no one was taken to know, which still single people out as they are released, the worst first.
 
     With the original at hand a column counts where it was left as it is (or nearly: a tenth of its values may differ);
@@ -62,8 +80,8 @@ def find_untouched_columns(evidence: Evidence) -> list[dict[str, Any]]:
             continue
         share = measure_uniqueness(release, [name], unit=unit).attack.share
         if share >= HIGH_SHARE:
-            found.append({"column": name, "singled_out": share})
-    return sorted(found, key=lambda one: (-one["singled_out"], one["column"]))
+            found.append(UntouchedColumn(name, share))
+    return sorted(found, key=lambda one: (-one.singled_out, one.column))
 
 
 def _is_untouched(evidence: Evidence, name: str) -> bool:
@@ -88,8 +106,8 @@ def explain_columns(columns: Sequence[Mapping[str, Any]]) -> str:
     )
 
 
-def attack_original(evidence: Evidence) -> dict[str, Any]:
-    """Uniqueness and linkage of the original rows, as if they had been released as they are."""
+def attack_original(evidence: Evidence) -> dict[str, dict[str, Any]]:
+    """By the attack's name: uniqueness and linkage of the original rows, as if they had been released as they are."""
     assert evidence.original is not None
     original = evidence.original
     unit = evidence.unit if evidence.unit in original.column_names else None

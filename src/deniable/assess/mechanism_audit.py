@@ -18,6 +18,7 @@ from deniable.dp.mechanisms import ExponentialMechanism, GaussianMechanism, Lapl
 from deniable.errors import ParameterError, nearest
 from deniable.localdp.frequency.randomized_response import Direct
 from deniable.policy.budget import budget
+from deniable.release.record import Record
 
 Neighbors = tuple[Runs, Runs]
 MOST_POINTS = 40
@@ -80,7 +81,21 @@ def make_neighbors(name: str, epsilon: Fraction, delta: Fraction) -> tuple[Neigh
     raise ParameterError(f"There is no mechanism '{name}' to audit", expected=expected, remedy=nearest(name, names))
 
 
-def audit_claim(claim: Claim, progress: Progress | None = None) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True, eq=False)
+class AuditReport(Record):
+    """The distinguishing game against a mechanism: the best attacker's wins, and a proven lower bound on epsilon."""
+
+    mechanism: str
+    neighbors: str
+    epsilon: float
+    delta: float
+    runs: int
+    game: dict[str, Any]
+    audit: dict[str, Any]
+    failed: bool
+
+
+def audit_claim(claim: Claim, progress: Progress | None = None) -> AuditReport:
     """Play the game and bound epsilon from below; plain values for the page and for JSON."""
     if claim.mechanism == "gaussian" and not 0 < claim.delta < 1:
         raise ParameterError("Gaussian noise has no epsilon without a delta", remedy="Say --delta 1e-5")
@@ -91,8 +106,10 @@ def audit_claim(claim: Claim, progress: Progress | None = None) -> dict[str, Any
     tell(progress, 0.5)
     bound = audit(left, right, epsilon=epsilon, delta=delta, runs=claim.runs, confidence=claim.confidence)
     tell(progress, 1.0)
-    told = {"mechanism": claim.mechanism, "neighbors": words, "epsilon": epsilon, "delta": delta, "runs": claim.runs}
-    return told | {"game": _plain(game), "audit": asdict(bound) | {"sentence": str(bound)}, "failed": bound.violated}
+    proven = asdict(bound) | {"sentence": str(bound)}
+    return AuditReport(
+        claim.mechanism, words, epsilon, delta, claim.runs, game=_plain(game), audit=proven, failed=bound.violated
+    )
 
 
 def _plain(game: Game) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from deniable.assess.risk import Attempt
 from deniable.attacks.aggregates.differencing import attack_by_differencing
-from deniable.attacks.aggregates.query_auditing import audit_counts
+from deniable.attacks.aggregates.query_auditing import Verdicts, audit_counts, audit_maxima, audit_sums
 from deniable.attacks.aggregates.query_log import Family, group_questions, read_log
 from deniable.attacks.aggregates.reconstruction import reconstruct
 from deniable.attacks.nearest_records import convert_to_floats, is_number
@@ -18,7 +18,9 @@ from deniable.attacks.outcome import Deadline, Outcome, Progress, tell
 from deniable.errors import ParameterError
 
 MOST_AUDITED = 300
-"""Bits of so many people are audited by the solver; beyond, linear algebra alone is used."""
+"""Bits and numbers of so many people are audited by a solver; beyond, linear algebra alone is used."""
+SECONDS = 10.0
+"""What an audit may take where nobody says."""
 
 
 def attack_log(
@@ -39,9 +41,9 @@ def attack_log(
     for place, family in enumerate(asked):
         deadline.check()
         secret = _secret(family, original)
-        differences.append(attack_by_differencing(family.groups, family.totals, secret=secret))
-        if family.aggregate == "count" and family.groups.shape[1] <= MOST_AUDITED and _are_whole(family.totals):
-            audits += _try_auditing(family, deadline.left)
+        if family.aggregate != "max":
+            differences.append(attack_by_differencing(family.groups, family.totals, secret=secret))
+        audits += _try_auditing(family, secret, deadline.left)
         if family.aggregate == "count" and secret is not None:
             decoded.append(reconstruct(family.groups, family.totals, secret > 0.5, seconds=deadline.left))
         tell(progress, (place + 1) / len(asked))
@@ -49,12 +51,31 @@ def attack_log(
     return tuple(Attempt(name, tuple(found)) for name, found in named if found)
 
 
-def _try_auditing(family: Family, seconds: float | None) -> list[Outcome]:
-    """The solver's verdicts; counts that no bits give (there is noise in them) determine nobody."""
+def _try_auditing(family: Family, secret: NDArray[np.float64] | None, seconds: float | None) -> list[Outcome]:
+    """The verdicts on a family; answers that no values give (there is noise in them) determine nobody."""
+    if not _is_auditable(family):
+        return []
     try:
-        return [audit_counts(family.groups, family.totals, seconds=seconds or 10.0).outcome()]
+        return [_audit(family, seconds or SECONDS).outcome(secret)]
     except ParameterError:
         return []
+
+
+def _is_auditable(family: Family) -> bool:
+    """Maxima always; counts and sums of few people; sums only between known limits: without, differencing says all."""
+    if family.aggregate == "max":
+        return True
+    few = family.groups.shape[1] <= MOST_AUDITED
+    limited = bool(np.isfinite([family.low, family.high]).any())
+    return few and (_are_whole(family.totals) if family.aggregate == "count" else limited)
+
+
+def _audit(family: Family, seconds: float) -> Verdicts:
+    if family.aggregate == "count":
+        return audit_counts(family.groups, family.totals, seconds=seconds)
+    if family.aggregate == "max":
+        return audit_maxima(family.groups, family.totals, family.low)
+    return audit_sums(family.groups, family.totals, family.low, family.high, seconds=seconds)
 
 
 def _are_whole(totals: NDArray[np.float64]) -> bool:

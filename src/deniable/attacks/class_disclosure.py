@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -124,7 +124,8 @@ def guess_from_class(table: pa.Table, quasi_identifiers: Sequence[str], sensitiv
     **Method.** The class's shares are the posterior, the table's the prior; the likeliest value is guessed, and of f
     records that fit each is right with 1/f. The control guesses from the class without the person's own row: what
     would be learned had the person stayed away.
-    **Outcome.** People guessed rightly; figures hold the mean prior and posterior of people's true values.
+    **Outcome.** People guessed rightly; figures hold the mean prior and posterior of people's true values, and how many
+    are `disclosed` in which way (`ClassDisclosure`).
     """
     scenario = f"{SCENARIO} {sensitive}"
     if not table.num_rows:
@@ -142,6 +143,7 @@ def guess_from_class(table: pa.Table, quasi_identifiers: Sequence[str], sensitiv
         "certain": int((seen.times[seen.pair] == seen.size[seen.group]).sum()),
         "expected_records_found": float((1 / seen.size[seen.group]).sum()),
         "classes": len(seen.size),
+        "disclosed": asdict(count_class_disclosure(table, quasi_identifiers, sensitive)),
     }
     return Outcome(
         "same class", scenario, Rate(round(float(right.sum())), rows), Rate(int(seen.overall.max()), rows),
@@ -157,25 +159,3 @@ def _leaders(seen: _Histogram) -> tuple[NDArray[np.int64], NDArray[np.int64], ND
     leads = seen.times == top[seen.pair_class]
     np.maximum.at(second, seen.pair_class[~leads], seen.times[~leads])
     return top, second, np.bincount(seen.pair_class[leads], minlength=classes)
-
-
-def attack_plain_sample(population: pa.Table, chosen: NDArray[np.bool_], knows: Sequence[str]) -> Outcome:
-    """A plain random sample as a release: whoever is in it has no deniability.
-
-    **Scenario.** Rows of a random sample are released as they are; the intruder knows somebody's columns, and success
-    is that person's own row.
-    **Method.** A row is claimed where exactly one row of the sample fits.
-    **Outcome.** People of the sample found; the control counts people outside for whom a row was claimed wrongly. The
-    figure `certain` counts people whose combination is unique in the population: nobody can say that it is not theirs.
-    """
-    codes = encode_combinations([population], deduplicate_columns(knows), missing=True)[0]
-    packed = pack_codes(codes)
-    inside = np.bincount(packed[chosen], minlength=int(packed.max(initial=0)) + 1)[packed]
-    everywhere = np.bincount(packed)[packed] if len(packed) else packed
-    members = int(chosen.sum())
-    found = int(((inside == 1) & chosen).sum())
-    wrong = Rate(int(((inside == 1) & ~chosen).sum()), len(chosen) - members)
-    return Outcome(
-        "sample", "A random sample as it is", Rate(found, members), 1 / members if members else 0.0, wrong,
-        Rate(found, found + wrong.successes), {"certain": int(((everywhere == 1) & chosen).sum())},
-    )  # fmt: skip

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from deniable.attacks.codes import Codes, deduplicate_columns, encode_column, pack_codes, require_column
+from deniable.attacks.codes import Codes, deduplicate_columns, encode_column, require_column
 from deniable.attacks.generalized_cells import find_containing
 from deniable.attacks.linkage import link_register
 from deniable.attacks.outcome import Deadline, Outcome, Progress, Rate, tell
@@ -92,47 +92,6 @@ def _components(masks: NDArray[np.bool_]) -> list[tuple[NDArray[np.int64], NDArr
         label = spread
     of_question = np.array([label[mask][0] for mask in masks])
     return [(np.flatnonzero(label == one), np.flatnonzero(of_question == one)) for one in np.unique(label)]
-
-
-def intersect_classes(classes: Sequence[Codes], sensitive: Codes) -> Outcome:
-    """Cross the sensitive values that several k-anonymous releases leave for each person.
-
-    **Scenario.** Releases show the sensitive values of every class; the intruder knows each person's class in all of
-    them. Success is that one value remains.
-    **Method.** A person's value is in the class of each release, so in the intersection of their values.
-    **Outcome.** People with one value left; the control is the best single release.
-    """
-    value = pack_codes(np.asarray(sensitive))
-    left = [_values_left([pack_codes(np.asarray(one))], value) for one in classes]
-    both = _values_left([pack_codes(np.asarray(one)) for one in classes], value)
-    single = max(int((one == 1).sum()) for one in left)
-    rows = len(value)
-    base = Rate(int(np.bincount(value).max()), rows) if rows else 0.0
-    figures = {
-        "alone": [int((one == 1).sum()) for one in left],
-        "mean_values_left": float(both.mean()) if rows else 0.0,
-    }
-    return Outcome(
-        "combining", "Crossing several releases", Rate(int((both == 1).sum()), rows), base,
-        Rate(single, rows), figures=figures,
-    )  # fmt: skip
-
-
-def _values_left(classes: Sequence[Codes], value: Codes) -> NDArray[np.int64]:
-    """For every person, in how many values the classes of all releases agree."""
-    width = int(value.max(initial=0)) + 1
-    shown = [np.unique(one * width + value) for one in classes]
-    atom, _ = _atoms(classes)
-    _, example = np.unique(atom, return_index=True)
-    first = classes[0][example]
-    start, stop = np.searchsorted(shown[0], first * width), np.searchsorted(shown[0], (first + 1) * width)
-    whose = np.repeat(np.arange(len(first)), stop - start)
-    place = np.arange(len(whose)) - np.repeat(np.cumsum(stop - start) - (stop - start), stop - start)
-    candidate = shown[0][place + np.repeat(start, stop - start)] % width
-    kept = np.ones(len(whose), np.bool_)
-    for one, keys in zip(classes[1:], shown[1:], strict=True):
-        kept &= np.isin(one[example][whose] * width + candidate, keys)
-    return np.asarray(np.bincount(whose[kept], minlength=len(first))[atom], dtype=np.int64)
 
 
 def join_releases(

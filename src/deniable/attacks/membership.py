@@ -6,7 +6,7 @@ of the probability of the true label, a squared error). The attacks on models se
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from deniable.attacks.nearest_records import find_nearest, scale_tables
-from deniable.attacks.outcome import Deadline, Outcome, Progress, Rate, tell
+from deniable.attacks.outcome import Outcome, Rate
 from deniable.errors import ParameterError
 
 Scores = NDArray[np.float64]
@@ -93,42 +93,6 @@ def score_density(
     near, usual = (find_nearest(theirs, part, neighbors)[1] for part in (ours, public))
     small = 1e-3  # an exact copy is at distance 0
     return np.asarray(np.log(usual + small).mean(axis=1) - np.log(near + small).mean(axis=1))
-
-
-Train = Callable[[NDArray[np.int64], int], Callable[[NDArray[np.int64]], Scores]]
-"""Trains on the rows at these places with a seed; gives back a scoring of rows, higher for what it fits better."""
-
-
-def claim_by_shadow_models(
-    train: Train,
-    population: int,
-    *,
-    shadows: int = 16,
-    seed: int = 0,
-    seconds: float | None = None,
-    progress: Progress | None = None,
-) -> Outcome:
-    """Learn from models trained on random halves how a record scores when it was in and when it was not.
-
-    **Scenario.** The intruder can train the same kind of model (or make the same kind of release) on people like the
-    targets, and sees the score of the true one; success is a member claimed.
-    **Method.** Shadow models on random halves give each record a distribution of scores inside and outside; the claim
-    is by the ratio of two normal likelihoods (Carlini et al. 2022). The last model plays the victim.
-    **Outcome.** As `claim_membership`.
-    """
-    if shadows < 4 or population < 4:
-        raise ParameterError("Too few shadow models or people", expected="At least 4 of each")
-    generator, deadline = np.random.default_rng(seed), Deadline(seconds)
-    inside, scores = np.zeros((shadows + 1, population), np.bool_), np.zeros((shadows + 1, population))
-    everybody = np.arange(population)
-    for number in range(shadows + 1):
-        deadline.check()
-        chosen = generator.permutation(population)[: population // 2]
-        inside[number, chosen] = True
-        scores[number] = train(np.sort(chosen), int(generator.integers(2**31)))(everybody)
-        tell(progress, (number + 1) / (shadows + 1))
-    ratio = compute_likelihood_ratio(scores[:-1], inside[:-1], scores[-1])
-    return claim_membership(ratio[inside[-1]], ratio[~inside[-1]], name="membership by shadow models")
 
 
 def compute_likelihood_ratio(scores: Scores, inside: NDArray[np.bool_], seen: Scores) -> Scores:

@@ -1,9 +1,10 @@
 """Minimality and downcoding: a release that generalizes no more than needed says why it had to (Wong 2007, Cohen 2022).
 
-Both attacks by worlds ask the same question: among the tables that could lie behind a release, from which would this
-anonymizer have made exactly this release? The others are out, and what the remaining ones have in common is known,
-although every class of the release looks well mixed. Downcoding by ends needs no search: an interval written from the
-lowest to the highest value of a class tells both."""
+Minimality asks: among the tables that could lie behind a release, from which would this anonymizer have made exactly
+this release? The others are out, and what the remaining ones have in common is known, although every class of the
+release looks well mixed. Downcoding needs no search: an interval written from the lowest to the highest value of a
+class tells both.
+"""
 
 from __future__ import annotations
 
@@ -24,12 +25,6 @@ from deniable.attacks.codes import encode_combinations, require_column
 from deniable.attacks.generalized_cells import find_containing
 from deniable.attacks.nearest_records import convert_to_floats, is_number
 from deniable.attacks.outcome import Deadline, Outcome, Progress, Rate, tell
-from deniable.errors import ParameterError
-
-Row = tuple[Any, ...]
-World = tuple[Row, ...]
-Anonymizer = Callable[[World], Sequence[Row]]
-"""What the curator ran: exact rows (quasi-identifiers, then the sensitive value) to released rows."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -47,34 +42,6 @@ class Beliefs:
         return tuple(max(one, key=lambda v: (one[v], str(v))) if one else None for one in self.share)
 
 
-def infer_by_minimality(
-    people: Sequence[Row],
-    released: Sequence[Row],
-    anonymizer: Anonymizer,
-    *,
-    most: int = 50_000,
-    seed: int = 0,
-    seconds: float | None = None,
-    progress: Progress | None = None,
-) -> Beliefs:
-    """Infer sensitive values from how much was generalized.
-
-    **Scenario.** The intruder knows everybody's quasi-identifiers (a register of all who are in the table), the release
-    and the algorithm; success is a sensitive value.
-    **Method.** Every way to deal the released sensitive values out to the people is anonymized again, and kept when
-    the same release comes out. Beyond `most` ways, random ones are tried.
-    **Outcome.** For each person the shares of sensitive values over the kept ways.
-    """
-    if len(people) != len(released):
-        raise ParameterError(
-            "People and released rows are not as many", expected="A register of exactly those released"
-        )
-    values = [row[-1] for row in released]
-    dealt, complete = _order_values(values, most, seed)
-    wanted = [[(*person, value) for person, value in zip(people, deal, strict=True)] for deal in dealt]
-    return _filter_worlds(wanted, released, anonymizer, lambda row: row[-1], complete, seconds, progress)
-
-
 def infer_within_classes(
     classes: NDArray[np.int64],
     values: Sequence[Any],
@@ -87,11 +54,15 @@ def infer_within_classes(
 ) -> Beliefs:
     """Infer sensitive values from how much was generalized, class by class.
 
-    **Scenario.** As `infer_by_minimality`, for tables of any size: the class of each person and the values of each
-    class are known from the release; who has which value is not. **Method.** The values of each class are dealt out to
+    **Scenario.** The intruder knows everybody's quasi-identifiers (a register of all who are in the table), the release
+    and the algorithm: the class of each person and the values of each class are known, who has which value is not.
+    Success is a sensitive value.
+    **Method.** The values of each class are dealt out to
     its people in all ways, or in `most` random ones; those after which the anonymizer would have made the same release
-    (`same_release`) are kept. **Outcome.** For each person the shares of values over the kept ways; without
-    `same_release` they are the shares of the class."""
+    (`same_release`) are kept.
+    **Outcome.** For each person the shares of values over the kept ways; without `same_release` they are the shares of
+    the class.
+    """
     groups = [np.flatnonzero(classes == one).tolist() for one in np.unique(classes)]
     ways = math.prod([_count_orders([values[i] for i in group]) for group in groups])
     dealt = (
@@ -150,77 +121,6 @@ def assume_class_shares(classes: NDArray[np.int64], values: Sequence[Any]) -> Be
     }
     shares = tuple({value: n / counts[int(one)].total() for value, n in counts[int(one)].items()} for one in classes)
     return Beliefs(shares, 1, 1, True)
-
-
-def downcode(
-    released: Sequence[Row],
-    covers: Callable[[int, Any], Sequence[Any]],
-    column: int,
-    anonymizer: Anonymizer,
-    *,
-    most: int = 50_000,
-    seed: int = 0,
-    seconds: float | None = None,
-    progress: Progress | None = None,
-) -> Beliefs:
-    """Infer finer values of one generalized column than were released.
-
-    **Scenario.** The intruder has only the release and knows the algorithm and hierarchies; success is the exact value
-    of a generalized cell.
-    **Method.** `covers(column, cell)` lists the exact values under a cell. Every choice of exact values for all cells
-    is anonymized again and kept when the same release comes out.
-    **Outcome.** For each row the shares of exact values of `column` over the kept choices.
-    """
-    cells = [[covers(at, cell) for at, cell in enumerate(row)] for row in released]
-    size = math.prod(len(options) for row in cells for options in row)
-    chosen = _list_worlds(cells) if size <= most else _draw_worlds(cells, most, np.random.default_rng(seed))
-    return _filter_worlds(chosen, released, anonymizer, lambda row: row[column], size <= most, seconds, progress)
-
-
-def _list_worlds(cells: Sequence[Sequence[Sequence[Any]]]) -> Iterator[list[Row]]:
-    for rows in product(*(list(product(*row)) for row in cells)):
-        yield list(rows)
-
-
-def _draw_worlds(
-    cells: Sequence[Sequence[Sequence[Any]]], count: int, generator: np.random.Generator
-) -> Iterator[list[Row]]:
-    for _ in range(count):
-        yield [tuple(options[int(generator.integers(len(options)))] for options in row) for row in cells]
-
-
-def _order_values(values: Sequence[Any], most: int, seed: int) -> tuple[list[tuple[Any, ...]], bool]:
-    """Different orders of a multiset: all of them, or so many random ones."""
-    if len(values) <= 9 and _count_orders(values) <= most:
-        return list(dict.fromkeys(permutations(values))), True
-    generator = np.random.default_rng(seed)
-    return [tuple(values[i] for i in generator.permutation(len(values))) for _ in range(most)], False
-
-
-def _filter_worlds(
-    candidates: Any,
-    released: Sequence[Row],
-    anonymizer: Anonymizer,
-    wanted: Callable[[Row], Any],
-    complete: bool,
-    seconds: float | None,
-    progress: Progress | None,
-) -> Beliefs:
-    target, deadline = Counter(map(tuple, released)), Deadline(seconds)
-    counts: list[Counter[Any]] = [Counter() for _ in released]
-    tried = kept = 0
-    for world in candidates:
-        tried += 1
-        if tried % 256 == 0:
-            if deadline.passed:
-                complete = False
-                break
-            tell(progress, min(1.0, tried / 50_000))
-        if Counter(map(tuple, anonymizer(tuple(world)))) == target:
-            kept += 1
-            for count, row in zip(counts, world, strict=True):
-                count[wanted(row)] += 1
-    return Beliefs(_shares(counts, kept), kept, tried, complete)
 
 
 def score_beliefs(beliefs: Beliefs, naive: Beliefs | None, truth: Sequence[Any], *, sure: float = 0.9) -> Outcome:

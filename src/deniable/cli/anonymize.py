@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -120,7 +121,7 @@ def anonymize(
     with show_progress("Anonymizing") as told:
         made = run.anonymize(order, told)
     _write_page(report, made, measure)
-    emit(made, as_json, lambda console: _print_release(console, made))
+    emit(made.to_dict(), as_json, lambda console: _print_release(console, made))
     return None
 
 
@@ -143,13 +144,13 @@ def check(
         both = [Path(name) for name in _split_names(releases)]
         if len(both) != 2:
             raise ParameterError(f"{len(both)} releases are named", expected="Two recodings, separated by a comma")
-        found = anonymize_check.check_together(source, *both)
-        return emit(found, as_json, lambda console: _print_together(console, found))
+        together = anonymize_check.check_together(source, *both)
+        return emit(together.to_dict(), as_json, lambda console: _print_together(console, together))
     least, most = _read_numbers(l, "--l"), _read_numbers(t, "--t")
     named = tuple(dict.fromkeys((*_split_names(sensitive), *least, *most)))
     found = anonymize_check.check(source, _split_names(qi), named, fraction=fraction, encoding=encoding)
     failed = anonymize_check.unmet(found, k, least, most)
-    emit(found | {"unmet": failed}, as_json, lambda console: _print_findings(console, found, failed))
+    emit({**found.to_dict(), "unmet": failed}, as_json, lambda console: _print_findings(console, found, failed))
     if failed:
         raise typer.Exit(2)
     return None
@@ -159,14 +160,14 @@ def _draft_hierarchies(source: str | None, qi: str | None, as_json: bool) -> Non
     from deniable.curator.anonymize import run
 
     drafted = run.draft(_require_source(source), _split_names(qi))
-    emit(drafted, as_json, lambda console: _print_draft(console, drafted))
+    emit(drafted.to_dict(), as_json, lambda console: _print_draft(console, drafted))
 
 
 def _update_release(release: Path, order: Order, as_json: bool) -> None:
     from deniable.curator.anonymize import run
 
     found = run.update(release, order)
-    emit(found, as_json, lambda console: _print_update(console, found))
+    emit(found.to_dict(), as_json, lambda console: _print_update(console, found))
 
 
 def _release_map(source: str, out: Path, columns: tuple[str, ...], digits: int, k: int, as_json: bool) -> None:
@@ -174,7 +175,7 @@ def _release_map(source: str, out: Path, columns: tuple[str, ...], digits: int, 
 
     made = run.release_map(source, out, columns, digits, k)
     told = f"{made['cells']} cells written to {made['output']}; {made['dropped']} of {made['rows']} rows dropped"
-    emit(made, as_json, lambda console: console.print(told, markup=False))
+    emit(made.to_dict(), as_json, lambda console: console.print(told, markup=False))
 
 
 def _require_source(source: str | None) -> str:
@@ -257,7 +258,7 @@ def _read_level(text: str) -> int | float | str:
         return text
 
 
-def _write_page(path: Path | None, made: dict[str, Any], measure: str) -> None:
+def _write_page(path: Path | None, made: Mapping[str, Any], measure: str) -> None:
     if path is not None:
         from deniable.reports.page import write
         from deniable.reports.tradeoffs import build_lattice_page
@@ -265,7 +266,7 @@ def _write_page(path: Path | None, made: dict[str, Any], measure: str) -> None:
         write(build_lattice_page(made, measure), path)
 
 
-def _print_release(console: Console, made: dict[str, Any]) -> None:
+def _print_release(console: Console, made: Mapping[str, Any]) -> None:
     console.print(f"{made['released']} of {made['rows']} rows written to {made['output']}", markup=False)
     console.print(f"  {made['suppressed']} suppressed, {made['classes']} classes", markup=False)
     for model in made["models"]:
@@ -287,7 +288,7 @@ def _print_release(console: Console, made: dict[str, Any]) -> None:
         _print_together(console, together)
 
 
-def _print_findings(console: Console, found: dict[str, Any], failed: list[str]) -> None:
+def _print_findings(console: Console, found: Mapping[str, Any], failed: list[str]) -> None:
     console.print(f"k = {found['k']}   {found['classes']} classes of {found['rows']} rows", markup=False)
     for column in found["sensitive"]:
         line = (
@@ -311,7 +312,7 @@ def _print_findings(console: Console, found: dict[str, Any], failed: list[str]) 
         console.print(f"not met: {sentence}", markup=False)
 
 
-def _print_together(console: Console, found: dict[str, Any]) -> None:
+def _print_together(console: Console, found: Mapping[str, Any]) -> None:
     console.print(
         f"Both releases together: groups of {found['k']} rows at least, {found['exposed']} rows in groups under "
         f"{found['asked_k']}, {found['singled_out']} singled out with exact values",
@@ -321,7 +322,7 @@ def _print_together(console: Console, found: dict[str, Any]) -> None:
         console.print(f"  {column} becomes certain for {rows} rows", markup=False)
 
 
-def _print_update(console: Console, found: dict[str, Any]) -> None:
+def _print_update(console: Console, found: Mapping[str, Any]) -> None:
     console.print(
         f"{found['shown']} of {found['rows']} new rows may be shown ({found['new_classes']} new classes, "
         f"{found['grown_classes']} grown); {found['waiting']} wait for more of their kind",
@@ -331,7 +332,7 @@ def _print_update(console: Console, found: dict[str, Any]) -> None:
         console.print("The recoding no longer serves: anonymize the whole table again.", markup=False)
 
 
-def _print_draft(console: Console, drafted: dict[str, Any]) -> None:
+def _print_draft(console: Console, drafted: Mapping[str, Any]) -> None:
     for name, spec in drafted["hierarchies"].items():
         words = "(shown as it is, or withheld)" if spec is None else f"{{hierarchy: {spec}}}".replace("'", "")
         console.print(f"{name}: {words}", markup=False)

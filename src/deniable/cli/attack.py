@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from deniable.cli.terminal import Encoding, JsonFlag, emit, show_progress
-from deniable.errors import ParameterError
+from deniable.errors import DataError, ParameterError
 
 if TYPE_CHECKING:
     from fractions import Fraction
 
     from rich.console import Console
+
+    from deniable.curator.attack import AttackReport, Order
 
 
 ATTACK_EXAMPLES = """\b
@@ -24,9 +27,10 @@ Examples:
   deniable attack ratings.parquet --ratings viewer_id,film_id,rating,day
   deniable attack spring.parquet --with autumn.parquet --original visits.parquet --policy policy.yaml
   deniable attack answers.jsonl --register staff.csv             (a log of answered questions)
+  deniable attack block.json --most tables=0.1                   (published counts, means, medians and margins)
 """
 
-Source = Annotated[str, typer.Argument(help="A table, a released file, or a log (.jsonl) of answered questions.")]
+Source = Annotated[str, typer.Argument(help="A table, a release, a log (.jsonl), or published statistics (.json).")]
 Listed = Annotated[str | None, typer.Option(help="Columns, separated by commas.")]
 
 
@@ -55,7 +59,7 @@ def attack(
     encoding: Encoding = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Attack a table, a release or a log, and say how many people would be exposed, by whom, knowing what.
+    """Attack a table, a release, a log or statistics, and say how many people would be exposed, knowing what.
 
     Exit code 2 when an attack exposes more than the policy (release: attack: most) or --most allows.
     """
@@ -66,11 +70,29 @@ def attack(
         tuple(others or ()), policy, table, read_limits(most), everything, attacks, seed, seconds, resume, encoding,
     )  # fmt: skip
     with show_progress("Attacking") as told:
-        found = curator_attack.attack(order, told)
+        found = _attack_statistics(order) if source.endswith(".json") else curator_attack.attack(order, told)
     _write_exposure_page(report or (Path("exposure.html") if everything and not as_json else None), found)
-    emit(found, as_json, lambda console: print_attacks(console, found))
+    emit(found.to_dict(), as_json, lambda console: print_attacks(console, found))
     if found["failed"]:
         raise typer.Exit(2)
+
+
+def _attack_statistics(order: Order) -> AttackReport:
+    """Solve the published statistics of a file; the policy's limits, and those of the command, hold for them too."""
+    from deniable.assess.published_statistics import attack_statistics
+    from deniable.curator.attack import AttackReport, attempt_as_dict, judge_limits
+    from deniable.policy.document import read
+
+    path = Path(order.source)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        raise DataError(f"The statistics {path.name} cannot be read", charge="") from None
+    attempts = [attempt_as_dict(made) for made in attack_statistics(text, order.seconds)]
+    rows = attempts[0]["outcomes"][0]["exposed"]["trials"]
+    found = {"subject": path.name, "knows": [], "rows": rows, "attacks": attempts}
+    found["exposed"] = {one["attack"]: one["exposed"] for one in attempts}
+    return AttackReport(**judge_limits(found, read(order.policy) if order.policy else None, order.limits))
 
 
 def _split(text: str | None) -> tuple[str, ...]:
@@ -87,7 +109,7 @@ def read_limits(pairs: list[str] | None) -> dict[str, Fraction]:
         raise ParameterError("--most was given wrongly", expected="--most ATTACK=SHARE, such as linkage=0.01") from None
 
 
-def _write_exposure_page(path: Path | None, found: dict[str, Any]) -> None:
+def _write_exposure_page(path: Path | None, found: Mapping[str, Any]) -> None:
     if path is not None:
         from deniable.reports.attacks import build_exposure_page
         from deniable.reports.page import write
@@ -95,7 +117,7 @@ def _write_exposure_page(path: Path | None, found: dict[str, Any]) -> None:
         write(build_exposure_page(found), path)
 
 
-def print_attacks(console: Console, found: dict[str, Any]) -> None:
+def print_attacks(console: Console, found: Mapping[str, Any]) -> None:
     """Print what the attacks found, and the verdicts."""
     for made in found["attacks"]:
         if made["skipped"]:
@@ -113,7 +135,7 @@ def print_attacks(console: Console, found: dict[str, Any]) -> None:
         console.print(f"{word}: {one['attack']} exposes {one['exposed']:.1%}, allowed {one['most']:.1%}", markup=False)
 
 
-def _print_outcome(console: Console, outcome: dict[str, Any]) -> None:
+def _print_outcome(console: Console, outcome: Mapping[str, Any]) -> None:
     rate = outcome["exposed"]
     console.print(outcome["sentence"], markup=False, style="bold" if outcome["per_thousand"] else "")
     parts = [f"  {rate['successes']} of {rate['trials']} ({rate['low']:.1%} to {rate['high']:.1%})"]
@@ -122,6 +144,9 @@ def _print_outcome(console: Console, outcome: dict[str, Any]) -> None:
     if outcome["precision"]:
         parts.append(f"precision {outcome['precision']['share']:.1%}")
     console.print(", ".join(parts), markup=False)
+    if ways := outcome["figures"].get("disclosed"):
+        told = f"  their class gives {ways['homogeneous']} away with one value, {ways['background']} with two at most"
+        console.print(f"{told}; {ways['skewed']} by skewness, {ways['similar']} by similarity", markup=False)
     for warning in outcome["warnings"]:
         console.print(f"  beware: {warning}", markup=False)
 
@@ -158,12 +183,12 @@ def audit(
         from deniable.reports.page import write
 
         write(build_audit_page(found), report)
-    emit(found, as_json, lambda console: _print_audit(console, found))
+    emit(found.to_dict(), as_json, lambda console: _print_audit(console, found))
     if found["failed"]:
         raise typer.Exit(2)
 
 
-def _print_audit(console: Console, found: dict[str, Any]) -> None:
+def _print_audit(console: Console, found: Mapping[str, Any]) -> None:
     wins = found["game"]["wins"]
     console.print(f"{found['mechanism']}: {found['neighbors']}", markup=False)
     told = f"the best attacker wins {wins['share']:.1%} of games ({wins['low']:.1%} to {wins['high']:.1%})"

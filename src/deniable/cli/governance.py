@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -36,7 +37,7 @@ def request(
     stated = {"epsilon": epsilon, "delta": delta}
     parameters = {name: amount for name, amount in stated.items() if amount is not None}
     done = workflow(policy, ledger, analyst, purpose, technique, tables, parameters)
-    emit(done, as_json, lambda console: _print_request(console, done))
+    emit(done.to_dict(), as_json, lambda console: _print_request(console, done))
 
 
 def requests(
@@ -49,7 +50,7 @@ def requests(
     from deniable.curator.governance.steward import requests as workflow
 
     found = workflow(policy, ledger, pending)
-    emit(found, as_json, lambda console: _print_requests(console, found))
+    emit([each.to_dict() for each in found], as_json, lambda console: _print_requests(console, found))
 
 
 def approve(
@@ -80,7 +81,7 @@ def fulfill(
     from deniable.curator.governance.fulfill import fulfill as workflow
 
     done = workflow(policy, ledger, identity, out, key or ())
-    emit(done, as_json, lambda console: _print_request(console, done))
+    emit(done.to_dict(), as_json, lambda console: _print_request(console, done))
 
 
 def withdraw(
@@ -91,8 +92,8 @@ def withdraw(
     from deniable.curator.governance.steward import withdraw as workflow
 
     done = workflow(policy, ledger, column, value)
-    text = f"Left out from now on; recorded as entry {done['number']}. What was released before stays released."
-    emit(done, as_json, lambda console: console.print(text, markup=False))
+    text = f"Left out from now on; recorded as entry {done.number}. What was released before stays released."
+    emit(done.as_dict(), as_json, lambda console: console.print(text, markup=False))
 
 
 def subject(
@@ -103,16 +104,16 @@ def subject(
     from deniable.curator.governance.steward import subject as workflow
 
     found = workflow(policy, ledger, column, value)
-    emit(found, as_json, lambda console: _print_subject(console, found))
+    emit(found.to_dict(), as_json, lambda console: _print_subject(console, found))
 
 
 def purge(policy: PolicyOption = DEFAULT_POLICY, ledger: LedgerOption = None, as_json: JsonFlag = False) -> None:
     """Forget every stored answer of a policy that has expired; the ledger stays."""
     from deniable.curator.governance.steward import purge as workflow
 
-    done = workflow(policy, ledger)
-    text = f"{done['forgotten']} stored answers are forgotten; the ledger stays."
-    emit(done, as_json, lambda console: console.print(text, markup=False))
+    forgotten = workflow(policy, ledger)
+    text = f"{forgotten} stored answers are forgotten; the ledger stays."
+    emit({"forgotten": forgotten}, as_json, lambda console: console.print(text, markup=False))
 
 
 def register(
@@ -130,7 +131,7 @@ def register(
         from deniable.reports.page import write
 
         write(build_register_page(found), out)
-    emit(found, as_json, lambda console: _print_register(console, found))
+    emit(found.to_dict(), as_json, lambda console: _print_register(console, found))
 
 
 def add_to(app: typer.Typer) -> None:
@@ -155,10 +156,10 @@ def _decide_request(
     from deniable.curator.governance.steward import decide
 
     done = decide(policy, ledger, identity, approved, reason)
-    emit(done, as_json, lambda console: _print_request(console, done))
+    emit(done.to_dict(), as_json, lambda console: _print_request(console, done))
 
 
-def _print_request(console: Console, told: dict[str, Any]) -> None:
+def _print_request(console: Console, told: Mapping[str, Any]) -> None:
     what = f"{told['technique']} {', '.join(told['tables'])} by {told['analyst']} for {told['purpose']}"
     console.print(f"{told['id']}  {told['status']}: {what}", markup=False)
     console.print("  cost: " + ", ".join(f"{name} {value}" for name, value in told["cost"].items()), markup=False)
@@ -170,14 +171,14 @@ def _print_request(console: Console, told: dict[str, Any]) -> None:
         console.print(f"  reason: {told['reason']}", markup=False)
 
 
-def _print_requests(console: Console, found: list[dict[str, Any]]) -> None:
+def _print_requests(console: Console, found: Sequence[Mapping[str, Any]]) -> None:
     for told in found:
         _print_request(console, told)
     if not found:
         console.print("No request.")
 
 
-def _print_subject(console: Console, found: dict[str, Any]) -> None:
+def _print_subject(console: Console, found: Mapping[str, Any]) -> None:
     console.print(f"tables     {', '.join(found['tables']) or 'none'}", markup=False)
     console.print(f"withdrawn  {found['withdrawn'] or 'no'}", markup=False)
     console.print(f"purposes   {', '.join(found['purposes']) or 'none'}", markup=False)
@@ -185,7 +186,7 @@ def _print_subject(console: Console, found: dict[str, Any]) -> None:
         console.print(_render_line(release), markup=False)
 
 
-def _print_register(console: Console, found: dict[str, Any]) -> None:
+def _print_register(console: Console, found: Mapping[str, Any]) -> None:
     for release in found["releases"]:
         console.print(_render_line(release), markup=False)
     standing = found["standing"]
@@ -193,7 +194,7 @@ def _print_register(console: Console, found: dict[str, Any]) -> None:
     console.print(text, markup=False)
 
 
-def _render_line(release: dict[str, Any]) -> str:
+def _render_line(release: Mapping[str, Any]) -> str:
     dp = release["epsilon"] is not None
     price = f"epsilon {release['epsilon']:g}, delta {release['delta']:g}" if dp else "no formal guarantee"
     return f"{release['date']}  {release['technique']}: {price}; {release['unit']}; {', '.join(release['tables'])}"
@@ -216,7 +217,7 @@ def new(
     from deniable.curator.governance.steward import new_token
 
     done = new_token(policy, ledger, name, role, purpose, days)
-    emit(done, as_json, lambda console: _print_token(console, done))
+    emit(done.to_dict(), as_json, lambda console: _print_token(console, done))
 
 
 @token_app.command(name="list", epilog="Example: deniable token list -p policy.yaml")
@@ -225,7 +226,7 @@ def list_(policy: PolicyOption = DEFAULT_POLICY, ledger: LedgerOption = None, as
     from deniable.curator.governance.steward import list_tokens
 
     found = list_tokens(policy, ledger)
-    emit(found, as_json, lambda console: _print_tokens(console, found))
+    emit([each.to_dict() for each in found], as_json, lambda console: _print_tokens(console, found))
 
 
 @token_app.command(epilog="Example: deniable token revoke 3f9a1c22d07b -p policy.yaml")
@@ -239,17 +240,18 @@ def revoke(
     from deniable.curator.governance.steward import revoke_token
 
     done = revoke_token(policy, ledger, identity)
-    emit(done, as_json, lambda console: console.print(f"Token {identity} of {done['name']} is revoked.", markup=False))
+    text = f"Token {identity} of {done.name} is revoked."
+    emit(done.to_dict(), as_json, lambda console: console.print(text, markup=False))
 
 
-def _print_token(console: Console, done: dict[str, Any]) -> None:
+def _print_token(console: Console, done: Mapping[str, Any]) -> None:
     console.print(done["token"], markup=False)
     purposes = "all purposes" if done["purposes"] is None else ", ".join(done["purposes"])
     text = f"Token {done['id']} for {done['role']} {done['name']}: {purposes}, until {done['expires']}."
     console.print(text + " It is not shown again.", markup=False)
 
 
-def _print_tokens(console: Console, found: list[dict[str, Any]]) -> None:
+def _print_tokens(console: Console, found: Sequence[Mapping[str, Any]]) -> None:
     for token in found:
         state = f"revoked {token['revoked']}" if token["revoked"] else f"until {token['expires']}"
         purposes = "all purposes" if token["purposes"] is None else ", ".join(token["purposes"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,6 +13,8 @@ from deniable.errors import ParameterError
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from deniable.release.record import Record
 
 EXAMPLES = """\\b
 Examples:
@@ -43,13 +46,13 @@ def inspect(
     marginals = tuple(dict.fromkeys(_split_words(words, ",") for words in marginal or ()))
     question = synthesize_inspect.Question(marginals, target, _read_formula(regress))
     if against is None:
-        view = synthesize_inspect.public(model, question)
+        view: Record = synthesize_inspect.public(model, question)
     else:
         with Curator.open(policy) as curator:
             view = synthesize_inspect.steward(curator.context, model, against, question)
     if report is not None:
         write(synthesis.build_model_page(view), report)
-    emit(view, as_json, lambda console: _print_view(console, view))
+    emit(view.to_dict(), as_json, lambda console: _print_view(console, view))
 
 
 def _split_words(words: str, between: str) -> tuple[str, ...]:
@@ -66,7 +69,7 @@ def _read_formula(text: str | None) -> tuple[str, tuple[str, ...]] | None:
     return target.strip(), by
 
 
-def _print_view(console: Console, view: dict[str, Any]) -> None:
+def _print_view(console: Console, view: Mapping[str, Any]) -> None:
     if "link" not in view:
         _print_model(console, view)
         return
@@ -75,7 +78,7 @@ def _print_view(console: Console, view: dict[str, Any]) -> None:
         _print_model(console, view[part])
 
 
-def _print_model(console: Console, view: dict[str, Any]) -> None:
+def _print_model(console: Console, view: Mapping[str, Any]) -> None:
     console.print(f"Method {view['method']}, about {view['estimated_rows']:,} rows. {view['reason']}", markup=False)
     for histogram in view["histograms"]:
         console.print(f"\n{histogram['column']}", style="bold", markup=False)
@@ -109,7 +112,7 @@ def _print_marginal(console: Console, entry: dict[str, Any]) -> None:
         console.print(f"  {cell['share']:6.1%}{error}{real}  {', '.join(cell['values'])}", markup=False)
 
 
-def print_utility(console: Console, found: dict[str, Any]) -> None:
+def print_utility(console: Console, found: Mapping[str, Any]) -> None:
     """Print a comparison with the real rows, of people and of their rows where they are linked."""
     if "variation" not in found:
         for name, part in found.items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -34,8 +35,8 @@ def new(
     from deniable.curator.mask.keys import new as workflow
 
     done = workflow(name, out)
-    text = f"Key '{name}' is in {done['file']} (check value {done['check']}). Keep a backup outside the releases."
-    emit(done, as_json, lambda console: console.print(text, markup=False))
+    text = f"Key '{name}' is in {done.file} (check value {done.check}). Keep a backup outside the releases."
+    emit(done.to_dict(), as_json, lambda console: console.print(text, markup=False))
 
 
 @app.command(epilog="Example: deniable key check people --policy clinic.yaml")
@@ -49,9 +50,9 @@ def check(
     from deniable.curator.mask.keys import check as workflow
 
     done = workflow(name, key or (), policy)
-    known = "the one used with this policy before" if done["confirmed"] else "readable and undamaged"
-    text = f"Key '{name}' is {known} (check value {done['check']}, {done['place']})."
-    emit(done, as_json, lambda console: console.print(text, markup=False))
+    known = "the one used with this policy before" if done.confirmed else "readable and undamaged"
+    text = f"Key '{name}' is {known} (check value {done.check}, {done.place})."
+    emit(done.to_dict(), as_json, lambda console: console.print(text, markup=False))
 
 
 @app.command(epilog="Example: deniable key rotate people --policy clinic.yaml --map old-to-new.parquet")
@@ -68,7 +69,7 @@ def rotate(
     from deniable.curator.mask.keys import rotate as workflow
 
     done = workflow(name, policy, map_file)
-    emit(done, as_json, lambda console: _print_rotation(console, done))
+    emit(done.to_dict(), as_json, lambda console: _print_rotation(console, done))
 
 
 @vault_app.command(name="show", epilog="Example: deniable vault show names.vault --name people")
@@ -76,9 +77,11 @@ def show(vault: Vault, name: KeyName, key: Places = None, as_json: JsonFlag = Fa
     """Say how many values a vault holds, by domain."""
     from deniable.curator.mask.keys import vault_size
 
-    done = vault_size(vault, name, key or ())
-    lines = [f"{domain}: {count} values" for domain, count in done["values"].items()] or ["The vault is empty."]
-    emit(done, as_json, lambda console: console.print("\n".join(lines), markup=False))
+    counts = vault_size(vault, name, key or ())
+    lines = [f"{domain}: {count} values" for domain, count in counts.items()] or ["The vault is empty."]
+    emit(
+        {"vault": str(vault), "values": counts}, as_json, lambda console: console.print("\n".join(lines), markup=False)
+    )
 
 
 @vault_app.command(epilog="Example: deniable vault reveal names.vault --name people < tokens.txt")
@@ -93,12 +96,12 @@ def reveal(
     from deniable.curator.mask.keys import reveal as workflow
 
     tokens = [line.strip() for line in sys.stdin if line.strip()]
-    done = workflow(vault, name, tokens, domain, key or ())
-    values = [done["values"][token] or "" for token in tokens]
-    emit(done, as_json, lambda console: console.print("\n".join(values), markup=False))
+    found = workflow(vault, name, tokens, domain, key or ())
+    values = [found[token] or "" for token in tokens]
+    emit({"values": found}, as_json, lambda console: console.print("\n".join(values), markup=False))
 
 
-def _print_rotation(console: Any, done: dict[str, Any]) -> None:
+def _print_rotation(console: Any, done: Mapping[str, Any]) -> None:
     text = f"Key '{done['key']}' is new (check value {done['check']}); the old one is kept as {done['old_key']}."
     console.print(text, markup=False)
     if "map" in done:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -27,7 +28,7 @@ def show(
     from deniable.curator.governance.steward import show as workflow
 
     found = workflow(policy, ledger, last)
-    emit(found, as_json, lambda console: _print_standing(console, found))
+    emit(found.to_dict(), as_json, lambda console: _print_standing(console, found))
 
 
 @app.command(epilog="Example: deniable ledger verify -p policy.yaml --head 6dfb28d7... --number 12")
@@ -43,7 +44,7 @@ def verify(
 
     found = workflow(policy, ledger, head, number)
     text = f"The ledger is what was written: {found['entries']} entries.\nhead {found['head']}"
-    emit(found, as_json, lambda console: console.print(text, markup=False))
+    emit(found.to_dict(), as_json, lambda console: console.print(text, markup=False))
 
 
 @app.command(epilog="Example: deniable ledger export -p policy.yaml --form csv -o ledger.csv")
@@ -60,7 +61,7 @@ def export(
         sys.stdout.write(piece)
 
 
-def _print_standing(console: Console, found: dict[str, Any]) -> None:
+def _print_standing(console: Console, found: Mapping[str, Any]) -> None:
     standing = found["standing"]
     for word in ("limit", "spent", "remaining"):
         console.print(f"{word:<10} {_render_amount(standing[word])}", markup=False)

@@ -83,7 +83,7 @@ def _print_report(console: Console, report: Mapping[str, Any]) -> None:
     _print_checks(console, report)
 
 
-def _print_checks(console: Console, report: dict[str, Any]) -> None:
+def _print_checks(console: Console, report: Mapping[str, Any]) -> None:
     for join in report["joins"]:
         console.print(
             f"{join['left']} and {join['right']} share {join['shared_after']} values, as before masking.", markup=False

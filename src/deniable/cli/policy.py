@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -28,7 +29,7 @@ def check(
     from deniable.curator.policy.check import check_policy
 
     found = check_policy(file)
-    emit(found, as_json, lambda console: _print_summary(console, found))
+    emit(found.to_dict(), as_json, lambda console: _print_summary(console, found))
 
 
 @app.command()
@@ -78,7 +79,7 @@ def _print_draft(console: Console, text: str, out: Path | None) -> None:
         )
 
 
-def _print_summary(console: Console, found: dict[str, Any]) -> None:
+def _print_summary(console: Console, found: Mapping[str, Any]) -> None:
     until = f", until {found['expires']}" if found["expires"] else ""
     console.print(f"{found['dataset']}: a valid policy{until}\n", markup=False)
     console.print("Who is protected")
@@ -96,7 +97,7 @@ def _print_summary(console: Console, found: dict[str, Any]) -> None:
     console.print(f"\n{found['hash']}", markup=False)
 
 
-def _list_allowances(budgets: dict[str, Any] | None) -> list[str]:
+def _list_allowances(budgets: Mapping[str, Any] | None) -> list[str]:
     if budgets is None:
         return ["nothing: no budgets are declared"]
     total = f"in total {budgets['dataset']}, {budgets['accounting']} accounting"
@@ -129,10 +130,10 @@ def scan(
     if draft is not None:
         policy_draft.save(policy_scan.draft(report, draft.parent), draft, replace_it=force)
         open_errors().print(f"Drafted {draft}: confirm every role and mask in it.", markup=False)
-    emit(report, as_json, lambda console: _print_findings(console, report))
+    emit(report.to_dict(), as_json, lambda console: _print_findings(console, report))
 
 
-def _print_findings(console: Console, report: dict[str, Any]) -> None:
+def _print_findings(console: Console, report: Mapping[str, Any]) -> None:
     from rich.table import Table
 
     looked = report["rows_looked_at"]
@@ -150,7 +151,7 @@ def _print_findings(console: Console, report: dict[str, Any]) -> None:
         console.print(f"  ({line['category']}) {line['name']}: {', '.join(line['found']) or 'not found'}", markup=False)
 
 
-def _print_text_findings(console: Console, report: dict[str, Any]) -> None:
+def _print_text_findings(console: Console, report: Mapping[str, Any]) -> None:
     for column, counts in report["free_text"].items():
         inside = ", ".join(f"{count} x {kind}" for kind, count in counts.items()) or "nothing that patterns know"
         console.print(f"Inside the text of {column}: {inside}.", markup=False)

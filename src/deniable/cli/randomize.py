@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -40,7 +42,7 @@ def randomize(
 
     names, own = _read_columns(column or [])
     done = randomized(source, policy, out, epsilon, table, names or None, own, ledger_for_charges(policy, ledger))
-    emit(done, as_json, lambda console: _print_randomized(console, done))
+    emit(done.to_dict(), as_json, lambda console: _print_randomized(console, done))
 
 
 def estimate(
@@ -57,7 +59,7 @@ def estimate(
     from deniable.curator.survey import estimate_released as estimated
 
     found = estimated(file, confidence, mean, by)
-    emit(found, as_json, lambda console: _print_estimates(console, found))
+    emit(found.to_dict(), as_json, lambda console: _print_estimates(console, found))
 
 
 def ladder(
@@ -80,7 +82,7 @@ def ladder(
 
     with show_progress("Going down the ladder") as told:
         rungs = [part.strip() for part in epsilons.split(",") if part.strip()]
-        done = climbed(source, policy, label, feature, rungs, acceptable, table, repeats, told)
+        done = asdict(climbed(source, policy, label, feature, rungs, acceptable, table, repeats, told))
     if out is not None:
         from deniable.reports.page import write
         from deniable.reports.survey import build_sweep_page
@@ -97,13 +99,13 @@ def _read_columns(written: list[str]) -> tuple[list[str], dict[str, str]]:
     return [name for name, _, _ in pairs], {name: amount for name, _, amount in pairs if amount}
 
 
-def _print_randomized(console: Console, done: dict[str, Any]) -> None:
+def _print_randomized(console: Console, done: Mapping[str, Any]) -> None:
     console.print(f"{done['rows']:,} records written to {done['written']}", markup=False)
     for sentence in done["words"]:
         console.print(f"  {sentence}", markup=False)
 
 
-def _print_estimates(console: Console, found: dict[str, Any]) -> None:
+def _print_estimates(console: Console, found: Mapping[str, Any]) -> None:
     console.print(f"{found['rows']:,} records, epsilon {found['epsilon']:g} each; {found['confidence']:.0%} intervals")
     for column in found["columns"]:
         console.print(f"\n[bold]{column['column']}[/]")
@@ -117,11 +119,11 @@ def _print_estimates(console: Console, found: dict[str, Any]) -> None:
         console.print(f"  mean of {group}: {_render_interval(row, 'mean')}", markup=False)
 
 
-def _render_interval(row: dict[str, Any], key: str) -> str:
+def _render_interval(row: Mapping[str, Any], key: str) -> str:
     return f"{row[key]:,.2f}  [{row['low']:,.2f}, {row['high']:,.2f}]"
 
 
-def _print_sweep(console: Console, done: dict[str, Any], out: Path | None) -> None:
+def _print_sweep(console: Console, done: Mapping[str, Any], out: Path | None) -> None:
     console.print(f"accuracy without noise {done['baseline']:.1%}, by guessing {done['majority']:.1%}")
     for rung in done["rungs"]:
         mark = "keep" if rung["epsilon"] == done["chosen"] else ""

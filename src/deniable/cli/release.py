@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,7 +24,7 @@ def verify(file: ReleasedFile, as_json: JsonFlag = False) -> None:
     from deniable.curator.governance.reports import verify_file as workflow
 
     found = workflow(file)
-    emit(found, as_json, lambda console: _print_verification(console, found))
+    emit(found.to_dict(), as_json, lambda console: _print_verification(console, found))
 
 
 @app.command(epilog="Example: deniable release show out.parquet")
@@ -31,17 +32,18 @@ def show(file: ReleasedFile, as_json: JsonFlag = False) -> None:
     """Say in plain words what a release promises, and where it came from."""
     from deniable.curator.governance.reports import show_statement as workflow
 
-    found = workflow(file)
+    statement = workflow(file)
+    found = {**statement.body, "statement_sha256": statement.sha256}
     emit(found, as_json, lambda console: _print_statement(console, found))
 
 
-def _print_verification(console: Console, found: dict[str, Any]) -> None:
+def _print_verification(console: Console, found: Mapping[str, Any]) -> None:
     console.print(f"'{found['file']}' and its statement are what was written.", markup=False)
     console.print(f"file       sha256 {found['sha256']}", markup=False)
     console.print(f"statement  sha256 {found['statement_sha256']}", markup=False)
 
 
-def _print_statement(console: Console, found: dict[str, Any]) -> None:
+def _print_statement(console: Console, found: Mapping[str, Any]) -> None:
     origin = found["provenance"]
     console.print(f"{found['file']['name']}: {found['guarantee']['technique']}", style="bold", markup=False)
     for sentence in found["words"]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -35,7 +36,7 @@ def check(
     """
     from deniable.curator.survey import check_survey as checked
 
-    found = checked(file, respondents)
+    found = checked(file, respondents).to_dict()
     emit(found, as_json, lambda console: _print_check(console, found))
 
 
@@ -139,7 +140,7 @@ def _build_document(told: SurveyReport) -> dict[str, Any]:
     return shown
 
 
-def _print_check(console: Console, found: dict[str, Any]) -> None:
+def _print_check(console: Console, found: Mapping[str, Any]) -> None:
     from rich.table import Table
 
     table = Table("question", "protocol", "epsilon", "bytes", f"error with {found['respondents']:,} people", box=None)
@@ -155,7 +156,7 @@ def _print_check(console: Console, found: dict[str, Any]) -> None:
             console.print(f"[yellow]Caution:[/] {row['caution']}.")
 
 
-def _print_results(console: Console, shown: dict[str, Any], out: Path | None) -> None:
+def _print_results(console: Console, shown: Mapping[str, Any], out: Path | None) -> None:
     amplified = shown["amplified"]
     central = f", central {amplified['epsilon']:.3g} (delta {amplified['delta']:g}) if shuffled" if amplified else ""
     console.print(f"[bold]{shown['title']}[/]  {shown['responses']:,} responses")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,6 +15,7 @@ from deniable.cli.terminal import JsonFlag, LedgerOption, emit, show_progress
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from deniable.curator.synthesize.gate import GateVerdict
     from deniable.policy.budget import Budget
     from deniable.release import Release
 
@@ -173,22 +175,22 @@ def _state_budget(method: str, epsilon: str | None, delta: str, rho: str | None)
 
 
 def _build_document(
-    out: Path, release: Release | None, proved: dict[str, Any] | None, view: dict[str, Any] | None
+    out: Path, release: Release | None, proved: GateVerdict | None, view: Mapping[str, Any] | None
 ) -> dict[str, Any]:
     """All that is reported to the steward; without a release, why there is none."""
     told = {"file": str(out) if release else None, **(release.details if release else {})}
     told |= {"utility": view["utility"]} if view is not None else {}
-    return told | ({"attack": proved} if proved is not None else {})
+    return told | ({"attack": proved.to_dict()} if proved is not None else {})
 
 
-def _print_release(console: Console, out: Path, told: dict[str, Any]) -> None:
+def _print_release(console: Console, out: Path, told: Mapping[str, Any]) -> None:
     if told["file"] is not None:
         _print_details(console, out, told)
     if "attack" in told:
         _print_attack(console, told["attack"])
 
 
-def _print_attack(console: Console, found: dict[str, Any]) -> None:
+def _print_attack(console: Console, found: Mapping[str, Any]) -> None:
     console.print("\nAttacked before release (for the steward, not for release)", style="bold")
     console.print(f"Control group: {found['control']}; {found['people_held_out']:,} rows on each side.", markup=False)
     print_attacks(console, found)
@@ -200,7 +202,7 @@ def _print_attack(console: Console, found: dict[str, Any]) -> None:
         console.print(f"NOT RELEASED. {stands}", markup=False, style="bold red")
 
 
-def _print_details(console: Console, out: Path, details: dict[str, Any]) -> None:
+def _print_details(console: Console, out: Path, details: Mapping[str, Any]) -> None:
     if "rows" in details:
         console.print(f"Wrote {details['rows']:,} synthetic rows to {out}")
     tables = f"{len(details['measured'])} tables of two or three"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -63,7 +64,7 @@ def train(
         }
         trained = curator.train(table, target, **rest)
     details = curator_train.describe_training(trained)
-    emit({"file": str(out), **details}, as_json, lambda console: _print_model(console, out, details))
+    emit({"file": str(out), **details.to_dict()}, as_json, lambda console: _print_model(console, out, details))
 
 
 def predict(
@@ -80,7 +81,7 @@ def predict(
     emit({"file": str(out), "rows": made}, as_json, lambda console: console.print(f"Wrote {made:,} rows to {out}"))
 
 
-def _print_model(console: Console, out: Path, details: dict[str, Any]) -> None:
+def _print_model(console: Console, out: Path, details: Mapping[str, Any]) -> None:
     goal = f"{details['target']} = {details['positive']}" if "positive" in details else details["target"]
     features = ", ".join(details["features"])
     console.print(f"Wrote {out}: {details['method']} model of {goal} from {features}", markup=False)
@@ -96,7 +97,7 @@ def _print_model(console: Console, out: Path, details: dict[str, Any]) -> None:
         _print_evaluation(console, details["evaluation"])
 
 
-def _print_evaluation(console: Console, figures: dict[str, Any] | None) -> None:
+def _print_evaluation(console: Console, figures: Mapping[str, Any] | None) -> None:
     if figures is None:
         console.print("No row was held out to test on.")
         return

@@ -77,6 +77,8 @@ class Connection:
         details = {name: value for name, value in found.items() if name not in ("rows", "columns")}
         return Answer(tuple(found["rows"]), tuple(found["columns"]), details)
 
+    # Dictionaries: JSON as the server sent it. A server may be newer than its client and tell more, which is not lost.
+
     def explain(self, sql: str, parameters: Sequence[Any] = (), **budget: Any) -> dict[str, Any]:
         """The privacy plan of a question; nothing is charged."""
         return self.post("/v1/explain", self._build_question(sql, parameters, **budget))

@@ -1,4 +1,4 @@
-"""The one hall: every journey from a policy and a table to a Release goes through here, one file a journey."""
+"""Curator: the application layer. Each workflow goes from a request to a release, in a module or folder of its own."""
 
 from deniable.curator.curator import Curator as Curator
 

@@ -10,8 +10,10 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from deniable.curator.sparse_record import SparseRecord
 from deniable.errors import DataError, ParameterError, nearest
 from deniable.policy.schema import make_dialect
+from deniable.release.record import Record
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -51,14 +53,61 @@ class Order:
     encoding: str | None = None
 
 
-def attack(order: Order, progress: Progress | None = None) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True, eq=False)
+class Judgment(Record):
+    """What may be exposed by each attack, whether it is, and whether any limit is passed."""
+
+    limits: dict[str, float]
+    verdicts: list[dict[str, Any]]
+    failed: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class AttackReport(SparseRecord):
+    """How many people the attacks exposed, by whom and knowing what; of a table also which columns are to blame.
+
+    `before` is the same intruder against the original rows, where they are at hand.
+    """
+
+    subject: str
+    knows: list[str]
+    rows: int
+    attacks: list[dict[str, Any]]
+    exposed: dict[str, float]
+    untouched: list[dict[str, Any]] | None = None
+    because: str | None = None
+    identifying_sets: list[dict[str, Any]] | None = None
+    curve: list[dict[str, Any]] | None = None
+    blame: list[dict[str, Any]] | None = None
+    weakest: list[dict[str, Any]] | None = None
+    before: dict[str, Any] | None = None
+    limits: dict[str, float]
+    verdicts: list[dict[str, Any]]
+    failed: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AuditReport(Record):
+    """The distinguishing game against a mechanism: the best attacker's wins, and a proven lower bound on epsilon."""
+
+    mechanism: str
+    neighbors: str
+    epsilon: float
+    delta: float
+    runs: int
+    game: dict[str, Any]
+    audit: dict[str, Any]
+    failed: bool
+
+
+def attack(order: Order, progress: Progress | None = None) -> AttackReport:
     """Attack what was named, with all that applies; the findings are plain values, and none is a row."""
     from deniable.policy.document import read
 
     policy = read(order.policy) if order.policy else None
-    if order.source.endswith(LOGS):
-        return judge_limits(_attack_log(order, progress), policy, order.limits)
-    return judge_limits(_attack_table(order, policy, progress), policy, order.limits)
+    logged = order.source.endswith(LOGS)
+    found = _attack_log(order, progress) if logged else _attack_table(order, policy, progress)
+    return AttackReport(**found, **_judge(found["exposed"], policy, order.limits))
 
 
 def _attack_table(order: Order, policy: Policy | None, progress: Progress | None) -> dict[str, Any]:
@@ -70,7 +119,7 @@ def _attack_table(order: Order, policy: Policy | None, progress: Progress | None
     attempts = _attempts(order, evidence, settings, names, progress)
     found = {"subject": Path(order.source).name, "knows": list(evidence.knows), "rows": evidence.release.num_rows}
     found |= {"attacks": attempts, "exposed": {one["attack"]: one["exposed"] for one in attempts if one["outcomes"]}}
-    return found | _details(order, evidence) | _before(evidence)
+    return {**found, **_details(order, evidence), **_before(evidence)}
 
 
 def _attempts(
@@ -150,7 +199,7 @@ def _evidence(order: Order, policy: Policy | None) -> Evidence:
     original, control = (table_at(path, order.encoding) if path else None for path in (order.original, order.control))
     truth = _truth(order, release, register) if register is not None and order.truth else None
     others, paths = tuple(table_at(path, order.encoding) for path in order.others), (order.source, *order.others)
-    noisy = tuple(read_claim(path).get("formal") is True for path in paths)
+    noisy = tuple(_claims_noise(path) for path in paths)
     shown = _columns_shown(knows, release, others)
     return Evidence(release, shown, sensitive, unit, original, control, register, truth, ratings, others, noisy, knows,
                     _read_recoding(order.source))  # fmt: skip
@@ -171,16 +220,16 @@ def _columns_shown(knows: tuple[str, ...], release: pa.Table, others: tuple[pa.T
     return tuple(name for name in knows if name in release.column_names or name not in elsewhere)
 
 
-def read_claim(source: str) -> dict[str, Any]:
-    """What the statement beside a released file claims; empty where there is none, or where it was changed."""
+def _claims_noise(source: str) -> bool:
+    """Whether a released file is stated to have a formal guarantee; no, where its statement is missing or changed."""
     from deniable.errors import DeniableError
     from deniable.release import verify
 
     try:
         body = verify(source).body
     except DeniableError:
-        return {}
-    return {**body["guarantee"], **body["provenance"]["parameters"]}
+        return False
+    return {**body["guarantee"], **body["provenance"]["parameters"]}.get("formal") is True
 
 
 def _schema(order: Order, policy: Policy | None) -> TableSchema | None:
@@ -238,9 +287,8 @@ def _details(order: Order, evidence: Evidence) -> dict[str, Any]:
     told = {"untouched": columns, "because": exposure.explain_columns(columns)}
     if evidence.of_nobody or not evidence.knows:
         return told
-    return told | exposure.describe_exposure(
-        evidence.release, evidence.knows, unit=evidence.unit, seconds=order.seconds
-    )
+    more = exposure.describe_exposure(evidence.release, evidence.knows, unit=evidence.unit, seconds=order.seconds)
+    return {**told, **more}
 
 
 def _before(evidence: Evidence) -> dict[str, Any]:
@@ -278,8 +326,12 @@ def _attack_log(order: Order, progress: Progress | None) -> dict[str, Any]:
     }
 
 
-def judge_limits(found: dict[str, Any], policy: Policy | None, further: Mapping[str, Fraction]) -> dict[str, Any]:
-    """The verdicts: the policy's limits, tightened by those of the command."""
+def judge_limits(found: Mapping[str, Any], policy: Policy | None, further: Mapping[str, Fraction]) -> dict[str, Any]:
+    """Findings with the verdicts on them: the policy's limits, tightened by those of the command."""
+    return {**found, **_judge(found["exposed"], policy, further)}
+
+
+def _judge(exposed: Mapping[str, float], policy: Policy | None, further: Mapping[str, Fraction]) -> Judgment:
     from deniable.assess.risk import judge
 
     settings = policy.release.attack if policy else None
@@ -287,9 +339,9 @@ def judge_limits(found: dict[str, Any], policy: Policy | None, further: Mapping[
     for name, most in further.items():
         _check_word(name)
         limits[name] = min(most, limits.get(name, most))
-    verdicts = [asdict(one) | {"failed": one.failed} for one in judge(found["exposed"], limits)]
-    told = {"limits": {name: float(most) for name, most in limits.items()}}
-    return found | told | {"verdicts": verdicts, "failed": any(one["failed"] for one in verdicts)}
+    verdicts = [asdict(one) | {"failed": one.failed} for one in judge(exposed, limits)]
+    allowed = {name: float(most) for name, most in limits.items()}
+    return Judgment(allowed, verdicts, any(one["failed"] for one in verdicts))
 
 
 def _check_word(name: str) -> None:
@@ -310,11 +362,11 @@ def audit(
     runs: int = 20_000,
     confidence: float = 0.999,
     progress: Callable[[float], None] | None = None,
-) -> dict[str, Any]:
+) -> AuditReport:
     """Audit a mechanism at the epsilon claimed of it; `spends` makes a broken twin, which spends more than claimed."""
     from deniable.assess.mechanism_audit import Claim, audit_claim
     from deniable.policy.budget import exact
 
     spent = None if spends is None else exact(spends, "spends")
     claim = Claim(mechanism, exact(epsilon, "epsilon"), exact(delta, "delta"), spent, runs, confidence)
-    return audit_claim(claim, progress)
+    return AuditReport(**audit_claim(claim, progress))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -137,7 +137,7 @@ def show_anonymity(stage: Stage) -> Chapter:
     )
 
 
-def _proof(told: dict[str, Any]) -> str:
+def _proof(told: Mapping[str, Any]) -> str:
     proof, risk = told["proof"], told["risk"]
     return (
         f"{told['released']:,} rows are released, {told['suppressed']:,} left out: the best of {proof['nodes']:,} "
@@ -294,7 +294,7 @@ def show_ledger(stage: Stage) -> Chapter:
     )
 
 
-def _entry(release: dict[str, Any]) -> Row:
+def _entry(release: Mapping[str, Any]) -> Row:
     """A line of the register."""
     epsilon, delta = release["epsilon"], release["delta"]
     if epsilon is None:

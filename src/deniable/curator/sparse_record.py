@@ -26,13 +26,14 @@ class SparseRecord(Record):
     """
 
     def __getitem__(self, name: str) -> Any:
-        if name in tuple(self):
+        if name in iter(self):
             return getattr(self, name)
         raise KeyError(name)
 
     def __iter__(self) -> Iterator[str]:
-        present = (field for field in fields(self) if field.default is not None or getattr(self, field.name) is not None)
-        return (field.name for field in present)
+        for field in fields(self):
+            if field.default is not None or getattr(self, field.name) is not None:
+                yield field.name
 
     def __len__(self) -> int:
-        return len(tuple(self))
+        return sum(1 for _ in iter(self))

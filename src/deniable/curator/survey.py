@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,22 +13,118 @@ from deniable.curator.context import Context, open_context
 from deniable.curator.governance.reports import LOCAL
 from deniable.curator.governance.steward import open_policy
 from deniable.curator.scope import refuse_expired
+from deniable.curator.sparse_record import SparseRecord
 from deniable.errors import DataError, ParameterError
 from deniable.policy.budget import Amount, exact
 from deniable.policy.document import Policy, read
+from deniable.release.record import Record, to_plain
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from deniable.engines.base import Engine
     from deniable.ledger import Receipt
+    from deniable.localdp.epsilon_sweep import EpsilonSweep
     from deniable.localdp.records import RecordPlan
+    from deniable.localdp.survey.forecast import Forecast
     from deniable.localdp.survey.results import Contrast, Results
     from deniable.localdp.survey.service import SurveyService
 
 
 PLAN = "randomized columns"
 TECHNIQUE = "local differential privacy"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RandomizeReport(Record):
+    """A table that was randomized record by record: where it is, what is claimed of it, and how it was made."""
+
+    written: str
+    rows: int
+    words: list[str]
+    plan: Mapping[str, Any]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report for JSON, in which the plan is called as in the statement beside the table."""
+        return {"written": self.written, "rows": self.rows, "words": self.words, PLAN: to_plain(self.plan)}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MeanEstimate(Record):
+    """A mean with its interval."""
+
+    mean: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CountEstimate(Record):
+    """How many records have a label, with an interval; None is the label of those without a value."""
+
+    label: str | int | bool | None
+    count: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ColumnEstimate(SparseRecord):
+    """What a randomized column still tells: the mean of a number, or the counts of categories."""
+
+    column: str
+    mean: MeanEstimate | None = None
+    counts: list[CountEstimate] | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GroupEstimate(Record):
+    """The mean of a number within one group."""
+
+    group: str | int | bool | None
+    mean: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EstimateReport(SparseRecord):
+    """What a randomized table still tells, column by column, and means by group where they were asked for."""
+
+    rows: int
+    epsilon: float
+    confidence: float
+    columns: list[ColumnEstimate]
+    means: list[GroupEstimate] | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SurveyCheck(Record):
+    """A survey before it is asked: its epsilon, and what each question sends, costs and finds."""
+
+    survey: str
+    title: str
+    epsilon: float
+    respondents: int
+    invited: bool
+    questions: list[Forecast]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SurveyPage(Record):
+    """A survey as its page shows it and as clients read it; each question has words on privacy."""
+
+    format: int
+    survey: str
+    title: str
+    about: str
+    contact: str
+    invited: bool
+    epsilon: float
+    period: str
+    allowance: float
+    most_answers: int
+    questions: list[dict[str, Any]]
 
 
 def randomize(
@@ -40,7 +136,7 @@ def randomize(
     columns: Sequence[str] | None = None,
     own: Mapping[str, Amount] | None = None,
     ledger: str | None = None,
-) -> dict[str, Any]:
+) -> RandomizeReport:
     """Randomize a table's columns record by record, and write it with its statement beside it."""
     from deniable.localdp import records
     from deniable.release import Guarantee, Provenance, Release, write_release
@@ -53,10 +149,10 @@ def randomize(
         made = records.plan_records(policy.table(name), exact(epsilon, "epsilon"), columns, parts)
         charge(context, Job(TECHNIQUE, "", None, "one row", (name,), details={LOCAL: str(made.epsilon)}))
         rows = records.randomize(made, engine.run(_select_columns(made, name)))
-        described = {PLAN: records.describe_plan(made)}
-        provenance = Provenance(policy.hash, {name: engine.data_version(name)}, described)
+        described = records.describe_plan(made)
+        provenance = Provenance(policy.hash, {name: engine.data_version(name)}, {PLAN: described})
         statement = write_release(Release(rows, Guarantee.local("one row", made.epsilon), provenance), out, engine)
-    return {"written": str(out), "rows": rows.num_rows, "words": list(statement.words)} | described
+    return RandomizeReport(str(out), rows.num_rows, list(statement.words), described)
 
 
 @contextmanager
@@ -89,19 +185,18 @@ def _select_columns(made: RecordPlan, name: str) -> str:
 
 def estimate_released(
     file: Path, confidence: float = 0.95, number: str | None = None, by: str | None = None
-) -> dict[str, Any]:
+) -> EstimateReport:
     """Counts and means that a randomized table still tells, with intervals."""
     from deniable.localdp import records
 
     made, rows = _read_release(file)
-    found: dict[str, Any] = {"rows": rows.num_rows, "epsilon": float(made.epsilon), "confidence": confidence}
-    found["columns"] = [_column(one, confidence) for one in records.recover(made, rows)]
+    columns, means = [_column(one, confidence) for one in records.recover(made, rows)], None
     if number is not None and by is not None:
         groups = records.estimate_means_by(made, rows, number, by)
-        found["means"] = [{"group": label, **_mean(mean, confidence)} for label, mean in groups]
+        means = [GroupEstimate(label, **_mean(mean, confidence)) for label, mean in groups]
     elif number is not None or by is not None:
         raise ParameterError("a mean by group needs two columns", expected="Both --mean and --by")
-    return found
+    return EstimateReport(rows.num_rows, float(made.epsilon), confidence, columns, means)
 
 
 def _read_release(file: Path) -> tuple[RecordPlan, pa.Table]:
@@ -118,18 +213,17 @@ def _read_release(file: Path) -> tuple[RecordPlan, pa.Table]:
         return parse_plan(parameters[PLAN]), engine.run("SELECT * FROM released")
 
 
-def _column(one: Any, confidence: float) -> dict[str, Any]:
+def _column(one: Any, confidence: float) -> ColumnEstimate:
     if one.mean is not None:
-        return {"column": one.column, "mean": _mean(one.mean, confidence)}
+        return ColumnEstimate(one.column, _mean(one.mean, confidence))
     low, high = one.counts.interval(confidence)
     rows = zip(one.labels, one.counts.counts.tolist(), low.tolist(), high.tolist(), strict=True)
-    counts = [{"label": label, "count": count, "low": lower, "high": upper} for label, count, lower, upper in rows]
-    return {"column": one.column, "counts": counts}
+    return ColumnEstimate(one.column, counts=[CountEstimate(*row) for row in rows])
 
 
-def _mean(mean: Any, confidence: float) -> dict[str, Any]:
+def _mean(mean: Any, confidence: float) -> MeanEstimate:
     low, high = mean.interval(confidence)
-    return {"mean": mean.value, "low": low, "high": high}
+    return MeanEstimate(mean.value, low, high)
 
 
 def sweep_epsilon(
@@ -143,7 +237,7 @@ def sweep_epsilon(
     repeats: int = 5,
     progress: Callable[[float], None] | None = None,
     ledger: str | None = None,
-) -> dict[str, Any]:
+) -> EpsilonSweep:
     """Train at decreasing epsilon; the smallest epsilon whose accuracy is acceptable."""
     from deniable.localdp.epsilon_sweep import sweep_epsilons as climbed
     from deniable.localdp.records import plan_records
@@ -154,21 +248,21 @@ def sweep_epsilon(
     needed = plan_records(schema, max(amounts), (label, *features))
     with _open_table(policy, schema.name, source, ledger) as (_, engine):
         rows = engine.run(_select_columns(needed, schema.name))
-    return asdict(climbed(schema, rows, label, features, amounts, acceptable, repeats, progress=progress))
+    return climbed(schema, rows, label, features, amounts, acceptable, repeats, progress=progress)
 
 
 MOST_INVITATIONS = 1_000_000
 
 
-def check_survey(file: Path, respondents: int = 1000) -> dict[str, Any]:
+def check_survey(file: Path, respondents: int = 1000) -> SurveyCheck:
     """What a survey will ask, send and find with so many respondents; or every mistake with its line."""
     from deniable.localdp.survey.definition import read_survey
     from deniable.localdp.survey.forecast import forecast
 
     survey = read_survey(file)
-    questions = [asdict(forecast(question, respondents)) for question in survey.questions]
-    whole = {"survey": survey.identity, "title": survey.title, "epsilon": float(survey.epsilon)}
-    return whole | {"respondents": respondents, "invited": survey.invited, "questions": questions}
+    questions = [forecast(question, respondents) for question in survey.questions]
+    epsilon = float(survey.epsilon)
+    return SurveyCheck(survey.identity, survey.title, epsilon, respondents, survey.invited, questions)
 
 
 def default_store(file: Path) -> Path:
@@ -188,9 +282,9 @@ def invite(file: Path, count: int, address: str, store: str | None = None) -> li
     """Links for so many invited people; each lets one response in."""
     if not 1 <= count <= MOST_INVITATIONS:
         raise ParameterError(f"{count} invitations", expected=f"1 to {MOST_INVITATIONS}")
-    desk = open_service(file, store)
-    links = [f"{address.rstrip('/')}/#{ticket}" for ticket in desk.invitations(count)]
-    desk.store.close()
+    service = open_service(file, store)
+    links = [f"{address.rstrip('/')}/#{ticket}" for ticket in service.invitations(count)]
+    service.store.close()
     return links
 
 
@@ -235,14 +329,16 @@ def record_results(report: SurveyReport, file: Path, policy: Path, ledger: str |
         return charge(context, Job(TECHNIQUE, request, None, "one response", (), details=facts), request=request)
 
 
-def page_of(desk: SurveyService) -> dict[str, Any]:
+def page_of(service: SurveyService) -> SurveyPage:
     """What the survey's page shows: the description that clients get, with words on privacy for each question."""
     from deniable.localdp.survey.forecast import describe_deniability, describe_message
 
-    described = desk.survey.describe()
-    for shown, question in zip(described["questions"], desk.survey.questions, strict=True):
-        shown |= {"leaves": describe_message(question), "deniable": describe_deniability(question)}
-    return described
+    described = service.survey.describe()
+    questions = [
+        {**shown, "leaves": describe_message(question), "deniable": describe_deniability(question)}
+        for shown, question in zip(described["questions"], service.survey.questions, strict=True)
+    ]
+    return SurveyPage(**{**described, "questions": questions})
 
 
 def client_file(name: str) -> bytes:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from deniable.curator.charge import Job, run_job, still_charged
 from deniable.curator.context import Context
+from deniable.curator.sparse_record import SparseRecord
 from deniable.errors import AccessRefused
 from deniable.policy.budget import Amount, Budget, budget
 from deniable.policy.schema import PrivacyUnit, TableSchema
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from deniable.engines.base import Engine
-    from deniable.learn.model import LearnedModel
+    from deniable.learn.model import Coefficient, LearnedModel
     from deniable.learn.training import Planned, Task
     from deniable.release import Release
 
@@ -52,6 +53,19 @@ class Trained:
     def predict(self, rows: pa.Table) -> NDArray[np.float64]:
         """Predictions for rows; see `LearnedModel.predict`."""
         return self.model.predict(rows)
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class TrainingReport(SparseRecord):
+    """What a training tells: the model, its coefficients with their errors, and the steward's evaluation, if any."""
+
+    method: str
+    target: str
+    positive: str | int | bool | None = None
+    features: list[str]
+    estimated_rows: int
+    coefficients: list[Coefficient]
+    evaluation: dict[str, Any] | None = None
 
 
 def budget_of(epsilon: Amount | None, delta: Amount | None, rho: Amount | None) -> Budget:
@@ -137,10 +151,10 @@ def predict(path: Path, source: str | Path, out: Path, progress: Progress | None
         return engine.write(batches, out, progress=None if progress is None else lambda done: progress(done / total))
 
 
-def describe_training(trained: Trained) -> dict[str, Any]:
+def describe_training(trained: Trained) -> TrainingReport:
     """What a training tells: public facts, and the steward's evaluation where one was asked for."""
-    shown = {} if trained.evaluation is None else {"evaluation": trained.evaluation}
-    return {**trained.release.details, "coefficients": trained.model.coefficient_table(), **shown}
+    model = trained.model
+    return TrainingReport(**model.summarize(), coefficients=model.coefficient_table(), evaluation=trained.evaluation)
 
 
 def _bound_rows(engine: Any, table: TableSchema, what: Planned) -> pa.Table:
@@ -188,7 +202,8 @@ def _release_model(context: Context, order: Order, model: LearnedModel, versions
     parameters = {"table": order.table, **asdict(order.task)}
     provenance, details = Provenance(context.policy.hash, versions, parameters), model.summarize()
     if out is None:
-        return Release(pa.Table.from_pylist(model.coefficient_table()), model.guarantee, provenance, details)
+        rows = pa.Table.from_pylist([each.to_dict() for each in model.coefficient_table()])
+        return Release(rows, model.guarantee, provenance, details)
     remove_statement(out)
     save_model(model, out)
     seal(out, model.guarantee, provenance, details)

@@ -48,6 +48,7 @@ class Request:
     decided: datetime | None = None
     release: str = ""
 
+    # a dictionary: an entry's details in the ledger, from which requests are read back
     def facts(self) -> dict[str, Any]:
         """What is written down when it is asked."""
         told = {"id": self.id, "technique": self.technique, "tables": list(self.tables)}

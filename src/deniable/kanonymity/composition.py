@@ -11,10 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
-from deniable.errors import DataError, ParameterError
+from deniable.errors import ParameterError
 from deniable.kanonymity.encoding import Counts
 
 Numbers = NDArray[np.int64]
@@ -157,30 +156,3 @@ def infer_means(
     solved, *_ = np.linalg.lstsq(equations, sums, rcond=None)
     means = np.where(made.determined, solved / made.sizes, np.nan)
     return np.where(made.atom_of >= 0, means[made.atom_of], np.nan)
-
-
-def find_hidden_cells(
-    coarse: pa.Table, fine: pa.Table, latitude: str, longitude: str, *, digits: int, k: int
-) -> pa.Table:
-    """Cells of a coarse map whose count, less the fine cells shown inside, is between 1 and k - 1.
-
-    Each map dropped its cells under k; together they tell how many rides were hidden where, in groups smaller than k.
-    """
-    for name in (latitude, longitude, "count"):
-        if name not in coarse.column_names or name not in fine.column_names:
-            raise DataError(f"A map has no column '{name}'", expected="Two maps made by the same scheme")
-    from deniable.kanonymity.builders.numbers import truncate_coordinates
-
-    inside: dict[tuple[float, float], int] = {}
-    fine_cells = zip(
-        *(truncate_coordinates(fine[name].to_numpy(), digits).tolist() for name in (latitude, longitude)),
-        fine["count"].to_pylist(),
-        strict=True,
-    )
-    for y, x, count in fine_cells:
-        inside[y, x] = inside.get((y, x), 0) + count
-    cells = [truncate_coordinates(coarse[name].to_numpy(), digits).tolist() for name in (latitude, longitude)]
-    shown = np.array([inside.get(cell, 0) for cell in zip(*cells, strict=True)], np.int64)
-    hidden = coarse["count"].to_numpy() - shown
-    small = (hidden > 0) & (hidden < k)
-    return coarse.append_column("hidden", pa.array(hidden)).filter(pa.array(small))

@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from deniable.errors import DataError, ParameterError
-from deniable.kanonymity.builders.numbers import encode_geohash, truncate_coordinates
-from deniable.kanonymity.encoding import column_of, number_rows
+from deniable.kanonymity.builders.numbers import truncate_coordinates
+from deniable.kanonymity.encoding import column_of
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -36,21 +36,6 @@ def release_grid(table: pa.Table, latitude: str, longitude: str, *, digits: int,
     corners = np.round(cells[kept] / scale, digits)
     names = {latitude: corners[:, 0], longitude: corners[:, 1], "count": counts[kept]}
     return Map(pa.table(names), int(len(y) - counts[kept].sum()))
-
-
-def release_geohashes(table: pa.Table, latitude: str, longitude: str, *, length: int, k: int) -> Map:
-    """Geohash cells with at least k rows."""
-    _refuse_k(k)
-    y, x = (_read_degrees(table, name) for name in (latitude, longitude))
-    known = np.isfinite(y) & np.isfinite(x)
-    codes = pa.array(encode_geohash(y[known], x[known], length)).dictionary_encode()
-    _, first, number = number_rows([codes.indices.to_numpy()], [len(codes.dictionary)])
-    counts = np.bincount(number, minlength=len(first))
-    kept = counts >= k
-    return Map(
-        pa.table({"geohash": codes.take(pa.array(first[kept])), "count": counts[kept]}),
-        int(len(y) - counts[kept].sum()),
-    )
 
 
 def _refuse_k(k: int) -> None:

@@ -128,6 +128,7 @@ def read_recoding(path: Path) -> Recoding:
         ) from None
 
 
+# a dictionary: the recoding's file, which `from_document` reads back
 def to_document(recoding: Recoding) -> dict[str, Any]:
     """A recoding as plain JSON values."""
     return {

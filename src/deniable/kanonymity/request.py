@@ -190,12 +190,6 @@ KINDS: tuple[tuple[str, type[Any]], ...] = (
 
 _RENAMED = {("average_risk", "most"): "risk"}
 _DEFAULTS: Mapping[str, dict[str, object]] = {"delta_presence": {"least": 0}}
-_WANTED = {
-    "Distance": "One of equal, ordered, hierarchical",
-    "int": "A number",
-    "float": "A number",
-    "bool": "true or false",
-}
 
 
 def parse_condition(spec: Spec) -> Condition:

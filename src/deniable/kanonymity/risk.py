@@ -16,7 +16,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from deniable.errors import ParameterError
 from deniable.kanonymity.encoding import Counts, Histograms, build_histograms, column_of, factorize, number_rows
@@ -71,12 +70,6 @@ def _measure_intruder(sizes: Counts, among: Counts, threshold: float) -> Risk:
         return Risk(0.0, 0.0, 0.0)
     exposed = sizes[1.0 / among > threshold + 1e-12].sum() / rows
     return Risk(float(1.0 / among.min()), float((sizes / among).sum() / rows), float(exposed))
-
-
-def measure_row_risks(class_of: NDArray[np.int64]) -> NDArray[np.float64]:
-    """The prosecutor's chance for every row."""
-    sizes = np.bincount(class_of) if len(class_of) else np.zeros(0, np.int64)
-    return np.asarray(1.0 / sizes[class_of], np.float64)
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,9 +35,40 @@ from deniable.learn.features import (
 from deniable.policy.schema import Bounds, Column, ColumnType, Neighboring, TableSchema
 from deniable.release import Guarantee, Technique
 from deniable.release.guarantee import to_text
+from deniable.release.record import Record
 from deniable.storage import write_whole
 
 FORM = "deniable learned model 1"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LinearSummary(Record):
+    """What a model of a number says of itself."""
+
+    method: str
+    target: str
+    features: list[str]
+    estimated_rows: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LogisticSummary(Record):
+    """What a model of a value against all others says of itself."""
+
+    method: str
+    target: str
+    positive: str | int | bool
+    features: list[str]
+    estimated_rows: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Coefficient(Record):
+    """A coefficient with its standard error, where it has one."""
+
+    feature: str
+    coefficient: float
+    error: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,25 +109,20 @@ class LearnedModel:
         """The columns that a table needs to be predicted from, as they were declared."""
         return TableSchema(self.table, "", tuple(_to_column(each) for each in self.design.features))
 
-    def summarize(self) -> dict[str, Any]:
+    def summarize(self) -> LinearSummary | LogisticSummary:
         """What a model says of itself: public."""
-        goal = {"positive": self.target.positive} if isinstance(self.target, ClassTarget) else {}
-        return {
-            "method": self.method,
-            "target": self.target.name,
-            **goal,
-            "features": [each.name for each in self.design.features],
-            "estimated_rows": round(self.rows),
-        }
+        features, rows = [each.name for each in self.design.features], round(self.rows)
+        if isinstance(self.target, ClassTarget):
+            return LogisticSummary(self.method, self.target.name, self.target.positive, features, rows)
+        return LinearSummary(self.method, self.target.name, features, rows)
 
-    def coefficient_table(self) -> list[dict[str, Any]]:
+    def coefficient_table(self) -> list[Coefficient]:
         """Each coefficient with its error: of a number by its own unit, of a value by being it."""
         divisors = _list_divisors(self.design)
         errors = self.errors or (None,) * len(divisors)
         listed = zip(self.design.entries, self.coefficients, errors, divisors, strict=True)
         return [
-            {"feature": name, "coefficient": value / by, "error": None if error is None else error / by}
-            for name, value, error, by in listed
+            Coefficient(name, value / by, None if error is None else error / by) for name, value, error, by in listed
         ]
 
 
@@ -135,6 +161,7 @@ def load_model(path: Path) -> LearnedModel:
         ) from None
 
 
+# a dictionary: the model's file, which `from_plain` reads back
 def to_plain(model: LearnedModel) -> dict[str, Any]:
     """A model as plain values."""
     return {

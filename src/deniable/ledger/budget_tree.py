@@ -58,7 +58,8 @@ def find_path(budgets: Budgets | None, purpose: str, analyst: str, time: datetim
     """The nodes that a charge must fit; refuses a purpose or an analyst that the policy does not grant."""
     if budgets is None:
         return _build_nodes(None, None, None, time)
-    steward = analyst in ("", STEWARD)
+    # An analyst whom the policy calls so is held to that analyst's own limit, as when entries are added up again.
+    steward = analyst in ("", STEWARD) and all(each.name != analyst for each in budgets.analysts)
     known = None if steward and not purpose else purpose_of(budgets, purpose)
     granted = None if steward else analyst_of(budgets, analyst)
     if granted is not None and known is not None and known.name not in granted.purposes:

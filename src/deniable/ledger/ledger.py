@@ -134,10 +134,10 @@ class Ledger:
 
     def _write(self, book: Book, posting: Posting) -> Receipt:
         """Decide on a posting and write it; whatever is refused is refused before anything is written."""
+        head = self._read_head(book)
         known = book.of_request(posting.analyst, posting.request)
         if known is not None:
             return self._repeat_receipt(decode_entry(known, 0), posting)
-        head = _read_head(book)
         time = self._time(head)
         if posting.act is not Act.CHARGE:
             return _make_receipt(self._append(book, posting, head, time), None)
@@ -178,7 +178,7 @@ class Ledger:
     def head(self) -> Entry | None:
         """The last entry."""
         with self.store.begin_read() as book:
-            return _read_head(book)
+            return self._read_head(book)
 
     def read_cached_totals(self, book: Book, keys: tuple[str, ...]) -> tuple[int, dict[str, str]]:
         """The cached totals of these nodes, and the number of the last entry in them."""
@@ -188,12 +188,18 @@ class Ledger:
         """Let go of the store."""
         self.store.close()
 
-    def _append(self, book: Book, posting: Posting, head: Entry | None, time: datetime) -> Entry:
+    def _read_head(self, book: Book) -> Entry | None:
+        """The last entry; refuses a ledger of another dataset, whose requests would count as charged for this one."""
+        text = book.head()
+        head = None if text is None else decode_entry(text, 0)
         if head is not None and head.dataset != self.dataset:
             raise AccessRefused(
                 f"this ledger belongs to dataset '{head.dataset}', not to '{self.dataset}'",
                 remedy="Give each dataset a ledger of its own",
             )
+        return head
+
+    def _append(self, book: Book, posting: Posting, head: Entry | None, time: datetime) -> Entry:
         entry = chain_entry(posting, head, time, self.dataset, self.policy)
         book.append(line_of(entry, encode_entry(entry)))
         return entry
@@ -237,7 +243,7 @@ class Ledger:
         if before is not None and before.number == number and before.nodes == nodes:
             return before.accounts
         with self.store.begin_read() as book:
-            head = _read_head(book)
+            head = self._read_head(book)
             nodes = self._path(purpose, analyst, self._time(head))
             totals = self._totals(book, nodes, head)
         found = [(node, restore_accountant(self._accounting, node.limit, totals.get(node.key))) for node in nodes]
@@ -260,11 +266,6 @@ def _assign_ids(posting: Posting) -> Posting:
 
 def _decode_line(line: Line) -> Entry:
     return decode_entry(line.text, line.sequence)
-
-
-def _read_head(book: Book) -> Entry | None:
-    text = book.head()
-    return None if text is None else decode_entry(text, 0)
 
 
 def _make_receipt(entry: Entry, remaining: Budget | None) -> Receipt:
@@ -307,8 +308,18 @@ POSTGRES = ("postgresql://", "postgres://")
 
 
 def open_ledger(place: str | Path | None, policy: Policy, *, writable: bool = True) -> Ledger:
-    """The ledger of a policy's dataset at a place; a writable one is made if it is not there."""
-    return Ledger(policy.dataset, policy.budgets, _open_store(place, policy.dataset, writable), policy=policy.hash)
+    """The ledger of a policy's dataset at a place; a writable one is made if it is not there.
+
+    One of another dataset is refused, unless it is opened to be read and verified.
+    """
+    opened = Ledger(policy.dataset, policy.budgets, _open_store(place, policy.dataset, writable), policy=policy.hash)
+    if writable:
+        try:
+            opened.head()
+        except AccessRefused:
+            opened.close()
+            raise
+    return opened
 
 
 def open_answer_store(place: str | Path | None, dataset: str) -> AnswerStore:

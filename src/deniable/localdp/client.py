@@ -278,6 +278,7 @@ class Survey:
         """The survey served at an address."""
         return cls(_exchange(f"{address.rstrip('/')}/survey.json"), address)
 
+    # a dictionary: by the questions' names, as it is sent
     def responses(self, answers: dict[str, Any], memory: Memory, draw: Draw = system_draw) -> dict[str, Any]:
         """Randomized responses to plain answers, by question; questions without an answer are left out."""
         known = {question["name"]: question for question in self.description["questions"]}
@@ -298,6 +299,7 @@ class Survey:
             for index, (part, value) in enumerate(zip(parts, values, strict=True))
         ]
 
+    # a dictionary: JSON as the server sent it
     def submit(self, answers: dict[str, Any], memory: Memory | None = None, ticket: str = "") -> dict[str, Any]:
         """Randomize here, send only that, and return the server's receipt."""
         sent = self.responses(answers, memory or Memory())

@@ -191,6 +191,7 @@ def _render_label(label: str | int | bool | None) -> str:
     return str(label).lower() if isinstance(label, bool) else str(label)
 
 
+# a dictionary: a part of the statement, which `parse_plan` reads back
 def describe_plan(made: RecordPlan) -> dict[str, Any]:
     """The plan as plain values, for the statement beside a released table."""
     columns = {}

@@ -56,6 +56,7 @@ class Serializable(Protocol):
         """The fields of one response."""
 
 
+# a dictionary: JSON that clients read, with other fields for each protocol; `protocol_of` reads it back
 def recipe(protocol: Serializable) -> dict[str, Any]:
     """A protocol as JSON.
 

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from deniable.errors import DataError
 
 Normal = str
-NORMALIZATIONS = ("none", "text", "digits")
 
 
 def as_text(values: pa.Array) -> pa.Array:

@@ -11,7 +11,6 @@ import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import date
 from functools import cached_property
 
 import numpy as np
@@ -109,19 +108,6 @@ _WORD = re.compile(r"[^\W\d_]+(?:['\u2019-][^\W\d_]+)*")
 def is_date_like(value: str) -> bool:
     """Written as a date, though perhaps with a mistake in it (a thirteenth month)."""
     return _ISO.fullmatch(value.strip()) is not None or _SLASHED.fullmatch(value.strip()) is not None
-
-
-def is_iso_date(value: str) -> bool:
-    """A calendar date, ISO or with slashes or dots."""
-    found = _ISO.fullmatch(value.strip())
-    if found:
-        try:
-            date(int(found[1]), int(found[2]), int(found[3]))
-        except ValueError:
-            return False
-        return True
-    other = _SLASHED.fullmatch(value.strip())
-    return other is not None and 1 <= int(other[1]) <= 31 and 1 <= int(other[2]) <= 31
 
 
 def is_street(value: str) -> bool:
@@ -284,6 +270,7 @@ VALUE_DETECTORS = (
     ValueDetector("social security number", "values are social security numbers", ssn_written, 0.9, 0.95, is_textual),
     ValueDetector("card number", "card check digits fit", checksums.is_card, 0.9, 0.95, is_textual_or_whole),
     ValueDetector("bank account", "IBAN check digits fit", checksums.is_iban, 0.9, 0.98, is_textual),
+    ValueDetector("license number", "NPI check digits fit", checksums.is_us_npi, 0.95, 0.9, is_textual_or_whole),
     ValueDetector("vehicle identifier", "VIN check digits fit", checksums.is_vin, 0.9, 0.95, is_textual),
     ValueDetector("street address", "numbers beside words of streets", is_street, 0.5, 0.8, has_several_values),
     ValueDetector("given name", "values are common given names", is_given_name, 0.6, 0.6, has_several_values),

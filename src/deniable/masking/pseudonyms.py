@@ -121,7 +121,6 @@ STREETS = ("Street", "Avenue", "Road", "Lane", "Drive", "Court", "Place", "Way")
 MAIL = ("example.com", "example.net", "example.org")
 FIRMS = ("and Sons", "Partners", "Works", "Trading", "Group", "Holdings", "Brothers", "Supply")
 TREES = ("Oak", "Maple", "Cedar", "Elm", "Birch", "Pine", "Willow", "Ash", "Walnut", "Chestnut", "Hazel", "Linden")
-CHOICES = 4
 
 
 @dataclass(frozen=True, slots=True)

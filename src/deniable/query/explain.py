@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from datetime import date
 from fractions import Fraction
 
+from deniable.dp.accounting.cost import round_up
 from deniable.dp.mechanisms import GaussianMechanism, LaplaceMechanism, QuantileMechanism
 from deniable.policy.budget import ZCDP, Amount, Budget
 from deniable.policy.budget import exact as exact_amount
@@ -62,7 +63,7 @@ def describe_budget(budget: Budget) -> dict[str, str]:
 
 
 def _format_amount(amount: Fraction) -> str:
-    return f"{float(amount):.6g}"
+    return f"{float(round_up(amount, 6)):.6g}"
 
 
 def _describe_relations(relation: Relation) -> list[dict[str, str]]:
@@ -90,7 +91,7 @@ def _describe_step(node: NodePlan, step: Step, confidence: float) -> list[Aggreg
         rows.append(
             AggregatePlan(
                 aggregate=aggregate.text,
-                keys=_describe_keys(step),
+                keyed_by=_describe_keys(step),
                 groups=step.keys.cells if not isinstance(step.keys, PrivateKeys) else None,
                 measurements=[_describe_placed(part, step, confidence) for part in parts],
             )
@@ -110,7 +111,7 @@ def _describe_placed(placed: Placed, step: Step, confidence: float) -> Measureme
         error=placed.error(1 - confidence),
         error_in="ranks" if ranks else "the aggregate's own unit",
         confidence=confidence,
-        share=_format_amount(placed.share),
+        share=f"{float(placed.share):.6g}",
     )
 
 

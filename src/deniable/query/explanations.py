@@ -5,9 +5,22 @@ Each is a mapping of its fields, in the order in which they are printed; `to_dic
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from deniable.release.record import Record
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KeyedRecord(Record):
+    """A record whose field `keyed_by` is shown as `keys`: as an attribute, that name is a method of mappings."""
+
+    def __getitem__(self, name: str) -> Any:
+        return Record.__getitem__(self, "keyed_by" if name == "keys" else name)
+
+    def __iter__(self) -> Iterator[str]:
+        return ("keys" if name == "keyed_by" else name for name in Record.__iter__(self))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -26,11 +39,11 @@ class MeasurementPlan(Record):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class AggregatePlan(Record):
+class AggregatePlan(KeyedRecord):
     """One aggregate of a question with its keys, how many groups there are, and the measurements it is made of."""
 
     aggregate: str
-    keys: str
+    keyed_by: str
     groups: int | None
     measurements: list[MeasurementPlan]
 
@@ -149,19 +162,19 @@ class TopSummary(Record):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class TopExplanation(TopSummary):
+class TopExplanation(KeyedRecord, TopSummary):
     """The k largest groups among public keys, with what they cost."""
 
     cost: dict[str, str]
     unit: str
-    keys: str
+    keyed_by: str
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class PrivateTopExplanation(Explanation):
+class PrivateTopExplanation(KeyedRecord, Explanation):
     """The k largest groups among private keys: a question whose largest rows are kept."""
 
-    keys: str
+    keyed_by: str
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -14,6 +14,7 @@ hold turn up with a small probability of the order of delta, which is stated bes
 from __future__ import annotations
 
 import math
+from decimal import ROUND_CEILING, Context, Decimal
 from fractions import Fraction
 
 from deniable.errors import ParameterError
@@ -111,8 +112,9 @@ def _show(amount: Fraction) -> str:
 
 
 def _round_up(amount: Fraction) -> str:
-    shown = f"{float(amount):.3g}"
-    return shown if Fraction(shown) >= amount else f"{float(amount) * 1.005:.3g}"
+    """Three digits, never below the amount."""
+    three = Context(prec=3, rounding=ROUND_CEILING)
+    return f"{float(three.divide(Decimal(amount.numerator), Decimal(amount.denominator))):.3g}"
 
 
 PRIORS = (Fraction(1, 100), Fraction(1, 10), Fraction(1, 2))

@@ -93,6 +93,7 @@ def _describe_attacks(found: Found) -> tuple[Block, ...]:
     return (*blocks, *((Callout("\n".join(warned), Tone.WARNING, "Beware"),) if warned else ()))
 
 
+# a dictionary: rows of a plot, in the words of Vega-Lite
 def list_success_rates(outcome: Found) -> list[dict[str, object]]:
     """How often an attack succeeds, and its control: two rows for a plot of bars."""
     units = {"facts": "facts", "width": "columns"}

@@ -57,7 +57,7 @@ HOW = (
 )
 
 
-def build_register_page(told: dict[str, Any]) -> Page:
+def build_register_page(told: Mapping[str, Any]) -> Page:
     """The page of the register, from the document that `deniable register --json` prints."""
     releases = told["releases"]
     sections = (
@@ -69,7 +69,7 @@ def build_register_page(told: dict[str, Any]) -> Page:
     return Page(f"Register of releases: {told['dataset']}", sections, lead=lead, foot="Made by deniable.")
 
 
-def _summarize_register(told: dict[str, Any]) -> tuple[Block, ...]:
+def _summarize_register(told: Mapping[str, Any]) -> tuple[Block, ...]:
     standing = told["standing"]
     figures = [
         KeyFigure(f"{standing['charged']:,}", "releases under differential privacy"),
@@ -87,6 +87,6 @@ def _render_amount(budget: dict[str, str]) -> str:
     return ", ".join(f"{name} {value}" for name, value in budget.items() if value != "0") or "nothing"
 
 
-def _build_row(release: dict[str, Any]) -> dict[str, object]:
+def _build_row(release: Mapping[str, Any]) -> dict[str, object]:
     tables: Sequence[str] = release["tables"]
     return {**release, "tables": ", ".join(tables)}

@@ -29,6 +29,7 @@ INK, SOFT, LINE, GRID = "#1c2733", "#55636f", "#d9e0e7", "#e6ebf0"
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Noto Sans', 'DejaVu Sans', sans-serif"
 
 
+# a dictionary: JSON in the words of Vega-Lite
 def build_config() -> dict[str, Any]:
     """The Vega-Lite configuration each plot carries: a fresh dict, so that a caller may change its copy."""
     return {

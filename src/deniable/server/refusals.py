@@ -115,6 +115,7 @@ def translate_failure(failure: Exception) -> DeniableError:
                 charge=failure.charged)  # fmt: skip
 
 
+# a dictionary: the refusal's own JSON, which has a line and a column only for questions
 def describe_refusal(refusal: DeniableError) -> dict[str, Any]:
     """The canonical JSON shape, with the whole message for people."""
     return refusal.as_dict() | {"message": refusal.message}

@@ -60,6 +60,7 @@ class Question:
                 "a request id is a printable text", expected=f"At most {LONGEST_REQUEST_ID} characters"
             )
 
+    # a dictionary: keyword arguments of the curator's methods
     @property
     def budget(self) -> dict[str, Any]:
         """The budget as the curator takes it."""

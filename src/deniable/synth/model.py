@@ -99,6 +99,7 @@ def refuse_other_files(path: Path) -> Iterator[None]:
         ) from None
 
 
+# a dictionary: the model's file, which `from_plain` reads back
 def to_plain(model: SynthModel) -> dict[str, Any]:
     """A model as plain values."""
     d = model.description
@@ -201,6 +202,7 @@ def _parse_cuts(held: Any) -> tuple[int, ...]:
     return cuts
 
 
+# a dictionary: a part of the model's file
 def constraints_to_plain(truths: Iterable[Spec]) -> list[dict[str, Any]]:
     """Truths as plain values."""
     return [{"kind": truth.kind, "options": _value_to_plain(truth.options)} for truth in truths]
@@ -228,6 +230,7 @@ def _round_values(values: Any) -> list[float]:
     return [round(float(value), 3) for value in np.asarray(values).ravel()]
 
 
+# a dictionary: a part of the model's file, with other fields for each kind
 def attribute_to_plain(attribute: Attribute) -> dict[str, Any]:
     """An attribute as plain values."""
     match attribute:

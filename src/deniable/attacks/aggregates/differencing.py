@@ -1,7 +1,8 @@
 """Differencing: figures that each cover many people, and subtracted from each other cover one.
 
-Answers are subtracted from answers (the March and April tables, a whole log by linear algebra), and a fine map from a
-coarse one: what small-cell suppression hides in the finer release, the coarser one discloses."""
+Answers are subtracted from answers (a whole log by linear algebra), and a fine map from a coarse one: what small-cell
+suppression hides in the finer release, the coarser one discloses.
+"""
 
 from __future__ import annotations
 
@@ -19,50 +20,6 @@ from deniable.attacks.nearest_records import convert_to_floats
 from deniable.attacks.outcome import Outcome, Rate
 from deniable.attacks.solvers import find_determined, solve_least_squares
 from deniable.errors import ParameterError
-
-
-@dataclass(frozen=True, slots=True)
-class Published:
-    """A published figure: its label, how many people it covers, and their total (a count of yes, a sum)."""
-
-    label: str
-    size: int
-    total: float
-
-    @classmethod
-    def mean(cls, label: str, size: int, mean: float) -> Published:
-        """A published mean, as the total it amounts to."""
-        return cls(label, size, size * mean)
-
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """What is left when one figure is subtracted from another that covers the same people and `size` more."""
-
-    minuend: str
-    subtrahend: str
-    size: int
-    total: float
-
-    @property
-    def each(self) -> float | None:
-        """The value of every one of the people left, where it follows: one person, or all or none of several."""
-        if self.size == 1:
-            return self.total
-        return self.total / self.size if self.total in (0, self.size) else None
-
-
-def subtract_published(first: Published, second: Published) -> Difference:
-    """Subtract the figure that covers fewer people from the other; the fewer must all be among the more.
-
-    >>> march, april = Published("March", 3005, 202), Published("April", 3004, 201)
-    >>> subtract_published(march, april).each
-    1
-    """
-    more, fewer = (first, second) if first.size >= second.size else (second, first)
-    if more.size == fewer.size:
-        raise ParameterError("Both figures cover as many people", expected="Figures about different numbers of people")
-    return Difference(more.label, fewer.label, more.size - fewer.size, more.total - fewer.total)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from deniable.attacks import solvers
 from deniable.attacks.outcome import Deadline, Outcome, Progress, Rate, tell
-from deniable.attacks.solvers import find_determined
-from deniable.errors import ParameterError, Stopped
+from deniable.attacks.solvers import find_determined, solve_least_squares
+from deniable.errors import MissingExtra, ParameterError, Stopped
 
 _FAR = 2**31
 
@@ -255,10 +255,11 @@ Margin = tuple[tuple[int, ...], NDArray[np.int64]]
 
 @dataclass(frozen=True, eq=False)
 class CellBounds:
-    """The least and the greatest each cell can be; `share` of the cells is given away exactly."""
+    """The least and the greatest each cell can be, and the total of all; `share` of the cells is given away exactly."""
 
     low: NDArray[np.int64]
     high: NDArray[np.int64]
+    total: int
 
     @property
     def given_away(self) -> NDArray[np.bool_]:
@@ -281,7 +282,40 @@ def bound_two_way_cells(rows: Sequence[int], columns: Sequence[int]) -> CellBoun
     down, across = np.asarray(rows, np.int64)[:, None], np.asarray(columns, np.int64)[None, :]
     if down.sum() != across.sum():
         raise ParameterError("The margins do not add up to the same total")
-    return CellBounds(np.maximum(0, down + across - down.sum()), np.minimum(down, across))
+    total = int(down.sum())
+    return CellBounds(np.maximum(0, down + across - total), np.minimum(down, across), total)
+
+
+def bound_margins(shape: Sequence[int], margins: Sequence[Margin], *, seconds: float | None = None) -> CellBounds:
+    """Bounds of every cell by the cheapest means that has them.
+
+    Row and column sums of a two-way table have a closed form. Everything else is a linear program; without the solver
+    (the extra `solvers`) cells are found that follow by adding and subtracting alone.
+    """
+    by_axes = dict(margins)
+    if len(shape) == 2 and len(margins) == 2 and set(by_axes) == {(0,), (1,)}:
+        _build_constraints(shape, margins)
+        return bound_two_way_cells(by_axes[0,].tolist(), by_axes[1,].tolist())
+    try:
+        return bound_cells(shape, margins, seconds=seconds)
+    except MissingExtra:
+        return _bound_by_elimination(shape, margins)
+
+
+def _bound_by_elimination(shape: Sequence[int], margins: Sequence[Margin]) -> CellBounds:
+    """Cells that are determined by elimination; of the others, that they are at most every margin they are in."""
+    matrix, totals = _build_constraints(shape, margins)
+    most = np.where(matrix > 0, totals[:, None], np.inf).min(axis=0)
+    fixed = find_determined(matrix.astype(np.int64))
+    values = np.round(solve_least_squares(matrix.astype(np.int64), totals))
+    low, high = np.where(fixed, values, 0), np.where(fixed, values, np.minimum(most, _total(margins)))
+    return CellBounds(
+        low.astype(np.int64).reshape(tuple(shape)), high.astype(np.int64).reshape(tuple(shape)), _total(margins)
+    )
+
+
+def _total(margins: Sequence[Margin]) -> int:
+    return int(margins[0][1].sum())
 
 
 def bound_cells(
@@ -314,12 +348,7 @@ def bound_cells(
             ends.append(sign * found.fun)
         low[cell], high[cell] = np.ceil(ends[0] - 1e-7), np.floor(ends[1] + 1e-7)
         tell(progress, (cell + 1) / cells)
-    return CellBounds(low.reshape(tuple(shape)), high.reshape(tuple(shape)))
-
-
-def find_determined_cells(shape: Sequence[int], margins: Sequence[Margin]) -> NDArray[np.bool_]:
-    """Which cells follow from the margins by adding and subtracting alone: no solver, any table of any counts."""
-    return find_determined(_build_constraints(shape, margins)[0].astype(np.int64)).reshape(tuple(shape))
+    return CellBounds(low.reshape(tuple(shape)), high.reshape(tuple(shape)), _total(margins))
 
 
 def _build_constraints(

@@ -40,13 +40,14 @@ class Verdicts:
         """Whose value the answers give away."""
         return np.asarray(self.status == Status.DETERMINED)
 
-    def outcome(self, name: str = "auditing") -> Outcome:
-        """People determined; figures count those still open and those not decided in time."""
+    def outcome(self, secret: NDArray[np.float64] | None = None) -> Outcome:
+        """People determined (rightly, given the secret); figures count those still open and those not decided."""
+        right = self.determined if secret is None else self.determined & (np.abs(self.low - secret) <= 1e-6)
         counts = {status.name.lower(): int((self.status == status).sum()) for status in Status}
         undecided = counts["unknown"]
         warnings = (f"{undecided} people were not decided within the time limit",) if undecided else ()
-        found = Rate(int(self.determined.sum()), len(self.status))
-        return Outcome(name, "Solving the answered questions", found, 0.0, figures=counts, warnings=warnings)
+        found = Rate(int(right.sum()), len(self.status))
+        return Outcome("auditing", "Solving the answered questions", found, 0.0, figures=counts, warnings=warnings)
 
 
 def _check_shapes(groups: Groups, answers: Answers) -> None:
@@ -186,12 +187,3 @@ def audit_maxima(groups: Groups, answers: Answers, low: float = -np.inf) -> Verd
             lows[able[0]] = answer
     status = np.where(lows == high, Status.DETERMINED, Status.OPEN).astype(np.int8)
     return Verdicts(status, lows, high)
-
-
-def would_determine(answered: Groups, asked: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Who would be determined by one more sum, whatever its answer is.
-
-    Denying on this ground is *simulatable*: anybody can compute it from the questions alone, so that the denial
-    itself tells nothing. Denying because of what the true answer is would disclose by the denial.
-    """
-    return find_determined(np.vstack([answered, asked[None, :]])) & ~find_determined(answered)

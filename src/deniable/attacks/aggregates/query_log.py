@@ -1,8 +1,10 @@
 """A log of answered questions: who is in the group of each answer, and what was answered.
 
-One JSON object a line: `where` names public columns and what they must be, `of` the secret that was counted, summed or
-averaged, `aggregate` how, `answer` the number. A condition is a value, a list of values, or an object with any of
-`min`, `max` (both included) and `not`."""
+One JSON object a line: `where` names public columns and what they must be, `of` the secret that was counted, summed,
+averaged or of which the largest was told, `aggregate` how, `answer` the number. A condition is a value, a list of
+values, or an object with any of `min`, `max` (both included) and `not`. `low` and `high`, where given, are what
+everybody knows the secret to lie between.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ from numpy.typing import NDArray
 from deniable.attacks.codes import require_column
 from deniable.errors import DataError
 
-AGGREGATES = ("count", "sum", "mean")
+AGGREGATES = ("count", "sum", "mean", "max")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,16 +32,23 @@ class Question:
     of: str
     aggregate: str
     answer: float
+    low: float = -np.inf
+    high: float = np.inf
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Family:
-    """All questions about one secret: who is in each group, and the total of the secret over it."""
+    """All questions about one secret: who is in each group, and the total of the secret over it (or its maximum).
+
+    `low` and `high` are what the secret is known to lie between.
+    """
 
     of: str
     aggregate: str
     groups: NDArray[np.bool_]
     totals: NDArray[np.float64]
+    low: float = -np.inf
+    high: float = np.inf
 
 
 def read_log(lines: Iterable[str]) -> tuple[Question, ...]:
@@ -51,12 +60,19 @@ def _parse_question(line: str, number: int) -> Question:
     expected = 'A line such as {"where": {"sex": "F"}, "of": "hiv", "aggregate": "count", "answer": 12}'
     try:
         entry = json.loads(line)
-        found = Question(dict(entry["where"]), str(entry["of"]), str(entry["aggregate"]), float(entry["answer"]))
+        found = Question(
+            dict(entry["where"]),
+            str(entry["of"]),
+            str(entry["aggregate"]),
+            float(entry["answer"]),
+            float(entry.get("low", -np.inf)),
+            float(entry.get("high", np.inf)),
+        )
     except (ValueError, KeyError, TypeError):
         raise DataError(f"Line {number} of the log is not an answered question", expected=expected, charge="") from None
     if found.aggregate not in AGGREGATES:
         raise DataError(
-            f"Line {number} of the log has an unknown aggregate", expected="One of count, sum, mean", charge=""
+            f"Line {number} of the log has an unknown aggregate", expected=f"One of {', '.join(AGGREGATES)}", charge=""
         )
     return found
 
@@ -99,10 +115,10 @@ def _list_values(value: Any, kind: pa.DataType) -> pa.Array:
 
 
 def group_questions(questions: Sequence[Question], population: pa.Table) -> tuple[Family, ...]:
-    """The questions by secret and kind: counts apart from sums, means as the sums they amount to."""
+    """The questions by secret and kind: counts, sums (means as the sums they amount to) and maxima apart."""
     found: dict[tuple[str, str], list[Question]] = {}
     for question in questions:
-        kind = "count" if question.aggregate == "count" else "sum"
+        kind = "sum" if question.aggregate == "mean" else question.aggregate
         found.setdefault((question.of, kind), []).append(question)
     return tuple(_build_family(of, kind, asked, population) for (of, kind), asked in found.items())
 
@@ -111,4 +127,5 @@ def _build_family(of: str, kind: str, asked: Sequence[Question], population: pa.
     groups = np.array([find_members(question.where, population) for question in asked])
     sizes = groups.sum(axis=1)
     totals = [q.answer * (n if q.aggregate == "mean" else 1) for q, n in zip(asked, sizes, strict=True)]
-    return Family(of, kind, groups, np.array(totals, np.float64))
+    low, high = max(question.low for question in asked), min(question.high for question in asked)
+    return Family(of, kind, groups, np.array(totals, np.float64), low, high)

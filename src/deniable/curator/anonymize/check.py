@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,7 @@ from deniable.curator.anonymize.request import TABLE, Roles, statement
 from deniable.curator.context import Context
 from deniable.errors import AccessRefused, Infeasible
 from deniable.policy.schema import Role
+from deniable.release.record import Record
 
 if TYPE_CHECKING:
     import numpy as np
@@ -22,6 +23,34 @@ if TYPE_CHECKING:
     from deniable.kanonymity.request import Request
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class CheckReport(Record):
+    """What a table holds as it stands: its classes, each sensitive column, the risks and the columns to blame."""
+
+    rows: int
+    classes: int
+    k: int
+    mean_class: float
+    smallest_classes: int
+    sensitive: Sequence[dict[str, Any]]
+    risks: dict[str, Any]
+    blame: Sequence[dict[str, Any]]
+    uniqueness: dict[str, float] | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CompositionReport(Record):
+    """How far two releases together fall below the k that was asked; see `deniable.kanonymity.composition`."""
+
+    asked_k: int
+    k: int
+    atoms: int
+    exposed: int
+    determined: int
+    singled_out: int
+    certain: Sequence[tuple[str, int]]
+
+
 def check(
     source: Any,
     quasi_identifiers: tuple[str, ...],
@@ -29,17 +58,17 @@ def check(
     *,
     fraction: float | None = None,
     encoding: str | None = None,
-) -> dict[str, Any]:
+) -> CheckReport:
     """Measure a table as it stands: k, l, t and risks."""
     from deniable.kanonymity.risk import examine
 
     table = _table(source, (*quasi_identifiers, *sensitive), encoding)
-    return asdict(examine(table, quasi_identifiers, sensitive, fraction=fraction))
+    return CheckReport(**asdict(examine(table, quasi_identifiers, sensitive, fraction=fraction)))
 
 
 def check_rows(
     context: Context, table: str, quasi_identifiers: Sequence[str] = (), sensitive: Sequence[str] = ()
-) -> dict[str, Any]:
+) -> CheckReport:
     """Measure a table of the policy, for its steward alone; the figures are exact.
 
     Columns that are not named are those of the policy's roles.
@@ -54,10 +83,10 @@ def check_rows(
     secret = tuple(sensitive) or tuple(c.name for c in schema.with_role(Role.SENSITIVE))
     listed = ", ".join(map(quote, dict.fromkeys((*known, *secret)))) or "*"
     rows = context.scope.attach(table).run(f"SELECT {listed} FROM {quote(table)}")  # noqa: S608  quoted names
-    return asdict(examine(rows, known, secret))
+    return CheckReport(**asdict(examine(rows, known, secret)))
 
 
-def unmet(findings: dict[str, Any], k: int | None, l: dict[str, float], t: dict[str, float]) -> list[str]:  # noqa: E741
+def unmet(findings: Mapping[str, Any], k: int | None, l: dict[str, float], t: dict[str, float]) -> list[str]:  # noqa: E741
     """Which thresholds a table does not meet, each in a sentence."""
     failed = []
     if k is not None and findings["k"] < k:
@@ -73,7 +102,7 @@ def unmet(findings: dict[str, Any], k: int | None, l: dict[str, float], t: dict[
     return failed
 
 
-def check_together(source: Any, first: Path, second: Path) -> dict[str, Any]:
+def check_together(source: Any, first: Path, second: Path) -> CompositionReport:
     """What an intruder learns who holds two releases of the same table."""
     from deniable.kanonymity.recoding import read_recoding
 
@@ -85,7 +114,7 @@ def check_together(source: Any, first: Path, second: Path) -> dict[str, Any]:
 
 def composition(
     table: pa.Table, first: Recoding, second: Recoding, sensitive: tuple[str, ...], counts: str | None = None
-) -> dict[str, Any]:
+) -> CompositionReport:
     """Class intersections of two recodings of one table."""
     from deniable.kanonymity.composition import compose
     from deniable.kanonymity.encoding import factorize
@@ -94,15 +123,15 @@ def composition(
     classes = [_repeat_by_weight(_classes(table, recoding), weights) for recoding in (first, second)]
     values = {name: _repeat_by_weight(factorize(table[name])[1] + 1, weights) for name in sensitive}
     least = min(int(spec.options["k"]) for r in (first, second) for spec in r.models if spec.kind == "k_anonymity")  # type: ignore[call-overload]
-    return {"asked_k": least} | asdict(compose(classes[0], classes[1], least, values))
+    return CompositionReport(least, **asdict(compose(classes[0], classes[1], least, values)))
 
 
-def refuse_composition(together: dict[str, Any]) -> None:
+def refuse_composition(together: CompositionReport) -> None:
     """Refuse a release that, with an earlier one, shows groups smaller than asked."""
-    if together["exposed"]:
+    if together.exposed:
         raise Infeasible(
-            f"With the earlier release, {together['exposed']} rows are in groups under k = {together['asked_k']}",
-            expected=f"The smallest group both releases leave has {together['k']} rows",
+            f"With the earlier release, {together.exposed} rows are in groups under k = {together.asked_k}",
+            expected=f"The smallest group both releases leave has {together.k} rows",
             remedy="Release with the levels of the earlier recoding (deniable anonymize --update), or a larger k",
         )
 

@@ -11,11 +11,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from deniable.curator.anonymize import check
+from deniable.curator.anonymize.check import CompositionReport
 from deniable.curator.anonymize.request import COUNT, TABLE, Order, check_columns, statement
 from deniable.curator.context import Context
+from deniable.curator.sparse_record import SparseRecord
 from deniable.errors import Infeasible
 
 if TYPE_CHECKING:
@@ -25,6 +28,15 @@ if TYPE_CHECKING:
 RECODINGS = "recodings"
 UNCHECKED = b"without a recoding"
 REFUSE = "refuse"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EarlierReleases(SparseRecord):
+    """The worst that a release tells together with one before it, or a warning that this cannot be checked."""
+
+    composition: CompositionReport | None = None
+    earlier_releases: int | None = None
+    warnings: list[str] | None = None
 
 
 def remember_release(context: Context | None, table: str, recoding: Recoding | None) -> None:
@@ -54,18 +66,18 @@ def compose_with_earlier(
     order: Order,
     before: Sequence[Recoding | None],
     recoding: Recoding | None,
-) -> dict[str, Any]:
+) -> EarlierReleases:
     """The worst that a new release tells together with one before; refused where the order or the policy says so."""
     if not before:
-        return {}
+        return EarlierReleases()
     refusing = order.refuse_composition or _refuses(context)
     if recoding is None or None in before:
         return _explain_unchecked(refusing, recoding is None)
     found = [_pair(engine, each, recoding) for each in before if each is not None]
-    worst = max(found, key=lambda together: (together["exposed"], -together["k"]))
+    worst = max(found, key=lambda together: (together.exposed, -together.k))
     if refusing:
         check.refuse_composition(worst)
-    return {"composition": worst, "earlier_releases": len(found)}
+    return EarlierReleases(worst, len(found))
 
 
 def _refuses(context: Context | None) -> bool:
@@ -73,7 +85,7 @@ def _refuses(context: Context | None) -> bool:
     return asked is not None and asked.second_release == REFUSE
 
 
-def _explain_unchecked(refusing: bool, new: bool) -> dict[str, Any]:
+def _explain_unchecked(refusing: bool, new: bool) -> EarlierReleases:
     which = "this release" if new else "an earlier release of this table"
     told = f"{which} has no recoding (its method generalizes each class in its own way)"
     if refusing:
@@ -82,10 +94,10 @@ def _explain_unchecked(refusing: bool, new: bool) -> dict[str, Any]:
             expected="Releases made with --method optimal",
             remedy="Release one table once, or use --method optimal each time",
         )
-    return {"warnings": [f"not checked against earlier releases: {told}"]}
+    return EarlierReleases(warnings=[f"not checked against earlier releases: {told}"])
 
 
-def _pair(engine: Engine, before: Recoding, recoding: Recoding) -> dict[str, Any]:
+def _pair(engine: Engine, before: Recoding, recoding: Recoding) -> CompositionReport:
     sensitive = tuple(dict.fromkeys((*before.sensitive, *recoding.sensitive)))
     named = check_columns(engine, tuple(dict.fromkeys((*before.names, *recoding.names, *sensitive))))
     counted = engine.run(statement("SELECT {}, COUNT(*) AS {} FROM {} GROUP BY ALL", named, COUNT, TABLE))

@@ -6,8 +6,8 @@ release and maps of coordinates are released here too."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,9 +39,11 @@ from deniable.curator.anonymize.request import (
     statement,
 )
 from deniable.curator.context import Context
+from deniable.curator.sparse_record import SparseRecord
 from deniable.errors import ParameterError
 from deniable.policy.budget import Amount, exact
 from deniable.policy.schema import Spec
+from deniable.release.record import Record
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -54,15 +56,87 @@ if TYPE_CHECKING:
     from deniable.release import Release
 
 
+QUALITIES = ("loss", "lost_variance")
+"""How methods that generalize each class in its own way tell what was lost; others tell the measure of the order."""
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class AnonymizeReport(SparseRecord):
+    """A k-anonymous release: what was released and lost, how it was found, its risks, and where it is.
+
+    `quality` is the measure that was made least; in the mapping and in JSON it stands under its own name.
+    """
+
+    rows: int
+    released: int
+    suppressed: int
+    classes: int
+    models: list[str]
+    quality: dict[str, float]
+    levels: dict[str, int] | None = None
+    proof: dict[str, Any] | None = None
+    risk: dict[str, Any] | None = None
+    composition: dict[str, Any] | None = None
+    earlier_releases: int | None = None
+    accuracy: dict[str, Any] | None = None
+    warnings: list[str]
+    output: str | None = None
+    statement: str | None = None
+    words: list[str] | None = None
+    lattice: list[dict[str, Any]]
+
+    def __getitem__(self, name: str) -> Any:
+        return self.quality[name] if name in self.quality else SparseRecord.__getitem__(self, name)
+
+    def __iter__(self) -> Iterator[str]:
+        for name in SparseRecord.__iter__(self):
+            yield from self.quality if name == "quality" else (name,)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HierarchyDraft(Record):
+    """Hierarchies to begin with, as a policy declares them; None for a column that is shown or withheld."""
+
+    hierarchies: dict[str, dict[str, Any] | None]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MapReport(Record):
+    """A map of cells with k rows each: how many there are, how many rows are in none, and where it is."""
+
+    rows: int
+    cells: int
+    dropped: int
+    output: str
+    statement: str
+    words: list[str]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class UpdateReport(Record):
+    """The verdict on rows that were added to a release: those that may be shown, and those that wait."""
+
+    rows: int
+    shown: int
+    waiting: int
+    new_classes: int
+    grown_classes: int
+    broken: int
+    search_again: bool
+    output: str | None
+
+
 METHODS = ("optimal", "mondrian", "mondrian-relaxed", "local", "cells", "microaggregate")
 
 Progress = Callable[[float], None]
 
 
-def anonymize(order: Order, progress: Progress | None = None, *, asker: Asker | None = None) -> dict[str, Any]:
+def anonymize(order: Order, progress: Progress | None = None, *, asker: Asker | None = None) -> AnonymizeReport:
     """Make the release, write it with its statement and its recoding, and report in plain values."""
     with open_order(order, asker) as context:
-        return _release(context, order, progress)[1]
+        told = _release(context, order, progress)[1]
+    quality = {name: told.pop(name) for name in (order.measure, *QUALITIES) if name in told}
+    return AnonymizeReport(**told, quality=quality)
 
 
 def anonymize_table(context: Context, order: Order) -> Release:
@@ -109,7 +183,7 @@ def _release(context: Context | None, order: Order, progress: Progress | None) -
     return release, report | {"lattice": lattice}
 
 
-def draft(source: Any, columns: tuple[str, ...] = ()) -> dict[str, Any]:
+def draft(source: Any, columns: tuple[str, ...] = ()) -> HierarchyDraft:
     """Hierarchies to begin with, as a policy would declare them; None for a column without structure.
 
     Such a column is shown or withheld, for which a policy needs no words.
@@ -121,7 +195,7 @@ def draft(source: Any, columns: tuple[str, ...] = ()) -> dict[str, Any]:
         names = check_columns(engine, columns) or tuple(f.name for f in engine.describe(TABLE))
         specs = {name: draft_hierarchy(engine, name) for name in names}
     words = {name: {spec.kind: _plain(spec.options)} for name, spec in specs.items()}
-    return {"hierarchies": {name: None if specs[name].kind == "withhold" else words[name] for name in words}}
+    return HierarchyDraft({name: None if specs[name].kind == "withhold" else words[name] for name in words})
 
 
 def _globally(work: Work, progress: Progress | None) -> dict[str, Any]:
@@ -160,7 +234,7 @@ def _name(work: Work) -> str:
 def _compose(work: Work, recoding: Recoding | None) -> dict[str, Any]:
     """What this release tells together with earlier ones of the same table."""
     before = releases.find_earlier(work.context, _name(work), work.order)
-    return releases.compose_with_earlier(work.engine, work.context, work.order, before, recoding)
+    return releases.compose_with_earlier(work.engine, work.context, work.order, before, recoding).to_dict()
 
 
 def _locally(work: Work) -> dict[str, Any]:
@@ -290,7 +364,7 @@ def _plain(value: object) -> Any:
     return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def release_map(source: Any, out: Path, columns: tuple[str, ...], digits: int, k: int) -> dict[str, Any]:
+def release_map(source: Any, out: Path, columns: tuple[str, ...], digits: int, k: int) -> MapReport:
     """Write the cells that hold at least k rows, with a statement beside them."""
     from deniable.engines.base import quote, require_columns
     from deniable.engines.duckdb import DuckDBEngine
@@ -307,17 +381,17 @@ def release_map(source: Any, out: Path, columns: tuple[str, ...], digits: int, k
         return _seal_map(engine.data_version(TABLE), out, rows.num_rows, made, digits, k)
 
 
-def _seal_map(version: str, out: Path, rows: int, made: Any, digits: int, k: int) -> dict[str, Any]:
+def _seal_map(version: str, out: Path, rows: int, made: Any, digits: int, k: int) -> MapReport:
     from deniable.release import Guarantee, Property, Provenance, seal
 
     claim = Guarantee.syntactic((Property("k-anonymity", (("k", str(k)),)),))
     details = {"rows": rows, "cells": made.cells.num_rows, "dropped": made.dropped}
     provenance = Provenance(None, {TABLE: version}, {"method": "grid", "digits": digits})
     sealed = seal(out, claim, provenance, details)
-    return details | {"output": str(out), "statement": str(sealed.path), "words": list(sealed.words)}
+    return MapReport(rows, made.cells.num_rows, made.dropped, str(out), str(sealed.path), list(sealed.words))
 
 
-def update(release: Path, order: Order, *, asker: Asker | None = None) -> dict[str, Any]:
+def update(release: Path, order: Order, *, asker: Asker | None = None) -> UpdateReport:
     """Judge rows added to a release; write those that may be shown, with their statement and the grown recoding."""
     from deniable.kanonymity.recoding import read_recoding
     from deniable.kanonymity.request import parse_condition
@@ -333,9 +407,16 @@ def update(release: Path, order: Order, *, asker: Asker | None = None) -> dict[s
         if order.out is not None:
             _write_update(engine, context, order.out, recode_shown_rows(recoding, added, judged), judged.recoding)
             releases.remember_release(context, roles.schema.name if roles.schema else TABLE, judged.recoding)
-    counts = {name: getattr(judged, name) for name in ("rows", "shown", "waiting", "new_classes", "grown_classes")}
-    output = str(order.out) if order.out else None
-    return counts | {"broken": judged.broken, "search_again": judged.search_again, "output": output}
+    return UpdateReport(
+        rows=judged.rows,
+        shown=judged.shown,
+        waiting=judged.waiting,
+        new_classes=judged.new_classes,
+        grown_classes=judged.grown_classes,
+        broken=judged.broken,
+        search_again=judged.search_again,
+        output=str(order.out) if order.out else None,
+    )
 
 
 def _write_update(engine: Engine, context: Context | None, out: Path, rows: pa.Table, grown: Recoding) -> None:

@@ -6,7 +6,7 @@ import secrets
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from deniable.curator.context import Context
 from deniable.curator.governance import requests
@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 Fulfillment = Callable[[Context, Path, "Request", Path, Sequence[str]], None]
 
 
-def fulfill(policy: Path, ledger: str | None, identity: str, out: Path, keys: Sequence[str] = ()) -> dict[str, Any]:
+def fulfill(
+    policy: Path, ledger: str | None, identity: str, out: Path, keys: Sequence[str] = ()
+) -> requests.RequestReport:
     """Make the release of an approved request into a folder; each table is one Parquet file there."""
     from deniable.release import Technique
     from deniable.storage import storage_errors
@@ -38,7 +40,7 @@ def fulfill(policy: Path, ledger: str | None, identity: str, out: Path, keys: Se
         # Analysts may ask about the same tables meanwhile; their answers are not this release.
         new = [e for e in context.ledger.entries(before, RELEASES) if e.technique != Technique.DP_QUERY]
         made = [e for e in new if set(e.tables) <= set(request.tables)]
-        return requests.mark_fulfilled(context, identity, made[-1].release).as_dict()
+        return requests.report_request(requests.mark_fulfilled(context, identity, made[-1].release))
 
 
 FULFILLING = "fulfilling"

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from deniable.curator.context import Context, check_purposes
 from deniable.curator.scope import is_expired
+from deniable.curator.sparse_record import SparseRecord
 from deniable.errors import ParameterError, nearest
 from deniable.governance import requests, tokens
 from deniable.governance.grants import Action, Asker, Grant, Role
@@ -27,7 +29,50 @@ if TYPE_CHECKING:
 TECHNIQUES = ("mask", "anonymize", "synthesize")
 
 
-def price_request(technique: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True, eq=False)
+class TableRisk(SparseRecord):
+    """How many rows of a table its quasi-identifiers single out; without counts where it has none."""
+
+    columns: list[str]
+    rows: int | None = None
+    alone: int | None = None
+    per_thousand: int = 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RequestReport(SparseRecord):
+    """A request with its cost and its decision; with its risk where the steward is to decide."""
+
+    id: str
+    technique: str
+    tables: list[str]
+    parameters: dict[str, Any]
+    cost: dict[str, Any]
+    analyst: str
+    purpose: str
+    status: str
+    reason: str
+    asked: str | None
+    decided: str | None
+    release: str
+    risk: dict[str, TableRisk] | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class TokenReport(SparseRecord):
+    """A token that was given out, without its hash; its text is there once, when it is new."""
+
+    token: str | None = None
+    id: str
+    name: str
+    role: str
+    purposes: list[str] | None
+    issued: str
+    expires: str | None
+    revoked: str | None
+
+
+def price_request(technique: str, parameters: Mapping[str, Any]) -> dict[str, str]:
     """The price of a release in budget, before it is decided."""
     if technique not in TECHNIQUES:
         expected, remedy = f"One of {', '.join(TECHNIQUES)}", nearest(technique, TECHNIQUES)
@@ -35,12 +80,12 @@ def price_request(technique: str, parameters: Mapping[str, Any]) -> dict[str, An
     return _price(technique, parameters)
 
 
-def measure_risk(context: Context, tables: tuple[str, ...]) -> dict[str, Any]:
+def measure_risk(context: Context, tables: tuple[str, ...]) -> dict[str, TableRisk]:
     """How many rows the quasi-identifiers of each table single out as it is now. For the steward's eyes only."""
     return {} if is_expired(context.policy) else {name: _count_singled_out(context, name) for name in tables}
 
 
-def _price(technique: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
+def _price(technique: str, parameters: Mapping[str, Any]) -> dict[str, str]:
     from deniable.policy.budget import budget
     from deniable.query.explain import describe_budget
 
@@ -49,18 +94,18 @@ def _price(technique: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
     if "epsilon" not in parameters and "rho" not in parameters:
         raise ParameterError("a synthetic release needs a budget", remedy="State epsilon, and delta if wanted")
     stated = budget(parameters.get("epsilon"), parameters.get("delta", 0), parameters.get("rho"))
-    return dict(describe_budget(stated))
+    return describe_budget(stated)
 
 
-def _count_singled_out(context: Context, name: str) -> dict[str, Any]:
+def _count_singled_out(context: Context, name: str) -> TableRisk:
     from deniable.assess.utility import count_unique_rows
 
     table = context.policy.table(name)
     quasi = tuple(column.name for column in table.with_role(ColumnRole.QUASI_IDENTIFIER))
     if table.public or not quasi:
-        return {"columns": [], "per_thousand": 0}
+        return TableRisk([])
     found = count_unique_rows(context.scope.attach(name), name, quasi)
-    return {"columns": list(quasi), "rows": found.rows, "alone": found.alone, "per_thousand": found.per_thousand}
+    return TableRisk(list(quasi), found.rows, found.alone, found.per_thousand)
 
 
 TERM = timedelta(days=90)
@@ -93,9 +138,19 @@ def revoke(context: Context, identity: str, by: str = "steward") -> Token:
     return tokens.find_token(identity, context.state.tokens())
 
 
-def list_tokens(context: Context) -> dict[str, dict[str, Any]]:
+def list_tokens(context: Context) -> dict[str, TokenReport]:
     """All tokens that were given out, by their id, without their hashes."""
-    return {token.grant.id: token.as_dict() for token in context.state.tokens().values()}
+    return {token.grant.id: report_token(token) for token in context.state.tokens().values()}
+
+
+def report_token(token: Token) -> TokenReport:
+    """A token as it may be listed."""
+    return TokenReport(**token.as_dict())
+
+
+def report_request(request: Request) -> RequestReport:
+    """A request as it may be listed."""
+    return RequestReport(**request.as_dict())
 
 
 def authenticate(context: Context, token: str) -> Grant:

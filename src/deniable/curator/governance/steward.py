@@ -4,18 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from deniable.curator.context import Context, forget_answers, open_context
 from deniable.curator.governance import reports, withdrawals
 from deniable.curator.governance import requests as governance
+from deniable.curator.governance.reports import BudgetStanding, ChainProof, Register, SubjectReport, TrailEntry
+from deniable.curator.governance.requests import RequestReport, TokenReport
 from deniable.errors import ParameterError, nearest
 from deniable.governance.grants import Asker, Role
 from deniable.policy.document import read
+from deniable.release.record import Record
 
 if TYPE_CHECKING:
-    from deniable.ledger import Ledger
+    from deniable.ledger import Ledger, Receipt
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LedgerReport(Record):
+    """What is spent and left, and the last entries of the ledger."""
+
+    standing: BudgetStanding
+    entries: list[TrailEntry]
 
 
 def ledger_of(policy: Path, ledger: str | None) -> str:
@@ -75,23 +87,23 @@ def read_ledger(policy: Path, ledger: str | None) -> Iterator[Ledger]:
 
 def new_token(
     policy: Path, ledger: str | None, name: str, role: str, purposes: Sequence[str] | None, days: float | None
-) -> dict[str, Any]:
+) -> TokenReport:
     """Give out a token; its text is in the report and nowhere else."""
     with open_policy(policy, ledger) as context:
         text, grant = governance.issue(context, name, _role(role), purposes, days)
-        return {"token": text} | governance.list_tokens(context)[grant.id]
+        return replace(governance.list_tokens(context)[grant.id], token=text)
 
 
-def list_tokens(policy: Path, ledger: str | None) -> list[dict[str, Any]]:
+def list_tokens(policy: Path, ledger: str | None) -> list[TokenReport]:
     """All tokens that were given out."""
     with open_policy(policy, ledger) as context:
         return list(governance.list_tokens(context).values())
 
 
-def revoke_token(policy: Path, ledger: str | None, identity: str) -> dict[str, Any]:
+def revoke_token(policy: Path, ledger: str | None, identity: str) -> TokenReport:
     """End a token."""
     with open_policy(policy, ledger) as context:
-        return governance.revoke(context, identity).as_dict()
+        return governance.report_token(governance.revoke(context, identity))
 
 
 def request(
@@ -102,66 +114,66 @@ def request(
     technique: str,
     tables: Sequence[str],
     parameters: Mapping[str, Any],
-) -> dict[str, Any]:
+) -> RequestReport:
     """File a request for a release."""
     who = Asker(analyst, purpose, Role.ANALYST)
     with open_policy(policy, ledger, who) as context:
-        return governance.ask(context, technique, tables, parameters).as_dict()
+        return governance.report_request(governance.ask(context, technique, tables, parameters))
 
 
-def requests(policy: Path, ledger: str | None, pending: bool = False) -> list[dict[str, Any]]:
+def requests(policy: Path, ledger: str | None, pending: bool = False) -> list[RequestReport]:
     """All requests, or those that wait for a decision; each of these with its risk, for the steward."""
     with open_policy(policy, ledger) as context:
         found = list(context.state.requests().values())
         waiting = [
-            each.as_dict() | {"risk": governance.measure_risk(context, each.tables)}
+            replace(governance.report_request(each), risk=governance.measure_risk(context, each.tables))
             for each in found
             if not each.decided
         ]
-    return waiting if pending else [*waiting, *(each.as_dict() for each in found if each.decided)]
+    return waiting if pending else [*waiting, *(governance.report_request(each) for each in found if each.decided)]
 
 
-def decide(policy: Path, ledger: str | None, identity: str, approved: bool, reason: str) -> dict[str, Any]:
+def decide(policy: Path, ledger: str | None, identity: str, approved: bool, reason: str) -> RequestReport:
     """Approve or decline a request."""
     with open_policy(policy, ledger) as context:
-        return governance.decide(context, identity, approved, reason).as_dict()
+        return governance.report_request(governance.decide(context, identity, approved, reason))
 
 
-def withdraw(policy: Path, ledger: str | None, column: str, value: str) -> dict[str, Any]:
+def withdraw(policy: Path, ledger: str | None, column: str, value: str) -> Receipt:
     """Leave a person out from now on."""
     with open_policy(policy, ledger) as context:
-        return withdrawals.withdraw(context, column, value).as_dict()
+        return withdrawals.withdraw(context, column, value)
 
 
-def subject(policy: Path, ledger: str | None, column: str, value: str) -> dict[str, Any]:
+def subject(policy: Path, ledger: str | None, column: str, value: str) -> SubjectReport:
     """The report of one person."""
     with open_policy(policy, ledger) as context:
         return reports.subject_report(context, column, value)
 
 
-def purge(policy: Path, ledger: str | None) -> dict[str, Any]:
-    """Forget every stored answer of an expired policy."""
+def purge(policy: Path, ledger: str | None) -> int:
+    """Forget every stored answer of an expired policy; says how many there were."""
     with open_policy(policy, ledger) as context:
-        return {"forgotten": forget_answers(context)}
+        return forget_answers(context)
 
 
-def register(policy: Path, ledger: str | None) -> dict[str, Any]:
+def register(policy: Path, ledger: str | None) -> Register:
     """The public register."""
     from deniable.ledger.entry import genesis
 
     with read_ledger(policy, ledger) as opened:
         found = reports.register(opened)
-        return found | {"head": found["head"] or genesis(opened.dataset)}
+        return replace(found, head=found.head or genesis(opened.dataset))
 
 
-def show(policy: Path, ledger: str | None, last: int) -> dict[str, Any]:
+def show(policy: Path, ledger: str | None, last: int) -> LedgerReport:
     """The budget tree's standing, and the last entries."""
     with read_ledger(policy, ledger) as opened:
         after = max(0, opened.store.last() - last)
-        return {"standing": reports.summarize_budget(opened), "entries": reports.trail(opened, after)}
+        return LedgerReport(reports.summarize_budget(opened), reports.trail(opened, after))
 
 
-def verify(policy: Path, ledger: str | None, head: str | None, number: int | None) -> dict[str, Any]:
+def verify(policy: Path, ledger: str | None, head: str | None, number: int | None) -> ChainProof:
     """Recompute the chain."""
     with read_ledger(policy, ledger) as opened:
         return reports.verify_ledger(opened, head, number)

@@ -1,14 +1,17 @@
-"""Journeys around keys and vaults: make, check, rotate with a re-token map, look into a vault with its key."""
+"""Keys and vaults: make, check, rotate with a re-token map, look into a vault with its key."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from deniable.curator.sparse_record import SparseRecord
 from deniable.errors import ParameterError
 from deniable.policy.document import Policy, read
+from deniable.release.record import Record
 
 if TYPE_CHECKING:
     from deniable.masking.keys import Key, Keyring
@@ -30,16 +33,48 @@ def checks_path(policy: Path) -> Path:
     return policy.with_suffix(".keys.json")
 
 
-def new(name: str, out: Path | None = None) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True, eq=False)
+class NewKey(Record):
+    """A key that was drawn: its check value, and the file that holds it."""
+
+    key: str
+    check: str
+    file: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KeyCheck(Record):
+    """A key that can be read: where it is, and whether it is the one that was used before."""
+
+    key: str
+    check: str
+    place: str
+    confirmed: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KeyRotation(SparseRecord):
+    """A key in the place of an old one; with a policy, the map of its tokens and the vaults that it seals now."""
+
+    key: str
+    check: str
+    old_check: str
+    old_key: str
+    map: str | None = None
+    tokens: int | None = None
+    vaults: list[str] | None = None
+
+
+def new(name: str, out: Path | None = None) -> NewKey:
     """Draw a key and store it in a file that only its owner can read."""
     from deniable.masking import keys
 
     key = keys.generate_key(name)
     path = keys.store_key(key, out or keys.find_key_directory() / f"{name}{keys.SUFFIX}")
-    return {"key": name, "check": key.check, "file": str(path)}
+    return NewKey(name, key.check, str(path))
 
 
-def check(name: str, places: Sequence[str] = (), policy: Path | None = None) -> dict[str, Any]:
+def check(name: str, places: Sequence[str] = (), policy: Path | None = None) -> KeyCheck:
     """Open a key, and compare it with what is remembered beside a policy."""
     from deniable.masking import keys
 
@@ -48,10 +83,10 @@ def check(name: str, places: Sequence[str] = (), policy: Path | None = None) -> 
     known = keys.read_checks(checks_path(policy)) if policy else {}
     if name in known:
         keys.require_key(key, known[name], str(policy))
-    return {"key": name, "check": key.check, "place": ring.place(name), "confirmed": name in known}
+    return KeyCheck(name, key.check, ring.place(name), name in known)
 
 
-def rotate(name: str, policy: Path | None = None, out: Path | None = None) -> dict[str, Any]:
+def rotate(name: str, policy: Path | None = None, out: Path | None = None) -> KeyRotation:
     """Put a new key in the place of an old one, which is kept; with a policy, map tokens and seal vaults anew.
 
     The map has one row for each distinct value that was masked under the key: its old and its new token. It ties both
@@ -64,10 +99,10 @@ def rotate(name: str, policy: Path | None = None, out: Path | None = None) -> di
     old, fresh = keys.Keyring().open(name), keys.generate_key(name)
     mapped = _map(read(policy), old, fresh, out) if policy and out else 0  # first: if it fails, nothing has changed
     kept = keys.replace_key(fresh, keys.find_key_directory())
-    done = {"key": name, "check": fresh.check, "old_check": old.check, "old_key": str(kept)}
+    done = KeyRotation(name, fresh.check, old.check, str(kept))
     if policy is None:
         return done
-    return done | {"map": str(out), "tokens": mapped, "vaults": _advance_checks(policy, old, fresh)}
+    return replace(done, map=str(out), tokens=mapped, vaults=_advance_checks(policy, old, fresh))
 
 
 def _advance_checks(path: Path, old: Key, fresh: Key) -> list[str]:
@@ -80,17 +115,17 @@ def _advance_checks(path: Path, old: Key, fresh: Key) -> list[str]:
     return sealed
 
 
-def vault_size(path: Path, name: str, places: Sequence[str] = ()) -> dict[str, Any]:
+def vault_size(path: Path, name: str, places: Sequence[str] = ()) -> dict[str, int]:
     """How many values each domain of a vault holds."""
     from deniable.masking import keys, vault
 
     key = keys.Keyring(keys.parse_places(places)).open(name)
-    return {"vault": str(path), "values": vault.count_values(path, key)}
+    return vault.count_values(path, key)
 
 
 def reveal(
     path: Path, name: str, tokens: Sequence[str], domain: str = "", places: Sequence[str] = ()
-) -> dict[str, Any]:
+) -> dict[str, str | None]:
     """The values behind tokens of a vault; null for a token that it never gave."""
     import pyarrow as pa
 
@@ -99,7 +134,7 @@ def reveal(
     key = keys.Keyring(keys.parse_places(places)).open(name)
     book = vault.Codebook(path, key, domain or name)
     values = book.reveal(pa.array(list(tokens), pa.large_string())).to_pylist()
-    return {"values": dict(zip(tokens, values, strict=True))}
+    return dict(zip(tokens, values, strict=True))
 
 
 def _map(policy: Policy, old: Key, new_key: Key, out: Path) -> int:

@@ -1,4 +1,4 @@
-"""The journey of a masked release: policy and keys, plan, parts, one file with its statement, joins checked.
+"""Masked releases: policy and keys, plan, parts, one file with its statement, joins checked.
 
 Nothing is written before every key was opened and compared with what is remembered of it. Each output appears whole
 or not at all; a killed run goes on where it was when it is started again.

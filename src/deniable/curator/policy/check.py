@@ -3,48 +3,77 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from deniable.policy.access import Budgets, Period
 from deniable.policy.advice import list_advice
 from deniable.policy.budget import ZCDP, Budget
 from deniable.policy.document import Policy, read
 from deniable.policy.grammar import format_number
-from deniable.policy.json_schema import build_json_schema
+from deniable.policy.json_schema import Schema, build_json_schema
 from deniable.policy.layout.policy_file import POLICY
 from deniable.policy.schema import TableSchema
 from deniable.policy.tables import SCHEMES
+from deniable.release.record import Record
 
 
-def check_policy(path: str | Path) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True, eq=False)
+class TableSummary(Record):
+    """A table of a policy: whom it protects, and how many columns it has of each role."""
+
+    name: str
+    source: str
+    protects: str
+    columns: int
+    roles: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BudgetSummary(Record):
+    """The budgets of a policy in words: of the dataset, and by the names of purposes and analysts."""
+
+    dataset: str
+    accounting: str
+    purposes: dict[str, str]
+    analysts: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PolicySummary(Record):
+    """A policy that holds no mistake: who is protected and how much, and what its steward may have overlooked."""
+
+    policy: str
+    hash: str
+    dataset: str
+    expires: str | None
+    tables: list[TableSummary]
+    budgets: BudgetSummary | None
+    notes: list[str]
+
+
+def check_policy(path: str | Path) -> PolicySummary:
     """Read a policy and describe it; every mistake is raised in one PolicyError."""
     policy = read(path)
-    return {
-        "policy": str(path),
-        "hash": policy.hash,
-        "dataset": policy.dataset,
-        "expires": policy.expires.isoformat() if policy.expires else None,
-        "tables": [_table(table) for table in policy.tables],
-        "budgets": _budgets(policy.budgets) if policy.budgets else None,
-        "notes": [*_find_missing_sources(policy), *list_advice(policy)],
-    }
+    return PolicySummary(
+        policy=str(path),
+        hash=policy.hash,
+        dataset=policy.dataset,
+        expires=policy.expires.isoformat() if policy.expires else None,
+        tables=[_table(table) for table in policy.tables],
+        budgets=_budgets(policy.budgets) if policy.budgets else None,
+        notes=[*_find_missing_sources(policy), *list_advice(policy)],
+    )
 
 
-def policy_schema() -> dict[str, Any]:
+def policy_schema() -> Schema:
     """The JSON Schema of a policy file, for editors."""
     return build_json_schema(POLICY)
 
 
-def _table(table: TableSchema) -> dict[str, Any]:
+def _table(table: TableSchema) -> TableSummary:
     roles = Counter(str(column.role) for column in table.columns)
-    return {
-        "name": table.name,
-        "source": table.source,
-        "protects": _protects(table),
-        "columns": len(table.columns),
-        "roles": dict(roles),
-    }
+    return TableSummary(table.name, table.source, _protects(table), len(table.columns), dict(roles))
 
 
 def _protects(table: TableSchema) -> str:
@@ -64,15 +93,13 @@ def _protects(table: TableSchema) -> str:
     return f"{unit}{limits} ({unit.neighboring})"
 
 
-def _budgets(budgets: Budgets) -> dict[str, Any]:
-    return {
-        "dataset": allowance(budgets.dataset),
-        "accounting": str(budgets.accounting),
-        "purposes": {
-            p.name: allowance(p.allowance) + (f" every {p.every}" if p.every else "") for p in budgets.purposes
-        },
-        "analysts": {a.name: f"{allowance(a.allowance)} for {', '.join(a.purposes)}" for a in budgets.analysts},
-    }
+def _budgets(budgets: Budgets) -> BudgetSummary:
+    return BudgetSummary(
+        dataset=allowance(budgets.dataset),
+        accounting=str(budgets.accounting),
+        purposes={p.name: allowance(p.allowance) + _renewed(p.every) for p in budgets.purposes},
+        analysts={a.name: f"{allowance(a.allowance)} for {', '.join(a.purposes)}" for a in budgets.analysts},
+    )
 
 
 def _renewed(every: Period | None) -> str:

@@ -1,16 +1,18 @@
-"""The journey of a scan: what identifies people in a table, by which evidence, and a policy drafted from it."""
+"""Scan: what identifies people in a table, by which evidence, and a policy drafted from it."""
 
 from __future__ import annotations
 
 import os
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from deniable.curator.mask.run import sample
 from deniable.curator.policy.draft import yaml_word
 from deniable.policy.schema import make_dialect
+from deniable.release.record import Record
 
 if TYPE_CHECKING:
     from deniable.engines.base import Engine
@@ -24,9 +26,25 @@ NO_QUASI = ("free text", "url", "street address")
 Progress = Callable[[float], None]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class ScanReport(Record):
+    """What identifies people in a table: names, counts and shares, and no value of it."""
+
+    source: str
+    encoding: str | None
+    unit: str | None
+    rows: int
+    rows_looked_at: int
+    columns: dict[str, str]
+    findings: list[dict[str, object]]
+    free_text: dict[str, dict[str, int]]
+    singling_out: list[dict[str, object]]
+    safe_harbor: list[dict[str, Any]]
+
+
 def scan(
     source: str, unit: str | None = None, progress: Progress | None = None, *, encoding: str | None = None
-) -> dict[str, Any]:
+) -> ScanReport:
     """Look at a table: findings with their evidence, the 18 categories of Safe Harbor, and smallest singling-out sets.
 
     The report holds names, counts and shares; no value of the table is in it.
@@ -41,18 +59,18 @@ def scan(
         findings = identifiers.detect(rows)
         _report_progress(progress, 0.6)
         lines = safe_harbor.build_checklist({"table": findings}, {"table": dict.fromkeys(rows.schema.names)})
-        report = {
-            "source": source,
-            "encoding": encoding,
-            "unit": unit,
-            "rows": engine.count("table"),
-            "rows_looked_at": rows.num_rows,
-            "columns": _columns(engine),
-            "findings": [finding.as_dict() for finding in findings],
-            "free_text": _texts(rows, findings),
-            "singling_out": _measure_singling_out(rows, findings, unit),
-            "safe_harbor": [_short(line.as_dict()) for line in lines],
-        }
+        report = ScanReport(
+            source=source,
+            encoding=encoding,
+            unit=unit,
+            rows=engine.count("table"),
+            rows_looked_at=rows.num_rows,
+            columns=_columns(engine),
+            findings=[finding.as_dict() for finding in findings],
+            free_text=_texts(rows, findings),
+            singling_out=_measure_singling_out(rows, findings, unit),
+            safe_harbor=[_short(line.as_dict()) for line in lines],
+        )
         _report_progress(progress, 1.0)
     return report
 
@@ -81,13 +99,13 @@ def draft(report: Mapping[str, Any], folder: Path, key: str = "people") -> str:
     return "\n".join([*head, *body]) + "\n"
 
 
-def save(report: Mapping[str, Any], path: Path) -> None:
+def save(report: ScanReport, path: Path) -> None:
     """Keep a report as JSON."""
     import json
 
     from deniable.storage import write_whole
 
-    write_whole(path, (json.dumps(report, indent=2, ensure_ascii=False) + "\n").encode())
+    write_whole(path, (json.dumps(report.to_dict(), indent=2, ensure_ascii=False) + "\n").encode())
 
 
 def _unit(column: str | None) -> str:

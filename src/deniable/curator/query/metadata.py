@@ -16,6 +16,7 @@ from deniable.curator.context import Context
 from deniable.curator.query.sql import compile_sql
 from deniable.errors import ParameterError
 from deniable.policy.schema import Bounds, Column, ColumnType, TableSchema
+from deniable.release.record import Record
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -132,31 +133,54 @@ def fill_parameters(sql: str, values: Sequence[Value]) -> str:
     return put(sql, values)
 
 
-def schema(context: Context) -> list[dict[str, Any]]:
+@dataclass(frozen=True, slots=True, eq=False)
+class ColumnSummary(Record):
+    """A column that an asker may name, with what the policy declares of it."""
+
+    column: str
+    type: str
+    role: str
+    nullable: bool
+    between: list[Any] | None
+    step: Any
+    categories: list[Any] | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TableSummary(Record):
+    """A table that an asker may name: whether it is public, whom it protects, and its columns."""
+
+    table: str
+    public: bool
+    unit: str | None
+    columns: list[ColumnSummary]
+
+
+def schema(context: Context) -> list[TableSummary]:
     """The tables that an asker may name, with what the policy declares of them."""
     return [_table(table) for table in context.scope.schemas()]
 
 
-def _table(table: TableSchema) -> dict[str, Any]:
-    return {
-        "table": table.name,
-        "public": table.public,
-        "unit": None if table.unit is None else str(table.unit),
-        "columns": [_column(column) for column in table.columns if not column.opaque],
-    }
+def _table(table: TableSchema) -> TableSummary:
+    return TableSummary(
+        table=table.name,
+        public=table.public,
+        unit=None if table.unit is None else str(table.unit),
+        columns=[_column(column) for column in table.columns if not column.opaque],
+    )
 
 
-def _column(column: Column) -> dict[str, Any]:
+def _column(column: Column) -> ColumnSummary:
     ends = column.bounds
-    return {
-        "column": column.name,
-        "type": str(column.type),
-        "role": str(column.role),
-        "nullable": column.nullable,
-        "between": None if ends is None else [_plain(ends.lower), _plain(ends.upper)],
-        "step": None if ends is None else _plain(ends.step),
-        "categories": None if column.categories is None else list(column.categories),
-    }
+    return ColumnSummary(
+        column=column.name,
+        type=str(column.type),
+        role=str(column.role),
+        nullable=column.nullable,
+        between=None if ends is None else [_plain(ends.lower), _plain(ends.upper)],
+        step=None if ends is None else _plain(ends.step),
+        categories=None if column.categories is None else list(column.categories),
+    )
 
 
 def _plain(value: Any) -> Any:

@@ -63,6 +63,7 @@ class QueryAnswer:
 
         return polars.from_arrow(self.rows)
 
+    # a dictionary: rows, whose columns are those of the question
     def to_pylist(self) -> list[dict[str, Any]]:
         """The answer as a list of rows."""
         listed: list[dict[str, Any]] = self.rows.to_pylist()

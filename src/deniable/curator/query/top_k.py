@@ -60,10 +60,10 @@ def explain(
 
     _, base = _compile_base(context, source, keys, where, asked)
     if base.nodes[0].steps[0].private_keys:
-        return PrivateTopExplanation(**(explain_plan(base) | {"notes": [PRIVATE_NOTE]}), keys="private")
+        return PrivateTopExplanation(**(explain_plan(base) | {"notes": [PRIVATE_NOTE]}), keyed_by="private")
     plan = plan_top(base, k, asked)
     told = describe_top(plan, 0.95)
-    return TopExplanation(**told, cost=describe_budget(plan.cost), unit=str(base.unit), keys="public")
+    return TopExplanation(**told, cost=describe_budget(plan.cost), unit=str(base.unit), keyed_by="public")
 
 
 def _compile_base(

@@ -31,6 +31,7 @@ from deniable.curator.synthesize.run import (
     write_release,
 )
 from deniable.errors import AccessRefused, ParameterError
+from deniable.release.record import Record
 from deniable.storage import refuse_missing_folder
 
 if TYPE_CHECKING:
@@ -72,10 +73,36 @@ class Proof:
         return 1.0 if self.control is not None else 1.0 - self.held_out
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class GateFindings(Record):
+    """What attacks on synthetic rows gained: each attempt, the share of people it exposes, and how many were tried."""
+
+    knows: list[str]
+    attacks: list[dict[str, Any]]
+    exposed: dict[str, float]
+    rows: int
+    people_seen: int
+    people_held_out: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GateVerdict(GateFindings):
+    """The findings with the limits and whether they are met; for the steward alone."""
+
+    limits: dict[str, float]
+    verdicts: list[dict[str, Any]]
+    failed: bool
+    subject: str
+    control: str
+    charged: str
+    remark: str
+    untried: list[str]
+
+
 def synthesize_checked(
     context: Context, order: Order, out: Path, proof: Proof | None = None, *, rows: int | None = None, seed: int = 0,
     progress: Progress | None = None,
-) -> tuple[Release | None, dict[str, Any] | None]:  # fmt: skip
+) -> tuple[Release | None, GateVerdict | None]:  # fmt: skip
     """Describe, draw, attack; write the release if every limit is met. The charge stands either way.
 
     Without a proof nothing is attacked. The findings hold no row; without a release they say why there is none.
@@ -93,7 +120,7 @@ def synthesize_checked(
     others = table_at(proof.control) if proof.control is not None else None
     order, source, job = plan_description(context, order)
 
-    def measure(engine: Engine) -> tuple[SynthModel, pa.Table, dict[str, Any]]:
+    def measure(engine: Engine) -> tuple[SynthModel, pa.Table, GateFindings]:
         seen, control = _split_sides(bound_rows(engine, source, _columns(order, source)), source, proof, others)
         model = learn_model(context, order, source, seen)
         drawn = _draw(model, proof, rows, seed)
@@ -102,8 +129,8 @@ def synthesize_checked(
 
     result = run_job(context, replace(cast("Job[Any]", job), measure=measure))
     model, drawn, found = result.measured
-    verdict = describe_verdict(judge_limits(found, context.policy, proof.limits), out, order, proof)
-    if verdict["failed"]:
+    verdict = describe_verdict(judge_limits(found.to_dict(), context.policy, proof.limits), out, order, proof)
+    if verdict.failed:
         return None, verdict
     share, learned = round(1.0 - proof.described, 6), replace(result, measured=model)
     return write_release(context, order, learned, out, seed=seed, drawn=drawn, held_out=share), verdict
@@ -132,7 +159,7 @@ def _draw(model: SynthModel, proof: Proof, rows: int | None, seed: int) -> pa.Ta
 def attack_release(
     policy: Policy, tables: tuple[TableSchema, ...], release: pa.Table, seen: pa.Table, control: pa.Table,
     proof: Proof, progress: Progress | None,
-) -> dict[str, Any]:  # fmt: skip
+) -> GateFindings:  # fmt: skip
     """All attacks, on columns that say something about people; what is made anew would only blunt them."""
     from deniable.assess.evidence import equalize_sides
     from deniable.assess.risk import CONTROLLED, Evidence, Settings, run_trials
@@ -146,11 +173,10 @@ def attack_release(
     made = run_trials(evidence, Settings(proof.attacks), trials=CONTROLLED, progress=progress)
     attempts = [attempt_as_dict(one) for one in made]
     exposed = {one["attack"]: one["exposed"] for one in attempts if one["outcomes"]}
-    sizes = {"rows": release.num_rows, "people_seen": original.num_rows, "people_held_out": others.num_rows}
-    return {"knows": list(knows), "attacks": attempts, "exposed": exposed} | sizes
+    return GateFindings(list(knows), attempts, exposed, release.num_rows, original.num_rows, others.num_rows)
 
 
-def describe_verdict(found: dict[str, Any], out: Path, order: Order, proof: Proof) -> dict[str, Any]:
+def describe_verdict(found: Mapping[str, Any], out: Path, order: Order, proof: Proof) -> GateVerdict:
     """The findings with what was not tried, where the control came from, and what was charged."""
     from deniable.query.explain import describe_budget
 
@@ -164,7 +190,7 @@ def describe_verdict(found: dict[str, Any], out: Path, order: Order, proof: Proo
     charged = " and ".join(f"{name} {amount}" for name, amount in describe_budget(order.budget).items())
     about = {"subject": out.name, "control": source, "charged": charged, "remark": NOT_PRIVATE}
     unmet = [name for name in untried if name in found["limits"]]
-    return found | about | {"untried": unmet, "failed": found["failed"] or bool(unmet)}
+    return GateVerdict(**{**found, **about, "untried": unmet, "failed": found["failed"] or bool(unmet)})
 
 
 Tables = tuple["pa.Table | None", "pa.Table"]
@@ -172,14 +198,14 @@ Tables = tuple["pa.Table | None", "pa.Table"]
 
 def _synthesize_linked(
     context: Context, order: Order, out: Path, proof: Proof, *, rows: int | None, seed: int, progress: Progress | None
-) -> tuple[Release | None, dict[str, Any]]:
+) -> tuple[Release | None, GateVerdict]:
     """Describe, draw, attack; write the release if every limit is met. The charge stands either way."""
     from deniable.synth.describe import split_people
 
     _refuse_control(proof)
     source, job = plan_linked(context, order, out)
 
-    def measure(engine: Engine) -> tuple[LinkedModel, tuple[pa.Table, pa.Table], dict[str, Any]]:
+    def measure(engine: Engine) -> tuple[LinkedModel, tuple[pa.Table, pa.Table], GateFindings]:
         seen, control = split_people(*bound_linked_rows(engine, source), source.link.key, proof.held_out)
         model = learn_linked(context, order, source, *seen)
         drawn = _draw_linked(model, proof, rows, seed)
@@ -187,8 +213,8 @@ def _synthesize_linked(
 
     result = run_job(context, replace(cast("Job[Any]", job), measure=measure))
     model, drawn, found = result.measured
-    verdict = describe_verdict(judge_limits(found, context.policy, proof.limits), out, order, proof)
-    if verdict["failed"]:
+    verdict = describe_verdict(judge_limits(found.to_dict(), context.policy, proof.limits), out, order, proof)
+    if verdict.failed:
         return None, verdict
     share, learned = round(1.0 - proof.described, 6), replace(result, measured=model)
     return write_linked(context, order, learned, out, *drawn, seed=seed, held_out=share), verdict
@@ -212,7 +238,7 @@ def _draw_linked(model: LinkedModel, proof: Proof, people: int | None, seed: int
 def _attack_both(
     context: Context, source: LinkedSource, drawn: tuple[pa.Table, pa.Table], seen: Tables, control: Tables,
     proof: Proof, progress: Progress | None,
-) -> dict[str, Any]:  # fmt: skip
+) -> GateFindings:  # fmt: skip
     """The attacks on people and on their rows; an attack exposes what it exposes of either."""
     from deniable.synth.linked.link import build_intruder_tables
 
@@ -222,12 +248,10 @@ def _attack_both(
     schemas = tuple(each.table for each in (source.people, source.rows) if each is not None)
     found = [attack_release(context.policy, schemas, *tables, proof, progress) for tables in sides]
     names = (link.parent or "people", link.child)
-    made = [_label_attempt(one, name) for name, part in zip(names, found, strict=True) for one in part["attacks"]]
-    exposed = {
-        name: max(part["exposed"].get(name, 0.0) for part in found) for part in found for name in part["exposed"]
-    }
-    knows = list(dict.fromkeys(name for part in found for name in part["knows"]))
-    return {**found[1], "knows": knows, "attacks": made, "exposed": exposed}
+    made = [_label_attempt(one, name) for name, part in zip(names, found, strict=True) for one in part.attacks]
+    exposed = {name: max(part.exposed.get(name, 0.0) for part in found) for part in found for name in part.exposed}
+    knows = list(dict.fromkeys(name for part in found for name in part.knows))
+    return replace(found[1], knows=knows, attacks=made, exposed=exposed)
 
 
 def _label_attempt(made: dict[str, Any], table: str) -> dict[str, Any]:

@@ -9,7 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from deniable.curator.context import Context
-from deniable.curator.synthesize.run import describe_model, read_bounded, select_all, summarize_linked
+from deniable.curator.synthesize.run import (
+    LinkedModelSummary,
+    ModelSummary,
+    describe_model,
+    read_bounded,
+    select_all,
+    summarize_linked,
+)
 from deniable.errors import ParameterError, nearest
 
 if TYPE_CHECKING:
@@ -22,7 +29,6 @@ if TYPE_CHECKING:
     from deniable.synth.model import SynthModel
 
 
-View = dict[str, Any]
 MOST_SHOWN = 400
 """Measured tables with more cells are listed only if they are asked for by name."""
 
@@ -36,7 +42,41 @@ class Question:
     regression: tuple[str, tuple[str, ...]] | None = None
 
 
-def public(path: Path, question: Question | None = None) -> View:
+@dataclass(frozen=True, slots=True, eq=False)
+class ModelView(ModelSummary):
+    """What a model tells anyone: the tables it measured, histograms, associations, and marginals cell by cell."""
+
+    tables: list[dict[str, Any]]
+    histograms: list[dict[str, Any]]
+    associations: list[dict[str, Any]]
+    marginals: list[dict[str, Any]]
+    asked_marginals: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ComparedView(ModelView):
+    """A view with the real rows beside it, and how useful the synthetic ones are: for the steward alone."""
+
+    utility: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LinkedView(LinkedModelSummary):
+    """What a model of people with their rows tells anyone: how they are linked, and a view of each."""
+
+    link: dict[str, str | None]
+    people: ModelView
+    rows: ModelView
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ComparedLinkedView(LinkedView):
+    """The same with the real people and rows beside it: for the steward alone."""
+
+    utility: dict[str, Any]
+
+
+def public(path: Path, question: Question | None = None) -> ModelView | LinkedView:
     """What a model file tells anyone."""
     from deniable.synth.linked import is_linked_file
     from deniable.synth.model import load
@@ -46,7 +86,9 @@ def public(path: Path, question: Question | None = None) -> View:
     return public_view(load(path), question or Question())
 
 
-def steward(context: Context, path: Path, table: str, question: Question | None = None, seed: int = 0) -> View:
+def steward(
+    context: Context, path: Path, table: str, question: Question | None = None, seed: int = 0
+) -> ComparedView | ComparedLinkedView:
     """The public view with the real rows beside it: not to be released. Nothing is charged, because nothing leaves."""
     from deniable.synth.generate import generate
     from deniable.synth.linked import is_linked_file
@@ -61,13 +103,13 @@ def steward(context: Context, path: Path, table: str, question: Question | None 
     )
 
 
-def compare_view(view: View, model: SynthModel, asked: Question, rows: pa.Table, drawn: pa.Table) -> View:
+def compare_view(view: ModelView, model: SynthModel, asked: Question, rows: pa.Table, drawn: pa.Table) -> ComparedView:
     """A public view with real rows, and rows drawn from the model, beside it."""
     real, made = _encode(model, rows), _encode(model, drawn)
     joined = model.description.collapsed
     view = _beside(view, model, joined.apply(real), joined.apply(made))
     found = _utility(model, real, made, asked) | {"regression": _regression(model, rows, drawn, asked)}
-    return {**view, "utility": found}
+    return ComparedView(**view, utility=found)
 
 
 def _with_workload(question: Question, context: Context, model: SynthModel) -> Question:
@@ -76,7 +118,7 @@ def _with_workload(question: Question, context: Context, model: SynthModel) -> Q
     return replace(question, marginals=tuple(dict.fromkeys((*question.marginals, *matter))))
 
 
-def public_view(model: SynthModel, question: Question, drawn: Callable[[], pa.Table] | None = None) -> View:
+def public_view(model: SynthModel, question: Question, drawn: Callable[[], pa.Table] | None = None) -> ModelView:
     """What a model tells anyone; `drawn` gives its rows where they are drawn by a larger model."""
     from deniable.synth import inspect
     from deniable.synth.inspect import tabulate_marginal
@@ -84,14 +126,14 @@ def public_view(model: SynthModel, question: Question, drawn: Callable[[], pa.Ta
     measured = inspect.list_measurements(model)
     joint = [entry.columns for entry in measured if len(entry.columns) > 1 and entry.cells <= MOST_SHOWN]
     wanted = dict.fromkeys((*question.marginals, *joint))
-    return {
+    return ModelView(
         **describe_model(model),
-        "tables": [asdict(entry) for entry in measured],
-        "histograms": [asdict(histogram) for histogram in inspect.build_histograms(model)],
-        "associations": [asdict(association) for association in inspect.list_associations(model)],
-        "marginals": [asdict(tabulate_marginal(model, columns, drawn)) for columns in wanted],
-        "asked_marginals": len(question.marginals),
-    }
+        tables=[asdict(entry) for entry in measured],
+        histograms=[asdict(histogram) for histogram in inspect.build_histograms(model)],
+        associations=[asdict(association) for association in inspect.list_associations(model)],
+        marginals=[asdict(tabulate_marginal(model, columns, drawn)) for columns in wanted],
+        asked_marginals=len(question.marginals),
+    )
 
 
 def _real(context: Context, model: SynthModel, name: str) -> pa.Table:
@@ -116,7 +158,7 @@ def _encode(model: SynthModel, rows: Any) -> Codes:
     return np.stack([encode_column(attribute, rows.column(attribute.name)) for attribute in coded])
 
 
-def _beside(view: View, model: SynthModel, real: Codes, made: Codes) -> View:
+def _beside(view: ModelView, model: SynthModel, real: Codes, made: Codes) -> ModelView:
     """Each bar and cell with its share of the real and of the drawn rows, each association with the real one."""
     from deniable.synth.bins import sum_by_group
     from deniable.synth.inspect import association_strength, locate_columns
@@ -124,23 +166,21 @@ def _beside(view: View, model: SynthModel, real: Codes, made: Codes) -> View:
 
     domain = model.description.collapsed.domain
     listed: list[tuple[Any, tuple[int, ...], Any]] = [
-        (histogram["bars"], (place,), ()) for place, histogram in enumerate(view["histograms"])
+        (histogram["bars"], (place,), ()) for place, histogram in enumerate(view.histograms)
     ]
-    listed += [
-        (entry["cells"], locate_columns(model, entry["columns"]), entry["groups"]) for entry in view["marginals"]
-    ]
+    listed += [(entry["cells"], locate_columns(model, entry["columns"]), entry["groups"]) for entry in view.marginals]
     for entries, clique, groups in listed:
         for name, codes in (("real", real), ("synthetic", made)):
             shares = sum_by_group(count(codes, domain, clique) / max(codes.shape[1], 1), groups)
             for entry, share in zip(entries, shares.ravel(), strict=True):
                 entry[name] = float(share)
-    for entry in view["associations"]:
+    for entry in view.associations:
         pair = (domain.names.index(entry["first"]), domain.names.index(entry["second"]))
         entry["real"] = association_strength(count(real, domain, pair).astype(float))
     return view
 
 
-def _utility(model: SynthModel, real: Codes, made: Codes, question: Question) -> View:
+def _utility(model: SynthModel, real: Codes, made: Codes, question: Question) -> dict[str, Any]:
     from deniable.assess.utility import (
         build_comparison_domain,
         choose_target,
@@ -169,7 +209,7 @@ def _utility(model: SynthModel, real: Codes, made: Codes, question: Question) ->
     }
 
 
-def _regression(model: SynthModel, real: pa.Table, made: pa.Table, question: Question) -> View | None:
+def _regression(model: SynthModel, real: pa.Table, made: pa.Table, question: Question) -> dict[str, Any] | None:
     """The regression asked for, or the usual one; none where the table has nothing to regress."""
     from deniable.assess.utility import choose_regression, compare_regressions
 
@@ -211,7 +251,7 @@ PEOPLE, ROWS = "people", "rows"
 """The parts of a view."""
 
 
-def _public_linked(path: Path, question: Question) -> View:
+def _public_linked(path: Path, question: Question) -> LinkedView:
     """What a model file tells anyone."""
     from deniable.synth.linked import load_linked
     from deniable.synth.linked.generate import generate_linked
@@ -223,14 +263,12 @@ def _public_linked(path: Path, question: Question) -> View:
         return _gather(model.link, *generate_linked(model))
 
     parts = divide_question(model, question)
-    views = {
-        PEOPLE: public_view(model.people, parts[PEOPLE], lambda: draw_tables()[0]),
-        ROWS: public_view(model.rows, parts[ROWS], lambda: draw_tables()[1]),
-    }
-    return _describe_link(model) | views
+    people = public_view(model.people, parts[PEOPLE], lambda: draw_tables()[0])
+    rows = public_view(model.rows, parts[ROWS], lambda: draw_tables()[1])
+    return LinkedView(**summarize_linked(model), link=_describe_link(model), people=people, rows=rows)
 
 
-def _steward_linked(context: Context, path: Path, table: str, question: Question, seed: int = 0) -> View:
+def _steward_linked(context: Context, path: Path, table: str, question: Question, seed: int = 0) -> ComparedLinkedView:
     """The same with the real people and rows beside it: not to be released."""
     from deniable.synth.linked import load_linked
     from deniable.synth.linked.generate import generate_linked
@@ -242,14 +280,13 @@ def _steward_linked(context: Context, path: Path, table: str, question: Question
     for place, (part, own) in enumerate(((PEOPLE, model.people), (ROWS, model.rows))):
         view = public_view(own, parts[part], lambda place=place: made[place])  # type: ignore[misc]
         views[part] = compare_view(view, own, parts[part], real[place], made[place])
-    utility = {part: view["utility"] for part, view in views.items()}
-    return _describe_link(model) | views | {"utility": utility}
+    utility = {part: view.utility for part, view in views.items()}
+    told = {**summarize_linked(model), "link": _describe_link(model)}
+    return ComparedLinkedView(**told, people=views[PEOPLE], rows=views[ROWS], utility=utility)
 
 
-def _describe_link(model: LinkedModel) -> View:
-
-    link = model.link
-    return {**summarize_linked(model), "link": {"child": link.child, "parent": link.parent, "key": link.key}}
+def _describe_link(model: LinkedModel) -> dict[str, str | None]:
+    return {"child": model.link.child, "parent": model.link.parent, "key": model.link.key}
 
 
 def divide_question(model: LinkedModel, question: Question) -> dict[str, Question]:

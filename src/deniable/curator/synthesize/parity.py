@@ -19,6 +19,7 @@ from deniable.curator.context import Context
 from deniable.curator.synthesize.run import find_source, read_bounded, select_all
 from deniable.errors import DeniableError, IntegrityError, ParameterError, Stopped
 from deniable.policy.budget import budget
+from deniable.release.record import Record
 from deniable.storage import storage_errors, write_whole
 
 if TYPE_CHECKING:
@@ -31,6 +32,16 @@ if TYPE_CHECKING:
 
 RunKey = tuple[str, float, int]
 """Method, epsilon and number of the run."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FinishedRun(Record):
+    """What every finding said of one synthetic table."""
+
+    method: str
+    epsilon: float
+    run: int
+    said: Mapping[str, Any]
 
 
 class Journal:
@@ -68,15 +79,11 @@ class Journal:
         self.turns[turn] = said
         if self._path is not None:
             with storage_errors(self._path), self._path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps({**_run_fields(turn), "said": said}) + "\n")
+                file.write(json.dumps(FinishedRun(*turn, said).to_dict()) + "\n")
 
-    def rows(self, turns: list[RunKey]) -> list[dict[str, Any]]:
+    def rows(self, turns: list[RunKey]) -> list[FinishedRun]:
         """What these turns said."""
-        return [{**_run_fields(turn), "said": self.turns[turn]} for turn in turns]
-
-
-def _run_fields(turn: RunKey) -> dict[str, Any]:
-    return dict(zip(("method", "epsilon", "run"), turn, strict=True))
+        return [FinishedRun(*turn, self.turns[turn]) for turn in turns]
 
 
 Progress = Callable[[float], None]

@@ -16,6 +16,7 @@ from deniable.curator.context import Context
 from deniable.errors import ParameterError
 from deniable.policy.budget import Budget
 from deniable.policy.schema import Neighboring, PrivacyUnit, TableSchema
+from deniable.release.record import Record
 from deniable.storage import refuse_missing_folder
 
 if TYPE_CHECKING:
@@ -68,6 +69,33 @@ class LinkedSource:
     def tables(self) -> tuple[str, ...]:
         """The tables that are read."""
         return (self.link.child, self.link.parent) if self.link.parent else (self.link.child,)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ModelSummary(Record):
+    """What a model says of itself: its method and why, its columns, the tables it measured, and their noise."""
+
+    method: str
+    estimated_rows: int
+    columns: list[str]
+    made_anew: list[str]
+    reason: str
+    measured: list[str]
+    noise_in_a_table: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AskedModelSummary(ModelSummary):
+    """A model with the tables that were asked for, and how each was measured."""
+
+    asked: list[dict[str, str]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LinkedModelSummary(ModelSummary):
+    """A model of people with their rows: the columns and tables of both."""
+
+    estimated_people: int
 
 
 def find_source(context: Context, name: str) -> Source:
@@ -181,7 +209,7 @@ def write_release(
     return Release(out, claimed, provenance, details)
 
 
-def describe_to_file(context: Context, order: Order, out: Path) -> dict[str, Any]:
+def describe_to_file(context: Context, order: Order, out: Path) -> ModelSummary:
     """Describe a table and keep the model in a file."""
     from deniable.synth.model import save
 
@@ -192,7 +220,7 @@ def describe_to_file(context: Context, order: Order, out: Path) -> dict[str, Any
     model = run_job(context, job).measured
     with still_charged():
         save(model, out)
-    return {**describe_model(model), "asked": describe_workload(model, workload_of(context, order))}
+    return AskedModelSummary(**describe_model(model), asked=describe_workload(model, workload_of(context, order)))
 
 
 def generate(
@@ -220,21 +248,21 @@ def model_path(out: Path) -> Path:
     return out.with_name(out.name + ".model.json")
 
 
-def describe_model(model: SynthModel) -> dict[str, Any]:
+def describe_model(model: SynthModel) -> ModelSummary:
     """What a model says of itself: public."""
     description = model.description
     names = description.domain.names
     measured = [" x ".join(names[place] for place in marginal.clique) for marginal in description.cliques]
     made = [a.name for a in model.attributes if a.name not in names]
-    return {
-        "method": description.method,
-        "estimated_rows": round(description.estimates.total),
-        "columns": list(names),
-        "made_anew": made,
-        "reason": description.reason,
-        "measured": measured,
-        "noise_in_a_table": round(description.estimates.noise, 4),
-    }
+    return ModelSummary(
+        method=description.method,
+        estimated_rows=round(description.estimates.total),
+        columns=list(names),
+        made_anew=made,
+        reason=description.reason,
+        measured=measured,
+        noise_in_a_table=round(description.estimates.noise, 4),
+    )
 
 
 def describe_workload(model: SynthModel, workload: Workload) -> list[dict[str, str]]:
@@ -351,7 +379,7 @@ def _seal_linked(
     return Release(out, claimed, provenance, details)
 
 
-def _describe_linked_to_file(context: Context, order: Order, out: Path) -> dict[str, Any]:
+def _describe_linked_to_file(context: Context, order: Order, out: Path) -> LinkedModelSummary:
     """Describe a table with its people and keep the model in a file."""
     from deniable.synth.linked import save_linked
 
@@ -406,15 +434,16 @@ def parent_path(link: Link, out: Path) -> Path | None:
     return path
 
 
-def summarize_linked(model: LinkedModel) -> dict[str, Any]:
+def summarize_linked(model: LinkedModel) -> LinkedModelSummary:
     """What a model says of itself: public."""
     people, rows = describe_model(model.people), describe_model(model.rows)
-    return {
-        **rows,
-        "estimated_people": people["estimated_rows"],
-        "made_anew": [*people["made_anew"], *rows["made_anew"]],
-        "columns": [*people["columns"], *rows["columns"]],
-        "measured": [*people["measured"], *rows["measured"]],
-        "reason": f"people: {people['reason']}; rows: {rows['reason']}",
-        "noise_in_a_table": max(people["noise_in_a_table"], rows["noise_in_a_table"]),
-    }
+    return LinkedModelSummary(
+        method=rows.method,
+        estimated_rows=rows.estimated_rows,
+        columns=[*people.columns, *rows.columns],
+        made_anew=[*people.made_anew, *rows.made_anew],
+        reason=f"people: {people.reason}; rows: {rows.reason}",
+        measured=[*people.measured, *rows.measured],
+        noise_in_a_table=max(people.noise_in_a_table, rows.noise_in_a_table),
+        estimated_people=people.estimated_rows,
+    )

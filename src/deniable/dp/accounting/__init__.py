@@ -28,7 +28,6 @@ from deniable.dp.accounting.pure import PureAccountant, pure_cost
 from deniable.dp.accounting.serialization import from_dict, to_dict, to_google
 from deniable.dp.accounting.zcdp import (
     ZCDPAccountant,
-    delta_of_zcdp,
     epsilon_of_zcdp,
     rho_within,
     zcdp_cost,
@@ -59,7 +58,6 @@ __all__ = [
     "calibrate_gaussian",
     "calibrate_laplace",
     "cheap_epsilon",
-    "delta_of_zcdp",
     "epsilon_of",
     "epsilon_of_zcdp",
     "from_dict",

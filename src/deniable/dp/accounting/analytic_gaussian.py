@@ -60,16 +60,6 @@ def delta_of_continuous(ratio: Fraction, epsilon: Fraction) -> Fraction:
         return min(round_above(delta), Fraction(1))
 
 
-def delta_of_gaussian(variance: Fraction, sensitivity_squared: Fraction, epsilon: Fraction) -> Fraction:
-    """A proven delta at this epsilon for discrete Gaussian noise, by smoothing; 1 where that says nothing."""
-    if sensitivity_squared == 0:
-        return Fraction(0)
-    if variance <= SMOOTHING or not SLACK <= epsilon <= LARGEST_EPSILON:
-        return Fraction(1)
-    ratio = (variance - SMOOTHING) / sensitivity_squared
-    return min(delta_of_continuous(ratio, epsilon - SLACK) * (1 + SLACK), Fraction(1))
-
-
 @lru_cache(maxsize=4096)
 def epsilon_of_gaussian(ratio: Fraction, delta: Fraction) -> Fraction | None:
     """A proven epsilon at this delta for noise dominated by a continuous Gaussian of this ratio; None beyond reach."""

@@ -73,6 +73,7 @@ def from_dict(form: Mapping[str, object]) -> Event:
     return kind(**fields)
 
 
+# a dictionary: the form of another library, with other fields for each class
 def to_google(event: Event) -> dict[str, object]:
     """An event in the form of Google's dp_accounting events: `class_name` and fields, nested.
 

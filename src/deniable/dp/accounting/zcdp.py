@@ -182,18 +182,6 @@ def epsilon_of_zcdp(rho: Fraction, delta: Fraction) -> Fraction:
 
 
 @lru_cache(maxsize=4096)
-def delta_of_zcdp(rho: Fraction, epsilon: Fraction) -> Fraction:
-    """The smallest delta we can prove for a rho-zCDP mechanism at this epsilon, rounded up."""
-    if rho == 0:
-        return Fraction(0)
-    order = _search_order(lambda a: _log_delta_at(a, float(rho), float(epsilon)), max(float(epsilon / rho) / 2, 1e-3))
-    with localcontext(precise()):
-        a = to_decimal(order)
-        log_delta = (a - 1) * (a * to_decimal(rho) - to_decimal(epsilon)) + a * (1 - 1 / a).ln() - (a - 1).ln()
-        return min(round_above(log_delta.exp()), Fraction(1))
-
-
-@lru_cache(maxsize=4096)
 def rho_within(epsilon: Fraction, delta: Fraction) -> Fraction:
     """A rho whose conversion stays within (epsilon, delta), to eleven digits the largest; rounded down.
 
@@ -233,10 +221,6 @@ def _epsilon_at(a: float, rho: float, ln_delta: float) -> float:
 
 def _rho_at(a: float, epsilon: float, ln_delta: float) -> float:
     return (epsilon - math.log1p(-1 / a) + (ln_delta + math.log(a)) / (a - 1)) / a
-
-
-def _log_delta_at(a: float, rho: float, epsilon: float) -> float:
-    return (a - 1) * (a * rho - epsilon) + a * math.log1p(-1 / a) - math.log(a - 1)
 
 
 def _log(value: Fraction) -> float:

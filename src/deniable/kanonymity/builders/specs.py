@@ -146,16 +146,6 @@ FEW = 12
 """Up to so many distinct values a column is taken as categories."""
 
 
-def draft_table(table: pa.Table, columns: tuple[str, ...] | None = None) -> Mapping[str, Spec]:
-    """A hierarchy for each of these columns (all of them when none are named).
-
-    >>> draft_table(pa.table({"zip": ["02139", "02144"], "age": [30, 71]}))["zip"].kind
-    'redact'
-    """
-    names = table.column_names if columns is None else columns
-    return {name: draft_column(pc.unique(table[name].combine_chunks()).drop_null()) for name in names}
-
-
 def draft_column(values: pa.Array) -> Spec:
     """A hierarchy for a column with these distinct values."""
     kind = values.type

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import numba as nb
 import numpy as np
-from numpy.typing import NDArray
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio: spreads sums that differ in few bits
 
@@ -136,9 +135,6 @@ def merge_histograms(group_of, groups, starts, values, counts, size):  # type: i
                     out_counts[slot[value]] += counts[e]
     out_starts[groups] = used
     return out_starts, out_values[:used].copy(), out_counts[:used].copy()
-
-
-Words = NDArray[np.uint64]
 
 
 @nb.njit(cache=True, nogil=True)

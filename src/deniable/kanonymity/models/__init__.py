@@ -13,17 +13,3 @@ from deniable.kanonymity.models.size import AverageRisk as AverageRisk
 from deniable.kanonymity.models.size import DeltaPresence as DeltaPresence
 from deniable.kanonymity.models.size import KAnonymity as KAnonymity
 from deniable.kanonymity.models.size import KMap as KMap
-
-MODELS = (
-    KAnonymity,
-    KMap,
-    DistinctDiversity,
-    EntropyDiversity,
-    RecursiveDiversity,
-    Closeness,
-    DeltaPresence,
-    DeltaDisclosure,
-    BetaLikeness,
-    AverageRisk,
-)
-"""Every model there is."""

@@ -150,9 +150,6 @@ class Solution:
         return max(0.0, self.cost - self.proof.bound)
 
 
-Trace = list[tuple[Levels, Verdict]]
-"""Every verdict in the order of the checks, for the picture of the lattice."""
-
 Released = NDArray[np.bool_]
 
 

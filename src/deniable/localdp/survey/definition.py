@@ -60,6 +60,7 @@ class Question:
     words: tuple[str, ...] = ()
     help: str = ""
 
+    # a dictionary: JSON that clients read, with other fields for each type of question
     def describe(self) -> dict[str, Any]:
         """The question as clients read it."""
         shown: dict[str, Any] = {"name": self.name, "ask": self.ask, "type": self.type, "help": self.help}
@@ -96,6 +97,7 @@ class Survey:
         digest = sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
         return f"{self.name}-{digest[:12]}"
 
+    # a dictionary: JSON that clients read
     def describe(self) -> dict[str, Any]:
         """The survey as clients read it."""
         return {

@@ -25,6 +25,7 @@ from deniable.policy.grammar import (
 ATTACKS = (
     "uniqueness",
     "linkage",
+    "fuzzy_linkage",
     "ratings",
     "singling_out",
     "linkability",
@@ -33,6 +34,7 @@ ATTACKS = (
     "reconstruction",
     "tables",
     "differencing",
+    "auditing",
     "tokens",
     "combining",
     "minimality",

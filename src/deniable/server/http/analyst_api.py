@@ -61,9 +61,8 @@ async def show_remaining(call: Call) -> Response:
     """What is left from the dataset down to the asker."""
     who = call.service.authorize(call.who, Action.BALANCE, call.request.query_params.get("purpose", "")[:200])
     curator = call.service.curator
-    return respond_json(
-        {"balance": await call.service.run_for(call.who, lambda: reports.balance(curator.context.speak_for(who)))}
-    )
+    found = await call.service.run_for(call.who, lambda: reports.balance(curator.context.speak_for(who)))
+    return respond_json({"balance": [each.to_dict() for each in found]})
 
 
 async def show_schema(call: Call) -> Response:
@@ -71,7 +70,7 @@ async def show_schema(call: Call) -> Response:
     who = call.service.authorize(call.who, Action.EXPLAIN, call.request.query_params.get("purpose", "")[:200])
     curator = call.service.curator
     tables = await call.service.run_for(call.who, lambda: metadata.schema(curator.context.speak_for(who)))
-    return respond_json({"dataset": call.service.dataset, "tables": tables})
+    return respond_json({"dataset": call.service.dataset, "tables": [table.to_dict() for table in tables]})
 
 
 async def make_dummies(call: Call) -> Response:
@@ -99,9 +98,8 @@ async def list_releases(call: Call) -> Response:
     """The asker's own releases, the newest first."""
     call.service.authorize(call.who, Action.BALANCE)
     curator, name = call.service.curator, call.who.name
-    return respond_json(
-        {"releases": await call.service.run_for(call.who, lambda: reports.releases(curator.context, name))}
-    )
+    found = await call.service.run_for(call.who, lambda: reports.releases(curator.context, name))
+    return respond_json({"releases": [each.to_dict() for each in found]})
 
 
 async def show_receipt(call: Call) -> Response:
@@ -111,7 +109,7 @@ async def show_receipt(call: Call) -> Response:
     found = await call.service.run_for(call.who, lambda: reports.receipt(curator.context, name, wanted))
     if found is None:
         raise build_not_found("release")
-    return respond_json(found)
+    return respond_json(found.to_dict())
 
 
 async def cancel_query(call: Call) -> Response:
@@ -137,7 +135,7 @@ async def list_own_requests(call: Call) -> Response:
     call.service.authorize(call.who, Action.BALANCE)
     curator, name = call.service.curator, call.who.name
     found = await call.service.run_for(call.who, lambda: reports.requests(curator.context, name))
-    return respond_json({"requests": found})
+    return respond_json({"requests": [each.to_dict() for each in found]})
 
 
 async def download_table(call: Call) -> Response:
@@ -148,9 +146,8 @@ async def download_table(call: Call) -> Response:
 async def show_register(call: Call) -> Response:
     """The public register: every release with its technique, epsilon, delta, unit and date."""
     curator = call.service.curator
-    return respond_json(
-        await call.service.scheduler.run("register", lambda: reports.register(curator.ledger), "register")
-    )
+    found = await call.service.scheduler.run("register", lambda: reports.register(curator.ledger), "register")
+    return respond_json(found.to_dict())
 
 
 async def check_health(call: Call) -> Response:

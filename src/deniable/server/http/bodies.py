@@ -113,6 +113,7 @@ def build_body(kind: type[Body], document: dict[str, Any]) -> Body:
     return kind(**document)
 
 
+# a dictionary: JSON in the words of JSON Schema
 @functools.cache
 def derive_schema(kind: type[Any]) -> dict[str, Any]:
     """The JSON Schema of a body."""

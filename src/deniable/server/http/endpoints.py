@@ -262,6 +262,7 @@ REFUSAL = {
 }
 
 
+# a dictionary: JSON in the words of OpenAPI
 def build_openapi(operations: Iterable[Operation], title: str) -> dict[str, Any]:
     """The document of some operations."""
     paths: dict[str, dict[str, Any]] = {}

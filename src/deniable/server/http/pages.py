@@ -10,7 +10,7 @@ import asyncio
 import hmac
 import secrets
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from importlib.resources import files
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
@@ -210,8 +210,8 @@ def _read_question(form: dict[str, str]) -> Question:
                     rho=form.get("rho") or None, purpose=form.get("purpose", ""))  # fmt: skip
 
 
-def _suggest_query(tables: list[dict[str, Any]]) -> str:
-    private = [table["table"] for table in tables if not table["public"]]
+def _suggest_query(tables: Sequence[metadata.TableSummary]) -> str:
+    private = [table.table for table in tables if not table.public]
     return f"SELECT COUNT(*) AS n FROM {(private or ['...'])[0]}"  # noqa: S608  shown, and run by nobody
 
 

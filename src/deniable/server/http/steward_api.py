@@ -18,7 +18,8 @@ async def list_requests(call: Call) -> Response:
     """All requests, with cost and risk."""
     call.service.authorize(call.who, Action.DECIDE)
     curator = call.service.curator
-    return respond_json({"requests": await call.service.run_for(call.who, lambda: reports.requests(curator.context))})
+    found = await call.service.run_for(call.who, lambda: reports.requests(curator.context))
+    return respond_json({"requests": [each.to_dict() for each in found]})
 
 
 async def approve_request(call: Call) -> Response:
@@ -44,7 +45,7 @@ async def list_tokens(call: Call) -> Response:
     listed = await call.service.run_for(
         call.who, lambda: list(governance_requests.list_tokens(curator.context).values())
     )
-    return respond_json({"tokens": listed})
+    return respond_json({"tokens": [each.to_dict() for each in listed]})
 
 
 async def issue_token(call: Call) -> Response:
@@ -79,7 +80,8 @@ async def show_budgets(call: Call) -> Response:
     """What every purpose and analyst has spent and has left."""
     call.service.authorize(call.who, Action.BALANCE)
     curator = call.service.curator
-    return respond_json(await call.service.run_for(call.who, lambda: reports.budgets(curator.context)))
+    found = await call.service.run_for(call.who, lambda: reports.budgets(curator.context))
+    return respond_json(found.to_dict())
 
 
 async def list_entries(call: Call) -> Response:
@@ -89,14 +91,16 @@ async def list_entries(call: Call) -> Response:
     if not text.isascii() or not text.isdigit() or len(text) > 13:
         raise ParameterError("'after' is not a whole number")
     ledger = call.service.curator.ledger
-    return respond_json({"entries": await call.service.run_for(call.who, lambda: reports.trail(ledger, int(text)))})
+    found = await call.service.run_for(call.who, lambda: reports.trail(ledger, int(text)))
+    return respond_json({"entries": [each.to_dict() for each in found]})
 
 
 async def verify_ledger(call: Call) -> Response:
     """Recompute the chain of the ledger."""
     call.service.authorize(call.who, Action.AUDIT)
     ledger = call.service.curator.ledger
-    return respond_json(await call.service.run_for(call.who, lambda: reports.verify_ledger(ledger)))
+    proof = await call.service.run_for(call.who, lambda: reports.verify_ledger(ledger))
+    return respond_json(proof.to_dict())
 
 
 async def withdraw_person(call: Call) -> Response:
@@ -113,7 +117,8 @@ async def withdraw_person(call: Call) -> Response:
 async def show_register(call: Call) -> Response:
     """The public register."""
     curator = call.service.curator
-    return respond_json(await call.service.run_for(call.who, lambda: reports.register(curator.ledger)))
+    found = await call.service.run_for(call.who, lambda: reports.register(curator.ledger))
+    return respond_json(found.to_dict())
 
 
 OPERATIONS: tuple[Operation, ...] = (

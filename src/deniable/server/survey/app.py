@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 from starlette.applications import Starlette
@@ -18,7 +18,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from deniable.curator.survey import client_file, page_of
+from deniable.curator.survey import SurveyPage, client_file, page_of
 from deniable.errors import AccessRefused, DataError, DeniableError
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def build_app(service: SurveyService) -> Starlette:
     """The application that serves one survey."""
     filing = WriteQueue(service.store)
     described = page_of(service)
-    page = _render_page(described)
+    document, page = described.to_dict(), _render_page(described)
 
     @asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncIterator[None]:
@@ -61,7 +61,7 @@ def build_app(service: SurveyService) -> Starlette:
         return Response(page, media_type="text/html; charset=utf-8", headers=HEADERS)
 
     async def show_survey(_request: Request) -> Response:
-        return JSONResponse(described, headers=HEADERS)
+        return JSONResponse(document, headers=HEADERS)
 
     async def give_ticket(_request: Request) -> Response:
         return JSONResponse({"ticket": service.ticket()}, headers=HEADERS)
@@ -126,7 +126,7 @@ def _serve_file(content: bytes, kind: str) -> Callable[[Request], Awaitable[Resp
     return give
 
 
-def _render_page(described: dict[str, Any]) -> str:
+def _render_page(described: SurveyPage) -> str:
     loader = PackageLoader("deniable.server.survey", "templates")
     environment = Environment(loader=loader, autoescape=select_autoescape(), undefined=StrictUndefined)
     return environment.get_template("survey.html").render(survey=described)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from deniable.curator.query import metadata
 from deniable.errors import DeniableError
@@ -87,21 +87,18 @@ def _translate_refusal(refusal: DeniableError) -> WireRefusal:
     return WireRefusal("0A000", "this question about the catalog is not supported", "Tables and columns: \\d")
 
 
-def _describe_table(table: dict[str, Any]) -> PublicTable:
-    columns = [
-        PublicColumn(each["column"], each["type"], each["nullable"], _describe_column(each))
-        for each in table["columns"]
-    ]
-    comment = "public: rows may be read as they are" if table["public"] else f"protects {table['unit']}"
-    return PublicTable(table["table"], tuple(columns), comment)
+def _describe_table(table: metadata.TableSummary) -> PublicTable:
+    columns = [PublicColumn(each.column, each.type, each.nullable, _describe_column(each)) for each in table.columns]
+    comment = "public: rows may be read as they are" if table.public else f"protects {table.unit}"
+    return PublicTable(table.table, tuple(columns), comment)
 
 
-def _describe_column(column: dict[str, Any]) -> str:
-    parts = [column["role"]]
-    if column["between"]:
-        parts.append(f"between {column['between'][0]} and {column['between'][1]}")
-    if column["categories"]:
-        parts.append(f"{len(column['categories'])} categories")
+def _describe_column(column: metadata.ColumnSummary) -> str:
+    parts = [column.role]
+    if column.between:
+        parts.append(f"between {column.between[0]} and {column.between[1]}")
+    if column.categories:
+        parts.append(f"{len(column.categories)} categories")
     return ", ".join(parts)
 
 

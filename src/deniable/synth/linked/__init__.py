@@ -167,6 +167,7 @@ def load_linked(path: Path) -> LinkedModel:
         return parse_linked(json.loads(path.read_text(encoding="utf-8")))
 
 
+# a dictionary: the model's file, which `parse_linked` reads back
 def dump_linked(model: LinkedModel) -> dict[str, Any]:
     """A model as plain values."""
     link = model.link
