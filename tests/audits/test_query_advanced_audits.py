@@ -78,10 +78,13 @@ def _watching(counts: list[int], change: Callable[[watch.WatchPlan], watch.Watch
     return lambda runs: np.array([once() for _ in range(runs)])
 
 
+BEFORE, AFTER = [1, 1, 1, 1, 3], [2, 2, 2, 2, 4]
+"""One unit more at every check: an exact watch for 2 rings at the last check before, and at the first one after."""
+
+
 @ACCUSED
 def test_a_watch_keeps_its_claim_over_many_checks() -> None:
-    before, after = [0, 0, 0, 0, 2], [1, 1, 1, 1, 3]
-    outcome = audit(_watching(before, lambda p: p), _watching(after, lambda p: p), epsilon=1, runs=RUNS)
+    outcome = audit(_watching(BEFORE, lambda p: p), _watching(AFTER, lambda p: p), epsilon=1, runs=RUNS)
     assert not outcome.violated, str(outcome)
 
 
@@ -91,7 +94,7 @@ def test_a_watch_with_an_exact_threshold_and_little_noise_is_caught(monkeypatch:
     def bold(plan: watch.WatchPlan) -> watch.WatchPlan:
         return replace(plan, mechanism=replace(plan.mechanism, epsilon=Fraction(8)))
 
-    outcome = audit(_watching([0, 0, 0, 0, 2], bold), _watching([1, 1, 1, 1, 3], bold), epsilon=1, runs=RUNS)
+    outcome = audit(_watching(BEFORE, bold), _watching(AFTER, bold), epsilon=1, runs=RUNS)
     assert outcome.violated, str(outcome)
 
 

@@ -320,9 +320,10 @@ def _shown_as_counted(exact: Any, clique: Any, variance: Fraction, *rest: Any) -
     return replace(found, counts=exact.astype(np.float64))
 
 
-def _empty_cells_stay_empty(exact: Any, clique: Any, variance: Fraction, *rest: Any) -> Marginal:
+def _marked_where_nobody_is(exact: Any, clique: Any, variance: Fraction, *rest: Any) -> Marginal:
+    """Cells without records get a number that noise never gives."""
     found = HONEST_COUNTS(exact, clique, variance, *rest)
-    return replace(found, counts=np.where(exact == 0, 0.0, found.counts))
+    return replace(found, counts=np.where(exact == 0, -0.5, found.counts))
 
 
 def _counted_for_one_row(exact: Any, clique: Any, variance: Fraction, rows: int, *rest: Any) -> Marginal:
@@ -332,7 +333,7 @@ def _counted_for_one_row(exact: Any, clique: Any, variance: Fraction, rows: int,
 HONEST_COUNTS = measure.measure_counts
 COUNTS = {
     "exact counts behind drawn noise": _shown_as_counted,
-    "cells without noise where nobody is": _empty_cells_stay_empty,
+    "cells that tell where nobody is": _marked_where_nobody_is,
     "counts made for one row of a unit": _counted_for_one_row,
 }
 

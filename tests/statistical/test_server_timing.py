@@ -106,7 +106,7 @@ def alternately(service: Service, first: object, second: object) -> tuple[list[f
 
 
 def test_answers_for_present_and_absent_people_take_the_same_time(service):
-    token, _ = requests.issue(service.curator, "ana", purposes=["research"])
+    token, _ = requests.issue(service.curator.context, "ana", purposes=["research"])
 
     def about(person: str):
         return lambda i: timed(service, token, f"SELECT COUNT(*) FROM people WHERE id = '{person}' AND age + {i} > 3")
@@ -116,7 +116,7 @@ def test_answers_for_present_and_absent_people_take_the_same_time(service):
 
 
 def test_refusals_take_the_same_time_whatever_their_reason(service):
-    token, _ = requests.issue(service.curator, "ana", purposes=["research"])
+    token, _ = requests.issue(service.curator.context, "ana", purposes=["research"])
     unknown, known = alternately(
         service,
         lambda i: timed(service, f"deniable_{i}", "SELECT COUNT(*) FROM people"),
@@ -126,7 +126,7 @@ def test_refusals_take_the_same_time_whatever_their_reason(service):
 
 
 def test_the_test_has_power_a_delay_is_found_where_nothing_pads_it(service):
-    token, _ = requests.issue(service.curator, "ana", purposes=["research"])
+    token, _ = requests.issue(service.curator.context, "ana", purposes=["research"])
 
     def asked(i: int):
         return timed(service, token, f"SELECT id FROM people WHERE age > {i}", padded=False)

@@ -94,7 +94,7 @@ def test_rows_of_other_people_serve_as_control_and_nobody_is_held_out(tmp_path: 
     pq.write_table(_people(300), tmp_path / "others.parquet")
     with _curator(tmp_path) as curator:
         release, found = synthesize_checked(
-            curator, _order(1), tmp_path / "made.csv", Proof(control=str(tmp_path / "others.parquet"))
+            curator.context, _order(1), tmp_path / "made.csv", Proof(control=str(tmp_path / "others.parquet"))
         )
     assert found is not None
     assert release is not None

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from deniable.assess.one_run_audit import ONE_RUN, audit_in_one_run
 from deniable.attacks.dp_audit import Game, Runs, audit, play_distinguishing_game
 from deniable.attacks.outcome import Progress, tell
 from deniable.dp.mechanisms import ExponentialMechanism, GaussianMechanism, LaplaceMechanism
@@ -76,7 +77,7 @@ def make_neighbors(name: str, epsilon: Fraction, delta: Fraction) -> tuple[Neigh
     for known, make, words in MECHANISMS:
         if known == name:
             return make(epsilon, delta), words
-    names = [known for known, _, _ in MECHANISMS]
+    names = [*(known for known, _, _ in MECHANISMS), *ONE_RUN]
     expected = f"One of {', '.join(names)}"
     raise ParameterError(f"There is no mechanism '{name}' to audit", expected=expected, remedy=nearest(name, names))
 
@@ -97,9 +98,11 @@ class AuditReport(Record):
 
 def audit_claim(claim: Claim, progress: Progress | None = None) -> AuditReport:
     """Play the game and bound epsilon from below; plain values for the page and for JSON."""
-    if claim.mechanism == "gaussian" and not 0 < claim.delta < 1:
+    if claim.mechanism in ("gaussian", *ONE_RUN) and not 0 < claim.delta < 1:
         raise ParameterError("Gaussian noise has no epsilon without a delta", remedy="Say --delta 1e-5")
     spent = claim.epsilon if claim.spends is None else claim.spends
+    if claim.mechanism in ONE_RUN:
+        return _audit_in_one_run(claim, spent)
     (left, right), words = make_neighbors(claim.mechanism, spent, claim.delta)
     epsilon, delta = float(claim.epsilon), float(claim.delta)
     game = play_distinguishing_game(left, right, epsilon=epsilon, delta=delta, runs=claim.runs, points=MOST_POINTS)
@@ -110,6 +113,12 @@ def audit_claim(claim: Claim, progress: Progress | None = None) -> AuditReport:
     return AuditReport(
         claim.mechanism, words, epsilon, delta, claim.runs, game=_plain(game), audit=proven, failed=bound.violated
     )
+
+
+def _audit_in_one_run(claim: Claim, spent: Fraction) -> AuditReport:
+    epsilon, delta = float(claim.epsilon), float(claim.delta)
+    game, proof, failed = audit_in_one_run(claim.mechanism, spent, epsilon, claim.delta, claim.confidence)
+    return AuditReport(claim.mechanism, ONE_RUN[claim.mechanism][2], epsilon, delta, 1, game, proof, failed)
 
 
 def _plain(game: Game) -> dict[str, Any]:

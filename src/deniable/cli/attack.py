@@ -157,11 +157,12 @@ Examples:
   deniable audit gaussian --epsilon 1 --delta 1e-3 --runs 100000 --report audit.html
   deniable audit response --epsilon 0.5 --json
   deniable audit laplace --epsilon 1 --spends 3          (a broken twin: it is caught)
+  deniable audit training --epsilon 1 --delta 1e-5       (too slow for many runs: one run, many people)
 """
 
 
 def audit(
-    mechanism: Annotated[str, typer.Argument(help="laplace, gaussian, exponential or response.")],
+    mechanism: Annotated[str, typer.Argument(help="laplace, gaussian, exponential, response, training or synthesis.")],
     epsilon: Annotated[str, typer.Option(help="The epsilon that is claimed.")] = "1",
     delta: Annotated[str, typer.Option(help="The delta that is claimed.")] = "0",
     spends: Annotated[str | None, typer.Option(help="Epsilon really spent: makes a broken twin.")] = None,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 from deniable.policy.document import Policy, read
 
 if TYPE_CHECKING:
+    from deniable.curator.anonymize.check import CheckReport
     from deniable.curator.context import Context
     from deniable.curator.query.sql import QueryAnswer
     from deniable.curator.query.watch import LiveWatch
@@ -20,6 +21,15 @@ if TYPE_CHECKING:
     from deniable.ledger import Balance, Ledger, Receipt
     from deniable.policy.budget import Amount, Budget
     from deniable.query.builder import Question
+    from deniable.query.explanations import (
+        BlocksExplanation,
+        ErrorPoint,
+        PrivateTopExplanation,
+        QuestionExplanation,
+        SetsExplanation,
+        TopExplanation,
+        WatchExplanation,
+    )
     from deniable.release import Release
 
 
@@ -88,13 +98,13 @@ class Curator:
         delta: Amount = 0,
         rho: Amount | None = None,
         who: Asker | None = None,
-    ) -> dict[str, Any]:
+    ) -> QuestionExplanation:
         """What a question would measure and cost, without touching data."""
         from deniable.curator.query import auto_bounds
 
         return auto_bounds.explain(self._for(who), sql, _budget(epsilon, delta, rho))
 
-    def error_curve(self, sql: str, *, who: Asker | None = None, **rest: Any) -> list[dict[str, Any]]:
+    def error_curve(self, sql: str, *, who: Asker | None = None, **rest: Any) -> list[ErrorPoint]:
         """The expected error of a question against epsilon; see `deniable.curator.query.sql.error_curve`."""
         from deniable.curator.query import sql as questions
 
@@ -141,7 +151,7 @@ class Curator:
         delta: Amount = 0,
         who: Asker | None = None,
         **rest: Any,
-    ) -> dict[str, Any]:
+    ) -> TopExplanation | PrivateTopExplanation:
         """What `top` would choose, measure and cost, without touching data."""
         from deniable.curator.query import top_k
         from deniable.policy.budget import budget
@@ -156,7 +166,7 @@ class Curator:
 
     def explain_watch(
         self, sql: str, threshold: int, epsilon: Amount, *, who: Asker | None = None, **rest: Any
-    ) -> dict[str, Any]:
+    ) -> WatchExplanation:
         """What a watch would compare and cost, without touching data."""
         from deniable.curator.query import watch
 
@@ -187,7 +197,7 @@ class Curator:
         epsilon: Amount,
         who: Asker | None = None,
         **rest: Any,
-    ) -> dict[str, Any]:
+    ) -> BlocksExplanation:
         """What a function on disjoint blocks would cost, and its error, without touching data."""
         from deniable.curator.query import sample_aggregate
 
@@ -238,7 +248,7 @@ class Curator:
         rho: Amount | None = None,
         who: Asker | None = None,
         **rest: Any,
-    ) -> dict[str, Any]:
+    ) -> SetsExplanation:
         """What a hierarchy would measure and cost, without touching private rows."""
         from deniable.curator.query import hierarchy
 
@@ -254,7 +264,7 @@ class Curator:
         rho: Amount | None = None,
         who: Asker | None = None,
         **rest: Any,
-    ) -> dict[str, Any]:
+    ) -> SetsExplanation:
         """What a set of margins would measure and cost, without touching private rows."""
         from deniable.curator.query import hierarchy
 
@@ -276,7 +286,7 @@ class Curator:
 
         return anonymize_rows(self._for(who), table, out, **asked)
 
-    def check(self, table: str, *columns: Sequence[str], who: Asker | None = None) -> dict[str, Any]:
+    def check(self, table: str, *columns: Sequence[str], who: Asker | None = None) -> CheckReport:
         """Measure k, l, t and the risks of a table as it stands; see `deniable.curator.anonymize.check.check_rows`."""
         from deniable.curator.anonymize.check import check_rows
 

@@ -162,7 +162,8 @@ def build_audit_page(found: Found) -> Page:
         Section("The proof", _describe_proof(found)),
     )
     lead = f"Can an intruder tell {found['neighbors']}, knowing everything else?"
-    foot = f"{found['runs']:,} runs on each neighbor. No data was touched, and nothing was charged."
+    runs = "One run" if found["runs"] == 1 else f"{found['runs']:,} runs on each neighbor"
+    foot = f"{runs}. No data was touched, and nothing was charged."
     return Page(f"Audit of {found['mechanism']}", sections, lead, foot)
 
 
@@ -186,6 +187,13 @@ def _describe_verdict(found: Found) -> tuple[Block, ...]:
 
 
 def _describe_game(found: Found) -> tuple[Block, ...]:
+    if not found["game"]["points"]:
+        words = (
+            "Each of many people was put into the table or left out by a coin. The attacker sees what was learned from "
+            "it in one run, and calls those in of whom it seems to tell most, and those out of whom it tells least. "
+            "Each call is a game, won when it is right."
+        )
+        return (Paragraph(words),)
     words = (
         "A coin picks one of two tables that differ in one person; the attacker knows both, sees one answer, and says "
         "which table it came from. Each point is a strategy: how often it says 'with the person' rightly (hits), and "
@@ -212,6 +220,13 @@ def plot_game(points: Sequence[Found], epsilon: float) -> Plot:
 
 def _describe_proof(found: Found) -> tuple[Block, ...]:
     proof = found["audit"]
+    if "canaries" in proof:
+        words = (
+            f"{proof['correct']:,} of {proof['guesses']:,} calls about {proof['canaries']:,} people were right. With "
+            f"confidence {proof['confidence']:g}, epsilon is at least {proof['epsilon_bound']:.3f}. One run proves "
+            "less than many: where nothing is refuted, nothing more is proven."
+        )
+        return (Paragraph(words),)
     words = (
         f"An event was chosen on half of the runs and tested on the others, by the {proof['feature']} of the output: "
         f"it came {proof['likely']:,} times from one table and {proof['unlikely']:,} times from the other, in "
