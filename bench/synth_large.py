@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from deniable.engines.arrow import write_rows
+from deniable.engines.sources import write_rows
 from deniable.policy.budget import ApproxDP
 from deniable.policy.schema import Bounds, Column, ColumnType, PrivacyUnit, TableSchema
 from deniable.synth.describe import describe_table

@@ -10,12 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import norm
 
-from deniable.dp.accounting.analytic_gaussian import (
-    SMOOTHING,
-    delta_of_continuous,
-    epsilon_of_gaussian,
-    ratio_within,
-)
+from deniable.dp.accounting.analytic_gaussian import SMOOTHING, delta_of_continuous, epsilon_of_gaussian, ratio_within
 
 
 def balle_wang(ratio: float, epsilon: float) -> float:

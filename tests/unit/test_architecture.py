@@ -179,18 +179,47 @@ def test_functions_are_named_by_verbs_and_not_by_participles() -> None:
     assert len(named) < 0.03 * len(every), named
 
 
+DOCUMENTS = {
+    "client/connection.py": "what a server sent, handed to its caller as it is",
+    "server/http/bodies.py": "JSON Schema",
+    "server/http/endpoints.py": "OpenAPI",
+    "server/refusals.py": "the JSON of an error",
+    "server/service.py": "keyword arguments of a question",
+    "reports/attacks.py": "Vega-Lite",
+    "reports/page.py": "Vega-Lite",
+    "synth/model.py": "a model file",
+    "synth/linked/__init__.py": "a model file",
+    "learn/model.py": "a model file",
+    "localdp/client.py": "what a client sends",
+    "localdp/serialization.py": "what a client is sent",
+}
+"""Modules that read or write documents whose words are not ours to type: files, and messages between programs."""
+CROSSING = {
+    ("curator/attack.py", "attempt_as_dict"): "a line of the state file that a killed attack goes on from",
+    ("curator/attack.py", "judge_limits"): "findings as they stand in that file, with verdicts",
+    ("curator/query/sql.py", "to_pylist"): "rows of an answer, as Arrow gives them",
+    ("dp/accounting/serialization.py", "to_google"): "an event in the words of another library",
+    ("governance/requests.py", "facts"): "details of an entry in the ledger",
+    ("kanonymity/recoding.py", "to_document"): "a recoding file",
+    ("localdp/records.py", "describe_plan"): "parameters in a statement",
+    ("localdp/survey/definition.py", "describe"): "the survey that clients are sent",
+}
+"""Public functions that give other packages a dictionary without types, each with its reason."""
+
+
 def test_few_dictionaries_without_types_cross_a_package() -> None:
-    """Public functions that give a dict[str, Any], by package; each that is left has its reason in the page."""
-    found = Counter(
-        path.relative_to(SRC).parts[1]
+    found = {
+        (str(path.relative_to(SRC / "deniable").as_posix()), function.name)
         for path, tree in TREES.items()
         for function in _functions(tree)
         if function.returns is not None
         and re.fullmatch(r"(list\[)?dict\[str, (Any|object)\]\]?( \| None)?", ast.unparse(function.returns))
         and not function.name.startswith("_")
         and function.name not in ("to_dict", "as_dict")
-    )
-    assert sum(found.values()) < 10, found
+    }
+    crossing = {(path, name) for path, name in found if path not in DOCUMENTS}
+    assert crossing == set(CROSSING)
+    assert len(crossing) < 10
 
 
 ENTERED = """

@@ -8,12 +8,7 @@ from hypothesis import strategies as st
 
 from deniable.attacks.inference import infer_secret
 from deniable.attacks.linkability import link_halves
-from deniable.attacks.membership import (
-    claim_membership,
-    measure_separation,
-    score_closeness,
-    score_density,
-)
+from deniable.attacks.membership import claim_membership, measure_separation, score_closeness, score_density
 from deniable.attacks.nearest_records import find_nearest, scale_tables
 from deniable.attacks.singling_out import single_out_people
 from deniable.errors import ParameterError

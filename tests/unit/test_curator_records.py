@@ -12,8 +12,8 @@ from deniable.curator.anonymize.run import AnonymizeReport
 from deniable.curator.attack import AttackReport
 from deniable.curator.governance.requests import TableRisk, TokenReport
 from deniable.curator.mask.keys import KeyRotation
-from deniable.curator.sparse_record import SparseRecord
 from deniable.curator.survey import PLAN, ColumnEstimate, MeanEstimate, RandomizeReport
+from deniable.release.record import SparseRecord
 
 TOKEN: dict[str, Any] = {
     "id": "5f0c1a", "name": "ana", "role": "analyst", "purposes": None, "issued": "2026-01-01", "expires": None,

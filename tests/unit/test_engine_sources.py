@@ -14,10 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deniable.engines import fingerprint
-from deniable.engines.arrow import as_arrow
 from deniable.engines.base import normalize_names
 from deniable.engines.duckdb import DuckDBEngine
-from deniable.engines.sources import EXTRAS, Format, require_driver, resolve_source
+from deniable.engines.sources import EXTRAS, Format, as_arrow, require_driver, resolve_source
 from deniable.errors import DataError, MissingExtra
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from deniable.engines.arrow import write_rows
+from deniable.engines.sources import write_rows
 from deniable.errors import StorageError
 from deniable.storage import whole_file, write_whole
 
@@ -95,7 +95,7 @@ def test_a_real_full_disk_leaves_no_file_under_the_final_name(tmp_path: Path) ->
     program = """
         import os, pathlib, sys
         import pyarrow as pa
-        from deniable.engines.arrow import write_rows
+        from deniable.engines.sources import write_rows
         from deniable.errors import StorageError
 
         folder = pathlib.Path(sys.argv[1])
@@ -123,7 +123,7 @@ def test_a_killed_process_leaves_the_old_file(tmp_path: Path) -> None:
     program = """
         import pathlib, sys
         import pyarrow as pa
-        from deniable.engines.arrow import write_rows
+        from deniable.engines.sources import write_rows
 
         def endless():
             while True:

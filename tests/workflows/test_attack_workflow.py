@@ -174,6 +174,30 @@ def test_a_log_gives_freddie_and_whoever_resigned_away(tmp_path):
     assert "reconstruction" in by_name
 
 
+def test_published_statistics_are_solved_and_limited_by_the_policy(tmp_path):
+    told = {"attributes": {"age": [0, 99]}, "statistics": [{"count": 1, "of": "age", "mean": 41}]}
+    (tmp_path / "block.json").write_text(json.dumps(told))
+    code, found = attack(tmp_path / "block.json")
+    assert (code, found["exposed"]) == (0, {"tables": 1.0})
+    (tmp_path / "policy.yaml").write_text(POLICY + "release: {attack: {most: {tables: 0.5}}}\n")
+    code, found = attack(tmp_path / "block.json", "--policy", tmp_path / "policy.yaml")
+    assert (code, found["failed"], found["limits"]) == (2, True, {"tables": 0.5})
+    assert attack(tmp_path / "block.json", "--most", "tables=1")[0] == 0
+    with pytest.raises(DataError, match="cannot be read"):
+        attack(tmp_path / "nowhere.json")
+
+
+def test_an_audit_of_a_log_is_limited_by_the_policy(tmp_path):
+    pq.write_table(STAFF, tmp_path / "staff.parquet")
+    (tmp_path / "log.jsonl").write_text("\n".join(map(json.dumps, LOG)))
+    (tmp_path / "policy.yaml").write_text(POLICY + "release: {attack: {most: {auditing: 0.1}}}\n")
+    code, found = attack(
+        tmp_path / "log.jsonl", "--register", tmp_path / "staff.parquet", "--policy", tmp_path / "policy.yaml"
+    )
+    assert code == 2
+    assert [one["attack"] for one in found["verdicts"] if one["failed"]] == ["auditing"]
+
+
 POLICY = """
 version: 1
 dataset: staff

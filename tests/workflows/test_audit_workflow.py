@@ -14,8 +14,8 @@ from deniable.errors import ParameterError
 SURE = "0.999999999"
 
 
-def audit(*words):
-    done = CliRunner().invoke(app, ["audit", *map(str, words), "--confidence", SURE, "--json"])
+def audit(*words, confidence=SURE):
+    done = CliRunner().invoke(app, ["audit", *map(str, words), "--confidence", confidence, "--json"])
     if done.exception is not None and not isinstance(done.exception, SystemExit):
         raise done.exception
     return done.exit_code, json.loads(done.stdout)
@@ -32,6 +32,21 @@ def test_a_sound_mechanism_stands_and_its_twin_with_a_sixth_of_the_noise_is_refu
     assert code == 2
     assert found["audit"]["epsilon_bound"] > 1
     assert found["game"]["wins"]["share"] > found["game"]["most"]
+
+
+@pytest.mark.parametrize(("name", "claim", "spends"), [("training", 1, 60), ("synthesis", "0.05", 20)])
+def test_what_is_too_slow_for_many_runs_is_audited_by_one(name, claim, spends, tmp_path):
+    words = (name, "--epsilon", claim, "--delta", "1e-6")
+    code, found = audit(*words)
+    assert code == 0
+    assert found["runs"] == 1
+    # Training: noise of a third of what one person adds, and 38 of 40 calls are enough. Synthesis: what one person adds
+    # is half a deviation, 76% of 400 calls are right on average, and 60% are enough.
+    twin = ("--spends", spends, "--report", tmp_path / "audit.html")
+    code, found = audit(*words, *twin, confidence="0.999")
+    assert code == 2
+    assert found["audit"]["epsilon_bound"] > found["epsilon"]
+    assert "calls about" in (tmp_path / "audit.html").read_text()
 
 
 def test_a_choice_stands():
@@ -53,3 +68,5 @@ def test_what_a_newcomer_mistypes_is_answered_with_help():
         audit("laplac")
     with pytest.raises(ParameterError, match="without a delta"):
         audit("gaussian")
+    with pytest.raises(ParameterError, match="without a delta"):
+        audit("training")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -84,7 +85,7 @@ def make(
 
     with show_progress(f"Making the {kind} world") as share:
         made = demo.make_world(kind, people, seed, out, share)
-    emit(made, as_json, lambda console: _print_world(console, made))
+    emit(made.to_dict(), as_json, lambda console: _print_world(console, made))
 
 
 @world_app.command("list", epilog="Example: deniable world list")
@@ -93,17 +94,17 @@ def list_(as_json: JsonFlag = False) -> None:
     from deniable.curator import demo
 
     kinds = demo.world_kinds()
-    emit(kinds, as_json, lambda console: _print_worlds(console, kinds))
+    emit([kind.to_dict() for kind in kinds], as_json, lambda console: _print_worlds(console, kinds))
 
 
-def _print_world(console: Console, made: dict[str, Any]) -> None:
+def _print_world(console: Console, made: Mapping[str, Any]) -> None:
     console.print(f"Made the {made['world']} world of {made['people']:,} people (seed {made['seed']}):", markup=False)
     for table, rows in made["rows"].items():
         console.print(f"  {table:<12}{rows:>14,} rows", markup=False)
     console.print(f"Next: deniable policy check {Path(made['folder']) / made['policy']}", markup=False)
 
 
-def _print_worlds(console: Console, kinds: list[dict[str, Any]]) -> None:
+def _print_worlds(console: Console, kinds: Sequence[Mapping[str, Any]]) -> None:
     for kind in kinds:
         tables = ", ".join(kind["tables"] + kind["lists"])
         console.print(f"{kind['world']:<10} {kind['summary']}", markup=False)

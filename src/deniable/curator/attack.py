@@ -10,10 +10,9 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from deniable.curator.sparse_record import SparseRecord
 from deniable.errors import DataError, ParameterError, nearest
 from deniable.policy.schema import make_dialect
-from deniable.release.record import Record
+from deniable.release.record import Record, SparseRecord
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from deniable.ledger import Balance, Ledger, Receipt
     from deniable.policy.budget import Amount, Budget
     from deniable.query.builder import Question
-    from deniable.query.explanations import (
+    from deniable.query.explain import (
         BlocksExplanation,
         ErrorPoint,
         PrivateTopExplanation,

@@ -11,6 +11,7 @@ from deniable.curator.curator import Curator
 from deniable.curator.policy import check
 from deniable.errors import BudgetExceeded, QueryRefused
 from deniable.policy.budget import ApproxDP, exact
+from deniable.release.record import Record
 
 
 def show_coins(stage: Stage) -> Chapter:
@@ -397,29 +398,44 @@ def make_town(folder: Path, people: int, progress: Callable[[float], None] | Non
     )
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class WorldReport(Record):
+    """A world that was written: its kind, size and seed, the folder, the rows of each table, and the policy file."""
+
+    world: str
+    people: int
+    seed: int
+    folder: str
+    rows: Mapping[str, int]
+    policy: str = "policy.yaml"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WorldKind(Record):
+    """A kind of world: what it is about, its tables and lists, and how many people it usually has."""
+
+    world: str
+    summary: str
+    tables: list[str]
+    lists: list[str]
+    usual_people: int
+
+
 def make_world(
     kind: str, people: int | None, seed: int | None, folder: Path, progress: Callable[[float], None] | None = None
-) -> dict[str, object]:
+) -> WorldReport:
     """Write a world to a folder, and say what was written."""
     from deniable import world
 
     chosen, start = world.find_kind(kind), world.SEED if seed is None else seed
     size = chosen.usual if people is None else people
-    rows = world.write(kind, size, start, folder, progress)
-    return {"world": kind, "people": size, "seed": start, "folder": str(folder), "rows": rows, "policy": "policy.yaml"}
+    return WorldReport(kind, size, start, str(folder), world.write(kind, size, start, folder, progress))
 
 
-def world_kinds() -> list[dict[str, object]]:
+def world_kinds() -> list[WorldKind]:
     """The worlds there are."""
     from deniable import world
 
     return [
-        {
-            "world": kind.name,
-            "summary": kind.summary,
-            "tables": list(kind.tables),
-            "lists": list(kind.reference),
-            "usual_people": kind.usual,
-        }
-        for kind in world.KINDS
+        WorldKind(kind.name, kind.summary, list(kind.tables), list(kind.reference), kind.usual) for kind in world.KINDS
     ]

@@ -13,11 +13,10 @@ from deniable.curator.context import Context, open_context
 from deniable.curator.governance.reports import LOCAL
 from deniable.curator.governance.steward import open_policy
 from deniable.curator.scope import refuse_expired
-from deniable.curator.sparse_record import SparseRecord
 from deniable.errors import DataError, ParameterError
 from deniable.policy.budget import Amount, exact
 from deniable.policy.document import Policy, read
-from deniable.release.record import Record, to_plain
+from deniable.release.record import Record, SparseRecord, to_plain
 
 if TYPE_CHECKING:
     import pyarrow as pa

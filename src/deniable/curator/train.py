@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from deniable.curator.charge import Job, run_job, still_charged
 from deniable.curator.context import Context
-from deniable.curator.sparse_record import SparseRecord
 from deniable.errors import AccessRefused
 from deniable.policy.budget import Amount, Budget, budget
 from deniable.policy.schema import PrivacyUnit, TableSchema
+from deniable.release.record import SparseRecord
 from deniable.storage import refuse_missing_folder
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from deniable.policy.schema import Bounding, PrivacyUnit
 from deniable.query.algebra.expression import ColumnRef, Expression, Facts, Kind, literal
 from deniable.query.algebra.functions import call
 from deniable.query.algebra.relation import ExactAggregate, Field, Measure, Measured, NoisyAggregate, PerUnit, Summary
-from deniable.query.explanations import BiasEstimate
+from deniable.query.explain import BiasEstimate
 from deniable.query.measurements import Recipe, Total
 from deniable.query.plan import NodePlan, QueryPlan
 

@@ -1,8 +1,8 @@
 """Records: frozen results with named fields, which cross packages instead of dictionaries.
 
 A record is also a read-only mapping of its fields, so that `report["rows"]` and `{**report}` work as on plain values,
-and `to_dict` gives plain values all the way down, for JSON. Fields are public: a record never holds rows.
-"""
+and `to_dict` gives plain values all the way down, for JSON. Fields are public: a record never holds rows. No field is
+named like a method of mappings (keys, values, items, get)."""
 
 from __future__ import annotations
 
@@ -66,3 +66,33 @@ def to_plain(value: Any) -> Any:
     if isinstance(value, date):
         return value.isoformat()
     return str(value) if isinstance(value, PurePath) else value
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SparseRecord(Record):
+    """A record without its optional fields that are None: they are in neither the mapping nor the JSON.
+
+    A field is optional if its default is None. As attributes all fields can be read.
+
+    >>> @dataclass(frozen=True, slots=True, eq=False)
+    ... class Found(SparseRecord):
+    ...     rows: int
+    ...     reason: str | None
+    ...     groups: int | None = None
+    >>> found = Found(3, None)
+    >>> found.to_dict(), "groups" in found, found.groups
+    ({'rows': 3, 'reason': None}, False, None)
+    """
+
+    def __getitem__(self, name: str) -> Any:
+        if name in iter(self):
+            return getattr(self, name)
+        raise KeyError(name)
+
+    def __iter__(self) -> Iterator[str]:
+        for field in fields(self):
+            if field.default is not None or getattr(self, field.name) is not None:
+                yield field.name
+
+    def __len__(self) -> int:
+        return sum(1 for _ in iter(self))

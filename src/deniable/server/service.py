@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from deniable.curator.query.metadata import AnswerColumn
     from deniable.curator.query.sql import QueryAnswer
     from deniable.governance.requests import Request
-    from deniable.query.explanations import QuestionExplanation
+    from deniable.query.explain import QuestionExplanation
     from deniable.server.oidc import Verifier
     from deniable.server.worker_pool import WorkerPool
 

@@ -18,8 +18,8 @@ from deniable.curator.anonymize import check
 from deniable.curator.anonymize.check import CompositionReport
 from deniable.curator.anonymize.request import COUNT, TABLE, Order, check_columns, statement
 from deniable.curator.context import Context
-from deniable.curator.sparse_record import SparseRecord
 from deniable.errors import Infeasible
+from deniable.release.record import SparseRecord
 
 if TYPE_CHECKING:
     from deniable.engines.base import Engine

@@ -39,11 +39,10 @@ from deniable.curator.anonymize.request import (
     statement,
 )
 from deniable.curator.context import Context
-from deniable.curator.sparse_record import SparseRecord
 from deniable.errors import ParameterError
 from deniable.policy.budget import Amount, exact
 from deniable.policy.schema import Spec
-from deniable.release.record import Record
+from deniable.release.record import Record, SparseRecord
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 from deniable.curator.context import Context
 from deniable.curator.governance import withdrawals
 from deniable.curator.governance.requests import RequestReport, report_request
-from deniable.curator.sparse_record import SparseRecord
-from deniable.release.record import Record
+from deniable.release.record import Record, SparseRecord
 
 if TYPE_CHECKING:
     from deniable.ledger import Balance, Entry, Ledger

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from deniable.curator.context import Context, check_purposes
 from deniable.curator.scope import is_expired
-from deniable.curator.sparse_record import SparseRecord
 from deniable.errors import ParameterError, nearest
 from deniable.governance import requests, tokens
 from deniable.governance.grants import Action, Asker, Grant, Role
@@ -21,6 +20,7 @@ from deniable.governance.requests import Request
 from deniable.governance.scram import ScramKeys
 from deniable.governance.tokens import Token
 from deniable.policy.schema import Role as ColumnRole
+from deniable.release.record import SparseRecord
 
 if TYPE_CHECKING:
     from deniable.ledger import Receipt

@@ -8,10 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from deniable.curator.sparse_record import SparseRecord
 from deniable.errors import ParameterError
 from deniable.policy.document import Policy, read
-from deniable.release.record import Record
+from deniable.release.record import Record, SparseRecord
 
 if TYPE_CHECKING:
     from deniable.masking.keys import Key, Keyring

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from deniable.dp.accounting import Event
     from deniable.policy.schema import Column, TableSchema
     from deniable.query.execute import NoisyResults
-    from deniable.query.explanations import QuestionExplanation
+    from deniable.query.explain import QuestionExplanation
     from deniable.query.plan import QueryPlan
     from deniable.query.sql.auto_clamp import AutoClamp
     from deniable.query.techniques.auto_bounds import FoundBounds
@@ -73,9 +73,8 @@ def query(context: Context, sql: str, asked: Budget | None, **rest: Any) -> Quer
 
 def explain(context: Context, sql: str, asked: Budget | None) -> QuestionExplanation:
     """What a question would measure and cost, without data; with AUTO_CLAMP, both stages."""
-    from deniable.query.explain import describe_budget
+    from deniable.query.explain import BoundsExplanation, StagedExplanation, describe_budget
     from deniable.query.explain import explain as explain_plan
-    from deniable.query.explanations import BoundsExplanation, StagedExplanation
     from deniable.query.sql.auto_clamp import find_auto_clamps
 
     calls = find_auto_clamps(sql)

@@ -14,7 +14,7 @@ from deniable.errors import ParameterError
 
 if TYPE_CHECKING:
     from deniable.policy.budget import Budget
-    from deniable.query.explanations import SetsExplanation, SetsSummary
+    from deniable.query.explain import SetsExplanation, SetsSummary
     from deniable.query.techniques.grouping_sets import SetsPlan
 
 NOTES = (
@@ -110,7 +110,7 @@ def margins(
 
 def describe_sets(sets: SetsPlan) -> SetsSummary:
     """The grouping sets with their cells, share of the budget, and standard error as measured and as fitted."""
-    from deniable.query.explanations import SetPlan, SetsSummary
+    from deniable.query.explain import SetPlan, SetsSummary
     from deniable.query.techniques.grouping_sets import name_sets
 
     measured = sets.variances
@@ -157,7 +157,7 @@ def explain_margins(
 
 
 def _explain(sets: SetsPlan) -> SetsExplanation:
+    from deniable.query.explain import SetsExplanation
     from deniable.query.explain import explain as explain_plan
-    from deniable.query.explanations import SetsExplanation
 
     return SetsExplanation(**explain_plan(sets.query), sets=describe_sets(sets).sets)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from deniable.engines.base import Engine
     from deniable.query.execute import NoisyResults
-    from deniable.query.explanations import BlocksExplanation
+    from deniable.query.explain import BlocksExplanation
     from deniable.query.techniques.sample_aggregate import BlocksPlan
 
 Function = Callable[[Any], float]
@@ -63,7 +63,7 @@ def explain(
     confidence: float = 0.95,
 ) -> BlocksExplanation:
     """What a function on disjoint blocks would cost, and its error; no row is read."""
-    from deniable.query.explanations import BlocksExplanation
+    from deniable.query.explain import BlocksExplanation
     from deniable.query.techniques.sample_aggregate import describe_blocks, plan_blocks
 
     schema = _find_private(context.admit_tables(), table)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from deniable.ledger import Receipt
     from deniable.query.execute import NoisyResults, Presentation
-    from deniable.query.explanations import CostSummary, ErrorPoint, QuestionExplanation
+    from deniable.query.explain import CostSummary, ErrorPoint, QuestionExplanation
     from deniable.query.plan import QueryPlan
     from deniable.release import Release
 
@@ -105,9 +105,8 @@ def compile_sql(context: Context, sql: str, asked: Budget | None, *, bias_share:
 
 def explain(context: Context, sql: str, asked: Budget | None) -> QuestionExplanation:
     """What a question would measure and cost, what would be left, and how many more like it fit; no row is read."""
-    from deniable.query.explain import describe_budget
+    from deniable.query.explain import QuestionExplanation, describe_budget
     from deniable.query.explain import explain as explain_plan
-    from deniable.query.explanations import QuestionExplanation
 
     plan, left = compile_sql(context, sql, asked), context.remaining()
     more = None if plan.free else context.ledger.fits(plan.event, *context.path)
@@ -232,8 +231,7 @@ def _build_release(
 
 def describe_cost(context: Context, cost: Budget, unit: PrivacyUnit) -> CostSummary:
     """What every explanation tells: the cost, whom it protects, and what is left."""
-    from deniable.query.explain import describe_budget
-    from deniable.query.explanations import CostSummary
+    from deniable.query.explain import CostSummary, describe_budget
 
     left = context.remaining()
     remaining = describe_budget(left) if left is not None else None

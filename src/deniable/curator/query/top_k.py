@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from deniable.query.execute import Noisy, NoisyResults
-    from deniable.query.explanations import PrivateTopExplanation, TopExplanation
+    from deniable.query.explain import PrivateTopExplanation, TopExplanation
     from deniable.query.plan import QueryPlan
     from deniable.query.techniques.top_k import TopPlan
 
@@ -53,9 +53,8 @@ def explain(
     context: Context, source: str, keys: Sequence[str], k: int, asked: Budget, *, where: str = ""
 ) -> TopExplanation | PrivateTopExplanation:
     """What would be chosen and counted, and its errors, without touching data."""
-    from deniable.query.explain import describe_budget
+    from deniable.query.explain import PrivateTopExplanation, TopExplanation, describe_budget
     from deniable.query.explain import explain as explain_plan
-    from deniable.query.explanations import PrivateTopExplanation, TopExplanation
     from deniable.query.techniques.top_k import describe_top, plan_top
 
     _, base = _compile_base(context, source, keys, where, asked)

@@ -14,7 +14,7 @@ from deniable.policy.budget import Amount, budget
 if TYPE_CHECKING:
     from deniable.ledger import Receipt
     from deniable.query.execute import NoisyResults
-    from deniable.query.explanations import WatchExplanation
+    from deniable.query.explain import WatchExplanation
     from deniable.query.plan import QueryPlan
     from deniable.query.techniques.watch import Watch, WatchPlan
 
@@ -72,7 +72,7 @@ def explain(
     context: Context, sql: str, threshold: int, epsilon: Amount, *, confidence: float = 0.95
 ) -> WatchExplanation:
     """What a watch would compare and cost; no row is read and nothing is charged."""
-    from deniable.query.explanations import WatchExplanation
+    from deniable.query.explain import WatchExplanation
     from deniable.query.techniques.watch import describe_watch
 
     base, plan = _plan(context, sql, threshold, epsilon)

@@ -26,13 +26,7 @@ from deniable.dp.accounting.events import (
 from deniable.dp.accounting.pld import PLDAccountant
 from deniable.dp.accounting.pure import PureAccountant, pure_cost
 from deniable.dp.accounting.serialization import from_dict, to_dict, to_google
-from deniable.dp.accounting.zcdp import (
-    ZCDPAccountant,
-    epsilon_of_zcdp,
-    rho_within,
-    zcdp_cost,
-    zcdp_within,
-)
+from deniable.dp.accounting.zcdp import ZCDPAccountant, epsilon_of_zcdp, rho_within, zcdp_cost, zcdp_within
 
 __all__ = [
     "ACCOUNTING",

@@ -21,7 +21,6 @@ from typing import Any, ClassVar, Self
 import pyarrow as pa
 
 from deniable.engines import base, fingerprint
-from deniable.engines.arrow import as_arrow, is_frame, write_rows
 from deniable.engines.base import BATCH_ROWS, Field, Parameters, Restriction, Source, normalize_names, quote
 from deniable.engines.duckdb.connection import (
     Limits,
@@ -36,7 +35,7 @@ from deniable.engines.duckdb.connection import (
 from deniable.engines.duckdb.copies import Copy, take_copies
 from deniable.engines.duckdb.csv import scan_csv
 from deniable.engines.duckdb.scan import Scan, scan_arrow_files, scan_database, scan_parquet, scan_rows, spool
-from deniable.engines.sources import Files, Format, resolve_source
+from deniable.engines.sources import Files, Format, as_arrow, is_frame, resolve_source, write_rows
 from deniable.errors import DataError, ParameterError, nearest
 from deniable.policy.schema import CsvDialect, TableSchema
 

@@ -28,7 +28,7 @@ from deniable.dp.mechanisms import LaplaceMechanism, QuantileMechanism
 from deniable.dp.samplers import SYSTEM, Entropy
 from deniable.errors import InternalError, ParameterError
 from deniable.policy.budget import Amount, PureDP, exact
-from deniable.query.explanations import BlocksSummary
+from deniable.query.explain import BlocksSummary
 
 STEPS = 1 << 20
 """Results are rounded to this many steps between the bounds."""

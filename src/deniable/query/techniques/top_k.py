@@ -24,7 +24,7 @@ from deniable.policy.budget import ZCDP, ApproxDP, Budget, PureDP, split
 from deniable.policy.schema import Neighboring
 from deniable.query.double_entry import price
 from deniable.query.execute import Noisy, Runner
-from deniable.query.explanations import TopSummary
+from deniable.query.explain import TopSummary
 from deniable.query.keys import PublicKeys
 from deniable.query.measurements import Measurement, Rows, Units
 from deniable.query.plan import Limits, QueryPlan, Step

@@ -20,7 +20,7 @@ from deniable.policy.budget import Budget
 from deniable.policy.schema import Neighboring
 from deniable.query.double_entry import price
 from deniable.query.execute import Runner
-from deniable.query.explanations import WatchSummary
+from deniable.query.explain import WatchSummary
 from deniable.query.measurements import Rows, Units
 from deniable.query.plan import QueryPlan
 from deniable.query.sql import private_sql

@@ -1,0 +1,124 @@
+"""The motivated intruder: what policies limit is what runs; linkage with errors, density, classes, logs of answers."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from deniable.assess.query_log import attack_log
+from deniable.assess.risk import TRIALS, Evidence, Settings, run_trials
+from deniable.policy.layout.release import ATTACKS
+
+LOGGED, SOLVED = {"differencing", "auditing", "reconstruction"}, {"tables"}
+
+
+def test_every_attack_that_a_policy_limits_is_run_and_every_attack_that_is_run_can_be_limited():
+    assert set(ATTACKS) == {trial.name for trial in TRIALS} | LOGGED | SOLVED
+
+
+PEOPLE = pa.table({"name": ["Ann", "Freddie", "Bo", "Cy"]})
+EVERYBODY, BUT_FREDDIE = {}, {"name": {"not": "Freddie"}}
+
+
+def ask(aggregate, answers, **more):
+    """Lines of a log: everybody, and everybody but Freddie."""
+    groups = (EVERYBODY, BUT_FREDDIE)
+    return [
+        json.dumps({"where": where, "of": "pay", "aggregate": aggregate, "answer": answer, **more})
+        for where, answer in zip(groups, answers, strict=True)
+    ]
+
+
+def outcomes(lines, original=None):
+    return {made.name: made.outcomes for made in attack_log(lines, PEOPLE, original)}
+
+
+def test_sums_between_known_limits_determine_whom_subtracting_does_not():
+    # 300 of at most 100 each but for Freddie, who has nothing: all three have exactly 100.
+    lines = ask("sum", (300, 300), low=0, high=100)
+    found = outcomes(lines)
+    assert found["differencing"][0].attack.successes == 1
+    assert found["auditing"][0].attack.successes == 4
+    assert "auditing" not in outcomes(ask("sum", (300, 300)))
+
+
+def test_a_mean_is_audited_as_the_sum_it_amounts_to():
+    found = outcomes(ask("mean", (75, 100), low=0, high=100))
+    assert found["auditing"][0].attack.successes == 4
+
+
+def test_maxima_tell_who_alone_can_have_the_largest():
+    found = outcomes(ask("max", (90, 70)))
+    assert found["auditing"][0].attack.successes == 1  # Freddie has 90; of the others somebody has 70
+    assert found.keys() == {"auditing"}
+
+
+def test_what_an_audit_determines_wrongly_is_no_success():
+    truth = PEOPLE.append_column("pay", pa.array([90.0, 20.0, 100.0, 100.0]))
+    found = outcomes(ask("sum", (300, 300), low=0, high=100), truth)
+    assert found["auditing"][0].attack.successes == 2  # Bo and Cy; the answers were not exact
+
+
+def test_answers_that_no_values_give_determine_nobody():
+    assert "auditing" not in outcomes(ask("sum", (500, 100), low=0, high=100))
+
+
+def misspell(name: str) -> str:
+    return name[:2] + name[3:] if len(name) > 4 else name
+
+
+@pytest.fixture(scope="module")
+def register() -> pa.Table:
+    rng = np.random.default_rng(3)
+    letters = np.array(list("aeioulmnrst"))
+    names = ["".join(letters[rng.integers(0, len(letters), 9)]) for _ in range(600)]
+    born = pa.array(rng.integers(-7_000, 8_000, 600).astype(np.int32)).cast(pa.date32())
+    return pa.table({"name": names, "born": born, "age": rng.integers(20, 70, 600), "sex": ["F", "M"] * 300})
+
+
+def run_one(name: str, evidence: Evidence) -> object:
+    (made,) = run_trials(evidence, Settings(attacks=300), (name,))
+    return made
+
+
+def test_names_with_typos_are_linked_where_exact_linkage_finds_nobody(register):
+    release = register.set_column(0, "name", pa.array([misspell(n) for n in register["name"].to_pylist()]))
+    evidence = Evidence(release, ("name", "born", "age", "sex"), register=register, truth=np.arange(600))
+    assert run_one("linkage", evidence).exposed < 0.01
+    assert run_one("fuzzy_linkage", evidence).exposed > 0.9
+
+
+def test_strangers_are_not_linked(register):
+    rng = np.random.default_rng(4)
+    mixed = pa.table({n: register[n].take(pa.array(rng.permutation(600))) for n in register.column_names})
+    evidence = Evidence(mixed, ("name", "born", "age", "sex"), register=register, truth=np.arange(600))
+    assert run_one("fuzzy_linkage", evidence).exposed < 0.05
+
+
+def test_columns_of_other_types_are_not_compared(register):
+    release = pa.table({"born": ["1950s"] * 600})
+    assert "same type" in run_one("fuzzy_linkage", Evidence(release, ("born",), register=register)).skipped
+
+
+def crowd(seed: int, rows: int = 600) -> pa.Table:
+    rng = np.random.default_rng(seed)
+    return pa.table({"x": rng.normal(size=rows), "y": rng.normal(size=rows)})
+
+
+def test_membership_is_told_by_density_too_in_a_copy_and_not_in_a_fresh_sample():
+    members, others = crowd(1), crowd(2, 2000)
+    copied = run_one("membership", Evidence(members, original=members, control=others))
+    assert [one.name for one in copied.outcomes] == ["membership", "membership by density"]
+    assert copied.outcomes[1].figures["area"] > 0.85
+    fresh = run_one("membership", Evidence(crowd(3), original=members, control=others))
+    assert abs(fresh.outcomes[1].figures["area"] - 0.5) < 0.07
+
+
+def test_the_ways_in_which_a_class_gives_away_are_counted():
+    table = pa.table({"class": [1, 1, 1, 2, 2, 2, 2], "ill": ["flu"] * 4 + ["gout", "cold", "cold"]})
+    found = run_one("inference", Evidence(table, ("class",), ("ill",)))
+    ways = found.outcomes[0].figures["disclosed"]
+    assert ways == {"rows": 7, "homogeneous": 3, "background": 3, "skewed": 0, "similar": 3}
