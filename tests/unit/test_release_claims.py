@@ -49,6 +49,8 @@ def test_a_cost_in_decimal_figures_is_rounded_up_in_its_last_digit(amount: Fract
 @example(Fraction("2.14") + HAIR)
 @example(Fraction("2.14193892839"))
 @example(Fraction("9.996"))
+@example(Fraction(1, 1920))
+@example(Fraction(1, 3))
 def test_an_epsilon_in_words_is_never_less_than_the_claim(amount: Fraction) -> None:
     guarantee = Guarantee.differential(Technique.DP_QUERY, PrivacyUnit(), PureDP(amount))
     told = re.search(r"with epsilon (at most )?([0-9.e+-]+) and", explain_guarantee(guarantee)[0])

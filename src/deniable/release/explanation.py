@@ -106,7 +106,7 @@ def _explain_failure(guarantee: Guarantee) -> tuple[str, ...]:
 def _show(amount: Fraction) -> str:
     """An exact number as people write it; one without a short form is shown rounded up, with 'at most'."""
     text = to_text(amount)
-    if len(text) <= 8:
+    if len(text) <= 8 and "/" not in text:
         return text
     return f"{float(amount):.3g}" if Fraction(f"{float(amount):.3g}") == amount else f"at most {_round_up(amount)}"
 
