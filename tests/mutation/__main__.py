@@ -109,7 +109,8 @@ def main(given: list[str] | None = None) -> int:
         print(*mutants, sep="\n")
         return 0
     accepted: dict[str, str] = json.loads(ACCEPTED.read_text(encoding="utf-8"))
-    test_files = test_files_for({mutant.file for mutant in mutants})
+    named = {node for mutant in mutants for node in mutant.tests}
+    test_files = test_files_for({mutant.file for mutant in mutants}, named)
     refresh(test_files, options.record)
     records, start, output = Records.read(test_files), time.monotonic(), sys.stdout
     for node in records.failing:

@@ -47,7 +47,7 @@ PACKAGES = {
         (
             *("unit/test_query_*.py", "unit/test_curator_query.py", "golden/test_query_*.py"),
             *("statistical/test_query_noise.py", "statistical/test_hierarchy_errors.py"),
-            *("audits/test_query_*.py", "usability/test_query_newcomers.py"),
+            *("audits/test_query_*.py", "usability/test_query_newcomers.py", "contracts/test_noise_drawn_contract.py"),
         ),
         without=("answers", "bias", "builder", "explain", "explanations", "expression", "functions"),
     ),
@@ -64,11 +64,15 @@ PACKAGES = {
         (
             *("unit/test_curator_*.py", "workflows/test_governance_workflow.py", "workflows/test_query_commands.py"),
             *("workflows/test_ledger_faults.py", "workflows/test_http_api.py", "workflows/test_train_workflow.py"),
+            "contracts/test_charging_contract.py",
         ),
     ),
     "synth": Package(
         ("synth/*.py", "synth/methods/*.py"),
-        ("unit/test_synth_*.py", "contracts/test_synth_*.py", "audits/test_synth_*.py"),
+        (
+            *("unit/test_synth_*.py", "contracts/test_synth_*.py", "audits/test_synth_*.py"),
+            *("contracts/test_noise_drawn_in_synthesis.py", "audits/test_selection_audits.py"),
+        ),
         without=("condition", "constraints", "generate", "inspect", "kernels", "model"),
     ),
     "localdp": Package(
@@ -89,11 +93,12 @@ def all_sources() -> list[Path]:
     return sorted({path for package in PACKAGES.values() for path in package.sources()})
 
 
-def test_files_for(files: set[str]) -> list[Path]:
-    """The test files of the packages that these modules are of."""
+def test_files_for(files: set[str], named: set[str]) -> list[Path]:
+    """The test files of the packages that these modules are of, and those that tests are named in."""
     paths = {ROOT / file for file in files}
     chosen = [package for package in PACKAGES.values() if paths & set(package.sources())]
-    return sorted({path for package in chosen or PACKAGES.values() for path in package.test_files()})
+    known = {path for package in chosen or PACKAGES.values() for path in package.test_files()}
+    return sorted(known | {ROOT / node.split("::")[0] for node in named})
 
 
 def package_of(file: str) -> str:
