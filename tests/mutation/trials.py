@@ -26,7 +26,9 @@ from mutation.swap import NotSwapped, swap
 
 PATIENCE = 3
 """CPU seconds that a test may take beyond five times its usual ones; a mutant that takes more hangs, and is killed."""
-WALL = 180
+NAMED_SECONDS = 150
+"""CPU seconds of tests for a mutant whose tests are named: they are all run."""
+WALL = 240
 """Seconds after which a child that only waits is ended."""
 MEMORY = 4 << 30
 """Bytes that a mutant may ask for beyond what the parent has."""
@@ -81,17 +83,19 @@ class Trials:
     def judge(self, mutant: Mutant) -> Verdict:
         """Run what should notice; a test that fails without the change too is left out from then on."""
         start = time.monotonic()
-        chosen = self._chosen(self.records.covering(mutant))
+        chosen = self._chosen(self.records.covering(mutant), NAMED_SECONDS if mutant.tests else self.seconds)
         verdict = Verdict(mutant, "uncovered", "no test runs this line")
         if chosen:
             verdict = self._run(mutant, chosen, _run_items)
-        if verdict.outcome in ("survived", "uncovered") and (importing := self._chosen(self.records.importing(mutant))):
+        if verdict.outcome in ("survived", "uncovered") and (
+            importing := self._chosen(self.records.importing(mutant), self.seconds)
+        ):
             verdict = self._run(mutant, importing, _run_afresh)
         return Verdict(mutant, verdict.outcome, verdict.why, round(time.monotonic() - start, 2))
 
-    def _chosen(self, tests: list[Known]) -> list[Known]:
+    def _chosen(self, tests: list[Known], seconds: float) -> list[Known]:
         usable = [each for each in tests if each.node in self._items and self._sound.get(each.node, True)]
-        return within(usable, self.seconds)
+        return within(usable, seconds)
 
     def _run(self, mutant: Mutant, tests: list[Known], how: Runner) -> Verdict:
         while tests:

@@ -371,9 +371,10 @@ def test_the_check_catches_rows_that_are_bounded_in_each_group_and_not_in_all() 
 def test_the_check_catches_a_vector_that_is_scaled_to_the_wrong_norm() -> None:
     """The broken twin of scaling: an L2 norm of groups * rows lets the L1 norm grow with the square root of groups."""
     tables = clinic.with_unit(bounding=Bounding.SCALE, max_groups=2, max_rows_per_group=1)
-    plan = compile_query("SELECT city, SUM(age) FROM visits GROUP BY city", tables, BUDGET)
+    sql = "SELECT EXTRACT(MONTH FROM day) AS month, SUM(age) FROM visits GROUP BY EXTRACT(MONTH FROM day)"
+    plan = compile_query(sql, tables, BUDGET)
     assert plan.nodes[0].steps[0].limits.norm == 1
-    visits = [{"pid": 1, "city": city, "age": 60} for city in "ABCDEFGH"]
+    visits = [{"pid": 1, "day": date(2020, month, 1), "age": 60} for month in range(1, 9)]
     check(plan, {"visits": visits}, {})
     with pytest.raises(AssertionError):
         check(_with_limits(plan, norm=2), {"visits": visits}, {})

@@ -105,7 +105,8 @@ def limits_of(
         if not all(is_bounded_in_each_group(measurement) for measurement in found):
             raise _refuse_missing_bound("max_rows_per_group", IN_EACH, unit)
         rows = 1
-    scaled = unit.bounding is Bounding.SCALE and bool(places)
+    # Scaling leaves a unit in all its keys; private keys are shown because somebody is in them, so they are sampled.
+    scaled = unit.bounding is Bounding.SCALE and bool(places) and isinstance(keys, PublicKeys)
     chooses = bool(places) and (cells is None or groups < cells)
     return Limits(groups if chooses or scaled else None, rows, norm=2 if scaled else None), groups
 

@@ -78,6 +78,8 @@ def count_enforced_groups(step: Step) -> int | None:
     if not step.places or step.limits.by_row:
         return 1
     cells = None if isinstance(step.keys, PrivateKeys) else step.keys.cells
+    if step.limits.scaled and isinstance(step.keys, PrivateKeys):
+        return None
     if step.limits.in_all:
         assert step.limits.rows is not None
         return step.limits.rows if cells is None else min(step.limits.rows, cells)

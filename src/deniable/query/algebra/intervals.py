@@ -48,6 +48,33 @@ def require_kinds(kinds: tuple[Kind, ...], *facts: Facts) -> None:
             raise Mismatch(f"takes {wanted}, not {fact.kind.value}")
 
 
+MOST_STEPS = 2**53
+"""A row's value is at most so many steps from zero where it is added up: DOUBLE tells such whole numbers apart."""
+
+
+def choose_sum_step(facts: Facts) -> Fraction | None:
+    """The public grid on which values are added up exactly: their own step, else decimals as fine as DOUBLE holds.
+
+    None where nothing is known of the size of a value, so that no grid would fit.
+
+    >>> bounded = Facts(Kind.DECIMAL, Fraction(0), Fraction(10))
+    >>> choose_sum_step(bounded), choose_sum_step(Facts(Kind.INTEGER)), choose_sum_step(Facts(Kind.DECIMAL))
+    (Fraction(1, 100000000000000), Fraction(1, 1), None)
+    """
+    step = facts.step or (Fraction(1) if facts.kind in (Kind.INTEGER, Kind.NULL) else None)
+    if facts.lower is None or facts.upper is None:
+        return step
+    most = max(abs(facts.lower), abs(facts.upper))
+    if step is not None and most / step <= MOST_STEPS:
+        return step
+    finest = Fraction(1)
+    while most / finest > MOST_STEPS:
+        finest *= 10
+    while most and most / finest * 10 <= MOST_STEPS:
+        finest /= 10
+    return finest
+
+
 NUMERIC = (Kind.INTEGER, Kind.DECIMAL)
 TEMPORAL = (Kind.DATE, Kind.DATETIME)
 

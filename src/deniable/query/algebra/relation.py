@@ -97,6 +97,8 @@ class ExactAggregate:
     summary: Summary
     argument: Expression | None
     condition: Expression | None = None
+    step: Fraction | None = None
+    """The public grid on which a sum or an average of private rows is added, in whole numbers; None over public rows."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,21 @@
 """The statements that read private rows: contributions bounded, values in whole steps, one row for each group.
 
 **Bounding.** Each unit keeps at most `max_groups` groups, chosen by a hash with a fresh secret salt; inside them it
-counts for at most its bounds, in one of the forms of `Limits`. What is kept of a unit depends on that unit's own rows
-and the salt alone, so adding or removing another unit changes nothing.
+counts for at most its bounds, in one of the forms of `Limits`. What is kept of a unit depends on the set of that unit's
+own rows and the salt alone, so adding or removing another unit changes nothing.
+
+**Private keys.** A key is shown when its noisy count of units reaches the threshold of `KeyThreshold`, whose delta is
+proven for units that are counted once in each of at most `max_groups` keys, and in no other key at all: a key that is
+there with a count of 0 could still be lifted over the threshold by its noise. Each form of bounding must leave a unit
+in so few keys, for every salt:
+
+- *sample*: ranks of a unit's keys are dense and start at 1, and only ranks up to `groups` are kept (`_render_chosen_rows`).
+- *rows*: at most `rows` rows of a unit are kept, so at most `rows` keys; the threshold is made for `rows` keys.
+- *scale*: shrinking a unit's vector keeps all its keys, so private keys are never scaled: they are sampled
+  (`contributions.limits_of`). Public keys may be scaled, since all of them are shown in any case.
+- *row units*: a row has one key.
+
+Double entry derives the same number from the limits that are rendered (`count_enforced_groups`).
 
 **Declared text keys.** A column with declared categories is read as null where its value is not declared. That test
 costs several times a plain scan, and it is not needed where the column is a public group key: every row whose key is
@@ -244,8 +257,6 @@ LARGEST = 2**62
 """Sums are clamped here, which moves no two of them further apart, so that they fit 64 bits."""
 WEIGHT = 1 << 16
 """A unit's factor is a whole number of this part."""
-EXACT = 2**53 - 1
-"""Whole numbers up to here are exact in DOUBLE."""
 THRESHOLD = "units"
 """The column of whole units that a threshold looks at."""
 
@@ -351,32 +362,49 @@ def _render_scaled(chosen: str, names: list[str], wanted: Mapping[str, Measureme
     )
 
 
-def _render_entry(name: str, measurement: Measurement) -> str:
+def _render_entry(name: str, measurement: Measurement, most: int | None = None) -> str:
+    """What a unit adds to a group; with `most`, cut off there, which is far beyond what it may add."""
     match measurement:
         case Units():
             return f"least({name}, 1)"
         case Total(per_group=(int(low), int(high))):
             return f"(CASE WHEN n_{name} = 0 THEN 0 ELSE greatest({low}, least({high}, {name})) END)"
         case _:
-            return name
+            return name if most is None else f"greatest(-{most}, least({most}, {name}))"
 
 
 def _render_weight(name: str, measurement: Measurement, limits: Limits, by_row: bool) -> str:
     """A unit's factor in parts of WEIGHT: WEIGHT where its norm is within the bound, else WEIGHT * bound / norm, down.
 
-    The L1 norm is an exact whole number. The L2 norm is a root in DOUBLE, so a margin of 1e-9 stands against rounding;
-    where the square is small enough to be exact, it is compared as it is.
+    Both norms are made of whole numbers, which do not depend on the order of rows. The root of the square is taken in
+    DOUBLE, so a margin of 1e-9 stands against rounding; the square itself is compared as it is.
     """
     assert limits.groups is not None
-    reach, entry = reach_of(measurement, limits.rows), _render_entry(name, measurement)
+    reach = reach_of(measurement, limits.rows)
+    entry = _render_entry(name, measurement, _find_most(limits, reach))
     if limits.norm == 1:
         norm, bound = f"COALESCE(sum(abs({entry})), 0)", limits.groups * reach
         if by_row and isinstance(measurement, Rows):
             norm = f"count({name})"
         return f"CASE WHEN {norm} <= {bound} THEN {WEIGHT} ELSE CAST({WEIGHT * bound} // {norm} AS BIGINT) END"
-    squares, bound = f"sum(pow(CAST({entry} AS DOUBLE), 2))", limits.groups * reach**2
-    factor = f"least(1.0, {bound**0.5!r} / greatest(sqrt({squares}) * 1.000000001, 1e-300)) * {WEIGHT}"
-    return f"CASE WHEN {squares} <= {min(bound, EXACT)} THEN {WEIGHT} ELSE CAST(floor({factor}) AS BIGINT) END"
+    unit = square_unit(reach)
+    size = f"CAST((abs({entry}) + {unit - 1}) // {unit} AS HUGEINT)"
+    squares, bound = f"COALESCE(sum({size} * {size}), 0)", limits.groups * (reach // unit) ** 2
+    factor = f"least(1.0, {bound**0.5!r} / (sqrt(CAST({squares} AS DOUBLE)) * 1.000000001)) * {WEIGHT}"
+    return f"CASE WHEN {squares} <= {bound} THEN {WEIGHT} ELSE CAST(floor({factor}) AS BIGINT) END"
+
+
+def _find_most(limits: Limits, reach: int) -> int | None:
+    """Where entries are cut off before they are squared, so that the sum of squares fits 128 bits."""
+    return square_unit(reach) << 50 if limits.norm == 2 else None
+
+
+def square_unit(reach: int) -> int:
+    """The unit in which sizes are squared: 1, or so large that the squares of what a unit may add fit 128 bits.
+
+    Sizes are rounded up to it and the bound is rounded down, so that no norm is taken for smaller than it is.
+    """
+    return 1 << max(0, reach.bit_length() - 33)
 
 
 def _render_shrunk_entry(name: str, measurement: Measurement, limits: Limits) -> str:
@@ -384,7 +412,8 @@ def _render_shrunk_entry(name: str, measurement: Measurement, limits: Limits) ->
 
     The factor WEIGHT itself leaves the entry as it is: entry * WEIGHT // (WEIGHT / parts) = entry * parts.
     """
-    reach, entry = reach_of(measurement, limits.rows), _render_entry(name, measurement)
+    reach = reach_of(measurement, limits.rows)
+    entry = _render_entry(name, measurement, _find_most(limits, reach))
     parts = 1 if name == THRESHOLD else parts_for(reach)
     # One row's value is within its reach, so the product fits 64 bits; sums in groups are wide as they are.
     product = f"{entry} * w_{name}" if reach < LARGEST // WEIGHT else f"CAST({entry} AS HUGEINT) * w_{name}"

@@ -1,7 +1,13 @@
 """From relations to SQL of our own making: nothing of the analyst's text is in it, and no value of a row can fail it.
 
 Bounded columns are clamped where they are read, and nulls are decided before clamping: in DuckDB
-`greatest(lo, least(hi, NULL))` is `hi`, so a null would count as the maximum.
+`greatest(lo, least(hi, NULL))` is `hi`, so a null would count as the maximum. NaN is null, where a column is read and
+where arithmetic could make it.
+
+**Exact.** A float may decide something about one row, computed from that row alone. What is computed from several rows
+of a person is a function of the set of these rows, whatever their order, the plan and the threads: sums and averages
+are added as whole numbers of a public step, and their value is the DOUBLE next to the exact result as long as the
+whole number is below 2^53. Zero has one sign where values are compared with each other (keys, MIN, MAX).
 """
 
 # ruff: noqa: S608  (statements here are made of our own words, quoted names and quoted literals; no user text)
@@ -26,6 +32,7 @@ from deniable.query.algebra.expression import (
     from_number,
 )
 from deniable.query.algebra.functions import FUNCTIONS
+from deniable.query.algebra.intervals import MOST_STEPS
 from deniable.query.algebra.relation import (
     ExactAggregate,
     Join,
@@ -52,6 +59,9 @@ TYPES = {
     Kind.DATETIME: "TIMESTAMP",
     Kind.NULL: "VARCHAR",
 }
+NAN, INFINITY = "CAST('NaN' AS DOUBLE)", "CAST('Infinity' AS DOUBLE)"
+_MAY_BE_NAN = ("add", "subtract", "multiply", "divide", "modulo", "sqrt")
+"""Functions that give NaN for some numbers; not for numbers within bounds, whose result is within bounds too."""
 _SLOT = re.compile(r"\{(, )?(n|int)?(\*|rest|case|\d+)\}")
 
 
@@ -92,7 +102,8 @@ def render_expression(tree: Expression, side: str = "") -> str:
             if name == "cast_text" and arguments[0].facts.kind is Kind.INTEGER:
                 # Arithmetic ran in DOUBLE, where 5 would be written 5.0.
                 written = [f"TRY_CAST({written[0]} AS BIGINT)"]
-            return _SLOT.sub(lambda match: _fill_slot(match, written), FUNCTIONS[name].template)
+            text = _SLOT.sub(lambda match: _fill_slot(match, written), FUNCTIONS[name].template)
+            return f"NULLIF({text}, {NAN})" if name in _MAY_BE_NAN and not tree.facts.bounded else text
 
 
 def _fill_slot(match: re.Match[str], written: list[str]) -> str:
@@ -133,7 +144,7 @@ def render_key(tree: Expression) -> str:
         case Kind.INTEGER:
             return f"TRY_CAST({text} AS BIGINT)"
         case Kind.DECIMAL:
-            return f"NULLIF(CAST({text} AS DOUBLE), CAST('NaN' AS DOUBLE))"
+            return f"(NULLIF(CAST({text} AS DOUBLE), {NAN}) + 0)"
         case Kind.DATE | Kind.DATETIME if not isinstance(tree, ColumnRef):
             return _render_in_calendar(text, facts.kind)
         case _:
@@ -152,9 +163,13 @@ def render_clamped(text: str, facts: Facts) -> str:
     if facts.domain is not None:
         return f"(CASE WHEN {text} IN ({', '.join(render_value(v) for v in facts.domain)}) THEN {text} END)"
     if facts.lower is None or facts.upper is None:
+        if facts.kind is Kind.DECIMAL:
+            return f"NULLIF(CAST({text} AS DOUBLE), {NAN})"
         return _render_in_calendar(text, facts.kind) if facts.kind in (Kind.DATE, Kind.DATETIME) else text
     low, high = render_value(from_number(facts.kind, facts.lower)), render_value(from_number(facts.kind, facts.upper))
-    return f"(CASE WHEN {text} IS NULL THEN NULL ELSE greatest({low}, least({high}, {text})) END)"
+    # NaN is above infinity, so that one comparison leaves out both NaN and null.
+    there = f"{text} <= {INFINITY}" if facts.kind is Kind.DECIMAL else f"{text} IS NOT NULL"
+    return f"(CASE WHEN {there} THEN greatest({low}, least({high}, {text})) END)"
 
 
 def render_relation(tree: Relation) -> str:
@@ -170,7 +185,7 @@ def render_relation(tree: Relation) -> str:
         case Union(inputs, fields):
             return " UNION ALL ".join(_render_side(side, [field.name for field in fields]) for side in inputs)
         case PerUnit(source, keys, aggregates):
-            written = [*(f"{render_expression(e)} AS {quote(name)}" for name, e in keys), UNIT]
+            written = [*(f"{_render_settled(e)} AS {quote(name)}" for name, e in keys), UNIT]
             places = ", ".join(str(i + 1) for i in range(len(written)))
             written += [f"{render_exact_aggregate(aggregate)} AS {quote(name)}" for name, aggregate in aggregates]
             return (
@@ -241,10 +256,42 @@ def render_exact_aggregate(aggregate: ExactAggregate) -> str:
             return f"count({argument}){condition}"
         case Summary.DISTINCT:
             return f"count(DISTINCT {argument}){condition}"
+        case Summary.SUM | Summary.AVG if aggregate.step is not None:
+            return _render_sum_of_steps(aggregate, condition)
         case Summary.SUM | Summary.AVG:
-            return f"{aggregate.summary}(CAST({argument} AS DOUBLE)){condition}"
+            # Public rows: added in the order of their values, so that the result is the same each time.
+            number = f"CAST({argument} AS DOUBLE)"
+            return f"{aggregate.summary}({number} ORDER BY {number}){condition}"
         case _:
-            return f"{aggregate.summary}({argument}){condition}"
+            return f"{aggregate.summary}({_render_settled(aggregate.argument)}){condition}"
+
+
+def _render_sum_of_steps(aggregate: ExactAggregate, condition: str) -> str:
+    """A sum or an average on its grid: whole numbers are added, and divided once at the end."""
+    assert aggregate.argument is not None
+    assert aggregate.step is not None
+    over, under = aggregate.step.numerator, aggregate.step.denominator
+    number = f"CAST({render_expression(aggregate.argument)} AS DOUBLE)"
+    steps = f"round({_render_ratio(number, under, over)})"
+    within = f"greatest(-{MOST_STEPS}.0, least({MOST_STEPS}.0, {steps}))"
+    # A null is decided first, since the bounds would stand in for it.
+    whole = f"CASE WHEN {number} <= {INFINITY} THEN CAST({within} AS BIGINT) END"
+    total = f"CAST(sum({whole}){condition} AS DOUBLE)"
+    if aggregate.summary is Summary.SUM:
+        return _render_ratio(total, over, under)
+    return f"({_render_ratio(total, over, 1)} / (count({whole}){condition} * {under}.0))"
+
+
+def _render_ratio(text: str, over: int, under: int) -> str:
+    """A DOUBLE times a public quotient, rounded at most twice, and not at all by a factor of 1."""
+    multiplied = text if over == 1 else f"({text} * {over}.0)"
+    return multiplied if under == 1 else f"({multiplied} / {under}.0)"
+
+
+def _render_settled(tree: Expression) -> str:
+    """A value that is compared with those of other rows: zero has one sign, so that equal values are one value."""
+    text = render_expression(tree)
+    return f"({text} + 0)" if tree.facts.kind in (Kind.INTEGER, Kind.DECIMAL) else text
 
 
 def _render_public_select(tree: PublicSelect) -> str:

@@ -12,7 +12,7 @@ from sqlglot import expressions as exp
 from deniable.errors import QueryRefused, nearest
 from deniable.query.algebra.expression import ColumnRef, Expression, Facts, Kind, Literal, literal
 from deniable.query.algebra.functions import FUNCTIONS, OPAQUE, call
-from deniable.query.algebra.intervals import PARTS, TRUNCATIONS, Mismatch
+from deniable.query.algebra.intervals import PARTS, TRUNCATIONS, Mismatch, choose_sum_step
 from deniable.query.algebra.relation import ExactAggregate, Field, Measure, NoisyAggregate, Summary
 from deniable.query.sql.clauses import Clauses, place_at
 
@@ -381,8 +381,12 @@ def bind_noisy_aggregate(node: exp.Expression, scope: Scope, clauses: Clauses, u
                           per_group=clauses.per_group.get(at), text=text, place=at)  # fmt: skip
 
 
-def bind_exact_aggregate(node: exp.Expression, scope: Scope) -> tuple[ExactAggregate, Facts]:
-    """One exact aggregate and what is public about its value."""
+def bind_exact_aggregate(node: exp.Expression, scope: Scope, private: bool) -> tuple[ExactAggregate, Facts]:
+    """One exact aggregate and what is public about its value.
+
+    Over private rows it is a function of the set of rows alone: sums and averages are added on a public grid, and
+    without one they are refused.
+    """
     condition, inner = _split_filter(node, scope)
     if isinstance(inner, exp.Count):
         measure, argument = _bind_count(inner, scope, frozenset())
@@ -391,16 +395,31 @@ def bind_exact_aggregate(node: exp.Expression, scope: Scope) -> tuple[ExactAggre
         argument = _bind_argument(inner, measure, scope)
     else:
         raise refuse_unknown(inner, scope)
-    return ExactAggregate(Summary(measure.value), argument, condition), _exact_facts(measure, argument)
+    step = None
+    if private and argument is not None and measure in (Measure.SUM, Measure.AVG):
+        step = _choose_step(inner, argument, scope)
+    return ExactAggregate(Summary(measure.value), argument, condition, step), _exact_facts(measure, argument, step)
 
 
-def _exact_facts(measure: Measure, argument: Expression | None) -> Facts:
+def _choose_step(node: exp.Expression, argument: Expression, scope: Scope) -> Fraction:
+    step = choose_sum_step(argument.facts)
+    if step is None:
+        raise scope.refusal(
+            node,
+            f"{spell_name(node)} for each person has no public bounds",
+            expected="A public grid: sums of single people are added in whole numbers, so that they are exact",
+            remedy="Declare bounds and a step in the policy, or clamp in the question: SUM(CLAMP(x, 0, 100))",
+        )
+    return step
+
+
+def _exact_facts(measure: Measure, argument: Expression | None, step: Fraction | None) -> Facts:
     """Averages, minima and maxima of bounded values keep the bounds; counts and sums have none of their own."""
     if argument is None or measure in (Measure.COUNT, Measure.DISTINCT):
         return Facts(Kind.INTEGER, step=Fraction(1), nullable=False)
     facts = argument.facts
     if measure is Measure.SUM:
-        return Facts(facts.kind, step=facts.step)
+        return Facts(facts.kind, step=step or facts.step)
     if measure is Measure.AVG:
         return Facts(Kind.DECIMAL, facts.lower, facts.upper)
     return Facts(facts.kind, facts.lower, facts.upper, facts.step, facts.domain)

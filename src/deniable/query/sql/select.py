@@ -89,7 +89,7 @@ def bind_per_unit(node: exp.Select, block: Grouped, clauses: Clauses) -> Relatio
     facts: dict[str, Facts] = {name: expression.facts for name, expression in block.keys}
 
     def register(part: exp.Expression) -> ColumnRef:
-        aggregate, known = bind_exact_aggregate(part, scope)
+        aggregate, known = bind_exact_aggregate(part, scope, private=True)
         name = next((n for n, a in found if a == aggregate), f"a{len(found)}")
         if name not in facts:
             found.append((name, aggregate))
@@ -157,7 +157,7 @@ def bind_public_block(node: exp.Select, source: Relation, clauses: Clauses, is_g
     found: list[tuple[str, ExactAggregate]] = []
 
     def register(part: exp.Expression) -> ColumnRef:
-        aggregate, known = bind_exact_aggregate(part, scope)
+        aggregate, known = bind_exact_aggregate(part, scope, private=False)
         name = next((n for n, a in found if a == aggregate), f"a{len(found)}")
         if name not in dict(found):
             found.append((name, aggregate))
