@@ -283,7 +283,7 @@ RISKY = [
     "VARIANCE(age)",
     "STDDEV(charge)",
     "AVG(age * age)",
-    "COUNT(note LIKE city)",
+    "COUNT(LEFT(note, 1000) LIKE LEFT(city, 100))",
     "COUNT(REPLACE(note, '', 'x'))",
     "MEDIAN(charge)",
     "COUNT(DISTINCT ratio)",

@@ -72,6 +72,15 @@ def compile_query(
     bias_share: Amount | None = None,
 ) -> QueryPlan:
     """The plan of a statement under a budget stated beside it or inside it."""
+    try:
+        return _compile(text, tables, budget, weights, bias_share)
+    except RecursionError:
+        raise QueryRefused("the statement is nested too deeply") from None
+
+
+def _compile(
+    text: str, tables: tuple[TableSchema, ...], budget: Budget | None, weights: Weights, bias_share: Amount | None
+) -> QueryPlan:
     relation, clauses = bind_statement(text, tables)
     if bias_share is not None:
         clauses = replace(clauses, options={**clauses.options, "bias_share": str(bias_share)})
@@ -98,7 +107,7 @@ def plan_relation(
     if asked is None:
         raise QueryRefused("no budget was stated", expected="epsilon (and delta), or rho, or WITHIN an error")
     _refuse_extreme_budget(asked)
-    steps, spending = _choose_strategy(drafts, asked, weights, extra)
+    steps, spending = _choose_strategy(drafts, asked, weights, extra, clauses)
     event = compose_event(tuple(steps))
     plans = tuple(_build_node(node, drafts, recipes, steps) for node in nodes)
     plan = QueryPlan(text, relation, plans, unit, asked, event, price(event, asked), spending.strategy, canonical)
@@ -203,7 +212,7 @@ def _split_budget(drafts: list[Draft], weights: Weights, strategy: str, extra: F
 
 
 def _choose_strategy(
-    drafts: list[Draft], asked: Budget, weights: Weights, extra: Fraction
+    drafts: list[Draft], asked: Budget, weights: Weights, extra: Fraction, clauses: Clauses
 ) -> tuple[list[Step], Spending]:
     thresholds = sum(isinstance(draft.keys, PrivateKeys) for draft in drafts)
     ranks = any(isinstance(m, Ordered) for draft in drafts for m in draft.measurements)
@@ -211,7 +220,7 @@ def _choose_strategy(
     for spending in calibration.list_spendings(asked, thresholds, ranks):
         split = _split_budget(drafts, weights, spending.strategy, extra)
         try:
-            steps = [_build_step(draft, part, spending) for draft, part in zip(drafts, split, strict=True)]
+            steps = [_build_step(draft, part, spending, clauses) for draft, part in zip(drafts, split, strict=True)]
         except ParameterError as mistake:  # noise too large to be drawn, a choice too sharp
             hindered = mistake
             continue
@@ -223,7 +232,8 @@ def _choose_strategy(
     return steps, spending
 
 
-def _build_step(draft: Draft, split: list[Fraction], spending: Spending) -> Step:
+def _build_step(draft: Draft, split: list[Fraction], spending: Spending, clauses: Clauses) -> Step:
+    clauses.refuse_late()
     if draft.limits.scaled and spending.strategy == "pure":
         # Laplace noise is made for the L1 norm, so that is the norm which contributions are scaled to.
         draft = replace(draft, limits=replace(draft.limits, norm=1))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from deniable.errors import QueryRefused
 from deniable.query.algebra.expression import (
     Call,
     ColumnRef,
@@ -16,12 +17,15 @@ from deniable.query.algebra.expression import (
     Literal,
     Value,
     columns_of,
+    count_after,
     split_conjuncts,
     substitute,
 )
 from deniable.query.algebra.relation import Join, Measured, Relation, Scan, Transform
 
 MOST_CELLS = 10_000_000
+MOST_TERMS = 2_000
+"""Terms of a key or a predicate, written over the columns of its tables."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +134,8 @@ def _resolve_keys(node: Measured) -> tuple[Relation, list[Expression]]:
     relation, expressions = node.input, [expression for _, expression in node.keys]
     while isinstance(relation, Transform):
         fields = dict(relation.projections)
+        if sum(count_after(expression, fields) for expression in expressions) > MOST_TERMS:
+            raise QueryRefused("the group keys are made of too many terms", remedy="Compute them in fewer steps")
         expressions = [substitute(expression, fields) for expression in expressions]
         relation = relation.input
     return relation, expressions
@@ -140,7 +146,9 @@ def _list_predicates(node: Measured) -> list[Expression]:
     relation, found = node.input, list[Expression]()
     while isinstance(relation, Transform):
         fields = dict(relation.projections)
-        found = [substitute(predicate, fields) for predicate in found] + list(split_conjuncts(relation.predicate))
+        # A predicate that grows too large restricts no keys: all that are public appear.
+        small = [predicate for predicate in found if count_after(predicate, fields) <= MOST_TERMS]
+        found = [substitute(predicate, fields) for predicate in small] + list(split_conjuncts(relation.predicate))
         # A predicate stands below the projections of its own transformation.
         relation = relation.input
     return found

@@ -15,6 +15,8 @@ from fractions import Fraction
 EPOCH = date(1970, 1, 1)
 FIRST, LAST = date(1, 1, 1), date(9999, 12, 31)
 """The calendar that questions know; a date outside it is read as null, so that no date can make a question fail."""
+LONGEST_TEXT = 1 << 16
+"""Characters of a text that declares nothing: a longer one is cut here as it is read."""
 DOMAIN_LIMIT = 100_000
 """A finite domain larger than this is not listed: its column has an interval, and its groups are private keys."""
 
@@ -62,6 +64,8 @@ class Facts:
     """Whether the value comes from a public table or a literal, so that its distinct values may be listed."""
     opaque: bool = field(default=False, repr=False)
     """Whether it may tell people apart only: no function, comparison or group key may look at the value."""
+    longest: int | None = field(default=None, repr=False)
+    """For a text: the most characters that it can have."""
 
     @property
     def bounded(self) -> bool:
@@ -160,7 +164,7 @@ def literal(value: Value) -> Literal:
         case bool():
             return Literal(value, Facts(Kind.BOOLEAN, domain=(value,), nullable=False, public=True))
         case str():
-            return Literal(value, Facts(Kind.TEXT, domain=(value,), nullable=False, public=True))
+            return Literal(value, Facts(Kind.TEXT, domain=(value,), nullable=False, public=True, longest=len(value)))
         case datetime():
             kind = Kind.DATETIME
         case date():
@@ -192,6 +196,22 @@ def substitute(expression: Expression, fields: dict[str, Expression]) -> Express
             return expression
         case Call(_, arguments):
             return replace(expression, arguments=tuple(substitute(argument, fields) for argument in arguments))
+
+
+def count_terms(expression: Expression) -> int:
+    """Columns, literals and calls in an expression."""
+    return 1 + sum(map(count_terms, expression.arguments)) if isinstance(expression, Call) else 1
+
+
+def count_after(expression: Expression, fields: dict[str, Expression]) -> int:
+    """How many terms an expression has once each field is replaced by what stands for it."""
+    match expression:
+        case ColumnRef(name):
+            return count_terms(fields[name]) if name in fields else 1
+        case Literal():
+            return 1
+        case Call(_, arguments):
+            return 1 + sum(count_after(argument, fields) for argument in arguments)
 
 
 def split_conjuncts(predicate: Expression | None) -> tuple[Expression, ...]:

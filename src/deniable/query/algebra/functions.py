@@ -15,7 +15,7 @@ from fractions import Fraction
 
 from deniable.query.algebra import intervals as rule
 from deniable.query.algebra import intervals as word
-from deniable.query.algebra.expression import Call, Expression, Kind, literal
+from deniable.query.algebra.expression import Call, Expression, Facts, Kind, literal
 from deniable.query.algebra.intervals import PARTS, TRUNCATIONS, Mismatch, Rule
 
 
@@ -72,14 +72,14 @@ def _list_functions() -> dict[str, Function]:
         Function("coalesce", 1, 20, rule.coalesce, "COALESCE({*})"),
         Function("nullif", 2, 2, rule.nullif, "NULLIF({0}, {1})"),
         Function("case", 3, 2_001, rule.branches, "{case}"),
-        Function("lower", 1, 1, word.text(1), "lower({0})"),
-        Function("upper", 1, 1, word.text(1), "upper({0})"),
-        Function("trim", 1, 1, word.text(1), "trim({0})"),
-        Function("substring", 2, 3, word.text(1), "substr({0}, {int1}{, int2})"),
-        Function("left", 2, 2, word.text(1), "left({0}, {int1})"),
-        Function("right", 2, 2, word.text(1), "right({0}, {int1})"),
-        Function("replace", 3, 3, word.text(3), "replace({0}, {1}, {2})"),
-        Function("concat", 2, 20, word.text(20), "concat({*})"),
+        Function("lower", 1, 1, word.text(1, word.keep_length), "lower({0})"),
+        Function("upper", 1, 1, word.text(1, word.keep_length), "upper({0})"),
+        Function("trim", 1, 1, word.text(1, word.keep_length), "trim({0})"),
+        Function("substring", 2, 3, word.text(1, word.cut_length), "substr({0}, {int1}{, int2})"),
+        Function("left", 2, 2, word.text(1, word.first_length), "left({0}, {int1})"),
+        Function("right", 2, 2, word.text(1, word.first_length), "right({0}, {int1})"),
+        Function("replace", 3, 3, word.text(3, word.replace_length), "replace({0}, {1}, {2})"),
+        Function("concat", 2, 20, word.text(20, word.add_lengths), "concat({*})"),
         Function("length", 1, 1, word.length, "length({0})"),
         Function("year", 1, 1, word.year, "year({0})"),
         Function("date_diff", 2, 2, word.day_difference, "date_diff('day', {0}, {1})"),
@@ -120,6 +120,34 @@ def call(name: str, *arguments: Expression) -> Expression:
     if name.startswith(STRICT) and any(argument.facts.kind is Kind.NULL for argument in arguments):
         return literal(None)
     return Call(name, arguments, facts)
+
+
+ARITHMETIC = ("add", "subtract", "multiply", "divide", "modulo", "negate", "abs", "floor", "ceil", "round", "sqrt",
+              "exp", "ln")  # fmt: skip
+"""Functions through which NaN passes, so that it is made null once where the arithmetic ends."""
+FINITE = Fraction(10**150)
+"""Numbers up to here, and products of two of them, are finite in DOUBLE."""
+
+
+def may_be_nan(expression: Expression) -> bool:
+    """Whether a row can make an expression NaN: by arithmetic on infinities, a root of less than 0, or a text 'nan'."""
+    if not isinstance(expression, Call):
+        return False
+    if expression.name == "cast_decimal":
+        return expression.arguments[0].facts.kind is Kind.TEXT or may_be_nan(expression.arguments[0])
+    if expression.name not in ARITHMETIC or not all(each.facts.kind.numeric for each in expression.arguments):
+        return False
+    if any(may_be_nan(argument) for argument in expression.arguments):
+        return True
+    if expression.name in ("negate", "abs", "floor", "ceil", "round", "exp", "ln"):
+        return False
+    if expression.name == "sqrt":
+        return (lowest := expression.arguments[0].facts.lower) is None or lowest < 0
+    return not all(_is_finite(argument.facts) for argument in expression.arguments)
+
+
+def _is_finite(facts: Facts) -> bool:
+    return facts.lower is not None and facts.upper is not None and -FINITE <= facts.lower <= facts.upper <= FINITE
 
 
 FUNCTION_FORMS: dict[str, str] = {

@@ -13,7 +13,7 @@ from datetime import date, timedelta
 from fractions import Fraction
 from math import gcd
 
-from deniable.query.algebra.expression import DOMAIN_LIMIT, Facts, Kind, calendar_range, from_number
+from deniable.query.algebra.expression import DOMAIN_LIMIT, LONGEST_TEXT, Facts, Kind, calendar_range, from_number
 
 Rule = Callable[[tuple[Facts, ...]], Facts]
 MOST_DAYS = 32_767
@@ -52,6 +52,10 @@ MOST_STEPS = 2**53
 """A row's value is at most so many steps from zero where it is added up: DOUBLE tells such whole numbers apart."""
 
 
+AMPLE = 10**9
+"""A value without bounds is added up on its own step only where so large a value still fits."""
+
+
 def choose_sum_step(facts: Facts) -> Fraction | None:
     """The public grid on which values are added up exactly: their own step, else decimals as fine as DOUBLE holds.
 
@@ -63,7 +67,7 @@ def choose_sum_step(facts: Facts) -> Fraction | None:
     """
     step = facts.step or (Fraction(1) if facts.kind in (Kind.INTEGER, Kind.NULL) else None)
     if facts.lower is None or facts.upper is None:
-        return step
+        return step if step is not None and step * MOST_STEPS >= AMPLE else None
     most = max(abs(facts.lower), abs(facts.upper))
     if step is not None and most / step <= MOST_STEPS:
         return step
@@ -261,7 +265,8 @@ def union(facts: tuple[Facts, ...], nullable: bool = True) -> Facts:
     high = max(fact.upper for fact in real if fact.upper is not None) if bounded else None
     step = common_step(*(fact.step for fact in real)) if real else None
     public, opaque = all(fact.public for fact in facts), any(fact.opaque for fact in facts)
-    return Facts(kind, low, high, step, domain, nullable, public, opaque)
+    longest = max((length_of(fact) for fact in real), default=0) if kind is Kind.TEXT else None
+    return Facts(kind, low, high, step, domain, nullable, public, opaque, longest)
 
 
 def coalesce(facts: tuple[Facts, ...]) -> Facts:
@@ -297,8 +302,7 @@ def logic(facts: tuple[Facts, ...]) -> Facts:
 def nullif(facts: tuple[Facts, ...]) -> Facts:
     """The first argument, or null."""
     _one_kind(facts)
-    first = facts[0]
-    return Facts(first.kind, first.lower, first.upper, first.step, first.domain, True, first.public)
+    return replace(facts[0], nullable=True)
 
 
 def clamp(facts: tuple[Facts, ...]) -> Facts:
@@ -341,21 +345,77 @@ PARTS: dict[str, tuple[int, int]] = {
 TRUNCATIONS = ("year", "quarter", "month", "week", "day", "hour", "minute")
 
 
+LONGEST_NUMBER = 40
+"""Characters of a number, a date or a truth value that is written as a text."""
+
+
 def text_test(facts: tuple[Facts, ...]) -> Facts:
     """A condition on texts."""
     require_kinds((Kind.TEXT,), *facts)
     return truth(facts)
 
 
-def text(count: int) -> Rule:
-    """The first `count` arguments are texts, the rest whole numbers; the result is a text."""
+def text(count: int, longest: Callable[[tuple[Facts, ...]], int]) -> Rule:
+    """The first `count` arguments are texts, the rest whole numbers; the result is a text of bounded length."""
 
     def rule(facts: tuple[Facts, ...]) -> Facts:
         require_kinds((Kind.TEXT,), *facts[:count])
         require_kinds(NUMERIC, *facts[count:])
-        return Facts(Kind.TEXT, public=all(fact.public for fact in facts))
+        most = longest(facts)
+        if most > LONGEST_RESULT:
+            raise Mismatch(
+                f"could make a text of {most:,} characters, and {LONGEST_RESULT:,} is the most; "
+                "shorten what goes in, as with LEFT(x, 100)"
+            )
+        return Facts(Kind.TEXT, public=all(fact.public for fact in facts), longest=most)
 
     return rule
+
+
+LONGEST_RESULT = 1 << 20
+"""Characters that a text function may make."""
+
+
+def length_of(facts: Facts) -> int:
+    """The public bound on a text's characters; 0 for what is no text.
+
+    >>> length_of(Facts(Kind.TEXT)), length_of(Facts(Kind.TEXT, longest=5)), length_of(Facts(Kind.DATE))
+    (65536, 5, 0)
+    """
+    if facts.kind is not Kind.TEXT:
+        return 0
+    return LONGEST_TEXT if facts.longest is None else facts.longest
+
+
+def keep_length(facts: tuple[Facts, ...]) -> int:
+    """As long as the first text."""
+    return length_of(facts[0])
+
+
+def first_length(facts: tuple[Facts, ...]) -> int:
+    """As long as the text, or as the last number where that is bounded; one below 0 is that many characters fewer."""
+    low, high = facts[-1].lower, facts[-1].upper
+    known = low is not None and high is not None and low >= 0
+    return min(length_of(facts[0]), int(high)) if known and high is not None else length_of(facts[0])
+
+
+def cut_length(facts: tuple[Facts, ...]) -> int:
+    """As long as the text; with a length, as long as that."""
+    return first_length(facts) if len(facts) == 3 else keep_length(facts)
+
+
+def add_lengths(facts: tuple[Facts, ...]) -> int:
+    """All texts one after the other."""
+    return sum(length_of(fact) for fact in facts)
+
+
+def replace_length(facts: tuple[Facts, ...]) -> int:
+    """Every place where the second text can stand holds the third."""
+    source, old, new = facts
+    least = min((len(str(value)) for value in old.domain), default=1) if old.domain else 1
+    return length_of(source) if not least else max(
+        length_of(source), length_of(source) // least * length_of(new) + length_of(source) % least
+    )  # fmt: skip
 
 
 def length(facts: tuple[Facts, ...]) -> Facts:
@@ -411,7 +471,8 @@ def cast(kind: Kind) -> Rule:
         if kind is Kind.INTEGER and low is not None and high is not None:
             low, high = Fraction(low.__floor__()), Fraction(high.__ceil__())
         domain = a.domain if a.kind is kind else None
-        return Facts(kind, low, high, step, domain, True, a.public)
+        longest = (length_of(a) if a.kind is Kind.TEXT else LONGEST_NUMBER) if kind is Kind.TEXT else None
+        return Facts(kind, low, high, step, domain, True, a.public, longest=longest)
 
     return rule
 

@@ -4,18 +4,29 @@ A question becomes a tree of these frozen nodes. Private nodes carry a unit thro
 can be bounded at the end; a `Measured` node is where noise is added, and everything above it is post-processing of
 public numbers. No node holds rows.
 
-Stability: how far one unit's rows reach through a relation."""
+**Stability**: how far one unit's rows reach through a relation.
+
+**Work**: how much a question can cost for one row, whatever the row holds. Time is seen by whoever asks, so no row may
+decide it. Every text has a public bound on its length: what the policy declares, or `LONGEST_TEXT`, where longer texts
+are cut as they are read. Functions pass bounds on (`intervals`), and a text that could grow beyond `LONGEST_RESULT` is
+refused. From lengths follows a bound on the work for one row, in characters that are looked at; a question above
+`MOST_WORK` is refused. All of it is decided from the policy and the text of the question, before anything is charged.
+"""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from fractions import Fraction
 
 from deniable.errors import InternalError
 from deniable.policy.schema import Bounding, Column, ColumnType, PrivacyUnit, TableSchema
-from deniable.query.algebra.expression import ColumnRef, Expression, Facts, Kind, to_number
+from deniable.query.algebra.expression import LONGEST_TEXT, Call, ColumnRef, Expression, Facts, Kind, to_number
+from deniable.query.algebra.functions import ARITHMETIC, FUNCTIONS, may_be_nan
+from deniable.query.algebra.intervals import length_of
 
 
 class Tag(StrEnum):
@@ -98,7 +109,7 @@ class ExactAggregate:
     argument: Expression | None
     condition: Expression | None = None
     step: Fraction | None = None
-    """The public grid on which a sum or an average of private rows is added, in whole numbers; None over public rows."""
+    """The public grid on which a sum or an average of private rows is added up; None over public rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +221,10 @@ def facts_of(column: Column, public: bool = False) -> Facts:
         lower, upper = min(numbers), max(numbers)
     # What is not in the list, or not in the calendar, is read as null, whatever the policy says of nulls.
     cut = column.categories is not None or (kind in (Kind.DATE, Kind.DATETIME) and lower is None)
-    return Facts(kind, lower, upper, step, column.categories, column.nullable or cut, public, column.opaque)
+    longest = None
+    if kind is Kind.TEXT:
+        longest = max((len(str(each)) for each in column.categories), default=0) if column.categories else LONGEST_TEXT
+    return Facts(kind, lower, upper, step, column.categories, column.nullable or cut, public, column.opaque, longest)
 
 
 def scan_table(table: TableSchema, alias: str) -> Scan:
@@ -372,3 +386,75 @@ def multiplicity(relation: Relation) -> int:
 def _tightest(bounds: list[int | None]) -> int | None:
     stated = [bound for bound in bounds if bound is not None]
     return min(stated) if stated else None
+
+
+MOST_WORK = 1 << 24
+"""Characters that may be looked at for one row: some milliseconds at worst."""
+MOST_TERMS = 100_000
+"""Columns, literals and calls that are written for the engine; a term that a function needs twice is written twice."""
+MOST_NODES = 2_000
+"""Steps of a question, WITH queries counted at each use."""
+SEARCHES = ("contains", "replace", "like", "ilike")
+"""Functions that may look at the second text again at each place of the first."""
+_SLOT = re.compile(r"\{(?:n|int)?(\d+)\}")
+_TIMES = {
+    name: {int(place): found.count(place) for place in set(found)}
+    for name, function in FUNCTIONS.items()
+    if (found := _SLOT.findall(function.template))
+}
+"""How often each argument is written where it is written more than once or not at all."""
+
+
+def count_nodes(relation: Relation, most: int = MOST_NODES) -> int:
+    """The steps of a relation, each as often as it is used; counting ends above `most`."""
+    count, waiting = 0, [relation]
+    while waiting and count <= most:
+        count += 1
+        waiting += inputs_of(waiting.pop())
+    return count
+
+
+def bound_work(relation: Relation) -> tuple[int, int]:
+    """The most characters that are looked at for one row, and the terms that are written, over all steps."""
+    found = [_bound_expression(each) for each in _list_expressions(relation)]
+    found += [bound_work(below) for below in inputs_of(relation)]
+    return sum(work for work, _ in found), sum(terms for _, terms in found)
+
+
+def _bound_expression(expression: Expression) -> tuple[int, int]:
+    if not isinstance(expression, Call):
+        return 1, 1
+    times = _TIMES.get(expression.name, {})
+    lengths = [length_of(each.facts) for each in expression.arguments]
+    work, terms = 1 + sum(lengths) + length_of(expression.facts), 1
+    if expression.name in SEARCHES and len(lengths) > 1:
+        work += lengths[0] * max(1, lengths[1])
+    for place, argument in enumerate(expression.arguments):
+        inner, written = _bound_expression(argument), times.get(place, 1)
+        if expression.name not in ARITHMETIC and may_be_nan(argument):
+            written *= 2  # it is compared with NaN
+        work, terms = work + written * inner[0], terms + written * inner[1]
+    return work, terms
+
+
+def _list_expressions(relation: Relation) -> Iterator[Expression]:
+    match relation:
+        case Transform(_, projections, predicate):
+            yield from (each for _, each in projections)
+            yield from [predicate] if predicate is not None else []
+        case Join(on=on):
+            yield from (side for pair in on for side in pair)
+        case PerUnit(_, keys, aggregates):
+            yield from (each for _, each in keys)
+            yield from _list_arguments([each for _, each in aggregates])
+        case Measured(_, keys, _, aggregates):
+            yield from (each for _, each in keys)
+            yield from _list_arguments([each for _, each in aggregates])
+        case PublicSelect(_, projections, predicate, keys=keys):
+            yield from (each for _, each in (*projections, *keys))
+            yield from [predicate] if predicate is not None else []
+
+
+def _list_arguments(aggregates: list[ExactAggregate] | list[NoisyAggregate]) -> Iterator[Expression]:
+    for aggregate in aggregates:
+        yield from (each for each in (aggregate.argument, aggregate.condition) if each is not None)

@@ -19,6 +19,9 @@ from deniable.query.algebra.expression import ColumnRef, Expression
 from deniable.query.algebra.functions import OPAQUE, call
 from deniable.query.algebra.intervals import Mismatch
 from deniable.query.algebra.relation import (
+    MOST_NODES,
+    MOST_TERMS,
+    MOST_WORK,
     Field,
     Join,
     Measured,
@@ -28,6 +31,8 @@ from deniable.query.algebra.relation import (
     Relation,
     Transform,
     Union,
+    bound_work,
+    count_nodes,
     find_noisy_nodes,
     is_private,
     scan_table,
@@ -40,6 +45,7 @@ from deniable.query.sql.clauses import Clauses, cut_clauses
 from deniable.query.sql.scalar import Scope, bind_expression, has_aggregate
 from deniable.query.sql.select import bind_group_by, bind_items
 
+MOST_SIDES = 100
 ALLOWED_JOINS = ("", "INNER", "LEFT", "OUTER")
 IGNORED = {"kind", "hint", "operation_modifiers"}
 REFUSED_PARTS = {
@@ -84,7 +90,26 @@ def bind_statement(text: str, tables: tuple[TableSchema, ...]) -> tuple[Relation
             expected="Aggregates such as COUNT, SUM, AVG, with GROUP BY",
             remedy="Aggregate over people, not for each of them",
         )
+    _refuse_costly(parsed[0], relation, context)
     return number_nodes(relation), clauses
+
+
+def _refuse_costly(node: exp.Expression, relation: Relation, context: Context) -> None:
+    """Refuse what one row could make slow, from public bounds alone."""
+    work, terms = bound_work(relation)
+    if terms > MOST_TERMS:
+        raise context.scope(()).refusal(
+            node,
+            f"the question has {terms:,} terms once it is written out, and {MOST_TERMS:,} is the most",
+            remedy="Nest functions less deeply",
+        )
+    if work > MOST_WORK:
+        raise context.scope(()).refusal(
+            node,
+            f"one row could take {work:,} steps of work, and {MOST_WORK:,} is the most",
+            expected="Texts short enough for what is done with them: a column may hold 65,536 characters",
+            remedy="Shorten texts before they are searched or joined, as with LEFT(x, 200)",
+        )
 
 
 def _parse_statement(clauses: Clauses) -> list[exp.Expression | None]:
@@ -132,13 +157,23 @@ def bind_query(node: exp.Expression, context: Context) -> Relation:
         case exp.Subquery() | exp.Paren():
             return bind_query(node.this, context)
         case exp.Select():
-            return bind_select(node, _bind_with(node, context))
+            return _refuse_large(node, bind_select(node, _bind_with(node, context)), context)
         case exp.Union():
-            return _bind_union(node, _bind_with(node, context))
+            return _refuse_large(node, _bind_union(node, _bind_with(node, context)), context)
         case _:
             raise context.scope(()).refusal(
                 node, f"{node.key.upper()} is not a question", expected="A SELECT statement"
             )
+
+
+def _refuse_large(node: exp.Expression, relation: Relation, context: Context) -> Relation:
+    """The relation, unless it has too many steps: a WITH query that is used twice counts twice."""
+    context.clauses.refuse_late()
+    if count_nodes(relation) > MOST_NODES:
+        raise context.scope(()).refusal(
+            node, f"the question has more than {MOST_NODES:,} steps", remedy="Use WITH queries fewer times"
+        )
+    return relation
 
 
 def _bind_with(node: exp.Expression, context: Context) -> Context:
@@ -163,17 +198,32 @@ def _bind_union(node: exp.Union, context: Context) -> Relation:
         raise scope.refusal(
             node, "ORDER BY and LIMIT of private rows are not allowed", remedy="Use them on the noisy numbers"
         )
-    sides = (bind_query(node.this, context), bind_query(node.expression, context))
-    if is_private(sides[0]) is not is_private(sides[1]):
+    sides = tuple(bind_query(side, context) for side in _list_sides(node, scope))
+    if len({is_private(side) for side in sides}) > 1:
         raise scope.refusal(node, "UNION ALL takes private rows with private rows, or public with public",
                             remedy="Aggregate the private side first")  # fmt: skip
-    shapes = [[fact.facts.kind for fact in side.fields] for side in sides]
-    if shapes[0] != shapes[1]:
+    if len({tuple(fact.facts.kind for fact in side.fields) for side in sides}) > 1:
         raise scope.refusal(node, "the two sides of UNION ALL differ in columns or types")
-    union = sql_select.build_union((sides[0], sides[1]))
+    union = sql_select.build_union(sides)
     if is_private(union) and len({unit_kind(table) for table in tables_of(union) if not table.public}) > 1:
         raise scope.refusal(node, "the sides of UNION ALL protect different units, or ids of different types")
     return union
+
+
+def _list_sides(node: exp.Expression, scope: Scope) -> list[exp.Expression]:
+    """The sides of a chain of UNION ALL, from the first to the last; brackets and clauses of a side end the chain."""
+    sides: list[exp.Expression] = []
+    first = True
+    while isinstance(node, exp.Union) and (first or _is_plain(node)):
+        sides.append(node.expression)
+        node, first = node.this, False
+    if len(sides) >= MOST_SIDES:
+        raise scope.refusal(node, f"UNION ALL has more than {MOST_SIDES} sides")
+    return [node, *reversed(sides)]
+
+
+def _is_plain(node: exp.Union) -> bool:
+    return not any(node.args.get(part) for part in ("distinct", "order", "limit", "with", "with_"))
 
 
 def bind_select(node: exp.Select, context: Context) -> Relation:

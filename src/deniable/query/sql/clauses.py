@@ -10,6 +10,7 @@ Each is cut out of the text and replaced by blanks, so that positions in what re
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 from fractions import Fraction
 
@@ -33,6 +34,7 @@ OPTIONS = (
     "bias_share",
 )
 LONGEST = 100_000
+COMPILE_SECONDS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,16 @@ class Clauses:
     """By the offset at which the aggregate's name starts."""
     tokens: tuple[Token, ...] | None = field(default=None, repr=False, compare=False)
     """The statement in tokens, where nothing was cut out of it."""
+    started: float = field(default_factory=time.thread_time, repr=False, compare=False)
+    """The thread's CPU time when compiling began."""
+
+    def refuse_late(self) -> None:
+        """Refuse when compiling has taken too long; it sees no rows, so this tells of none."""
+        if time.thread_time() - self.started > COMPILE_SECONDS:
+            raise QueryRefused(
+                f"compiling the question takes more than {COMPILE_SECONDS} seconds of computing",
+                remedy="Ask for fewer grouping sets, steps or aggregates at once",
+            )
 
 
 def place_at(text: str, offset: int) -> Place:

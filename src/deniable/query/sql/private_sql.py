@@ -9,7 +9,8 @@ proven for units that are counted once in each of at most `max_groups` keys, and
 there with a count of 0 could still be lifted over the threshold by its noise. Each form of bounding must leave a unit
 in so few keys, for every salt:
 
-- *sample*: ranks of a unit's keys are dense and start at 1, and only ranks up to `groups` are kept (`_render_chosen_rows`).
+- *sample*: ranks of a unit's keys are dense and start at 1, and only ranks up to `groups` are kept
+  (`_render_chosen_rows`).
 - *rows*: at most `rows` rows of a unit are kept, so at most `rows` keys; the threshold is made for `rows` keys.
 - *scale*: shrinking a unit's vector keeps all its keys, so private keys are never scaled: they are sampled
   (`contributions.limits_of`). Public keys may be scaled, since all of them are shown in any case.

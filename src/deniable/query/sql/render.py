@@ -31,7 +31,7 @@ from deniable.query.algebra.expression import (
     calendar_range,
     from_number,
 )
-from deniable.query.algebra.functions import FUNCTIONS
+from deniable.query.algebra.functions import ARITHMETIC, FUNCTIONS, may_be_nan
 from deniable.query.algebra.intervals import MOST_STEPS
 from deniable.query.algebra.relation import (
     ExactAggregate,
@@ -60,8 +60,6 @@ TYPES = {
     Kind.NULL: "VARCHAR",
 }
 NAN, INFINITY = "CAST('NaN' AS DOUBLE)", "CAST('Infinity' AS DOUBLE)"
-_MAY_BE_NAN = ("add", "subtract", "multiply", "divide", "modulo", "sqrt")
-"""Functions that give NaN for some numbers; not for numbers within bounds, whose result is within bounds too."""
 _SLOT = re.compile(r"\{(, )?(n|int)?(\*|rest|case|\d+)\}")
 
 
@@ -88,6 +86,16 @@ def render_value(value: Value) -> str:
 
 def render_expression(tree: Expression, side: str = "") -> str:
     """One expression over the fields of the relation below it; `side` names that relation where there are two."""
+    text = _render_parts(tree, side)
+    return f"NULLIF({text}, {NAN})" if may_be_nan(tree) else text
+
+
+def _render_argument(tree: Expression, side: str, above: str) -> str:
+    """An argument; inside arithmetic NaN may pass, since it is made null where the arithmetic ends."""
+    return _render_parts(tree, side) if above in ARITHMETIC else render_expression(tree, side)
+
+
+def _render_parts(tree: Expression, side: str) -> str:
     match tree:
         case ColumnRef(name):
             return side + quote(name)
@@ -96,14 +104,13 @@ def render_expression(tree: Expression, side: str = "") -> str:
         case Call("case", arguments):
             return _render_case([render_expression(argument, side) for argument in arguments])
         case Call(name, arguments):
-            written = [render_expression(argument, side) for argument in arguments]
+            written = [_render_argument(argument, side, name) for argument in arguments]
             if name in ("add", "subtract") and arguments[0].facts.kind is Kind.DATE:
                 return _render_dates(name, arguments, written)
             if name == "cast_text" and arguments[0].facts.kind is Kind.INTEGER:
                 # Arithmetic ran in DOUBLE, where 5 would be written 5.0.
                 written = [f"TRY_CAST({written[0]} AS BIGINT)"]
-            text = _SLOT.sub(lambda match: _fill_slot(match, written), FUNCTIONS[name].template)
-            return f"NULLIF({text}, {NAN})" if name in _MAY_BE_NAN and not tree.facts.bounded else text
+            return _SLOT.sub(lambda match: _fill_slot(match, written), FUNCTIONS[name].template)
 
 
 def _fill_slot(match: re.Match[str], written: list[str]) -> str:
@@ -162,6 +169,9 @@ def render_clamped(text: str, facts: Facts) -> str:
         text = f"TRY_CAST({text} AS TIMESTAMP)"
     if facts.domain is not None:
         return f"(CASE WHEN {text} IN ({', '.join(render_value(v) for v in facts.domain)}) THEN {text} END)"
+    if facts.kind is Kind.TEXT and facts.longest is not None:
+        # Bytes are at least as many as characters, and are known without reading the text.
+        return f"(CASE WHEN strlen({text}) <= {facts.longest} THEN {text} ELSE left({text}, {facts.longest}) END)"
     if facts.lower is None or facts.upper is None:
         if facts.kind is Kind.DECIMAL:
             return f"NULLIF(CAST({text} AS DOUBLE), {NAN})"

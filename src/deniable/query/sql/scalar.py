@@ -419,7 +419,8 @@ def _exact_facts(measure: Measure, argument: Expression | None, step: Fraction |
         return Facts(Kind.INTEGER, step=Fraction(1), nullable=False)
     facts = argument.facts
     if measure is Measure.SUM:
-        return Facts(facts.kind, step=step or facts.step)
+        # A grid that was chosen for want of a step is no promise about the value.
+        return Facts(facts.kind, step=facts.step if step in (None, facts.step) else None)
     if measure is Measure.AVG:
         return Facts(Kind.DECIMAL, facts.lower, facts.upper)
     return Facts(facts.kind, facts.lower, facts.upper, facts.step, facts.domain)

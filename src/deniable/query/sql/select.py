@@ -66,10 +66,11 @@ def build_join(
     return Join(left, right, outer, on, by_unit, left.fields + matched)
 
 
-def build_union(sides: tuple[Relation, Relation]) -> Union:
-    """The rows of both, named as on the left; what is public of a field must hold for both."""
+def build_union(sides: tuple[Relation, ...]) -> Union:
+    """The rows of all, named as in the first; what is public of a field must hold for all."""
     merged = tuple(
-        Field(a.name, common_facts((a.facts, b.facts))) for a, b in zip(sides[0].fields, sides[1].fields, strict=True)
+        Field(fields[0].name, common_facts(tuple(field.facts for field in fields)))
+        for fields in zip(*(side.fields for side in sides), strict=True)
     )
     return Union(sides, merged)
 
@@ -316,7 +317,8 @@ def bind_over_groups(
                 raise
             return None
         if expression in keys:
-            kept = Facts(expression.facts.kind, public=True, opaque=expression.facts.opaque)
+            known = expression.facts
+            kept = Facts(known.kind, public=True, opaque=known.opaque, longest=known.longest)
             return ColumnRef(keys[expression], kept)
         if isinstance(part, exp.Column):
             raise below.refusal(part, f"the column '{part.name}' is neither in GROUP BY nor inside an aggregate")

@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from numbers import Real
 from statistics import NormalDist
 from typing import Any
 
@@ -17,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from deniable.errors import QueryRefused
+from deniable.errors import ParameterError, QueryRefused, nearest
 from deniable.policy.budget import Budget
 from deniable.policy.schema import TableSchema
 from deniable.query.calibration import BySet
@@ -36,6 +38,8 @@ from deniable.query.techniques.workload import (
 )
 
 Keys = list[tuple[object, ...]]
+MOST_WEIGHT = 10**9
+"""The largest weight of a grouping set: beyond it the others would be forgotten."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +100,10 @@ def compile_sets(
     even = compile_query(text, tables, asked)
     _refuse_unfit(even)
     plan = _describe_sets(even, columns, engine, tree)
+    _refuse_cells(plan)
     steps, gaussian = plan.node.steps, even.strategy != "pure"
     norms = [step.placed[0].norm(gaussian) for step in steps]
-    wanted = [float((importance or {}).get(name, 1)) for name in name_sets(plan)]
+    wanted = _weigh_sets(importance, name_sets(plan))
     shares = find_best_shares(plan.fit_variances, norms, wanted, gaussian=gaussian)
     return _describe_sets(compile_query(text, tables, asked, weights=BySet(shares)), columns, engine, tree)
 
@@ -121,6 +126,38 @@ def _refuse_unfit(plan: QueryPlan) -> None:
             expected="Columns with declared categories, or columns of a public table",
             remedy="Declare categories in the policy, or join a public table that lists the cells",
         )
+
+
+def _refuse_cells(plan: SetsPlan) -> None:
+    """Refuse sets that are one set, and sets without cells, which have no error to share a budget by."""
+    if len({frozenset(margin) for margin in plan.margins}) < len(plan.margins):
+        raise QueryRefused("two grouping sets are of the same columns", remedy="Name each set once")
+    if not all(plan.keys):
+        raise QueryRefused("the hierarchy has no cells", expected="A public table that lists at least one")
+    if plan.tree:
+        _refuse_orphans([plan.keys[i] for i in plan.from_the_top()])
+
+
+def _refuse_orphans(levels: Sequence[Keys]) -> None:
+    for above, below in pairwise(levels):
+        if len(set(below)) < len(below) or not {key[:-1] for key in below} <= set(above):
+            raise QueryRefused("the cells are no tree", expected="A public table that lists each cell under one parent")
+
+
+def _weigh_sets(importance: Mapping[str, float] | None, names: Sequence[str]) -> list[float]:
+    """How much each grouping set matters, 1 where nothing is said; refuses what is no weight."""
+    given = {} if importance is None else importance
+    if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
+        raise ParameterError("importance is a weight by the name of a grouping set", expected="importance={'state': 2}")
+    unknown = next((name for name in given if name not in names), None)
+    if unknown is not None:
+        raise ParameterError(f"there is no grouping set '{unknown}'", remedy=nearest(unknown, names))
+    if not all(isinstance(w, Real) and 0 <= w <= MOST_WEIGHT for w in given.values()):
+        raise ParameterError("a weight is not a number from 0 to a billion", expected="importance={'state': 2}")
+    wanted = [float(given.get(name, 1)) for name in names]
+    if not any(wanted):
+        raise ParameterError("no grouping set has any weight", expected="importance={'state': 2}")
+    return wanted
 
 
 def _describe_sets(plan: QueryPlan, columns: Sequence[str], engine: Runner, tree: bool) -> SetsPlan:

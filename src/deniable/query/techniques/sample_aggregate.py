@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -33,6 +33,7 @@ from deniable.query.explain import BlocksSummary
 STEPS = 1 << 20
 """Results are rounded to this many steps between the bounds."""
 AGGREGATES = ("median", "mean")
+FRAMES = ("arrow", "pandas")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +76,14 @@ def describe_blocks(plan: BlocksPlan, confidence: float) -> BlocksSummary:
     )
 
 
+def check_frames(frames: str) -> None:
+    """Refuse a kind of table that blocks cannot be handed over as."""
+    if frames not in FRAMES:
+        raise ParameterError(
+            "blocks are handed over as tables of Arrow or pandas", expected="frames='arrow' or 'pandas'"
+        )
+
+
 def plan_blocks(
     blocks: int,
     bounds: tuple[Amount, Amount],
@@ -85,6 +94,8 @@ def plan_blocks(
     """The plan of a sample-and-aggregate release; refuses what makes no sense before anything runs."""
     if isinstance(blocks, bool) or not isinstance(blocks, int) or not 2 <= blocks <= 100_000:
         raise ParameterError("blocks is not a whole number from 2 to 100,000", expected="blocks such as 50")
+    if isinstance(bounds, str) or not isinstance(bounds, Sequence) or len(bounds) != 2:
+        raise ParameterError("the bounds are not two numbers", expected="bounds=(0, 100)")
     lower, upper = (exact(end, "bound") for end in bounds)
     if lower >= upper:
         raise ParameterError("the bounds are not lower < upper", expected="bounds=(0, 100)")
@@ -156,13 +167,18 @@ def _assign_blocks(table: pa.Table, unit: str, blocks: int, salt: bytes) -> NDAr
         [
             -1
             if value is None
-            else int.from_bytes(hashlib.blake2b(repr(value).encode(), key=salt).digest()[:8]) % blocks
+            else int.from_bytes(hashlib.blake2b(_write_id(value).encode(), key=salt).digest()[:8]) % blocks
             for value in coded.dictionary.to_pylist()
         ],
         dtype=np.int64,
     )
     codes = coded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
     return np.where(codes < 0, -1, homes[codes]) if homes.size else np.full(table.num_rows, -1)
+
+
+def _write_id(value: object) -> str:
+    """An id as text, the same for ids that are equal: 0.0 and -0.0 are written differently and are one unit."""
+    return repr(value + 0.0) if isinstance(value, float) else repr(value)
 
 
 def _run_on_block(plan: BlocksPlan, function: Callable[[Any], float], block: Any) -> int:

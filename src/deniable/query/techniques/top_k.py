@@ -58,10 +58,15 @@ class TopPlan:
         return hashlib.sha256(f"top:{told}".encode()).hexdigest()
 
 
+def check_count(count: object) -> None:
+    """Refuse a number of groups that is none."""
+    if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= 1000:
+        raise ParameterError("k is not a whole number from 1 to 1000", expected="k such as 10")
+
+
 def plan_top(base: QueryPlan, count: int, asked: Budget) -> TopPlan:
     """The plan for the k largest groups of a question `SELECT keys, COUNT(...) ... GROUP BY keys` with public keys."""
-    if isinstance(count, bool) or not 1 <= count <= 1000:
-        raise ParameterError("k is not a whole number from 1 to 1000", expected="k such as 10")
+    check_count(count)
     step, unit = base.nodes[0].steps[0], base.unit
     if not isinstance(step.keys, PublicKeys) or unit is None or not step.places:
         raise QueryRefused("the largest groups are chosen among public keys", remedy="State a delta for private keys")
