@@ -52,6 +52,7 @@ MOST_STEPS = 2**53
 """A row's value is at most so many steps from zero where it is added up: DOUBLE tells such whole numbers apart."""
 
 
+FINEST_STEP = Fraction(1, 10**30)
 AMPLE = 10**9
 """A value without bounds is added up on its own step only where so large a value still fits."""
 
@@ -74,7 +75,7 @@ def choose_sum_step(facts: Facts) -> Fraction | None:
     finest = Fraction(1)
     while most / finest > MOST_STEPS:
         finest *= 10
-    while most and most / finest * 10 <= MOST_STEPS:
+    while most and most / finest * 10 <= MOST_STEPS and finest > FINEST_STEP:
         finest /= 10
     return finest
 

@@ -204,6 +204,11 @@ def _bind_union(node: exp.Union, context: Context) -> Relation:
                             remedy="Aggregate the private side first")  # fmt: skip
     if len({tuple(fact.facts.kind for fact in side.fields) for side in sides}) > 1:
         raise scope.refusal(node, "the two sides of UNION ALL differ in columns or types")
+    if any(
+        len({field.facts.opaque for field in fields}) > 1 for fields in zip(*(s.fields for s in sides), strict=True)
+    ):
+        # Counting different values of both together would tell how many are the same.
+        raise scope.refusal(node, f"UNION ALL with another column {OPAQUE}")
     union = sql_select.build_union(sides)
     if is_private(union) and len({unit_kind(table) for table in tables_of(union) if not table.public}) > 1:
         raise scope.refusal(node, "the sides of UNION ALL protect different units, or ids of different types")

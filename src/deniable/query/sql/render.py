@@ -45,6 +45,7 @@ from deniable.query.algebra.relation import (
     Summary,
     Transform,
     Union,
+    has_one_row,
     is_private,
     unit_of,
 )
@@ -60,6 +61,8 @@ TYPES = {
     Kind.NULL: "VARCHAR",
 }
 NAN, INFINITY = "CAST('NaN' AS DOUBLE)", "CAST('Infinity' AS DOUBLE)"
+MOST_PAIRS = 1_000_000
+"""Pairs of rows that one unit may make in a join of people's rows; a unit with more is left out of the join."""
 _SLOT = re.compile(r"\{(, )?(n|int)?(\*|rest|case|\d+)\}")
 
 
@@ -146,8 +149,8 @@ def render_key(tree: Expression) -> str:
         case Kind.INTEGER | Kind.DECIMAL if facts.domain is None and facts.step not in (None, 1) and facts.bounded:
             assert facts.step is not None
             whole, parts = facts.step.numerator, facts.step.denominator
-            exactly = f"(round(CAST({text} AS DOUBLE) * {parts}.0 / {whole}) * {whole} / {parts}.0)"
-            return f"TRY_CAST({exactly} AS {TYPES[facts.kind]})"
+            steps = f"round({_render_ratio(f'CAST({text} AS DOUBLE)', parts, whole)})"
+            return f"TRY_CAST(({_render_ratio(steps, whole, parts)} + 0) AS {TYPES[facts.kind]})"
         case Kind.INTEGER:
             return f"TRY_CAST({text} AS BIGINT)"
         case Kind.DECIMAL:
@@ -252,7 +255,25 @@ def _render_join(tree: Join) -> str:
         right = f"SELECT DISTINCT ON ({keys}) * FROM ({right}) AS t ORDER BY {keys}, {every}"
     kind = "LEFT JOIN" if tree.outer else "JOIN"
     left, on = render_relation(tree.left), " AND ".join(pairs)
+    if tree.by_unit and not has_one_row(tree.left) and not has_one_row(tree.right):
+        return f"WITH {_render_small_units(left, right)} SELECT {', '.join(columns)} FROM l {kind} r ON {on}"
     return f"SELECT {', '.join(columns)} FROM ({left}) AS l {kind} ({right}) AS r ON {on}"
+
+
+def _render_small_units(left: str, right: str) -> str:
+    """Both sides of a join of people's rows, without units that would meet themselves in too many pairs of rows.
+
+    A unit with a hundred thousand rows on both sides would make ten thousand million rows: it alone would decide how
+    long the question takes. Who is left out follows from that unit's own rows, so it moves nobody else.
+    """
+    count = "SELECT {unit}, count(*) AS n FROM {side} GROUP BY {unit} HAVING count(*) > 1"
+    many = [count.format(unit=UNIT, side=side) for side in ("a", "r")]
+    large = (
+        f"SELECT x.{UNIT} FROM ({many[0]}) AS x JOIN ({many[1]}) AS y ON x.{UNIT} = y.{UNIT} "
+        f"WHERE CAST(x.n AS HUGEINT) * y.n > {MOST_PAIRS}"
+    )
+    kept = f"SELECT * FROM a ANTI JOIN large ON a.{UNIT} = large.{UNIT}"
+    return f"a AS ({left}), r AS ({right}), large AS ({large}), l AS ({kept})"
 
 
 def render_exact_aggregate(aggregate: ExactAggregate) -> str:
@@ -283,19 +304,25 @@ def _render_sum_of_steps(aggregate: ExactAggregate, condition: str) -> str:
     over, under = aggregate.step.numerator, aggregate.step.denominator
     number = f"CAST({render_expression(aggregate.argument)} AS DOUBLE)"
     steps = f"round({_render_ratio(number, under, over)})"
-    within = f"greatest(-{MOST_STEPS}.0, least({MOST_STEPS}.0, {steps}))"
+    within = f"greatest({_render_double(-MOST_STEPS)}, least({_render_double(MOST_STEPS)}, {steps}))"
     # A null is decided first, since the bounds would stand in for it.
     whole = f"CASE WHEN {number} <= {INFINITY} THEN CAST({within} AS BIGINT) END"
     total = f"CAST(sum({whole}){condition} AS DOUBLE)"
     if aggregate.summary is Summary.SUM:
         return _render_ratio(total, over, under)
-    return f"({_render_ratio(total, over, 1)} / (count({whole}){condition} * {under}.0))"
+    count = f"CAST(count({whole}){condition} AS DOUBLE)"
+    return f"({_render_ratio(total, over, 1)} / {_render_ratio(count, under, 1)})"
 
 
 def _render_ratio(text: str, over: int, under: int) -> str:
     """A DOUBLE times a public quotient, rounded at most twice, and not at all by a factor of 1."""
-    multiplied = text if over == 1 else f"({text} * {over}.0)"
-    return multiplied if under == 1 else f"({multiplied} / {under}.0)"
+    multiplied = text if over == 1 else f"({text} * {_render_double(over)})"
+    return multiplied if under == 1 else f"({multiplied} / {_render_double(under)})"
+
+
+def _render_double(number: int) -> str:
+    """A whole number as DOUBLE: a bare 1.0 is a DECIMAL to the engine, which overflows."""
+    return f"CAST({float(number)!r} AS DOUBLE)"
 
 
 def _render_settled(tree: Expression) -> str:

@@ -445,6 +445,8 @@ def _bind_bins(node: exp.Expression, scope: Scope) -> tuple[Expression, int]:
     count = bins.value if isinstance(bins, Literal) else None
     if not isinstance(count, int) or isinstance(count, bool) or not 1 <= count <= MOST_BINS:
         raise scope.refusal(node, "HISTOGRAM takes a literal number of bins between 1 and 10,000")
+    if argument.facts.opaque:
+        raise scope.refusal(node, f"HISTOGRAM {OPAQUE}")
     if not argument.facts.bounded or not argument.facts.kind.numeric:
         raise scope.refusal(
             node,
