@@ -204,9 +204,7 @@ def _bind_union(node: exp.Union, context: Context) -> Relation:
                             remedy="Aggregate the private side first")  # fmt: skip
     if len({tuple(fact.facts.kind for fact in side.fields) for side in sides}) > 1:
         raise scope.refusal(node, "the two sides of UNION ALL differ in columns or types")
-    if any(
-        len({field.facts.opaque for field in fields}) > 1 for fields in zip(*(s.fields for s in sides), strict=True)
-    ):
+    if len({tuple(fact.facts.opaque for fact in side.fields) for side in sides}) > 1:
         # Counting different values of both together would tell how many are the same.
         raise scope.refusal(node, f"UNION ALL with another column {OPAQUE}")
     union = sql_select.build_union(sides)
