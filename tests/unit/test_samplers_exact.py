@@ -37,6 +37,7 @@ from deniable.dp.samplers.choice import GroupedLayers, LayerLaw
 from deniable.dp.samplers.entropy import BLOCK, Reader
 from deniable.dp.samplers.exponential import SLACK
 from deniable.dp.samplers.gaussian import TwoSidedLaw
+from deniable.dp.samplers.laplace import TopLaw
 from deniable.dp.samplers.table import BITS, Table
 from deniable.dp.samplers.uniform import ones_below
 
@@ -554,3 +555,24 @@ def test_a_table_gives_the_outcome_whose_interval_holds_the_word(law: object) ->
         assert {pick(low), pick((low + high) // 2), pick(high)} == {k}
     assert int(table._ceilings[0]) == 0
     assert int(table._floors[-1]) <= 1 << BITS
+
+
+@pytest.mark.parametrize("tilt", [None, Fraction(1, 3), Fraction(1, 16), Fraction(7, 5)])
+@pytest.mark.parametrize("gamma", [Fraction(1, 16), Fraction(1, 9), Fraction(2, 3), Fraction(3)])
+def test_the_total_of_the_top_digit_encloses_the_series_at_every_precision(
+    gamma: Fraction, tilt: Fraction | None
+) -> None:
+    """(1 + e^-tilt) / (1 - e^-gamma), in 60 digits; an enclosure from the wrong side misses it at some precision."""
+    with localcontext() as context:
+        context.prec = 60
+        minus = Decimal(0) if tilt is None else (-Decimal(tilt.numerator) / tilt.denominator).exp()
+        series = (1 + minus) / (1 - (-Decimal(gamma.numerator) / gamma.denominator).exp())
+        for precision in range(8, 80):
+            low, high = TopLaw(gamma, tilt).total(precision)
+            exact = series * (1 << precision)
+            assert low <= exact <= high
+            assert high - low <= 2 + 4 * float(series) ** 2
+
+
+def test_a_law_with_one_side_gives_no_weight_at_all_to_a_minus_sign() -> None:
+    assert set(TopLaw(Fraction(1, 9), None).weights(40)[1::2]) == {(0, 0)}
