@@ -101,6 +101,39 @@ def test_a_change_with_a_new_hash_is_found_by_the_next_entry(written: tuple[Ledg
         verify(ledger)
 
 
+def chain_again(path: Path, number: int, **changes: object) -> None:
+    """Change an entry, and forge every hash from it on, so that the chain itself holds."""
+    from dataclasses import replace
+
+    from deniable.ledger.entry import decode_entry, encode_entry, seal_entry
+
+    before, forged = "", []
+    for each in range(number, 8):
+        entry = decode_entry(canonical(text_of(path, each)), each)
+        changed = {"previous": before} if before else changes
+        sealed = seal_entry(replace(entry, **changed))  # type: ignore[arg-type]
+        before = sealed.hash
+        forged.append(("UPDATE entries SET text = ? WHERE sequence = ?", (encode_entry(sealed), each)))
+    tamper(path, *forged)
+
+
+def test_an_entry_of_another_dataset_is_found_even_in_a_forged_chain(written: tuple[Ledger, Path, Receipt]) -> None:
+    ledger, path, _ = written
+    chain_again(path, 3, dataset="another")
+    with pytest.raises(IntegrityError, match="entry 3 of the ledger belongs elsewhere"):
+        verify(ledger)
+
+
+def test_an_earlier_time_is_found_even_in_a_forged_chain(written: tuple[Ledger, Path, Receipt]) -> None:
+    """A clock that runs backwards would renew the budget of a period a second time."""
+    from datetime import UTC, datetime
+
+    ledger, path, _ = written
+    chain_again(path, 4, time=datetime(2025, 1, 1, tzinfo=UTC))
+    with pytest.raises(IntegrityError, match="entry 4 of the ledger is earlier than the one before"):
+        verify(ledger)
+
+
 @pytest.mark.parametrize("column", ["act", "analyst", "request"])
 def test_a_change_of_what_entries_are_found_by_is_found(written: tuple[Ledger, Path, Receipt], column: str) -> None:
     ledger, path, _ = written
