@@ -116,3 +116,13 @@ def test_whoever_makes_too_many_pairs_is_left_out_of_a_join_and_nobody_else(
             connection.execute(f"CREATE TABLE {name} AS SELECT 1 AS u FROM range({many}) UNION ALL VALUES (2), (2)")
         found = connection.execute(f'SELECT "_unit", count(*) FROM ({statement}) GROUP BY 1 ORDER BY 1').fetchall()
     assert found == ([(1, left * right), (2, 4)] if kept else [(2, 4)])
+
+
+@pytest.mark.parametrize(
+    "sql", ["SELECT COUNT(*) FROM b JOIN a ON a.u = b.u", "SELECT COUNT(*) FROM a x JOIN a y ON x.u = y.u"]
+)
+def test_a_join_reads_the_tables_that_it_names(sql: str) -> None:
+    rows = pa.table({"u": [1, 1, 2]})
+    policy = parse(JOINED + "budgets: {dataset: {epsilon: 20000}}")
+    with Curator(policy, sources={"a": rows, "b": rows}) as curator:
+        assert curator.query(sql, epsilon=9999).rows["count"].to_pylist() == [2]

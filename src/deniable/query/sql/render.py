@@ -61,6 +61,8 @@ TYPES = {
     Kind.NULL: "VARCHAR",
 }
 NAN, INFINITY = "CAST('NaN' AS DOUBLE)", "CAST('Infinity' AS DOUBLE)"
+EVERY, LEFT, RIGHT, LARGE = (quote(name) for name in ("#every", "#left", "#right", "#large"))
+"""Names inside a join that no table of a policy can have."""
 MOST_PAIRS = 1_000_000
 """Pairs of rows that one unit may make in a join of people's rows; a unit with more is left out of the join."""
 _SLOT = re.compile(r"\{(, )?(n|int)?(\*|rest|case|\d+)\}")
@@ -256,7 +258,8 @@ def _render_join(tree: Join) -> str:
     kind = "LEFT JOIN" if tree.outer else "JOIN"
     left, on = render_relation(tree.left), " AND ".join(pairs)
     if tree.by_unit and not has_one_row(tree.left) and not has_one_row(tree.right):
-        return f"WITH {_render_small_units(left, right)} SELECT {', '.join(columns)} FROM l {kind} r ON {on}"
+        sides = f"{LEFT} AS l {kind} {RIGHT} AS r ON {on}"
+        return f"WITH {_render_small_units(left, right)} SELECT {', '.join(columns)} FROM {sides}"
     return f"SELECT {', '.join(columns)} FROM ({left}) AS l {kind} ({right}) AS r ON {on}"
 
 
@@ -266,14 +269,13 @@ def _render_small_units(left: str, right: str) -> str:
     A unit with a hundred thousand rows on both sides would make ten thousand million rows: it alone would decide how
     long the question takes. Who is left out follows from that unit's own rows, so it moves nobody else.
     """
-    count = "SELECT {unit}, count(*) AS n FROM {side} GROUP BY {unit} HAVING count(*) > 1"
-    many = [count.format(unit=UNIT, side=side) for side in ("a", "r")]
+    many = [f"SELECT {UNIT}, count(*) AS n FROM {side} GROUP BY 1 HAVING count(*) > 1" for side in (EVERY, RIGHT)]
     large = (
         f"SELECT x.{UNIT} FROM ({many[0]}) AS x JOIN ({many[1]}) AS y ON x.{UNIT} = y.{UNIT} "
         f"WHERE CAST(x.n AS HUGEINT) * y.n > {MOST_PAIRS}"
     )
-    kept = f"SELECT * FROM a ANTI JOIN large ON a.{UNIT} = large.{UNIT}"
-    return f"a AS ({left}), r AS ({right}), large AS ({large}), l AS ({kept})"
+    kept = f"SELECT e.* FROM {EVERY} AS e ANTI JOIN {LARGE} AS s ON e.{UNIT} = s.{UNIT}"
+    return f"{EVERY} AS ({left}), {RIGHT} AS ({right}), {LARGE} AS ({large}), {LEFT} AS ({kept})"
 
 
 def render_exact_aggregate(aggregate: ExactAggregate) -> str:

@@ -144,6 +144,10 @@ def _refuse_orphans(levels: Sequence[Keys]) -> None:
             raise QueryRefused("the cells are no tree", expected="A public table that lists each cell under one parent")
 
 
+def _is_weight(value: Any) -> bool:
+    return isinstance(value, Real) and 0 <= float(value) <= MOST_WEIGHT
+
+
 def _weigh_sets(importance: Mapping[str, float] | None, names: Sequence[str]) -> list[float]:
     """How much each grouping set matters, 1 where nothing is said; refuses what is no weight."""
     given = {} if importance is None else importance
@@ -152,7 +156,7 @@ def _weigh_sets(importance: Mapping[str, float] | None, names: Sequence[str]) ->
     unknown = next((name for name in given if name not in names), None)
     if unknown is not None:
         raise ParameterError(f"there is no grouping set '{unknown}'", remedy=nearest(unknown, names))
-    if not all(isinstance(w, Real) and 0 <= w <= MOST_WEIGHT for w in given.values()):
+    if not all(_is_weight(w) for w in given.values()):
         raise ParameterError("a weight is not a number from 0 to a billion", expected="importance={'state': 2}")
     wanted = [float(given.get(name, 1)) for name in names]
     if not any(wanted):
