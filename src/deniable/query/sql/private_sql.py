@@ -27,10 +27,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from datetime import date
+from fractions import Fraction
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from deniable.engines.base import quote
-from deniable.query.algebra.expression import ColumnRef, Expression, Kind
+from deniable.query.algebra.expression import ColumnRef, Expression, Kind, Value, to_number
 from deniable.query.algebra.relation import Join, Measured, Relation, Scan, Transform
 from deniable.query.keys import FromTable, Keys, Listed, PrivateKeys, PublicKeys
 from deniable.query.measurements import Distinct, Measurement, Ordered, Rows, Total, Units
@@ -241,8 +244,7 @@ def render_every_key(keys: PublicKeys, codes: Mapping[int, Listed] | None = None
             case Listed(place) if codes and place in codes:
                 parts.append(f"({render_key_list(part, f'k{place}')}) AS p{i}")
             case Listed(place, values):
-                listed = ", ".join(render_value(v) for v in values)
-                parts.append(f"(SELECT unnest([{listed}]) AS k{place}) AS p{i}")
+                parts.append(f"(SELECT {_render_each(values)} AS k{place}) AS p{i}")
             case FromTable(places, table, expressions):
                 columns = ", ".join(f"{render_key(e)} AS k{p}" for p, e in zip(places, expressions, strict=True))
                 present = " AND ".join(f"({render_key(e)}) IS NOT NULL" for e in expressions)
@@ -252,6 +254,23 @@ def render_every_key(keys: PublicKeys, codes: Mapping[int, Listed] | None = None
     where = f" WHERE {' AND '.join(render_expression(test) for test in keys.restriction)}" if keys.restriction else ""
     # Two listed values may be one in the engine's type; a key that appeared twice would be paid for once only.
     return f"SELECT DISTINCT * FROM {' CROSS JOIN '.join(parts)}{where}"
+
+
+def _render_each(values: tuple[Value, ...]) -> str:
+    """One row for each value; numbers and days at equal distances as a range, which is no longer for being larger.
+
+    >>> _render_each((1, 3, 5, 7)), _render_each(("a", "b"))
+    ('unnest(range(1, 8, 2))', "unnest(['a', 'b'])")
+    """
+    numbers = [to_number(value) for value in values if type(value) in (int, date)]
+    kinds = {type(value) for value in values}
+    step = numbers[1] - numbers[0] if len(numbers) == len(values) > 2 else Fraction(0)
+    if step <= 0 or len(kinds) > 1 or any(b - a != step for a, b in pairwise(numbers)):
+        return f"unnest([{', '.join(render_value(value) for value in values)}])"
+    if kinds == {int}:
+        return f"unnest(range({numbers[0]}, {numbers[-1] + 1}, {step}))"
+    days = f"unnest(range(0, {numbers[-1] - numbers[0] + 1}, {step}))"
+    return f"({render_value(values[0])} + CAST({days} AS INTEGER))"
 
 
 LARGEST = 2**62
