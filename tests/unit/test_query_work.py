@@ -26,6 +26,7 @@ def _nest(function: str, times: int, inner: str = "note") -> str:
     return inner
 
 
+KEYS = [f"EXTRACT({part} FROM seen)" for part in ("minute", "second", "doy", "week")]
 TOO_MUCH = {
     "eight REPLACE behind a name": "SELECT COUNT(*) FROM visits WHERE CASE WHEN city = 'Bob' THEN "
     + _nest("REPLACE({}, 'a', 'aaaaaaaa')", 8)
@@ -38,6 +39,9 @@ TOO_MUCH = {
     "LIKE with a column as pattern": "SELECT COUNT(*) FROM visits WHERE note LIKE city",
     "REPLACE of a column by a column": "SELECT COUNT(*) FROM visits WHERE REPLACE(note, city, note) = 'x'",
     "clamps within clamps": f"SELECT SUM({_nest('CLAMP({} + 1, 0, 100)', 40, 'age')}) FROM visits",
+    "grouping sets with too many groups together": "SELECT COUNT(*) FROM visits GROUP BY GROUPING SETS ("
+    + ", ".join(f"(age, {a}, {b})" for a in KEYS for b in KEYS)
+    + ")",
     "three hundred sides": "SELECT COUNT(*) FROM (" + " UNION ALL ".join(["SELECT age FROM visits"] * 300) + ") AS u",
     "WITH queries that double": "WITH c0 AS (SELECT pid, age FROM visits)"
     + "".join(f", c{i} AS (SELECT * FROM c{i - 1} UNION ALL SELECT * FROM c{i - 1})" for i in range(1, 40)).replace(

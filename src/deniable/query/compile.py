@@ -27,7 +27,7 @@ from deniable.query.bias import parse_bias_share
 from deniable.query.calibration import Spending, Weights, parse_weights, split_shares
 from deniable.query.contributions import bound_to_one_row, bound_unit, limits_of
 from deniable.query.double_entry import check, compose_event, price
-from deniable.query.keys import Keys, PrivateKeys, PublicKeys, keys_of
+from deniable.query.keys import MOST_CELLS, Keys, PrivateKeys, PublicKeys, keys_of
 from deniable.query.measurements import Measurement, Ordered, Recipe, Rows, Total, Units, decompose_aggregates
 from deniable.query.plan import Limits, NodePlan, Placed, QueryPlan, Step, sensitivity_of
 from deniable.query.sql.binder import bind_statement
@@ -153,8 +153,21 @@ def _draft_nodes(nodes: tuple[Measured, ...], clauses: Clauses) -> tuple[list[Dr
     for node in nodes:
         unit = bound_unit(node, clauses)
         found, recipes[node.name] = decompose_aggregates(node, clauses.text, unit.is_row)
-        drafts += [_draft_grouping_set(node, places, found, unit, recipes[node.name]) for places in node.grouping_sets]
+        for places in node.grouping_sets:
+            clauses.refuse_late()
+            drafts.append(_draft_grouping_set(node, places, found, unit, recipes[node.name]))
+    _refuse_many_cells(drafts)
     return drafts, recipes
+
+
+def _refuse_many_cells(drafts: list[Draft]) -> None:
+    """All public groups appear, so their number is what a question costs, whoever is in them."""
+    cells = sum(draft.keys.cells or 0 for draft in drafts if isinstance(draft.keys, PublicKeys))
+    if cells > MOST_CELLS:
+        raise QueryRefused(
+            f"the question has {cells:,} public groups in all its grouping sets, and {MOST_CELLS:,} is the most",
+            remedy="Group by fewer columns, or by coarser values",
+        )
 
 
 def _draft_grouping_set(
