@@ -2,9 +2,9 @@
 
 One table of 1,000,000 rows of 100,000 users over 100 known keys; COUNT and SUM by key at epsilon 1, at most 5 groups a
 user and 2 rows in each. Then the other forms of bounding with as much noise (10 rows in all; everything, scaled to the
-norm), the fixed cost of small questions, growth with rows, a million groups, and accuracy of counts, sums, quantiles.
-Peers are installed into `.venvs` on the first run and left out with a message where that fails. Figures are CPU
-seconds (wall seconds in brackets), the best of several runs.
+norm), exact sums for each person, the fixed cost of small questions, growth with rows, a million groups, and accuracy
+of counts, sums, quantiles. Peers are installed into `.venvs` on the first run and left out with a message where that
+fails. Figures are CPU seconds (wall seconds in brackets), the best of several runs.
 
     python bench/query.py [--full] [--no-peers]
 """
@@ -23,6 +23,7 @@ from pathlib import Path
 import duckdb
 import numpy as np
 from _query_accuracy import OPENDP, SMARTNOISE, compare, environment, our_errors, peer
+from _query_exact import exact_sums
 from _query_quantiles import many_medians, quantiles
 from _query_tables import FAILED, IN_ALL, KEYS, SAMPLED, SCALED, SQL, Seconds, bar, best, generated, schema, shown
 
@@ -200,6 +201,7 @@ def main() -> int:
         engine.attach("t", folder / "t.parquet", schema(SAMPLED))
         ours = table_question(engine, plain, folder)
         other_forms(plain, folder)
+        exact_sums(plain, folder)
         memory(folder)
         small_questions(engine, plain)
         many_groups(engine, plain)

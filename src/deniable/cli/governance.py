@@ -244,6 +244,40 @@ def revoke(
     emit(done.to_dict(), as_json, lambda console: console.print(text, markup=False))
 
 
+epoch_app = typer.Typer(no_args_is_help=True, help="Say when the data is new, and see whether it changed unannounced.")
+
+
+@epoch_app.command(name="new", epilog="Example: deniable epoch new -p policy.yaml --reason 'load of November'")
+def new_epoch(
+    reason: Reason, policy: PolicyOption = DEFAULT_POLICY, ledger: LedgerOption = None, as_json: JsonFlag = False
+) -> None:
+    """Begin a new epoch: from now on equal questions are answered, and charged, anew. All askers see it at once."""
+    from deniable.curator.governance.steward import new_epoch as workflow
+
+    done = workflow(policy, ledger, reason)
+    emit(done.to_dict(), as_json, lambda console: _print_epoch(console, done))
+
+
+@epoch_app.command(name="show", epilog="Example: deniable epoch show -p policy.yaml")
+def show_epoch(policy: PolicyOption = DEFAULT_POLICY, ledger: LedgerOption = None, as_json: JsonFlag = False) -> None:
+    """Show the epoch, and which private sources changed inside it. That is for the steward: askers see the epoch."""
+    from deniable.curator.governance.steward import show_epoch as workflow
+
+    found = workflow(policy, ledger)
+    emit(found.to_dict(), as_json, lambda console: _print_epoch(console, found))
+
+
+def _print_epoch(console: Console, found: Mapping[str, Any]) -> None:
+    console.print(f"epoch     {found['epoch']}", markup=False)
+    console.print(f"the next  {found['next']}", markup=False)
+    if found["declared"]:
+        console.print(f"declared  {found['declared']}: {found['reason']}", markup=False)
+    for table in found["tables"]:
+        console.print(f"source    {table['table']}: {table['source']}", markup=False)
+    for warning in found["warnings"]:
+        console.print(warning, markup=False)
+
+
 def _print_token(console: Console, done: Mapping[str, Any]) -> None:
     console.print(done["token"], markup=False)
     purposes = "all purposes" if done["purposes"] is None else ", ".join(done["purposes"])

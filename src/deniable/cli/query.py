@@ -122,6 +122,7 @@ def _print_answer(console: Console, answer: Any, more: int | None) -> None:
         f"Cost: {_render_cost(details['cost']) or 'nothing'}"
         + (f"; left: {_render_cost(details['remaining'])}{enough}" if details.get("remaining") else "")
     )
+    console.print(f"Epoch: {details['epoch']}", style="dim", markup=False)
     for found in details["bias"]:
         console.print(f"Bias: about {found['units']:,} ± {found['error']:,.4g} {found['counts']}")
     for note in details["notes"]:

@@ -50,6 +50,8 @@ def _print_statement(console: Console, found: Mapping[str, Any]) -> None:
         console.print(f"- {sentence}", markup=False)
     console.print(f"\nWritten {origin['time']} by {origin['code_version']}.", markup=False)
     console.print(f"Policy {origin['policy_hash'] or 'none'}", markup=False)
+    if origin.get("epoch"):
+        console.print(f"Epoch {origin['epoch']}", markup=False)
     for table, version in origin["data_versions"].items():
         console.print(f"Data {table} {version}", markup=False)
     for name, value in (origin["parameters"] | found["details"]).items():

@@ -24,6 +24,11 @@ class Answer:
         return bool(self.details.get("repeated"))
 
     @property
+    def epoch(self) -> str:
+        """The epoch of the data in which it was given: within one, an equal question has this answer."""
+        return str(self.details.get("epoch", ""))
+
+    @property
     def cost(self) -> Mapping[str, str]:
         """What the question cost."""
         return dict(self.details.get("cost") or {})

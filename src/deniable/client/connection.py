@@ -95,6 +95,10 @@ class Connection:
         """The tables and columns that you may name."""
         return list(self.get("/v1/schema", purpose=self.purpose)["tables"])
 
+    def epoch(self) -> str:
+        """The epoch of the data now: within one, an equal question has the same answer at no further cost."""
+        return str(self.get("/v1/schema", purpose=self.purpose)["epoch"])
+
     def dummies(self, table: str, rows: int = 100) -> Answer:
         """Invented rows of a table's shape, for trying code; no data is behind them."""
         found = self.get(f"/v1/schema/{quote(table, safe='')}/dummies", rows=rows, purpose=self.purpose)

@@ -3,10 +3,13 @@
 A charge is written before the data is touched and is never refunded; a release without a formal guarantee is recorded
 as what it is. Whatever fails after a charge is one fixed sentence: more of it could tell of rows.
 
-The same question has one answer, for every process, until the data, the policy or its term ends. What is stored are the
-noisy measurements, which are public; an answer leaves only after it was stored, and what leaves is what is stored. So a
-question that was charged and whose process died can be asked again under its request id: it runs under the old charge,
-and at most one answer of it is ever seen.
+The same question has one answer, for every process, until the epoch, a public table, the policy or its term ends. What
+is stored are the noisy measurements, which are public; an answer leaves only after it was stored, and what leaves is
+what is stored. A stored answer is found before any private source is touched, under a name made of public facts alone:
+whether it is repeated, and how fast, tells nothing of whether a record was changed.
+
+So a question that was charged and whose process died can be asked again under its request id: it runs under the old
+charge, and at most one answer of it is ever seen.
 """
 
 from __future__ import annotations
@@ -54,11 +57,11 @@ class Job(Generic[Measured]):
     unit: PrivacyUnit | str | None
     """Who is protected; a text where it is no unit of a table, as one response of a survey."""
     private: tuple[str, ...]
-    """The private tables it reads: they are named in the ledger and decide the version of the data."""
+    """The private tables it reads: they are named in the ledger."""
     measure: Callable[[Engine], Measured] | None = field(default=None, repr=False)
     """From an engine to what is measured; the last sight of the data. None where a workflow reads rows by itself."""
     public: tuple[str, ...] = ()
-    """Public tables that are attached too."""
+    """Public tables that are attached too; their content is part of the question."""
     canonical: str = ""
     """What makes two jobs the same question; empty where each is a question of its own, and nothing is stored."""
     cost: Budget | None = None
@@ -69,9 +72,9 @@ class Job(Generic[Measured]):
 
 @dataclass(frozen=True, slots=True)
 class OpenJob:
-    """A job that may run: the engine that holds its tables, their versions, and the key of its answer."""
+    """A job that may run: its epoch, what a release says of its tables, and the key of its answer; all of it public."""
 
-    engine: Engine = field(repr=False)
+    epoch: str
     versions: dict[str, str]
     key: str
 
@@ -81,6 +84,7 @@ class JobResult(Generic[Measured]):
     """What was measured, with what a release tells about it."""
 
     measured: Measured = field(repr=False)
+    epoch: str
     versions: dict[str, str]
     release: str
     time: datetime
@@ -90,12 +94,29 @@ class JobResult(Generic[Measured]):
 
 
 def open_job(context: Context, job: Job[Measured]) -> OpenJob:
-    """Admit the asker and attach the job's tables as the asker may see them now."""
+    """Admit the asker to the job's tables and name its answer; no private source is touched."""
     context.admit()
+    for name in (*job.private, *job.public):
+        context.scope.refuse_closed(name)
+    epoch, public = context.epoch, context.scope.public_versions(*job.public)
+    named = [job.canonical, epoch, sorted(context.scope.rows.items()), sorted(public.items()), context.ledger.policy]
+    return OpenJob(epoch, state_versions(job, epoch) | public, json.dumps(named) if job.canonical else "")
+
+
+def state_versions(job: Job[Any], epoch: str) -> dict[str, str]:
+    """What a release says of the private tables that it was made of: their epoch, and nothing of their rows."""
+    return dict.fromkeys(job.private, f"epoch {epoch}")
+
+
+def attach_tables(context: Context, job: Job[Any], epoch: str) -> Engine:
+    """The engine that holds the job's tables as the asker may see them now; refuses a source that cannot be read.
+
+    Whoever measures first in an epoch leaves a digest of each source for the steward, who is told when it changes.
+    """
     engine = context.scope.attach(*job.private, *job.public)
-    versions = context.scope.versions(*job.private)
-    key = f"{job.canonical}:{sorted(versions.items())}:{context.ledger.policy}" if job.canonical else ""
-    return OpenJob(engine, versions, key)
+    for name in job.private:
+        context.scope.mark_source(epoch, name)
+    return engine
 
 
 def run_job(
@@ -110,30 +131,31 @@ def run_job(
     opened = open_job(context, job) if opened is None else opened
     if opened.key and (stored := find_answer(context.store, opened.key)) is not None:
         return _result(stored, opened, None, True)
-    receipt = None
+    engine, receipt = attach_tables(context, job, opened.epoch), None
     if not job.free:
         _refuse_cancelled(stop)
-        receipt = charge(context, job, request=request, question=f"{opened.key}:{job.text}" if opened.key else job.text)
+        asked = f"{opened.key}:{job.text}" if opened.key else job.text
+        receipt = charge(context, job, request=request, question=asked, epoch=opened.epoch)
         if receipt.repeated and opened.key and (found := find_answer(context.store, receipt.release)) is not None:
             return _result(found, opened, receipt, False)
     with after_the_charge():
-        measured = job.measure(opened.engine)
+        measured = job.measure(engine)
     release = receipt.release if receipt is not None else secrets.token_hex(12)
     time = datetime.now(UTC).replace(microsecond=0)
     if not opened.key:
-        return JobResult(measured, opened.versions, release, time, receipt, False)
+        return JobResult(measured, opened.epoch, opened.versions, release, time, receipt, False)
     stored = store_answer(context.store, opened.key, StoredAnswer(measured, release, time))
     return _result(stored, opened, receipt, False)
 
 
 def _result(stored: StoredAnswer, opened: OpenJob, receipt: Receipt | None, repeated: bool) -> JobResult[NoisyResults]:
-    return JobResult(stored.measured, opened.versions, stored.release, stored.time, receipt, repeated)
+    return JobResult(stored.measured, opened.epoch, opened.versions, stored.release, stored.time, receipt, repeated)
 
 
-def charge(context: Context, job: Job[Any], *, request: str = "", question: str = "") -> Receipt:
+def charge(context: Context, job: Job[Any], *, request: str = "", question: str = "", epoch: str = "") -> Receipt:
     """Write the job's price to the ledger, or be refused with nothing changed; without an event it is recorded.
 
-    Call it before the data is touched.
+    Call it before the data is touched. `epoch` is that in which the job was opened, if it was.
     """
     from deniable.dp.accounting import NonPrivateEvent
     from deniable.ledger import Act, Posting
@@ -153,7 +175,7 @@ def charge(context: Context, job: Job[Any], *, request: str = "", question: str 
         "",
         request,
         question,
-        dict(job.details),
+        {**job.details, "epoch": epoch or context.epoch},
     )
     return context.ledger.record(posting)
 

@@ -2,20 +2,27 @@
 
 A context is frozen; the same one for another asker is a new value. State of governance is not kept anywhere but in the
 ledger: it is folded from the acts there, and each look folds only what came since the last one.
+
+An epoch is the public name of a state of the dataset. Within one a question has one answer, whatever happens to the
+files; a new one is a public event: the steward declares it, or the policy's calendar or manifest does. Its name follows
+from public facts alone, so neither it nor whether an answer is repeated tells that a record was changed.
 """
 
 from __future__ import annotations
 
+import hashlib
+import re
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cachetools import LRUCache, cached
 
 from deniable.curator.scope import Scope, SharedTables, is_expired, refuse_expired
-from deniable.errors import ParameterError, nearest
+from deniable.errors import DataError, ParameterError, nearest
 from deniable.governance import requests, tokens
 
 if TYPE_CHECKING:
@@ -31,6 +38,10 @@ if TYPE_CHECKING:
 
 ANSWERS = "answers"
 """The collection of stored answers."""
+MOST_MANIFEST = 1 << 20
+"""Bytes of a manifest that count."""
+PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,63}")
+"""Texts that name an epoch as they are."""
 MOST_CACHED = 1024
 """Plans, and answers as they were shown, that are remembered in memory."""
 
@@ -63,7 +74,7 @@ class Cache:
 
 
 class LedgerState:
-    """Tokens, requests and withdrawals, folded from a ledger; one for all threads of a process."""
+    """Tokens, requests, withdrawals and epochs, folded from a ledger; one for all threads of a process."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
@@ -72,6 +83,7 @@ class LedgerState:
         self._tokens: dict[str, Token] = {}
         self._requests: dict[str, Request] = {}
         self._withdrawals = 0
+        self._epochs = 0
 
     def tokens(self) -> Mapping[str, Token]:
         """All tokens that were given out, by their hash."""
@@ -88,14 +100,20 @@ class LedgerState:
         self._fold()
         return self._withdrawals
 
+    def epochs(self) -> int:
+        """How many epochs were declared, by whichever process that was recorded."""
+        self._fold()
+        return self._epochs
+
     def _fold(self) -> None:
-        acts = (*tokens.ACTS, *requests.ACTS, "withdraw")
+        acts = (*tokens.ACTS, *requests.ACTS, "withdraw", "epoch")
         with self._lock:
             new = list(self._ledger.entries(self._upto, acts))
             if new:
                 self._tokens = tokens.fold_tokens(new, self._tokens)
                 self._requests = requests.fold_requests(new, self._requests)
                 self._withdrawals += sum(act.act == "withdraw" for act in new)
+                self._epochs += sum(act.act == "epoch" for act in new)
                 self._upto = new[-1].sequence
 
 
@@ -112,6 +130,11 @@ class Context:
     shown: Cache
     asker: Asker | None = None
     """Who asks; None is the steward."""
+
+    @property
+    def epoch(self) -> str:
+        """The name of the epoch now: from the calendar, the manifest and the ledger, never from rows."""
+        return name_epoch(_name_period(self.policy), self.state.epochs())
 
     def speak_for(self, asker: Asker | None) -> Context:
         """The same for another asker."""
@@ -161,6 +184,45 @@ class Context:
         self.scope.close()
         self.ledger.close()
         self.store.close()
+
+
+def name_epoch(base: str, declared: int) -> str:
+    """The name of an epoch: of the calendar's or the manifest's name, and how many were declared by the steward.
+
+    >>> name_epoch("", 0), name_epoch("", 2), name_epoch("2026-Q4", 0), name_epoch("2026-Q4", 2)
+    ('1', '3', '2026-Q4', '2026-Q4+2')
+    """
+    if not base:
+        return str(declared + 1)
+    return f"{base}+{declared}" if declared else base
+
+
+def name_manifest(content: bytes) -> str:
+    """The name that a manifest gives: its text if that is one short word, else its digest.
+
+    >>> name_manifest(b"2026-11-15 ")
+    '2026-11-15'
+    """
+    text = content.decode("utf-8", "replace").strip()
+    return text if PLAIN_NAME.fullmatch(text) else hashlib.sha256(content).hexdigest()[:32]
+
+
+def _name_period(policy: Policy) -> str:
+    """What the policy's schedule or manifest calls the time now; empty where it has neither."""
+    from deniable.ledger.budget_tree import period_of
+
+    declared = policy.epochs
+    if declared is None:
+        return ""
+    if declared.manifest is None:
+        return period_of(declared.every, datetime.now(UTC))
+    try:
+        with policy.path(declared.manifest).open("rb") as file:
+            return name_manifest(file.read(MOST_MANIFEST))
+    except (OSError, ValueError):
+        raise DataError(
+            "the manifest that names the epoch cannot be read", remedy="Put back the file that the policy names"
+        ) from None
 
 
 def forget_answers(context: Context, by: str = "steward") -> int:

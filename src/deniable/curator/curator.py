@@ -12,6 +12,7 @@ from deniable.policy.document import Policy, read
 if TYPE_CHECKING:
     from deniable.curator.anonymize.check import CheckReport
     from deniable.curator.context import Context
+    from deniable.curator.governance.epochs import EpochReport
     from deniable.curator.query.sql import QueryAnswer
     from deniable.curator.query.watch import LiveWatch
     from deniable.curator.train import Trained
@@ -72,6 +73,17 @@ class Curator:
     def ledger(self) -> Ledger:
         """What was spent, and everything else that was done."""
         return self.context.ledger
+
+    @property
+    def epoch(self) -> str:
+        """The public name of the state of the data: within one epoch a question has one answer."""
+        return self.context.epoch
+
+    def new_epoch(self, reason: str, *, who: Asker | None = None) -> EpochReport:
+        """Begin a new epoch, for every asker at once; for the steward."""
+        from deniable.curator.governance.epochs import declare_epoch
+
+        return declare_epoch(self._for(who), reason)
 
     # Questions
 

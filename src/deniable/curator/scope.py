@@ -7,6 +7,8 @@ else in the curator attaches a private table.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import secrets
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,7 +17,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from deniable.errors import AccessRefused, ParameterError
+from deniable.errors import AccessRefused, InternalError, ParameterError
 from deniable.governance.withdrawals import COLLECTION, read_withdrawal
 from deniable.policy.access import Analyst
 from deniable.policy.document import Policy
@@ -27,7 +29,9 @@ if TYPE_CHECKING:
     from deniable.ledger.answer_store import AnswerStore
 
 SAMPLE_KEYS = "keys"
-"""The collection that holds the salt of the policy's sample."""
+"""The collection that holds secrets: the salt of the policy's sample, and the key of the digests of sources."""
+MARKS = "epochs"
+"""The collection that holds the digests of sources, by epoch and table."""
 Rows = Mapping[str, tuple[str, ...]]
 
 
@@ -57,9 +61,57 @@ class Scope:
         """The engine with these tables attached, refreshed: what a measurement with noise reads."""
         return self._tables(names).attach(*names)
 
-    def versions(self, *names: str) -> dict[str, str]:
-        """The content version of each of these tables, as the asker may count them."""
-        return self._tables(names).versions(*names)
+    def attach_public(self, *names: str) -> Engine:
+        """The engine that holds public tables and no other; it also finishes noisy numbers and writes files."""
+        self._require_public(names)
+        return self._shared.public.attach(*names)
+
+    def public_versions(self, *names: str) -> dict[str, str]:
+        """The content version of each of these public tables."""
+        self._require_public(names)
+        return self._shared.public.versions(*names)
+
+    def _require_public(self, names: Sequence[str]) -> None:
+        if not all(self._shared.policy.table(name).public for name in names):
+            raise InternalError("a private table was to be used as a public one", remedy="Nothing was run")
+
+    @property
+    def rows(self) -> Rows:
+        """The rows that the policy lets the asker count, by column; empty is all."""
+        return self._analyst.rows if self._analyst is not None else {}
+
+    def digest_source(self, name: str) -> str | None:
+        """A keyed digest of all that a table's source holds now; None where it can be read only once.
+
+        Without the key, which stays in the answer store, a digest tells nothing of the rows.
+        """
+        from deniable.engines.fingerprint import hash_source
+
+        policy = self._shared.policy
+        content = hash_source(self.sources.get(name, policy.table(name).source), policy.folder)
+        return None if content is None else self.seal_version(name, content)
+
+    def mark_source(self, epoch: str, name: str) -> None:
+        """Leave for the steward what a source held when it was first measured in an epoch."""
+        if (epoch, name) not in self._shared.marked:
+            self._keep_mark(epoch, name)
+            self._shared.marked.add((epoch, name))
+
+    def source_changed(self, epoch: str, name: str) -> bool | None:
+        """Whether a source holds something else than when it was marked; None where it was not. For the steward."""
+        marked = self._shared.store.find(MARKS, _name_mark(epoch, name))
+        return None if marked is None else (self.digest_source(name) or "").encode() != marked
+
+    def _keep_mark(self, epoch: str, name: str) -> None:
+        mark = _name_mark(epoch, name)
+        digest = None if self._shared.store.find(MARKS, mark) is not None else self.digest_source(name)
+        if digest is not None:
+            self._shared.store.keep(MARKS, mark, mark, digest.encode())
+
+    def seal_version(self, name: str, version: str) -> str:
+        """A content version as it may leave: a digest under a key that stays in the answer store."""
+        key = self._shared.store.keep(SAMPLE_KEYS, "sources", "sources", secrets.token_bytes(32))
+        return hashlib.blake2b(f"{name}:{version}".encode(), key=key, digest_size=32).hexdigest()
 
     @contextmanager
     def open_rows(
@@ -132,7 +184,7 @@ class Scope:
     @property
     def engine(self) -> Engine:
         """The engine that writes files and holds public tables; private ones are attached by `attach`."""
-        return self._shared.view({}).engine
+        return self._shared.public.engine
 
     @property
     def sources(self) -> Mapping[str, Any]:
@@ -151,12 +203,11 @@ class Scope:
         refuse_expired(self._shared.policy)
         for name in names:
             self.refuse_closed(name)
-        return self._shared.view(self._analyst.rows if self._analyst is not None else {})
+        return self._shared.view(self.rows)
 
     def _is_open(self, table: TableSchema) -> bool:
         """Whether the asker's rows of a table can be chosen: every column that chooses them is there."""
-        rows = self._analyst.rows if self._analyst is not None else {}
-        return table.public or all(table.column(column) is not None for column in rows)
+        return table.public or all(table.column(column) is not None for column in self.rows)
 
     def refuse_closed(self, name: str) -> None:
         """Refuse a table of which the asker may see nothing, and everything after the policy's last day."""
@@ -187,7 +238,7 @@ class Scope:
         policy = self._shared.policy
         if policy.table(name).public:
             return ()
-        shown = self._shared.restrictions(name, self._analyst.rows if self._analyst is not None else {})
+        shown = self._shared.restrictions(name, self.rows)
         minimize, unit = policy.release.minimize, policy.table(name).unit
         if minimize is None or minimize.sample >= 1:
             return shown
@@ -200,7 +251,8 @@ class SharedTables:
     """What all askers share: the sources, an engine for each list of rows, and who withdrew.
 
     `count_withdrawals` says how many people withdrew, by whichever process that was recorded; `whole` is the engine of
-    askers without a list of rows, where one was given.
+    askers without a list of rows, where one was given. `public` holds public tables alone, at an engine of its own:
+    what is done there cannot depend on a private file, not even in its time.
     """
 
     def __init__(
@@ -219,6 +271,8 @@ class SharedTables:
         self._count_withdrawals = count_withdrawals
         self._whole = whole
         self._views: dict[frozenset[tuple[str, tuple[str, ...]]], AttachedTables] = {}
+        self.public = AttachedTables(self, {}, None)
+        self.marked: set[tuple[str, str]] = set()
         self._schemas: tuple[TableSchema, ...] | None = None
         self._lock = threading.RLock()
         self._withdrawals = 0
@@ -251,12 +305,12 @@ class SharedTables:
 
     def interrupt(self, thread: int) -> None:
         """Stop what engines do for a thread."""
-        for view in list(self._views.values()):
+        for view in (self.public, *list(self._views.values())):
             view.interrupt(thread)
 
     def close(self) -> None:
         """Let go of all tables."""
-        for view in self._views.values():
+        for view in (self.public, *self._views.values()):
             view.close()
         if self._whole is not None:
             self._whole.close()
@@ -271,7 +325,7 @@ class SharedTables:
     def _describe(self, table: TableSchema) -> TableSchema:
         if not table.public or table.columns:
             return table
-        fields = self.view({}).attach(table.name).describe(table.name)
+        fields = self.public.attach(table.name).describe(table.name)
         return replace(table, columns=tuple(Column(field.name, field.type) for field in fields))
 
 
@@ -365,6 +419,10 @@ def refuse_expired(policy: Policy) -> Policy:
     if is_expired(policy):
         raise AccessRefused(f"the policy expired on {policy.expires}", remedy="The steward may extend it")
     return policy
+
+
+def _name_mark(epoch: str, name: str) -> str:
+    return json.dumps([epoch, name])
 
 
 def _is_allowed(table: TableSchema, column: str, allowed: Sequence[str]) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from deniable.curator.charge import Job, charge
+from deniable.curator.charge import Job, charge, state_versions
 from deniable.curator.context import Context, open_context
 from deniable.curator.governance.reports import LOCAL
 from deniable.curator.governance.steward import open_policy
@@ -146,10 +146,12 @@ def randomize(
     with _open_table(policy, name, source, ledger) as (context, engine):
         columns = context.scope.columns_to_release(name, columns)
         made = records.plan_records(policy.table(name), exact(epsilon, "epsilon"), columns, parts)
-        charge(context, Job(TECHNIQUE, "", None, "one row", (name,), details={LOCAL: str(made.epsilon)}))
+        job: Job[None] = Job(TECHNIQUE, "", None, "one row", (name,), details={LOCAL: str(made.epsilon)})
+        charge(context, job)
         rows = records.randomize(made, engine.run(_select_columns(made, name)))
         described = records.describe_plan(made)
-        provenance = Provenance(policy.hash, {name: engine.data_version(name)}, {PLAN: described})
+        epoch = context.epoch
+        provenance = Provenance(policy.hash, state_versions(job, epoch), {PLAN: described}, epoch=epoch)
         statement = write_release(Release(rows, Guarantee.local("one row", made.epsilon), provenance), out, engine)
     return RandomizeReport(str(out), rows.num_rows, list(statement.words), described)
 

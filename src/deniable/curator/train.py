@@ -8,7 +8,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from deniable.curator.charge import Job, run_job, still_charged
+from deniable.curator.charge import Job, JobResult, run_job, still_charged
 from deniable.curator.context import Context
 from deniable.errors import AccessRefused
 from deniable.policy.budget import Amount, Budget, budget
@@ -86,7 +86,7 @@ def train(
     result = run_job(context, _job_of(order, table, what, evaluate, progress))
     model, rows, held = result.measured
     with still_charged():
-        release = _release_model(context, order, model, result.versions, out)
+        release = _release_model(context, order, result, out)
     return Trained(model, release, _evaluate(model, rows, held) if evaluate else None)
 
 
@@ -191,7 +191,7 @@ def _learn(what: Planned, rows: pa.Table, progress: Progress | None) -> LearnedM
     return train_model(what, rows, progress=progress)
 
 
-def _release_model(context: Context, order: Order, model: LearnedModel, versions: Any, out: Path | None) -> Release:
+def _release_model(context: Context, order: Order, result: JobResult[Any], out: Path | None) -> Release:
     """The model as a release: its coefficients as rows, or the file that was written."""
     import pyarrow as pa
 
@@ -199,8 +199,9 @@ def _release_model(context: Context, order: Order, model: LearnedModel, versions
     from deniable.release import Provenance, Release, seal
     from deniable.release.release import remove_statement
 
-    parameters = {"table": order.table, **asdict(order.task)}
-    provenance, details = Provenance(context.policy.hash, versions, parameters), model.summarize()
+    model: LearnedModel = result.measured[0]
+    parameters, details = {"table": order.table, **asdict(order.task)}, model.summarize()
+    provenance = Provenance(context.policy.hash, result.versions, parameters, epoch=result.epoch)
     if out is None:
         rows = pa.Table.from_pylist([each.to_dict() for each in model.coefficient_table()])
         return Release(rows, model.guarantee, provenance, details)

@@ -12,8 +12,11 @@ import os
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
+
+from deniable.engines.sources import as_arrow, is_frame, resolve_source
 
 BLOCK = 8 << 20
 SLICE_ROWS = 65_536
@@ -31,6 +34,14 @@ def hash_file(path: Path) -> str:
     """The fingerprint of one file's bytes."""
     with path.open("rb") as file, ThreadPoolExecutor(max(2, os.cpu_count() or 2)) as pool:
         return combine_hashes(digest.hex() for digest in _hash_in_order(pool, iter(lambda: file.read(BLOCK), b"")))
+
+
+def hash_source(source: Any, root: Path) -> str | None:
+    """The fingerprint of all that a source holds, read anew each time; None for rows that can be read only once."""
+    if not is_frame(source):
+        return combine_hashes(hash_file(path) for path in resolve_source(source, root).paths)
+    rows = as_arrow(source)
+    return hash_table(rows) if isinstance(rows, pa.Table) else None
 
 
 def hash_table(table: pa.Table) -> str:

@@ -33,6 +33,8 @@ class Act(StrEnum):
     FULFILL = "fulfill"
     WITHDRAW = "withdraw"
     EXPIRE = "expire"
+    EPOCH = "epoch"
+    """A new epoch of the data: from here on equal questions are asked anew."""
 
 
 @dataclass(frozen=True, slots=True)

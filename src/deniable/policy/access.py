@@ -66,6 +66,14 @@ class Budgets:
 
 
 @dataclass(frozen=True, slots=True)
+class Epochs:
+    """What begins a new epoch of the data, beside the steward's word: the calendar, or the text of a public file."""
+
+    every: Period | None = None
+    manifest: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Anonymize:
     """The privacy models a k-anonymous release must meet, by column where they concern one.
 
@@ -147,6 +155,14 @@ def build_budgets(entry: Section, mistakes: Mistakes) -> Budgets | None:
     }
     analysts = [_analyst(name, s, dataset, purposes, mistakes) for name, s in _sections(entry, "analysts")]
     return Budgets(dataset, accounting, tuple(purposes.values()), tuple(analysts))
+
+
+def build_epochs(entry: Section) -> Epochs | None:
+    """What the policy says of epochs, if it says anything."""
+    every, manifest = entry.get("every", None), entry.get("manifest", None)
+    if every is None and manifest is None:
+        return None
+    return Epochs(None if every is None else Period(every), manifest)
 
 
 def _sections(entry: Section, name: str) -> list[tuple[str, Section]]:

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from deniable.errors import ParameterError, Place, PolicyError, nearest
 from deniable.policy import access, release_settings, tables
-from deniable.policy.access import Budgets, KeyPlace, ReleaseSettings
+from deniable.policy.access import Budgets, Epochs, KeyPlace, ReleaseSettings
 from deniable.policy.check import tree_checker
 from deniable.policy.check.tree_checker import Checker, Section
 from deniable.policy.layout import policy_file
@@ -40,6 +40,7 @@ class Policy:
     release: ReleaseSettings = field(default_factory=ReleaseSettings)
     expires: date | None = None
     keys: tuple[KeyPlace, ...] = ()
+    epochs: Epochs | None = None
     folder: Path = field(default=Path(), compare=False, repr=False)
 
     @property
@@ -121,6 +122,7 @@ def _build_policy(entry: Section, folder: Path, mistakes: Mistakes) -> Policy:
         release_settings.build_release_settings(entry.section("release"), known, mistakes),
         entry.get("expires", None),
         release_settings.build_key_places(entry.section("keys")),
+        access.build_epochs(entry.section("epochs")),
         folder,
     )
 

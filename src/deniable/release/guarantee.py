@@ -141,13 +141,18 @@ def _now() -> datetime:
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """Where a release came from; `data_versions` has one version for each table that was read."""
+    """Where a release came from; `data_versions` has one version for each table that was read.
+
+    A private table's version is its epoch, or a digest under a key that its steward keeps: a digest without a key would
+    let whoever can guess all rows but one try every value of the last. `epoch` is that of the dataset, if it has one.
+    """
 
     policy_hash: str | None
     data_versions: Mapping[str, str]
     parameters: Mapping[str, object] = field(default_factory=dict)
     code_version: str = field(default_factory=lambda: f"deniable {_read_version()}")
     time: datetime = field(default_factory=_now)
+    epoch: str | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "parameters", to_plain(self.parameters))

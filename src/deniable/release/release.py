@@ -185,6 +185,7 @@ def _describe_provenance(provenance: Provenance) -> dict[str, Any]:
     return {
         "policy_hash": provenance.policy_hash,
         "data_versions": to_plain(provenance.data_versions),
+        "epoch": provenance.epoch,
         "code_version": provenance.code_version,
         "time": provenance.time.isoformat(),
         "parameters": to_plain(provenance.parameters),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from deniable.kanonymity.recoding import Recoding
     from deniable.kanonymity.request import Request
     from deniable.policy.schema import Spec
-    from deniable.release import Guarantee, Release
+    from deniable.release import Guarantee, Provenance, Release
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,13 +76,11 @@ def keep_recoding(work: Work, recoding: Recoding) -> None:
 def seal_release(work: Work, rows: pa.Table | Path, details: dict[str, Any]) -> tuple[Release, dict[str, Any]]:
     """State what is claimed, beside the file or with the rows: the release, and the report for the steward."""
     from deniable.kanonymity.request import to_spec
-    from deniable.release import Provenance, Release, seal
+    from deniable.release import Release, seal
 
     order, request, context = work.order, work.request, work.context
     parameters = {"method": order.method, "quasi_identifiers": list(request.quasi_identifiers), "form": order.form}
-    provenance = Provenance(
-        context.policy.hash if context else None, {TABLE: work.engine.data_version(TABLE)}, parameters
-    )
+    provenance = state_provenance(work.engine, context, parameters)
     guarantee = claim_models(to_spec(model) for model in request.models)
     release = Release(rows, guarantee, provenance, details)
     if order.out is None:
@@ -92,6 +90,16 @@ def seal_release(work: Work, rows: pa.Table | Path, details: dict[str, Any]) -> 
     sealed = seal(order.out, guarantee, provenance, stated)
     told = {"output": str(order.out), "statement": str(sealed.path), "words": list(sealed.words)}
     return release, details | told
+
+
+def state_provenance(engine: Engine, context: Context | None, parameters: Mapping[str, object]) -> Provenance:
+    """Where a release came from. Its rows are named by a digest under the steward's key, or not at all without one."""
+    from deniable.release import Provenance
+
+    if context is None:
+        return Provenance(None, {}, parameters)
+    versions = {TABLE: context.scope.seal_version(TABLE, engine.data_version(TABLE))}
+    return Provenance(context.policy.hash, versions, parameters, epoch=context.epoch)
 
 
 def claim_models(models: Iterable[Spec]) -> Guarantee:

@@ -21,6 +21,7 @@ from deniable.curator.anonymize.output import (
     put_rows,
     record_release,
     seal_release,
+    state_provenance,
 )
 from deniable.curator.anonymize.request import (
     COUNT,
@@ -377,15 +378,15 @@ def release_map(source: Any, out: Path, columns: tuple[str, ...], digits: int, k
         rows = engine.run(f"SELECT {', '.join(map(quote, columns))} FROM {quote(TABLE)}")  # noqa: S608  quoted names
         made = release_grid(rows, *columns, digits=digits, k=k)
         engine.write(made.cells, out)
-        return _seal_map(engine.data_version(TABLE), out, rows.num_rows, made, digits, k)
+        return _seal_map(out, rows.num_rows, made, digits, k)
 
 
-def _seal_map(version: str, out: Path, rows: int, made: Any, digits: int, k: int) -> MapReport:
+def _seal_map(out: Path, rows: int, made: Any, digits: int, k: int) -> MapReport:
     from deniable.release import Guarantee, Property, Provenance, seal
 
     claim = Guarantee.syntactic((Property("k-anonymity", (("k", str(k)),)),))
     details = {"rows": rows, "cells": made.cells.num_rows, "dropped": made.dropped}
-    provenance = Provenance(None, {TABLE: version}, {"method": "grid", "digits": digits})
+    provenance = Provenance(None, {}, {"method": "grid", "digits": digits})
     sealed = seal(out, claim, provenance, details)
     return MapReport(rows, made.cells.num_rows, made.dropped, str(out), str(sealed.path), list(sealed.words))
 
@@ -420,11 +421,10 @@ def update(release: Path, order: Order, *, asker: Asker | None = None) -> Update
 
 def _write_update(engine: Engine, context: Context | None, out: Path, rows: pa.Table, grown: Recoding) -> None:
     from deniable.kanonymity.recoding import write_recoding
-    from deniable.release import Provenance, Release, write_release
+    from deniable.release import Release, write_release
 
     parameters = {"method": "update", "quasi_identifiers": list(grown.names), "form": str(grown.form)}
-    versions = {TABLE: engine.data_version(TABLE)}
-    provenance = Provenance(context.policy.hash if context else None, versions, parameters)
+    provenance = state_provenance(engine, context, parameters)
     write_release(Release(rows, claim_models(grown.models), provenance), out, engine)
     write_recoding(grown, path_of_recoding(out))
 

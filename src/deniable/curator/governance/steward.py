@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from deniable.curator.context import Context, forget_answers, open_context
-from deniable.curator.governance import reports, withdrawals
+from deniable.curator.governance import epochs, reports, withdrawals
 from deniable.curator.governance import requests as governance
+from deniable.curator.governance.epochs import EpochReport
 from deniable.curator.governance.reports import BudgetStanding, ChainProof, Register, SubjectReport, TrailEntry
 from deniable.curator.governance.requests import RequestReport, TokenReport
 from deniable.errors import ParameterError, nearest
@@ -143,6 +144,18 @@ def withdraw(policy: Path, ledger: str | None, column: str, value: str) -> Recei
     """Leave a person out from now on."""
     with open_policy(policy, ledger) as context:
         return withdrawals.withdraw(context, column, value)
+
+
+def new_epoch(policy: Path, ledger: str | None, reason: str) -> EpochReport:
+    """Begin a new epoch of the data."""
+    with open_policy(policy, ledger) as context:
+        return epochs.declare_epoch(context, reason)
+
+
+def show_epoch(policy: Path, ledger: str | None) -> EpochReport:
+    """The epoch now, and which private sources changed inside it."""
+    with open_policy(policy, ledger) as context:
+        return epochs.show_epoch(context)
 
 
 def subject(policy: Path, ledger: str | None, column: str, value: str) -> SubjectReport:

@@ -71,13 +71,13 @@ def mask(request: Request, progress: Progress | None = None, *, asker: Asker | N
 
 def mask_tables(context: Context, request: Request, progress: Progress | None = None) -> MaskReport:
     """Mask the tables of a request as the asker may see them, into files."""
-    policy = _check_mode(context.policy, request.mode)
+    _check_mode(context.policy, request.mode)
     with context.scope.open_rows({name: name for name in request.outputs}) as engine:
         plans, opened, checklist = _plan_tables(engine, context, request)
         _confirm(request, opened)
         _record(context, request)
         tables = {
-            name: _mask_table(engine, policy, plans[name], request, opened, _share(progress, i, len(plans)))
+            name: _mask_table(engine, context, plans[name], request, opened, _share(progress, i, len(plans)))
             for i, name in enumerate(plans)
         }
         joins = _joins(engine, plans)
@@ -105,7 +105,7 @@ def mask_rows(
         _record(context, request)
         batches = streaming.regroup_batches(engine.stream(table, streaming.PART_ROWS), streaming.PART_ROWS)
         rows = pa.Table.from_batches([streaming.mask_batch(plans[table], batch) for batch in batches])
-        claim, origin, details = _state(engine, policy, plans[table], rows, rows.num_rows, mode, opened)
+        claim, origin, details = _state(engine, context, plans[table], rows, rows.num_rows, mode, opened)
     return Release(rows, claim, origin, details | {"safe_harbor": checklist})
 
 
@@ -209,7 +209,7 @@ def _confirm(request: Request, opened: Mapping[str, Key]) -> None:
 
 def _mask_table(
     engine: Engine,
-    policy: Policy,
+    context: Context,
     made: TablePlan,
     request: Request,
     opened: Mapping[str, Key],
@@ -220,22 +220,23 @@ def _mask_table(
     from deniable.release.release import remove_statement
 
     target = request.outputs[made.table]
-    job = _job(engine, policy, made, request, opened)
+    job = _job(engine, context.policy, made, request, opened)
     with streaming.open_checkpoint(target, job, f".{job.format}", fresh=request.fresh) as work:
         remove_statement(target)
         rows = streaming.write_masked(engine, made.table, made, target, work, progress)
-    claim, origin, details = _state(engine, policy, made, target.absolute(), rows, request.mode, opened)
+    claim, origin, details = _state(engine, context, made, target.absolute(), rows, request.mode, opened)
     seal(target, claim, origin, details)
     return {"output": str(target), "masks": made.described, "guarantee": claim.reason} | details
 
 
 def _state(
-    engine: Engine, policy: Policy, made: TablePlan, released: Any, rows: int, mode: str, opened: Mapping[str, Key]
+    engine: Engine, context: Context, made: TablePlan, released: Any, rows: int, mode: str, opened: Mapping[str, Key]
 ) -> tuple[Guarantee, Provenance, dict[str, Any]]:
     """What is claimed of a masked table, where it came from, and what was measured on it."""
     from deniable.masking import residual_risk
     from deniable.release import Provenance
 
+    policy, table = context.policy, made.table
     measured = _measure(engine, policy, made, released)
     details = {
         "rows": rows,
@@ -248,8 +249,10 @@ def _state(
     }
     checks = {name: key.check for name, key in opened.items()}
     parameters = {"masks": made.described, "keys": checks}
-    origin = Provenance(policy.hash, {made.table: engine.data_version(made.table)}, parameters)
-    unit = str(policy.table(made.table).unit or "one row")
+    # A digest without a key would let whoever can guess the rest of the rows try every value of a masked one.
+    version = context.scope.seal_version(table, engine.data_version(table))
+    origin = Provenance(policy.hash, {table: version}, parameters, epoch=context.epoch)
+    unit = str(policy.table(table).unit or "one row")
     return residual_risk.state_guarantee(mode, measured, unit), origin, details
 
 

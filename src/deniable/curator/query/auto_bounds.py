@@ -9,7 +9,7 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from deniable.curator.charge import JobResult, charge, job_of, run_job
+from deniable.curator.charge import JobResult, after_the_charge, charge, job_of, run_job
 from deniable.curator.context import Context
 from deniable.curator.query import sql as plain
 from deniable.curator.query.sql import QueryAnswer, answer_job, compile_sql
@@ -44,11 +44,13 @@ def find_bounds(
     """One row: lower, upper, and whether anything rose above the noise."""
     import pyarrow as pa
 
+    plain.check_confidence(confidence)
     schema, known = _find_column(context.admit_tables(), column, table)
     plan = _plan(schema, known, budget(epsilon, delta))
     job = job_of(plan)
     result = run_job(context, job)
-    found = _read(plan, result, known.type == "integer", confidence)
+    with after_the_charge():
+        found = _read(plan, result, known.type == "integer", confidence)
     row = {"lower": float(found.lower), "upper": float(found.upper), "found": found.found}
     return answer_job(context, job, result, pa.Table.from_pylist([row]), **_describe_bounds(found))
 
@@ -62,12 +64,15 @@ def query(context: Context, sql: str, asked: Budget | None, **rest: Any) -> Quer
     if not calls:
         return plain.query(context, sql, asked, **rest)
     rest.pop("bias_share", None)
+    plain.check_confidence(rest.get("confidence", CONFIDENCE))
     stages, left = _plan_stages(context, sql, calls, asked)
     _refuse_unaffordable(context, _insert_placeholders(sql, calls), stages, left)
     bounds: dict[AutoClamp, tuple[str, str]] = {}
     for plan, mine in stages:
-        found = _read(plan, run_job(context, job_of(plan), stop=rest.get("stop")), False, CONFIDENCE)
-        bounds |= dict.fromkeys(mine, round_bounds(found, plan).written)
+        result = run_job(context, job_of(plan), stop=rest.get("stop"))
+        with after_the_charge():
+            found = _read(plan, result, False, CONFIDENCE)
+            bounds |= dict.fromkeys(mine, round_bounds(found, plan).written)
     return plain.query(context, insert_bounds(sql, bounds), left, **rest)
 
 

@@ -7,9 +7,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from deniable.curator.charge import job_of, run_job
+from deniable.curator.charge import after_the_charge, job_of, run_job
 from deniable.curator.context import Context
-from deniable.curator.query.sql import QueryAnswer, answer_job
+from deniable.curator.query.sql import (
+    QueryAnswer,
+    answer_job,
+    bare_name,
+    check_columns,
+    check_confidence,
+    note_missing_ids,
+)
 from deniable.errors import ParameterError
 
 if TYPE_CHECKING:
@@ -17,6 +24,8 @@ if TYPE_CHECKING:
     from deniable.query.explain import SetsExplanation, SetsSummary
     from deniable.query.techniques.grouping_sets import SetsPlan
 
+LEVELS = "levels=['state', 'county']"
+MARGINS = "margins=[['sex', 'party'], ['sex', 'zip']]"
 NOTES = (
     "Values are fitted so that they agree; rounding moves a cell by less than one.",
     "Intervals are of the noise alone, for each cell by itself.",
@@ -25,20 +34,26 @@ NOTES = (
 
 def tree_statement(source: str, levels: Sequence[str], aggregate: str) -> str:
     """A tree as a question: the total, then one more column at each level."""
+    levels = check_columns(levels, LEVELS)
     if not levels:
-        raise ParameterError("a hierarchy has at least one level", expected="levels=['state', 'county']")
+        raise ParameterError("a hierarchy has at least one level", expected=LEVELS)
     listed = ", ".join(levels)
     return f"SELECT {listed}, {aggregate} AS value FROM {source} GROUP BY ROLLUP ({listed})"
 
 
 def margin_statement(source: str, margins: Sequence[Sequence[str]], aggregate: str) -> tuple[str, list[str]]:
-    """A set of margins as a question, and the columns in their order."""
-    if not margins or any(isinstance(margin, str) for margin in margins):
-        raise ParameterError("margins are lists of columns", expected="margins=[['sex', 'party'], ['sex', 'zip']]")
-    columns = list(dict.fromkeys(column for margin in margins for column in margin))
-    sets = ", ".join(f"({', '.join(margin)})" for margin in margins)
+    """A set of margins as a question, and the columns in their order; a margin that is named twice is measured once."""
+    if not isinstance(margins, Sequence) or not margins or not all(_is_margin(margin) for margin in margins):
+        raise ParameterError("margins are lists of columns", expected=MARGINS)
+    columns = check_columns(list(dict.fromkeys(column for margin in margins for column in margin)), MARGINS)
+    wanted = dict.fromkeys(tuple(sorted(set(margin), key=columns.index)) for margin in margins)
+    sets = ", ".join(f"({', '.join(margin)})" for margin in wanted)
     listed = "".join(f"{column}, " for column in columns)
     return f"SELECT {listed}{aggregate} AS value FROM {source} GROUP BY GROUPING SETS ({sets})", columns
+
+
+def _is_margin(margin: object) -> bool:
+    return isinstance(margin, Sequence) and not isinstance(margin, str) and all(isinstance(c, str) for c in margin)
 
 
 def plan(
@@ -55,13 +70,9 @@ def plan(
 
     tables = context.admit_tables()
     public = [table.name for table in context.policy.tables if table.public]
-    engine = context.scope.attach(*public)
-    return compile_sets(statement, _bare(columns), tables, engine, asked, importance, tree=tree)
-
-
-def _bare(columns: Sequence[str]) -> list[str]:
-    """Column names as they are shown: without the table."""
-    return [column.rsplit(".", 1)[-1].strip('"') for column in columns]
+    engine = context.scope.attach_public(*public)
+    shown = [bare_name(column) for column in columns]
+    return compile_sets(statement, shown, tables, engine, asked, importance, tree=tree)
 
 
 def hierarchy(
@@ -78,10 +89,12 @@ def hierarchy(
     """A tree of whole numbers that add up, each cell with its error."""
     from deniable.query.techniques.grouping_sets import release_tree
 
+    check_confidence(confidence)
     sets = plan(context, tree_statement(source, levels, aggregate), levels, asked, importance, tree=True)
     job = job_of(sets.query)
     result = run_job(context, job)
-    rows = release_tree(sets, result.measured, confidence, nonnegative=nonnegative)
+    with after_the_charge():
+        rows = release_tree(sets, result.measured, confidence, nonnegative=nonnegative)
     details = {**describe_sets(sets).to_dict(), "notes": list(NOTES), "confidence": confidence}
     return answer_job(context, job, result, rows, **details)
 
@@ -99,11 +112,13 @@ def margins(
     """A set of margins that agree with each other, each cell with its error."""
     from deniable.query.techniques.grouping_sets import release_margins
 
+    check_confidence(confidence)
     statement, columns = margin_statement(source, wanted, aggregate)
     sets = plan(context, statement, columns, asked, importance, tree=False)
     job = job_of(sets.query)
     result = run_job(context, job)
-    rows = release_margins(sets, result.measured, confidence)
+    with after_the_charge():
+        rows = release_margins(sets, result.measured, confidence)
     details = {**describe_sets(sets).to_dict(), "notes": list(NOTES), "confidence": confidence}
     return answer_job(context, job, result, rows, **details)
 
@@ -139,7 +154,7 @@ def explain_tree(
 ) -> SetsExplanation:
     """What a hierarchy would measure and cost, without touching private rows."""
     statement = tree_statement(source, levels, aggregate)
-    return _explain(plan(context, statement, levels, asked, importance, tree=True))
+    return _explain(context, plan(context, statement, levels, asked, importance, tree=True))
 
 
 def explain_margins(
@@ -153,11 +168,13 @@ def explain_margins(
 ) -> SetsExplanation:
     """What a set of margins would measure and cost, without touching private rows."""
     statement, columns = margin_statement(source, wanted, aggregate)
-    return _explain(plan(context, statement, columns, asked, importance, tree=False))
+    return _explain(context, plan(context, statement, columns, asked, importance, tree=False))
 
 
-def _explain(sets: SetsPlan) -> SetsExplanation:
+def _explain(context: Context, sets: SetsPlan) -> SetsExplanation:
     from deniable.query.explain import SetsExplanation
     from deniable.query.explain import explain as explain_plan
 
-    return SetsExplanation(**explain_plan(sets.query), sets=describe_sets(sets).sets)
+    told = explain_plan(sets.query)
+    notes = [*told.notes, *note_missing_ids(context, job_of(sets.query).private)]
+    return SetsExplanation(**(told | {"notes": notes}), sets=describe_sets(sets).sets)

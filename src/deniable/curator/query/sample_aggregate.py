@@ -6,9 +6,9 @@ from collections.abc import Callable
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
-from deniable.curator.charge import Job, run_job
+from deniable.curator.charge import Job, after_the_charge, run_job
 from deniable.curator.context import Context
-from deniable.curator.query.sql import QueryAnswer, answer_job, describe_cost
+from deniable.curator.query.sql import QueryAnswer, answer_job, check_confidence, describe_cost, note_missing_ids
 from deniable.errors import QueryRefused, nearest
 from deniable.policy.budget import Amount
 from deniable.policy.schema import PrivacyUnit, TableSchema
@@ -39,15 +39,17 @@ def release(
     """One row with the combined value. The function sees rows: only a steward should hand one in."""
     import pyarrow as pa
 
-    from deniable.query.techniques.sample_aggregate import plan_blocks
+    from deniable.query.techniques.sample_aggregate import check_frames, plan_blocks
 
     schema = _find_private(context.admit_tables(), table)
     plan = plan_blocks(blocks, bounds, epsilon, aggregate, default)
+    check_frames(frames)
     job = _job_of(plan, schema, function, frames)
     result = run_job(context, job)
-    value = float(result.measured["blocks"][0].values[0][0])
+    with after_the_charge():
+        value = float(result.measured["blocks"][0].values[0][0])
     notes = [f"{aggregate.capitalize()} over {blocks} disjoint blocks of units; failures count as the default value."]
-    details = {"notes": notes, "error": plan.error(0.05), "blocks": blocks}
+    details = {"notes": notes + note_missing_ids(context, job.private), "error": plan.error(0.05), "blocks": blocks}
     return answer_job(context, job, result, pa.Table.from_pylist([{"value": value}]), **details)
 
 
@@ -66,6 +68,7 @@ def explain(
     from deniable.query.explain import BlocksExplanation
     from deniable.query.techniques.sample_aggregate import describe_blocks, plan_blocks
 
+    check_confidence(confidence)
     schema = _find_private(context.admit_tables(), table)
     plan = plan_blocks(blocks, bounds, epsilon, aggregate, default)
     cost = describe_cost(context, plan.cost, schema.unit or PrivacyUnit())
@@ -87,12 +90,13 @@ def sample_and_aggregate(
     """Sample and aggregate over rows at hand (Arrow, pandas, Polars), without a ledger: the caller adds up epsilons."""
     import pyarrow as pa
 
-    from deniable.query.techniques.sample_aggregate import plan_blocks, release_blocks
+    from deniable.query.techniques.sample_aggregate import check_frames, plan_blocks, release_blocks
 
     rows = table if isinstance(table, pa.Table) else table.to_arrow() if hasattr(table, "to_arrow") else (
         pa.Table.from_pandas(table, preserve_index=False)
     )  # fmt: skip
     plan = plan_blocks(blocks, bounds, epsilon, aggregate, default)
+    check_frames(frames)
     return release_blocks(plan, function, rows, unit, frames=frames)
 
 

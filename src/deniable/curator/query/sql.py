@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import html
+from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from numbers import Real
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any
@@ -12,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from deniable.curator.charge import (
     Job,
     JobResult,
-    OpenJob,
     after_the_charge,
     guarantee_of,
     job_of,
@@ -21,7 +22,7 @@ from deniable.curator.charge import (
     still_charged,
 )
 from deniable.curator.context import Context
-from deniable.errors import ParameterError
+from deniable.errors import ParameterError, QueryRefused
 from deniable.policy.budget import Amount, Budget, budget, exact
 from deniable.policy.schema import PrivacyUnit
 
@@ -111,7 +112,9 @@ def explain(context: Context, sql: str, asked: Budget | None) -> QuestionExplana
     plan, left = compile_sql(context, sql, asked), context.remaining()
     more = None if plan.free else context.ledger.fits(plan.event, *context.path)
     remaining = describe_budget(left) if left is not None else None
-    return QuestionExplanation(**explain_plan(plan), remaining=remaining, more_like_this=more)
+    told = explain_plan(plan)
+    notes = [*told.notes, *note_missing_ids(context, job_of(plan).private)]
+    return QuestionExplanation(**(told | {"notes": notes}), remaining=remaining, more_like_this=more)
 
 
 def error_curve(
@@ -163,7 +166,7 @@ def query(
     if known is not None and known[0] == context.remaining():
         return QueryAnswer(known[1], repeated=True)
     result = run_job(context, job, opened, request=request, stop=stop)
-    rows, left = _present(plan, result, opened, how, seconds), _balance_after(context, result.receipt)
+    rows, left = _present(context, plan, job, result, how, seconds), _balance_after(context, result.receipt)
     release = _build_release(context, plan, rows, result, confidence, left)
     if result.repeated:
         context.shown.put(shown, (left, release))
@@ -176,19 +179,58 @@ def _balance_after(context: Context, receipt: Receipt | None) -> Budget | None:
 
 
 def _present(
-    plan: QueryPlan, result: JobResult[NoisyResults], opened: OpenJob, how: Presentation, seconds: float | None
+    context: Context,
+    plan: QueryPlan,
+    job: Job[NoisyResults],
+    result: JobResult[NoisyResults],
+    how: Presentation,
+    seconds: float | None,
 ) -> pa.Table:
+    """The rows of the question, finished where no private table is: a stored answer is as quick whatever happened."""
     from deniable.query.execute import present
 
     with after_the_charge():
-        return present(plan, result.measured, opened.engine, how, seconds=seconds)
+        engine = context.scope.attach_public(*job.public)
+        return present(plan, result.measured, engine, how, seconds=seconds)
 
 
 def check_confidence(confidence: float) -> float:
     """The confidence, or a refusal of what is none."""
-    if not 0 < confidence < 1:
+    if not _is_number(confidence) or not 0 < confidence < 1:
         raise ParameterError("the confidence is not between 0 and 1", expected="A confidence such as 0.95")
     return confidence
+
+
+def _is_number(value: object) -> bool:
+    """Whether a value is a number that can be compared: callers of Python may hand over anything."""
+    return isinstance(value, Real)
+
+
+def check_columns(columns: object, expected: str) -> list[str]:
+    """Columns as they were named, or a refusal: of what is no list of names, and of a column that is named twice."""
+    if isinstance(columns, str) or not isinstance(columns, Sequence) or not all(isinstance(c, str) for c in columns):
+        raise ParameterError("columns are given as a list of names", expected=expected)
+    shown = [bare_name(column).lower() for column in columns]
+    twice = next((column for column, name in zip(columns, shown, strict=True) if shown.count(name) > 1), None)
+    if twice is not None:
+        raise QueryRefused(f"the column '{bare_name(twice)}' is named twice", remedy="Name each column once")
+    return list(columns)
+
+
+def bare_name(column: str) -> str:
+    """A column's name as it is shown: without the table."""
+    return column.rsplit(".", 1)[-1].strip('"')
+
+
+def note_missing_ids(context: Context, names: Iterable[str]) -> list[str]:
+    """What to know of tables in which the column that tells people apart may be missing."""
+    found = []
+    for name in dict.fromkeys(names):
+        table = context.policy.table(name)
+        column = table.column(table.unit.column) if table.unit is not None and table.unit.column else None
+        if column is not None and column.nullable:
+            found.append(f"Rows of '{name}' without a value of '{column.name}' belong to nobody and are left out.")
+    return found
 
 
 def _check_consistency(plan: QueryPlan, consistent: bool) -> bool:
@@ -221,10 +263,10 @@ def _build_release(
 
     details = {**summarize_plan(plan, confidence).to_dict(), "confidence": confidence,
                "remaining": describe_budget(left) if left is not None else None, "release": result.release,
-               "receipt": result.receipt.as_dict() if result.receipt else None,
+               "epoch": result.epoch, "receipt": result.receipt.as_dict() if result.receipt else None,
                "bias": [each.to_dict() for each in report_estimates(plan, result.measured, confidence)]}  # fmt: skip
     parameters = {"sql": plan.text, "strategy": plan.strategy}
-    provenance = Provenance(context.ledger.policy, result.versions, parameters, time=result.time)
+    provenance = Provenance(context.ledger.policy, result.versions, parameters, time=result.time, epoch=result.epoch)
     guarantee = guarantee_of(Technique.DP_QUERY, plan.unit, None if plan.free else plan.cost)
     return Release(rows, guarantee, provenance, details)
 
@@ -246,9 +288,10 @@ def answer_job(
     from deniable.release import Provenance, Release, Technique
 
     left = context.remaining()
-    about: dict[str, Any] = {"aggregates": [], "notes": []}
+    about: dict[str, Any] = {"aggregates": [], "notes": [], "epoch": result.epoch}
     about |= {"cost": describe_budget(job.cost) if job.cost is not None else None}
     about |= {"remaining": describe_budget(left) if left is not None else None} | details
-    provenance = Provenance(context.ledger.policy, result.versions, {"asked": job.text}, time=result.time)
+    parameters = {"asked": job.text}
+    provenance = Provenance(context.ledger.policy, result.versions, parameters, time=result.time, epoch=result.epoch)
     release = Release(rows, guarantee_of(Technique(job.technique), job.unit, job.cost), provenance, about)
     return QueryAnswer(release, result.repeated, result.receipt)

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from deniable.curator.charge import Job, job_of, run_job
+from deniable.curator.charge import Job, after_the_charge, job_of, run_job
 from deniable.curator.context import Context
-from deniable.curator.query.sql import QueryAnswer, answer_job, query
+from deniable.curator.query.sql import QueryAnswer, answer_job, bare_name, check_columns, check_confidence, query
+from deniable.errors import ParameterError
 from deniable.policy.budget import Budget
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from deniable.query.plan import QueryPlan
     from deniable.query.techniques.top_k import TopPlan
 
+KEYS = "keys such as ['ward']"
 PRIVATE_NOTE = "The keys are private: groups were found by a threshold, then the largest kept."
 ORDER_NOTE = "Groups stand in the order of their choice, which is noisy too."
 
@@ -36,15 +38,18 @@ def top(
     confidence: float = 0.95,
 ) -> QueryAnswer:
     """The k largest groups with noisy counts, in the order of their choice."""
-    from deniable.query.techniques.top_k import describe_top, plan_top
+    from deniable.query.techniques.top_k import check_count, describe_top, plan_top
 
+    check_confidence(confidence)
+    check_count(k)
     text, base = _compile_base(context, source, keys, where, asked)
     if base.nodes[0].steps[0].private_keys:
-        return query(context, f"{text} ORDER BY units DESC LIMIT {int(k)}", asked, confidence=confidence)
+        return query(context, f"{text} ORDER BY units DESC LIMIT {k}", asked, confidence=confidence)
     plan = plan_top(base, k, asked)
     job = _job_of(text, plan)
     result = run_job(context, job)
-    rows = _rows(plan, result.measured["top"][0], keys, confidence)
+    with after_the_charge():
+        rows = _rows(plan, result.measured["top"][0], keys, confidence)
     details = {"notes": [ORDER_NOTE], "top": describe_top(plan, confidence).to_dict(), "confidence": confidence}
     return answer_job(context, job, result, rows, **details)
 
@@ -55,8 +60,9 @@ def explain(
     """What would be chosen and counted, and its errors, without touching data."""
     from deniable.query.explain import PrivateTopExplanation, TopExplanation, describe_budget
     from deniable.query.explain import explain as explain_plan
-    from deniable.query.techniques.top_k import describe_top, plan_top
+    from deniable.query.techniques.top_k import check_count, describe_top, plan_top
 
+    check_count(k)
     _, base = _compile_base(context, source, keys, where, asked)
     if base.nodes[0].steps[0].private_keys:
         return PrivateTopExplanation(**(explain_plan(base) | {"notes": [PRIVATE_NOTE]}), keyed_by="private")
@@ -72,6 +78,8 @@ def _compile_base(
     from deniable.query.compile import compile_query
 
     tables = context.admit_tables()
+    if not check_columns(keys, KEYS):
+        raise ParameterError("the largest groups are of at least one column", expected=KEYS)
     listed, condition = ", ".join(keys), f" WHERE {where}" if where else ""
     text = f"SELECT {listed}, COUNT(*) AS units FROM {source}{condition} GROUP BY {listed}"
     plan = compile_query(text, tables, asked)
@@ -95,6 +103,6 @@ def _rows(plan: TopPlan, noisy: Noisy, keys: Sequence[str], confidence: float) -
     import pyarrow as pa
 
     reach = plan.counting.accuracy(1 - confidence)
-    columns = {key.rsplit(".", 1)[-1].strip('"'): noisy.keys.column(i) for i, key in enumerate(keys)}
+    columns = {bare_name(key): noisy.keys.column(i) for i, key in enumerate(keys)}
     counts = noisy.values[0]
     return pa.table(columns | {"units": counts, "units_low": counts - reach, "units_high": counts + reach})

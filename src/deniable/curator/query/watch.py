@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from deniable.curator.charge import Job, after_the_charge, charge, job_of
+from deniable.curator.charge import Job, after_the_charge, attach_tables, charge, job_of
 from deniable.curator.context import Context
-from deniable.curator.query.sql import describe_cost
+from deniable.curator.query.sql import check_confidence, describe_cost
 from deniable.errors import ParameterError
 from deniable.policy.budget import Amount, budget
 
@@ -65,6 +65,7 @@ def watch(context: Context, sql: str, threshold: int, epsilon: Amount) -> LiveWa
     asked = f"watch until {threshold}: {sql}"
     event = plan.mechanism.event
     job = replace(job_of(base), text=asked, event=event, cost=plan.cost, canonical="", details={"asked": asked})
+    attach_tables(context, job, context.epoch)
     return LiveWatch(context, Watch(plan), job, charge(context, job))
 
 
@@ -75,6 +76,7 @@ def explain(
     from deniable.query.explain import WatchExplanation
     from deniable.query.techniques.watch import describe_watch
 
+    check_confidence(confidence)
     base, plan = _plan(context, sql, threshold, epsilon)
     assert base.unit is not None
     return WatchExplanation(**describe_watch(plan, confidence), **describe_cost(context, plan.cost, base.unit))

@@ -192,7 +192,9 @@ def _plan_runs(wanted: Comparison, methods: tuple[str, ...]) -> list[RunKey]:
 def _comparison_key(context: Context, table: TableSchema, wanted: Comparison) -> str:
     """What a journal belongs to: these rows, under this policy, with these findings and this delta."""
     texts = [hashlib.sha256(path.read_bytes()).hexdigest() for path in wanted.findings]
-    held = [context.policy.hash, context.scope.versions(table.name), texts, wanted.delta]
+    # A journal holds figures of real rows and is the steward's own, as this version of them is.
+    rows = context.scope.attach(table.name).data_version(table.name)
+    held = [context.policy.hash, rows, texts, wanted.delta]
     return hashlib.sha256(json.dumps(held, sort_keys=True).encode()).hexdigest()
 
 

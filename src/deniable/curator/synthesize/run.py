@@ -201,7 +201,7 @@ def write_release(
     made = context.scope.engine.write(shown, out)
     save(model, model_path(out))
     parameters = {"method": order.method, "seed": seed, "table": order.table}
-    provenance = Provenance(context.policy.hash, result.versions, parameters)
+    provenance = Provenance(context.policy.hash, result.versions, parameters, epoch=result.epoch)
     asked = describe_workload(model, workload_of(context, order))
     details = {"rows": made, **describe_model(model), "asked": asked, **further}
     claimed = guarantee_of(Technique.DP_SYNTHETIC, context.policy.table(order.table).unit, order.budget)
@@ -370,7 +370,7 @@ def _seal_linked(
 
     save_linked(result.measured, model_path(out))
     parameters = {"method": order.method, "seed": seed, "table": order.table}
-    provenance = Provenance(context.policy.hash, result.versions, parameters)
+    provenance = Provenance(context.policy.hash, result.versions, parameters, epoch=result.epoch)
     claimed = guarantee_of(Technique.DP_SYNTHETIC, context.policy.table(order.table).unit, order.budget)
     files = {path.name: count for path, count in made.items()}
     details = {"rows": made[out], "files": files, **summarize_linked(result.measured), **further}

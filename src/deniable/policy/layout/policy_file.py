@@ -206,6 +206,22 @@ KEY_ENTRY = Record(
     secret=True,
 )
 
+EPOCHS = Record(
+    "epochs",
+    (
+        Field(
+            "every", Choice(tuple(Period)), "a new epoch each day, week, month, quarter or year of the calendar (UTC)"
+        ),
+        Field(
+            "manifest",
+            File(must_exist=False),
+            "a file whose text names the epoch, such as a load number; its text is shown to whoever asks",
+        ),
+    ),
+    exactly_one=(("every",), ("manifest",)),
+    meaning="What begins an epoch of the data, beside `deniable epoch new`. Within one, a question has one answer.",
+)
+
 POLICY = Record(
     "policy",
     (
@@ -222,6 +238,7 @@ POLICY = Record(
         Field(
             "keys", Named(KEY_ENTRY, declares="key"), "where masking keys are kept", default="the key store's folder"
         ),
+        Field("epochs", EPOCHS, "when equal questions are answered anew", default="when the steward says so"),
         Field("expires", Day(), "the day after which nothing is answered or released", default="never"),
     ),
     meaning="One policy file.",

@@ -36,6 +36,7 @@ def _respond_answer(answer: QueryAnswer, form: str) -> Response:
         "x-deniable-release": str(details.get("release", "")),
         "x-deniable-repeated": str(answer.repeated).lower(),
         "x-deniable-charged": str(charged).lower(),
+        "x-deniable-epoch": str(details.get("epoch", "")),
     }
     if answer.receipt is not None:
         headers["x-deniable-head"] = answer.receipt.head
@@ -70,7 +71,9 @@ async def show_schema(call: Call) -> Response:
     who = call.service.authorize(call.who, Action.EXPLAIN, call.request.query_params.get("purpose", "")[:200])
     curator = call.service.curator
     tables = await call.service.run_for(call.who, lambda: metadata.schema(curator.context.speak_for(who)))
-    return respond_json({"dataset": call.service.dataset, "tables": [table.to_dict() for table in tables]})
+    epoch = await call.service.run_for(call.who, lambda: curator.epoch)
+    shown = {"dataset": call.service.dataset, "epoch": epoch, "tables": [table.to_dict() for table in tables]}
+    return respond_json(shown)
 
 
 async def make_dummies(call: Call) -> Response:

@@ -184,7 +184,8 @@ class AnalystPages:
         curator = self._service.curator
         tables = await self._service.run_for(grant, lambda: metadata.schema(curator.context.speak_for(who)))
         balance = await self._service.run_for(grant, lambda: reports.balance(curator.context.speak_for(who)))
-        shown = {"plan": None, "answer": None} | values
+        epoch = await self._service.run_for(grant, lambda: curator.epoch)
+        shown = {"plan": None, "answer": None, "epoch": epoch} | values
         defaults = {"sql": _suggest_query(tables), "epsilon": "0.1", "purpose": who.purpose}
         form = defaults | {name: value for name, value in form.items() if value}
         purposes = grant.purposes or ()
