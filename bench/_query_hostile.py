@@ -13,6 +13,7 @@ from fractions import Fraction
 from typing import Any
 
 import pyarrow as pa
+from _query_tables import bar
 
 from deniable.engines.duckdb import DuckDBEngine
 from deniable.errors import QueryRefused
@@ -111,7 +112,7 @@ def time_question(sql: str, engine: DuckDBEngine, tables: tuple[Any, ...], times
     return best
 
 
-def main(count: int = 200, times: int = 3) -> None:
+def hostile_questions(count: int = 200, times: int = 3) -> None:
     """Print the worst and the median ratio, and how many questions were refused before they ran."""
     tables = parse(POLICY).tables
     engines = []
@@ -129,10 +130,11 @@ def main(count: int = 200, times: int = 3) -> None:
             continue
         ratios.append((hostile / plain, sql))
     ratios.sort()
-    print(f"hostile questions: {count}, refused before they ran: {refused}, failed: 0")
-    print(f"one person's rows: {ratios[len(ratios) // 2][0]:.2f} times the plain run in the median, "
-          f"{ratios[-1][0]:.2f} at worst ({ratios[-1][1]})")  # fmt: skip
+    print(f"{count} hostile questions over {PEOPLE:,} people: {refused} refused before they ran, none failed; "
+          f"the median takes {ratios[len(ratios) // 2][0]:.2f} times as long with one hostile person")  # fmt: skip
+    print(f"    slowest: {ratios[-1][1]}")
+    bar("times the plain run at worst (CPU)", ratios[-1][0], 1.5)
 
 
 if __name__ == "__main__":
-    main()
+    hostile_questions()

@@ -24,6 +24,7 @@ import duckdb
 import numpy as np
 from _query_accuracy import OPENDP, SMARTNOISE, compare, environment, our_errors, peer
 from _query_exact import exact_sums
+from _query_hostile import hostile_questions
 from _query_quantiles import many_medians, quantiles
 from _query_tables import FAILED, IN_ALL, KEYS, SAMPLED, SCALED, SQL, Seconds, bar, best, generated, schema, shown
 
@@ -202,6 +203,7 @@ def main() -> int:
         ours = table_question(engine, plain, folder)
         other_forms(plain, folder)
         exact_sums(plain, folder)
+        hostile_questions()
         memory(folder)
         small_questions(engine, plain)
         many_groups(engine, plain)

@@ -17,14 +17,24 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from threading import Event as Flag
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from deniable.curator.context import ANSWERS, Context
-from deniable.errors import CHARGED, NOTHING_CHARGED, ExecutionFailed, Stopped, StorageError
+from deniable.errors import (
+    CHARGED,
+    NOTHING_CHARGED,
+    AccessRefused,
+    DataError,
+    DeniableError,
+    ExecutionFailed,
+    ParameterError,
+    Stopped,
+    StorageError,
+)
 from deniable.policy.budget import ZCDP, Budget, exact
 from deniable.policy.schema import PrivacyUnit
 
@@ -113,7 +123,16 @@ def attach_tables(context: Context, job: Job[Any], epoch: str) -> Engine:
 
     Whoever measures first in an epoch leaves a digest of each source for the steward, who is told when it changes.
     """
-    engine = context.scope.attach(*job.private, *job.public)
+    try:
+        engine = context.scope.attach(*job.private, *job.public)
+    except DataError:
+        if context.asker is None:
+            raise
+        # What is wrong with a file is a matter of its rows: the steward is told, an analyst is not.
+        raise DataError(
+            "a table of this question cannot be read as the policy declares it",
+            remedy="Ask the steward, who is told what is wrong",
+        ) from None
     for name in job.private:
         context.scope.mark_source(epoch, name)
     return engine
@@ -138,7 +157,7 @@ def run_job(
         receipt = charge(context, job, request=request, question=asked, epoch=opened.epoch)
         if receipt.repeated and opened.key and (found := find_answer(context.store, receipt.release)) is not None:
             return _result(found, opened, receipt, False)
-    with after_the_charge():
+    with after_the_charge(None if job.free or (stop is not None and stop.is_set()) else context):
         measured = job.measure(engine)
     release = receipt.release if receipt is not None else secrets.token_hex(12)
     time = datetime.now(UTC).replace(microsecond=0)
@@ -186,12 +205,40 @@ def _refuse_cancelled(stop: Flag | None) -> None:
 
 
 @contextmanager
-def after_the_charge() -> Iterator[None]:
-    """Whatever fails now, even by our own bug, is one fixed sentence."""
+def after_the_charge(context: Context | None = None) -> Iterator[None]:
+    """Whatever fails now, even by our own bug, is one fixed sentence.
+
+    With a context, rows may have made it fail: that is counted, and an asker with too many failures is paused.
+    """
     try:
         yield
     except Exception:
+        if context is not None and context.asker is not None:
+            _record_failure(context)
         raise ExecutionFailed from None
+
+
+def _record_failure(context: Context) -> None:
+    from deniable.ledger import Act, Posting
+
+    purpose, analyst = context.path
+    with suppress(DeniableError):  # a ledger that cannot be written must not say more than the fixed sentence
+        context.ledger.record(Posting(Act.FAIL, analyst=analyst, purpose=purpose))
+
+
+def resume_asker(context: Context, analyst: str, by: str = "steward") -> int:
+    """The steward has looked: the failures of an asker count from none again. Says how many there were."""
+    from deniable.ledger import Act, Posting
+
+    if context.asker is not None:
+        raise AccessRefused("only the steward lets an asker go on", remedy="Ask the steward")
+    failures = context.state.failures(analyst)
+    if not failures:
+        raise ParameterError(
+            f"'{analyst}' has no failures that count", remedy="Names of askers are in: deniable ledger show"
+        )
+    context.ledger.record(Posting(Act.RESUME, analyst=by, details={"analyst": analyst, "failures": failures}))
+    return failures
 
 
 @contextmanager

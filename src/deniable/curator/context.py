@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import re
 import threading
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from cachetools import LRUCache, cached
 
 from deniable.curator.scope import Scope, SharedTables, is_expired, refuse_expired
-from deniable.errors import DataError, ParameterError, nearest
+from deniable.errors import AccessRefused, DataError, ParameterError, nearest
 from deniable.governance import requests, tokens
 
 if TYPE_CHECKING:
@@ -42,6 +43,8 @@ MOST_MANIFEST = 1 << 20
 """Bytes of a manifest that count."""
 PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,63}")
 """Texts that name an epoch as they are."""
+MOST_FAILURES = 3
+"""After so many failures behind a charge an asker is paused for this dataset until the steward looks."""
 MOST_CACHED = 1024
 """Plans, and answers as they were shown, that are remembered in memory."""
 
@@ -84,6 +87,7 @@ class LedgerState:
         self._requests: dict[str, Request] = {}
         self._withdrawals = 0
         self._epochs = 0
+        self._failures: Counter[str] = Counter()
 
     def tokens(self) -> Mapping[str, Token]:
         """All tokens that were given out, by their hash."""
@@ -105,8 +109,13 @@ class LedgerState:
         self._fold()
         return self._epochs
 
+    def failures(self, analyst: str) -> int:
+        """How often something of an asker failed after it was charged, since the steward last looked."""
+        self._fold()
+        return self._failures[analyst]
+
     def _fold(self) -> None:
-        acts = (*tokens.ACTS, *requests.ACTS, "withdraw", "epoch")
+        acts = (*tokens.ACTS, *requests.ACTS, "withdraw", "epoch", "fail", "resume")
         with self._lock:
             new = list(self._ledger.entries(self._upto, acts))
             if new:
@@ -114,6 +123,11 @@ class LedgerState:
                 self._requests = requests.fold_requests(new, self._requests)
                 self._withdrawals += sum(act.act == "withdraw" for act in new)
                 self._epochs += sum(act.act == "epoch" for act in new)
+                for act in new:
+                    if act.act == "fail":
+                        self._failures[act.analyst] += 1
+                    elif act.act == "resume":
+                        self._failures.pop(act.details["analyst"], None)
                 self._upto = new[-1].sequence
 
 
@@ -146,10 +160,17 @@ class Context:
         return ("", "") if self.asker is None else (self.asker.purpose, self.asker.analyst)
 
     def admit(self) -> None:
-        """The checks that every workflow passes: the policy's term, and the asker's grant."""
+        """The checks that every workflow passes: the policy's term, the asker's grant, and how much of it failed."""
         self.refuse_expired()
-        if self.asker is not None:
-            self.ledger.admit(*self.path)
+        if self.asker is None:
+            return
+        self.ledger.admit(*self.path)
+        if self.state.failures(self.asker.analyst) >= MOST_FAILURES:
+            raise AccessRefused(
+                f"'{self.asker.analyst}' is paused: {MOST_FAILURES} questions failed after they were charged",
+                expected="Questions that end; each that does not tells a little of the rows",
+                remedy=f"Ask the steward, who looks at the ledger and runs: deniable resume {self.asker.analyst}",
+            )
 
     def admit_tables(self) -> tuple[TableSchema, ...]:
         """The tables that an admitted asker may name, with the columns that the asker may name."""

@@ -85,6 +85,12 @@ class Curator:
 
         return declare_epoch(self._for(who), reason)
 
+    def resume(self, analyst: str, *, who: Asker | None = None) -> int:
+        """Let an asker go on who was paused after failures; for the steward. Says how many failures there were."""
+        from deniable.curator.charge import resume_asker
+
+        return resume_asker(self._for(who), analyst)
+
     # Questions
 
     def query(

@@ -35,6 +35,10 @@ class Act(StrEnum):
     EXPIRE = "expire"
     EPOCH = "epoch"
     """A new epoch of the data: from here on equal questions are asked anew."""
+    FAIL = "fail"
+    """Something failed after it was charged. That tells a little of the rows, so it is counted."""
+    RESUME = "resume"
+    """The steward looked at an asker's failures; they count from none again."""
 
 
 @dataclass(frozen=True, slots=True)

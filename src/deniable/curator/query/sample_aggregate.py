@@ -131,5 +131,6 @@ def _measure(plan: BlocksPlan, engine: Engine, schema: TableSchema, function: Fu
     listed = ", ".join(quote(column.name) for column in schema.columns)
     rows: pa.Table = engine.run(f"SELECT {listed} FROM {quote(schema.name)}")  # noqa: S608  quoted names
     unit = schema.unit.column if schema.unit else None
-    value = release_blocks(plan, function, rows, unit, frames=frames)
+    hidden = [column.name for column in schema.columns if column.opaque]
+    value = release_blocks(plan, function, rows, unit, frames=frames, hidden=hidden)
     return {"blocks": (Noisy(pa.table({"_": pa.nulls(1)}), (np.array([value]),)),)}

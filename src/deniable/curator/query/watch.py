@@ -49,7 +49,7 @@ class LiveWatch:
                 "this watch is over: the count has passed", remedy="Start a new watch, at a new charge"
             )
         self._context.admit()
-        with after_the_charge():
+        with after_the_charge(self._context):
             engine = self._context.scope.attach(*self._job.private, *self._job.public)
             return self._watch.compare(read_count(self._watch.plan, engine))
 

@@ -304,16 +304,23 @@ def _render_sum_of_steps(aggregate: ExactAggregate, condition: str) -> str:
     assert aggregate.argument is not None
     assert aggregate.step is not None
     over, under = aggregate.step.numerator, aggregate.step.denominator
-    number = f"CAST({render_expression(aggregate.argument)} AS DOUBLE)"
-    steps = f"round({_render_ratio(number, under, over)})"
-    within = f"greatest({_render_double(-MOST_STEPS)}, least({_render_double(MOST_STEPS)}, {steps}))"
-    # A null is decided first, since the bounds would stand in for it.
-    whole = f"CASE WHEN {number} <= {INFINITY} THEN CAST({within} AS BIGINT) END"
+    whole = _render_whole_steps(aggregate.argument, aggregate.step)
     total = f"CAST(sum({whole}){condition} AS DOUBLE)"
     if aggregate.summary is Summary.SUM:
         return _render_ratio(total, over, under)
     count = f"CAST(count({whole}){condition} AS DOUBLE)"
     return f"({_render_ratio(total, over, 1)} / {_render_ratio(count, under, 1)})"
+
+
+def _render_whole_steps(argument: Expression, step: Fraction) -> str:
+    """A row's value in whole steps; null stays null."""
+    number = f"CAST({render_expression(argument)} AS DOUBLE)"
+    steps = f"round({_render_ratio(number, step.denominator, step.numerator)})"
+    if argument.facts.bounded and not may_be_nan(argument):
+        return f"CAST({steps} AS BIGINT)"  # the step was chosen so that it fits
+    within = f"greatest({_render_double(-MOST_STEPS)}, least({_render_double(MOST_STEPS)}, {steps}))"
+    # A null is decided first, since the bounds would stand in for it.
+    return f"CASE WHEN {number} <= {INFINITY} THEN CAST({within} AS BIGINT) END"
 
 
 def _render_ratio(text: str, over: int, under: int) -> str:

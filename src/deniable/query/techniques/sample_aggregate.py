@@ -131,12 +131,13 @@ def release_blocks(
     *,
     frames: str = "arrow",
     entropy: Entropy = SYSTEM,
+    hidden: Sequence[str] = (),
 ) -> float:
-    """Run the function on every block and combine the results with noise."""
+    """Run the function on every block and combine the results with noise; it does not see `hidden` columns."""
     check(plan)
     results = np.array(
         [
-            _run_on_block(plan, function, _convert_block(block, frames))
+            _run_on_block(plan, function, _convert_block(block.drop_columns(list(hidden)), frames))
             for block in split_units(table, unit, plan.blocks, entropy)
         ],
         dtype=np.int64,

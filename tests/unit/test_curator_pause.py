@@ -1,0 +1,127 @@
+"""A failure after the charge tells one bit of the rows: after three the asker is paused until the steward looks."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from deniable import Curator
+from deniable.engines.duckdb import DuckDBEngine
+from deniable.errors import AccessRefused, DataError, DeniableError, ExecutionFailed, ParameterError
+from deniable.governance.grants import Asker, Role
+from deniable.policy.document import parse
+
+POLICY = """
+version: 1
+dataset: d
+tables:
+  t:
+    source: t.csv
+    unit: {column: u, max_groups: 1, max_rows_per_group: 1}
+    columns: {u: {type: integer}, x: {type: integer, between: [0, 10]}}
+budgets:
+  dataset: {epsilon: 100}
+  purposes: {study: {epsilon: 90}}
+  analysts: {ana: {purposes: [study]}, ben: {purposes: [study]}}
+"""
+ANA, BEN = (Asker(name, "study", Role.ANALYST) for name in ("ana", "ben"))
+ROWS = pa.table({"u": list(range(50)), "x": [n % 10 for n in range(50)]})
+
+
+def fail(curator: Curator, who: Asker | None, number: int) -> None:
+    """One question whose engine fails once it was charged."""
+
+    def run(*_: Any, **__: Any) -> None:
+        raise RuntimeError("out of memory")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(DuckDBEngine, "run", run)
+        with pytest.raises(ExecutionFailed):
+            curator.query(f"SELECT COUNT(*) AS n{number} FROM t", epsilon=1, who=who)
+
+
+@pytest.fixture
+def curator(tmp_path: Path) -> Curator:
+    return Curator(parse(POLICY), sources={"t": ROWS}, ledger=tmp_path / "ledger.sqlite")
+
+
+def test_the_third_failure_after_a_charge_pauses_the_asker_and_nobody_else(curator: Curator) -> None:
+    for number in range(2):
+        fail(curator, ANA, number)
+    assert curator.query("SELECT SUM(x) FROM t", epsilon=1, who=ANA).rows.num_rows == 1
+    fail(curator, ANA, 2)
+    for ask in (
+        lambda: curator.query("SELECT COUNT(x) FROM t", epsilon=1, who=ANA),
+        lambda: curator.explain("SELECT COUNT(x) FROM t", epsilon=1, who=ANA),
+        lambda: curator.top("t", "x", 1, epsilon=1, who=ANA),
+    ):
+        with pytest.raises(AccessRefused, match="paused: 3 questions failed"):
+            ask()
+    curator.query("SELECT COUNT(x) FROM t", epsilon=1, who=BEN)
+    curator.query("SELECT COUNT(x) FROM t", epsilon=1)
+
+
+def test_the_pause_is_in_the_ledger_and_holds_for_every_process(curator: Curator, tmp_path: Path) -> None:
+    for number in range(3):
+        fail(curator, ANA, number)
+    with Curator(parse(POLICY), sources={"t": ROWS}, ledger=tmp_path / "ledger.sqlite") as other:
+        with pytest.raises(AccessRefused, match="deniable resume ana"):
+            other.query("SELECT COUNT(x) FROM t", epsilon=1, who=ANA)
+        acts = [entry.act for entry in other.context.ledger.entries(0, ("charge", "fail"))]
+        assert acts == ["charge", "fail"] * 3
+
+
+def test_the_steward_lets_the_asker_go_on(curator: Curator) -> None:
+    for number in range(3):
+        fail(curator, ANA, number)
+    with pytest.raises(AccessRefused):
+        curator.resume("ana", who=ANA)
+    with pytest.raises(ParameterError):
+        curator.resume("ben")
+    assert curator.resume("ana") == 3
+    curator.query("SELECT COUNT(x) FROM t", epsilon=1, who=ANA)
+    for number in range(3, 6):
+        fail(curator, ANA, number)
+    with pytest.raises(AccessRefused):
+        curator.query("SELECT AVG(x) FROM t", epsilon=1, who=ANA)
+
+
+def test_refusals_before_the_charge_and_canceled_questions_are_no_failures(curator: Curator) -> None:
+    for _ in range(5):
+        with pytest.raises(DeniableError):
+            curator.query("SELECT u FROM t", epsilon=1, who=ANA)
+    stopped = threading.Event()
+    stopped.set()
+    with pytest.raises(DeniableError):
+        curator.query("SELECT COUNT(*) FROM t", epsilon=1, who=ANA, stop=stopped)
+    assert curator.context.state.failures("ana") == 0
+
+
+def test_an_analyst_is_not_told_which_value_of_a_file_is_wrong(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("u,x\n1,5\n2,SECRET\n", encoding="utf-8")
+    (tmp_path / "policy.yaml").write_text(POLICY, encoding="utf-8")
+    with Curator.open(tmp_path / "policy.yaml") as curator:
+        with pytest.raises(DataError, match="line 3"):
+            curator.query("SELECT COUNT(*) FROM t", epsilon=1)
+        with pytest.raises(DataError) as refused:
+            curator.query("SELECT COUNT(*) FROM t", epsilon=1, who=ANA)
+    told = str(refused.value)
+    assert "cannot be read as the policy declares it" in told
+    assert not {"x", "3", "line", "t.csv", "SECRET"} & set(told.replace("'", " ").split())
+
+
+def test_a_function_on_blocks_does_not_see_the_column_that_tells_people_apart() -> None:
+    policy = parse(POLICY.replace("ana: {purposes: [study]}", "ana: {purposes: [study], columns: [x]}"))
+    seen: list[list[str]] = []
+
+    def look(rows: pa.Table) -> float:
+        seen.append(rows.column_names)
+        return 1.0
+
+    with Curator(policy, sources={"t": ROWS}) as curator:
+        curator.sample_and_aggregate(look, "t", blocks=4, bounds=(0, 10), epsilon=1, who=ANA)
+    assert seen == [["x"]] * 4
