@@ -388,8 +388,11 @@ def _tightest(bounds: list[int | None]) -> int | None:
     return min(stated) if stated else None
 
 
-MOST_WORK = 1 << 24
-"""Characters that may be looked at for one row: some milliseconds at worst."""
+MOST_WORK = 1 << 21
+"""Characters that may be looked at for one row: a few milliseconds at worst."""
+SLOW = ("replace", "lower", "upper", "trim", "ilike")
+SLOWNESS = 8
+"""Functions that take about so many times as long for a character as others do."""
 MOST_TERMS = 100_000
 """Columns, literals and calls that are written for the engine; a term that a function needs twice is written twice."""
 MOST_NODES = 2_000
@@ -427,8 +430,10 @@ def _bound_expression(expression: Expression) -> tuple[int, int]:
     times = _TIMES.get(expression.name, {})
     lengths = [length_of(each.facts) for each in expression.arguments]
     work, terms = 1 + sum(lengths) + length_of(expression.facts), 1
-    if expression.name in SEARCHES and len(lengths) > 1:
-        work += lengths[0] * max(1, lengths[1])
+    if expression.name in SLOW:
+        work += SLOWNESS * lengths[0]
+    if expression.name in SEARCHES:
+        work += lengths[0] * lengths[1] // SLOWNESS
     for place, argument in enumerate(expression.arguments):
         inner, written = _bound_expression(argument), times.get(place, 1)
         if expression.name not in ARITHMETIC and may_be_nan(argument):
