@@ -71,6 +71,7 @@ tables:
       ill:   {{role: sensitive, nullable: false, type: boolean}}
       day:   {{nullable: false, type: integer, between: [0, 999]}}
       note:  {{nullable: false}}
+budgets: {{dataset: {{rho: 1000000, delta: 0.1}}}}
 """
 BOUNDING = "deniable.synth.describe.render_bounded_select"
 

@@ -43,6 +43,8 @@ from deniable.dp.mechanisms import (
 )
 from deniable.dp.samplers import discrete_laplace
 from deniable.errors import QueryRefused
+from deniable.policy.access import Accounting, Budgets
+from deniable.policy.budget import ZCDP
 from deniable.policy.document import Policy
 from deniable.policy.schema import Neighboring
 from deniable.query.execute import measure
@@ -170,12 +172,12 @@ CASES = {
         "SELECT SUM(AUTO_CLAMP(score)) FROM visits", (LAPLACE, 2 * 63 + 1), (LAPLACE, 1), epsilon=1
     ),
     "a median of blocks": Case(
-        lambda curator: curator.sample_and_aggregate(_count_rows, "visits", blocks=10, bounds=(0, 50), epsilon=1),
+        lambda curator: curator.sample_and_aggregate(_count_rows, "visits", blocks=10, bounds=(0, 500), epsilon=1),
         ((WEIGHT, 1),), shares=(HALF,), rows=2,
     ),
     "a mean of blocks": Case(
         lambda curator: curator.sample_and_aggregate(
-            _count_rows, "answers", blocks=10, bounds=(0, 50), epsilon=1, aggregate="mean"
+            _count_rows, "answers", blocks=10, bounds=(0, 500), epsilon=1, aggregate="mean"
         ),
         ((LAPLACE, 1),), by_row=True,
     ),
@@ -228,11 +230,15 @@ OTHER = _patient(0, (1, "M", True, "Dorn"))
 QUIET = _patient(50, (1, "F", True, "Ada"))[0] | {"pid": 998}
 
 
+AMPLE = Budgets(ZCDP(Fraction(10**9), Fraction(1, 2)), Accounting.ZCDP)
+"""A budget that ends no test."""
+
+
 @contextmanager
 def _curator(case: Case, rows: pa.Table) -> Iterator[Curator]:
     tables = clinic.with_unit(neighboring=Neighboring.REPLACE) if case.replaced else clinic.TABLES
     sources = {"visits": rows, "stays": clinic.people(seed=2), "answers": rows, "regions": clinic.REGION_ROWS}
-    with Curator(Policy(1, "clinic", tables), sources=sources) as curator:
+    with Curator(Policy(1, "clinic", tables, AMPLE), sources=sources) as curator:
         yield curator
 
 

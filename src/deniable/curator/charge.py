@@ -28,6 +28,7 @@ from deniable.errors import (
     CHARGED,
     NOTHING_CHARGED,
     AccessRefused,
+    BudgetExceeded,
     DataError,
     DeniableError,
     ExecutionFailed,
@@ -182,6 +183,12 @@ def charge(context: Context, job: Job[Any], *, request: str = "", question: str 
     context.admit()
     question = question or (job.text if request else "")
     priced = job.event is not None and not isinstance(job.event, NonPrivateEvent)
+    if priced and context.policy.budgets is None:
+        raise BudgetExceeded(
+            "the policy sets no budgets, so nothing is answered about people",
+            expected="A limit for all answers together",
+            remedy="Write into the policy: budgets: {dataset: {epsilon: 1}}, and a delta such as 1e-6 if needed",
+        )
     purpose, analyst = context.path
     posting = Posting(
         Act.CHARGE if priced else Act.RELEASE,

@@ -15,6 +15,7 @@ from enum import StrEnum
 from typing import Any, Protocol
 
 from deniable.errors import AccessRefused
+from deniable.policy.access import RESERVED_NAMES
 
 
 class Role(StrEnum):
@@ -60,8 +61,10 @@ ALLOWED: dict[Role, frozenset[Action]] = {
 FOR_A_PURPOSE = frozenset({Action.QUERY, Action.EXPLAIN, Action.REQUEST})
 """What is done for a purpose, and therefore names one."""
 
-AFTER_EXPIRY = frozenset({Action.AUDIT, Action.REGISTER, Action.PURGE, Action.SUBJECT_REPORT, Action.BALANCE})
-"""What remains possible when the policy has expired: looking at the record, and forgetting."""
+AFTER_EXPIRY = frozenset(
+    {Action.AUDIT, Action.REGISTER, Action.PURGE, Action.SUBJECT_REPORT, Action.BALANCE, Action.WITHDRAW}
+)
+"""What remains possible when the policy has expired: looking at the record, forgetting, and withdrawing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +104,11 @@ class Asker:
     name: str = ""
     purpose: str = ""
     role: Role = Role.STEWARD
+
+    def __post_init__(self) -> None:
+        # Charges of the steward are known by that name, so nobody else may have it.
+        if self.role is not Role.STEWARD and self.name.strip().casefold() in RESERVED_NAMES:
+            raise AccessRefused(f"'{self.name}' is the name of a role", remedy="Use the name of a person or a program")
 
     @property
     def analyst(self) -> str:

@@ -41,6 +41,10 @@ class Purpose:
     every: Period | None = None
 
 
+RESERVED_NAMES = ("steward", "auditor", "analyst")
+"""Roles: entries of the ledger tell the steward by that name, so no asker may have it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Analyst:
     """Somebody who asks: the purposes granted, the allowance inside each, and what may be seen.
@@ -204,6 +208,8 @@ def _purpose(name: str, entry: Section, dataset: Budget, mistakes: Mistakes) -> 
 
 def _analyst(name: str, entry: Section, dataset: Budget, purposes: dict[str, Purpose], mistakes: Mistakes) -> Analyst:
     granted: tuple[str, ...] = entry.get("purposes", ())
+    if name.strip().casefold() in RESERVED_NAMES:
+        mistakes.add(entry.place, f"'{name}' is the name of a role, and of no analyst", "Give the analyst another name")
     allowance = _allowance(entry, dataset) if _has_amount(entry) else dataset
     if _has_amount(entry):
         _check_inside(f"analyst '{name}'", allowance, entry, "the dataset", dataset, mistakes)
