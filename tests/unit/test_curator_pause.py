@@ -125,3 +125,25 @@ def test_a_function_on_blocks_does_not_see_the_column_that_tells_people_apart() 
     with Curator(policy, sources={"t": ROWS}) as curator:
         curator.sample_and_aggregate(look, "t", blocks=4, bounds=(0, 10), epsilon=1, who=ANA)
     assert seen == [["x"]] * 4
+
+
+def test_a_question_that_is_canceled_while_it_runs_is_no_failure(
+    curator: Curator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopped = threading.Event()
+
+    def run(*_: Any, **__: Any) -> None:
+        stopped.set()
+        raise RuntimeError("interrupted")
+
+    monkeypatch.setattr(DuckDBEngine, "run", run)
+    with pytest.raises(ExecutionFailed):
+        curator.query("SELECT COUNT(*) FROM t", epsilon=1, who=ANA, stop=stopped)
+    assert curator.context.state.failures("ana") == 0
+
+
+@pytest.mark.parametrize("confidence", [1e-320, 5e-17, 1 - 1e-17, 0, 1, float("nan")])
+def test_a_confidence_that_no_interval_has_is_refused_before_the_charge(curator: Curator, confidence: float) -> None:
+    with pytest.raises(ParameterError):
+        curator.query("SELECT AVG(x) FROM t", epsilon=1, confidence=confidence, who=ANA)
+    assert list(curator.ledger.entries()) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import date
 from fractions import Fraction
 
 import pyarrow as pa
@@ -130,3 +131,88 @@ def test_a_join_reads_the_tables_that_it_names(sql: str) -> None:
     policy = parse(JOINED + "budgets: {dataset: {epsilon: 20000}}")
     with Curator(policy, sources={"a": rows, "b": rows}) as curator:
         assert curator.query(sql, epsilon=9999).rows["count"].to_pylist() == [2]
+
+
+QUICKLY_REFUSED = {
+    "a number of ten million digits": "SELECT COUNT(*) FROM visits WHERE age > 1e10000000",
+    "a number of a thousand million digits": "SELECT COUNT(*) FROM visits WHERE age > -1e-999999999",
+    "a long number": "SELECT COUNT(*) FROM visits WHERE age > -" + "9" * 5000,
+    "a negative number beyond DOUBLE": "SELECT COUNT(*) FROM visits WHERE age > -1e400",
+    "a long ordinal": "SELECT COUNT(*) FROM visits GROUP BY " + "9" * 5000,
+    "a long ordinal in ORDER BY": "SELECT COUNT(*) FROM visits ORDER BY " + "9" * 5000,
+    "CUBE of thirty keys": "SELECT COUNT(*) FROM visits GROUP BY CUBE("
+    + ", ".join(f"age % {i + 2}" for i in range(30))
+    + ")",
+    "thirty times CUBE": "SELECT COUNT(*) FROM visits GROUP BY " + ", ".join(["CUBE(sex, insured)"] * 30),
+    "nine thousand keys": "SELECT COUNT(*) FROM visits GROUP BY " + ", ".join(["age + 0"] * 9000),
+    "stars over stars": "SELECT COUNT(*) FROM (SELECT "
+    + ", ".join(["*"] * 400)
+    + " FROM (SELECT "
+    + ", ".join(["*"] * 20)
+    + " FROM visits) AS a) AS b",
+    "ten thousand columns": "SELECT COUNT(*) FROM (SELECT " + ", ".join(["age"] * 10_000) + " FROM visits) AS a",
+    "three thousand sums": "SELECT " + ", ".join(f"SUM(age + {i})" for i in range(3000)) + " FROM visits",
+    "many shares": "SELECT QUANTILE(age, [" + ", ".join(f"0.{i:04}" for i in range(1, 1500)) + "]) FROM visits",
+    "a placeholder": "SELECT sex, ? FROM visits GROUP BY sex",
+    "a named placeholder": "SELECT sex, :a FROM visits GROUP BY sex",
+    "half a character": "SELECT COUNT(*) FROM visits WHERE city = '\ud800'",
+    "an error beyond DOUBLE": "SELECT COUNT(*) FROM visits WITHIN 1e400",
+}
+
+
+@pytest.mark.parametrize("sql", QUICKLY_REFUSED.values(), ids=QUICKLY_REFUSED)
+def test_what_would_take_long_to_compile_is_refused_by_its_size(sql: str) -> None:
+    """Without these sizes the test would not end."""
+    with pytest.raises(QueryRefused):
+        compile_query(sql, clinic.TABLES, BUDGET)
+
+
+def test_one_row_meets_one_public_row_whatever_the_types_of_the_keys() -> None:
+    """Whole numbers that are one as DOUBLE were one key to the join, and many to what bounds its matches."""
+    keys = [2**53, 2**53 + 1, *range(2**60, 2**60 + 60)]
+    for name, kind, value in (("x", "decimal", 2.0**60), ("i", "integer", 2**60)):
+        text = f"""
+version: 1
+dataset: d
+tables:
+  t: {{source: t.csv, unit: row, columns: {{{name}: {{type: {kind}}}}}}}
+  p: {{source: p.csv, public: true, columns: {{k: {{type: integer}}}}}}
+budgets: {{dataset: {{epsilon: 20000}}}}
+"""
+        rows = {"t": pa.table({name: [value]}), "p": pa.table({"k": keys})}
+        for on in (f"t.{name} = p.k", f"t.{name} + 0 = p.k"):
+            with Curator(parse(text), sources=rows) as curator:
+                found = curator.query(f"SELECT COUNT(*) AS n FROM t JOIN p ON {on}", epsilon=9999)
+                assert found.rows["n"].to_pylist() == [1]
+
+
+@pytest.mark.parametrize(("joins", "most"), [(1, 10_000), (2, 100), (4, 10), (13, 2), (14, 1)])
+def test_public_rows_that_one_person_meets_are_bounded_over_all_joins(joins: int, most: int) -> None:
+    from deniable.query.algebra.relation import MOST_FAN_OUT, Join, Relation, inputs_of
+
+    sql = "SELECT COUNT(*) FROM visits v " + " ".join(f"JOIN regions r{i} ON v.city = r{i}.city" for i in range(joins))
+    found: list[int] = []
+
+    def collect(relation: Relation) -> None:
+        found.extend([relation.fan_out] if isinstance(relation, Join) else [])
+        for below in inputs_of(relation):
+            collect(below)
+
+    collect(compile_query(sql, clinic.TABLES, BUDGET).nodes[0].node.input)
+    assert found == [most] * joins
+    assert most**joins <= MOST_FAN_OUT
+
+
+def test_a_date_outside_the_calendar_is_null_wherever_it_is_computed() -> None:
+    text = """
+version: 1
+dataset: d
+tables: {t: {source: t.csv, unit: {column: u, max_groups: 1, max_rows_per_group: 1}, columns: {u: {}, d: {type: date}}}}
+budgets: {dataset: {epsilon: 20000, delta: 0.1}}
+"""
+    rows = pa.table({"u": [str(n) for n in range(200)], "d": [date(1, 1, 1)] * 200})
+    with Curator(parse(text), sources={"t": rows}) as curator:
+        sql = "SELECT COUNT(k) AS n FROM (SELECT d - 32767 AS k FROM t) AS p"
+        assert curator.query(sql, epsilon=9999).rows["n"].to_pylist() == [0]
+        later = "SELECT DATE '9999-12-31' + CLAMP(COUNT(*), 0, 32767) AS z FROM t"
+        assert curator.query(later, epsilon=1).to_pylist()[0]["z"] is None

@@ -158,7 +158,7 @@ def run_job(
         receipt = charge(context, job, request=request, question=asked, epoch=opened.epoch)
         if receipt.repeated and opened.key and (found := find_answer(context.store, receipt.release)) is not None:
             return _result(found, opened, receipt, False)
-    with after_the_charge(None if job.free or (stop is not None and stop.is_set()) else context):
+    with after_the_charge(None if job.free else context, stop):
         measured = job.measure(engine)
     release = receipt.release if receipt is not None else secrets.token_hex(12)
     time = datetime.now(UTC).replace(microsecond=0)
@@ -212,15 +212,17 @@ def _refuse_cancelled(stop: Flag | None) -> None:
 
 
 @contextmanager
-def after_the_charge(context: Context | None = None) -> Iterator[None]:
+def after_the_charge(context: Context | None = None, stop: Flag | None = None) -> Iterator[None]:
     """Whatever fails now, even by our own bug, is one fixed sentence.
 
-    With a context, rows may have made it fail: that is counted, and an asker with too many failures is paused.
+    With a context, rows may have made it fail: that is counted, and an asker with too many failures is paused. What the
+    asker took back, by `stop`, is no failure.
     """
     try:
         yield
     except Exception:
-        if context is not None and context.asker is not None:
+        canceled = stop is not None and stop.is_set()
+        if context is not None and context.asker is not None and not canceled:
             _record_failure(context)
         raise ExecutionFailed from None
 

@@ -17,6 +17,10 @@ Amount = int | float | str | Decimal | Fraction
 _LARGEST_EXPONENT = 1000  # 1e999999999 is a short text and a number that fills the memory
 
 
+_LONGEST = 2_000
+"""Characters of a number as text."""
+
+
 def exact(amount: Amount, name: str = "amount") -> Fraction:
     """The rational that a written number means.
 
@@ -27,6 +31,8 @@ def exact(amount: Amount, name: str = "amount") -> Fraction:
         return amount
     try:
         if isinstance(amount, bool):
+            raise ValueError
+        if isinstance(amount, str) and len(amount) > _LONGEST:
             raise ValueError
         if isinstance(amount, str) and "/" in amount:
             return Fraction(amount)

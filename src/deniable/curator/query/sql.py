@@ -196,7 +196,7 @@ def _present(
 
 def check_confidence(confidence: float) -> float:
     """The confidence, or a refusal of what is none."""
-    if not _is_number(confidence) or not 0 < confidence < 1:
+    if not _is_number(confidence) or not 1e-6 <= confidence <= 1 - 1e-9:
         raise ParameterError("the confidence is not between 0 and 1", expected="A confidence such as 0.95")
     return confidence
 

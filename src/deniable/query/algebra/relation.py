@@ -80,6 +80,8 @@ class Join:
     by_unit: bool
     """Whether the units of both sides are equated."""
     fields: tuple[Field, ...]
+    fan_out: int = 1
+    """The most rows of a public right side that one private row meets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -393,6 +395,8 @@ MOST_WORK = 1 << 21
 SLOW = ("replace", "lower", "upper", "trim", "ilike")
 SLOWNESS = 8
 """Functions that take about so many times as long for a character as others do."""
+MOST_FAN_OUT = 10_000
+"""Public rows that one private row may meet in all joins of a question together; further ones are left out."""
 MOST_TERMS = 100_000
 """Columns, literals and calls that are written for the engine; a term that a function needs twice is written twice."""
 MOST_NODES = 2_000
@@ -438,7 +442,9 @@ def _bound_expression(expression: Expression) -> tuple[int, int]:
         inner, written = _bound_expression(argument), times.get(place, 1)
         if expression.name not in ARITHMETIC and may_be_nan(argument):
             written *= 2  # it is compared with NaN
-        work, terms = work + written * inner[0], terms + written * inner[1]
+        if expression.name in ("add", "subtract") and expression.facts.kind is Kind.DATE:
+            written *= 3  # and a moved date with both ends of the calendar
+        work, terms = work + inner[0], terms + written * inner[1]  # what is written twice is computed once
     return work, terms
 
 

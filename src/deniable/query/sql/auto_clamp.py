@@ -19,6 +19,7 @@ from deniable.query.sql.clauses import cut_clauses, place_at
 from deniable.query.sql.scalar import has_aggregate, offset_of
 
 NAME = "AUTO_CLAMP"
+MOST_CALLS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +86,19 @@ def _parse_calls(text: str) -> list[exp.Anonymous]:
     except (SqlglotError, RecursionError):
         raise QueryRefused("the statement cannot be read as SQL") from None
     found = [node for node in tree.find_all(exp.Anonymous) if node.name.upper() == NAME]
+    if len(found) > MOST_CALLS:
+        raise QueryRefused(f"a question has at most {MOST_CALLS} AUTO_CLAMP", remedy="Clamp by hand: CLAMP(x, 0, 100)")
     return sorted(found, key=offset_of)
 
 
 def _read_call(text: str, span: tuple[int, int], node: exp.Anonymous) -> AutoClamp:
+    try:
+        return _read_parts(text, span, node)
+    except RecursionError:
+        raise QueryRefused("the statement is nested too deeply") from None
+
+
+def _read_parts(text: str, span: tuple[int, int], node: exp.Anonymous) -> AutoClamp:
     if len(node.expressions) != 1 or has_aggregate(node.expressions[0]):
         raise _refuse_call(text, span[0], "AUTO_CLAMP takes one expression over rows")
     if node.find_ancestor(exp.Where, exp.Join, exp.Group) is not None and not _is_inside_select(node):

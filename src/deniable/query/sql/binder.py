@@ -19,6 +19,7 @@ from deniable.query.algebra.expression import ColumnRef, Expression
 from deniable.query.algebra.functions import OPAQUE, call
 from deniable.query.algebra.intervals import Mismatch
 from deniable.query.algebra.relation import (
+    MOST_FAN_OUT,
     MOST_NODES,
     MOST_TERMS,
     MOST_WORK,
@@ -34,6 +35,7 @@ from deniable.query.algebra.relation import (
     bound_work,
     count_nodes,
     find_noisy_nodes,
+    inputs_of,
     is_private,
     scan_table,
     tables_of,
@@ -46,6 +48,8 @@ from deniable.query.sql.scalar import Scope, bind_expression, has_aggregate
 from deniable.query.sql.select import bind_group_by, bind_items
 
 MOST_SIDES = 100
+MOST_PARTS = 6_000
+"""Names, functions and clauses in a statement; values are not counted."""
 ALLOWED_JOINS = ("", "INNER", "LEFT", "OUTER")
 IGNORED = {"kind", "hint", "operation_modifiers"}
 REFUSED_PARTS = {
@@ -79,6 +83,7 @@ def bind_statement(text: str, tables: tuple[TableSchema, ...]) -> tuple[Relation
         raise _refuse_unreadable(failure) from None
     if len(parsed) != 1 or parsed[0] is None:
         raise QueryRefused("one statement at a time", expected="A single SELECT")
+    _refuse_unfit(parsed[0], context)
     try:
         relation = bind_query(parsed[0], context)
     except RecursionError:
@@ -91,7 +96,33 @@ def bind_statement(text: str, tables: tuple[TableSchema, ...]) -> tuple[Relation
             remedy="Aggregate over people, not for each of them",
         )
     _refuse_costly(parsed[0], relation, context)
-    return number_nodes(relation), clauses
+    return number_nodes(bound_fan_out(relation)), clauses
+
+
+def bound_fan_out(relation: Relation) -> Relation:
+    """The relation with a bound on the public rows that one private row meets, over all its joins together."""
+    joins = max((_count_public_joins(node.input) for node in find_noisy_nodes(relation)), default=0)
+    most = MOST_FAN_OUT
+    while joins and most**joins > MOST_FAN_OUT:
+        most -= 1
+
+    def bound(node: Relation) -> Relation:
+        match node:
+            case Measured(source) | Transform(source) | PerUnit(source) | PublicSelect(source):
+                return replace(node, input=bound(source))
+            case Join(left, right):
+                return replace(node, left=bound(left), right=bound(right), fan_out=most)
+            case Union(sides):
+                return replace(node, inputs=tuple(bound(side) for side in sides))
+            case _:
+                return node
+
+    return bound(relation) if joins else relation
+
+
+def _count_public_joins(relation: Relation) -> int:
+    own = isinstance(relation, Join) and is_private(relation.left) and not is_private(relation.right)
+    return own + sum(_count_public_joins(below) for below in inputs_of(relation))
 
 
 def _refuse_costly(node: exp.Expression, relation: Relation, context: Context) -> None:
@@ -110,6 +141,17 @@ def _refuse_costly(node: exp.Expression, relation: Relation, context: Context) -
             expected="Texts short enough for what is done with them: a column may hold 65,536 characters",
             remedy="Shorten texts before they are searched or joined, as with LEFT(x, 200)",
         )
+
+
+def _refuse_unfit(statement: exp.Expression, context: Context) -> None:
+    """Refuse placeholders that stand for nothing, and statements of too many parts."""
+    parts = 0
+    for node in statement.walk():
+        parts += not isinstance(node, exp.Literal)
+        if isinstance(node, exp.Placeholder | exp.Parameter):
+            raise context.scope(()).refusal(node, "a placeholder has no value", remedy="Write the value itself")
+        if parts > MOST_PARTS:
+            raise QueryRefused(f"the statement has more than {MOST_PARTS:,} parts", remedy="Ask for less at once")
 
 
 def _parse_statement(clauses: Clauses) -> list[exp.Expression | None]:

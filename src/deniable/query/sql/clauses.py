@@ -87,6 +87,10 @@ def tokens_of(text: str) -> list[Token]:
     if len(text) > LONGEST:
         raise QueryRefused(f"the statement has more than {LONGEST} characters")
     try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise QueryRefused("the statement has half of a surrogate pair, which is no character") from None
+    try:
         return list(sqlglot.tokenize(text, read="duckdb"))
     except (SqlglotError, RecursionError):
         raise QueryRefused("the statement cannot be read as SQL", remedy="Check quotes and brackets") from None
@@ -120,9 +124,12 @@ def _blank_out(text: str, start: int, end: int) -> str:
 
 def _parse_number(text: str, token: Token, name: str) -> Fraction:
     try:
-        return exact(token.text, name)
+        number = exact(token.text, name)
     except ParameterError:
         raise refuse(text, token.start, f"{name} is not a number") from None
+    if abs(number) > 10**30:
+        raise refuse(text, token.start, f"{name} is too large", expected="A number up to 1e30")
+    return number
 
 
 def _cut_within(text: str, tokens: list[Token]) -> tuple[str, list[Token], Within | None]:

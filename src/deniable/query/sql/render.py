@@ -140,8 +140,8 @@ def _render_dates(name: str, arguments: tuple[Expression, ...], written: list[st
     left, right = written
     if arguments[1].facts.kind is Kind.DATE:
         return f"date_diff('day', {right}, {left})"
-    # A small number of days cannot lead out of what DATE and TIMESTAMP hold, however many moves follow each other.
-    return f"({left} {'+' if name == 'add' else '-'} TRY_CAST({right} AS SMALLINT))"
+    # A small number of days cannot lead out of what DATE holds; a date that leads out of the calendar is null.
+    return _render_in_calendar(f"({left} {'+' if name == 'add' else '-'} TRY_CAST({right} AS SMALLINT))", Kind.DATE)
 
 
 def render_key(tree: Expression) -> str:
@@ -246,21 +246,37 @@ def _render_join(tree: Join) -> str:
     columns = [f"l.{quote(field.name)}" for field in tree.left.fields]
     columns += [f"r.{quote(field.name)}" for field in tree.right.fields]
     columns += [f"l.{unit}" for unit in _unit_columns(tree.left)]
-    pairs = [f"({render_expression(a, 'l.')} = {render_expression(b, 'r.')})" for a, b in tree.on]
+    pairs = [f"({_render_match(a, b, 'l.')} = {_render_match(b, a, 'r.')})" for a, b in tree.on]
     if tree.by_unit:
         pairs.append(f"(l.{UNIT} = r.{UNIT})")
     right = render_relation(tree.right)
-    if is_private(tree.left) and unit_of(tree.left).is_row and not is_private(tree.right):
-        # A row unit has no id to bound by, so the public side gives at most one match for each join key.
-        keys = ", ".join(render_expression(b) for _, b in tree.on)
-        every = ", ".join(quote(field.name) for field in tree.right.fields)
-        right = f"SELECT DISTINCT ON ({keys}) * FROM ({right}) AS t ORDER BY {keys}, {every}"
+    if is_private(tree.left) and not is_private(tree.right):
+        right = _render_few_matches(right, tree, 1 if unit_of(tree.left).is_row else tree.fan_out)
     kind = "LEFT JOIN" if tree.outer else "JOIN"
     left, on = render_relation(tree.left), " AND ".join(pairs)
     if tree.by_unit and not has_one_row(tree.left) and not has_one_row(tree.right):
         sides = f"{LEFT} AS l {kind} {RIGHT} AS r ON {on}"
         return f"WITH {_render_small_units(left, right)} SELECT {', '.join(columns)} FROM {sides}"
     return f"SELECT {', '.join(columns)} FROM ({left}) AS l {kind} ({right}) AS r ON {on}"
+
+
+def _render_match(tree: Expression, other: Expression, side: str = "") -> str:
+    """A side of a join's equality, in one type for both sides: what are different keys are never compared as one."""
+    text, kinds = render_expression(tree, side), {tree.facts.kind, other.facts.kind}
+    if kinds == {Kind.INTEGER}:
+        return f"TRY_CAST({text} AS BIGINT)"  # arithmetic ran in DOUBLE, which takes large whole numbers together
+    return f"CAST({text} AS DOUBLE)" if kinds <= {Kind.INTEGER, Kind.DECIMAL} else text
+
+
+def _render_few_matches(right: str, tree: Join, most: int) -> str:
+    """A public side with at most so many rows for each key: a row unit has no id to bound by, and meets one of them.
+
+    Rows are counted in the order of all their values, so that the same ones are kept each time.
+    """
+    keys = ", ".join(_render_match(b, a) for a, b in tree.on)
+    every = ", ".join(quote(field.name) for field in tree.right.fields)
+    rank = f"row_number() OVER (PARTITION BY {keys} ORDER BY {every or '1'})"
+    return f"SELECT * FROM ({right}) AS t QUALIFY {rank} <= {most}"
 
 
 def _render_small_units(left: str, right: str) -> str:

@@ -52,6 +52,8 @@ CHANGING = ("NOW", "RANDOM", "RAND", "UUID", "GEN_RANDOM_UUID", "TODAY", "NEXTVA
 COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge", "in")
 LITERALLY = "Write the value itself"
 DEEPEST = 200
+LONGEST_NUMBER = 60
+"""Characters of a number before its exponent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +134,7 @@ def _bind_node(node: exp.Expression, scope: Scope, inner: Callable[[exp.Expressi
         left, right = node.this, node.args.get("expression")
         return _apply(BINARY[kind], *_align_dates(BINARY[kind], [inner(left), inner(right)]))
     if kind in UNARY:
-        return _bind_negative(node) or _apply(UNARY[kind], inner(node.this))
+        return _bind_negative(node, scope) or _apply(UNARY[kind], inner(node.this))
     if kind in VARIADIC:
         first = [node.this] if isinstance(node.this, exp.Expression) else []
         return _apply(VARIADIC[kind], *(inner(part) for part in [*first, *node.expressions]))
@@ -206,10 +208,10 @@ def _apply(name: str, *arguments: Expression) -> Expression:
     return call(name, *arguments)
 
 
-def _bind_negative(node: exp.Expression) -> Expression | None:
+def _bind_negative(node: exp.Expression, scope: Scope) -> Expression | None:
     """-3 is a literal, so that it can be a bound."""
     if isinstance(node, exp.Neg) and isinstance(node.this, exp.Literal) and not node.this.is_string:
-        return literal(-Fraction(node.this.this))
+        return literal(-_read_number(node.this, scope))
     return None
 
 
@@ -218,10 +220,15 @@ def _read_value(node: exp.Expression, scope: Scope) -> str | int | bool | Fracti
         return None
     if isinstance(node, exp.Boolean):
         return bool(node.this)
-    if node.is_string:
-        return str(node.this)
+    return str(node.this) if node.is_string else _read_number(node, scope)
+
+
+def _read_number(node: exp.Expression, scope: Scope) -> int | Fraction:
+    """A number as it is written; its length is looked at first, since 1e999999999 would take hours to write out."""
+    digits, _, power = str(node.this).lower().partition("e")
+    fits = len(digits) <= LONGEST_NUMBER and len(power) <= 4
     try:
-        number = Fraction(node.this)
+        number = Fraction(node.this) if fits else Fraction(2**53)
     except (ValueError, ZeroDivisionError):
         raise scope.refusal(node, "this number cannot be read") from None
     if abs(number) >= 2**53 or number.denominator > 10**15:

@@ -6,6 +6,7 @@ bin, public by its bounds) and a count; the bin's ends are public arithmetic."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -201,10 +202,13 @@ def bind_group_by(node: exp.Select, source: Relation, clauses: Clauses) -> Group
             keys.append(expression)
         return keys.index(expression)
 
-    choices = [_list_choices(part, key) for part in _list_elements(group)]
-    sets = tuple(tuple(dict.fromkeys(i for part in parts for i in part)) for parts in product(*choices))
-    if len(sets) > MOST_SETS:
+    elements = _list_elements(group)
+    if math.prod(_count_choices(part) for part in elements) > MOST_SETS:
         raise scope.refusal(group, "there are more than 64 grouping sets")
+    if sum(len(part.expressions) or 1 for part in elements) > MOST_KEYS:
+        raise scope.refusal(group, f"GROUP BY has more than {MOST_KEYS} keys")
+    choices = [_list_choices(part, key) for part in elements]
+    sets = tuple(tuple(dict.fromkeys(i for part in parts for i in part)) for parts in product(*choices))
     return Grouped(
         source, tuple((f"k{i}", expression) for i, expression in enumerate(keys)), tuple(dict.fromkeys(sets))
     )
@@ -213,6 +217,20 @@ def bind_group_by(node: exp.Select, source: Relation, clauses: Clauses) -> Group
 def _list_elements(group: exp.Expression) -> list[exp.Expression]:
     extra = [part for name in ("grouping_sets", "rollup", "cube") for part in group.args.get(name) or []]
     return [*group.expressions, *extra]
+
+
+def _count_choices(part: exp.Expression) -> int:
+    """How many sets an element of GROUP BY stands for, without listing them."""
+    count = len(part.expressions)
+    match part:
+        case exp.GroupingSets():
+            return count
+        case exp.Rollup():
+            return count + 1
+        case exp.Cube():
+            return 2 ** min(count, 30)
+        case _:
+            return 1
 
 
 def _list_choices(part: exp.Expression, key: Callable[[exp.Expression], int]) -> list[tuple[int, ...]]:
@@ -238,7 +256,7 @@ def _list_choices(part: exp.Expression, key: Callable[[exp.Expression], int]) ->
 
 def _resolve_item(part: exp.Expression, node: exp.Select, scope: Scope) -> exp.Expression:
     if isinstance(part, exp.Literal) and not part.is_string:
-        place = int(part.this) - 1 if str(part.this).isdigit() else -1
+        place = int(part.this) - 1 if _is_ordinal(part) else -1
         if not 0 <= place < len(node.expressions):
             raise scope.refusal(part, "GROUP BY names a SELECT item that is not there")
         return node.expressions[place].unalias()
@@ -250,7 +268,14 @@ def _resolve_item(part: exp.Expression, node: exp.Select, scope: Scope) -> exp.E
     return part
 
 
+def _is_ordinal(part: exp.Literal) -> bool:
+    return str(part.this).isdecimal() and len(str(part.this)) < 7
+
+
 Order = tuple[tuple[Expression, bool], ...]
+MOST_ITEMS = 1_000
+MOST_KEYS = 64
+MOST_SHARES = 100
 
 
 def bind_items(node: exp.Select, scope: Scope) -> Projections:
@@ -261,6 +286,8 @@ def bind_items(node: exp.Select, scope: Scope) -> Projections:
             items += [(field.name.split(".", 1)[-1], ColumnRef(field.name, field.facts)) for field in scope.fields]
         else:
             items.append((name_item(item), bind_expression(item.unalias(), scope)))
+        if len(items) > MOST_ITEMS:
+            raise scope.refusal(node, f"SELECT has more than {MOST_ITEMS:,} columns")
     return make_unique(items)
 
 
@@ -353,6 +380,8 @@ def _expand_quantiles(node: exp.Select) -> list[exp.Expression]:
         if not isinstance(shares, exp.Array):
             items.append(item)
             continue
+        if len(shares.expressions) > MOST_SHARES:
+            raise QueryRefused(f"QUANTILE takes at most {MOST_SHARES} shares at once")
         for share in shares.expressions:
             one = inner.copy()
             one.set("quantile", share.copy())
@@ -366,7 +395,7 @@ def bind_order_by(node: exp.Select, scope: Scope, items: Projections) -> Order:
     found = []
     for part in order.expressions if order is not None else []:
         inner = part.this
-        if isinstance(inner, exp.Literal) and str(inner.this).isdigit() and 1 <= int(inner.this) <= len(items):
+        if isinstance(inner, exp.Literal) and _is_ordinal(inner) and 1 <= int(inner.this) <= len(items):
             expression = items[int(inner.this) - 1][1]
         elif isinstance(inner, exp.Column) and not inner.table and inner.name.lower() in dict(items):
             expression = dict(items)[inner.name.lower()]
