@@ -15,9 +15,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, NoReturn
 
-from deniable.errors import StorageError
+from deniable.errors import ParameterError, StorageError, nearest
 
 PRIVATE_FILE = 0o600
+ROW_ENDINGS = {".csv": "csv", ".parquet": "parquet", ".pq": "parquet", ".arrow": "arrow", ".feather": "arrow"}
+"""The format of rows that the end of a file's name asks for."""
 _REASONS = {
     errno.ENOSPC: ("the disk is full", "Free some space, or write to another disk"),
     errno.EDQUOT: ("the quota is used up", "Free some space, or write to another disk"),
@@ -71,10 +73,27 @@ def storage_errors(path: Path) -> Iterator[None]:
         _refuse(refusal, path)
 
 
-def refuse_missing_folder(path: Path) -> None:
-    """Refuse a place whose folder does not exist: asked before a charge, so that nothing is paid for in vain."""
+def refuse_unwritable(path: Path | None, *, rows: bool = False) -> None:
+    """Refuse a place where no file can be written: asked before a charge, so that nothing is paid for in vain.
+
+    For `rows` the name must also say in which format. None is no file, and fine.
+    """
+    if path is None:
+        return
+    if rows and path.suffix.lower() not in ROW_ENDINGS:
+        raise ParameterError(
+            f"'{path.name}' cannot be written",
+            expected="Files are written as .csv, .parquet or .arrow",
+            remedy=nearest(path.suffix, [*ROW_ENDINGS]),
+        )
     if not path.parent.is_dir():
         _refuse(OSError(errno.ENOENT, ""), path)
+    if path.is_dir():
+        _refuse(OSError(errno.EISDIR, ""), path)
+    probe = path.with_name(f".{secrets.token_hex(6)}.part")
+    with storage_errors(path):
+        os.close(os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE_FILE))
+        probe.unlink()
 
 
 def write_whole(path: Path, content: bytes, mode: int = PRIVATE_FILE) -> None:

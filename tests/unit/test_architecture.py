@@ -168,7 +168,7 @@ def test_there_are_at_most_four_hundred_modules_and_few_small_ones() -> None:
 
 def test_no_folder_shows_more_than_twenty_two_entries() -> None:
     entries: Counter[Path] = Counter()
-    for path in FILES:
+    for path in (each for each in FILES if each.name != "__main__.py"):  # the name that `python -m` asks for
         entries[path.parent.parent if path.name == "__init__.py" else path.parent] += 1
     assert {str(folder): number for folder, number in entries.items() if number > 22} == {}
 

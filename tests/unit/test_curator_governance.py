@@ -240,8 +240,8 @@ def test_a_request_is_decided_once_with_a_reason_and_fulfilled_once(curator: Cur
     assert requests.mark_fulfilled(curator.context, request.id, receipt.release).status == "released"
     with pytest.raises(AccessRefused, match="fulfilled already"):
         requests.find_approved(curator.context, request.id)
-    declined = requests.ask(curator.context.speak_for(ANA), "synthesize", ["visits"], {"epsilon": 2})
-    assert declined.cost == {"epsilon": "2", "delta": "0"}
+    declined = requests.ask(curator.context.speak_for(ANA), "synthesize", ["visits"], {"epsilon": 2, "delta": "1e-6"})
+    assert declined.cost == {"epsilon": "2", "delta": "1e-06"}
     assert requests.decide(curator.context, declined.id, False, "a query answers this").reason == "a query answers this"
     with pytest.raises(ParameterError, match="masque"):
         requests.ask(curator.context.speak_for(ANA), "masque", ["visits"])

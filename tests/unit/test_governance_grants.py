@@ -31,7 +31,7 @@ MAY = {
 }
 LETTERS = {Role.STEWARD: "s", Role.ANALYST: "a", Role.AUDITOR: "u", Role.RESPONDENT: "r"}
 NAMES_A_PURPOSE = {"query", "explain", "request"}
-OUTLIVES_THE_POLICY = {"audit", "register", "purge", "subject-report", "balance"}
+OUTLIVES_THE_POLICY = {"audit", "register", "purge", "subject-report", "balance", "withdraw"}
 
 PURPOSES = ("research", "operations", "")
 DATASETS = ("clinic", "school")

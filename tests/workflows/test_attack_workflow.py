@@ -221,7 +221,7 @@ def test_differencing_our_own_answers_wins_no_more_than_epsilon_allows(tmp_path)
     asked = "SELECT SUM(hiv) AS n FROM staff", "SELECT SUM(hiv) AS n FROM staff WHERE name <> 'Freddie'"
     won = 0
     for _ in range(80):
-        with Curator.open(tmp_path / "policy.yaml") as curator:
+        with Curator.open(tmp_path / "policy.yaml", ledger=None) as curator:
             x, y = (curator.query(sql, epsilon="0.5").to_pylist()[0]["n"] for sql in asked)
         won += x - y > 0.5
     assert Rate(won, 80).interval.low <= bound_correct_bits(1.0, 0.5)

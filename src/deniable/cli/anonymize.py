@@ -10,6 +10,7 @@ import typer
 
 from deniable.cli.terminal import Encoding, JsonFlag, LedgerOption, emit, show_progress
 from deniable.errors import ParameterError, nearest
+from deniable.storage import refuse_unwritable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -83,7 +84,7 @@ def anonymize(
         return _draft_hierarchies(source, qi, as_json)
     from deniable.curator.anonymize import run
     from deniable.curator.anonymize.request import Order
-    from deniable.curator.governance.steward import ledger_for_charges
+    from deniable.curator.governance.ledger_place import ledger_for_charges
 
     place = ledger_for_charges(policy, ledger) if policy else None
     if update is not None:
@@ -92,8 +93,11 @@ def anonymize(
         )
     if out is None:
         raise ParameterError("No output is named", remedy="Say --out FILE")
+    refuse_unwritable(report)
     if grid is not None:
-        return _release_map(_require_source(source), out, _split_names(grid), digits, 5 if k is None else k, as_json)
+        asked = _read_demands(k, None, None, None, None)
+        table_of = Order(source, out, policy, table, asked=asked, ledger=place, encoding=encoding)
+        return _release_map(table_of, _split_names(grid), digits, as_json)
     order = Order(
         source,
         out,
@@ -170,10 +174,10 @@ def _update_release(release: Path, order: Order, as_json: bool) -> None:
     emit(found.to_dict(), as_json, lambda console: _print_update(console, found))
 
 
-def _release_map(source: str, out: Path, columns: tuple[str, ...], digits: int, k: int, as_json: bool) -> None:
+def _release_map(order: Order, columns: tuple[str, ...], digits: int, as_json: bool) -> None:
     from deniable.curator.anonymize import run
 
-    made = run.release_map(source, out, columns, digits, k)
+    made = run.release_map(order, columns, digits)
     told = f"{made['cells']} cells written to {made['output']}; {made['dropped']} of {made['rows']} rows dropped"
     emit(made.to_dict(), as_json, lambda console: console.print(told, markup=False))
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from deniable.cli.terminal import Encoding, JsonFlag, emit, show_progress
+from deniable.cli.terminal import Encoding, JsonFlag, LedgerOption, emit, show_progress
 from deniable.errors import DataError, ParameterError
 
 if TYPE_CHECKING:
@@ -56,6 +56,7 @@ def attack(
     seconds: Annotated[float | None, typer.Option(help="Stop after so long.")] = None,
     resume: Annotated[Path | None, typer.Option(help="Keep finished attacks here, and go on from it.")] = None,
     report: Annotated[Path | None, typer.Option(help="Write the page of the test (HTML).")] = None,
+    ledger: LedgerOption = None,
     encoding: Encoding = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -68,6 +69,7 @@ def attack(
     order = curator_attack.Order(
         source, _split(knows), register, original, control, truth, _split(sensitive), unit, _split(ratings),
         tuple(others or ()), policy, table, read_limits(most), everything, attacks, seed, seconds, resume, encoding,
+        ledger,
     )  # fmt: skip
     with show_progress("Attacking") as told:
         found = _attack_statistics(order) if source.endswith(".json") else curator_attack.attack(order, told)
@@ -81,8 +83,10 @@ def _attack_statistics(order: Order) -> AttackReport:
     """Solve the published statistics of a file; the policy's limits, and those of the command, hold for them too."""
     from deniable.assess.published_statistics import attack_statistics
     from deniable.curator.attack import AttackReport, attempt_as_dict, judge_limits
+    from deniable.curator.scope import refuse_expired
     from deniable.policy.document import read
 
+    policy = refuse_expired(read(order.policy)) if order.policy else None
     path = Path(order.source)
     try:
         text = path.read_text(encoding="utf-8")
@@ -92,7 +96,7 @@ def _attack_statistics(order: Order) -> AttackReport:
     rows = attempts[0]["outcomes"][0]["exposed"]["trials"]
     found = {"subject": path.name, "knows": [], "rows": rows, "attacks": attempts}
     found["exposed"] = {one["attack"]: one["exposed"] for one in attempts}
-    return AttackReport(**judge_limits(found, read(order.policy) if order.policy else None, order.limits))
+    return AttackReport(**judge_limits(found, policy, order.limits))
 
 
 def _split(text: str | None) -> tuple[str, ...]:

@@ -13,6 +13,8 @@ from deniable.cli.terminal import DEFAULT_POLICY, JsonFlag, LedgerOption, Policy
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from deniable.curator.governance.withdrawals import Reach
+
 
 RequestId = Annotated[str, typer.Argument(metavar="ID", help="The request's id.", show_default=False)]
 Reason = Annotated[str, typer.Option("--reason", help="Why; it is recorded.", show_default=False)]
@@ -29,12 +31,17 @@ def request(
     ledger: LedgerOption = None,
     epsilon: Annotated[str | None, typer.Option(help="The budget of a synthetic release.")] = None,
     delta: Annotated[str | None, typer.Option(help="Its delta, such as 1e-6.")] = None,
+    columns: Annotated[str | None, typer.Option(help="Only these columns, separated by commas.")] = None,
+    k: Annotated[
+        int | None, typer.Option(min=1, help="Rows that must look alike: no fewer than the policy says.")
+    ] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Ask for a release of rows; the steward sees its cost and its risk, and decides."""
     from deniable.curator.governance.steward import request as workflow
 
-    stated = {"epsilon": epsilon, "delta": delta}
+    named = None if columns is None else [name.strip() for name in columns.split(",")]
+    stated = {"epsilon": epsilon, "delta": delta, "columns": named, "k": k}
     parameters = {name: amount for name, amount in stated.items() if amount is not None}
     done = workflow(policy, ledger, analyst, purpose, technique, tables, parameters)
     emit(done.to_dict(), as_json, lambda console: _print_request(console, done))
@@ -91,9 +98,8 @@ def withdraw(
     """Leave a person out of everything from now on. Says nothing on whether the person was there."""
     from deniable.curator.governance.steward import withdraw as workflow
 
-    done = workflow(policy, ledger, column, value)
-    text = f"Left out from now on; recorded as entry {done.number}. What was released before stays released."
-    emit(done.as_dict(), as_json, lambda console: console.print(text, markup=False))
+    done, reach = workflow(policy, ledger, column, value)
+    emit({**done.as_dict(), **reach.to_dict()}, as_json, lambda console: _print_reach(console, done.number, reach))
 
 
 def subject(
@@ -134,6 +140,20 @@ def register(
     emit(found.to_dict(), as_json, lambda console: _print_register(console, found))
 
 
+def resume(
+    analyst: Annotated[str, typer.Argument(help="Who was paused.", show_default=False)],
+    policy: PolicyOption = DEFAULT_POLICY,
+    ledger: LedgerOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Let an asker go on who was paused: three questions failed after they were charged. Look at the ledger first."""
+    from deniable.curator.governance.steward import resume as workflow
+
+    failures = workflow(policy, ledger, analyst)
+    text = f"'{analyst}' may ask again; {failures} failures are counted no more."
+    emit({"analyst": analyst, "failures": failures}, as_json, lambda console: console.print(text, markup=False))
+
+
 def add_to(app: typer.Typer) -> None:
     """Register the governing commands."""
     for command, example in (
@@ -144,6 +164,7 @@ def add_to(app: typer.Typer) -> None:
         (fulfill, "deniable fulfill 5f0c1a -o released/"),
         (withdraw, "deniable withdraw 1042 --column patient_id"),
         (subject, "deniable subject 1042 --column patient_id"),
+        (resume, "deniable resume ana -p policy.yaml"),
         (purge, "deniable purge -p policy.yaml"),
         (register, "deniable register -p policy.yaml -o register.html"),
     ):
@@ -157,6 +178,19 @@ def _decide_request(
 
     done = decide(policy, ledger, identity, approved, reason)
     emit(done.to_dict(), as_json, lambda console: _print_request(console, done))
+
+
+def _print_reach(console: Console, number: int, reach: Reach) -> None:
+    tables = ", ".join(reach.left_out_of)
+    console.print(
+        f"Left out of {tables} from now on; recorded as entry {number}. What was released before stays released.",
+        markup=False,
+    )
+    for table, column in reach.not_left_out_of.items():
+        how = (
+            f"people are told apart by '{column}' there; withdraw that value too" if column else "its rows have no name"
+        )
+        console.print(f"Not left out of {table}: {how}.", markup=False)
 
 
 def _print_request(console: Console, told: Mapping[str, Any]) -> None:

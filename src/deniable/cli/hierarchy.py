@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from deniable.cli.terminal import JsonFlag, LedgerOption, emit
+from deniable.cli.terminal import JsonFlag, LedgerOption, emit, name_asker, open_curator
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -38,21 +38,17 @@ def hierarchy(
     as_json: JsonFlag = False,
 ) -> None:
     """Release a tree: total, groups, groups of groups; children add up to their parents exactly."""
-    from deniable.curator import Curator
-    from deniable.curator.governance.steward import asker, find_ledger, ledger_for_charges
     from deniable.curator.query.sql import write_answer
-    from deniable.storage import refuse_missing_folder
+    from deniable.storage import refuse_unwritable
 
-    if out is not None:
-        refuse_missing_folder(out)
+    refuse_unwritable(out, rows=True)
     budget: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "rho": rho, "aggregate": aggregate}
-    place = find_ledger if explain else ledger_for_charges
-    with Curator.open(policy, ledger=place(policy, ledger)) as curator:
+    with open_curator(policy, ledger, charges=not explain) as curator:
         if explain:
             told = curator.explain_hierarchy(source, levels, **budget)
             emit(told.to_dict(), as_json, lambda console: _print_sets(console, told))
             return
-        who = asker(analyst, purpose)
+        who = name_asker(analyst, purpose)
         answer = curator.hierarchy(source, levels, nonnegative=nonnegative, who=who, **budget)
         if out is not None:
             write_answer(curator.context, answer, out)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from deniable.cli.terminal import JsonFlag, emit
+from deniable.cli.terminal import JsonFlag, LedgerOption, emit, open_curator
 from deniable.errors import ParameterError
 
 if TYPE_CHECKING:
@@ -35,10 +35,10 @@ def inspect(
     target: Annotated[str | None, typer.Option(help="The column that a classifier is to guess.")] = None,
     regress: Annotated[str | None, typer.Option(help="A regression to compare: charge ~ sex + birth_date.")] = None,
     report: Annotated[Path | None, typer.Option(help="Also write a page.")] = None,
+    ledger: LedgerOption = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Show what a model measured and how noisy; with --against, compare with the real rows (not for release)."""
-    from deniable.curator import Curator
     from deniable.curator.synthesize import inspect as synthesize_inspect
     from deniable.reports import synthesis
     from deniable.reports.page import write
@@ -48,7 +48,7 @@ def inspect(
     if against is None:
         view: Record = synthesize_inspect.public(model, question)
     else:
-        with Curator.open(policy) as curator:
+        with open_curator(policy, ledger, charges=False) as curator:
             view = synthesize_inspect.steward(curator.context, model, against, question)
     if report is not None:
         write(synthesis.build_model_page(view), report)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from deniable.cli.terminal import JsonFlag, emit, show_progress
+from deniable.cli.terminal import JsonFlag, LedgerOption, emit, open_curator, show_progress
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -34,6 +34,7 @@ def parity(
     workers: Annotated[int | None, typer.Option(min=1, help="Processes; one for each core, if not said.")] = None,
     journal: Annotated[Path | None, typer.Option(help="Keep finished runs here, and go on from it.")] = None,
     report: Annotated[Path | None, typer.Option(help="Also write a page.")] = None,
+    ledger: LedgerOption = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Try findings on synthetic rows, many times: which conclusions hold, by method and epsilon?
@@ -42,7 +43,6 @@ def parity(
     """
     import os
 
-    from deniable.curator import Curator
     from deniable.curator.synthesize.parity import Comparison, compare
     from deniable.reports import parity as drawn
     from deniable.reports.page import write
@@ -50,7 +50,7 @@ def parity(
     named, epsilons = (tuple(word.strip() for word in words.split(",")) for words in (methods, epsilon))
     cores = workers or len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else workers or os.cpu_count()
     wanted = Comparison(table, tuple(findings), named, epsilons, delta, runs, journal, cores or 1)
-    with Curator.open(policy) as curator, show_progress("Comparing") as tick:
+    with open_curator(policy, ledger, charges=False) as curator, show_progress("Comparing") as tick:
         told = _build_document(compare(curator.context, wanted, tick))
     if report is not None:
         write(drawn.build_parity_page(told), report)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from deniable.cli.terminal import JsonFlag, LedgerOption, emit
+from deniable.cli.terminal import JsonFlag, LedgerOption, emit, name_asker, open_curator
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -46,17 +46,14 @@ def query(
     as_json: JsonFlag = False,
 ) -> None:
     """Ask a question in SQL; the answer has noise, and says how much."""
-    from deniable.curator import Curator
-    from deniable.curator.governance.steward import asker, find_ledger, ledger_for_charges
     from deniable.curator.query.sql import write_answer
-    from deniable.storage import refuse_missing_folder
+    from deniable.storage import refuse_unwritable
 
-    if out is not None:
-        refuse_missing_folder(out)
-    who = asker(analyst, purpose)
+    refuse_unwritable(out, rows=True)
+    refuse_unwritable(curve)
+    who = name_asker(analyst, purpose)
     explain = explain or sql.lstrip().upper().startswith("EXPLAIN")
-    place = find_ledger if explain or curve else ledger_for_charges  # what costs nothing leaves nothing behind
-    with Curator.open(policy, ledger=place(policy, ledger)) as curator:
+    with open_curator(policy, ledger, charges=not explain and curve is None) as curator:
         if curve is not None:
             rows = curator.error_curve(sql, delta=delta, confidence=confidence, who=who)
             emit(

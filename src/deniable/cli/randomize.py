@@ -37,7 +37,7 @@ def randomize(
 
     Example: deniable randomize salaries.parquet --policy salaries.yaml --epsilon 2 -c job -c salary -o told.parquet
     """
-    from deniable.curator.governance.steward import ledger_for_charges
+    from deniable.curator.governance.ledger_place import ledger_for_charges
     from deniable.curator.survey import randomize as randomized
 
     names, own = _read_columns(column or [])
@@ -72,6 +72,7 @@ def ladder(
     epsilons: Annotated[str, typer.Option(help="Rungs, separated by commas.")] = "16,8,4,2,1,0.5,0.25",
     repeats: Annotated[int, typer.Option(help="Randomizations at each rung.", min=1)] = 5,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Write a page.", show_default=False)] = None,
+    ledger: LedgerOption = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Train on randomized records at decreasing epsilon; keep the smallest that is accurate enough.
@@ -82,7 +83,7 @@ def ladder(
 
     with show_progress("Going down the ladder") as told:
         rungs = [part.strip() for part in epsilons.split(",") if part.strip()]
-        done = asdict(climbed(source, policy, label, feature, rungs, acceptable, table, repeats, told))
+        done = asdict(climbed(source, policy, label, feature, rungs, acceptable, table, repeats, told, ledger))
     if out is not None:
         from deniable.reports.page import write
         from deniable.reports.survey import build_sweep_page

@@ -104,7 +104,9 @@ def results(
     """
     from deniable.curator.survey import read_results as told
     from deniable.curator.survey import record_results
+    from deniable.storage import refuse_unwritable
 
+    refuse_unwritable(out)
     estimated = told(file, store, confidence, by, of)
     if policy is not None:
         record_results(estimated, file, policy, ledger)

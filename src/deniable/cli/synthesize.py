@@ -10,7 +10,7 @@ import typer
 
 from deniable.cli.attack import print_attacks, read_limits
 from deniable.cli.inspect import print_utility
-from deniable.cli.terminal import JsonFlag, LedgerOption, emit, show_progress
+from deniable.cli.terminal import JsonFlag, LedgerOption, emit, open_curator, show_progress
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -81,14 +81,11 @@ def synthesize(
     With --attack, membership, singling out, linkability and inference are tried first, each beside a control group. A
     limit that is passed (release: attack: most, or --most) stops the release: nothing is written, exit code 2.
     """
-    from deniable.curator import Curator
-    from deniable.curator.governance.steward import ledger_for_charges
     from deniable.curator.synthesize import gate, inspect, run
+    from deniable.storage import refuse_unwritable
 
-    with (
-        Curator.open(policy, ledger=ledger_for_charges(policy, ledger)) as curator,
-        show_progress("Drawing rows") as tick,
-    ):
+    refuse_unwritable(report)
+    with open_curator(policy, ledger) as curator, show_progress("Drawing rows") as tick:
         order = _build_order(
             table, _state_budget(method, epsilon, delta, rho), method, columns, workload, areas, linked=linked
         )
@@ -124,11 +121,9 @@ def describe(
     as_json: JsonFlag = False,
 ) -> None:
     """Learn a table's model within a budget; the file holds no row and may be shared."""
-    from deniable.curator import Curator
-    from deniable.curator.governance.steward import ledger_for_charges
     from deniable.curator.synthesize import run
 
-    with Curator.open(policy, ledger=ledger_for_charges(policy, ledger)) as curator:
+    with open_curator(policy, ledger) as curator:
         order = _build_order(
             table, _state_budget(method, epsilon, delta, rho), method, columns, workload, areas, linked=linked
         )

@@ -19,6 +19,9 @@ from deniable.errors import DeniableError
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from deniable.curator import Curator
+    from deniable.governance.grants import Asker
+
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
 Encoding = Annotated[str | None, typer.Option(help="Of a CSV file that is not UTF-8, such as latin-1 or cp1252.")]
@@ -86,3 +89,23 @@ LedgerOption = Annotated[
     ),
 ]
 DEFAULT_POLICY = Path("policy.yaml")
+
+
+def open_curator(policy: Path, ledger: str | None, *, charges: bool = True) -> Curator:
+    """The curator of a policy with its ledger: every command opens a policy here, so that whoever withdrew is left out.
+
+    A command that charges nothing makes no ledger where there is none.
+    """
+    from deniable.curator import Curator
+    from deniable.curator.governance.ledger_place import find_ledger, ledger_for_charges
+
+    return Curator.open(policy, ledger=(ledger_for_charges if charges else find_ledger)(policy, ledger))
+
+
+def name_asker(name: str, purpose: str) -> Asker | None:
+    """Who asks at the command line; nobody named is the steward."""
+    from deniable.governance.grants import Asker, Role
+
+    if not name and not purpose:
+        return None
+    return Asker(name, purpose, Role.ANALYST if name else Role.STEWARD)

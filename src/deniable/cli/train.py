@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from deniable.cli.terminal import JsonFlag, LedgerOption, emit, show_progress
+from deniable.cli.terminal import JsonFlag, LedgerOption, emit, open_curator, show_progress
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -46,14 +46,12 @@ def train(
     as_json: JsonFlag = False,
 ) -> None:
     """Learn a model within a budget: coefficients, features and guarantee in one file that holds no row."""
-    from deniable.curator import Curator
     from deniable.curator import train as curator_train
-    from deniable.curator.governance.steward import ledger_for_charges
 
     chosen = [name.strip() for name in features.split(",")] if features else None
     settings = {"method": method, "positive": positive, "penalty": penalty, "turns": turns, "clip": clip}
     budget = {"epsilon": epsilon, "delta": delta, "rho": rho}
-    with Curator.open(policy, ledger=ledger_for_charges(policy, ledger)) as curator, show_progress("Learning") as tick:
+    with open_curator(policy, ledger) as curator, show_progress("Learning") as tick:
         rest: dict[str, Any] = {
             "features": chosen,
             **budget,

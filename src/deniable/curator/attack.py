@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from deniable.curator.context import Context, open_context
+from deniable.curator.scope import refuse_expired, withdrawn_rows
 from deniable.errors import DataError, ParameterError, nearest
 from deniable.policy.schema import make_dialect
 from deniable.release.record import Record, SparseRecord
@@ -18,6 +21,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from deniable.assess.risk import Attempt, Evidence, Settings
+    from deniable.engines.base import Restriction
     from deniable.policy.document import Policy
     from deniable.policy.schema import TableSchema
 
@@ -50,6 +54,7 @@ class Order:
     seconds: float | None = None
     state: Path | None = None
     encoding: str | None = None
+    ledger: str | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -101,18 +106,31 @@ class AuditReport(Record):
 
 def attack(order: Order, progress: Progress | None = None) -> AttackReport:
     """Attack what was named, with all that applies; the findings are plain values, and none is a row."""
+    with _open_policy(order) as context:
+        policy = context.policy if context else None
+        logged = order.source.endswith(LOGS)
+        found = _attack_log(order, context, progress) if logged else _attack_table(order, context, progress)
+        return AttackReport(**found, **_judge(found["exposed"], policy, order.limits))
+
+
+@contextmanager
+def _open_policy(order: Order) -> Iterator[Context | None]:
+    """The context of the policy and its ledger, if one is named and has not expired: it tells who withdrew."""
+    from deniable.curator.governance.ledger_place import find_ledger
     from deniable.policy.document import read
 
-    policy = read(order.policy) if order.policy else None
-    logged = order.source.endswith(LOGS)
-    found = _attack_log(order, progress) if logged else _attack_table(order, policy, progress)
-    return AttackReport(**found, **_judge(found["exposed"], policy, order.limits))
+    if order.policy is None:
+        yield None
+        return
+    policy = refuse_expired(read(order.policy))
+    with closing(open_context(policy, ledger=find_ledger(order.policy, order.ledger))) as context:
+        yield context
 
 
-def _attack_table(order: Order, policy: Policy | None, progress: Progress | None) -> dict[str, Any]:
+def _attack_table(order: Order, context: Context | None, progress: Progress | None) -> dict[str, Any]:
     from deniable.assess.risk import Settings
 
-    evidence = _evidence(order, policy)
+    evidence = _evidence(order, context)
     settings = Settings(order.attacks, order.seed, order.seconds)
     names = None if order.everything else ("uniqueness", "linkage", "inference", "ratings", "tokens", "combining")
     attempts = _attempts(order, evidence, settings, names, progress)
@@ -183,11 +201,12 @@ def _write_state(path: Path, key: str, attempts: Mapping[str, Any]) -> None:
     write_whole(path, json.dumps({"key": key, "attempts": attempts}, default=str).encode())
 
 
-def _evidence(order: Order, policy: Policy | None) -> Evidence:
+def _evidence(order: Order, context: Context | None) -> Evidence:
     from deniable.assess.risk import Evidence
 
-    release = table_at(order.source, order.encoding)
+    policy = context.policy if context else None
     schema = _schema(order, policy)
+    release = _read_rows(order.source, order, context)
     knows = order.knows or columns_known(policy, schema, release)
     sensitive = order.sensitive or columns_with_role(schema, release, "sensitive")
     register = table_at(order.register, order.encoding) if order.register else None
@@ -195,7 +214,7 @@ def _evidence(order: Order, policy: Policy | None) -> Evidence:
     ratings = order.ratings or None
     if ratings is not None and len(ratings) != 4:
         raise ParameterError("--ratings names other than four columns", expected="person,item,rating,day")
-    original, control = (table_at(path, order.encoding) if path else None for path in (order.original, order.control))
+    original, control = (_read_rows(path, order, context) if path else None for path in (order.original, order.control))
     truth = _truth(order, release, register) if register is not None and order.truth else None
     others, paths = tuple(table_at(path, order.encoding) for path in order.others), (order.source, *order.others)
     noisy = tuple(_claims_noise(path) for path in paths)
@@ -268,13 +287,26 @@ def _truth(order: Order, release: pa.Table, register: pa.Table) -> Any:
     return match_true_entries(release, register, table_at(order.truth, order.encoding))
 
 
-def table_at(source: str, encoding: str | None = None) -> pa.Table:
-    """The rows of a file; a CSV file may be in another encoding than UTF-8."""
+def _read_rows(source: str, order: Order, context: Context | None) -> pa.Table:
+    """The rows of a file, without whoever withdrew; what was released is read as it was released."""
+    from deniable.release.release import statement_path
+
+    if context is None or statement_path(source).exists():
+        return table_at(source, order.encoding)
+    tables = (table.name for table in context.policy.private)
+    left_out = (each for name in tables for each in withdrawn_rows(context.policy, context.store, name))
+    return table_at(source, order.encoding, tuple(dict.fromkeys(left_out)))
+
+
+def table_at(source: str, encoding: str | None = None, left_out: tuple[Restriction, ...] = ()) -> pa.Table:
+    """The rows of a file; a CSV file may be in another encoding than UTF-8. Some rows may be left out."""
     from deniable.engines.base import quote
     from deniable.engines.duckdb import DuckDBEngine
 
     with DuckDBEngine(root=Path.cwd()) as engine:
         engine.attach(TABLE, source, csv=make_dialect(encoding))
+        present = {field.name for field in engine.describe(TABLE)}
+        engine.restrict(TABLE, *(each for each in left_out if each.column in present))
         return engine.run(f"SELECT * FROM {quote(TABLE)}")  # noqa: S608  our own words and quoted names
 
 
@@ -299,7 +331,7 @@ def _before(evidence: Evidence) -> dict[str, Any]:
     return {"before": attack_original(evidence)}
 
 
-def _attack_log(order: Order, progress: Progress | None) -> dict[str, Any]:
+def _attack_log(order: Order, context: Context | None, progress: Progress | None) -> dict[str, Any]:
     from deniable.assess.query_log import attack_log
 
     if order.register is None:
@@ -308,7 +340,7 @@ def _attack_log(order: Order, progress: Progress | None) -> dict[str, Any]:
         lines = Path(order.source).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError):
         raise DataError(f"The log {Path(order.source).name} cannot be read", charge="") from None
-    original = table_at(order.original, order.encoding) if order.original else None
+    original = _read_rows(order.original, order, context) if order.original else None
     attempts = [
         attempt_as_dict(made)
         for made in attack_log(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from deniable.curator.charge import Job, charge, state_versions
 from deniable.curator.context import Context, open_context
+from deniable.curator.governance.ledger_place import find_ledger
 from deniable.curator.governance.reports import LOCAL
 from deniable.curator.governance.steward import open_policy
 from deniable.curator.scope import refuse_expired
@@ -17,6 +18,7 @@ from deniable.errors import DataError, ParameterError
 from deniable.policy.budget import Amount, exact
 from deniable.policy.document import Policy, read
 from deniable.release.record import Record, SparseRecord, to_plain
+from deniable.storage import refuse_unwritable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -140,10 +142,11 @@ def randomize(
     from deniable.localdp import records
     from deniable.release import Guarantee, Provenance, Release, write_release
 
+    refuse_unwritable(out, rows=True)
     policy = refuse_expired(read(policy_file))
     name = _table_of(policy, source, table)
     parts = {column: exact(amount, f"epsilon of {column}") for column, amount in (own or {}).items()}
-    with _open_table(policy, name, source, ledger) as (context, engine):
+    with _open_table(policy, name, source, find_ledger(policy_file, ledger)) as (context, engine):
         columns = context.scope.columns_to_release(name, columns)
         made = records.plan_records(policy.table(name), exact(epsilon, "epsilon"), columns, parts)
         job: Job[None] = Job(TECHNIQUE, "", None, "one row", (name,), details={LOCAL: str(made.epsilon)})
@@ -246,8 +249,9 @@ def sweep_epsilon(
     policy = refuse_expired(read(policy_file))
     schema = policy.table(_table_of(policy, source, table))
     amounts = [exact(epsilon, "epsilon") for epsilon in epsilons]
-    needed = plan_records(schema, max(amounts), (label, *features))
-    with _open_table(policy, schema.name, source, ledger) as (_, engine):
+    with _open_table(policy, schema.name, source, find_ledger(policy_file, ledger)) as (context, engine):
+        columns = context.scope.columns_to_release(schema.name, (label, *features))
+        needed = plan_records(schema, max(amounts), columns)
         rows = engine.run(_select_columns(needed, schema.name))
     return climbed(schema, rows, label, features, amounts, acceptable, repeats, progress=progress)
 

@@ -14,7 +14,7 @@ from deniable.errors import AccessRefused
 from deniable.policy.budget import Amount, Budget, budget
 from deniable.policy.schema import PrivacyUnit, TableSchema
 from deniable.release.record import SparseRecord
-from deniable.storage import refuse_missing_folder
+from deniable.storage import refuse_unwritable
 
 if TYPE_CHECKING:
     import numpy as np
@@ -78,8 +78,7 @@ def train(
     progress: Progress | None = None,
 ) -> Trained:  # fmt: skip
     """Learn a model: charged before the data is touched; with `out`, written with its statement."""
-    if out is not None:
-        refuse_missing_folder(out)
+    refuse_unwritable(out)
     if evaluate and context.asker is not None:
         raise AccessRefused("an evaluation compares with real rows", remedy="Only the steward may see one")
     table, what = plan_training(context, order)

@@ -20,7 +20,7 @@ import pyarrow as pa
 from deniable.engines.base import normalize_names
 from deniable.errors import DataError, MissingExtra, ParameterError, Place, nearest
 from deniable.policy.schema import find_codec
-from deniable.storage import storage_errors, whole_file
+from deniable.storage import ROW_ENDINGS, storage_errors, whole_file
 
 
 class Format(StrEnum):
@@ -310,7 +310,6 @@ def _library_of(source: object) -> str:
     return type(source).__module__.partition(".")[0]
 
 
-ENDINGS = {".csv": "csv", ".parquet": "parquet", ".pq": "parquet", ".arrow": "arrow", ".feather": "arrow"}
 FORMATS = ("csv", "parquet", "arrow")
 
 
@@ -334,12 +333,12 @@ def write_rows(
 
 
 def _choose_format(path: Path, format: str | None) -> str:
-    chosen = format or ENDINGS.get(path.suffix.lower(), "")
+    chosen = format or ROW_ENDINGS.get(path.suffix.lower(), "")
     if chosen not in FORMATS:
         raise ParameterError(
             f"'{path.name}' cannot be written" + (f" as '{format}'" if format else ""),
             expected="Files are written as .csv, .parquet or .arrow",
-            remedy=nearest(chosen or path.suffix, [*FORMATS, *ENDINGS]),
+            remedy=nearest(chosen or path.suffix, [*FORMATS, *ROW_ENDINGS]),
         )
     return chosen
 

@@ -106,8 +106,10 @@ class Asker:
     role: Role = Role.STEWARD
 
     def __post_init__(self) -> None:
-        # Charges of the steward are known by that name, so nobody else may have it.
-        if self.role is not Role.STEWARD and self.name.strip().casefold() in RESERVED_NAMES:
+        # Charges of the steward are known by that name, so nobody else may have it; auditors charge nothing.
+        name = self.name.strip().casefold()
+        own = self.role is Role.STEWARD or (self.role is Role.AUDITOR and name == self.role)
+        if name in RESERVED_NAMES and not own:
             raise AccessRefused(f"'{self.name}' is the name of a role", remedy="Use the name of a person or a program")
 
     @property

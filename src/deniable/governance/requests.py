@@ -47,19 +47,23 @@ class Request:
     reason: str = ""
     decided: datetime | None = None
     release: str = ""
+    """What was released: one id, or one for each table with a space between."""
+    listed: bool = False
+    """Whether the policy listed the analyst when the request was made; such a one must still be listed at the end."""
 
     # a dictionary: an entry's details in the ledger, from which requests are read back
     def facts(self) -> dict[str, Any]:
         """What is written down when it is asked."""
         told = {"id": self.id, "technique": self.technique, "tables": list(self.tables)}
-        return told | {"parameters": dict(self.parameters), "cost": dict(self.cost)}
+        return told | {"parameters": dict(self.parameters), "cost": dict(self.cost), "listed": self.listed}
 
     def as_dict(self) -> dict[str, Any]:
         """The request as plain values."""
         times = {"asked": self.asked, "decided": self.decided}
         shown = {name: at.isoformat(timespec="seconds") if at else None for name, at in times.items()}
         who = {"analyst": self.analyst, "purpose": self.purpose, "status": str(self.status), "reason": self.reason}
-        return self.facts() | who | shown | {"release": self.release}
+        told = {name: fact for name, fact in self.facts().items() if name != "listed"}
+        return told | who | shown | {"release": self.release}
 
 
 def fold_requests(acts: Iterable[LedgerEntry], known: Mapping[str, Request] | None = None) -> dict[str, Request]:
@@ -103,4 +107,5 @@ def check_fulfillable(request: Request) -> None:
 def _read_request(act: LedgerEntry) -> Request:
     facts = act.details
     asked = (facts["parameters"], facts["cost"], act.time)
-    return Request(facts["id"], act.analyst, act.purpose, facts["technique"], tuple(facts["tables"]), *asked)
+    made = Request(facts["id"], act.analyst, act.purpose, facts["technique"], tuple(facts["tables"]), *asked)
+    return replace(made, listed=bool(facts.get("listed")))

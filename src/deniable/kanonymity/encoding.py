@@ -48,9 +48,9 @@ def factorize(column: pa.ChunkedArray) -> tuple[pa.Array, Codes]:
     """Distinct values without nulls, and the position of every row's value among them; -1 where it is missing."""
     if not pa.types.is_dictionary(column.type):
         column = pc.dictionary_encode(column)
+    if not len(column):  # Arrow cannot combine no chunks of dates
+        return pa.array([], column.type.value_type), np.zeros(0, np.int32)
     whole = column.unify_dictionaries().combine_chunks()
-    if isinstance(whole, pa.ChunkedArray):  # an empty column stays in chunks
-        whole = whole.chunk(0) if whole.num_chunks else pa.array([], column.type)
     codes = pc.fill_null(whole.indices, -1).to_numpy(zero_copy_only=False).astype(np.int32, copy=False)
     values = whole.dictionary
     if pa.types.is_floating(values.type) and bool(pc.any(pc.is_nan(values)).as_py()):

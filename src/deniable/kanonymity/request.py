@@ -117,7 +117,7 @@ def prepare(
     sizes = [c.hierarchy.size for c in columns]
     held = [(c.codes, c.hierarchy.size) for c in sensitive]
     collapsed = collapse([c.codes for c in columns], sizes, held, weights)
-    _refuse_too_few(collapsed.tuples.rows, request)
+    refuse_too_few(collapsed.tuples.rows, request)
     tuples = collapsed.tuples
     if population is not None:
         people = encode_table(population, request.quasi_identifiers, {c.hierarchy.column: c.hierarchy for c in columns})
@@ -158,7 +158,7 @@ def _unify_domains(
     return table, population, {**declared, **{c.hierarchy.column: c.hierarchy for c in coded}}
 
 
-def _refuse_too_few(rows: int, request: Request) -> None:
+def refuse_too_few(rows: int, request: Request) -> None:
     """k larger than the table can be met by no generalization; say what could."""
     for model in request.models:
         if isinstance(model, KAnonymity) and model.k > rows and (rows == 0 or request.suppress < 1):

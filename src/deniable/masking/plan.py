@@ -15,7 +15,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from deniable.errors import DataError, ParameterError, nearest
+from deniable.errors import AccessRefused, DataError, ParameterError, nearest
 from deniable.masking import format_preserving, generalization, perturbation, pseudonyms, replacement, vault
 from deniable.masking.keys import Key
 from deniable.masking.perturbation import Projection
@@ -260,6 +260,14 @@ def _projection(schema: TableSchema, masks: Mapping[str, Spec | None], context: 
         )
     name, spec = asked[0]
     names = tuple(dict.fromkeys((name, *_names(spec.options, "columns"))))
+    for each in names:
+        if each not in masks:
+            raise AccessRefused(
+                f"the projection of '{name}' carries '{each}' of '{schema.name}', which may not leave or was not named",
+                expected=f"All of its columns are released: {', '.join(names)}",
+                remedy=f"Leave out '{name}', or let '{each}' out as well",
+                column=name,
+            )
     bounds = tuple(_bounds(schema, each) for each in names)
     dimensions = _whole(spec.options, "dimensions", len(names))
     noise = float(_amount(spec.options.get("scale", 0)))

@@ -28,24 +28,22 @@ import pyarrow as pa
 from deniable.engines.base import Engine
 from deniable.errors import InternalError, KeyUnavailable, ParameterError, StorageError, nearest
 from deniable.masking.plan import TablePlan
-from deniable.storage import storage_errors, whole_file, write_whole
+from deniable.storage import ROW_ENDINGS, storage_errors, whole_file, write_whole
 
 PART_ROWS = 131_072
 IN_FLIGHT = 3
-FORMATS = {".csv": "csv", ".parquet": "parquet", ".pq": "parquet", ".arrow": "arrow", ".feather": "arrow"}
-
 Progress = Callable[[float], None]
 
 
 def format_of(target: Path) -> str:
     """The format that an output's name asks for."""
-    if target.suffix.lower() not in FORMATS:
+    if target.suffix.lower() not in ROW_ENDINGS:
         raise ParameterError(
             f"'{target.name}' does not say in which format to write",
             expected="A name that ends in .csv, .parquet or .arrow",
-            remedy=nearest(target.suffix, FORMATS),
+            remedy=nearest(target.suffix, ROW_ENDINGS),
         )
-    return FORMATS[target.suffix.lower()]
+    return ROW_ENDINGS[target.suffix.lower()]
 
 
 def write_masked(

@@ -18,7 +18,7 @@ from deniable.curator.governance import fulfill, requests
 from deniable.curator.query import metadata
 from deniable.curator.scope import is_expired
 from deniable.errors import AccessRefused, DeniableError, ParameterError
-from deniable.governance.grants import Action, Asker, Grant
+from deniable.governance.grants import Action, Asker, Grant, Role
 from deniable.governance.scram import Exchange
 from deniable.server.limits import MOST_REPEATS, REPEAT_SECONDS, Limits, RateLimiter
 from deniable.server.monitoring import Log, locate_failure, log_to_stderr
@@ -26,6 +26,7 @@ from deniable.server.refusals import NotFound, TokenRefused
 from deniable.server.scheduler import Scheduler
 
 if TYPE_CHECKING:
+    from deniable.curator.context import Context
     from deniable.curator.curator import Curator
     from deniable.curator.query.metadata import AnswerColumn
     from deniable.curator.query.sql import QueryAnswer
@@ -140,6 +141,11 @@ class Service:
         if not purpose and grant.purposes is not None and len(grant.purposes) == 1:
             purpose = grant.purposes[0]
         return requests.authorize(self.curator.context, grant, action, purpose)
+
+    def speak_for(self, grant: Grant, who: Asker) -> Context:
+        """The context of an asker; a steward and an auditor are no analysts, and see what is the dataset's."""
+        context = self.curator.context
+        return context if grant.role in (Role.STEWARD, Role.AUDITOR) else context.speak_for(who)
 
     async def run_for(self, grant: Grant, work: Callable[[], Result], name: str = "") -> Result:
         """Run something of the curator's in a thread."""

@@ -33,11 +33,12 @@ class Work:
     request: Request
 
 
-def record_release(context: Context | None, roles: Roles, method: str) -> None:
+def record_release(context: Context | None, roles: Roles, method: str, identity: str = "") -> None:
     """Write to the ledger that rows leave without a formal guarantee; call it before the data is touched."""
     if roles.schema is not None and context is not None:
         unit = roles.schema.unit or PrivacyUnit()
-        charge(context, Job("k-anonymity", "", None, unit, (roles.schema.name,), details={"method": method}))
+        job: Job[None] = Job("k-anonymity", "", None, unit, (roles.schema.name,), details={"method": method})
+        charge(context, job, request=identity)
 
 
 def put_rows(work: Work, rows: pa.Table | Iterable[pa.RecordBatch]) -> pa.Table | Path:
@@ -66,10 +67,10 @@ def path_of_recoding(out: Path) -> Path:
 
 
 def keep_recoding(work: Work, recoding: Recoding) -> None:
-    """Write the recoding beside the file, if there is one."""
+    """Write the recoding beside the file, if there is one; it counts sensitive values, and is for the steward alone."""
     from deniable.kanonymity.recoding import write_recoding
 
-    if work.order.out is not None:
+    if work.order.out is not None and (work.context is None or work.context.asker is None):
         write_recoding(recoding, path_of_recoding(work.order.out))
 
 
@@ -82,11 +83,13 @@ def seal_release(work: Work, rows: pa.Table | Path, details: dict[str, Any]) -> 
     parameters = {"method": order.method, "quasi_identifiers": list(request.quasi_identifiers), "form": order.form}
     provenance = state_provenance(work.engine, context, parameters)
     guarantee = claim_models(to_spec(model) for model in request.models)
+    # What is learned together with other releases is for the steward, not for whoever receives this one.
+    stated = {name: value for name, value in details.items() if name != "composition"}
+    if context is not None and context.asker is not None:
+        details = stated
     release = Release(rows, guarantee, provenance, details)
     if order.out is None:
         return release, details
-    # What is learned together with other releases is for the steward, not for whoever receives this one.
-    stated = {name: value for name, value in details.items() if name != "composition"}
     sealed = seal(order.out, guarantee, provenance, stated)
     told = {"output": str(order.out), "statement": str(sealed.path), "words": list(sealed.words)}
     return release, details | told

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from deniable.curator.context import Context, open_context
+from deniable.curator.governance.ledger_place import find_ledger
 from deniable.curator.scope import refuse_expired
 from deniable.errors import AccessRefused, ParameterError, nearest
 from deniable.policy.access import Anonymize
@@ -103,6 +104,10 @@ class Order:
     tails: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     ledger: str | Path | None = None
     encoding: str | None = None
+    columns: tuple[str, ...] | None = None
+    """The columns to release of a policy's table; None is all that may leave."""
+    identity: str = ""
+    """The id of the approved request that this fulfills: under it the release is recorded once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +135,8 @@ def open_order(order: Order, asker: Asker | None = None) -> Iterator[Context | N
     if policy is None:
         yield None
         return
-    with closing(open_context(policy, ledger=order.ledger, asker=asker)) as context:
+    ledger = find_ledger(order.policy, order.ledger) if isinstance(order.policy, Path) else order.ledger
+    with closing(open_context(policy, ledger=ledger, asker=asker)) as context:
         yield context
 
 
@@ -165,7 +171,8 @@ def roles_of(engine: Engine, context: Context | None, schema: TableSchema | None
     specs = {name: spec for name, column in columns.items() if (spec := resolve_spec(column, columns)) is not None}
     quasi = order.quasi_identifiers or _names(schema, Role.QUASI_IDENTIFIER)
     sensitive = order.sensitive or _names(schema, Role.SENSITIVE)
-    withheld = _withheld(context, schema)
+    _refuse_columns_of_others(context, schema, order)
+    withheld = _withheld(context, schema, order)
     quasi, sensitive = (tuple(n for n in names if n not in withheld) for names in (quasi, sensitive))
     dropped = _not_as_it_is(schema, quasi)
     identifiers = tuple(dict.fromkeys((*_names(schema, Role.IDENTIFIER), *order.identifiers, *withheld, *dropped)))
@@ -179,9 +186,20 @@ def _not_as_it_is(schema: TableSchema, generalized: tuple[str, ...]) -> tuple[st
     return tuple(name for name in changed if name not in generalized)
 
 
-def _withheld(context: Context, schema: TableSchema) -> tuple[str, ...]:
-    """The columns that may not leave: outside the policy's minimization, or not the asker's."""
-    allowed = context.scope.columns_to_release(schema.name)
+def _refuse_columns_of_others(context: Context, schema: TableSchema, order: Order) -> None:
+    """Refuse an analyst's request about a column that is not the analyst's: what is measured of it would be told."""
+    if context.asker is None:
+        return
+    about = (str(value) for model in order.asked.models for value in model.options.values())
+    named = (*order.quasi_identifiers, *order.sensitive, *order.asked.l, *order.asked.t, *order.hierarchies,
+             *order.weights, *(name for end in order.tails.values() for name in end),
+             *((order.target,) if order.target else ()))  # fmt: skip
+    context.scope.columns_to_release(schema.name, (*named, *(name for name in about if name in schema.names)))
+
+
+def _withheld(context: Context, schema: TableSchema, order: Order) -> tuple[str, ...]:
+    """The columns that do not leave: not asked for, outside the policy's minimization, or not the asker's."""
+    allowed = context.scope.columns_to_release(schema.name, order.columns)
     return () if allowed is None else tuple(name for name in schema.names if name not in allowed)
 
 
@@ -244,12 +262,12 @@ def refuse_unknown(what: str, name: str, known: Any) -> None:
 def request_for(engine: Engine, policy: Policy | None, order: Order, roles: Roles) -> Request:
     """The models of the policy, tightened by what was asked."""
     from deniable.kanonymity.quality import find_measure
-    from deniable.kanonymity.request import Request, build_conditions
+    from deniable.kanonymity.request import Request, build_conditions, refuse_too_few
 
     asked = demands(policy, order.asked)
     rows = engine.count(TABLE)
     sensitive = tuple(dict.fromkeys((*roles.sensitive, *asked.l, *asked.t)))
-    return Request(
+    request = Request(
         roles.quasi_identifiers,
         build_conditions(asked, rows, _distances(engine, sensitive)),
         tuple(name for name in sensitive if name not in roles.quasi_identifiers),
@@ -257,6 +275,8 @@ def request_for(engine: Engine, policy: Policy | None, order: Order, roles: Role
         float(asked.suppress),
         find_measure(order.measure, dict(order.weights)),
     )
+    refuse_too_few(rows, request)
+    return request
 
 
 def _distances(engine: Engine, sensitive: tuple[str, ...]) -> dict[str, Any]:

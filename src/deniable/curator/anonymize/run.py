@@ -28,7 +28,9 @@ from deniable.curator.anonymize.request import (
     TABLE,
     Asked,
     Order,
+    Roles,
     check_columns,
+    demands,
     draft_hierarchy,
     open_order,
     open_table,
@@ -40,10 +42,11 @@ from deniable.curator.anonymize.request import (
     statement,
 )
 from deniable.curator.context import Context
-from deniable.errors import ParameterError
+from deniable.errors import AccessRefused, ParameterError
 from deniable.policy.budget import Amount, exact
-from deniable.policy.schema import Spec
+from deniable.policy.schema import Role, Spec, TableSchema
 from deniable.release.record import Record, SparseRecord
+from deniable.storage import refuse_unwritable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -53,7 +56,7 @@ if TYPE_CHECKING:
     from deniable.kanonymity.anonymize import Anonymized
     from deniable.kanonymity.recoding import Recoding
     from deniable.kanonymity.request import Prepared, Request
-    from deniable.release import Release
+    from deniable.release import Provenance, Release
 
 
 QUALITIES = ("loss", "lost_variance")
@@ -168,12 +171,13 @@ def anonymize_rows(
 
 def _release(context: Context | None, order: Order, progress: Progress | None) -> tuple[Release, dict[str, Any]]:
     """The release, and the report about it."""
+    refuse_unwritable(order.out, rows=True)
     refuse_unknown("method", order.method, METHODS)
     with open_table(context, order) as (engine, schema):
         roles = roles_of(engine, context, schema, order)
-        record_release(context, roles, order.method)
         check_columns(engine, (order.target,) if order.target else ())
         request = request_for(engine, context.policy if context else None, order, roles)
+        record_release(context, roles, order.method, order.identity)
         work = Work(engine, context, order, roles, request)
         warnings = check.find_warnings(engine, roles, work.request)
         details = _globally(work, progress) if order.method == "optimal" else _locally(work)
@@ -222,18 +226,19 @@ def _globally(work: Work, progress: Progress | None) -> dict[str, Any]:
     composed = _compose(work, recoding)
     rows = put_rows(work, Recoder(recoding).stream(engine.stream(rows_to_release(work.roles))))
     keep_recoding(work, recoding)
-    releases.remember_release(work.context, _name(work), recoding)
+    releases.remember_release(work.context, name_table(work.roles.schema), recoding)
     details = _details(found, request) | _risk(counted, found, request) | composed | _usefulness(work, rows)
     return details | {"rows_released": rows, "lattice": _points(found, request)}
 
 
-def _name(work: Work) -> str:
-    return work.roles.schema.name if work.roles.schema else TABLE
+def name_table(schema: TableSchema | None) -> str:
+    """The name under which releases of a table are remembered."""
+    return schema.name if schema else TABLE
 
 
 def _compose(work: Work, recoding: Recoding | None) -> dict[str, Any]:
     """What this release tells together with earlier ones of the same table."""
-    before = releases.find_earlier(work.context, _name(work), work.order)
+    before = releases.find_earlier(work.context, name_table(work.roles.schema), work.order)
     return releases.compose_with_earlier(work.engine, work.context, work.order, before, recoding).to_dict()
 
 
@@ -242,7 +247,7 @@ def _locally(work: Work) -> dict[str, Any]:
     composed = _compose(work, None)
     table = work.engine.run(rows_to_release(work.roles))
     made = _aggregate(work, table) if work.order.method == "microaggregate" else _split(work, table)
-    releases.remember_release(work.context, _name(work), None)
+    releases.remember_release(work.context, name_table(work.roles.schema), None)
     return made | composed | _usefulness(work, made["rows_released"])
 
 
@@ -364,29 +369,53 @@ def _plain(value: object) -> Any:
     return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def release_map(source: Any, out: Path, columns: tuple[str, ...], digits: int, k: int) -> MapReport:
-    """Write the cells that hold at least k rows, with a statement beside them."""
-    from deniable.engines.base import quote, require_columns
-    from deniable.engines.duckdb import DuckDBEngine
+def release_map(order: Order, columns: tuple[str, ...], digits: int, *, asker: Asker | None = None) -> MapReport:
+    """Write the cells that hold at least k rows, with a statement beside them; a policy's rows come as it lets them."""
     from deniable.kanonymity.geo import release_grid
 
-    if len(columns) != 2:
-        raise ParameterError(f"{len(columns)} columns are named for a grid", expected="Latitude and longitude")
-    with DuckDBEngine(root=Path.cwd()) as engine:
-        engine.attach(TABLE, source)
-        require_columns([f.name for f in engine.describe(TABLE)], columns, str(source))
-        rows = engine.run(f"SELECT {', '.join(map(quote, columns))} FROM {quote(TABLE)}")  # noqa: S608  quoted names
+    assert order.out is not None
+    refuse_unwritable(order.out, rows=True)
+    if len(set(columns)) != 2:
+        raise ParameterError(
+            f"{len(set(columns))} columns are named for a grid", expected="Latitude and longitude, once each"
+        )
+    with open_order(order, asker) as context, open_table(context, order) as (engine, schema):
+        k = demands(context.policy if context else None, order.asked).k
+        roles = _roles_of_map(engine, context, schema, columns)
+        before = releases.find_earlier(context, name_table(schema), order)
+        releases.compose_with_earlier(engine, context, order, before, None)
+        record_release(context, roles, "grid")
+        rows = engine.run(statement("SELECT {} FROM {}", columns, TABLE))
         made = release_grid(rows, *columns, digits=digits, k=k)
-        engine.write(made.cells, out)
-        return _seal_map(out, rows.num_rows, made, digits, k)
+        engine.write(made.cells, order.out)
+        releases.remember_release(context, name_table(schema), None)
+        provenance = state_provenance(engine, context, {"method": "grid", "digits": digits})
+        return _seal_map(order.out, rows.num_rows, made, provenance, k)
 
 
-def _seal_map(out: Path, rows: int, made: Any, digits: int, k: int) -> MapReport:
-    from deniable.release import Guarantee, Property, Provenance, seal
+def _roles_of_map(
+    engine: Engine, context: Context | None, schema: TableSchema | None, columns: tuple[str, ...]
+) -> Roles:
+    """The two columns of a map, if there are such columns and the policy lets the asker have them generalized."""
+    check_columns(engine, columns)
+    if context is None or schema is None:
+        return Roles(None, columns, (), (), {})
+    context.scope.columns_to_release(schema.name, columns)
+    for name in columns:
+        column = schema.column(name)
+        if column is None or column.role is Role.IDENTIFIER:
+            why = "is an identifier" if column else "is not declared"
+            raise AccessRefused(
+                f"column '{name}' of '{schema.name}' {why}", remedy="Declare it as a quasi-identifier of that table"
+            )
+    return Roles(schema, columns, (), (), {})
+
+
+def _seal_map(out: Path, rows: int, made: Any, provenance: Provenance, k: int) -> MapReport:
+    from deniable.release import Guarantee, Property, seal
 
     claim = Guarantee.syntactic((Property("k-anonymity", (("k", str(k)),)),))
     details = {"rows": rows, "cells": made.cells.num_rows, "dropped": made.dropped}
-    provenance = Provenance(None, {}, {"method": "grid", "digits": digits})
     sealed = seal(out, claim, provenance, details)
     return MapReport(rows, made.cells.num_rows, made.dropped, str(out), str(sealed.path), list(sealed.words))
 
@@ -397,6 +426,7 @@ def update(release: Path, order: Order, *, asker: Asker | None = None) -> Update
     from deniable.kanonymity.request import parse_condition
     from deniable.kanonymity.update import recode_shown_rows, update_recoding
 
+    refuse_unwritable(order.out, rows=True)
     recoding = read_recoding(_find_recoding(release))
     with open_order(order, asker) as context, open_table(context, order) as (engine, schema):
         roles = roles_of(engine, context, schema, order)
@@ -406,7 +436,7 @@ def update(release: Path, order: Order, *, asker: Asker | None = None) -> Update
         judged = update_recoding(recoding, added, (parse_condition(spec) for spec in recoding.models))  # type: ignore[misc]
         if order.out is not None:
             _write_update(engine, context, order.out, recode_shown_rows(recoding, added, judged), judged.recoding)
-            releases.remember_release(context, roles.schema.name if roles.schema else TABLE, judged.recoding)
+            releases.remember_release(context, name_table(roles.schema), judged.recoding)
     return UpdateReport(
         rows=judged.rows,
         shown=judged.shown,

@@ -4,43 +4,113 @@ from __future__ import annotations
 
 import secrets
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from deniable.curator.context import Context
 from deniable.curator.governance import requests
 from deniable.curator.governance.reports import RELEASES
 from deniable.curator.governance.steward import open_policy
-from deniable.errors import AccessRefused
+from deniable.errors import AccessRefused, BudgetExceeded, DeniableError
 from deniable.governance.grants import Asker, Role
 from deniable.governance.requests import Status
+from deniable.release import verify
 
 if TYPE_CHECKING:
+    from deniable.curator.synthesize.run import Order as SynthesisOrder
     from deniable.governance.requests import Request
+    from deniable.ledger import Entry
 
 Fulfillment = Callable[[Context, Path, "Request", Path, Sequence[str]], None]
+MADE = "fulfilled tables"
+"""Where it is noted which tables of a request were written: what was measured under one charge is written once."""
 
 
 def fulfill(
     policy: Path, ledger: str | None, identity: str, out: Path, keys: Sequence[str] = ()
 ) -> requests.RequestReport:
-    """Make the release of an approved request into a folder; each table is one Parquet file there."""
-    from deniable.release import Technique
+    """Make the release of an approved request into a folder, as it was approved; each table is one Parquet file there.
+
+    What fails may be tried again: a table that was charged is not charged again, and one that was written is kept.
+    """
     from deniable.storage import storage_errors
 
     with open_policy(policy, ledger) as context:
-        request, before = requests.find_approved(context, identity), context.ledger.store.last()
-    with storage_errors(out):
-        out.mkdir(parents=True, exist_ok=True)
+        request = requests.find_approved(context, identity)
     asker = Asker(request.analyst, request.purpose, Role.ANALYST)
     with open_policy(policy, ledger, asker) as context:
+        requests.check_request(context, request.technique, request.tables, request.parameters)
+        _refuse_overspending(context, request)
+        with storage_errors(out):
+            out.mkdir(parents=True, exist_ok=True)
         FULFILLMENTS[request.technique](context, policy, request, out, keys)
     with open_policy(policy, ledger) as context:
-        # Analysts may ask about the same tables meanwhile; their answers are not this release.
-        new = [e for e in context.ledger.entries(before, RELEASES) if e.technique != Technique.DP_QUERY]
-        made = [e for e in new if set(e.tables) <= set(request.tables)]
-        return requests.report_request(requests.mark_fulfilled(context, identity, made[-1].release))
+        made = [entry.release for entry in _find_releases(context, request).values()]
+        return requests.report_request(requests.mark_fulfilled(context, identity, *made))
+
+
+def _name_try(request: Request, table: str = "") -> str:
+    """The request id under which a release is charged or recorded, so that a second try is known as the same."""
+    return f"fulfill {request.id} {table}".rstrip()
+
+
+def _find_releases(context: Context, request: Request) -> dict[str, Entry]:
+    """What the ledger holds of this very request, by the name of the try."""
+    names = {_name_try(request), *(_name_try(request, table) for table in request.tables)}
+    return {entry.request: entry for entry in context.ledger.entries(acts=RELEASES) if entry.request in names}
+
+
+def _refuse_overspending(context: Context, request: Request) -> None:
+    """Refuse before the first charge if the charges of all tables together do not fit."""
+    from deniable.curator.synthesize.run import plan_description
+    from deniable.dp.accounting import ComposedEvent
+
+    if request.technique != "synthesize":
+        return
+    charged, orders = _find_releases(context, request), _synthetic_orders(context, request)
+    jobs = [plan_description(context, order)[2] for order in orders if order.identity not in charged]
+    events = tuple(job.event for job in jobs if job.event is not None)
+    if events and context.ledger.fits(ComposedEvent(events), *context.path) == 0:
+        raise BudgetExceeded(
+            f"the {len(events)} tables of request '{request.id}' do not fit in what is left",
+            expected=f"They cost {', '.join(f'{name} {amount}' for name, amount in request.cost.items())} in all",
+            remedy="Decline it, or raise the budget in the policy",
+        )
+
+
+def _synthetic_orders(context: Context, request: Request) -> list[SynthesisOrder]:
+    orders = requests.synthetic_orders(context, request.tables, request.parameters)
+    return [replace(order, identity=_name_try(request, order.table)) for order in orders]
+
+
+def _is_made(context: Context, request: Request, table: str, file: Path) -> bool:
+    """Whether a table was written by an earlier try; refused where it was, and is not in this folder."""
+    name = _name_try(request, table)
+    if file.is_file() and _read_parameters(file).get("request") == name:
+        return True
+    if context.store.find(MADE, name) is not None:
+        raise AccessRefused(
+            f"'{table}' of request '{request.id}' was written already, into another folder",
+            expected="A second try goes on in the folder of the first",
+            remedy="Name that folder with --out",
+        )
+    return False
+
+
+def _read_parameters(file: Path) -> Mapping[str, Any]:
+    """How a released file was made; nothing where it was changed, or a killed try left it without a statement."""
+    try:
+        parameters: Mapping[str, Any] = verify(file).body["provenance"]["parameters"]
+    except DeniableError:
+        return {}
+    return parameters
+
+
+def _note_made(context: Context, request: Request, table: str) -> None:
+    name = _name_try(request, table)
+    context.store.keep(MADE, name, name, b"written")
 
 
 FULFILLING = "fulfilling"
@@ -90,25 +160,41 @@ def _mask(context: Context, policy: Path, request: Request, out: Path, keys: Seq
     from deniable.curator.mask.run import Request as MaskRequest
     from deniable.curator.mask.run import mask_tables
 
-    mask_tables(context, MaskRequest(policy, {name: out / f"{name}.parquet" for name in request.tables}, keys=keys))
+    asked = request.parameters
+    mask_tables(
+        context,
+        MaskRequest(
+            policy,
+            {name: out / f"{name}.parquet" for name in request.tables},
+            mode=requests.read_mode(asked),
+            keys=keys,
+            columns=requests.columns_by_table(context, "mask", request.tables, asked),
+            identity=_name_try(request),
+        ),
+    )
 
 
 def _anonymize(context: Context, policy: Path, request: Request, out: Path, keys: Sequence[str]) -> None:  # noqa: ARG001
     from deniable.curator.anonymize.request import Order
     from deniable.curator.anonymize.run import anonymize_table
 
+    asked = requests.read_demands(request.parameters)
+    columns = requests.columns_by_table(context, "anonymize", request.tables, request.parameters)
     for name in request.tables:
-        anonymize_table(context, Order(None, out / f"{name}.parquet", context.policy, name))
+        file, identity = out / f"{name}.parquet", _name_try(request, name)
+        anonymize_table(
+            context, Order(None, file, context.policy, name, asked=asked, columns=columns[name], identity=identity)
+        )
 
 
 def _synthesize(context: Context, policy: Path, request: Request, out: Path, keys: Sequence[str]) -> None:  # noqa: ARG001
-    from deniable.curator.synthesize.run import Order, synthesize
-    from deniable.policy.budget import budget
+    from deniable.curator.synthesize.run import synthesize
 
-    asked = request.parameters
-    amount = budget(asked.get("epsilon"), asked.get("delta", 0), asked.get("rho"))
-    for name in request.tables:
-        synthesize(context, Order(name, amount), out / f"{name}.parquet")
+    for order in _synthetic_orders(context, request):
+        file = out / f"{order.table}.parquet"
+        if not _is_made(context, request, order.table, file):
+            synthesize(context, order, file)
+        _note_made(context, request, order.table)
 
 
 FULFILLMENTS: dict[str, Fulfillment] = {"mask": _mask, "anonymize": _anonymize, "synthesize": _synthesize}

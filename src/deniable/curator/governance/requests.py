@@ -12,21 +12,30 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from deniable.curator.context import Context, check_purposes
-from deniable.curator.scope import is_expired
-from deniable.errors import ParameterError, nearest
+from deniable.curator.scope import find_analyst, is_expired
+from deniable.errors import AccessRefused, ParameterError, nearest
 from deniable.governance import requests, tokens
 from deniable.governance.grants import Action, Asker, Grant, Role
 from deniable.governance.requests import Request
 from deniable.governance.scram import ScramKeys
 from deniable.governance.tokens import Token
+from deniable.policy.budget import Budget, budget, exact
 from deniable.policy.schema import Role as ColumnRole
 from deniable.release.record import SparseRecord
 
 if TYPE_CHECKING:
+    from deniable.curator.anonymize.request import Asked
+    from deniable.curator.synthesize.run import Order as SynthesisOrder
     from deniable.ledger import Receipt
 
 
-TECHNIQUES = ("mask", "anonymize", "synthesize")
+PARAMETERS: Mapping[str, tuple[str, ...]] = {
+    "mask": ("columns", "mode"),
+    "anonymize": ("columns", "k", "l", "t", "suppress"),
+    "synthesize": ("columns", "epsilon", "delta", "rho"),
+}
+"""What a request may ask of each technique: less than the policy releases, or stricter than it demands."""
+TECHNIQUES = tuple(PARAMETERS)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -72,12 +81,29 @@ class TokenReport(SparseRecord):
     revoked: str | None
 
 
-def price_request(technique: str, parameters: Mapping[str, Any]) -> dict[str, str]:
-    """The price of a release in budget, before it is decided."""
+def price_request(technique: str, parameters: Mapping[str, Any], tables: int = 1) -> dict[str, str]:
+    """The price of a release in budget, before it is decided: each table of a synthetic one is charged by itself."""
+    from deniable.query.explain import describe_budget
+
+    _check_words(technique, parameters)
+    if technique != "synthesize":
+        return {"guarantee": "none: it is recorded as non-private, and no budget bounds it"}
+    return describe_budget(read_budget(parameters, tables))
+
+
+def _check_words(technique: str, parameters: Mapping[str, Any]) -> None:
+    """Refuse a technique or a parameter that there is not."""
     if technique not in TECHNIQUES:
         expected, remedy = f"One of {', '.join(TECHNIQUES)}", nearest(technique, TECHNIQUES)
         raise ParameterError(f"there is no release by '{technique}'", expected=expected, remedy=remedy)
-    return _price(technique, parameters)
+    known = PARAMETERS[technique]
+    for name in parameters:
+        if name not in known:
+            raise ParameterError(
+                f"a request to {technique} has no parameter '{name}'",
+                expected=f"Known are {', '.join(known)}",
+                remedy=nearest(str(name), known),
+            )
 
 
 def measure_risk(context: Context, tables: tuple[str, ...]) -> dict[str, TableRisk]:
@@ -85,16 +111,90 @@ def measure_risk(context: Context, tables: tuple[str, ...]) -> dict[str, TableRi
     return {} if is_expired(context.policy) else {name: _count_singled_out(context, name) for name in tables}
 
 
-def _price(technique: str, parameters: Mapping[str, Any]) -> dict[str, str]:
-    from deniable.policy.budget import budget
-    from deniable.query.explain import describe_budget
-
-    if technique != "synthesize":
-        return {"guarantee": "none: it is recorded as non-private, and no budget bounds it"}
+def read_budget(parameters: Mapping[str, Any], times: int = 1) -> Budget:
+    """The budget that a request states for a table, so many times over."""
     if "epsilon" not in parameters and "rho" not in parameters:
         raise ParameterError("a synthetic release needs a budget", remedy="State epsilon, and delta if wanted")
-    stated = budget(parameters.get("epsilon"), parameters.get("delta", 0), parameters.get("rho"))
-    return describe_budget(stated)
+    epsilon, rho = (
+        times * exact(parameters[name], name) if parameters.get(name) is not None else None
+        for name in ("epsilon", "rho")
+    )
+    return budget(epsilon, times * exact(parameters.get("delta", 0), "delta"), rho)
+
+
+def check_request(context: Context, technique: str, tables: Sequence[str], parameters: Mapping[str, Any]) -> None:
+    """Refuse what a request may not ask, from the policy alone: more than it releases, or less than it demands."""
+    from deniable.curator.anonymize.request import demands
+    from deniable.curator.mask.run import check_mode
+    from deniable.curator.synthesize.run import plan_description
+
+    _check_words(technique, parameters)
+    columns_by_table(context, technique, tables, parameters)
+    if technique == "mask":
+        check_mode(context.policy, read_mode(parameters))
+    elif technique == "anonymize":
+        asked = read_demands(parameters)
+        demands(context.policy, asked)
+        for name in tables:
+            known = context.policy.table(name).names
+            context.scope.columns_to_release(name, [column for column in (*asked.l, *asked.t) if column in known])
+    else:
+        for order in synthetic_orders(context, tables, parameters):
+            plan_description(context, order)
+
+
+def columns_by_table(
+    context: Context, technique: str, tables: Sequence[str], parameters: Mapping[str, Any]
+) -> dict[str, tuple[str, ...] | None]:
+    """The columns that are asked for of each table, within those that may leave; None is all of them."""
+    asked = parameters.get("columns")
+    if asked is None:
+        return dict.fromkeys(tables)
+    if not isinstance(asked, list | tuple) or not asked or not all(isinstance(name, str) for name in asked):
+        raise ParameterError("'columns' is not a list of names", expected='Such as ["sex", "town"]')
+    known = {name: context.policy.table(name).names for name in tables}
+    for column in asked:
+        refuse_unknown_column(column, tuple(dict.fromkeys(name for names in known.values() for name in names)))
+    found = {name: tuple(column for column in dict.fromkeys(asked) if column in names) for name, names in known.items()}
+    allow = context.scope.columns_to_describe if technique == "synthesize" else context.scope.columns_to_release
+    for name, columns in found.items():
+        if not columns:
+            raise ParameterError(f"no column of '{name}' is asked for", remedy="Leave that table out, or name a column")
+        allow(name, columns)
+    return dict(found)
+
+
+def refuse_unknown_column(column: str, known: Sequence[str]) -> None:
+    """Refuse a column that none of the tables has."""
+    if column not in known:
+        raise ParameterError(f"there is no column '{column}'", remedy=nearest(column, known))
+
+
+def read_mode(parameters: Mapping[str, Any]) -> str:
+    """How a request wants identifiers masked."""
+    return str(parameters.get("mode", "pseudonymize"))
+
+
+def read_demands(parameters: Mapping[str, Any]) -> Asked:
+    """What a request demands of a k-anonymous release, beyond the policy."""
+    from deniable.curator.anonymize.request import Asked
+
+    k, suppress = parameters.get("k"), parameters.get("suppress")
+    if k is not None and (isinstance(k, bool) or not isinstance(k, int) or k < 1):
+        raise ParameterError("'k' is not a whole number above 0", expected='Such as {"k": 10}')
+    numbers = {name: parameters.get(name) or {} for name in ("l", "t")}
+    if not all(isinstance(each, Mapping) for each in numbers.values()):
+        raise ParameterError("'l' and 't' name a number for each column", expected='Such as {"l": {"diagnosis": 3}}')
+    least, most = ({str(c): exact(n, f"{name} of {c}") for c, n in each.items()} for name, each in numbers.items())
+    return Asked(k, least, most, suppress=None if suppress is None else exact(suppress, "suppress"))
+
+
+def synthetic_orders(context: Context, tables: Sequence[str], parameters: Mapping[str, Any]) -> list[SynthesisOrder]:
+    """What is to be described of each table."""
+    from deniable.curator.synthesize.run import Order
+
+    columns = columns_by_table(context, "synthesize", tables, parameters)
+    return [Order(name, read_budget(parameters), columns=columns[name]) for name in tables]
 
 
 def _count_singled_out(context: Context, name: str) -> TableRisk:
@@ -179,8 +279,12 @@ def ask(
     for name in names:
         context.scope.refuse_closed(name)
     (purpose, analyst), asked = context.path, dict(parameters or {})
-    price = price_request(technique, asked)
-    request = Request(secrets.token_hex(6), analyst, purpose, technique, names, asked, price)
+    if not names or len(set(names)) < len(names):
+        raise ParameterError("a request names each of its tables once", remedy="Name one table or several")
+    price = price_request(technique, asked, len(names))
+    check_request(context, technique, names, asked)
+    listed = find_analyst(context.policy, context.asker) is not None
+    request = Request(secrets.token_hex(6), analyst, purpose, technique, names, asked, price, listed=listed)
     _act(context, "request", analyst, request.facts(), purpose)
     return requests.find_request(request.id, context.state.requests())
 
@@ -197,13 +301,20 @@ def find_approved(context: Context, identity: str) -> Request:
     """An approved request that is still to be fulfilled."""
     request = requests.find_request(identity, context.state.requests())
     requests.check_fulfillable(request)
+    asker = Asker(request.analyst, request.purpose, Role.ANALYST)
+    if request.listed and find_analyst(context.policy, asker) is None:
+        raise AccessRefused(
+            f"the policy no longer lists analyst '{request.analyst}', who made request '{identity}'",
+            expected="An analyst whom the policy lists, as when the request was made",
+            remedy="List the analyst again, or decline; without limits of their own the whole table would leave",
+        )
     return request
 
 
-def mark_fulfilled(context: Context, identity: str, release: str, by: str = "steward") -> Request:
-    """Note that an approved request was fulfilled by a release."""
+def mark_fulfilled(context: Context, identity: str, *releases: str, by: str = "steward") -> Request:
+    """Note that an approved request was fulfilled, by one release or by one of each table."""
     request = find_approved(context, identity)
-    _act(context, "fulfill", by, {"id": identity, "release": release}, request.purpose)
+    _act(context, "fulfill", by, {"id": identity, "release": " ".join(releases)}, request.purpose)
     return requests.find_request(identity, context.state.requests())
 
 

@@ -8,12 +8,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from deniable.curator.charge import resume_asker
 from deniable.curator.context import Context, forget_answers, open_context
 from deniable.curator.governance import epochs, reports, withdrawals
 from deniable.curator.governance import requests as governance
 from deniable.curator.governance.epochs import EpochReport
+from deniable.curator.governance.ledger_place import ledger_of
 from deniable.curator.governance.reports import BudgetStanding, ChainProof, Register, SubjectReport, TrailEntry
 from deniable.curator.governance.requests import RequestReport, TokenReport
+from deniable.curator.governance.withdrawals import Reach
 from deniable.errors import ParameterError, nearest
 from deniable.governance.grants import Asker, Role
 from deniable.policy.document import read
@@ -29,39 +32,6 @@ class LedgerReport(Record):
 
     standing: BudgetStanding
     entries: list[TrailEntry]
-
-
-def ledger_of(policy: Path, ledger: str | None) -> str:
-    """Where the ledger of a policy is: as told, else beside the policy file."""
-    return ledger or str(policy.with_suffix(".ledger.sqlite"))
-
-
-def find_ledger(policy: Path, ledger: str | None) -> str | None:
-    """The ledger as told, else the one beside the policy if there is one already."""
-    place = ledger_of(policy, ledger)
-    return place if ledger or Path(place).exists() else None
-
-
-def ledger_for_charges(policy: Path, ledger: str | None) -> str | None:
-    """The ledger that a charge goes to: as told, else beside the policy, where it is made if the policy needs one.
-
-    A budget that a process kept in its memory would be whole again for the next command, and an earlier release that
-    the policy says to refuse a second beside would be forgotten.
-    """
-    found = find_ledger(policy, ledger)
-    if found is not None:
-        return found
-    known = read(policy)
-    asked = known.release.anonymize
-    needed = known.budgets is not None or (asked is not None and asked.second_release == "refuse")
-    return ledger_of(policy, None) if needed else None
-
-
-def asker(name: str, purpose: str) -> Asker | None:
-    """Who asks at the command line; nobody named is the steward."""
-    if not name and not purpose:
-        return None
-    return Asker(name, purpose, Role.ANALYST if name else Role.STEWARD)
 
 
 @contextmanager
@@ -140,10 +110,10 @@ def decide(policy: Path, ledger: str | None, identity: str, approved: bool, reas
         return governance.report_request(governance.decide(context, identity, approved, reason))
 
 
-def withdraw(policy: Path, ledger: str | None, column: str, value: str) -> Receipt:
-    """Leave a person out from now on."""
+def withdraw(policy: Path, ledger: str | None, column: str, value: str) -> tuple[Receipt, Reach]:
+    """Leave a person out from now on; says of which tables."""
     with open_policy(policy, ledger) as context:
-        return withdrawals.withdraw(context, column, value)
+        return withdrawals.withdraw(context, column, value), withdrawals.find_reach(context.policy, column)
 
 
 def new_epoch(policy: Path, ledger: str | None, reason: str) -> EpochReport:
@@ -156,6 +126,12 @@ def show_epoch(policy: Path, ledger: str | None) -> EpochReport:
     """The epoch now, and which private sources changed inside it."""
     with open_policy(policy, ledger) as context:
         return epochs.show_epoch(context)
+
+
+def resume(policy: Path, ledger: str | None, analyst: str) -> int:
+    """Let an asker go on who was paused after failures; says how many there were."""
+    with open_policy(policy, ledger) as context:
+        return resume_asker(context, analyst)
 
 
 def subject(policy: Path, ledger: str | None, column: str, value: str) -> SubjectReport:

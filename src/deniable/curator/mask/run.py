@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 from deniable.curator.charge import Job, charge
 from deniable.curator.context import Context, open_context
+from deniable.curator.governance.ledger_place import find_ledger
 from deniable.curator.mask.keys import checks_path, open_keyring
 from deniable.curator.scope import refuse_expired
-from deniable.errors import IntegrityError, ParameterError, nearest
+from deniable.errors import AccessRefused, IntegrityError, ParameterError, nearest
 from deniable.policy.document import Policy, read
 from deniable.release.record import Record
+from deniable.storage import refuse_unwritable, storage_errors
 
 if TYPE_CHECKING:
     from deniable.engines.base import Engine
@@ -45,10 +47,15 @@ class Request:
     sources: Mapping[str, str] = field(default_factory=dict)
     mode: str = "pseudonymize"
     keys: Sequence[str] = ()
-    columns: Sequence[str] | None = None
+    columns: Sequence[str] | Mapping[str, Sequence[str] | None] | None = None
+    """The columns to release, of each table or by table; None is all that may leave."""
     fresh: bool = False
     presidio: bool = False
     ledger: str | Path | None = None
+    identity: str = ""
+    """The id of the approved request that this fulfills: under it the release is recorded once."""
+    folder: Path | None = None
+    """A folder for all tables, which is made if it is not there."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,15 +70,17 @@ class MaskReport(Record):
 
 def mask(request: Request, progress: Progress | None = None, *, asker: Asker | None = None) -> MaskReport:
     """Mask the tables of a request; people who withdrew are not in the outputs."""
-    policy = _check_mode(read(request.policy), request.mode)
-    rest: dict[str, Any] = {"sources": request.sources, "ledger": request.ledger, "memory": MEMORY}
+    policy = check_mode(read(request.policy), request.mode)
+    ledger = find_ledger(request.policy, request.ledger)
+    rest: dict[str, Any] = {"sources": request.sources, "ledger": ledger, "memory": MEMORY}
     with closing(open_context(policy, asker=asker, **rest)) as context:
         return mask_tables(context, request, progress)
 
 
 def mask_tables(context: Context, request: Request, progress: Progress | None = None) -> MaskReport:
     """Mask the tables of a request as the asker may see them, into files."""
-    _check_mode(context.policy, request.mode)
+    check_mode(context.policy, request.mode)
+    _check_outputs(request)
     with context.scope.open_rows({name: name for name in request.outputs}) as engine:
         plans, opened, checklist = _plan_tables(engine, context, request)
         _confirm(request, opened)
@@ -82,6 +91,15 @@ def mask_tables(context: Context, request: Request, progress: Progress | None = 
         }
         joins = _joins(engine, plans)
     return MaskReport(request.mode, tables, joins, checklist)
+
+
+def _check_outputs(request: Request) -> None:
+    """Make the folder for all tables, and refuse a file that cannot be written, before anything is recorded."""
+    if request.folder is not None:
+        with storage_errors(request.folder):
+            request.folder.mkdir(exist_ok=True)
+    for target in request.outputs.values():
+        refuse_unwritable(target, rows=True)
 
 
 def mask_rows(
@@ -98,7 +116,7 @@ def mask_rows(
     from deniable.masking import streaming
     from deniable.release import Release
 
-    policy = _check_mode(context.policy, mode)
+    policy = check_mode(context.policy, mode)
     request = Request(policy.folder, {table: Path()}, mode=mode, keys=keys, columns=columns)
     with context.scope.open_rows({table: table}) as engine:
         plans, opened, checklist = _plan_tables(engine, context, request)
@@ -114,12 +132,12 @@ def request_for(policy: Path, source: str | None, table: str | None, out: Path, 
     known = read(policy)
     if source is None and table is None:
         outputs = {each.name: out / f"{each.name}.parquet" for each in known.private}
-        return Request(policy, outputs, **rest)
+        return Request(policy, outputs, folder=out, **rest)
     name = known.table(table).name if table else _table_of(known, source)
     return Request(policy, {name: out}, {name: str(Path(source).absolute())} if source else {}, **rest)
 
 
-def _check_mode(policy: Policy, mode: str) -> Policy:
+def check_mode(policy: Policy, mode: str) -> Policy:
     """The policy, unless it has expired; a mode that does not exist is refused on the way."""
     if mode not in MODES:
         raise ParameterError(
@@ -143,7 +161,8 @@ def _table_of(policy: Policy, source: str | None) -> str:
 
 def _record(context: Context, request: Request) -> None:
     """Write to the ledger, before any row is masked, that tables leave without a formal guarantee."""
-    charge(context, Job("masking", "", None, None, tuple(request.outputs), details={"mode": request.mode}))
+    job: Job[None] = Job("masking", "", None, None, tuple(request.outputs), details={"mode": request.mode})
+    charge(context, job, request=request.identity)
 
 
 def _plan_tables(
@@ -165,15 +184,25 @@ def _plan_tables(
     plans, findings = {}, {}
     for name in request.outputs:
         schema, present = _private(policy, name), [column.name for column in engine.describe(name)]
-        masks = plan.specs_of(schema, present, context.scope.columns_to_release(name, request.columns))
+        masks = plan.specs_of(schema, present, context.scope.columns_to_release(name, _columns_asked(request, name)))
         if request.mode == "safe-harbor":
             findings[name] = detect(sample(engine, name))
             masks = safe_harbor.complete_masks(findings[name], masks)
+        if not masks:
+            raise AccessRefused(
+                f"no column of '{name}' may leave",
+                expected="A column within analysts: columns and release: minimize: columns",
+                remedy="Ask the steward to change the policy, or leave the table out",
+            )
         plans[name] = plan.plan_table(schema, present, masks, shop)
     lines = (
         safe_harbor.build_checklist(findings, {name: made.masks for name, made in plans.items()}) if findings else ()
     )
     return plans, opened, [line.as_dict() for line in lines]
+
+
+def _columns_asked(request: Request, name: str) -> Sequence[str] | None:
+    return request.columns.get(name) if isinstance(request.columns, Mapping) else request.columns
 
 
 def _private(policy: Policy, name: str) -> TableSchema:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
@@ -158,7 +158,7 @@ class TableSummary(Record):
 
 def schema(context: Context) -> list[TableSummary]:
     """The tables that an asker may name, with what the policy declares of them."""
-    return [_table(table) for table in context.scope.schemas()]
+    return [_table(table) for table in context.admit_tables()]
 
 
 def _table(table: TableSchema) -> TableSummary:
@@ -194,10 +194,12 @@ def dummy_rows(context: Context, table: str, rows: int) -> pa.Table:
     """Invented rows of a table's shape, for trying code: made of declared bounds and categories alone."""
     if not 0 <= rows <= MOST_DUMMIES:
         raise ParameterError(f"{rows} rows", expected=f"0 to {MOST_DUMMIES:,} rows")
+    context.admit()
     known = context.policy.table(table)
     if known.public:
         return invent_rows(next(each for each in context.scope.schemas() if each.name == known.name), rows)
-    return invent_rows(context.scope.private_table(table), rows)
+    shape = context.scope.private_table(table)
+    return invent_rows(replace(shape, columns=tuple(each for each in shape.columns if not each.opaque)), rows)
 
 
 @contextmanager

@@ -32,7 +32,7 @@ from deniable.curator.synthesize.run import (
 )
 from deniable.errors import AccessRefused, ParameterError
 from deniable.release.record import Record
-from deniable.storage import refuse_missing_folder
+from deniable.storage import refuse_unwritable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -113,7 +113,7 @@ def synthesize_checked(
         raise AccessRefused("attacks compare with real rows, without noise", remedy="Only the steward may run them")
     from deniable.synth.domain import Bins, Labels
 
-    refuse_missing_folder(out)
+    refuse_unwritable(out, rows=True)
     judge_limits({"exposed": {}}, context.policy, proof.limits)
     if order.linked:
         return _synthesize_linked(context, order, out, proof, rows=rows, seed=seed, progress=progress)

@@ -7,17 +7,17 @@ children. Rows are those that the asker may see, and columns those that the aske
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from deniable.curator.charge import Job, JobResult, guarantee_of, run_job, still_charged
 from deniable.curator.context import Context
-from deniable.errors import ParameterError
+from deniable.errors import ParameterError, nearest
 from deniable.policy.budget import Budget
 from deniable.policy.schema import Neighboring, PrivacyUnit, TableSchema
 from deniable.release.record import Record
-from deniable.storage import refuse_missing_folder
+from deniable.storage import refuse_unwritable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -46,6 +46,8 @@ class Order:
     """The column whose areas add up, for the hierarchical method."""
     linked: bool = False
     """With its people, as the policy links them."""
+    identity: str = field(default="", repr=False)
+    """The id of the approved request that this fulfills: under it the description is charged once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +136,7 @@ def plan_description(context: Context, order: Order) -> tuple[Order, Source, Job
 
     context.admit()
     source = find_source(context, order.table)
+    _refuse_unknown_columns(context, order)
     order = replace(order, columns=context.scope.columns_to_describe(order.table, order.columns))
     refuse_unsuited(source.table, order.method, order.columns, workload_of(context, order), order.areas)
     event = price_description(order.method, order.budget, source.most_rows)
@@ -143,6 +146,17 @@ def plan_description(context: Context, order: Order) -> tuple[Order, Source, Job
         cost=order.budget,
     )  # fmt: skip
     return order, source, job
+
+
+def _refuse_unknown_columns(context: Context, order: Order) -> None:
+    known = context.policy.table(order.table).names
+    for name in (*(order.columns or ()), *(column for wanted in order.workload for column in wanted)):
+        if name not in known:
+            raise ParameterError(
+                f"'{name}' is no column of '{order.table}'",
+                expected=f"Columns: {', '.join(known)}",
+                remedy=nearest(name, known),
+            )
 
 
 def describe(context: Context, order: Order) -> JobResult[SynthModel]:
@@ -176,11 +190,12 @@ def synthesize(
     progress: Progress | None = None,
 ) -> Release:
     """Describe a table and write synthetic rows, the model and the statement."""
-    refuse_missing_folder(out)
+    refuse_unwritable(out, rows=True)
     if order.linked:
         return _synthesize_linked(context, order, out, rows=rows, seed=seed, progress=progress)
     order, _, job = plan_description(context, order)
-    return write_release(context, order, run_job(context, job), out, rows=rows, seed=seed, progress=progress)
+    result = run_job(context, job, request=order.identity)
+    return write_release(context, order, result, out, rows=rows, seed=seed, progress=progress)
 
 
 @still_charged()
@@ -201,6 +216,7 @@ def write_release(
     made = context.scope.engine.write(shown, out)
     save(model, model_path(out))
     parameters = {"method": order.method, "seed": seed, "table": order.table}
+    parameters |= {"request": order.identity} if order.identity else {}
     provenance = Provenance(context.policy.hash, result.versions, parameters, epoch=result.epoch)
     asked = describe_workload(model, workload_of(context, order))
     details = {"rows": made, **describe_model(model), "asked": asked, **further}
@@ -213,7 +229,7 @@ def describe_to_file(context: Context, order: Order, out: Path) -> ModelSummary:
     """Describe a table and keep the model in a file."""
     from deniable.synth.model import save
 
-    refuse_missing_folder(out)
+    refuse_unwritable(out)
     if order.linked:
         return _describe_linked_to_file(context, order, out)
     order, _, job = plan_description(context, order)
@@ -284,7 +300,7 @@ def plan_linked(context: Context, order: Order, out: Path | None = None) -> tupl
 
     link = _check_link(context, order)
     if out is not None:
-        parent_path(link, out)
+        refuse_unwritable(parent_path(link, out), rows=True)
     people = find_source(context, link.parent) if link.parent else None
     source = LinkedSource(link, find_source(context, link.child), people)
     event = convert_budget(order.budget, source.rows.most_rows).event

@@ -300,7 +300,8 @@ class Checker:
     def _record(self, shape: Record, tree: Tree, what: str) -> Item | None:
         if not isinstance(tree, Entries):
             keys = ", ".join(f.name for f in shape.fields[:6])
-            if shape.secret:
+            # A file that is one text from its first column on is no policy: it may be a table, and is not quoted.
+            if shape.secret or (isinstance(tree, Leaf) and not tree.missing and tree.place.column == 1):
                 self.mistakes.add(tree.place, f"{what} is not a set of entries", f"Expected: entries such as {keys}")
             else:
                 self._refuse(tree, what, f"entries such as {keys}")

@@ -61,8 +61,7 @@ async def show_cost(call: Call) -> Response:
 async def show_remaining(call: Call) -> Response:
     """What is left from the dataset down to the asker."""
     who = call.service.authorize(call.who, Action.BALANCE, call.request.query_params.get("purpose", "")[:200])
-    curator = call.service.curator
-    found = await call.service.run_for(call.who, lambda: reports.balance(curator.context.speak_for(who)))
+    found = await call.service.run_for(call.who, lambda: reports.balance(call.service.speak_for(call.who, who)))
     return respond_json({"balance": [each.to_dict() for each in found]})
 
 
@@ -70,7 +69,7 @@ async def show_schema(call: Call) -> Response:
     """The tables and columns that may be named, with what the policy declares of them."""
     who = call.service.authorize(call.who, Action.EXPLAIN, call.request.query_params.get("purpose", "")[:200])
     curator = call.service.curator
-    tables = await call.service.run_for(call.who, lambda: metadata.schema(curator.context.speak_for(who)))
+    tables = await call.service.run_for(call.who, lambda: metadata.schema(call.service.speak_for(call.who, who)))
     epoch = await call.service.run_for(call.who, lambda: curator.epoch)
     shown = {"dataset": call.service.dataset, "epoch": epoch, "tables": [table.to_dict() for table in tables]}
     return respond_json(shown)
@@ -80,13 +79,9 @@ async def make_dummies(call: Call) -> Response:
     """Invented rows of a table's shape, for trying code."""
     form = choose_format(call.request.headers.get("accept", ""))
     who = call.service.authorize(call.who, Action.EXPLAIN, call.request.query_params.get("purpose", "")[:200])
-    rows, table, curator = (
-        _parse_count(call.request.query_params.get("rows", "100")),
-        call.path["table"],
-        call.service.curator,
-    )
+    rows, table = _parse_count(call.request.query_params.get("rows", "100")), call.path["table"]
     made = await call.service.run_for(
-        call.who, lambda: metadata.dummy_rows(curator.context.speak_for(who), table, rows)
+        call.who, lambda: metadata.dummy_rows(call.service.speak_for(call.who, who), table, rows)
     )
     return Response(encode_rows(made, {"invented": True}, form), 200, media_type=form)
 

@@ -182,8 +182,8 @@ class AnalystPages:
     async def _show_page(self, grant: Grant, form: dict[str, str], **values: Any) -> Response:
         who = self._service.authorize(grant, Action.EXPLAIN, _choose_purpose(grant, form))
         curator = self._service.curator
-        tables = await self._service.run_for(grant, lambda: metadata.schema(curator.context.speak_for(who)))
-        balance = await self._service.run_for(grant, lambda: reports.balance(curator.context.speak_for(who)))
+        tables = await self._service.run_for(grant, lambda: metadata.schema(self._service.speak_for(grant, who)))
+        balance = await self._service.run_for(grant, lambda: reports.balance(self._service.speak_for(grant, who)))
         epoch = await self._service.run_for(grant, lambda: curator.epoch)
         shown = {"plan": None, "answer": None, "epoch": epoch} | values
         defaults = {"sql": _suggest_query(tables), "epsilon": "0.1", "purpose": who.purpose}

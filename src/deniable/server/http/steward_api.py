@@ -111,7 +111,7 @@ async def withdraw_person(call: Call) -> Response:
     noted = await call.service.run_for(
         call.who, lambda: withdrawals.withdraw(curator.context, body.column, body.value, by)
     )
-    return respond_json(noted.as_dict(), 201)
+    return respond_json({**noted.as_dict(), **withdrawals.find_reach(curator.policy, body.column).to_dict()}, 201)
 
 
 async def show_register(call: Call) -> Response:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from deniable.curator.query import metadata
 from deniable.errors import DeniableError
+from deniable.governance.grants import Role
 from deniable.server.monitoring import log_to_stderr
 from deniable.server.wire.catalog_tables import EMPTY, FIRST_TABLE, PublicColumn, PublicTable, build_catalog
 from deniable.server.wire.codec import WireRefusal
@@ -43,7 +44,9 @@ class CatalogEngine:
 
     def ask(self, statement: Statement, analyst: str, process: int, who: Asker, rows: bool = True) -> pa.Table:
         """The answer to a question about the catalog; without rows it only has its columns."""
-        tables = tuple(_describe_table(table) for table in metadata.schema(self._curator.context.speak_for(who)))
+        context = self._curator.context
+        shown = metadata.schema(context if who.role is Role.STEWARD else context.speak_for(who))
+        tables = tuple(_describe_table(table) for table in shown)
         names = tuple(table.name for table in tables)
         sql = rewrite_statement(
             statement, CatalogContext(self._curator.policy.dataset, analyst, _render_version(), process, names)

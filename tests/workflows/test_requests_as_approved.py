@@ -1,0 +1,226 @@
+"""An approved request is made as it was approved: no more, no looser, for the same analyst, charged as priced."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+from deniable.cli.main import app
+from deniable.curator import Curator
+from deniable.curator.governance import requests
+from deniable.curator.governance.fulfill import fulfill
+from deniable.errors import AccessRefused, BudgetExceeded, DeniableError, ParameterError, StorageError
+from deniable.governance.grants import Asker, Role
+
+ANA = Asker("ana", "research", Role.ANALYST)
+TABLE = """
+  {name}:
+    source: {name}.csv
+    unit: {{column: id, max_groups: 2, max_rows_per_group: 1}}
+    columns:
+      id: {{type: integer, role: identifier, mask: redact}}
+      sex: {{role: quasi-identifier, categories: [F, M]}}
+      town: {{role: quasi-identifier, categories: [a, b, c]}}
+      diag: {{role: sensitive, categories: [x, y, z]}}
+"""
+BUDGETS = """
+budgets:
+  dataset: {epsilon: 5, delta: 0.01, accounting: zcdp}
+  purposes: {research: {epsilon: 3, delta: 0.001}}
+"""
+ANALYSTS = "  analysts: {ana: {purposes: [research], epsilon: 3, delta: 0.001, columns: [sex, town]}}\n"
+RELEASE = "release:\n  anonymize: {k: 2, suppress: 1}\n"
+ASKED = {"epsilon": "0.5", "delta": "1e-6"}
+
+
+def write_policy(at: Path, analysts: str = ANALYSTS) -> None:
+    tables = "".join(TABLE.format(name=name) for name in ("visits", "stays"))
+    (at / "policy.yaml").write_text(f"version: 1\ndataset: clinic\ntables:{tables}{BUDGETS}{analysts}{RELEASE}")
+
+
+@pytest.fixture
+def at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("DENIABLE_LEDGER", raising=False)
+    rows = "".join(f"{i},{'FM'[i % 2]},{'abc'[i % 3]},{'xyz'[i % 3]}\n" for i in range(300))
+    for name in ("visits", "stays"):
+        (tmp_path / f"{name}.csv").write_text("id,sex,town,diag\n" + rows)
+    write_policy(tmp_path)
+    return tmp_path
+
+
+def opened() -> Curator:
+    return Curator.open("policy.yaml", ledger="policy.ledger.sqlite")
+
+
+def ask(technique: str, parameters: dict[str, Any] | None = None, *tables: str, approve: bool = True) -> Any:
+    with opened() as curator:
+        made = requests.ask(curator.context.speak_for(ANA), technique, tables or ("visits",), parameters)
+        return requests.decide(curator.context, made.id, True, "a test") if approve else made
+
+
+def make(identity: str, out: str = "out") -> Any:
+    return fulfill(Path("policy.yaml"), None, identity, Path(out))
+
+
+def entries(*acts: str) -> list[Any]:
+    with opened() as curator:
+        return list(curator.ledger.entries(acts=acts or ("charge", "release")))
+
+
+def names_in(file: str) -> set[str]:
+    return set(pq.read_schema(file).names)
+
+
+def test_a_larger_k_is_kept(at: Path) -> None:
+    make(ask("anonymize", {"k": 80}).id)
+    stated = json.loads(Path("out/visits.parquet.release.json").read_text())
+    assert "80" in json.dumps(stated)
+    rows = pq.read_table("out/visits.parquet").to_pylist()
+    groups = [tuple(sorted(row.items())) for row in rows]
+    assert min(groups.count(each) for each in set(groups)) >= 80
+
+
+@pytest.mark.parametrize(
+    ("technique", "further"), [("mask", {}), ("anonymize", {}), ("synthesize", ASKED)], ids=lambda each: str(each)
+)
+def test_fewer_columns_are_kept(at: Path, technique: str, further: dict[str, str]) -> None:
+    make(ask(technique, {"columns": ["sex"], **further}).id)
+    assert names_in("out/visits.parquet") == {"sex"}
+
+
+@pytest.mark.parametrize(
+    ("technique", "parameters", "refused"),
+    [
+        ("mask", {"bogus": 1}, ParameterError),
+        ("anonymize", {"bogus": 1}, ParameterError),
+        ("synthesize", {**ASKED, "bogus": 1}, ParameterError),
+        ("mask", {"k": 3}, ParameterError),
+        ("mask", {"columns": ["nope"]}, ParameterError),
+        ("mask", {"columns": "sex"}, ParameterError),
+        ("mask", {"columns": []}, ParameterError),
+        ("mask", {"columns": ["sex", "diag"]}, AccessRefused),
+        ("anonymize", {"columns": ["diag"]}, AccessRefused),
+        ("synthesize", {**ASKED, "columns": ["diag"]}, AccessRefused),
+        ("mask", {"mode": "lenient"}, ParameterError),
+        ("anonymize", {"k": 1}, AccessRefused),
+        ("anonymize", {"k": "many"}, ParameterError),
+        ("anonymize", {"l": {"diag": 2}}, AccessRefused),
+        ("anonymize", {"l": 2}, ParameterError),
+        ("synthesize", {}, ParameterError),
+        ("synthesize", {"epsilon": "1"}, ParameterError),
+    ],
+)
+def test_what_may_not_be_asked_is_refused_when_it_is_asked(
+    at: Path, technique: str, parameters: dict[str, Any], refused: type[DeniableError]
+) -> None:
+    with pytest.raises(refused):
+        ask(technique, parameters)
+    assert entries("request") == []
+
+
+@pytest.mark.parametrize("analysts", ["", "  analysts: {ben: {purposes: [research], epsilon: 1, delta: 0.001}}\n"])
+@pytest.mark.parametrize("technique", ["mask", "anonymize", "synthesize"])
+def test_an_analyst_who_is_no_longer_listed_receives_nothing(at: Path, analysts: str, technique: str) -> None:
+    asked = ask(technique, ASKED if technique == "synthesize" else None)
+    write_policy(at, analysts)
+    with pytest.raises(AccessRefused, match="analyst 'ana'"):
+        make(asked.id)
+    assert entries() == []
+    assert not (at / "out" / "visits.parquet").exists()
+
+
+def test_where_the_policy_never_listed_analysts_a_request_is_made(at: Path) -> None:
+    write_policy(at, "")
+    assert make(ask("mask").id).status == "released"
+
+
+def test_a_request_is_tied_to_its_own_release(at: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The steward releases the same table while the request is being fulfilled."""
+    from deniable.curator.governance import fulfill as workflow
+
+    making = workflow.FULFILLMENTS["mask"]
+
+    def make_and_release(context: Any, *rest: Any) -> None:
+        making(context, *rest)
+        with opened() as curator:
+            curator.anonymize("stays", "other.parquet")
+            curator.anonymize("visits", "other2.parquet")
+
+    asked = ask("mask")
+    monkeypatch.setitem(workflow.FULFILLMENTS, "mask", make_and_release)
+    done = make(asked.id)
+    own = [entry for entry in entries() if entry.technique == "masking"]
+    assert [entry.release for entry in own] == [done.release]
+    assert len(entries()) == 3
+
+
+def test_each_table_of_a_synthetic_request_is_in_its_price(at: Path) -> None:
+    asked = ask("synthesize", ASKED, "visits", "stays")
+    assert asked.cost == {"epsilon": "1", "delta": "2e-06"}
+    done = make(asked.id)
+    assert done.release.split() == [entry.release for entry in entries("charge")]
+    assert len(entries("charge")) == 2
+
+
+def test_tables_that_do_not_fit_together_are_refused_before_the_first_charge(at: Path) -> None:
+    asked = ask("synthesize", {"rho": "0.2"}, "visits", "stays")
+    with pytest.raises(BudgetExceeded, match="2 tables"):
+        make(asked.id)
+    assert entries("charge") == []
+
+
+def test_a_second_try_charges_only_what_was_not_charged(at: Path) -> None:
+    """The second table cannot be written at first."""
+    asked = ask("synthesize", ASKED, "visits", "stays")
+    (at / "out" / "stays.parquet").mkdir(parents=True)
+    with pytest.raises(StorageError):
+        make(asked.id)
+    first = (at / "out" / "visits.parquet").read_bytes()
+    before = len(entries("charge"))
+    (at / "out" / "stays.parquet").rmdir()
+    assert make(asked.id).status == "released"
+    assert len(entries("charge")) == 2 >= before
+    assert (at / "out" / "visits.parquet").read_bytes() == first
+
+
+def test_what_was_written_once_is_not_measured_again_into_another_folder(at: Path) -> None:
+    asked = ask("synthesize", ASKED, "visits", "stays")
+    (at / "out" / "stays.parquet").mkdir(parents=True)
+    with pytest.raises(StorageError):
+        make(asked.id)
+    with pytest.raises(AccessRefused, match="written already, into another folder"):
+        make(asked.id, "elsewhere")
+
+
+def test_the_command_states_columns_and_k(at: Path) -> None:
+    words = ["request", "anonymize", "visits", "--analyst", "ana", "--purpose", "research", "--json"]
+    done = CliRunner().invoke(app, [*words, "--k", "60", "--columns", "sex"])
+    assert json.loads(done.output)["parameters"] == {"k": 60, "columns": ["sex"]}
+
+
+SECRET = {"l": {"diag": 2}}, {"t": {"diag": "0.9"}}, {"sensitive": ("diag",)}, {"target": "diag"}
+
+
+@pytest.mark.parametrize("asked", SECRET, ids=str)
+def test_an_analyst_asks_nothing_about_a_column_of_others(at: Path, asked: dict[str, Any]) -> None:
+    with opened() as curator, pytest.raises(AccessRefused, match="'diag' is not among those"):
+        curator.anonymize("visits", "one.parquet", k=2, suppress=1, who=ANA, **asked)
+    assert not (at / "one.parquet").exists()
+    assert entries() == []
+
+
+def test_an_analysts_release_leaves_no_counts_beside_it(at: Path) -> None:
+    with opened() as curator:
+        curator.anonymize("visits", "all.parquet", l={"diag": 1})
+        release = curator.anonymize("visits", "one.parquet", k=2, who=ANA)
+    assert (at / "all.parquet.recoding.json").exists()
+    assert not (at / "one.parquet.recoding.json").exists()
+    assert release.details["earlier_releases"] == 1
+    assert "composition" not in release.details
+    assert "diag" not in json.dumps({name: value for name, value in release.details.items() if name != "models"})
