@@ -228,7 +228,7 @@ def _count_choices(part: exp.Expression) -> int:
         case exp.Rollup():
             return count + 1
         case exp.Cube():
-            return 2 ** min(count, 30)
+            return 1 << min(count, 30)
         case _:
             return 1
 
