@@ -631,3 +631,26 @@ def test_every_summary_of_the_algebra_is_asked() -> None:
     for plan in compile_some(1, 60):
         collect(plan.relation)
     assert asked == set(Summary)
+
+
+@pytest.mark.parametrize("written", ["nan", "NaN", "-nan", ""])
+def test_a_number_that_is_none_is_null_in_a_csv_file_too(tmp_path: Path, written: str) -> None:
+    from deniable import Curator
+    from deniable.policy.document import parse
+
+    (tmp_path / "t.csv").write_text(f"u,x\n1,5\n2,{written}\n3,7\n", encoding="utf-8")
+    policy = parse(
+        f"""
+version: 1
+dataset: d
+tables:
+  t:
+    source: {tmp_path / "t.csv"}
+    unit: {{column: u, max_groups: 1, max_rows_per_group: 1}}
+    columns: {{u: {{type: integer}}, x: {{type: decimal, between: [0, 10], step: 1}}}}
+budgets: {{dataset: {{epsilon: 30000}}}}
+"""
+    )
+    with Curator(policy) as curator:
+        found = curator.query("SELECT SUM(x) AS s, COUNT(x) AS n FROM t", epsilon=9999).to_pylist()[0]
+    assert (found["s"], found["n"]) == (12, 2)

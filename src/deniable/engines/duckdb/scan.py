@@ -309,7 +309,10 @@ def render_text(column: str, declared: ColumnType) -> str:
 def render_misfit(column: str, native: str, declared: ColumnType) -> str:
     """The condition under which a column holds a value that is not of the declared type."""
     present = f"NULLIF(trim({column}), '') IS NOT NULL" if native == "VARCHAR" else f"{column} IS NOT NULL"
-    return f"{present} AND {render_value(column, native, declared)} IS NULL"
+    misfit = f"{present} AND {render_value(column, native, declared)} IS NULL"
+    if declared is ColumnType.DECIMAL:  # a number that is none is null in every format
+        misfit += f" AND lower(trim(CAST({column} AS VARCHAR))) NOT IN ('nan', '-nan', '+nan')"
+    return misfit
 
 
 def _render_as_is(column: str, native: str) -> str:
