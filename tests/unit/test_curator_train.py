@@ -196,7 +196,19 @@ def test_a_folder_that_is_not_there_is_refused_before_the_charge(tmp_path: Path)
         assert curator.remaining() == before
 
 
-def test_a_disk_that_refuses_the_model_has_not_undone_the_charge(tmp_path: Path) -> None:
+def test_a_name_that_cannot_be_written_is_refused_before_the_charge(tmp_path: Path) -> None:
+    (tmp_path / "model.json").mkdir()
+    with _curator() as curator:
+        with pytest.raises(StorageError, match="Nothing was charged"):
+            curator.train("visits", "charge", epsilon=1, out=tmp_path / "model.json")
+        assert list(curator.ledger.entries()) == []
+
+
+def test_a_disk_that_refuses_the_model_has_not_undone_the_charge(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk that was fine when it was looked at refuses afterwards."""
+    monkeypatch.setattr("deniable.curator.train.refuse_unwritable", lambda out: None)
     (tmp_path / "model.json").mkdir()
     with _curator() as curator, pytest.raises(StorageError, match="The charge stands"):
         curator.train("visits", "charge", epsilon=1, out=tmp_path / "model.json")

@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from deniable.dp.samplers.bernoulli import exp_floor
@@ -86,6 +86,7 @@ def test_fixed_point_values_keep_their_promised_distance_from_the_truth() -> Non
     st.lists(st.integers(0, 2**40), min_size=1, max_size=5),
     st.fractions(min_value=0, max_value=2**15, max_denominator=2**70),
 )
+@example([0], Fraction(10980544270546161625, 493435421272703))
 @settings(max_examples=300, deadline=None)
 def test_exponents_are_split_into_an_exact_whole_and_a_close_fraction(costs: list[int], unit: Fraction) -> None:
     exponents = Exponents.of(costs, unit)

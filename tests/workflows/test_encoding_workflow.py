@@ -23,6 +23,7 @@ tables:
     columns:
       city: {type: text, role: quasi-identifier, categories: [Zürich, Genève, "NA "]}
       age: {type: integer, role: quasi-identifier, between: [0, 120]}
+budgets: {dataset: {epsilon: 1000}}
 """
 CITIES = ("Zürich", "Genève", "Zürich", "NA") * 500
 

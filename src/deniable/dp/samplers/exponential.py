@@ -111,7 +111,7 @@ class Exponents:
         largest = int(taken.max(initial=0))
         if largest * unit >= ROOM:
             raise ParameterError("A cost times the unit is 2**62 or more", expected="Smaller exponents")
-        fits = largest * unit.numerator < ROOM and unit.denominator < ROOM
+        fits = max(largest, 1) * unit.numerator < ROOM and unit.denominator < ROOM
         return cls(taken, unit, *(_split_words if fits else _split_integers)(taken, unit))
 
     def exact(self, i: int) -> Fraction:
