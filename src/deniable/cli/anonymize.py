@@ -84,7 +84,7 @@ def anonymize(
         return _draft_hierarchies(source, qi, as_json)
     from deniable.curator.anonymize import run
     from deniable.curator.anonymize.request import Order
-    from deniable.curator.governance.ledger_place import ledger_for_charges
+    from deniable.curator.context import ledger_for_charges
 
     place = ledger_for_charges(policy, ledger) if policy else None
     if update is not None:

@@ -45,7 +45,7 @@ def mask(
 
     Columns that the policy does not declare are not released. A run that was killed goes on where it was.
     """
-    from deniable.curator.governance.ledger_place import ledger_for_charges
+    from deniable.curator.context import ledger_for_charges
     from deniable.curator.mask import run
 
     only = None if columns is None else [name.strip() for name in columns.split(",")]

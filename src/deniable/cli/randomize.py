@@ -37,7 +37,7 @@ def randomize(
 
     Example: deniable randomize salaries.parquet --policy salaries.yaml --epsilon 2 -c job -c salary -o told.parquet
     """
-    from deniable.curator.governance.ledger_place import ledger_for_charges
+    from deniable.curator.context import ledger_for_charges
     from deniable.curator.survey import randomize as randomized
 
     names, own = _read_columns(column or [])

@@ -11,7 +11,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from deniable.curator.context import Context, open_context
+from deniable.curator.context import Context, find_ledger, open_context
 from deniable.curator.scope import refuse_expired, withdrawn_rows
 from deniable.errors import DataError, ParameterError, nearest
 from deniable.policy.schema import make_dialect
@@ -116,7 +116,6 @@ def attack(order: Order, progress: Progress | None = None) -> AttackReport:
 @contextmanager
 def _open_policy(order: Order) -> Iterator[Context | None]:
     """The context of the policy and its ledger, if one is named and has not expired: it tells who withdrew."""
-    from deniable.curator.governance.ledger_place import find_ledger
     from deniable.policy.document import read
 
     if order.policy is None:

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from deniable.curator.charge import Job, charge, state_versions
-from deniable.curator.context import Context, open_context
-from deniable.curator.governance.ledger_place import find_ledger
+from deniable.curator.context import Context, find_ledger, open_context
 from deniable.curator.governance.reports import LOCAL
 from deniable.curator.governance.steward import open_policy
 from deniable.curator.scope import refuse_expired

@@ -16,9 +16,9 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from deniable.curator.context import ledger_of
 from deniable.curator.curator import Curator
 from deniable.curator.governance import requests
-from deniable.curator.governance.ledger_place import ledger_of
 from deniable.curator.survey import open_service
 from deniable.errors import MissingExtra, ParameterError, StorageError
 from deniable.server.limits import Limits

@@ -11,8 +11,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from deniable.curator.context import Context, open_context
-from deniable.curator.governance.ledger_place import find_ledger
+from deniable.curator.context import Context, find_ledger, open_context
 from deniable.curator.scope import refuse_expired
 from deniable.errors import AccessRefused, ParameterError, nearest
 from deniable.policy.access import Anonymize

@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from deniable.curator.charge import resume_asker
-from deniable.curator.context import Context, forget_answers, open_context
+from deniable.curator.context import Context, forget_answers, ledger_of, open_context
 from deniable.curator.governance import epochs, reports, withdrawals
 from deniable.curator.governance import requests as governance
 from deniable.curator.governance.epochs import EpochReport
-from deniable.curator.governance.ledger_place import ledger_of
 from deniable.curator.governance.reports import BudgetStanding, ChainProof, Register, SubjectReport, TrailEntry
 from deniable.curator.governance.requests import RequestReport, TokenReport
 from deniable.curator.governance.withdrawals import Reach

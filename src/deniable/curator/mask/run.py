@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from deniable.curator.charge import Job, charge
-from deniable.curator.context import Context, open_context
-from deniable.curator.governance.ledger_place import find_ledger
+from deniable.curator.context import Context, find_ledger, open_context
 from deniable.curator.mask.keys import checks_path, open_keyring
 from deniable.curator.scope import refuse_expired
 from deniable.errors import AccessRefused, IntegrityError, ParameterError, nearest

@@ -409,7 +409,7 @@ _TIMES = {
     for name, function in FUNCTIONS.items()
     if (found := _SLOT.findall(function.template))
 }
-"""How often each argument is written where it is written more than once or not at all."""
+"""By function: how often each of its arguments stands in the template."""
 
 
 def count_nodes(relation: Relation, most: int = MOST_NODES) -> int:

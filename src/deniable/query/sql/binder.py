@@ -7,6 +7,7 @@ touched."""
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass, field, replace
 
 from sqlglot import expressions as exp
@@ -102,9 +103,7 @@ def bind_statement(text: str, tables: tuple[TableSchema, ...]) -> tuple[Relation
 def bound_fan_out(relation: Relation) -> Relation:
     """The relation with a bound on the public rows that one private row meets, over all its joins together."""
     joins = max((_count_public_joins(node.input) for node in find_noisy_nodes(relation)), default=0)
-    most = MOST_FAN_OUT
-    while joins and most**joins > MOST_FAN_OUT:
-        most -= 1
+    most = bisect_right(range(1, MOST_FAN_OUT + 1), MOST_FAN_OUT, key=lambda each: each**joins)
 
     def bound(node: Relation) -> Relation:
         match node:

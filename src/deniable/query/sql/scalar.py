@@ -52,7 +52,7 @@ CHANGING = ("NOW", "RANDOM", "RAND", "UUID", "GEN_RANDOM_UUID", "TODAY", "NEXTVA
 COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge", "in")
 LITERALLY = "Write the value itself"
 DEEPEST = 200
-LONGEST_NUMBER = 60
+MOST_DIGITS = 60
 """Characters of a number before its exponent."""
 
 
@@ -224,9 +224,9 @@ def _read_value(node: exp.Expression, scope: Scope) -> str | int | bool | Fracti
 
 
 def _read_number(node: exp.Expression, scope: Scope) -> int | Fraction:
-    """A number as it is written; its length is looked at first, since 1e999999999 would take hours to write out."""
+    """A number as it is written; its length is looked at first, since 1e999999999 has a thousand million digits."""
     digits, _, power = str(node.this).lower().partition("e")
-    fits = len(digits) <= LONGEST_NUMBER and len(power) <= 4
+    fits = len(digits) <= MOST_DIGITS and len(power) <= 4
     try:
         number = Fraction(node.this) if fits else Fraction(2**53)
     except (ValueError, ZeroDivisionError):
