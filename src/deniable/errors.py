@@ -14,6 +14,7 @@ from typing import ClassVar
 
 NOTHING_CHARGED = "Nothing was charged."
 CHARGED = "The charge stands: the data had been touched."
+UNKNOWN = "Whether it was charged is not known: ask again under the same request id, which is charged once."
 NO_BUDGET = ""  # for work that no budget belongs to, such as checking a policy file
 
 
@@ -72,7 +73,7 @@ class DeniableError(Exception):
             "happened": self.happened,
             "expected": self.expected,
             "remedy": self.remedy,
-            "charged": self.charged == CHARGED,
+            "charged": None if self.charged == UNKNOWN else self.charged == CHARGED,
         }
         if self.place:
             shown |= {"source": self.place.source, "line": self.place.line, "column": self.place.column}

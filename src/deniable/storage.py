@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -32,6 +33,19 @@ _REASONS = {
     errno.EISDIR: ("there is a folder of that name", "Choose another name"),
     errno.EIO: ("the disk reported an error", "Check the disk"),
 }
+
+
+_FORMULA = re.compile(r"[=@\t\r]|[+-].")
+_NUMBER = re.compile(r"[+-]?[0-9]+(?:[.,][0-9]+)*(?:[eE][+-]?[0-9]+)?")
+
+
+def escape_formula(text: str) -> str:
+    """A text as a CSV file may hold it: one that a spreadsheet would run as a formula gets a quote before it.
+
+    >>> escape_formula("=1+1"), escape_formula("-5"), escape_formula("plain")
+    ("'=1+1", '-5', 'plain')
+    """
+    return f"'{text}" if _FORMULA.match(text) and not _NUMBER.fullmatch(text) else text
 
 
 @contextmanager

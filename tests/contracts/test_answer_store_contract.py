@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from deniable.ledger.answer_store import AnswerStore, SqliteAnswerStore
+from deniable.ledger.answer_store import AnswerStore, SqliteShelf
 from deniable.ledger.ledger import open_answer_store
 from ledgers import STORES
 
@@ -54,8 +54,7 @@ def test_what_was_forgotten_is_not_left_in_the_file(tmp_path: Path) -> None:
 
 
 def test_a_look_into_a_full_drawer_takes_no_more_steps_than_into_an_empty_one(tmp_path: Path) -> None:
-    store = open_answer_store(tmp_path / "x.sqlite", "d")
-    assert isinstance(store, SqliteAnswerStore)
+    store = SqliteShelf(tmp_path / "x.sqlite")
 
     def steps(name: str) -> int:
         counted: list[None] = []

@@ -462,7 +462,7 @@ def test_nothing_but_the_charging_path_and_governance_writes_to_the_ledger() -> 
         str(path.relative_to(root)) for path in root.rglob("*.py") if ".ledger.record(" in path.read_text("utf-8")
     }
     governing = {f"governance/{name}.py" for name in ("epochs", "requests", "withdrawals")}
-    assert writers == {"charge.py", "context.py", *governing}
+    assert writers == {"charge.py", "context.py", "publish.py", *governing}
 
 
 def test_nothing_but_the_gate_attaches_a_table_of_a_policy() -> None:

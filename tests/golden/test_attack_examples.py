@@ -12,7 +12,8 @@ from scipy.io import loadmat
 
 from deniable import world
 from deniable.attacks.aggregates.differencing import isolate_people
-from deniable.attacks.aggregates.published_tables import Attribute, Statistic, bound_two_way_cells, find_worlds
+from deniable.attacks.aggregates.cell_bounds import Margin, bound_cells, bound_two_way_cells
+from deniable.attacks.aggregates.published_tables import Attribute, Statistic, find_worlds
 from deniable.attacks.aggregates.reconstruction import reconstruct
 from deniable.attacks.class_disclosure import count_class_disclosure
 from deniable.attacks.composition import combine_means
@@ -76,11 +77,12 @@ def test_most_of_a_town_is_singled_out_by_zip_birth_date_and_sex():
 
 
 def test_hair_and_eyes_are_bounded_by_their_margins():
-    bounds = bound_two_way_cells([12, 18], [14, 16])
-    assert bounds.high.reshape(-1).tolist() == [12, 12, 14, 16]
-    assert bounds.low.reshape(-1).tolist() == [0, 0, 2, 4]
-    truth = np.array([[2, 10], [12, 6]])
-    assert ((bounds.low <= truth) & (truth <= bounds.high)).all()
+    solved = bound_cells((2, 2), [Margin.of((0,), [12, 18]), Margin.of((1,), [14, 16]), Margin.of((), 30)])
+    for bounds in (bound_two_way_cells([12, 18], [14, 16]), solved):
+        assert bounds.high.reshape(-1).tolist() == [12, 12, 14, 16]
+        assert bounds.low.reshape(-1).tolist() == [0, 0, 2, 4]
+        truth = np.array([[2, 10], [12, 6]])
+        assert ((bounds.low <= truth) & (truth <= bounds.high)).all()
 
 
 DIFFIX = re.compile(r"floor\((\d+) \* pow\(\(client_id \* (\d+)\),([\d.]+)\).*?answer => (\d+)", re.DOTALL)

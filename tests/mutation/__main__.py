@@ -32,7 +32,7 @@ def parse_arguments(given: list[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("--handwritten", action="store_true", help="only those written by hand")
     parser.add_argument("--again", action="store_true", help="only those that survived the last run")
-    parser.add_argument("--seconds", type=float, default=8, help="CPU seconds of tests that a mutant must survive")
+    parser.add_argument("--seconds", type=float, default=20, help="CPU seconds of tests that a mutant must survive")
     parser.add_argument("--least", type=float, default=0, help="fail below this share of generated mutants killed")
     parser.add_argument("--list", action="store_true", help="print the mutants and run nothing")
     parser.add_argument("--record", action="store_true", help="record again which tests run which lines")

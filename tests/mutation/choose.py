@@ -11,7 +11,7 @@ from mutation.operators import Mutant
 from mutation.record import ROOT, functions_of, load
 
 SLOWEST = 8.0
-"""CPU seconds of the slowest test that is used at all."""
+"""CPU seconds of the slowest test that is used where none is named."""
 
 
 @dataclass(slots=True)
@@ -55,8 +55,9 @@ class Records:
         for node, each in found["tests"].items():
             if not each["passed"]:
                 self.failing.append(node)
-            elif each["seconds"] <= SLOWEST:
-                self.tests[node] = Known(node, each["seconds"], len(each["lines"]))
+                continue
+            self.tests[node] = Known(node, each["seconds"], len(each["lines"]))
+            if each["seconds"] <= SLOWEST:
                 for place, (digest, *lines) in each["lines"].items():
                     self._ran[place.split(" ")[1]].append((node, digest, frozenset(lines)))
 
@@ -99,7 +100,8 @@ class Records:
     def importing(self, mutant: Mutant) -> list[Known]:
         """Tests whose file runs the mutant's function while it is imported."""
         files = self._imports.get(mutant.function, set())
-        return order([test for test in self.tests.values() if test.node.split("::")[0] in files])
+        quick = [test for test in self.tests.values() if test.seconds <= SLOWEST]
+        return order([test for test in quick if test.node.split("::")[0] in files])
 
 
 def order(tests: list[Known]) -> list[Known]:

@@ -21,6 +21,7 @@ from deniable.dp.accounting import (
     PLDAccountant,
     PureEvent,
     ZCDPAccountant,
+    analytic_gaussian,
     epsilon_of_zcdp,
 )
 from deniable.dp.accounting import pld as pld_module
@@ -271,3 +272,30 @@ def test_composed_gaussian_noise_is_priced_above_the_lattice(variance: int, shif
         account = account.compose(GaussianEvent(variance, shift * shift))
     for delta in (Fraction(1, 5), Fraction(1, 100), Fraction(1, 10**4), Fraction(1, 10**7)):
         assert lattice_delta(variance, shifts, account.epsilon(delta)) <= delta * (1 + Fraction(1, 10**6))
+
+
+@pytest.mark.parametrize("power", [8, 12, 20])
+@pytest.mark.parametrize("times", [Fraction(11, 10), Fraction(3, 2), Fraction(19, 10)])
+def test_an_epsilon_next_to_the_slack_is_proven_too(power: int, times: Fraction) -> None:
+    ratio = Fraction(10**power)
+    delta = analytic_gaussian._delta_with_slack(ratio, times * SLACK)
+    found = epsilon_of_gaussian(ratio, delta)
+    assert found is not None
+    assert analytic_gaussian._delta_with_slack(ratio, found - SLACK) <= delta
+    assert (times + 1) * Fraction(98, 100) <= found / SLACK <= (times + 1) * Fraction(101, 100)
+
+
+def test_far_out_the_normal_law_is_bounded_on_the_side_that_is_asked_for() -> None:
+    for x in (Decimal(-50), Decimal("-40.1")):
+        with localcontext() as context:
+            context.prec = 60
+            tail = (-x * x / 2).exp() / 2
+            assert analytic_gaussian._phi(x, high=True) == tail
+            assert analytic_gaussian._phi(x, high=False) == 0
+            assert analytic_gaussian._phi(-x, high=True) == 1
+            assert analytic_gaussian._phi(-x, high=False) == 1 - tail
+            # Near the border both ways enclose the same number.
+            near = Decimal("-39.9")
+            low, high = (analytic_gaussian._phi(near, high=each) for each in (False, True))
+            assert low < high
+            assert low <= (-near * near / 2).exp() / 2

@@ -6,12 +6,14 @@ import itertools
 import json
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deniable.assess.published_statistics import SMALL, attack_statistics
+from deniable.assess.published_statistics import SMALL, attack_statistics, bound_published, read_published
 from deniable.attacks import solvers
+from deniable.attacks.aggregates.cell_bounds import bound_margins
 from deniable.errors import DataError, ParameterError
 
 BLOCK = {
@@ -85,16 +87,71 @@ def test_small_cells_are_given_away_where_every_table_agrees(seed, case):
     assert found.attack.trials == table.sum()
 
 
-def test_a_cube_falls_to_its_faces_with_a_solver_and_not_without(monkeypatch):
+def test_a_cube_falls_to_its_faces_and_without_a_solver_bounds_are_not_called_the_best(monkeypatch):
     cube = np.zeros((2, 2, 2), int)
     cube[0, 0, 0] = 2
     told, _ = publish(cube, ((0, 1), (0, 2), (1, 2)))
-    assert solve(told).outcomes[0].figures["given_away"] == 8  # zeros in margins are zeros in cells
+    (solved,) = solve(told).outcomes
+    assert (solved.figures["given_away"], solved.figures["exact"]) == (8, 8)  # zeros in margins are zeros in cells
+    assert not solved.warnings
     monkeypatch.setattr(solvers, "import_module", lambda name: (_ for _ in ()).throw(ImportError(name)))
     alone = solve(told).outcomes[0]
-    assert alone.figures["given_away"] == 7  # at most a margin of 0; the last cell is between 0 and 2
+    assert (alone.figures["given_away"], alone.figures["exact"]) == (8, 0)
+    assert "better ones may exist" in alone.warnings[0]
     plain, _ = publish(np.array([[1, 5], [7, 9]]), ((0, 1),))
     assert solve(plain).outcomes[0].attack.successes == 1
+
+
+def test_hair_and_eyes_are_read_from_two_published_tables_and_bounded():
+    hair = pa.table({"hair": ["blond", "brown"], "people": [12, 18]})
+    eyes = pa.table({"eyes": ["brown", "blue", "Total"], "people": ["14", "16", "30"]})
+    cells = read_published([hair, eyes], "people")
+    assert cells.axes == {"hair": ("blond", "brown"), "eyes": ("brown", "blue")}
+    found = bound_published(cells)
+    assert found.figures["given_away"] == 0
+    assert found.attack.trials == 30
+    ends = bound_margins(cells.shape, cells.margins)
+    assert (ends.low.ravel().tolist(), ends.high.ravel().tolist()) == ([0, 0, 2, 4], [12, 12, 14, 16])
+
+
+def test_a_suppressed_cell_that_a_total_gives_away_is_named():
+    printed = {
+        "ward": ["A", "A", "B", "B", "A", "B", None],
+        "ill": ["yes", "no", "yes", "no", "Total", "total", None],
+        "people": ["*", "12", "7", "1,009", "15", "1016", "1031"],
+    }
+    cells = read_published([pa.table(printed)], "people", suppressed=(1, 4))
+    found = bound_published(cells)
+    assert {"cell": {"ward": "A", "ill": "yes"}, "low": 3, "high": 3} in found.figures["hidden"]
+    assert (found.figures["recovered"], found.figures["suppressed"]) == (1, 1)
+    assert found.attack.successes == 3
+    without = pa.table(printed).slice(0, 5)  # a sum that is not listed is unknown, and nothing that was suppressed
+    again = bound_published(read_published([without], "people", suppressed=(1, 4)))
+    assert (again.figures["recovered"], again.figures["suppressed"], again.attack.trials) == (1, 1, 1031)
+
+
+def test_an_absent_combination_counted_nobody_unless_it_was_suppressed_too():
+    listed = pa.table({"ward": ["A", "B"], "ill": ["yes", "no"], "n": [5, 6]})
+    shown = bound_published(read_published([listed], "n"))
+    assert shown.figures["given_away"] == 4
+    hidden = bound_published(read_published([listed], "n", suppressed=(0, 4), absent=True))
+    assert (hidden.figures["given_away"], hidden.figures["suppressed"]) == (2, 2)
+
+
+def test_suppressed_counts_of_a_file_have_limits():
+    margins = [
+        {"over": ["a", "b"], "counts": [[None, 3], [4, 5]], "suppressed": [1, 2]},
+        {"over": [], "counts": 13},
+    ]
+    (found,) = solve({"cells": {"axes": {"a": [1, 2], "b": ["x", "y"]}, "margins": margins}}).outcomes
+    assert found.figures["hidden"] == [{"cell": {"a": "1", "b": "x"}, "low": 1, "high": 1}]
+
+
+def test_a_combination_that_is_listed_twice_is_refused():
+    with pytest.raises(DataError, match="twice"):
+        read_published([pa.table({"a": ["x", "x"], "n": [1, 2]})], "n")
+    with pytest.raises(ParameterError, match="column of counts"):
+        read_published([pa.table({"a": ["x"]})], "n")
 
 
 @pytest.mark.parametrize(

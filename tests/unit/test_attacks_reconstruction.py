@@ -17,7 +17,7 @@ from counting_service import (
     sweep_questions,
 )
 from deniable.attacks import solvers
-from deniable.attacks.aggregates.published_tables import bound_cells, bound_two_way_cells
+from deniable.attacks.aggregates.cell_bounds import Margin, bound_cells, bound_two_way_cells
 from deniable.attacks.aggregates.query_auditing import Status, audit_counts, audit_maxima, audit_sums
 from deniable.attacks.aggregates.reconstruction import decode_shares, reconstruct
 from deniable.dp.samplers import discrete_laplace
@@ -135,7 +135,7 @@ def test_impossible_answers_are_refused():
 @given(st.integers(0, 2**32 - 1))
 def test_cell_bounds_by_linear_programs_are_the_closed_ones_in_two_ways(seed):
     table = np.random.default_rng(seed).integers(0, 5, (2, 3))
-    found = bound_cells((2, 3), [((0,), table.sum(axis=1)), ((1,), table.sum(axis=0))])
+    found = bound_cells((2, 3), [Margin.of((0,), table.sum(axis=1)), Margin.of((1,), table.sum(axis=0))])
     closed = bound_two_way_cells(table.sum(axis=1), table.sum(axis=0))
     assert found.low.tolist() == closed.low.tolist()
     assert found.high.tolist() == closed.high.tolist()
@@ -144,7 +144,7 @@ def test_cell_bounds_by_linear_programs_are_the_closed_ones_in_two_ways(seed):
 def test_three_two_way_margins_can_give_a_cube_away():
     cube = np.zeros((2, 2, 2), np.int64)
     cube[0, 0, 0] = 3
-    margins = [((0, 1), cube.sum(axis=2)), ((0, 2), cube.sum(axis=1)), ((1, 2), cube.sum(axis=0))]
+    margins = [Margin.of(axes, cube.sum(axis=drop)) for axes, drop in (((0, 1), 2), ((0, 2), 1), ((1, 2), 0))]
     found = bound_cells((2, 2, 2), margins)
     assert found.share == 1.0  # zeros in margins are zeros in cells
 

@@ -234,7 +234,7 @@ def test_a_manifest_names_the_epoch_by_its_text(folder: Path) -> None:
             count(curator)
 
 
-@pytest.mark.parametrize("wrong", ["{every: hour}", "{every: day, manifest: x}", "{}", "7"])
+@pytest.mark.parametrize("wrong", ["{every: hour}", "{every: day, manifest: x}", "{copies: []}", "7"])
 def test_a_policy_that_says_nonsense_about_epochs_is_refused(wrong: str) -> None:
     with pytest.raises(PolicyError):
         parse(POLICY + f"epochs: {wrong}\n")

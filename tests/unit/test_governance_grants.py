@@ -28,6 +28,8 @@ MAY = {
     "audit": "su",
     "register": "saur",
     "purge": "s",
+    "epoch": "s",
+    "resume": "s",
 }
 LETTERS = {Role.STEWARD: "s", Role.ANALYST: "a", Role.AUDITOR: "u", Role.RESPONDENT: "r"}
 NAMES_A_PURPOSE = {"query", "explain", "request"}

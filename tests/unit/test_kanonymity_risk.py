@@ -15,7 +15,7 @@ from deniable.kanonymity.encoding import build_histograms
 from deniable.kanonymity.models import Closeness, Distance
 from deniable.kanonymity.models.base import Classes, build_reference
 from deniable.kanonymity.quality import measure_utility
-from deniable.kanonymity.risk import estimate_uniqueness, examine, measure_risks
+from deniable.kanonymity.risk import estimate_uniqueness, examine, measure_risks, score_guess
 
 ROWS = st.lists(st.tuples(st.integers(0, 2), st.sampled_from("ab"), st.integers(0, 5)), min_size=1, max_size=30)
 
@@ -69,6 +69,34 @@ def test_the_distance_without_a_kernel_is_that_of_the_kernel() -> None:
 def test_missing_cells_and_stars_are_values_like_others() -> None:
     table = pa.table({"x": ["*", "*", None, None, "a"]})
     assert examine(table, ("x",)).classes == 3
+
+
+def test_one_guess_among_four_who_fit_is_right_with_a_quarter() -> None:
+    found = measure_risks(np.array([4])).bayesian
+    assert (found.score, found.highest, found.prior) == (0.25, 0.25, "everybody in the table alike")
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_score_of_one_guess_is_what_naming_the_likeliest_row_gets(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    class_of, weights = rng.integers(0, 4, 12), rng.integers(0, 5, 12) + (np.arange(12) == 0)
+    right = 0.0
+    for target in range(12):  # the target is drawn from the prior, the intruder sees its class and names one row
+        fits = np.flatnonzero(class_of == class_of[target])
+        named = fits[np.argmax(weights[fits])]
+        right += weights[target] / weights.sum() * (named == target)
+    assert score_guess(class_of, weights).score == pytest.approx(right)
+    alike = score_guess(class_of, np.ones(12))
+    assert alike.score == pytest.approx(measure_risks(np.bincount(class_of)).bayesian.score)
+
+
+def test_one_guess_at_anybody_of_the_population_is_right_for_one_of_each_class() -> None:
+    found = measure_risks(np.array([1, 4, 0]), np.array([10, 40, 50])).bayesian
+    # Of 100 people 10 share the first class: one of them has the row, which is named for all ten; likewise one of 40.
+    assert found.score == pytest.approx(2 / 100)
+    assert found.prior == "everybody in the population alike"
+    with pytest.raises(ParameterError):
+        score_guess(np.array([0]), np.array([0]))
 
 
 def test_the_journalist_looks_in_the_population() -> None:

@@ -189,15 +189,14 @@ def brute_force(problem: Problem) -> dict[tuple[int, ...], tuple[float, int]]:
         released = np.ones(len(groups), bool)
         for model in problem.models:
             released &= holds(model, classes)
-        if classes.population is not None:
-            if not all(
-                released[i] or classes.sizes[i] > 0 or not any(not m.under_suppression for m in problem.models)
-                for i in range(len(groups))
-            ):
+        absent = classes.sizes == 0
+        if absent.any():
+            about = [holds(model, classes) for model in problem.models if isinstance(model, DeltaPresence)]
+            if not all(present[absent].all() for present in about):
                 continue
-            released |= classes.sizes == 0
+            released |= absent
         for risk in problem.risks:
-            released = risk.release(classes.sizes, released)
+            released[~absent] &= risk.release(classes.sizes[~absent], released[~absent])
         gone = int(classes.sizes[~released].sum())
         if gone <= problem.limit:
             there = [g for g, n in zip(groups, classes.sizes, strict=True) if n]
@@ -220,7 +219,26 @@ SETTINGS: list[tuple[PrivacyModel | AverageRisk, ...]] = [
     (BetaLikeness("s", 0.8, enhanced=True), DistinctDiversity("s", 2)),
     (AverageRisk(0.2),),
     (KAnonymity(2), AverageRisk(0.2)),
+    (KMap(2), Closeness("s", 0.3, Distance.ORDERED)),
+    (KMap(2), EntropyDiversity("s", 1.5)),
+    (KMap(2), AverageRisk(0.3)),
+    (DeltaPresence(0.0, 0.9), RecursiveDiversity("s", 3.0, 2)),
 ]
+
+
+@pytest.mark.parametrize(
+    "strict",
+    [Closeness("s", 0.3, Distance.ORDERED), EntropyDiversity("s", 1.5), RecursiveDiversity("s", 3.0, 2)],
+    ids=str,
+)
+def test_a_population_that_asks_for_nothing_changes_nothing(strict: PrivacyModel) -> None:
+    for seed in range(4):
+        costs = []
+        for models in ((KAnonymity(2), strict), (KAnonymity(2), strict, KMap(1))):
+            problem = random_problem(seed, models, Loss(), 0.3)
+            solution = OptimalSearch(problem, Checker(problem)).run()
+            costs.append(None if solution is None else (solution.cost, solution.classes))
+        assert costs[0] == pytest.approx(costs[1])
 
 
 @pytest.mark.parametrize("measure", MEASURES, ids=str)

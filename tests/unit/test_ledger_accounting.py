@@ -21,7 +21,7 @@ from deniable.dp.accounting import (
 )
 from deniable.errors import BudgetExceeded, DeniableError, ParameterError
 from deniable.ledger import Act, Ledger, Posting
-from deniable.ledger.budget_tree import FINEST, period_of, restore_accountant, total_of
+from deniable.ledger.budget_tree import FINEST, period_of, settle_account
 from deniable.ledger.export import export
 from deniable.ledger.verify import verify
 from deniable.policy.access import Accounting, Budgets, Period
@@ -45,7 +45,7 @@ def posting(event: object) -> Posting:
 
 
 @pytest.mark.parametrize("accounting", ["pure", "zcdp", "pld"])
-def test_totals_agree_with_an_accountant_that_composes_from_the_start(accounting: str) -> None:
+def test_accounts_agree_with_an_accountant_that_composes_from_the_start(accounting: str) -> None:
     limit = ApproxDP(Fraction(2), MILLIONTH)
     ledger = Ledger("d", Budgets(limit, Accounting(accounting)))
     naive = accountant_for(accounting, limit)
@@ -104,9 +104,9 @@ def test_three_thirds_are_one_and_very_many_fractions_stay_short_and_never_below
     for _ in range(3):
         charge(ledger, "1/3")
     assert ledger.find_remaining() == PureDP(Fraction(0))
-    total, exact = restore_accountant("pure", None, None), Fraction(0)
+    total, exact = accountant_for("pure"), Fraction(0)
     for prime in PRIMES:
-        total = restore_accountant("pure", None, total_of(total.compose(PureEvent(Fraction(1, prime)))))
+        total = settle_account(total.compose(PureEvent(Fraction(1, prime))))  # type: ignore[assignment]
         exact += Fraction(1, prime)
     spent = total.compute_spent(None).epsilon  # type: ignore[union-attr, arg-type]
     assert exact <= spent < exact + Fraction(20, FINEST)

@@ -33,12 +33,12 @@ from deniable.errors import (
     StorageError,
 )
 from deniable.ledger import Act, Ledger, Posting
-from deniable.ledger.answer_store import SqliteAnswerStore
-from deniable.ledger.budget_tree import restore_accountant, total_of
+from deniable.ledger.answer_store import SqliteShelf
+from deniable.ledger.budget_tree import settle_account
 from deniable.ledger.entry import Line, MemoryStore, decode_entry, digest, encode_entry, genesis, hash_of
 from deniable.ledger.export import export, price_of_event
 from deniable.ledger.ledger import _find_spent, open_ledger
-from deniable.ledger.sqlite import MOST_NAMES, SqliteStore, translate_errors
+from deniable.ledger.sqlite import SqliteStore, translate_errors
 from deniable.ledger.verify import verify
 from deniable.policy.access import Accounting, Analyst, Budgets, Purpose
 from deniable.policy.budget import PureDP
@@ -157,7 +157,7 @@ def test_only_a_ledger_that_is_there_can_be_opened_to_be_read(tmp_path: Path, po
 
 @pytest.mark.usefixtures("open_mask")
 def test_files_are_readable_by_their_owner_alone(tmp_path: Path) -> None:
-    for store in (SqliteStore(tmp_path / "ledger.sqlite"), SqliteAnswerStore(tmp_path / "ledger.kept.sqlite")):
+    for store in (SqliteStore(tmp_path / "ledger.sqlite"), SqliteShelf(tmp_path / "ledger.kept.sqlite")):
         modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.glob(store.path.name + "*")}
         assert set(modes.values()) == {0o600}, modes
         store.close()
@@ -172,7 +172,7 @@ def test_a_closed_store_neither_reads_nor_writes(tmp_path: Path) -> None:
         store.last()
     with pytest.raises(StorageError):
         charge(ledger, "1/4", analyst="", purpose="")
-    kept = SqliteAnswerStore(tmp_path / "ledger.kept.sqlite")
+    kept = SqliteShelf(tmp_path / "ledger.kept.sqlite")
     kept.close()
     with pytest.raises(StorageError):
         kept.find("a", "b")
@@ -181,7 +181,7 @@ def test_a_closed_store_neither_reads_nor_writes(tmp_path: Path) -> None:
 
 
 def test_stores_flush_before_they_answer_and_overwrite_what_they_forget(tmp_path: Path) -> None:
-    ledger, answers = SqliteStore(tmp_path / "l.sqlite"), SqliteAnswerStore(tmp_path / "l.kept.sqlite")
+    ledger, answers = SqliteStore(tmp_path / "l.sqlite"), SqliteShelf(tmp_path / "l.kept.sqlite")
     for store in (ledger, answers):
         asked = store._connection.execute
         assert asked("PRAGMA journal_mode").fetchone() == ("wal",)
@@ -219,16 +219,6 @@ def test_a_place_that_cannot_be_opened_is_refused(tmp_path: Path) -> None:
         SqliteStore(tmp_path / "no folder" / "ledger.sqlite")
 
 
-def test_more_totals_than_one_statement_takes_are_all_found(tmp_path: Path) -> None:
-    for store in (MemoryStore(), SqliteStore(tmp_path / "ledger.sqlite")):
-        totals = {f"n{place}": str(place) for place in range(2 * MOST_NAMES + 1)}
-        with store.begin_write() as book:
-            book.put_totals(totals)
-        with store.begin_read() as book:
-            assert dict(book.totals((*totals, "unknown"))) == totals
-        store.close()
-
-
 def test_more_entries_than_one_reading_takes_come_in_order_and_once(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "ledger.sqlite")
     with store.begin_write() as book:
@@ -250,12 +240,10 @@ def test_a_memory_that_fails_within_a_transaction_forgets_all_of_it() -> None:
     store = MemoryStore()
     with store.begin_write() as book:
         book.append(_line(1, "charge"))
-        book.put_totals({"a": "1"})
 
     def fail() -> None:
         with store.begin_write() as book:
             book.append(_line(2, "charge"))
-            book.put_totals({"a": "2", "b": "3"})
             raise RuntimeError("stop")
 
     with pytest.raises(RuntimeError, match="stop"):
@@ -263,7 +251,6 @@ def test_a_memory_that_fails_within_a_transaction_forgets_all_of_it() -> None:
     assert store.last() == 1
     assert store.of_request("ana", "r1") == "{}"
     assert store.of_request("ana", "r2") is None
-    assert store.totals(("a", "b")) == {"a": "1"}
     assert [line.sequence for line in store.after(0)] == [1]
 
 
@@ -353,22 +340,13 @@ def test_a_receipt_is_verified_by_its_number_and_its_hash() -> None:
             verify(ledger, head, number)
 
 
-def test_totals_of_entries_that_are_gone_tell_that_a_ledger_was_cut_off() -> None:
-    whole, cut = MemoryStore(), MemoryStore()
-    ledger = Ledger("clinic", plain(1), whole)
-    charge(ledger, "1/10", analyst="", purpose="")
-    cut._totals = dict(whole._totals)  # all entries are cut off, and the totals stay
-    with pytest.raises(IntegrityError, match="cut off"):
-        verify(Ledger("clinic", plain(1), cut))
-
-
-def test_totals_of_privacy_losses_count_equal_events_together() -> None:
+def test_privacy_losses_count_equal_events_together() -> None:
     half, noise = PureEvent("1/2"), LaplaceEvent(4, 1)
     account = accountant_for(Accounting.PLD, None)
     for event, count in ((half, 1), (noise, 3), (half, 1), (NoOpEvent(), 1)):
         account = account.compose(event, count)
-    counts = {json.loads(form)["kind"]: count for form, count in json.loads(total_of(account))}
-    assert sorted(counts.values()) == [2, 3]
-    again = restore_accountant(Accounting.PLD, None, total_of(account))
-    assert total_of(again) == total_of(account)
-    assert json.loads(total_of(again.compose(half)))[0][1] + json.loads(total_of(again.compose(half)))[1][1] == 6
+    settled = settle_account(account)
+    assert {each.event: each.count for each in settled.event.events} == {half: 2, noise: 3}  # type: ignore[attr-defined]
+    assert settle_account(settled) == settled
+    again = settle_account(settled.compose(half))
+    assert sorted(each.count for each in again.event.events) == [3, 3]  # type: ignore[attr-defined]

@@ -109,6 +109,31 @@ def test_evidence_is_given_and_holds_no_value() -> None:
         assert not any(value in shown for value in values if len(value) > 5)
 
 
+def test_ages_diagnoses_and_sexes_are_found_beside_markers_of_missing_values() -> None:
+    ages = [str(20 + i % 75) for i in range(200)]
+    brackets = [f"[{10 * (i % 10)}-{10 * (i % 10) + 10})" for i in range(200)]
+    codes = [f"{100 + i}.{i % 9}" if i % 3 else f"V{10 + i % 80}" for i in range(200)]
+    table = pa.table(
+        {
+            "AGEP": ["N", *ages[1:]],
+            "age": ["?", *brackets[1:]],
+            "a": ["?", *codes[1:]],
+            "b": ["N", *("Male" if i % 2 else "Female" for i in range(199))],
+            "RAC1P": [i % 9 for i in range(200)],
+            "weight": brackets,
+            "c": [str(100 + i) for i in range(200)],
+        }
+    )
+    assert detect_kinds(table) == {
+        "AGEP": "age",
+        "age": "age",
+        "a": "diagnosis",
+        "b": "demographic",
+        "RAC1P": "demographic",
+        "c": "record id",
+    }
+
+
 def test_two_witnesses_are_surer_than_one() -> None:
     unnamed = pa.table({"x": _people()["contact"]})
     named = pa.table({"email": _people()["contact"]})
@@ -146,6 +171,7 @@ def test_names_births_telephones_addresses_and_ids_of_a_generated_town_are_found
     assert detect_kinds(town["visits"]) == person | {
         "patient_id": "record id",
         "ethnicity": "demographic",
+        "diagnosis": "diagnosis",
         "admission": "date",
         "discharge": "date",
         "note": "free text",

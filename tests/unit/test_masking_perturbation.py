@@ -1,6 +1,9 @@
-"""Random projection: distances stay, single values cannot be had back, and the attack that does succeed is named."""
+"""Random projection and shifted dates: what stays, what cannot be had back, and the attack that does succeed."""
 
 from __future__ import annotations
+
+from datetime import date, datetime
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import pyarrow as pa
@@ -101,3 +104,65 @@ def test_dimensions_that_cannot_be_are_refused(dimensions: int) -> None:
 def test_empty_bounds_are_refused() -> None:
     with pytest.raises(ParameterError, match="bounds"):
         perturbation.make_projection(KEY, ("a",), ((1.0, 1.0),), 1)
+
+
+PERSONS = [f"p{i}" for i in range(300)]
+SENTINELS = [date(9999, 12, 31), date(1900, 1, 1), date(1970, 1, 1), date(2999, 12, 31), date(1, 1, 1)]
+
+
+def _shift(values: pa.Array, people: list[str], days: int = 365) -> pa.Array:
+    batch = pa.record_batch({"day": values, "person": people})
+    return perturbation.make_date_shift(KEY, "person", days).apply(batch.column("day"), batch)
+
+
+KINDS = [pa.date32(), pa.date64(), pa.timestamp("us"), pa.timestamp("s"), pa.timestamp("ms", "UTC")]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_placeholders_stay_and_give_no_offset_away(kind: pa.DataType) -> None:
+    true = date(2020, 5, 6)
+    days = [SENTINELS[i % len(SENTINELS)] if i % 2 else true for i in range(len(PERSONS))]
+    values = pa.array(days, pa.date32()).cast(kind)
+    moved = _shift(values, PERSONS)
+    for i, (before, after) in enumerate(zip(values.to_pylist(), moved.to_pylist(), strict=True)):
+        assert (before == after) == bool(i % 2)  # what an intruder sees of a placeholder is what everybody knows
+    assert perturbation.is_placeholder(values).sum() == len(PERSONS) // 2
+
+
+def test_text_dates_keep_their_placeholders_too() -> None:
+    moved = _shift(pa.array(["9999-12-31", "2020-05-06", None]), PERSONS[:3]).to_pylist()
+    assert moved[0] == "9999-12-31"
+    assert moved[1] not in ("2020-05-06", None)
+    assert moved[2] is None
+
+
+def test_the_hour_stays_when_a_shift_crosses_summer_time() -> None:
+    berlin = ZoneInfo("Europe/Berlin")
+    seen = [datetime(2024, 7, 1, 9, 30, tzinfo=berlin)] * len(PERSONS)
+    moved = _shift(pa.array(seen, pa.timestamp("us", "Europe/Berlin")), PERSONS).to_pylist()
+    assert {(one.hour, one.minute) for one in moved} == {(9, 30)}
+    assert len({one.utcoffset() for one in moved}) == 2  # some are in winter now
+    offsets = perturbation.derive_offsets(KEY.derive("shift", "dates"), pa.array(PERSONS), 365)
+    assert [(one.date() - date(2024, 7, 1)).days for one in moved] == offsets.tolist()
+
+
+def test_an_hour_that_summer_time_skips_becomes_the_next_one() -> None:
+    berlin = ZoneInfo("Europe/Berlin")
+    values = pa.array([datetime(2024, 3, 30, 2, 30, tzinfo=berlin)] * 40, pa.timestamp("us", "Europe/Berlin"))
+    moved = _shift(values, PERSONS[:40], 1).to_pylist()
+    assert {(one.day, one.hour) for one in moved} == {(29, 2), (31, 3)}
+
+
+def test_times_in_nanoseconds_never_wrap_around() -> None:
+    ends = [np.iinfo(np.int64).min + 1, np.iinfo(np.int64).max]
+    values = pa.array([ends[0]] * len(PERSONS), pa.int64()).cast(pa.timestamp("ns"))
+    moved = _shift(values, PERSONS).cast(pa.int64()).to_pylist()
+    assert all(one is None or ends[0] <= one < ends[0] + 400 * perturbation.NANOSECONDS_OF_A_DAY for one in moved)
+    assert None in moved
+    last = pa.array([ends[1]] * len(PERSONS), pa.int64()).cast(pa.timestamp("ns"))
+    assert _shift(last, PERSONS).equals(last)  # the year 2262 is a placeholder
+
+
+def test_one_person_in_two_spellings_has_one_offset() -> None:
+    values = pa.array([date(2020, 1, 1)] * 4)
+    assert len(set(_shift(values, ["P7", "p7", " p7 ", "P7"]).to_pylist())) == 1

@@ -42,7 +42,7 @@ tables:
     source: t.csv
     unit: {{column: patient_id}}
     columns:
-      patient_id: {{role: insensitive}}
+      patient_id: {{role: identifier, mask: {{token: {{key: people}}}}}}
       ward: {{role: insensitive}}
       b: {{type: integer, between: [0, 10]}}
       a: {{type: %s, %s mask: {example}}}

@@ -53,7 +53,7 @@ def test_round_constants_are_those_of_the_standard() -> None:
 
 def test_a_token_spells_the_first_bits_of_the_digest(way: str) -> None:
     alphabet = "abcdefghijkmnpqrstuvwxyz23456789"
-    digest = hmac.digest(KEY.derive("token", "people"), b"Ann", "sha256")
+    digest = hmac.digest(KEY.derive("token", "people"), b"ann", "sha256")
     number = int.from_bytes(digest, "big")
     for length in (4, 16, 17, 51):
         expected = "".join(alphabet[(number >> (256 - 5 * (i + 1))) & 31] for i in range(length))
@@ -140,3 +140,23 @@ def test_tokens_look_random_flipping_one_input_bit_flips_half_of_the_output_bits
     one, two = pseudonyms.digest_rows(secret, base)[0], pseudonyms.digest_rows(secret, near)[0]
     flipped = np.unpackbits(one ^ two).sum()
     assert 80 < flipped < 176  # 128 +- 6 standard deviations of a fair coin
+
+
+SPELLINGS = ["Ann Smith", "ANN SMITH", "ann  smith ", "\u00a0Ann\tSmith", "\uff21nn Smith"]
+
+
+def test_spellings_of_one_value_join_by_default_and_a_policy_can_say_otherwise() -> None:
+    assert len(set(pseudonyms.make_token_mask(KEY, "people").apply(pa.array(SPELLINGS)).to_pylist())) == 1
+    exact = pseudonyms.make_token_mask(KEY, "people", normalize="exact").apply(pa.array(SPELLINGS))
+    assert len(set(exact.to_pylist())) == len(SPELLINGS)
+    composed = pa.array(["Zo\u00eb", "Zoe\u0308"])
+    assert len(set(pseudonyms.make_token_mask(KEY, "people").apply(composed).to_pylist())) == 1
+
+
+def test_a_key_of_the_first_version_still_joins_what_was_masked_with_it() -> None:
+    old = keys.decode_key(keys.encode_key(KEY).replace("deniable-key-2", "deniable-key-1"), "a test")
+    assert (KEY.version, old.version, old.check) == (2, 1, KEY.check)
+    digest = hmac.digest(KEY.derive("token", "people"), b"Ann Smith", "sha256")
+    whole = pseudonyms.spell(np.frombuffer(digest, np.uint8)[None], 16).tobytes().decode()
+    assert pseudonyms.make_token_mask(old, "people").apply(pa.array(["Ann Smith"])).to_pylist() == [whole]
+    assert keys.decode_key(keys.encode_key(old), "a test").version == 1

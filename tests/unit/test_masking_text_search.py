@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -33,6 +36,19 @@ FOUND = [
     ("Lives at 1600 Pennsylvania Avenue, writes to P.O. Box 44", "Lives at [address], writes to [address]"),
     ("MRN 00482913, license D1234567", "MRN [number], license [number]"),
     ("DNI 12345678Z", "DNI [national_id]"),
+    ("Sent to M1 1AE or SW1A 2AA", "Sent to [postcode] or [postcode]"),
+    ("Moved to K1A 0B1 and 1012 AB", "Moved to [postcode] and [postcode]"),
+    ("Car 1HGCM82633A004352 and AB12 CDE", "Car [vehicle] and [vehicle]"),
+    ("VIN WVWZZZ1JZXW000001, plate AA-123-BB", "VIN [vehicle], plate [vehicle]"),
+    ("She is aged 94, a 101-year-old man", "She is [age], a [age] man"),
+    ("on the third of March, 1960 and March twenty-first", "on the [date] and [date]"),
+    ("am 12. März 1960, le 3 mars 2021, el 5 de mayo de 2020", "am [date], le [date], el [date]"),
+    ("Ruf 030 1234567, tél. 01 23 45 67 89", "Ruf [phone], tél. [phone]"),
+    ("NHS 9434765919, PESEL 44051401359", "NHS [national_id], PESEL [national_id]"),
+    ("Wohnt Hauptstraße 12a, rue de la Paix 5", "Wohnt [address], [address]"),
+    ("电话010-1234-5678。生日1990年5月6日", "电话[phone]。生日[date]"),
+    ("هاتف ٢٠٢-٢٢٤-٣١٢١", "هاتف [phone]"),
+    ("tel\u200b 202\u2011224\u20113121 now", "tel\u200b [phone] now"),
 ]
 LEFT = [
     "Version 1.2.3 costs 3.50 at 12:30, room 12, pages 1-2.",
@@ -40,6 +56,10 @@ LEFT = [
     "No numbers here at all. E.g. this: i.e. that.",
     "",
     "@ . : :: -- ()",
+    "In May 2 patients left, and in March 3 nurses.",
+    "From 2019-2020 we saw 10 20 30 40 and version 10.1.22.",
+    "It cost $12500, that is 12500 EUR for 10000 steps.",
+    "Aged 45, a 30-year-old.",
 ]
 
 
@@ -51,6 +71,72 @@ def test_what_patterns_know_is_replaced_by_what_it_is(before: str, after: str) -
 @pytest.mark.parametrize("sentence", LEFT)
 def test_harmless_numbers_and_signs_are_left_alone(sentence: str) -> None:
     assert replacement.scrub_texts([sentence]) == [sentence]
+
+
+IDENTIFIERS = [
+    "202 224 3121",
+    "(202) 224-3121",
+    "202-224-3121",
+    "202.224.3121",
+    "+44 20 7946 0958",
+    "12/03/2024",
+    "2024-05-06",
+    "4111 1111 1111 1111",
+    "5500-0000-0000-0004",
+    "4111111111111111",
+    "123-45-6789",
+    "943 476 5919",
+    "DE89 3704 0044 0532 0130 00",
+    "GB82 WEST 1234 5698 7654 32",
+    "10.0.0.255",
+    "12345678Z",
+    "01 23 45 67 89",
+]
+
+
+@pytest.mark.parametrize("between", [" ", ", ", "; ", " / ", "\n"])
+def test_no_identifier_hides_the_one_beside_it(between: str) -> None:
+    told = [f"x {one}{between}{two} y" for one, two in itertools.product(IDENTIFIERS, repeat=2)]
+    assert [text for text in replacement.scrub_texts(told) if re.search(r"\d", text)] == []
+
+
+@pytest.mark.parametrize("dash", "\u2010\u2011\u2012\u2013\u2014\u2212\uff0d")
+@pytest.mark.parametrize("space", " \u00a0\u202f\u2009")
+def test_dashes_and_spaces_of_word_processors_hide_nothing(dash: str, space: str) -> None:
+    told = [f"x {one.replace('-', dash).replace(' ', space)} y" for one in IDENTIFIERS]
+    assert [text for text in replacement.scrub_texts(told) if re.search(r"\d", text)] == []
+
+
+REPEATED = ["1", "1 ", "12 ", "4111 ", "1-", "A-", "://", ".com/", "@a.com/", "May ", "DE12 AAAA ", "AB12 ", "(1", "a:"]
+
+
+@pytest.mark.parametrize("unit", REPEATED)
+def test_the_work_grows_with_the_length_of_the_text_and_no_faster(unit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_at = [0]
+
+    def count(finder: text_search.Finder) -> text_search.Finder:
+        def test(text: str, start: int, end: int) -> bool:
+            looked_at[0] += end - start
+            return finder.test is None or finder.test(text, start, end)
+
+        return replace(finder, test=test)
+
+    monkeypatch.setattr(text_search, "FINDERS", tuple(map(count, text_search.FINDERS)))
+    work = []
+    for times in (250, 1000):
+        looked_at[0] = 0
+        replacement.scrub_texts([unit * times + "a"])
+        work.append(looked_at[0])
+    assert work[1] <= 4.5 * work[0] + 2000
+
+
+def test_what_one_try_reads_is_bounded_so_that_trying_everywhere_is_linear() -> None:
+    from re import _parser  # type: ignore[attr-defined]
+
+    widths = {one.pattern.pattern: _parser.parse(one.pattern.pattern).getwidth()[1] for one in text_search.FINDERS}
+    endless = [pattern for pattern, width in widths.items() if width > 1000]
+    # Only a run of digits may be endless: it begins where no word does, so each run is read once.
+    assert endless == [r"\d(?<!\w.)\d{40,}+"]
 
 
 @given(st.lists(st.one_of(st.sampled_from([b for b, _ in FOUND] + LEFT), st.text(max_size=60)), max_size=12))
@@ -72,7 +158,7 @@ def test_spans_never_overlap_and_lie_inside_their_text(value: str) -> None:
 def test_only_the_kinds_asked_for_are_replaced_by_what_was_asked_for() -> None:
     said = ["Call 202-224-3121 or ann@example.org"]
     assert replacement.scrub_texts(said, ["email"], "#") == ["Call 202-224-3121 or #"]
-    assert {finder.kind for finder in text_search.FINDERS} == set(FOUND_IN_TEXT)
+    assert {finder.kind for finder in text_search.FINDERS} | {"name", "place"} == set(FOUND_IN_TEXT)
 
 
 def test_a_text_column_keeps_type_and_nulls_and_other_columns_are_refused() -> None:

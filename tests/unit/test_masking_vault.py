@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 import sqlite3
 import stat
 import subprocess
@@ -141,3 +142,96 @@ def test_processes_that_meet_the_same_new_values_at_once_agree_on_every_token(tm
     assert len({line for lines in said for line in lines}) == 300  # one token for each value, whoever asked
     assert sum(map(len, said)) == 1200
     assert vault.count_values(tmp_path / "v", KEY) == {"names": 300}
+
+
+def test_two_entries_that_exchange_their_tokens_are_noticed(tmp_path: Path) -> None:
+    _book(tmp_path).apply(pa.array(["Ann", "Bob"]))
+    with sqlite3.connect(tmp_path / "names.vault") as database:
+        rows = database.execute("SELECT lookup, token, sealed, proof FROM codebook").fetchall()
+        database.execute("DELETE FROM codebook")
+        for (lookup, _, _, proof), (_, token, sealed, _) in zip(rows, rows[::-1], strict=True):
+            database.execute("INSERT INTO codebook VALUES ('names', ?, ?, ?, ?)", (lookup, token, sealed, proof))
+    database.close()
+    with pytest.raises(IntegrityError, match="altered"):
+        _book(tmp_path).apply(pa.array(["Ann"]))
+
+
+def test_the_size_of_an_entry_does_not_tell_how_long_its_value_is(tmp_path: Path) -> None:
+    values = ["", "Al", "Wilhelmina Featherstonehaugh", "x" * 60, "y" * 61, "z" * 124]
+    tokens = _book(tmp_path).apply(pa.array(values))
+    with sqlite3.connect(tmp_path / "names.vault") as database:
+        sizes = dict(database.execute("SELECT token, length(sealed) FROM codebook"))
+    database.close()
+    by_value = [sizes[token] for token in tokens.to_pylist()]
+    assert len(set(by_value[:4])) == 1
+    assert len(set(by_value[4:])) == 1
+    assert _book(tmp_path).reveal(tokens).to_pylist() == values
+
+
+def test_spellings_of_one_value_share_a_token_and_the_first_is_revealed(tmp_path: Path) -> None:
+    tokens = _book(tmp_path).apply(pa.array(["Ann Smith", "ANN  smith", "Bob"]))
+    assert tokens[0] == tokens[1] != tokens[2]
+    assert _book(tmp_path).reveal(tokens).to_pylist() == ["Ann Smith", "Ann Smith", "Bob"]
+    with pytest.raises(ParameterError, match="compares values by 'text'"):
+        _book(tmp_path, normalize="exact").apply(pa.array(["Ann"]))
+
+
+def test_looking_into_a_vault_that_is_not_there_does_not_make_one(tmp_path: Path) -> None:
+    for deed in (lambda: _book(tmp_path).reveal(pa.array(["x"])), lambda: vault.count_values(tmp_path / "v", KEY)):
+        with pytest.raises(StorageError, match="no vault"):
+            deed()
+    assert list(tmp_path.iterdir()) == []
+
+
+FIRST_VERSION = """
+CREATE TABLE about (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE codebook (
+  domain TEXT NOT NULL, lookup BLOB NOT NULL, token TEXT NOT NULL, sealed BLOB NOT NULL,
+  PRIMARY KEY (domain, lookup), UNIQUE (domain, token)) WITHOUT ROWID;
+"""
+
+
+def _first_version(path: Path, values: list[str], lookups: list[str]) -> None:
+    """A vault as the first version wrote it, each value under the lookup of some value."""
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+    cipher = AESGCM(KEY.derive("vault-seal", "names"))
+    database = sqlite3.connect(path)
+    database.executescript(FIRST_VERSION)
+    database.executemany("INSERT INTO about VALUES (?, ?)", [("check", KEY.check), ("key", "people")])
+    for i, (value, other) in enumerate(zip(values, lookups, strict=True)):
+        lookup = hmac.digest(KEY.derive("vault-lookup", "names"), other.encode(), "sha256")
+        nonce, token = bytes([i]) * 12, f"token{i}"
+        sealed = nonce + cipher.encrypt(nonce, value.encode(), f"names\0{token}".encode())
+        database.execute("INSERT INTO codebook VALUES ('names', ?, ?, ?)", (lookup, token, sealed))
+    database.commit()
+    database.close()
+
+
+def test_a_vault_of_the_first_version_keeps_its_tokens_and_its_way_to_compare(tmp_path: Path) -> None:
+    _first_version(tmp_path / "names.vault", ["Ann", "ann"], ["Ann", "ann"])
+    assert _book(tmp_path).apply(pa.array(["Ann", "ann"])).to_pylist() == ["token0", "token1"]
+    assert _book(tmp_path).reveal(pa.array(["token1"])).to_pylist() == ["ann"]
+
+
+def test_a_vault_of_the_first_version_with_exchanged_entries_is_noticed(tmp_path: Path) -> None:
+    _first_version(tmp_path / "names.vault", ["Ann", "Bob"], ["Bob", "Ann"])
+    with pytest.raises(IntegrityError, match="altered"):
+        _book(tmp_path).apply(pa.array(["Ann"]))
+
+
+def test_until_the_new_key_opens_it_a_vault_in_rotation_is_the_old_keys(tmp_path: Path) -> None:
+    values, new = pa.array(["Ann", "Bob"]), keys.generate_key("people")
+    before = _book(tmp_path).apply(values)
+    assert vault.prepare_rotation(tmp_path / "names.vault", KEY, new) == 2
+    assert _book(tmp_path).apply(values).equals(before)
+    with pytest.raises(KeyUnavailable, match="rotat"):
+        _book(tmp_path).apply(pa.array(["Cem"]))  # a token given now would be lost
+    vault.cancel_rotation(tmp_path / "names.vault", KEY)
+    _book(tmp_path).apply(pa.array(["Cem"]))
+    vault.prepare_rotation(tmp_path / "names.vault", KEY, new)
+    fresh = Codebook(tmp_path / "names.vault", new, "names")
+    assert fresh.apply(values).equals(before)
+    assert vault.count_values(fresh.path, new) == {"names": 3}
+    with pytest.raises(KeyUnavailable, match="wrong key"):
+        _book(tmp_path).apply(values)

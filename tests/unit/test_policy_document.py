@@ -237,7 +237,7 @@ tables:
     drugs: {public: true, source: drugs.csv}
     visits:
         columns:
-            note: {mask: {regex: {put: "xxx-xx-\\\\1", find: "\\\\d{3}-\\\\d{2}-(\\\\d{4})"}}}
+            note: {role: insensitive, mask: {regex: {put: "xxx-xx-\\\\1", find: "\\\\d{3}-\\\\d{2}-(\\\\d{4})"}}}
             charge: {step: 1e-2, between: [0.0, 2.5e5], type: decimal, role: sensitive, nullable: true}
             diagnosis: {categories: [A00, B01], role: sensitive}
             sex: {categories: ['F', "M"], role: quasi-identifier, type: text}

@@ -319,3 +319,105 @@ def test_moved_days_stay_within_the_calendar() -> None:
     for sign, day in ((1, last - 5), (-1, first + 5)):
         moved = intervals.addition(sign)((Facts(Kind.DATE, day, day, Fraction(1)), _whole(0, 100)))
         assert (moved.lower, moved.upper) == ((day, last) if sign > 0 else (first, day))
+
+
+NUMBER, TEXT, TRUTH = _whole(1, 3), Facts(Kind.TEXT, longest=3), Facts(Kind.BOOLEAN)
+DAY = Facts(Kind.DATE, to_number(date(2020, 1, 1)), to_number(date(2020, 3, 1)), Fraction(1))
+TAKES: dict[str, tuple[intervals.Rule, tuple[Facts, ...], tuple[Facts, ...]]] = {
+    "sum": (intervals.addition(1), (NUMBER, NUMBER), (TEXT, TRUTH)),
+    "difference": (intervals.addition(-1), (NUMBER, NUMBER), (TEXT, TRUTH)),
+    "product": (intervals.multiplication, (NUMBER, NUMBER), (TEXT, TRUTH, DAY)),
+    "quotient": (intervals.division, (NUMBER, NUMBER), (TEXT, TRUTH, DAY)),
+    "remainder": (intervals.modulo, (NUMBER, NUMBER), (TEXT, TRUTH, DAY)),
+    "monotone": (intervals.monotone(lambda x: x, None, None), (NUMBER,), (TEXT, TRUTH, DAY)),
+    "negation": (intervals.negation, (NUMBER,), (TEXT, TRUTH, DAY)),
+    "absolute": (intervals.absolute, (NUMBER,), (TEXT, TRUTH, DAY)),
+    "smooth": (intervals.smooth(math.exp), (NUMBER,), (TEXT, TRUTH, DAY)),
+    "rounded": (intervals.round_to_places, (NUMBER, _whole(1, 1)), (TEXT, TRUTH, DAY)),
+    "logic": (intervals.logic, (TRUTH, TRUTH), (TEXT, NUMBER, DAY)),
+    "text test": (intervals.text_test, (TEXT, TEXT), (NUMBER, TRUTH, DAY)),
+    "length": (intervals.length, (TEXT,), (NUMBER, TRUTH, DAY)),
+    "two texts": (intervals.text(2, intervals.add_lengths), (TEXT, TEXT), (NUMBER, TRUTH, DAY)),
+    "part": (intervals.part("month"), (DAY,), (NUMBER, TRUTH, TEXT)),
+    "year": (intervals.year, (DAY,), (NUMBER, TRUTH, TEXT)),
+    "truncated": (intervals.truncation("month"), (DAY,), (NUMBER, TRUTH, TEXT)),
+    "days": (intervals.day_difference, (DAY, DAY), (NUMBER, TRUTH, TEXT, Facts(Kind.DATETIME))),
+    "compared": (intervals.comparison, (NUMBER, NUMBER), (TEXT, TRUTH, DAY)),
+    "null if": (intervals.nullif, (NUMBER, NUMBER), (TEXT, TRUTH, DAY)),
+}
+"""A rule, arguments that it takes, and what it takes in the place of none of them."""
+
+
+@pytest.mark.parametrize("name", TAKES)
+def test_a_function_takes_its_kinds_in_every_place_and_null_in_any(name: str) -> None:
+    rule, good, wrong = TAKES[name]
+    rule(good)
+    for place in range(len(good)):
+        for other in wrong:
+            with pytest.raises(Mismatch):
+                rule((*good[:place], other, *good[place + 1 :]))
+        if name != "rounded":
+            rule((*good[:place], Facts(Kind.NULL), *good[place + 1 :]))
+
+
+def test_texts_come_before_numbers_and_conditions_stand_before_values() -> None:
+    rule = intervals.text(1, intervals.first_length)
+    assert rule((TEXT, _whole(1, 2))).longest == 2
+    for wrong in ((TEXT, TEXT), (NUMBER, NUMBER)):
+        with pytest.raises(Mismatch):
+            rule(wrong)
+    told = intervals.branches((TRUTH, _whole(0, 3), TRUTH, _whole(7, 9), _whole(5, 5)))
+    assert (told.lower, told.upper) == (0, 9)
+    for place in (0, 2):
+        facts = [TRUTH, NUMBER, TRUTH, NUMBER, NUMBER]
+        facts[place] = NUMBER
+        with pytest.raises(Mismatch, match="takes boolean"):
+            intervals.branches(tuple(facts))
+
+
+@pytest.mark.parametrize(("low", "high"), RANGES)
+def test_a_function_that_keeps_the_order_is_applied_to_both_ends(low: int, high: int) -> None:
+    rule = intervals.monotone(lambda x: 2 * x + 1, None, None)
+    told = rule((_whole(low, high),))
+    assert (told.kind, told.lower, told.upper, told.step) == (Kind.INTEGER, 2 * low + 1, 2 * high + 1, 1)
+    other = intervals.monotone(lambda x: x / 2, Kind.DECIMAL, Fraction(1, 2))((_whole(low, high),))
+    assert (other.kind, other.lower, other.upper) == (Kind.DECIMAL, Fraction(low, 2), Fraction(high, 2))
+    assert other.step == Fraction(1, 2)
+
+
+def test_a_real_function_is_bounded_where_it_is_defined_at_both_ends() -> None:
+    told = intervals.smooth(math.exp)((_whole(0, 2),))
+    assert (told.kind, told.lower, told.upper, told.step) == (Kind.DECIMAL, 1, Fraction(math.exp(2)), None)
+    root = intervals.smooth(math.sqrt, 0.0)
+    assert (root((_whole(0, 9),)).lower, root((_whole(0, 9),)).upper) == (0, 3)
+    half = Facts(Kind.INTEGER, lower=Fraction(1))
+    for rule, facts in (
+        (root, _whole(-1, 9)),
+        (root, half),
+        (intervals.smooth(math.sqrt), _whole(-1, 9)),
+        (intervals.smooth(math.exp), _whole(0, 10**6)),
+    ):
+        assert (rule((facts,)).lower, rule((facts,)).upper, rule((facts,)).kind) == (None, None, Kind.DECIMAL)
+
+
+def test_differences_of_days_are_days_and_sums_of_days_are_none() -> None:
+    told = intervals.addition(-1)((DAY, DAY))
+    assert (told.kind, told.lower, told.upper, told.step) == (Kind.INTEGER, -60, 60, 1)
+    with pytest.raises(Mismatch):
+        intervals.addition(1)((DAY, DAY))
+    between = intervals.day_difference(
+        (DAY, Facts(Kind.DATE, to_number(date(2020, 4, 1)), to_number(date(2020, 4, 2))))
+    )
+    assert (between.lower, between.upper) == (31, 92)
+
+
+def test_the_kind_of_a_result_is_whole_only_if_all_are() -> None:
+    half = Facts(Kind.DECIMAL, Fraction(0), Fraction(1), Fraction(1, 2))
+    for rule in (intervals.addition(1), intervals.multiplication, intervals.modulo, intervals.extreme(least=True)):
+        assert rule((NUMBER, NUMBER)).kind is Kind.INTEGER
+        assert rule((NUMBER, half)).kind is Kind.DECIMAL
+        assert rule((Facts(Kind.NULL), NUMBER)).kind is Kind.INTEGER
+    assert intervals.division((NUMBER, NUMBER)).kind is Kind.DECIMAL
+    assert intervals.multiplication((half, half)).step == Fraction(1, 4)
+    assert intervals.multiplication((half, Facts(Kind.DECIMAL))).step is None
+    assert intervals.addition(1)((half, NUMBER)).step == Fraction(1, 2)

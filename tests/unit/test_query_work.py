@@ -10,7 +10,7 @@ import pytest
 
 import clinic
 from deniable import Curator
-from deniable.errors import QueryRefused
+from deniable.errors import PolicyError, QueryRefused
 from deniable.policy.budget import ApproxDP, PureDP
 from deniable.policy.document import parse
 from deniable.query.algebra.expression import LONGEST_TEXT
@@ -73,6 +73,40 @@ FINE = (
 @pytest.mark.parametrize("sql", FINE)
 def test_ordinary_questions_about_texts_are_within_the_bounds(sql: str) -> None:
     assert compile_query(sql, clinic.TABLES, BUDGET).cost == PureDP(Fraction(1))
+
+
+NOTES = """
+version: 1
+dataset: notes
+tables:
+  notes:
+    source: notes.csv
+    unit: {{column: id, max_groups: 1, max_rows_per_group: 1}}
+    columns:
+      id: {{type: integer, role: identifier}}
+      note: {{type: {kind}, {longest}role: sensitive}}
+budgets: {{dataset: {{epsilon: 5000}}}}
+"""
+
+
+def test_a_declared_length_cuts_texts_and_makes_room_for_what_is_done_with_them() -> None:
+    rows = pa.table({"id": [1, 2, 3, 4], "note": ["abcde", "abcdef", "abcd", "x" * 70_000]})
+    growing = f"SELECT COUNT(*) AS n FROM notes WHERE {_nest('({0} || {0})', 6)} = '{'abcde' * 64}'"
+    plain = parse(NOTES.format(kind="text", longest=""))
+    with pytest.raises(QueryRefused):
+        compile_query(growing, plain.tables, BUDGET)
+    declared = parse(NOTES.format(kind="text", longest="longest: 5, "))
+    with Curator(declared, sources={"notes": rows}, ledger=None) as curator:
+        for sql in (growing, "SELECT COUNT(*) AS n FROM notes WHERE note = 'abcde'"):
+            assert curator.query(sql, epsilon=500, intervals=False).to_pylist() == [{"n": 2}]
+
+
+@pytest.mark.parametrize(
+    ("kind", "longest"), [("integer", "longest: 5"), ("text", "longest: 0"), ("text", "longest: x")]
+)
+def test_a_length_that_makes_no_sense_is_refused(kind: str, longest: str) -> None:
+    with pytest.raises(PolicyError):
+        parse(NOTES.format(kind=kind, longest=longest + ", "))
 
 
 def test_compiling_ends_after_its_time(monkeypatch: pytest.MonkeyPatch) -> None:

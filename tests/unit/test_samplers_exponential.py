@@ -10,7 +10,20 @@ from hypothesis import strategies as st
 
 from deniable.dp.samplers.bernoulli import exp_floor
 from deniable.dp.samplers.entropy import Reader
-from deniable.dp.samplers.exponential import ONE, SLACK, Exponents, exp_fixed, exp_minus, powers, settle_below
+from deniable.dp.samplers.exponential import (
+    ONE,
+    SLACK,
+    Exponents,
+    _series,
+    exp_fixed,
+    exp_minus,
+    multiply,
+    powers,
+    require_integers,
+    settle_below,
+)
+from deniable.dp.samplers.gaussian import TwoSidedLaw
+from deniable.dp.samplers.laplace import TopLaw
 from deniable.errors import ParameterError
 
 GAMMAS = st.fractions(min_value=0, max_value=60, max_denominator=10**12)
@@ -101,3 +114,73 @@ def test_exponents_refuse_floats_negatives_and_giants() -> None:
     for costs, unit in (([0.5], Fraction(1)), ([-1], Fraction(1)), ([2**61], Fraction(2)), ([[1]], Fraction(1))):
         with pytest.raises(ParameterError):
             Exponents.of(costs, unit)
+
+
+def test_arrays_are_taken_as_64_bit_integers_or_refused() -> None:
+    largest = np.array([0, 2**63 - 1], dtype=np.uint64)
+    assert require_integers(largest, "costs").tolist() == [0, 2**63 - 1]
+    assert require_integers(largest, "costs").dtype == np.int64
+    assert require_integers(np.array([-(2**63)]), "costs").tolist() == [-(2**63)]
+    assert require_integers([], "costs").tolist() == []
+    with pytest.raises(ParameterError, match=r"costs has an entry of 2\*\*63 or more"):
+        require_integers(np.array([2**63], dtype=np.uint64), "costs")
+    for wrong in (np.array([[1]]), np.array(1), np.array([1.0]), np.array([True])):
+        with pytest.raises(ParameterError, match="costs is not a one-dimensional array of integers"):
+            require_integers(wrong, "costs")
+
+
+def test_exponents_are_refused_by_their_reason_and_taken_up_to_the_last_one() -> None:
+    for costs, unit, told in (
+        ([3, -1], Fraction(1), "A cost is negative"),
+        ([2**61], Fraction(2), "2\\*\\*62 or more"),
+        ([1], Fraction(2**62), "2\\*\\*62 or more"),
+    ):
+        with pytest.raises(ParameterError, match=told):
+            Exponents.of(costs, unit)
+    for costs, unit in (
+        ([2**62 - 1], Fraction(1)),
+        ([0], Fraction(2**62)),
+        ([], Fraction(1)),
+        ([5], Fraction(1, 2**70)),
+    ):
+        made = Exponents.of(costs, unit)
+        assert [made.exact(i) for i in range(len(costs))] == [cost * unit for cost in costs]
+    some = Exponents.of([3, 5, 7], Fraction(1, 2)).at(np.array([2, 0]))
+    assert (some.costs.tolist(), some.whole.tolist(), some.exact_fraction(0)) == ([7, 3], [3, 1], Fraction(1, 2))
+
+
+@given(GAMMAS, st.sampled_from([16, 64, 200]))
+@settings(max_examples=100, deadline=None)
+def test_an_enclosure_is_at_most_two_units_wide(gamma: Fraction, precision: int) -> None:
+    low, high = exp_minus(gamma, precision)
+    assert 0 <= high - low <= 2
+
+
+def test_products_are_rounded_outwards_and_a_series_ends_within_a_unit() -> None:
+    assert multiply((3, 5), (7, 7), 2) == (5, 9)
+    assert multiply((4, 4), (8, 8), 2) == (8, 8)
+    for x in (1, 5 << 10, 1 << 15, 1 << 16):
+        low, high = _series((x, x), 16)
+        truth = scaled_exp(Fraction(x, 1 << 16), 16)
+        assert low <= truth <= high
+        assert high - low <= 14
+
+
+@pytest.mark.parametrize("precision", [20, 80])
+@pytest.mark.parametrize("scale", [Fraction(1, 3), Fraction(8), Fraction(15)])
+def test_laws_list_outcomes_until_their_weight_is_below_the_precision(precision: int, scale: Fraction) -> None:
+    """What is left out is of the order of the precision, so hardly any draw must be settled with more of it."""
+    top = TopLaw(1 / scale, Fraction(1, 7))
+    listed = top.weights(precision)
+    assert scaled_exp(Fraction(len(listed) // 2) / scale, precision) < 1
+    half = TwoSidedLaw(scale**2, minus_zero=True)._half(precision)
+    last = len(half) - 1
+    assert scaled_exp(last * last / (2 * scale**2), precision) < 1
+    for x, (low, high) in enumerate(half):
+        assert low <= scaled_exp(x * x / (2 * scale**2), precision) <= high
+    with localcontext() as context:
+        context.prec = 80
+        both = 2 * sum((scaled_exp(x * x / (2 * scale**2), precision) for x in range(1, 3 * last)), Decimal(0))
+        for minus_zero, zeros in ((True, 2), (False, 1)):
+            low, high = TwoSidedLaw(scale**2, minus_zero=minus_zero).total(precision)
+            assert low <= both + zeros * Decimal(2) ** precision <= high

@@ -205,7 +205,8 @@ def test_a_page_shows_the_lattice(clinic: Path) -> None:
 def test_drafts_can_be_pasted_into_a_policy(clinic: Path) -> None:
     drafted = run("anonymize", "visits.parquet", "--draft", "--qi", QI)["hierarchies"]
     assert list(drafted) == ["zip", "age", "sex"]
-    assert drafted["zip"] == {"redact": {"from": "right"}}
+    assert drafted["zip"] == {"standard": {"name": "us_zip"}}
+    assert drafted["age"] == {"standard": {"name": "ages"}}
     assert drafted["sex"] is None
 
 

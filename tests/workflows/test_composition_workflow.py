@@ -116,7 +116,7 @@ def test_a_k_anonymous_release_is_joined_to_a_masked_one_of_the_same_rows(town):
     pq.write_table(rows.drop_columns(["phone"]), town / "with_dates.parquet")
     hidden = town / "hidden.parquet"
     done, text = run("anonymize", town / "with_dates.parquet", "--qi", "zip,birth_date,sex", "--sensitive", "diagnosis",
-                     "--k", 5, "-o", hidden)  # fmt: skip
+                     "--keep", "admission", "--k", 5, "-o", hidden)  # fmt: skip
     assert done == 0, text
     masked = rows.drop_columns(["diagnosis"]).set_column(4, "phone", pa.array(["redacted"] * rows.num_rows))
     pq.write_table(masked, town / "masked.parquet")

@@ -133,6 +133,24 @@ def test_stewards_routes_are_not_on_the_analysts_port(served):
     assert get(served, "/v1/tokens", name="auditor", port="steward").status_code == 403
 
 
+def test_the_steward_begins_an_epoch_over_http_and_every_analyst_sees_it(served):
+    before = ask(served, {"sql": COUNT, "epsilon": "6"}).json()["epoch"]
+    path, header = served.steward + "/v1/epoch", {"authorization": f"Bearer {served.tokens['steward']}"}
+    for name, port in (("ana", "steward"), ("steward", "http"), ("auditor", "steward")):
+        refused = {"authorization": f"Bearer {served.tokens[name]}"}
+        told = httpx.post(getattr(served, port) + "/v1/epoch", json={"reason": "new load"}, headers=refused)
+        assert told.status_code in (403, 404)
+    begun = httpx.post(path, json={"reason": "new load"}, headers=header)
+    assert begun.status_code == 201
+    assert begun.json()["reason"] == "new load"
+    assert httpx.get(path, headers=header).json()["epoch"] == begun.json()["epoch"] != before
+    after = ask(served, {"sql": COUNT, "epsilon": "6"}).json()
+    assert (after["epoch"], after["repeated"]) == (begun.json()["epoch"], False)
+    never = httpx.post(served.steward + "/v1/analysts/ana/resume", headers=header)
+    assert never.status_code == 400
+    assert "no failures" in never.text
+
+
 def test_metrics_and_health_say_nothing_about_data(served):
     ask(served, {"sql": COUNT, "epsilon": "5"})
     assert httpx.get(served.http + "/health").json() == {"status": "ok"}

@@ -266,18 +266,110 @@ def test_rotating_a_key_maps_old_tokens_to_new_ones_and_seals_the_vault_anew(cli
     assert not set(old["id"].to_pylist()) & set(new["id"].to_pylist())
 
 
-def test_a_vault_reveals_its_tokens_to_whoever_has_the_key_alone(clinic: Path) -> None:
+def test_a_vault_reveals_its_tokens_to_whoever_has_the_key_alone_and_the_ledger_knows(clinic: Path) -> None:
     (clinic / "out").mkdir()
     masked(clinic)
     tokens = pq.read_table(clinic / "out" / "patients.parquet")["name"].to_pylist()[:3]
-    shown = run("vault", "reveal", clinic / "names.vault", "--name", "people", stdin="\n".join(tokens))
+    words = ["vault", "reveal", clinic / "names.vault", "--policy", clinic / "clinic.yaml", "--by", "ana", "--name"]
+    shown = run(*words, "people", stdin="\n".join(tokens))
     assert shown.stdout.splitlines() == ["Person 0", "Person 1", "Person 2"]
     counted = run("vault", "show", clinic / "names.vault", "--name", "people", "--json")
     assert json.loads(counted.stdout)["values"] == {"people": 100}
     run("key", "new", "thief", "-o", clinic / "thief.key")
-    wrong = run("vault", "reveal", clinic / "names.vault", "--name", "thief", "--key", f"thief=file:{clinic}/thief.key")
+    wrong = run(*words, "thief", "--key", f"thief=file:{clinic}/thief.key")
     assert wrong.returncode == 2
     assert "wrong key" in wrong.stderr
+    listed = run("ledger", "export", "--policy", clinic / "clinic.yaml", "--form", "jsonl").stdout.splitlines()
+    acts = [json.loads(line) for line in listed]
+    (entry,) = [act for act in acts if act["act"] == "reveal"]
+    assert (entry["analyst"], entry["details"]["tokens"], entry["details"]["vault"]) == ("ana", 3, "names.vault")
+    assert "Person" not in str(entry)
+
+
+def test_a_lost_vault_is_refused_and_not_begun_anew(clinic: Path) -> None:
+    (clinic / "out").mkdir()
+    masked(clinic)
+    released = (clinic / "out" / "patients.parquet").read_bytes()
+    for path in clinic.glob("names.vault*"):
+        path.unlink()
+    words = ["mask", "--policy", clinic / "clinic.yaml", "-o", clinic / "out"]
+    refused = run(*words)
+    assert refused.returncode == 2
+    assert "is not the one that was used" in refused.stderr
+    assert not (clinic / "names.vault").exists()
+    assert (clinic / "out" / "patients.parquet").read_bytes() == released
+    known = json.loads((clinic / "clinic.keys.json").read_text())
+    (clinic / "clinic.keys.json").write_text(json.dumps({k: v for k, v in known.items() if "vault" not in k}))
+    assert run(*words).returncode == 0
+
+
+def test_one_key_shifts_dates_within_one_bound_in_all_tables_and_releases(clinic: Path) -> None:
+    (clinic / "out").mkdir()
+    masked(clinic)
+    policy = POLICY.replace("shift_dates: {key: people}", "shift_dates: {key: people, days: 30}")
+    (clinic / "clinic.yaml").write_text(policy)
+    refused = run("mask", "--policy", clinic / "clinic.yaml", "-o", clinic / "out")
+    assert refused.returncode == 2
+    assert "days: 365" in refused.stderr
+
+
+@pytest.mark.parametrize("moment", ["replace_key", "finish"])
+def test_a_rotation_that_is_killed_leaves_key_and_vault_that_fit(
+    clinic: Path, moment: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from deniable.curator.mask import keys as workflow
+
+    (clinic / "out").mkdir()
+    masked(clinic)
+    before = pq.read_table(clinic / "out" / "patients.parquet")
+
+    def die(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(keys, "replace_key", die) if moment == "replace_key" else patched.setattr(
+            workflow, "_finish", die
+        )
+        patched.setattr(workflow, "_cancel", lambda *_: None)  # a killed process cleans nothing up
+        with pytest.raises(KeyboardInterrupt):
+            workflow.rotate("people", clinic / "clinic.yaml", clinic / "map.parquet")
+    masked(clinic)
+    after = pq.read_table(clinic / "out" / "patients.parquet")
+    assert after["name"].equals(before["name"])
+    assert after["id"].equals(before["id"]) == (moment == "replace_key")
+    done = run("key", "rotate", "people", "--policy", clinic / "clinic.yaml", "--map", clinic / "map.parquet")
+    assert done.returncode == 0, done.stderr
+    masked(clinic)
+    assert pq.read_table(clinic / "out" / "patients.parquet")["name"].equals(before["name"])
+
+
+def test_spellings_of_one_person_join_after_masking_and_placeholders_are_told(clinic: Path) -> None:
+    visits = pa.table({
+        "patient": [" 7", "7 ", "7", "8"],
+        "day": pa.array([18000, 2932896, -25567, 18000], pa.int32()).cast(pa.date32()),  # 9999-12-31 and 1900-01-01
+        "note": ["a", "b", "c", "d"],
+    })  # fmt: skip
+    pq.write_table(visits, clinic / "visits.parquet")
+    (clinic / "out").mkdir()
+    done = run("mask", "--policy", clinic / "clinic.yaml", "-o", clinic / "out")
+    assert done.returncode == 0, done.stderr
+    assert "2 rows of day hold a placeholder" in done.stdout
+    people = set(pq.read_table(clinic / "out" / "patients.parquet")["id"].to_pylist())
+    out = pq.read_table(clinic / "out" / "visits.parquet")
+    assert set(out["patient"].to_pylist()) <= people
+    assert len(set(out["patient"].to_pylist())) == 2
+    assert [str(day) for day in out["day"].to_pylist()[1:3]] == ["9999-12-31", "1900-01-01"]
+
+
+def test_a_csv_file_holds_no_cell_that_a_spreadsheet_would_run(clinic: Path) -> None:
+    notes = ["=cmd|' /C calc'!A0", "+1+1", "-2+3", "@SUM(A1)", "\t=1", "-5", "-", "plain"]
+    rows = {"patient": [str(i) for i in range(8)], "day": pa.array([18000] * 8, pa.int32()).cast(pa.date32())}
+    pq.write_table(pa.table(rows | {"note": notes}), clinic / "visits.parquet")
+    run("mask", clinic / "visits.parquet", "--policy", clinic / "clinic.yaml", "-o", clinic / "out.csv")
+    written = csv.read_csv(clinic / "out.csv", convert_options=csv.ConvertOptions(column_types={"note": pa.string()}))
+    assert written["note"].to_pylist() == [f"'{note}" for note in notes[:5]] + ["-5", "-", "plain"]
+    run("mask", clinic / "visits.parquet", "--policy", clinic / "clinic.yaml", "-o", clinic / "out.parquet")
+    assert pq.read_table(clinic / "out.parquet")["note"].to_pylist() == notes
 
 
 def test_scan_finds_drafts_and_its_draft_can_be_masked_with(clinic: Path) -> None:

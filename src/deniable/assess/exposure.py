@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from deniable.assess.risk import COUNT, Evidence
 from deniable.attacks.linkage import link_register
-from deniable.attacks.uniqueness import blame_columns, find_identifying_sets, find_weakest_rows, measure_uniqueness
+from deniable.attacks.uniqueness import (
+    JointRisk,
+    blame_columns,
+    find_identifying_sets,
+    find_weakest_rows,
+    measure_joint_risk,
+    measure_uniqueness,
+)
+from deniable.errors import Infeasible
 from deniable.release.record import Record
+
+if TYPE_CHECKING:
+    from deniable.engines.base import Engine
+    from deniable.policy.access import JointLimit
 
 MOST_COLUMNS = 8
 """So many known columns are tried in all combinations; more would take too long to be worth it."""
@@ -104,6 +116,102 @@ def explain_columns(columns: Sequence[Mapping[str, Any]]) -> str:
         f"Columns released as they are single people out by themselves: {named}; whoever saw such a value elsewhere "
         "finds the row. Leave them out, or name them as quasi-identifiers so that they are generalized."
     )
+
+
+JOINT_ROWS = 200_000
+"""Sets of columns are searched on so many rows of a release; all columns together are counted on every row."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class JointExposure(Record):
+    """What somebody could do who knows several released columns of a person, or all, in numbers and in one sentence.
+
+    `accepted_by` is who stands for it where it is beyond the policy's limit.
+    """
+
+    columns: int
+    together: float
+    sets: list[dict[str, Any]]
+    searched_columns: int
+    rows_searched: int
+    words: str
+    accepted_by: str | None = None
+
+
+def measure_joint_exposure(
+    engine: Engine, name: str, columns: Sequence[str], unit: str | None = None
+) -> JointExposure | None:
+    """What the released columns of an attached table single out together; None where nothing is released."""
+    from deniable.engines.base import quote
+
+    count = engine.count(name)
+    if not columns or not count:
+        return None
+    named = tuple(column for column in dict.fromkeys(columns) if column != unit)
+    if not named:
+        return None
+    # As text, in which columns of every type can be compared.
+    listed = ", ".join(f"CAST({quote(column)} AS VARCHAR) AS {quote(column)}" for column in (*named, unit) if column)
+    # A seed, so that one release is told one number.
+    part = f" USING SAMPLE reservoir({JOINT_ROWS} ROWS) REPEATABLE (1)" if count > JOINT_ROWS else ""
+    rows = engine.run(f"SELECT {listed} FROM {quote(name)}{part}")  # noqa: S608  our own words and quoted names
+    risk = measure_joint_risk(rows, named, unit=unit)
+    together = risk.together if not part else _count_together(engine, name, named, unit)
+    return describe_joint_risk(replace(risk, together=together), rows.num_rows, "people" if unit else "rows")
+
+
+def _count_together(engine: Engine, name: str, columns: Sequence[str], unit: str | None) -> float:
+    """The share that all columns single out, counted by the engine over every row."""
+    from deniable.engines.base import quote
+
+    person = quote(unit) if unit else "row_number() OVER ()"
+    combined = f"hash({', '.join(map(quote, columns))})"
+    numbered = f"SELECT {combined} AS h, {person} AS u FROM {quote(name)}"  # noqa: S608  quoted names
+    alone = f"SELECT min(u) AS u FROM ({numbered}) GROUP BY h HAVING min(u) = max(u)"  # noqa: S608
+    found = engine.run(
+        f"SELECT (SELECT count(DISTINCT u) FROM ({alone})) / (SELECT count(DISTINCT u) FROM ({numbered}))"  # noqa: S608
+    )
+    return float(found.column(0)[0].as_py() or 0.0)
+
+
+def describe_joint_exposure(evidence: Evidence) -> JointExposure | None:
+    """What all columns of a release single out together, whatever the intruder was taken to know."""
+    release, unit = evidence.release, evidence.unit if evidence.unit in evidence.release.column_names else None
+    names = [name for name in release.column_names if name not in (unit, COUNT)]
+    if not names or not release.num_rows or COUNT in release.column_names:
+        return None
+    as_text = pa.table({name: release[name].cast(pa.string()) for name in (*names, unit) if name})
+    risk = measure_joint_risk(as_text, names, unit=unit)
+    return describe_joint_risk(risk, release.num_rows, "people" if unit else "rows")
+
+
+def describe_joint_risk(risk: JointRisk, rows: int, of: str = "people") -> JointExposure:
+    """The numbers of a joint risk with the sentence that tells them."""
+    sets = [{"columns": list(one.columns), "singled_out": one.share} for one in risk.sets]
+    return JointExposure(len(risk.columns), risk.together, sets, risk.searched, rows, explain_joint_risk(risk, of))
+
+
+def explain_joint_risk(risk: JointRisk, of: str = "people") -> str:
+    """One sentence: what somebody could do who knows all released columns, or a few of them."""
+    some = [f"{len(one.columns)} of them ({', '.join(one.columns)}) {one.share:.1%}" for one in reversed(risk.sets)]
+    known = f"all {len(risk.columns)} released columns" if len(risk.columns) > 1 else f"{risk.columns[0]} alone"
+    fewer = f"; whoever knows {', '.join(some)}" if some else ""
+    return f"Whoever knows {known} of somebody singles out {risk.together:.1%} of the {of}{fewer}."
+
+
+def judge_joint_exposure(found: JointExposure | None, limit: JointLimit | None) -> JointExposure | None:
+    """What all released columns single out, with the name of who stands for it beyond the limit; refused without."""
+    if found is None or limit is None or found.together <= limit.most:
+        return found
+    if limit.accepted_by is None:
+        raise Infeasible(
+            f"All released columns together single out {found.together:.1%}, and the policy allows "
+            f"{float(limit.most):.1%} at most",
+            expected=found.words,
+            remedy="Release fewer columns, generalize more of them, or let the steward stand for it in the policy: "
+            "release: {joint: {accepted_by: NAME}}",
+        )
+    return replace(found, accepted_by=limit.accepted_by)
 
 
 def attack_original(evidence: Evidence) -> dict[str, dict[str, Any]]:

@@ -17,14 +17,15 @@ _FULL = 1 << 62
 
 def require_column(table: pa.Table, name: str) -> pa.ChunkedArray:
     """A column by name, or a refusal that names the nearest one."""
-    if name not in table.column_names:
+    place = table.schema.get_field_index(name)  # a list of all names for each column would be quadratic
+    if place < 0:
         raise DataError(
             f"The table has no column '{name}'",
             expected=f"It has {', '.join(table.column_names)}",
             remedy=nearest(name, table.column_names),
             charge="",
         )
-    return table[name]
+    return table.column(place)
 
 
 def deduplicate_columns(columns: Sequence[str]) -> tuple[str, ...]:

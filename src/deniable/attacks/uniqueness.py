@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from math import comb
 
 import numpy as np
 import pyarrow as pa
@@ -36,8 +37,9 @@ def measure_uniqueness(table: pa.Table, knows: Sequence[str], *, unit: str | Non
     columns = deduplicate_columns(knows)
     people = _number_people(table, unit)
     count = int(people.max(initial=-1)) + 1
-    alone = np.unique(people[find_unique_rows(encode_combinations([table], columns, missing=True)[0], people)])
-    expected = _expect_right_guesses(encode_combinations([table], columns, missing=True)[0], people)
+    codes = pack_codes(encode_combinations([table], columns, missing=True)[0])
+    alone = np.unique(people[find_unique_rows(codes, people)])
+    expected = _expect_right_guesses(codes, people)
     return Outcome(
         "uniqueness", f"{SCENARIO} ({', '.join(columns)})", Rate(len(alone), count), 1 / count if count else 0.0,
         figures={"expected_right_guesses": expected, "columns": list(columns)},
@@ -45,14 +47,15 @@ def measure_uniqueness(table: pa.Table, knows: Sequence[str], *, unit: str | Non
 
 
 def find_unique_rows(codes: Codes, people: Codes) -> NDArray[np.bool_]:
-    """Which rows have a combination that is one person's only."""
+    """Which rows have a combination that is one person's only; combinations are numbered densely from 0."""
     if not len(codes):
         return np.zeros(0, np.bool_)
-    packed = pack_codes(codes)
-    order = np.lexsort((people, packed))
-    starts = np.flatnonzero(np.diff(packed[order], prepend=-1))
-    low, high = np.minimum.reduceat(people[order], starts), np.maximum.reduceat(people[order], starts)
-    return np.asarray((low == high)[packed])
+    # Each combination remembers one of its people; whoever else has it shows that it is not one person's only.
+    owner = np.full(int(codes.max()) + 1, -1, np.int64)
+    owner[codes] = people
+    shared = np.zeros(len(owner), np.bool_)
+    shared[codes[owner[codes] != people]] = True
+    return np.asarray(~shared[codes])
 
 
 def _expect_right_guesses(codes: Codes, people: Codes) -> float:
@@ -121,11 +124,91 @@ def _list_sets(names: Sequence[str], most: int) -> Iterator[tuple[str, ...]]:
 
 
 def _measure_share(parts: dict[str, Codes], chosen: Sequence[str], people: Codes) -> float:
-    codes = parts[chosen[0]]
+    codes, span = parts[chosen[0]], int(parts[chosen[0]].max(initial=0)) + 1
     for name in chosen[1:]:
-        codes = pack_codes(codes) * (int(parts[name].max(initial=0)) + 1) + parts[name]
+        width = int(parts[name].max(initial=0)) + 1
+        if span * width >= 1 << 62:
+            codes = pack_codes(codes)
+            span = int(codes.max(initial=0)) + 1
+        codes, span = codes * width + parts[name], span * width
     count = int(people.max(initial=-1)) + 1
-    return len(np.unique(people[find_unique_rows(codes, people)])) / count if count else 0.0
+    alone = np.zeros(count, np.bool_)
+    alone[people[find_unique_rows(codes if span < 4 * len(codes) else pack_codes(codes), people)]] = True
+    return float(alone.mean()) if count else 0.0
+
+
+SIZES = (2, 3, 5)
+"""How many columns somebody may know of a person, beside all of them."""
+MOST_SETS = 2_000
+"""So many sets of one size are all tried; where there are more, the strongest sets found so far are grown."""
+MOST_COLUMNS = 60
+BEAM = 8
+SEARCHED_ROWS = 20_000
+"""Sets are searched on so many rows; the strongest are then measured on all."""
+
+
+@dataclass(frozen=True, slots=True)
+class JointRisk:
+    """What somebody could do who knows several released columns of one person.
+
+    `together` is the share of people whom all columns single out; `sets` are the strongest sets of two, three and five
+    columns that were found, of `searched` columns. Shares are exact on the rows given. Where `exhaustive`, no other set
+    of these sizes was stronger on the rows searched.
+    """
+
+    people: int
+    columns: tuple[str, ...]
+    together: float
+    sets: tuple[IdentifyingSet, ...]
+    searched: int
+    exhaustive: bool
+
+
+def measure_joint_risk(
+    table: pa.Table, columns: Sequence[str] | None = None, *, unit: str | None = None, sizes: Sequence[int] = SIZES
+) -> JointRisk:
+    """Measure how many people are alone with what is released of them.
+
+    **Scenario.** The intruder knows somebody is in the table, and that person's values of any two, three or five of the
+    released columns, or of all; success is that exactly one person fits.
+    **Method.** All columns are combined and counted exactly. Sets are searched from pairs upwards on a sample of rows:
+    all sets of a size where they are few, else the strongest so far grown by one column; the best are counted exactly.
+    **Outcome.** The shares of people singled out.
+    """
+    names = deduplicate_columns(columns or [name for name in table.column_names if name != unit])
+    people = _number_people(table, unit)
+    parts = {name: encode_column([require_column(table, name)], missing=True) for name in names}
+    together = _measure_share(parts, names, people)
+    useful = _choose_telling(parts)
+    found, exhaustive = [], len(useful) == len([name for name in names if parts[name].max(initial=0) > 0])
+    step = max(1, table.num_rows // SEARCHED_ROWS)
+    sample, whose = {name: parts[name][::step] for name in useful}, pack_codes(people[::step])
+    best: list[tuple[str, ...]] = [(name,) for name in useful]
+    for size in range(2, min(max(sizes, default=0), len(useful)) + 1):
+        few = comb(len(useful), size) <= MOST_SETS
+        tried = list(combinations(useful, size)) if few else _grow_sets(best, useful)
+        best = sorted(tried, key=lambda chosen: -_measure_share(sample, chosen, whose))[:BEAM]
+        if size in sizes:
+            shares = [IdentifyingSet(chosen, _measure_share(parts, chosen, people)) for chosen in best[:3]]
+            found.append(max(shares, key=lambda one: one.share))
+            exhaustive &= few
+    return JointRisk(int(people.max(initial=-1)) + 1, names, together, tuple(found), len(useful), exhaustive)
+
+
+def _choose_telling(parts: dict[str, Codes]) -> tuple[str, ...]:
+    """The columns that tell most people apart, by the chance that two rows differ; a column of one value tells none."""
+    apart = {}
+    for name, codes in parts.items():
+        counts = np.bincount(codes) if len(codes) else np.zeros(1)
+        apart[name] = 1 - float(((counts / max(len(codes), 1)) ** 2).sum())
+    useful = [name for name in parts if apart[name] > 0]
+    return tuple(sorted(useful, key=lambda name: -apart[name])[:MOST_COLUMNS])
+
+
+def _grow_sets(best: Sequence[tuple[str, ...]], names: Sequence[str]) -> list[tuple[str, ...]]:
+    """Every set with one column more than one of the best."""
+    grown = {tuple(sorted((*chosen, name))) for chosen in best for name in names if name not in chosen}
+    return sorted(grown)
 
 
 def blame_columns(table: pa.Table, knows: Sequence[str], *, unit: str | None = None) -> tuple[tuple[str, float], ...]:

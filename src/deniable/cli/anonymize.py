@@ -32,6 +32,7 @@ CHECK_EXAMPLES = """\b
 Examples:
   deniable check out.csv --qi zip,age,sex --sensitive diagnosis
   deniable check out.csv --qi zip,age,sex --k 5            (exit code 2 when k is lower)
+  deniable check out.csv --qi zip,age,sex --model entropy_diversity:column=diagnosis,l=2
   deniable check people.csv --releases a.parquet.recoding.json,b.parquet.recoding.json
 """
 
@@ -50,6 +51,7 @@ def anonymize(
     qi: Qi = None,
     sensitive: Sensitive = None,
     identifier: Annotated[str | None, typer.Option(help="Columns to remove, separated by commas.")] = None,
+    keep: Annotated[str | None, typer.Option(help="Columns to release as they are, separated by commas.")] = None,
     k: Annotated[int | None, typer.Option(help="Rows that must look alike.")] = None,
     l: Annotated[list[str] | None, typer.Option("--l", help="COLUMN=NUMBER of distinct values.")] = None,  # noqa: E741
     t: Annotated[list[str] | None, typer.Option("--t", help="COLUMN=DISTANCE from the whole table.")] = None,
@@ -63,6 +65,7 @@ def anonymize(
     weight: Annotated[list[str] | None, typer.Option(help="COLUMN=WEIGHT in the measure.")] = None,
     form: Annotated[str, typer.Option(help="text, bounds (two columns of numbers), sets or json.")] = "text",
     suppressed: Annotated[str, typer.Option(help="drop suppressed rows, or star them.")] = "drop",
+    keep_order: Annotated[bool, typer.Option("--keep-order", help="Leave rows in the table's own order.")] = False,
     population: Annotated[str | None, typer.Option(help="The population's table, for k-map and presence.")] = None,
     seconds: Annotated[float | None, typer.Option(help="Stop searching after so long, with a certified gap.")] = None,
     earlier: Annotated[Path | None, typer.Option(help="Recoding of an earlier release, checked with this one.")] = None,
@@ -121,6 +124,8 @@ def anonymize(
         {"top": _read_numbers(top, "--top"), "bottom": _read_numbers(bottom, "--bottom")},
         place,
         encoding,
+        _read_kept(keep, policy),
+        keep_order=keep_order,
     )
     with show_progress("Anonymizing") as told:
         made = run.anonymize(order, told)
@@ -129,13 +134,24 @@ def anonymize(
     return None
 
 
+def _read_kept(keep: str | None, policy: Path | None) -> tuple[str, ...] | None:
+    """The columns that are released as they are; a policy says so by their roles."""
+    if keep is not None and policy is not None:
+        raise ParameterError("--keep goes without a policy", remedy="Declare role: insensitive in the policy instead")
+    return _split_names(keep) or None
+
+
 def check(
     source: Annotated[str, typer.Argument(help="The table to check.")],
     qi: Qi = None,
     sensitive: Sensitive = None,
+    keep: Annotated[str | None, typer.Option(help="Columns that are neither, separated by commas.")] = None,
     k: Annotated[int | None, typer.Option(help="Fail when k is lower.")] = None,
     l: Annotated[list[str] | None, typer.Option("--l", help="COLUMN=NUMBER: fail when l is lower.")] = None,  # noqa: E741
     t: Annotated[list[str] | None, typer.Option("--t", help="COLUMN=DISTANCE: fail when t is higher.")] = None,
+    model: Annotated[list[str] | None, typer.Option(help="KIND:NAME=VALUE,...: fail when it does not hold.")] = None,
+    hierarchy: Annotated[list[str] | None, typer.Option(help="Of a sensitive COLUMN, for distances along it.")] = None,
+    population: Annotated[str | None, typer.Option(help="People with cells as in the table, for k-map.")] = None,
     fraction: Annotated[float | None, typer.Option(help="The share of the population in the table.")] = None,
     releases: Annotated[str | None, typer.Option(help="Two recodings of this table, to check together.")] = None,
     encoding: Encoding = None,
@@ -152,7 +168,10 @@ def check(
         return emit(together.to_dict(), as_json, lambda console: _print_together(console, together))
     least, most = _read_numbers(l, "--l"), _read_numbers(t, "--t")
     named = tuple(dict.fromkeys((*_split_names(sensitive), *least, *most)))
-    found = anonymize_check.check(source, _split_names(qi), named, fraction=fraction, encoding=encoding)
+    kept = _split_names(keep)
+    models, trees = tuple(_read_model(text) for text in model or ()), _read_hierarchies(hierarchy)
+    rest: Any = {"fraction": fraction, "encoding": encoding, "hierarchies": trees, "population": population}
+    found = anonymize_check.check(source, _split_names(qi), named, keep=kept, models=models, **rest)
     failed = anonymize_check.unmet(found, k, least, most)
     emit({**found.to_dict(), "unmet": failed}, as_json, lambda console: _print_findings(console, found, failed))
     if failed:
@@ -251,7 +270,7 @@ def _read_hierarchy(words: str) -> Spec:
         expected = f"A file with one line a leaf, or KIND:LEVEL,LEVEL with one of {', '.join(kinds)}"
         raise ParameterError(f"There is no hierarchy '{kind}'", expected=expected, remedy=nearest(kind, kinds))
     levels = tuple(_read_level(level) for level in rest.split(","))
-    alone = kind == "redact" or rest == "ages"
+    alone = kind in ("redact", "standard") or rest == "ages"
     return Spec(kind, {known.short: rest if alone else levels})
 
 
@@ -280,6 +299,8 @@ def _print_release(console: Console, made: Mapping[str, Any]) -> None:
     if risk := made.get("risk"):
         before, after = (risk[when]["prosecutor"]["at_risk"] for when in ("before", "after"))
         console.print(f"  rows at risk: {before:.1%} before, {after:.1%} after", markup=False)
+    if joint := made.get("joint"):
+        console.print(f"  {joint['words']}", markup=False)
     if learned := made.get("accuracy"):
         told = f"{learned['released']:.1%} from the release, {learned['original']:.1%} from the original"
         console.print(f"  {learned['target']} predicted: {told}, {learned['commonest']:.1%} blindly", markup=False)
@@ -300,6 +321,8 @@ def _print_findings(console: Console, found: Mapping[str, Any], failed: list[str
         )
         ordered = "" if column["ordered_t"] is None else f" (ordered {column['ordered_t']:.4f})"
         console.print(f"{line}{ordered}, certain for {column['certain']:.1%} of rows", markup=False)
+    if found["joint"] is not None:
+        console.print(found["joint"]["words"], markup=False)
     risks = found["risks"]
     console.print(
         f"prosecutor: highest {risks['prosecutor']['highest']:.1%}, mean {risks['prosecutor']['mean']:.1%}, "
@@ -307,9 +330,16 @@ def _print_findings(console: Console, found: Mapping[str, Any], failed: list[str
         f"unique: {risks['sample_uniqueness']:.1%}",
         markup=False,
     )
+    guess = risks["bayesian"]
+    told = f"one guess of a Bayesian intruder: {guess['score']:.1%} right (prior: {guess['prior']})"
+    console.print(told, markup=False)
     if found["uniqueness"]:
         zayatz, pitman = found["uniqueness"]["zayatz"], found["uniqueness"]["pitman"]
         console.print(f"unique in the population: {zayatz:.1%} (Zayatz), {pitman:.1%} (Pitman)", markup=False)
+    for one in found["properties"]:
+        asked = ", ".join(f"{name} = {value}" for name, value in one["parameters"].items())
+        told = "" if one["measured"] is None else f", measured {one['measured']:.4g}"
+        console.print(f"{one['name']} ({asked}): {'holds' if one['holds'] else 'fails'}{told}", markup=False)
     for blamed in found["blame"][:3]:
         console.print(f"without {blamed['column']}: {blamed['at_risk_without']:.1%} at risk", markup=False)
     for sentence in failed:

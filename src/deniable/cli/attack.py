@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from deniable.cli.terminal import Encoding, JsonFlag, LedgerOption, emit, show_progress
-from deniable.errors import DataError, ParameterError
+from deniable.errors import ParameterError
 
 if TYPE_CHECKING:
     from fractions import Fraction
 
     from rich.console import Console
-
-    from deniable.curator.attack import AttackReport, Order
 
 
 ATTACK_EXAMPLES = """\b
@@ -28,7 +26,11 @@ Examples:
   deniable attack spring.parquet --with autumn.parquet --original visits.parquet --policy policy.yaml
   deniable attack answers.jsonl --register staff.csv             (a log of answered questions)
   deniable attack block.json --most tables=0.1                   (published counts, means, medians and margins)
+  deniable attack hair.csv --with eyes.csv --counts people       (published tables: which cells are certain)
 """
+
+MOST_CELLS = 20
+"""So many cells of each kind are printed; --json has more."""
 
 Source = Annotated[str, typer.Argument(help="A table, a release, a log (.jsonl), or published statistics (.json).")]
 Listed = Annotated[str | None, typer.Option(help="Columns, separated by commas.")]
@@ -56,6 +58,9 @@ def attack(
     seconds: Annotated[float | None, typer.Option(help="Stop after so long.")] = None,
     resume: Annotated[Path | None, typer.Option(help="Keep finished attacks here, and go on from it.")] = None,
     report: Annotated[Path | None, typer.Option(help="Write the page of the test (HTML).")] = None,
+    counts: Annotated[str | None, typer.Option(help="The files are tables of counts, in this column.")] = None,
+    suppressed: Annotated[str | None, typer.Option(help="Limits of suppressed counts, such as 1-4.")] = None,
+    absent: Annotated[bool, typer.Option(help="Combinations that are not listed were suppressed too.")] = False,
     ledger: LedgerOption = None,
     encoding: Encoding = None,
     as_json: JsonFlag = False,
@@ -67,39 +72,20 @@ def attack(
     from deniable.curator import attack as curator_attack
 
     order = curator_attack.Order(
-        source, _split(knows), register, original, control, truth, _split(sensitive), unit, _split(ratings),
-        tuple(others or ()), policy, table, read_limits(most), everything, attacks, seed, seconds, resume, encoding,
-        ledger,
+        source, split_names(knows), register, original, control, truth, split_names(sensitive), unit,
+        split_names(ratings), tuple(others or ()), policy, table, read_limits(most), everything, attacks, seed, seconds,
+        resume, encoding, ledger, counts, suppressed, absent,
     )  # fmt: skip
     with show_progress("Attacking") as told:
-        found = _attack_statistics(order) if source.endswith(".json") else curator_attack.attack(order, told)
+        found = curator_attack.attack(order, told)
     _write_exposure_page(report or (Path("exposure.html") if everything and not as_json else None), found)
     emit(found.to_dict(), as_json, lambda console: print_attacks(console, found))
     if found["failed"]:
         raise typer.Exit(2)
 
 
-def _attack_statistics(order: Order) -> AttackReport:
-    """Solve the published statistics of a file; the policy's limits, and those of the command, hold for them too."""
-    from deniable.assess.published_statistics import attack_statistics
-    from deniable.curator.attack import AttackReport, attempt_as_dict, judge_limits
-    from deniable.curator.scope import refuse_expired
-    from deniable.policy.document import read
-
-    policy = refuse_expired(read(order.policy)) if order.policy else None
-    path = Path(order.source)
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
-        raise DataError(f"The statistics {path.name} cannot be read", charge="") from None
-    attempts = [attempt_as_dict(made) for made in attack_statistics(text, order.seconds)]
-    rows = attempts[0]["outcomes"][0]["exposed"]["trials"]
-    found = {"subject": path.name, "knows": [], "rows": rows, "attacks": attempts}
-    found["exposed"] = {one["attack"]: one["exposed"] for one in attempts}
-    return AttackReport(**judge_limits(found, policy, order.limits))
-
-
-def _split(text: str | None) -> tuple[str, ...]:
+def split_names(text: str | None) -> tuple[str, ...]:
+    """The names in a list that is separated by commas."""
     return tuple(name.strip() for name in text.split(",") if name.strip()) if text else ()
 
 
@@ -132,6 +118,8 @@ def print_attacks(console: Console, found: Mapping[str, Any]) -> None:
         console.print(f"{' + '.join(one['columns'])} single out {one['share']:.1%}", markup=False)
     for one in found.get("blame", [])[:3]:
         console.print(f"without {one['column']}: {one['unique_without']:.1%} unique", markup=False)
+    if found.get("joint"):
+        console.print(found["joint"]["words"], markup=False)
     if found.get("because"):
         console.print(found["because"], markup=False)
     for one in found["verdicts"]:
@@ -151,8 +139,19 @@ def _print_outcome(console: Console, outcome: Mapping[str, Any]) -> None:
     if ways := outcome["figures"].get("disclosed"):
         told = f"  their class gives {ways['homogeneous']} away with one value, {ways['background']} with two at most"
         console.print(f"{told}; {ways['skewed']} by skewness, {ways['similar']} by similarity", markup=False)
+    for one in outcome["figures"].get("hidden", [])[:MOST_CELLS]:
+        console.print(f"  suppressed: {describe_cell(one)}", markup=False)
+    for one in outcome["figures"].get("pinned", [])[:MOST_CELLS]:
+        console.print(f"  certain: {describe_cell(one)}", markup=False)
     for warning in outcome["warnings"]:
         console.print(f"  beware: {warning}", markup=False)
+
+
+def describe_cell(found: Mapping[str, Any]) -> str:
+    """A cell of published tables in words, with what it can be."""
+    named = ", ".join(f"{name} {value}" for name, value in found["cell"].items()) or "everybody"
+    low, high = found["low"], found["high"]
+    return f"{named}: {low}" if low == high else f"{named}: {low} " + ("or more" if high is None else f"to {high}")
 
 
 AUDIT_EXAMPLES = """\b

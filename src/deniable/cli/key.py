@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from deniable.cli.terminal import JsonFlag, emit
+from deniable.cli.terminal import DEFAULT_POLICY, JsonFlag, LedgerOption, PolicyOption, emit
 
 app = typer.Typer(no_args_is_help=True, help="Make, check and rotate masking keys. A key is never printed.")
 vault_app = typer.Typer(no_args_is_help=True, help="Look into a codebook vault, with its key.")
@@ -84,19 +84,27 @@ def show(vault: Vault, name: KeyName, key: Places = None, as_json: JsonFlag = Fa
     )
 
 
-@vault_app.command(epilog="Example: deniable vault reveal names.vault --name people < tokens.txt")
+@vault_app.command(epilog="Example: deniable vault reveal names.vault --name people --policy clinic.yaml < tokens.txt")
 def reveal(
     vault: Vault,
     name: KeyName,
     domain: Annotated[str, typer.Option(help="The domain of the tokens; else the key's name.")] = "",
     key: Places = None,
+    policy: PolicyOption = DEFAULT_POLICY,
+    ledger: LedgerOption = None,
+    by: Annotated[str, typer.Option(help="Who asks, for the ledger; else the system's name for you.")] = "",
     as_json: JsonFlag = False,
 ) -> None:
-    """Turn tokens back into values: one token a line on standard input, one value a line on standard output."""
+    """Turn tokens back into values: one token a line on standard input, one value a line on standard output.
+
+    The policy's ledger records who asked for how many tokens of which vault.
+    """
+    from getpass import getuser
+
     from deniable.curator.mask.keys import reveal as workflow
 
     tokens = [line.strip() for line in sys.stdin if line.strip()]
-    found = workflow(vault, name, tokens, domain, key or ())
+    found = workflow(vault, name, tokens, domain, key or (), policy=policy, ledger=ledger, by=by or getuser())
     values = [found[token] or "" for token in tokens]
     emit({"values": found}, as_json, lambda console: console.print("\n".join(values), markup=False))
 

@@ -77,7 +77,15 @@ def _print_report(console: Console, report: Mapping[str, Any]) -> None:
             console.print(
                 f"  two values of {column} share a token with probability {probability:.1e} at most", markup=False
             )
+        for column, count in table["placeholder_dates"].items():
+            console.print(
+                f"  warning: {count} rows of {column} hold a placeholder such as 1900-01-01 or 9999-12-31. They were "
+                "not shifted; write null for an unknown date",
+                markup=False,
+            )
         console.print(f"No formal guarantee: {table['guarantee']}.", markup=False)
+        if table["joint"] is not None:
+            console.print(f"  {table['joint']['words']}", markup=False)
         for attack in table["remaining_attacks"]:
             console.print(f"  remains: {attack}", markup=False)
     _print_checks(console, report)

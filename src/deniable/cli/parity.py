@@ -44,8 +44,8 @@ def parity(
     import os
 
     from deniable.curator.synthesize.parity import Comparison, compare
-    from deniable.reports import parity as drawn
     from deniable.reports.page import write
+    from deniable.reports.tradeoffs import build_parity_page
 
     named, epsilons = (tuple(word.strip() for word in words.split(",")) for words in (methods, epsilon))
     cores = workers or len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else workers or os.cpu_count()
@@ -53,7 +53,7 @@ def parity(
     with open_curator(policy, ledger, charges=False) as curator, show_progress("Comparing") as tick:
         told = _build_document(compare(curator.context, wanted, tick))
     if report is not None:
-        write(drawn.build_parity_page(told), report)
+        write(build_parity_page(told), report)
     emit(told, as_json, lambda console: _print_comparison(console, told))
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import shlex
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,22 +15,50 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
+PolicyFile = Annotated[Path, typer.Argument(help="The policy file.", show_default=False)]
 app = typer.Typer(no_args_is_help=True, help="Write and check the file that says what is protected.")
 
 
 @app.command()
 def check(
-    file: Annotated[Path, typer.Argument(help="The policy file.", show_default=False)],
+    file: PolicyFile,
+    data: Annotated[
+        bool, typer.Option("--data", help="Also compare with the rows; shares and names, for the steward's eyes.")
+    ] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Say who is protected and how much, or list every mistake with its line.
 
-    Example: deniable policy check clinic.yaml
+    Example: deniable policy check clinic.yaml --data
     """
     from deniable.curator.policy.check import check_policy
 
-    found = check_policy(file)
+    found = check_policy(file, data=data)
     emit(found.to_dict(), as_json, lambda console: _print_summary(console, found))
+    if found.is_open:
+        raise typer.Exit(2)
+
+
+@app.command()
+def accept(
+    file: PolicyFile,
+    by: Annotated[str, typer.Option(help="Who accepts it.", show_default=False)],
+    as_json: JsonFlag = False,
+) -> None:
+    """Accept a policy: from now on one that protects less is refused until it is accepted in turn.
+
+    Example: deniable policy accept clinic.yaml --by "A. Steward"
+    """
+    from deniable.curator.policy.check import accept_policy
+
+    loosened = accept_policy(file, by)
+    emit(
+        {"accepted": str(file), "loosened": list(loosened)},
+        as_json,
+        lambda console: _print_list(
+            console, f"Accepted {file}. Less protected than before:" if loosened else f"Accepted {file}.", loosened
+        ),
+    )
 
 
 @app.command()
@@ -39,20 +68,22 @@ def init(
         Path | None, typer.Option("--out", "-o", help="Where to write the draft.", show_default="screen")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
-    suggest: Annotated[
-        bool, typer.Option(help="Add values read from the data, in comments marked as not public.")
-    ] = True,
+    unit: Annotated[str | None, typer.Option(help="The column that tells people apart.")] = None,
+    show_values: Annotated[
+        bool, typer.Option("--show-values", help="Add values read from the data, in comments marked as not public.")
+    ] = False,
     encoding: Encoding = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Draft a policy from a table: types and suspected roles; bounds are for you to fill in.
+    """Draft a policy from a table: types, and roles where the evidence is strong; the rest is for you to decide.
 
     Example: deniable policy init visits.parquet -o clinic.yaml
     """
     from deniable.curator.policy.draft import draft, save
 
     with show_progress("Looking at the columns") as told:
-        text = draft(table, out.parent if out else None, suggest=suggest, encoding=encoding, progress=told)
+        folder = out.parent if out else None
+        text = draft(table, folder, unit=unit, show_values=show_values, encoding=encoding, progress=told)
     if out is not None:
         save(text, out, replace_it=force)
     written = {"policy": text, "written": str(out) if out else None}
@@ -75,7 +106,9 @@ def _print_draft(console: Console, text: str, out: Path | None) -> None:
         console.print(text, markup=False, end="")
     else:
         open_errors().print(
-            f"Drafted {out}. Confirm the roles, fill in the bounds, then: deniable policy check {out}", markup=False
+            f"Drafted {out}. Confirm the roles, decide on what is undecided, fill in the bounds, then: "
+            f"deniable policy check {shlex.quote(str(out))}",
+            markup=False,
         )
 
 
@@ -91,10 +124,27 @@ def _print_summary(console: Console, found: Mapping[str, Any]) -> None:
     for line in _list_allowances(found["budgets"]):
         console.print(f"  {line}", markup=False)
     if found["notes"]:
-        console.print("To consider")
-        for note in found["notes"]:
-            console.print(f"  {note}", markup=False)
+        _print_list(console, "To consider", found["notes"])
+    if found["data"] is not None:
+        seen = [_describe_finding(one) for one in found["data"]]
+        _print_list(console, "What the rows say", seen or ["nothing against the policy"])
+    if found["doubts"]:
+        doubts = [f"{name}: {words}" for name, words in found["doubts"].items()]
+        _print_list(console, "Needs the steward's word: change it, or list its name under accepts:", doubts)
+    if found["loosened"]:
+        remedy = f"deniable policy accept {shlex.quote(found['policy'])} --by NAME"
+        _print_list(console, f"Less protected than what was accepted. To accept it: {remedy}", found["loosened"])
     console.print(f"\n{found['hash']}", markup=False)
+
+
+def _print_list(console: Console, title: str, lines: Sequence[str]) -> None:
+    console.print(title, markup=False)
+    for line in lines:
+        console.print(f"  {line}", markup=False)
+
+
+def _describe_finding(one: Mapping[str, Any]) -> str:
+    return f"{one['table']}.{one['column']}: in {one['share']:.2%} of the rows {one['words']}."
 
 
 def _list_allowances(budgets: Mapping[str, Any] | None) -> list[str]:
@@ -128,7 +178,8 @@ def scan(
     if save is not None:
         policy_scan.save(report, save)
     if draft is not None:
-        policy_draft.save(policy_scan.draft(report, draft.parent), draft, replace_it=force)
+        text = policy_draft.draft(table, draft.parent, unit=unit, encoding=encoding)
+        policy_draft.save(text, draft, replace_it=force)
         open_errors().print(f"Drafted {draft}: confirm every role and mask in it.", markup=False)
     emit(report.to_dict(), as_json, lambda console: _print_findings(console, report))
 

@@ -206,7 +206,8 @@ def _read_refusal(failure: urllib.error.HTTPError) -> DeniableError:
     try:
         told = json.loads(failure.read(1 << 20))
         kind = _KINDS.get(told["error"], DeniableError)
-        charge = errors.CHARGED if told["charged"] else errors.NOTHING_CHARGED
+        known = errors.CHARGED if told["charged"] else errors.NOTHING_CHARGED
+        charge = errors.UNKNOWN if told["charged"] is None else known
         place = errors.Place("query", told["line"], told.get("column", 0)) if "line" in told else None
         return kind(told["happened"], expected=told["expected"], remedy=told["remedy"], charge=charge, place=place)
     except (ValueError, KeyError, TypeError):

@@ -1,10 +1,10 @@
-"""Attack a table, a release or a log with what is at hand, before anything leaves; and audit a mechanism's claim."""
+"""Attack a table, a release, statistics or a log with what is at hand, before anything leaves; audit a mechanism."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field
 from fractions import Fraction
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from deniable.assess.risk import Attempt, Evidence, Settings
+    from deniable.attacks.outcome import Outcome
     from deniable.engines.base import Restriction
     from deniable.policy.document import Policy
     from deniable.policy.schema import TableSchema
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 Progress = Callable[[float], None]
 LOGS = (".jsonl", ".ndjson")
+STATISTICS = ".json"
 TABLE = "table"
 
 
@@ -55,6 +57,9 @@ class Order:
     state: Path | None = None
     encoding: str | None = None
     ledger: str | None = None
+    counts: str | None = None
+    suppressed: str | None = None
+    absent: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,6 +85,7 @@ class AttackReport(SparseRecord):
     exposed: dict[str, float]
     untouched: list[dict[str, Any]] | None = None
     because: str | None = None
+    joint: dict[str, Any] | None = None
     identifying_sets: list[dict[str, Any]] | None = None
     curve: list[dict[str, Any]] | None = None
     blame: list[dict[str, Any]] | None = None
@@ -108,8 +114,11 @@ def attack(order: Order, progress: Progress | None = None) -> AttackReport:
     """Attack what was named, with all that applies; the findings are plain values, and none is a row."""
     with _open_policy(order) as context:
         policy = context.policy if context else None
-        logged = order.source.endswith(LOGS)
-        found = _attack_log(order, context, progress) if logged else _attack_table(order, context, progress)
+        if order.counts is not None or order.source.endswith(STATISTICS):
+            found = _attack_statistics(order)
+        else:
+            logged = order.source.endswith(LOGS)
+            found = _attack_log(order, context, progress) if logged else _attack_table(order, context, progress)
         return AttackReport(**found, **_judge(found["exposed"], policy, order.limits))
 
 
@@ -204,7 +213,7 @@ def _evidence(order: Order, context: Context | None) -> Evidence:
     from deniable.assess.risk import Evidence
 
     policy = context.policy if context else None
-    schema = _schema(order, policy)
+    schema = find_schema(order, policy)
     release = _read_rows(order.source, order, context)
     knows = order.knows or columns_known(policy, schema, release)
     sensitive = order.sensitive or columns_with_role(schema, release, "sensitive")
@@ -249,7 +258,8 @@ def _claims_noise(source: str) -> bool:
     return {**body["guarantee"], **body["provenance"]["parameters"]}.get("formal") is True
 
 
-def _schema(order: Order, policy: Policy | None) -> TableSchema | None:
+def find_schema(order: Order, policy: Policy | None) -> TableSchema | None:
+    """The table of the policy that the attacked file is, or was made from."""
     if policy is None:
         return None
     if order.table:
@@ -314,7 +324,9 @@ def _details(order: Order, evidence: Evidence) -> dict[str, Any]:
     from deniable.assess import exposure
 
     columns = [] if evidence.of_nobody else exposure.find_untouched_columns(evidence)
-    told = {"untouched": columns, "because": exposure.explain_columns(columns)}
+    told: dict[str, Any] = {"untouched": columns, "because": exposure.explain_columns(columns)}
+    if not evidence.of_nobody:
+        told["joint"] = exposure.describe_joint_exposure(evidence)
     if evidence.of_nobody or not evidence.knows:
         return told
     more = exposure.describe_exposure(evidence.release, evidence.knows, unit=evidence.unit, seconds=order.seconds)
@@ -354,6 +366,69 @@ def _attack_log(order: Order, context: Context | None, progress: Progress | None
         "attacks": attempts,
         "exposed": exposed,
     }
+
+
+def _attack_statistics(order: Order) -> dict[str, Any]:
+    """Solve published statistics: those that a file describes, or tables of counts as they were printed."""
+    from deniable.assess.published_statistics import attack_statistics
+    from deniable.assess.risk import Attempt
+
+    path = Path(order.source)
+    if order.counts is not None:
+        made: tuple[Attempt, ...] = (Attempt("tables", (_bound_tables((order.source, *order.others), order),)),)
+    else:
+        made = attack_statistics(_read_text(path), order.seconds)
+    attempts = [attempt_as_dict(one) for one in made]
+    rows = attempts[0]["outcomes"][0]["exposed"]["trials"]
+    exposed = {one["attack"]: one["exposed"] for one in attempts}
+    return {"subject": path.name, "knows": [], "rows": rows, "attacks": attempts, "exposed": exposed}
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        raise DataError(f"The statistics {path.name} cannot be read", charge="") from None
+
+
+def _bound_tables(sources: Sequence[str], order: Order, small: int | None = None) -> Outcome:
+    from deniable.assess.published_statistics import SECONDS, SMALL, bound_published, parse_suppressed, read_published
+
+    tables = [table_at(source, order.encoding) for source in sources]
+    limits = parse_suppressed(order.suppressed)
+    cells = read_published(tables, order.counts or "", suppressed=limits, absent=order.absent)
+    return bound_published(cells, order.seconds or SECONDS, SMALL if small is None else small)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TablesReport(Record):
+    """What published tables of counts give away together: suppressed cells with their bounds, and small cells.
+
+    `recovered` suppressed cells have one possible count. `pinned` names cells of the tables' cross that are certain.
+    """
+
+    tables: list[str]
+    people: int
+    cells: int
+    exact: int
+    given_away: int
+    small: int
+    suppressed: int
+    recovered: int
+    hidden: list[dict[str, Any]]
+    pinned: list[dict[str, Any]]
+    warnings: list[str]
+    failed: bool
+
+
+def check_tables(sources: Sequence[str], order: Order, small: int) -> TablesReport:
+    """Whether tables of counts may be published together: no suppressed cell, and no cell of few, follows from them."""
+    outcome = _bound_tables(sources, order, small)
+    names = ("cells", "exact", "given_away", "small", "suppressed", "recovered", "hidden", "pinned")
+    figures = {name: outcome.figures[name] for name in names}
+    failed = bool(figures["recovered"] or figures["small"])
+    tables = [Path(source).name for source in sources]
+    return TablesReport(tables, outcome.attack.trials, **figures, warnings=list(outcome.warnings), failed=failed)
 
 
 def judge_limits(found: Mapping[str, Any], policy: Policy | None, further: Mapping[str, Fraction]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from threading import Event as Flag
@@ -125,8 +125,8 @@ def attach_tables(context: Context, job: Job[Any], epoch: str) -> Engine:
     Whoever measures first in an epoch leaves a digest of each source for the steward, who is told when it changes.
     """
     try:
-        engine = context.scope.attach(*job.private, *job.public)
-    except DataError:
+        engine = context.scope.attach(*job.private, *job.public, epoch=epoch)
+    except (DataError, StorageError):
         if context.asker is None:
             raise
         # What is wrong with a file is a matter of its rows: the steward is told, an analyst is not.
@@ -155,7 +155,8 @@ def run_job(
     if not job.free:
         _refuse_cancelled(stop)
         asked = f"{opened.key}:{job.text}" if opened.key else job.text
-        receipt = charge(context, job, request=request, question=asked, epoch=opened.epoch)
+        known = bool(opened.key)
+        receipt = charge(context, job, request=request, question=asked, epoch=opened.epoch, stored=known)
         if receipt.repeated and opened.key and (found := find_answer(context.store, receipt.release)) is not None:
             return _result(found, opened, receipt, False)
     with after_the_charge(None if job.free else context, stop):
@@ -164,7 +165,8 @@ def run_job(
     time = datetime.now(UTC).replace(microsecond=0)
     if not opened.key:
         return JobResult(measured, opened.epoch, opened.versions, release, time, receipt, False)
-    stored = store_answer(context.store, opened.key, StoredAnswer(measured, release, time))
+    with nullcontext() if receipt is None else still_charged():
+        stored = store_answer(context.store, opened.key, StoredAnswer(measured, release, time), receipt)
     return _result(stored, opened, receipt, False)
 
 
@@ -172,10 +174,13 @@ def _result(stored: StoredAnswer, opened: OpenJob, receipt: Receipt | None, repe
     return JobResult(stored.measured, opened.epoch, opened.versions, stored.release, stored.time, receipt, repeated)
 
 
-def charge(context: Context, job: Job[Any], *, request: str = "", question: str = "", epoch: str = "") -> Receipt:
+def charge(
+    context: Context, job: Job[Any], *, request: str = "", question: str = "", epoch: str = "", stored: bool = False
+) -> Receipt:
     """Write the job's price to the ledger, or be refused with nothing changed; without an event it is recorded.
 
-    Call it before the data is touched. `epoch` is that in which the job was opened, if it was.
+    Call it before the data is touched. `epoch` is that in which the job was opened, if it was. The answer store
+    remembers how far the ledger is: now, or with the answer where one will be `stored`.
     """
     from deniable.dp.accounting import NonPrivateEvent
     from deniable.ledger import Act, Posting
@@ -201,9 +206,27 @@ def charge(context: Context, job: Job[Any], *, request: str = "", question: str 
         "",
         request,
         question,
-        {**job.details, "epoch": epoch or context.epoch},
+        {**job.details, **_state_claim(job), "epoch": epoch or context.epoch},
     )
-    return context.ledger.record(posting)
+    receipt = context.ledger.record(posting)
+    if not stored:
+        with still_charged():
+            context.store.see(receipt.number, receipt.head)
+    return receipt
+
+
+CLAIM = "claim"
+"""The detail of a charge that holds the epsilon and delta which its release claims."""
+
+
+def _state_claim(job: Job[Any]) -> dict[str, Any]:
+    """What the release of a job claims, so that the register tells the same."""
+    from deniable.release import Technique
+
+    if job.cost is None or job.event is None or not isinstance(job.unit, PrivacyUnit):
+        return {}
+    claim = guarantee_of(Technique(str(job.technique)), job.unit, job.cost)
+    return {CLAIM: {"epsilon": str(claim.epsilon), "delta": str(claim.delta)}}
 
 
 def _refuse_cancelled(stop: Flag | None) -> None:
@@ -252,11 +275,13 @@ def resume_asker(context: Context, analyst: str, by: str = "steward") -> int:
 
 @contextmanager
 def still_charged() -> Iterator[None]:
-    """A disk that refuses what was made has not undone its charge."""
+    """A disk that refuses what was made has not undone its charge, and no other refusal has."""
     try:
         yield
-    except StorageError as refusal:
-        raise StorageError(refusal.happened, remedy=refusal.remedy, charge=CHARGED) from None
+    except DeniableError as refusal:
+        refusal.charged = CHARGED
+        refusal.args = (refusal.message,)
+        raise
 
 
 def job_of(plan: QueryPlan, *, seconds: float | None = None) -> Job[NoisyResults]:
@@ -313,10 +338,11 @@ def find_answer(store: AnswerStore, name: str) -> StoredAnswer | None:
     return None if value is None else _read_answer(value)
 
 
-def store_answer(store: AnswerStore, key: str, answer: StoredAnswer) -> StoredAnswer:
+def store_answer(store: AnswerStore, key: str, answer: StoredAnswer, receipt: Receipt | None = None) -> StoredAnswer:
     """Store an answer; gives the one that is stored, which may have come first from elsewhere."""
     text = _write_answer(answer)
-    kept = store.keep(ANSWERS, key, answer.release, text)
+    seen = None if receipt is None else (receipt.number, receipt.head)
+    kept = store.keep(ANSWERS, key, answer.release, text, seen=seen)
     return answer if kept == text else _read_answer(kept)
 
 

@@ -25,6 +25,7 @@ from cachetools import LRUCache, cached
 from deniable.curator.scope import Scope, SharedTables, is_expired, refuse_expired
 from deniable.errors import AccessRefused, DataError, ParameterError, nearest
 from deniable.governance import requests, tokens
+from deniable.governance.withdrawals import COLLECTION
 
 if TYPE_CHECKING:
     from deniable.engines.base import Engine
@@ -148,7 +149,7 @@ class Context:
     @property
     def epoch(self) -> str:
         """The name of the epoch now: from the calendar, the manifest and the ledger, never from rows."""
-        return name_epoch(_name_period(self.policy), self.state.epochs())
+        return find_epoch(self.policy, self.state)
 
     def speak_for(self, asker: Asker | None) -> Context:
         """The same for another asker."""
@@ -207,6 +208,11 @@ class Context:
         self.store.close()
 
 
+def find_epoch(policy: Policy, state: LedgerState) -> str:
+    """The name of the epoch now."""
+    return name_epoch(_name_period(policy), state.epochs())
+
+
 def name_epoch(base: str, declared: int) -> str:
     """The name of an epoch: of the calendar's or the manifest's name, and how many were declared by the steward.
 
@@ -233,7 +239,7 @@ def _name_period(policy: Policy) -> str:
     from deniable.ledger.budget_tree import period_of
 
     declared = policy.epochs
-    if declared is None:
+    if declared is None or (declared.every is None and declared.manifest is None):
         return ""
     if declared.manifest is None:
         return period_of(declared.every, datetime.now(UTC))
@@ -277,7 +283,10 @@ def open_context(
     **limits: Any,
 ) -> Context:
     """The context of a policy. `sources` replace the policy's; `limits` (memory, threads) are those of engines."""
-    from deniable.ledger.ledger import open_answer_store, open_ledger
+    from deniable.curator.policy.check import refuse_private_as_public
+    from deniable.ledger.ledger import open_answer_store, open_ledger, refuse_mismatch
+
+    refuse_private_as_public(policy, sources)
 
     def make_engine() -> Engine:
         from deniable.engines.duckdb import DuckDBEngine
@@ -285,8 +294,17 @@ def open_context(
         return DuckDBEngine(root=policy.folder, **limits)
 
     opened, store = open_ledger(ledger, policy), open_answer_store(ledger, policy.dataset)
+    refuse_mismatch(opened, store, COLLECTION)
     state = LedgerState(opened)
-    shared = SharedTables(policy, store, state.withdrawals, dict(sources or {}), make_engine, engine)
+    shared = SharedTables(
+        policy,
+        store,
+        state.withdrawals,
+        lambda: find_epoch(policy, state),
+        dict(sources or {}),
+        make_engine,
+        engine,
+    )
     return Context(policy, Scope(shared, asker), opened, store, state, Cache(), Cache(), asker)
 
 

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import secrets
+import shutil
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from deniable.errors import AccessRefused, InternalError, ParameterError
@@ -32,6 +35,8 @@ SAMPLE_KEYS = "keys"
 """The collection that holds secrets: the salt of the policy's sample, and the key of the digests of sources."""
 MARKS = "epochs"
 """The collection that holds the digests of sources, by epoch and table."""
+KEPT_EPOCHS = 2
+"""Epochs whose copies are kept."""
 Rows = Mapping[str, tuple[str, ...]]
 
 
@@ -57,9 +62,15 @@ class Scope:
             return tables
         return tuple(_narrow_columns(table, self._analyst) for table in tables if self._is_open(table))
 
-    def attach(self, *names: str) -> Engine:
-        """The engine with these tables attached, refreshed: what a measurement with noise reads."""
-        return self._tables(names).attach(*names)
+    def attach(self, *names: str, epoch: str | None = None) -> Engine:
+        """The engine with these tables attached, refreshed: what a measurement with noise reads.
+
+        `epoch` is that of the question; without one it is the epoch now.
+        """
+        refuse_expired(self._shared.policy)
+        for name in names:
+            self.refuse_closed(name)
+        return self._shared.view(self.rows, epoch).attach(*names)
 
     def attach_public(self, *names: str) -> Engine:
         """The engine that holds public tables and no other; it also finishes noisy numbers and writes files."""
@@ -90,6 +101,11 @@ class Scope:
         policy = self._shared.policy
         content = hash_source(self.sources.get(name, policy.table(name).source), policy.folder)
         return None if content is None else self.seal_version(name, content)
+
+    def keep_copies(self) -> None:
+        """Copy each private source as it is now, where the policy says so and this epoch has none; drop older ones."""
+        for table in self._shared.policy.private:
+            self._shared.locate(table.name, self._shared.copied_epoch())
 
     def mark_source(self, epoch: str, name: str) -> None:
         """Leave for the steward what a source held when it was first measured in an epoch."""
@@ -123,11 +139,11 @@ class Scope:
         """
         for name in names.values():
             self.refuse_closed(name)
-        given = {**self._shared.sources, **(sources or {})}
+        given, epoch = dict(sources or {}), self._shared.copied_epoch()
         with self._shared.make_engine() as engine:
             for alias, name in names.items():
-                table = self._shared.policy.table(name)
-                engine.attach(alias, given.get(name, table.source), table, csv=csv)
+                source = given[name] if name in given else self._shared.locate(name, epoch)
+                engine.attach(alias, source, self._shared.policy.table(name), csv=csv)
                 engine.restrict(alias, *self._release_restrictions(name))
             yield engine
 
@@ -150,6 +166,7 @@ class Scope:
         if allowed is None or asked is None:
             return allowed if asked is None else tuple(asked)
         beyond = [column for column in asked if column in table.names and column not in allowed]
+        _refuse_undecided(table, beyond)
         if beyond:
             raise AccessRefused(
                 f"column '{beyond[0]}' is not among those that the policy releases of '{name}'",
@@ -199,12 +216,6 @@ class Scope:
         """Let go of all tables."""
         self._shared.close()
 
-    def _tables(self, names: Sequence[str]) -> AttachedTables:
-        refuse_expired(self._shared.policy)
-        for name in names:
-            self.refuse_closed(name)
-        return self._shared.view(self.rows)
-
     def _is_open(self, table: TableSchema) -> bool:
         """Whether the asker's rows of a table can be chosen: every column that chooses them is there."""
         return table.public or all(table.column(column) is not None for column in self.rows)
@@ -224,10 +235,10 @@ class Scope:
         minimize, analyst = self._shared.policy.release.minimize, self._analyst
         named = minimize.columns if minimize is not None else None
         own = analyst.columns if analyst is not None else None
-        if named is None and own is None:
+        if table.public and named is None and own is None:
             return None
         return tuple(
-            name for name in table.names
+            name for name in (table.names if table.public else table.released_columns)
             if (named is None or name in named) and (own is None or _is_allowed(table, name, own))
         )  # fmt: skip
 
@@ -260,6 +271,7 @@ class SharedTables:
         policy: Policy,
         store: AnswerStore,
         count_withdrawals: Callable[[], int],
+        name_epoch: Callable[[], str],
         sources: Mapping[str, Any],
         make_engine: Callable[[], Engine],
         whole: Engine | None = None,
@@ -269,23 +281,49 @@ class SharedTables:
         self.sources = sources
         self.make_engine = make_engine
         self._count_withdrawals = count_withdrawals
+        self._name_epoch = name_epoch
         self._whole = whole
-        self._views: dict[frozenset[tuple[str, tuple[str, ...]]], AttachedTables] = {}
-        self.public = AttachedTables(self, {}, None)
+        self._views: dict[tuple[str | None, frozenset[tuple[str, tuple[str, ...]]]], AttachedTables] = {}
+        self.public = AttachedTables(self, {}, None, None)
         self.marked: set[tuple[str, str]] = set()
         self._schemas: tuple[TableSchema, ...] | None = None
         self._lock = threading.RLock()
         self._withdrawals = 0
 
-    def view(self, rows: Rows) -> AttachedTables:
-        """The tables with these rows alone, without whoever withdrew until now."""
-        key = frozenset(rows.items())
+    def view(self, rows: Rows, epoch: str | None = None) -> AttachedTables:
+        """The tables with these rows alone, without whoever withdrew until now, as of an epoch."""
+        of_epoch = self.copied_epoch(epoch)
+        key = (of_epoch, frozenset(rows.items()))
         with self._lock:
             if key not in self._views:
-                engine = self._whole if not rows else None
-                self._views[key] = AttachedTables(self, rows, engine)
+                engine = self._whole if not rows and not self._views else None
+                self._views[key] = AttachedTables(self, rows, engine, of_epoch)
+                self._close_old_views()
             self._refresh()
             return self._views[key]
+
+    def _close_old_views(self) -> None:
+        kept = list(dict.fromkeys(epoch for epoch, _ in self._views))[-KEPT_EPOCHS:]
+        for key in [key for key in self._views if key[0] not in kept]:
+            self._views.pop(key).close()
+
+    def copied_epoch(self, epoch: str | None = None) -> str | None:
+        """The epoch whose copies are read, by default that of now; None where the policy keeps no copies."""
+        declared = self.policy.epochs
+        return None if declared is None or declared.copies is None else epoch or self._name_epoch()
+
+    def locate(self, name: str, epoch: str | None) -> Any:
+        """What is attached of a table: what was passed instead of it, the copy of an epoch, or the source as it is."""
+        from deniable.engines.sources import keep_copy
+
+        table = self.policy.table(name)
+        if name in self.sources or epoch is None or table.public:
+            return self.sources.get(name, table.source)
+        assert self.policy.epochs is not None
+        folder = self.policy.path(str(self.policy.epochs.copies)) / self.policy.dataset
+        kept = keep_copy(table.source, self.policy.folder, folder / _name_folder(epoch) / table.name)
+        _drop_copies(folder)
+        return kept
 
     def restrictions(self, name: str, rows: Rows) -> tuple[Restriction, ...]:
         """The rows of a table that are not shown: of people who withdrew, and of others than those listed."""
@@ -332,10 +370,11 @@ class SharedTables:
 class AttachedTables:
     """Declared sources at one engine, attached when first needed, without the rows that may not be shown."""
 
-    def __init__(self, shared: SharedTables, rows: Rows, engine: Engine | None) -> None:
+    def __init__(self, shared: SharedTables, rows: Rows, engine: Engine | None, epoch: str | None) -> None:
         self._shared = shared
         self._rows = rows
         self._engine = engine
+        self._epoch = epoch
         self._attached: dict[str, tuple[Restriction, ...]] = {}
         self._lock = threading.RLock()
 
@@ -384,7 +423,7 @@ class AttachedTables:
             return
         table = self._shared.policy.table(name)
         schema = None if table.public and not table.columns else table
-        self.engine.attach(name, self._shared.sources.get(name, table.source), schema)
+        self.engine.attach(name, self._shared.locate(name, self._epoch), schema)
         restrictions = self._shared.restrictions(name, self._rows)
         if restrictions:
             self.engine.restrict(name, *restrictions)
@@ -421,8 +460,31 @@ def refuse_expired(policy: Policy) -> Policy:
     return policy
 
 
+def _name_folder(epoch: str) -> str:
+    """A folder's name for an epoch: readable, and another one for each epoch on every file system."""
+    return f"{re.sub('[^A-Za-z0-9.+-]', '_', epoch)}-{hashlib.sha256(epoch.encode()).hexdigest()[:12]}"
+
+
+def _drop_copies(folder: Path) -> None:
+    """Remove the copies of all epochs but the last two: a question of the one before may still be running."""
+    ours = [each for each in folder.iterdir() if re.fullmatch(r"[A-Za-z0-9.+_-]+-[0-9a-f]{12}", each.name)]
+    for old in sorted(ours, key=lambda each: each.stat().st_ctime_ns)[:-KEPT_EPOCHS]:
+        shutil.rmtree(old, ignore_errors=True)
+
+
 def _name_mark(epoch: str, name: str) -> str:
     return json.dumps([epoch, name])
+
+
+def _refuse_undecided(table: TableSchema, asked: Sequence[str]) -> None:
+    """Refuse columns on which the steward did not decide; what leaves is decided in the policy and nowhere else."""
+    undecided = [name for name in asked if (column := table.column(name)) is not None and not column.decided]
+    if undecided:
+        raise AccessRefused(
+            f"column '{undecided[0]}' of '{table.name}' is undecided, and withheld from every release of rows",
+            expected="A role in the policy: identifier, quasi-identifier, sensitive or insensitive",
+            remedy=f"The steward decides under tables: {table.name}: columns: {undecided[0]}: role",
+        )
 
 
 def _is_allowed(table: TableSchema, column: str, allowed: Sequence[str]) -> bool:

@@ -12,6 +12,7 @@ from deniable.curator.charge import Job, charge, state_versions
 from deniable.curator.context import Context, find_ledger, open_context
 from deniable.curator.governance.reports import LOCAL
 from deniable.curator.governance.steward import open_policy
+from deniable.curator.publish import find_signing_key, note_published
 from deniable.curator.scope import refuse_expired
 from deniable.errors import DataError, ParameterError
 from deniable.policy.budget import Amount, exact
@@ -149,12 +150,14 @@ def randomize(
         columns = context.scope.columns_to_release(name, columns)
         made = records.plan_records(policy.table(name), exact(epsilon, "epsilon"), columns, parts)
         job: Job[None] = Job(TECHNIQUE, "", None, "one row", (name,), details={LOCAL: str(made.epsilon)})
-        charge(context, job)
+        receipt = charge(context, job)
         rows = records.randomize(made, engine.run(_select_columns(made, name)))
         described = records.describe_plan(made)
         epoch = context.epoch
         provenance = Provenance(policy.hash, state_versions(job, epoch), {PLAN: described}, epoch=epoch)
-        statement = write_release(Release(rows, Guarantee.local("one row", made.epsilon), provenance), out, engine)
+        released, key = Release(rows, Guarantee.local("one row", made.epsilon), provenance), find_signing_key(context)
+        statement = write_release(released, out, engine, key=key)
+        note_published(context, statement, receipt.release)
     return RandomizeReport(str(out), rows.num_rows, list(statement.words), described)
 
 

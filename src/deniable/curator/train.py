@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from deniable.curator.charge import Job, JobResult, run_job, still_charged
 from deniable.curator.context import Context
+from deniable.curator.publish import find_signing_key, note_published
 from deniable.errors import AccessRefused
 from deniable.policy.budget import Amount, Budget, budget
 from deniable.policy.schema import PrivacyUnit, TableSchema
@@ -206,7 +207,8 @@ def _release_model(context: Context, order: Order, result: JobResult[Any], out: 
         return Release(rows, model.guarantee, provenance, details)
     remove_statement(out)
     save_model(model, out)
-    seal(out, model.guarantee, provenance, details)
+    sealed = seal(out, model.guarantee, provenance, details, key=find_signing_key(context))
+    note_published(context, sealed, result.release)
     return Release(out, model.guarantee, provenance, details)
 
 

@@ -21,14 +21,6 @@ from deniable.engines.sources import as_arrow, is_frame, resolve_source
 BLOCK = 8 << 20
 SLICE_ROWS = 65_536
 
-Stamp = tuple[str, int, int, int]
-
-
-def stamp_file(path: Path) -> Stamp:
-    """What changes when a file is replaced or written to."""
-    status = path.stat()
-    return (str(path), status.st_size, status.st_mtime_ns, status.st_ino)
-
 
 def hash_file(path: Path) -> str:
     """The fingerprint of one file's bytes."""

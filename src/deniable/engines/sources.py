@@ -6,8 +6,11 @@ import codecs
 import glob
 import gzip
 import re
+import secrets
+import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from importlib.util import find_spec
@@ -16,11 +19,12 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from deniable.engines.base import normalize_names
 from deniable.errors import DataError, MissingExtra, ParameterError, Place, nearest
 from deniable.policy.schema import find_codec
-from deniable.storage import ROW_ENDINGS, storage_errors, whole_file
+from deniable.storage import ROW_ENDINGS, escape_formula, storage_errors, whole_file, write_whole
 
 
 class Format(StrEnum):
@@ -87,6 +91,55 @@ def resolve_source(source: str | Path, root: Path) -> Files:
     if glob.has_magic(str(path)):
         return _require_one_format(sorted(Path(match) for match in glob.glob(str(path))), f"the pattern '{path.name}'")
     raise DataError(f"there is no file or folder '{path}'", remedy="Correct the source, or put the file there")
+
+
+def keep_copy(source: str | Path, root: Path, folder: Path) -> str:
+    """A source whose files are copied into a folder of its own, which is made once; what to attach instead.
+
+    The folder appears when all of it is written; whoever comes second takes what is there, and the source itself is not
+    looked at again.
+    """
+    folder = folder.resolve()
+    if not folder.exists():
+        files = resolve_source(source, root)
+        part = folder.with_name(f".{folder.name}.{secrets.token_hex(6)}.part")
+        with storage_errors(folder):
+            try:
+                (part / "files").mkdir(mode=0o700, parents=True)
+                write_whole(part / "source.txt", _copy_files(files, part / "files").encode())
+                with suppress(OSError):  # another process was first
+                    part.rename(folder)
+            finally:
+                shutil.rmtree(part, ignore_errors=True)
+    scheme, _, name = (folder / "source.txt").read_text().partition(":")
+    return f"{scheme}:{folder / name}" if scheme else str(folder / name)
+
+
+def _copy_files(files: Files, folder: Path) -> str:
+    """Copy all files; how the copies are attached: a format, and a path below the parent of the folder."""
+    before = [stamp_file(path) for path in files.paths]
+    # Numbers keep the order of files, and apart what has one name in two folders.
+    names = [f"{place:06}-{path.name}" for place, path in enumerate(files.paths)]
+    names = names if len(names) > 1 else [files.paths[0].name]
+    for path, name in zip(files.paths, names, strict=True):
+        with path.open("rb") as held, whole_file(folder / name) as copy:
+            shutil.copyfileobj(held, copy, BLOCK)
+    if before != [stamp_file(path) for path in files.paths] or Path(f"{files.paths[0]}.wal").exists():
+        raise DataError(
+            f"{files.title} is being written to, and cannot be copied", remedy="Wait until it is complete, then go on"
+        )
+    return (
+        ":files" if len(names) > 1 else f"{files.format}:files/{names[0]}" + (f"#{files.table}" if files.table else "")
+    )
+
+
+Stamp = tuple[str, int, int, int]
+
+
+def stamp_file(path: Path) -> Stamp:
+    """What changes when a file is replaced or written to."""
+    status = path.stat()
+    return (str(path), status.st_size, status.st_mtime_ns, status.st_ino)
 
 
 def format_of(path: Path) -> Format:
@@ -325,11 +378,30 @@ def write_rows(
     rows = 0
     with whole_file(path) as file, _open_writer(file, schema, chosen) as writer:
         for batch in rest:
-            writer.write_batch(_align_batch(batch, schema))
+            aligned = _align_batch(batch, schema)
+            writer.write_batch(_escape_formulas(aligned) if chosen == "csv" else aligned)
             rows += batch.num_rows
             if progress:
                 progress(rows)
     return rows
+
+
+def _escape_formulas(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The rows as a CSV file may hold them: no text that a spreadsheet would run."""
+    columns = [_escape_column(column) for column in batch.columns]
+    return pa.RecordBatch.from_arrays(columns, names=[escape_formula(name) for name in batch.schema.names])
+
+
+def _escape_column(column: pa.Array) -> pa.Array:
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+        return column
+    plain = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+    begins = pc.match_substring_regex(plain, pattern=r"^[=+\-@\t\r]")
+    if not pc.any(begins).as_py():
+        return column
+    safe = [value if value is None else escape_formula(value) for value in plain.to_pylist()]
+    return pa.array(safe, kind).cast(column.type)
 
 
 def _choose_format(path: Path, format: str | None) -> str:
@@ -377,4 +449,5 @@ def _open_writer(file: BinaryIO, schema: pa.Schema, format: str) -> Any:
     nested = [field.name for field in schema if pa.types.is_nested(field.type)]
     if nested:
         raise DataError(f"column '{nested[0]}' holds lists or records, which CSV cannot", remedy="Write Parquet")
-    return csv.CSVWriter(file, schema, write_options=csv.WriteOptions(quoting_style="needed"))
+    named = pa.schema([field.with_name(escape_formula(field.name)) for field in schema])
+    return csv.CSVWriter(file, named, write_options=csv.WriteOptions(quoting_style="needed"))

@@ -46,6 +46,8 @@ class Action(StrEnum):
     AUDIT = "audit"
     REGISTER = "register"
     PURGE = "purge"
+    EPOCH = "epoch"
+    RESUME = "resume"
 
 
 PUBLIC = frozenset({Action.REGISTER})
@@ -136,6 +138,8 @@ def _describe_action(action: Action) -> str:
         Action.AUDIT: "read the audit trail",
         Action.REGISTER: "read the register",
         Action.PURGE: "purge what is stored",
+        Action.EPOCH: "declare epochs",
+        Action.RESUME: "let askers go on",
     }[action]
 
 

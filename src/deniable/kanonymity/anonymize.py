@@ -11,8 +11,8 @@ import pyarrow as pa
 from deniable.errors import Infeasible
 from deniable.kanonymity.builders.specs import freeze_spec
 from deniable.kanonymity.encoding import Coded, Declared, Histograms
-from deniable.kanonymity.hierarchy import Codes, Label
-from deniable.kanonymity.models import PrivacyModel
+from deniable.kanonymity.hierarchy import TOP, Codes, Hierarchy, Label
+from deniable.kanonymity.models import KAnonymity, PrivacyModel
 from deniable.kanonymity.recoding import ColumnRecoding, Form, Recoder, Recoding, ReleasedClasses, Suppressed
 from deniable.kanonymity.request import Prepared, Request, prepare, to_spec
 from deniable.kanonymity.search.check import Checker
@@ -29,6 +29,7 @@ class Anonymized:
     recoding: Recoding
     solution: Solution
     verdicts: tuple[Verdict, ...]
+    hierarchies: tuple[Hierarchy, ...]
 
 
 def anonymize(
@@ -48,7 +49,8 @@ def anonymize(
     checker = Checker(prepared.problem)
     solution = solve(checker, seconds, progress)
     recoding = describe_recoding(prepared, checker, solution, form, suppressed_rows)
-    return Anonymized(recoding, solution, tuple(checker.verdicts.values()))
+    built = tuple(coded.hierarchy for coded in prepared.columns)
+    return Anonymized(recoding, solution, tuple(checker.verdicts.values()), built)
 
 
 def solve(checker: Checker, seconds: float | None = None, progress: Progress | None = None) -> Solution:
@@ -106,13 +108,14 @@ def describe_recoding(
     grouped, released = checker.release_classes(solution.levels)
     released = released & (grouped.sizes > 0)
     request, levels = prepared.request, prepared.absolute(solution.levels)
+    classes = ReleasedClasses(
+        _list_labels(prepared, levels, grouped.source.codes[grouped.sample[released]]),
+        tuple(grouped.sizes[released].tolist()),
+        _list_values(prepared, checker.merge_histograms(grouped), released),
+    )
     return Recoding(
         tuple(_describe_column(coded, level) for coded, level in zip(prepared.columns, levels, strict=True)),
-        ReleasedClasses(
-            _list_labels(prepared, levels, grouped.source.codes[grouped.sample[released]]),
-            tuple(grouped.sizes[released].tolist()),
-            _list_values(prepared, checker.merge_histograms(grouped), released),
-        ),
+        classes,
         request.sensitive,
         request.identifiers,
         tuple(to_spec(model) for model in request.models),
@@ -120,8 +123,14 @@ def describe_recoding(
         solution.suppressed,
         request.suppress,
         form,
-        suppressed_rows,
+        suppressed_rows if _can_stay(request, classes, solution.suppressed) else Suppressed.DROP,
     )
+
+
+def _can_stay(request: Request, classes: ReleasedClasses, suppressed: int) -> bool:
+    """Whether suppressed rows can stay as *: they look alike, so they must be as many as any class, and like none."""
+    least = max((model.k for model in request.models if isinstance(model, KAnonymity)), default=1)
+    return suppressed >= least and not any(set(labels) <= {TOP, None} for labels in classes.tuples)
 
 
 def _describe_column(coded: Coded, level: int) -> ColumnRecoding:

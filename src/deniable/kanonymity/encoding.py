@@ -53,16 +53,24 @@ def factorize(column: pa.ChunkedArray) -> tuple[pa.Array, Codes]:
     whole = column.unify_dictionaries().combine_chunks()
     codes = pc.fill_null(whole.indices, -1).to_numpy(zero_copy_only=False).astype(np.int32, copy=False)
     values = whole.dictionary
-    if pa.types.is_floating(values.type) and bool(pc.any(pc.is_nan(values)).as_py()):
-        return _drop_nan(values, codes)
-    return values, codes
+    return (values, codes) if not pa.types.is_floating(values.type) else _unify_numbers(values, codes)
 
 
-def _drop_nan(values: pa.Array, codes: Codes) -> tuple[pa.Array, Codes]:
-    # A number that is no number is a missing one.
-    real = ~np.isnan(values.to_numpy(zero_copy_only=False))
-    place = np.where(real, np.cumsum(real) - 1, -1).astype(np.int32)
-    return values.filter(pa.array(real)), np.append(place, np.int32(-1))[codes]
+def _unify_numbers(values: pa.Array, codes: Codes) -> tuple[pa.Array, Codes]:
+    """Numbers as they are told apart: 0 and -0 are one, and a number that is no number is a missing one."""
+    plain = plain_numbers(values)
+    if plain.null_count == 0 and not bool(pc.any(pc.equal(values, 0.0)).as_py()):
+        return values, codes
+    coded = pc.dictionary_encode(plain)
+    place = pc.fill_null(coded.indices, -1).to_numpy(zero_copy_only=False).astype(np.int32, copy=False)
+    return coded.dictionary, np.append(place, np.int32(-1))[codes]
+
+
+def plain_numbers(values: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    """Floating-point numbers without -0, and with nothing where there is no number; other values as they are."""
+    if not pa.types.is_floating(values.type):
+        return values
+    return pc.add(pc.if_else(pc.is_nan(values), pa.scalar(None, values.type), values), pa.scalar(0.0, values.type))
 
 
 def encode_column(name: str, column: pa.ChunkedArray, declared: Declared) -> Coded:
@@ -71,7 +79,7 @@ def encode_column(name: str, column: pa.ChunkedArray, declared: Declared) -> Cod
     if isinstance(declared, Hierarchy):
         spec, built = None, declared
     else:
-        spec = declared or draft_column(values)
+        spec = declared or draft_column(values, name)
         built = make_builder(spec).hierarchy(name, values)
     missing = bool((positions < 0).any())
     built = built.with_missing() if missing else built

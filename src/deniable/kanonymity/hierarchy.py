@@ -111,12 +111,11 @@ def _add_missing(level: Level, *, merged: bool) -> Level:
 def build_hierarchy(
     column: str, leaves: Sequence[Label], levels: Sequence[Level], *, ordered: bool = False
 ) -> Hierarchy:
-    """A checked hierarchy; a last level that says nothing is added when there is none.
+    """A checked hierarchy of these levels and a last one that says nothing.
 
-    It is added even where the last level happens to hold one group: the number of levels must not depend on the rows.
+    That one is added whatever the others are: the number of levels must not depend on the rows.
     """
-    known = [*levels] if levels and levels[-1].labels == (TOP,) else [*levels, build_top_level(len(leaves))]
-    return _check_tree(column, leaves, known, ordered)
+    return _check_tree(column, leaves, [*levels, build_top_level(len(leaves))], ordered)
 
 
 def _check_tree(column: str, leaves: Sequence[Label], levels: Sequence[Level], ordered: bool) -> Hierarchy:

@@ -11,7 +11,7 @@ Values that were met once are remembered, so that a batch costs little more than
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from deniable.errors import DataError
 from deniable.kanonymity.builders.categories import Tree
 from deniable.kanonymity.builders.specs import make_builder
-from deniable.kanonymity.encoding import column_of, factorize
+from deniable.kanonymity.encoding import column_of, factorize, plain_numbers
 from deniable.kanonymity.hierarchy import TOP, Codes, Hierarchy, Label, text_of
 from deniable.policy.schema import Frozen, Spec
 from deniable.storage import whole_file
@@ -211,7 +211,8 @@ class ColumnRecoder:
         self._number: dict[Label, int] = {}
         self._known: dict[Label, int] = {}
         self._builder = make_builder(column.spec)
-        self._missing = -1
+        self.as_it_is = column.level == 0
+        """Whether every label is its value, so that the column leaves as it came."""
 
     def number(self, label: Label, ends: tuple[float, float] | None = None) -> int:
         """The number of a label, a new one when it was not met before."""
@@ -230,36 +231,33 @@ class ColumnRecoder:
         texts = text_of(values)
         new = [i for i, text in enumerate(texts) if text not in self._known]
         if new:
-            self._learn(values.take(pa.array(new, pa.int64())))
+            self._learn_values(values.take(pa.array(new, pa.int64())))
         place = np.fromiter((self._known[text] for text in texts), np.int32, len(texts))
         return np.append(place, np.int32(self._find_missing_label()))[positions].astype(np.int32), values, positions
 
-    def _learn(self, values: pa.Array) -> None:
-        built = self._builder.hierarchy(self.column.name, values)
+    def learn(self, built: Hierarchy) -> None:
+        """Take the labels of all leaves of a hierarchy."""
         level = built.levels[self.column.level]
         numbers = [self.number(label, _find_span(level.ends, g)) for g, label in enumerate(level.labels)]
-        unknown = 0
-        for text in text_of(values):
-            code = built.code_of.get(text)
-            if code is None:
-                unknown += 1
-                continue
-            self._known[text] = numbers[int(level.groups[code])]
+        self._known.update(zip(built.leaves, (numbers[g] for g in level.groups.tolist()), strict=True))
+        self.as_it_is &= all(level.labels[g] == leaf for leaf, g in zip(built.leaves, level.groups, strict=True))
+        if isinstance(self._builder, Tree) and not self.members:
+            self.members = _collect_members(built, self.column.level)
+
+    def _learn_values(self, values: pa.Array) -> None:
+        self.learn(self._builder.hierarchy(self.column.name, values))
+        unknown = sum(text not in self._known for text in text_of(values))
         if unknown:
             raise DataError(
                 f"{unknown} values of column '{self.column.name}' are not among the leaves of its hierarchy",
                 remedy="Add the leaves to the hierarchy, or set those cells to missing",
             )
-        if isinstance(self._builder, Tree) and not self.members:
-            self.members = _collect_members(built, self.column.level)
 
     def _find_missing_label(self) -> int:
-        if self._missing < 0:
+        if None not in self._known:
             # A missing value stays missing below the level that says nothing, as the hierarchy itself has it.
-            built = self._builder.hierarchy(self.column.name, pa.array([], pa.string())).with_missing()
-            level = built.levels[self.column.level]
-            self._missing = self.number(level.labels[level.groups[built.code_of[None]]])
-        return self._missing
+            self.learn(self._builder.hierarchy(self.column.name, pa.array([], pa.string())).with_missing())
+        return self._known[None]
 
 
 def _find_span(ends: NDArray[np.float64] | None, group: int) -> tuple[float, float] | None:
@@ -274,11 +272,17 @@ def _collect_members(built: Hierarchy, level: int) -> dict[Label, list[Label]]:
 
 
 class Recoder:
-    """Recodes batches of rows as a recoding says."""
+    """Recodes batches of rows as a recoding says.
 
-    def __init__(self, recoding: Recoding) -> None:
+    `hierarchies` are those that the recoding was found with: rows that it was found on become exactly what was judged.
+    Without them labels are made anew from the recoding's words, for rows to come.
+    """
+
+    def __init__(self, recoding: Recoding, hierarchies: Sequence[Hierarchy] = ()) -> None:
         self.recoding = recoding
         self.columns = [ColumnRecoder(column) for column in recoding.columns]
+        for column, built in zip(self.columns, hierarchies, strict=False):
+            column.learn(built)
         tuples = recoding.classes.tuples
         numbers = np.array(
             [[c.number(label) for c, label in zip(self.columns, labels, strict=True)] for labels in tuples], np.int64
@@ -305,6 +309,11 @@ class Recoder:
         out = self._rewrite_table(table, [codes for codes, _, _ in coded], released)
         return out.filter(pa.array(released)) if self.recoding.suppressed_rows is Suppressed.DROP else out
 
+    def generalize(self, table: pa.Table) -> pa.Table:
+        """Every row of a table as it would be written if its class were released."""
+        coded = [c.codes(column_of(table, c.column.name))[0] for c in self.columns]
+        return self._rewrite_table(table, coded, np.ones(table.num_rows, np.bool_))
+
     def _rewrite_table(self, table: pa.Table, coded: list[Codes], released: NDArray[np.bool_]) -> pa.Table:
         own = {c.column.name: (c, codes) for c, codes in zip(self.columns, coded, strict=True)}
         star = self.recoding.suppressed_rows is Suppressed.STAR
@@ -326,8 +335,8 @@ class Recoder:
         self, recoder: ColumnRecoder, codes: Codes, original: pa.ChunkedArray, released: NDArray[np.bool_] | None
     ) -> dict[str, pa.Array | pa.ChunkedArray]:
         column, form = recoder.column, self.recoding.form
-        if column.level == 0 and released is None and not {"top", "bottom"} & set(column.spec.options):
-            return {column.name: original}
+        if recoder.as_it_is and released is None:
+            return {column.name: plain_numbers(original)}
         if form is Form.BOUNDS and any(recoder.ends):
             return _write_bounds(column.name, recoder, codes, released)
         texts = [_write_label(recoder, n, form) for n in range(len(recoder.labels))]

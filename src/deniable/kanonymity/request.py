@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -108,9 +108,11 @@ def prepare(
 ) -> Prepared:
     """Code a table and pose the problem; `counts` names a column that says how many rows each row stands for."""
     declared = dict(hierarchies or {})
-    if population is not None:
-        table, population, declared = _unify_domains(table, population, request, declared)
-    columns = encode_table(table, request.quasi_identifiers, declared)
+    columns = (
+        encode_table(table, request.quasi_identifiers, declared)
+        if population is None
+        else _encode_with_population(table, population, request, declared)
+    )
     # A sensitive column needs no levels; only a declared hierarchy gives one, for distances along it.
     sensitive = tuple(_encode_sensitive(table, name, declared.get(name)) for name in request.sensitive)
     weights = table[counts].to_numpy() if counts else None
@@ -149,13 +151,16 @@ def _limit_levels(whole: Hierarchy, request: Request) -> Hierarchy:
     return whole.between(request.lowest.get(whole.column, 0), request.highest.get(whole.column, whole.height - 1))
 
 
-def _unify_domains(
+def _encode_with_population(
     table: pa.Table, population: pa.Table, request: Request, declared: dict[str, Declared]
-) -> tuple[pa.Table, pa.Table, dict[str, Declared]]:
-    """Hierarchies over the values of both tables, where they are built from values."""
-    both = pa.concat_tables([t.select(list(request.quasi_identifiers)) for t in (table, population)])
-    coded = encode_table(both, request.quasi_identifiers, declared)
-    return table, population, {**declared, **{c.hierarchy.column: c.hierarchy for c in coded}}
+) -> tuple[Coded, ...]:
+    """The table's columns against hierarchies over the values of both tables, and the words that made them."""
+    both = pa.concat_tables(
+        [t.select(list(request.quasi_identifiers)) for t in (table, population)], promote_options="permissive"
+    )
+    known = encode_table(both, request.quasi_identifiers, declared)
+    coded = encode_table(table, request.quasi_identifiers, {c.hierarchy.column: c.hierarchy for c in known})
+    return tuple(replace(own, spec=c.spec, values=c.values) for own, c in zip(coded, known, strict=True))
 
 
 def refuse_too_few(rows: int, request: Request) -> None:

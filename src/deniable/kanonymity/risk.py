@@ -1,9 +1,11 @@
-"""Disclosure risk of a table as it stands: three intruders, uniqueness, and its k, l and t.
+"""Disclosure risk of a table as it stands: four intruders, uniqueness, and its k, l and t.
 
 - The *prosecutor* knows that the person is in the table: a row in a class of n is found with chance 1/n.
 - The *journalist* does not, and looks in a population register: a row is found with chance 1/N, N the people of the
   population in its class. Where no population is given the prosecutor's risk stands in, which is never lower.
 - The *marketer* links as many rows as possible: the expected share of correct links.
+- The *Bayesian* intruder holds a prior, that is who the target may be and how likely, and names one row: the best guess
+  among the f that fit. The score is the chance of being right: 1/f where all who fit are equally likely.
 
 `examine` measures a table that anybody hands in. Nothing is known of how it was made. Cells are compared as they are: a
 missing value is a value like any other, and so is a star."""
@@ -37,12 +39,22 @@ class Risk:
 
 
 @dataclass(frozen=True, slots=True)
+class BayesianRisk:
+    """The expected score of one guess under a stated prior, over all targets and for the target easiest to find."""
+
+    score: float
+    highest: float
+    prior: str
+
+
+@dataclass(frozen=True, slots=True)
 class Risks:
-    """All three intruders, and how many rows are unique."""
+    """All four intruders, and how many rows are unique."""
 
     prosecutor: Risk
     journalist: Risk
     marketer: float
+    bayesian: BayesianRisk
     sample_uniqueness: float
     threshold: float = AT_RISK
 
@@ -55,10 +67,14 @@ def measure_risks(sizes: Counts, people: Counts | None = None, threshold: float 
     sizes = sizes[there]
     population = sizes if people is None else np.maximum(people[there], sizes)
     rows = max(int(sizes.sum()), 1)
+    # A target of the population may also be somebody whose class is not in the table: a guess then scores nothing.
+    everybody = rows if people is None else int(people[~there].sum() + population.sum())
+    among = "table" if people is None else "population"
     return Risks(
         _measure_intruder(sizes, sizes, threshold),
         _measure_intruder(sizes, population, threshold),
         float((sizes / population).sum() / rows) if len(sizes) else 0.0,
+        _score_alike(population, everybody, f"everybody in the {among} alike"),
         float((sizes == 1).sum() / rows),
         threshold,
     )
@@ -70,6 +86,30 @@ def _measure_intruder(sizes: Counts, among: Counts, threshold: float) -> Risk:
         return Risk(0.0, 0.0, 0.0)
     exposed = sizes[1.0 / among > threshold + 1e-12].sum() / rows
     return Risk(float(1.0 / among.min()), float((sizes / among).sum() / rows), float(exposed))
+
+
+def _score_alike(population: Counts, everybody: int, prior: str) -> BayesianRisk:
+    """All targets equally likely: of the f who fit one is named and is right with 1/f, so every class scores once."""
+    if not len(population):
+        return BayesianRisk(0.0, 0.0, prior)
+    return BayesianRisk(len(population) / everybody, float(1 / population.min()), prior)
+
+
+def score_guess(class_of: Counts, weights: Counts | Measured) -> BayesianRisk:
+    """The Bayesian intruder whose prior has a weight for each row: the likeliest row of a class is named.
+
+    >>> score_guess(np.array([0, 0, 0, 0]), np.array([1, 1, 1, 1])).score
+    0.25
+    >>> score_guess(np.array([0, 0, 1]), np.array([3, 1, 4])).score
+    0.875
+    """
+    total = float(weights.sum())
+    if not total > 0 or (weights < 0).any():
+        raise ParameterError("The prior has no weight, or a negative one", expected="Weights of 0 or more, not all 0")
+    best, mass = np.zeros(int(class_of.max()) + 1), np.bincount(class_of, weights=weights)
+    np.maximum.at(best, class_of, weights)
+    highest = float((best[mass > 0] / mass[mass > 0]).max())
+    return BayesianRisk(float(best.sum() / total), highest, "as weighted")
 
 
 @dataclass(frozen=True, slots=True)

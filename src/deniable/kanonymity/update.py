@@ -13,13 +13,27 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from deniable.errors import ParameterError
 from deniable.kanonymity.encoding import Histograms, build_histograms, column_of, factorize, number_rows
 from deniable.kanonymity.hierarchy import Label, text_of
-from deniable.kanonymity.models import PrivacyModel, holds
+from deniable.kanonymity.models import (
+    AverageRisk,
+    Closeness,
+    DeltaPresence,
+    Distance,
+    KMap,
+    PrivacyModel,
+    holds,
+)
 from deniable.kanonymity.models.base import Classes, build_reference
-from deniable.kanonymity.recoding import Recoder, Recoding, ReleasedClasses
+from deniable.kanonymity.recoding import Recoder, Recoding, ReleasedClasses, Suppressed
+from deniable.kanonymity.request import Condition
+
+MISSING = "None"
+"""How a recoding writes a missing sensitive value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,16 +60,17 @@ class Update:
         return self.broken > 0 or waiting > self.recoding.limit * max(self.recoding.rows, 1) + 1e-9
 
 
-def update_recoding(recoding: Recoding, added: pa.Table, models: Iterable[PrivacyModel]) -> Update:
+def update_recoding(recoding: Recoding, added: pa.Table, conditions: Iterable[Condition]) -> Update:
     """Judge rows that are added to a release, by its own recoding."""
-    models = tuple(models)
+    models = _require_judged(conditions)
     recoder = Recoder(recoding)
     columns = [c.codes(column_of(added, c.column.name))[0] for c in recoder.columns]
     spans = [max(len(c.labels), 1) for c in recoder.columns]
     many, first, class_of = number_rows(columns, spans)
     known = recoder.index.find([column[first] for column in columns])
     values = {name: _read_texts(added, name) for name in recoding.sensitive}
-    old, both, new = _tally_classes(recoding, known, class_of, many, values)
+    kinds = {name: column_of(added, name).type for name in recoding.sensitive}
+    old, both, new = _tally_classes(recoding, known, class_of, many, values, kinds)
     fine = _check_models(models, new) & _check_models(models, both)
     stays = _check_models(models, old) if len(known) else np.zeros(0, np.bool_)
     shown = int(np.bincount(class_of, minlength=many)[fine].sum()) if many else 0
@@ -72,6 +87,21 @@ def update_recoding(recoding: Recoding, added: pa.Table, models: Iterable[Privac
     )
 
 
+def _require_judged(conditions: Iterable[Condition]) -> tuple[PrivacyModel, ...]:
+    """The models, if a recoding holds all that they are judged by."""
+    models: list[PrivacyModel] = []
+    for each in conditions:
+        tree = isinstance(each, Closeness) and each.distance is Distance.HIERARCHICAL
+        if isinstance(each, AverageRisk | KMap | DeltaPresence) or tree:
+            raise ParameterError(
+                f"Rows that are added cannot be judged by {each}",
+                expected="Models of each class, without a population or a hierarchy of sensitive values",
+                remedy="Anonymize the whole table again",
+            )
+        models.append(each)
+    return tuple(models)
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class _Tally:
     classes: Classes
@@ -80,7 +110,7 @@ class _Tally:
 
 def _read_texts(table: pa.Table, name: str) -> NDArray[np.object_]:
     values, positions = factorize(column_of(table, name))
-    return np.array([*text_of(values), "None"], object)[positions]
+    return np.array([*text_of(values), MISSING], object)[positions]
 
 
 def _tally_classes(
@@ -89,6 +119,7 @@ def _tally_classes(
     class_of: NDArray[np.int64],
     many: int,
     values: dict[str, NDArray[np.object_]],
+    kinds: dict[str, pa.DataType],
 ) -> tuple[_Tally, _Tally, _Tally]:
     """Classes as they were, touched classes with the new rows, and the new rows by themselves."""
     old_sizes = np.array(recoding.classes.sizes, np.int64)
@@ -98,7 +129,7 @@ def _tally_classes(
     references, leaves = {}, {}
     for name, texts in values.items():
         histograms = recoding.classes.values[name]
-        domain = sorted({value for h in histograms for value in h} | set(texts.tolist()))
+        domain = _sort_texts({value for h in histograms for value in h} | set(texts.tolist()), kinds[name])
         code = {value: n for n, value in enumerate(domain)}
         owner = np.array([c for c, h in enumerate(histograms) for _ in h], np.int64)
         coded = np.array([code[v] for h in histograms for v in h], np.int32)
@@ -122,6 +153,16 @@ def _tally_classes(
     sizes = (old_sizes, both_sizes, new_sizes)
     tallies = [_Tally(Classes(n, h, references), leaves) for n, h in zip(sizes, held, strict=True)]
     return tallies[0], tallies[1], tallies[2]
+
+
+def _sort_texts(texts: set[str], kind: pa.DataType) -> list[str]:
+    """Texts of values in the order of the values; a missing one is last."""
+    known = sorted(texts - {MISSING})
+    try:
+        order = pc.sort_indices(pc.cast(pa.array(known, pa.string()), kind)).to_pylist()
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        order = list(range(len(known)))
+    return [known[i] for i in order] + ([MISSING] if MISSING in texts else [])
 
 
 def _check_models(models: tuple[PrivacyModel, ...], tally: _Tally) -> NDArray[np.bool_]:
@@ -176,4 +217,6 @@ def recode_shown_rows(recoding: Recoding, added: pa.Table, judged: Update) -> pa
         if labels not in before or size != sizes[labels]
     ]
     changed = ReleasedClasses(tuple(after.tuples[i] for i in moved), tuple(after.sizes[i] for i in moved), {})
-    return Recoder(replace(recoding, classes=changed)).recode(added)
+    # Rows that wait are left out, whatever became of those that were suppressed before.
+    shown = replace(recoding, classes=changed, suppressed_rows=Suppressed.DROP)
+    return Recoder(shown).recode(added)

@@ -2,17 +2,26 @@
 
 Answers and the list of people who withdrew are stored here as opaque bytes, in collections. A value put under a name
 (or an alias) that is taken is not stored: whoever comes later gets what came first. So two processes that finish the
-same query give the same answer."""
+same query give the same answer.
+
+Each value is sealed with its names under a key of the store: one that was changed, or put under another name, is found
+when it is read, and not served. The store also remembers how far the ledger was, so that a ledger that was deleted or
+replaced by an older copy is found when both are opened."""
 
 from __future__ import annotations
 
+import hashlib
+import hmac
+import json
+import secrets
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
+from deniable.errors import IntegrityError
 from deniable.ledger.group_commit import GroupCommit
 from deniable.ledger.sqlite import open_connection, roll_back_on_error, touch, translate_errors
 
@@ -22,11 +31,18 @@ SCHEMA = (
 )
 
 
-class AnswerStore(Protocol):
-    """Where bytes are kept under names, in collections."""
+Change = Callable[[str, str, str, bytes], bytes]
+"""What becomes of a value that is stored in a collection under a name and an alias."""
 
-    def keep(self, collection: str, name: str, alias: str, value: bytes) -> bytes:
-        """Keep a value, and say what is kept: what came first under the name or the alias."""
+
+class Shelf(Protocol):
+    """Where bytes are kept under names, in collections, as they are given."""
+
+    def keep(self, collection: str, name: str, alias: str, value: bytes, seen: bytes | None = None) -> bytes:
+        """Keep a value, and say what is kept: what came first under the name or the alias.
+
+        `seen` is the last entry of the ledger, which is kept with it, unless a later one is.
+        """
 
     def find(self, collection: str, name: str) -> bytes | None:
         """What is kept under a name or an alias."""
@@ -37,20 +53,107 @@ class AnswerStore(Protocol):
     def empty(self, collection: str) -> int:
         """Forget all that a collection holds, and say how much that was."""
 
+    def keep_seen(self, seen: bytes) -> None:
+        """Keep the last entry of the ledger that was seen, unless a later one is kept."""
+
+    def adopt_key(self, key: bytes, change: Change) -> bytes:
+        """The key of the seals; where there is none yet, this one, with everything that is stored already changed."""
+
     def close(self) -> None:
         """Let go of it."""
 
 
-class MemoryAnswerStore:
-    """An answer store that lives as long as its process."""
+SEEN, SEAL = "seen", "seal"
+"""The collections of the last entry of the ledger that was seen, and of the key of the seals."""
+SEAL_BYTES = 16
+
+
+class AnswerStore:
+    """Values in a shelf, each sealed; refuses one that was changed, or put under another name."""
+
+    def __init__(self, inner: Shelf) -> None:
+        self._inner = inner
+        self._key = secrets.token_bytes(32)
+        self._key = inner.adopt_key(self._key, self._seal)
+
+    def keep(
+        self, collection: str, name: str, alias: str, value: bytes, *, seen: tuple[int, str] | None = None
+    ) -> bytes:
+        """Keep a value, and say what is kept: what came first under the name or the alias.
+
+        `seen` is the number and hash of an entry that the ledger has by now.
+        """
+        sealed = self._seal(collection, name, alias, value)
+        kept = self._inner.keep(collection, name, alias, sealed, None if seen is None else _write_seen(*seen))
+        return self._open(collection, kept, name, alias)
+
+    def find(self, collection: str, name: str) -> bytes | None:
+        """What is kept under a name or an alias."""
+        found = self._inner.find(collection, name)
+        return None if found is None else self._open(collection, found, name)
+
+    def list_all(self, collection: str) -> dict[str, bytes]:
+        """All that a collection holds, by name."""
+        return {name: self._open(collection, each, name) for name, each in self._inner.list_all(collection).items()}
+
+    def empty(self, collection: str) -> int:
+        """Forget all that a collection holds, and say how much that was."""
+        return self._inner.empty(collection)
+
+    def see(self, number: int, head: str) -> None:
+        """Remember that the ledger had this entry, unless a later one was seen."""
+        self._inner.keep_seen(_write_seen(number, head))
+
+    def last_seen(self) -> tuple[int, str] | None:
+        """The number and hash of the last entry of the ledger that was seen."""
+        found = self._inner.find(SEEN, SEEN)
+        if found is None:
+            return None
+        number, _, head = found.decode("ascii", "replace").partition(" ")
+        return (int(number), head) if number.isdigit() else (0, head)
+
+    def close(self) -> None:
+        """Let go of it."""
+        self._inner.close()
+
+    def _seal(self, collection: str, name: str, alias: str, value: bytes) -> bytes:
+        names = json.dumps([collection, name, alias]).encode() + b"\n"
+        return self._sign(names + value) + names + value
+
+    def _open(self, collection: str, sealed: bytes, *words: str) -> bytes:
+        signed, content = sealed[:SEAL_BYTES], sealed[SEAL_BYTES:]
+        names, _, value = content.partition(b"\n")
+        if not hmac.compare_digest(signed, self._sign(content)) or not self._matches(names, collection, words):
+            raise IntegrityError(
+                "something in the answer store was changed behind its back; it is not used",
+                remedy="Put the newest copy of the store back; charge nothing until it is explained",
+            )
+        return value
+
+    def _sign(self, content: bytes) -> bytes:
+        return hashlib.blake2b(content, key=self._key, digest_size=SEAL_BYTES).digest()
+
+    def _matches(self, names: bytes, collection: str, words: tuple[str, ...]) -> bool:
+        held, *known = json.loads(names)
+        return held == collection and any(word in known for word in words)
+
+
+def _write_seen(number: int, head: str) -> bytes:
+    """An entry so that later ones are greater as bytes."""
+    return f"{number:020} {head}".encode()
+
+
+class MemoryShelf:
+    """A shelf that lives as long as its process."""
 
     def __init__(self) -> None:
         self._collections: dict[str, dict[str, bytes]] = {}
         self._aliases: dict[str, dict[str, str]] = {}
         self._lock = threading.Lock()
 
-    def keep(self, collection: str, name: str, alias: str, value: bytes) -> bytes:
+    def keep(self, collection: str, name: str, alias: str, value: bytes, seen: bytes | None = None) -> bytes:
         """Keep a value unless its name or alias is taken."""
+        self.keep_seen(seen or b"")
         with self._lock:
             taken = next((t for t in (self._find(collection, n) for n in (name, alias)) if t is not None), None)
             if taken is None:
@@ -74,6 +177,17 @@ class MemoryAnswerStore:
             self._aliases.pop(collection, None)
             return len(self._collections.pop(collection, {}))
 
+    def keep_seen(self, seen: bytes) -> None:
+        """Keep the last entry of the ledger that was seen, unless a later one is kept."""
+        with self._lock:
+            held = self._collections.setdefault(SEEN, {})
+            if seen > held.get(SEEN, b""):
+                held[SEEN] = seen
+
+    def adopt_key(self, key: bytes, change: Change) -> bytes:  # noqa: ARG002  the protocol
+        """The key: a new shelf holds nothing yet."""
+        return self.keep(SEAL, SEAL, SEAL, key)
+
     def close(self) -> None:
         """Nothing to let go of."""
 
@@ -82,8 +196,8 @@ class MemoryAnswerStore:
         return held[name] if name in held else held.get(self._aliases.get(collection, {}).get(name, ""))
 
 
-class SqliteAnswerStore:
-    """An answer store in a file beside the ledger; what is forgotten is overwritten."""
+class SqliteShelf:
+    """A shelf in a file beside the ledger; what is forgotten is overwritten."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
@@ -96,12 +210,12 @@ class SqliteAnswerStore:
                 self._connection.execute(f"PRAGMA {pragma}")
             self._connection.execute(SCHEMA)
             self._reader = open_connection(f"{self.path.absolute().as_uri()}?mode=ro")
-        self._group_commit: GroupCommit[sqlite3.Connection, tuple[str, str, str, bytes], bytes]
+        self._group_commit: GroupCommit[sqlite3.Connection, tuple[str, str, str, bytes, bytes | None], bytes]
         self._group_commit = GroupCommit(self._transaction, _store_first)
 
-    def keep(self, collection: str, name: str, alias: str, value: bytes) -> bytes:
+    def keep(self, collection: str, name: str, alias: str, value: bytes, seen: bytes | None = None) -> bytes:
         """Keep a value unless its name or alias is taken; it is on the disk when this returns."""
-        return self._group_commit.submit((collection, name, alias, value))
+        return self._group_commit.submit((collection, name, alias, value, seen))
 
     def find(self, collection: str, name: str) -> bytes | None:
         """What is kept under a name or an alias."""
@@ -121,6 +235,26 @@ class SqliteAnswerStore:
             self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         return count
 
+    def keep_seen(self, seen: bytes) -> None:
+        """Keep the last entry of the ledger that was seen, unless a later one is kept."""
+        with self._transaction() as run:
+            _put_seen(run, seen)
+
+    def adopt_key(self, key: bytes, change: Change) -> bytes:
+        """The key of the seals; where there is none yet, this one, with everything that is stored already changed."""
+        found = self.find(SEAL, SEAL)
+        if found is not None:
+            return found
+        with self._transaction() as run:
+            known = _find_value(run, SEAL, SEAL)
+            if known is None:
+                rows = run.execute("SELECT drawer, name, alias, value FROM kept").fetchall()
+                for *names, value in rows:
+                    sql = "UPDATE kept SET value = ? WHERE drawer = ? AND name = ?"
+                    run.execute(sql, (change(*names, bytes(value)), names[0], names[1]))
+                run.execute("INSERT INTO kept VALUES (?, ?, ?, ?)", (SEAL, SEAL, SEAL, key))
+            return key if known is None else known
+
     def close(self) -> None:
         """Let go of the file."""
         with self._lock, self._reading:
@@ -136,8 +270,18 @@ class SqliteAnswerStore:
                 self._connection.execute("COMMIT")
 
 
-def _store_first(run: sqlite3.Connection, asked: tuple[str, str, str, bytes]) -> bytes:
-    collection, name, alias, value = asked
+def _put_seen(run: sqlite3.Connection, seen: bytes) -> None:
+    run.execute(
+        "INSERT INTO kept VALUES (?, ?, ?, ?) ON CONFLICT (drawer, name) DO UPDATE SET value = excluded.value"
+        " WHERE excluded.value > kept.value",
+        (SEEN, SEEN, SEEN, seen),
+    )
+
+
+def _store_first(run: sqlite3.Connection, asked: tuple[str, str, str, bytes, bytes | None]) -> bytes:
+    collection, name, alias, value, seen = asked
+    if seen is not None:
+        _put_seen(run, seen)
     taken = _find_value(run, collection, name, alias)
     if taken is None:
         run.execute("INSERT INTO kept VALUES (?, ?, ?, ?)", (collection, name, alias, value))

@@ -1,16 +1,17 @@
-"""The budget tree and the running totals of its nodes: the dataset contains purposes, which contain analysts.
+"""The budget tree and the accounts of its nodes: the dataset contains purposes, which contain analysts.
 
 A charge goes to every node on its path and must fit each of them, in epsilon and delta together; colluding analysts
 therefore cannot pass the dataset's limit. A purpose that is renewed each period has one node a period, and its
 analysts with it. Periods are read off the times of entries, which never run backwards, so a clock that is set back
 renews nothing a second time.
 
-Totals are a cache of the entries, as text in the store, so that a charge need not add up the past. They are exact: the
-pure and the zCDP total is one rational and the delta beside it; the PLD total is how often each event occurred."""
+Accounts follow from the entries alone and are stored nowhere, so nobody can falsify them. They are exact: the pure and
+the zCDP account is one rational and the delta beside it; the PLD account is how often each event occurred."""
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -29,7 +30,6 @@ from deniable.dp.accounting import (
     from_dict,
     to_dict,
 )
-from deniable.dp.accounting.cost import Cost
 from deniable.errors import AccessRefused, BudgetExceeded, nearest
 from deniable.ledger.entry import Act, Entry
 from deniable.policy.access import Accounting, Analyst, Budgets, Period, Purpose
@@ -41,7 +41,7 @@ STEWARD = "steward"
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node on the path of a charge: `key` names its total, `title` names it to people."""
+    """A node on the path of a charge: `key` names its account, `title` names it to people."""
 
     key: str
     title: str
@@ -138,27 +138,39 @@ def period_of(every: Period | None, time: datetime) -> str:
 
 
 def charge_nodes(
-    accounting: str, nodes: Iterable[Node], totals: Mapping[str, str], event: Event
-) -> tuple[dict[str, str], dict[str, Accountant]]:
-    """The totals and accountants after an event, if it fits every node; else a refusal that names the node."""
+    accounting: str, nodes: Iterable[Node], accounts: Mapping[str, Accountant], event: Event
+) -> dict[str, Accountant]:
+    """The accounts after an event, each within the limit of its node; else a refusal that names the node."""
     after: dict[str, Accountant] = {}
     for node in nodes:
-        before = restore_accountant(accounting, node.limit, totals.get(node.key))
+        before = limit_account(accounting, node.limit, accounts.get(node.key))
         try:
             after[node.key] = before.compose(event)
         except BudgetExceeded as over:
             raise _name_node(over, node) from None
-    return {key: total_of(accountant) for key, accountant in after.items()}, after
+    return after
 
 
-def replay_entries(budgets: Budgets | None, totals: Mapping[str, str], entries: Iterable[Entry]) -> dict[str, str]:
-    """Totals after further entries that were written already: they are added up and never refused."""
-    accounting, known = choose_accounting(budgets), dict(totals)
+def replay_entries(
+    budgets: Budgets | None, accounts: Mapping[str, Accountant], entries: Iterable[Entry]
+) -> dict[str, Accountant]:
+    """The accounts after further entries that were written already: they are added up and never refused.
+
+    Equal events are counted first and added at once, so that a long ledger is added up quickly.
+    """
+    counts: dict[str, Counter[str]] = {}
     for entry in entries:
         if entry.act == Act.CHARGE:
-            event = entry.priced
+            form = json.dumps(entry.event, sort_keys=True)
             for node in find_entry_path(budgets, entry):
-                known[node.key] = total_of(restore_accountant(accounting, None, known.get(node.key)).compose(event))
+                counts.setdefault(node.key, Counter())[form] += 1
+    known, accounting = dict(accounts), choose_accounting(budgets)
+    read = {form: from_dict(json.loads(form)) for each in counts.values() for form in each}
+    for key, forms in counts.items():
+        account = limit_account(accounting, None, known.get(key))
+        for form, count in forms.items():
+            account = account.compose(read[form], count)
+        known[key] = settle_account(account)
     return known
 
 
@@ -175,25 +187,26 @@ Sums of decimal epsilons never come near it, so ten charges of 0.1 stay exactly 
 """
 
 
-def restore_accountant(accounting: str, limit: Budget | None, total: str | None) -> Accountant:
-    """The accountant of a node that has spent a total."""
+def limit_account(accounting: str, limit: Budget | None, spent: Accountant | None) -> Accountant:
+    """The accountant of a node with a limit that has spent what another one has."""
     made = accountant_for(accounting, limit)
-    if total is None:
+    if spent is None:
         return made
     if isinstance(made, PLDAccountant):
-        return replace(made, event=_decode_counts(total))
-    form = json.loads(total)
-    return replace(made, cost=Cost(Fraction(form["amount"]), Fraction(form["delta"])))
+        assert isinstance(spent, PLDAccountant)
+        return replace(made, event=spent.event)
+    assert isinstance(spent, PureAccountant | ZCDPAccountant)
+    return replace(made, cost=spent.cost)
 
 
-def total_of(accountant: Accountant) -> str:
-    """The total of an accountant, as text."""
-    if isinstance(accountant, PLDAccountant):
-        counts = _count_events(accountant.event)
-        return json.dumps([[form, count] for form, count in sorted(counts.items())])
-    assert isinstance(accountant, PureAccountant | ZCDPAccountant)
-    cost = accountant.cost
-    return json.dumps({"amount": str(_bound_denominator(cost.amount)), "delta": str(_bound_denominator(cost.delta))})
+def settle_account(account: Accountant) -> Accountant:
+    """The same account in little room: fractions of a bounded size, rounded up, and equal events counted together."""
+    if isinstance(account, PLDAccountant):
+        return replace(account, event=_count_events(account.event))
+    assert isinstance(account, PureAccountant | ZCDPAccountant)
+    cost = account.cost
+    amount, delta = _bound_denominator(cost.amount), _bound_denominator(cost.delta)
+    return replace(account, cost=replace(cost, amount=amount, delta=delta))
 
 
 def _bound_denominator(amount: Fraction) -> Fraction:
@@ -202,8 +215,8 @@ def _bound_denominator(amount: Fraction) -> Fraction:
     return Fraction(-(-amount * FINEST // 1), FINEST)
 
 
-def _count_events(event: Event) -> dict[str, int]:
-    """How often each event stands in a composition, by its text."""
+def _count_events(event: Event) -> Event:
+    """A composition in which each event stands once, with how often it occurred."""
     parts = event.events if isinstance(event, ComposedEvent) else (event,)
     counts: dict[str, int] = {}
     for part in parts:
@@ -211,9 +224,5 @@ def _count_events(event: Event) -> dict[str, int]:
         if not isinstance(inner, NoOpEvent):
             form = json.dumps(to_dict(inner), sort_keys=True)
             counts[form] = counts.get(form, 0) + count
-    return counts
-
-
-def _decode_counts(total: str) -> Event:
-    parts = [(from_dict(json.loads(form)), count) for form, count in json.loads(total)]
-    return ComposedEvent(tuple(SelfComposedEvent(event, count) for event, count in parts))
+    forms = sorted(counts.items())
+    return ComposedEvent(tuple(SelfComposedEvent(from_dict(json.loads(form)), count) for form, count in forms))

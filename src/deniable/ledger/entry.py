@@ -35,10 +35,14 @@ class Act(StrEnum):
     EXPIRE = "expire"
     EPOCH = "epoch"
     """A new epoch of the data: from here on equal questions are asked anew."""
+    PUBLISH = "publish"
+    """A file of a release left: its digest, that of its statement, and the key that signed it."""
     FAIL = "fail"
     """Something failed after it was charged. That tells a little of the rows, so it is counted."""
     RESUME = "resume"
     """The steward looked at an asker's failures; they count from none again."""
+    REVEAL = "reveal"
+    """Tokens of a vault were turned back into values: who did it, where, and how many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +173,40 @@ def refuse_broken(sequence: int, what: str) -> IntegrityError:
     )
 
 
+def check_line(line: Line, before: Entry | None, dataset: str) -> Entry:
+    """The entry of a stored line; refuses one that is not what was written after the entry before."""
+    number = before.sequence + 1 if before else 1
+    if line.sequence != number:
+        raise refuse_broken(number, "is missing")
+    entry = decode_entry(line.text, number)
+    if _hash_text(line.text, entry.hash) != entry.hash or line_of(entry, line.text) != line:
+        raise refuse_broken(number, "was changed")
+    if entry.sequence != number or entry.dataset != dataset:
+        raise refuse_broken(number, "belongs elsewhere")
+    if entry.previous != (before.hash if before else genesis(dataset)):
+        raise refuse_broken(number, "does not follow the one before")
+    if before is not None and entry.time < before.time:
+        raise refuse_broken(number, "is earlier than the one before")
+    return entry
+
+
+def _hash_text(text: str, written: str) -> str:
+    """The hash of a stored text without its own: of what was sealed, if the text is canonical, else of something else.
+
+    The last `hash` is that of the entry: what follows it in the order of names are texts, where quotes are escaped.
+    """
+    before, _, after = text.rpartition(f',"hash":"{written}"')
+    return hashlib.sha256((before + after).encode()).hexdigest()
+
+
+def refuse_cut_off() -> IntegrityError:
+    """The refusal of a ledger whose last entries are missing."""
+    return IntegrityError(
+        "entries are missing at the end of the ledger: it was cut off, or replaced by an older copy",
+        remedy="Put the newest copy back; charge nothing until it is explained",
+    )
+
+
 def digest(value: object) -> str:
     """The SHA-256 of a value's canonical JSON."""
     return hashlib.sha256(_encode_canonically(value).encode()).hexdigest()
@@ -203,12 +241,6 @@ class Book(Protocol):
     def append(self, line: Line) -> None:
         """Write an entry at the end."""
 
-    def totals(self, names: tuple[str, ...]) -> Mapping[str, str]:
-        """The cached totals of these names, as far as there are any."""
-
-    def put_totals(self, totals: Mapping[str, str]) -> None:
-        """Replace these cached totals."""
-
 
 class Store(Protocol):
     """Where a ledger is kept."""
@@ -240,21 +272,19 @@ class MemoryStore:
     def __init__(self) -> None:
         self._lines: list[Line] = []
         self._requests: dict[tuple[str, str], int] = {}
-        self._totals: dict[str, str] = {}
         self._lock = threading.RLock()
 
     @contextmanager
     def begin_write(self) -> Iterator[MemoryStore]:
         """One writer at a time; a block that raises leaves everything as it was."""
         with self._lock:
-            length, totals = len(self._lines), dict(self._totals)
+            length = len(self._lines)
             try:
                 yield self
             except BaseException:
                 for line in self._lines[length:]:
                     self._requests.pop((line.analyst, line.request), None)
                 del self._lines[length:]
-                self._totals = totals
                 raise
 
     @contextmanager
@@ -281,14 +311,6 @@ class MemoryStore:
         if line.request:
             self._requests[line.analyst, line.request] = len(self._lines)
         self._lines.append(line)
-
-    def totals(self, names: tuple[str, ...]) -> Mapping[str, str]:
-        """The cached totals of these names, as far as there are any."""
-        return {name: self._totals[name] for name in names if name in self._totals}
-
-    def put_totals(self, totals: Mapping[str, str]) -> None:
-        """Replace these cached totals."""
-        self._totals.update(totals)
 
     def last(self) -> int:
         """The number of the last entry."""

@@ -15,6 +15,7 @@ from typing import Any
 from deniable.dp.accounting import Event, cheap_epsilon, pure_cost, to_google, zcdp_cost
 from deniable.errors import ParameterError, nearest
 from deniable.ledger.entry import Act, Entry
+from deniable.storage import escape_formula
 
 COLUMNS = (
     "sequence", "time", "act", "analyst", "purpose", "tables", "technique", "epsilon", "delta", "rho", "unit",
@@ -50,7 +51,7 @@ def _format_number(amount: Fraction | None) -> str:
 
 def _write_line(cells: Iterable[object]) -> str:
     # A cell that a spreadsheet would take for a formula is made plain text.
-    safe = [f"'{cell}" if str(cell)[:1] in ("=", "+", "-", "@", "\t", "\r") else cell for cell in cells]
+    safe = [escape_formula(str(cell)) for cell in cells]
     line = io.StringIO()
     csv.writer(line, lineterminator="\n").writerow(safe)
     return line.getvalue()

@@ -1,7 +1,10 @@
 """Ledger: charge before anything runs, refuse what does not fit, answer what is left, prove that nothing was changed.
 
-`charge` is one transaction: it reads the tree, decides, and writes the entry and the new totals, epsilon and delta
-together. When it returns, the entry is on the disk; when it refuses or fails, nothing was written. There is no refund.
+`charge` is one transaction: it reads what is new in the chain, decides, and writes the entry. When it returns, the
+entry is on the disk; when it refuses or fails, nothing was written. There is no refund.
+
+What was spent is stored nowhere but in the entries. Each process checks the whole chain when it opens the ledger, adds
+it up, and from then on checks and adds what comes: nothing is decided on an entry that is not what was written.
 
 A ledger is opened by its place: a file is SQLite, a `postgresql://` address is PostgreSQL, nothing is memory. The
 answer store beside it is opened by the same place."""
@@ -10,29 +13,30 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from deniable.dp.accounting import Accountant, Event, PureAccountant, ZCDPAccountant
-from deniable.errors import AccessRefused, DataError, InternalError
+from deniable.errors import AccessRefused, DataError, DeniableError, IntegrityError, InternalError
 from deniable.ledger import budget_tree
-from deniable.ledger.answer_store import AnswerStore, MemoryAnswerStore, SqliteAnswerStore
-from deniable.ledger.budget_tree import restore_accountant
+from deniable.ledger.answer_store import AnswerStore, MemoryShelf, SqliteShelf
 from deniable.ledger.entry import (
     Act,
     Book,
     Entry,
-    Line,
     MemoryStore,
     Posting,
     Store,
     chain_entry,
+    check_line,
     decode_entry,
-    digest,
     encode_entry,
     line_of,
+    refuse_broken,
+    refuse_cut_off,
 )
 from deniable.ledger.group_commit import GroupCommit
 from deniable.policy.access import Budgets
@@ -78,6 +82,24 @@ class Balance:
 
 
 @dataclass(frozen=True, slots=True)
+class _Standing:
+    """What a chain adds up to: its last entry, and the account of each node."""
+
+    head: Entry | None
+    accounts: Mapping[str, Accountant]
+    units: frozenset[tuple[str, str]] = frozenset()
+    """Each table that was charged for by itself, with whom the charge protects."""
+
+
+@dataclass(slots=True)
+class _Work:
+    """A writer's transaction: the book, and the standing with what was written in this transaction."""
+
+    book: Book
+    standing: _Standing
+
+
+@dataclass(frozen=True, slots=True)
 class _PathBalance:
     """The accountants of a path as they were after the entry of that number."""
 
@@ -114,13 +136,10 @@ class Ledger:
         self.store = store if store is not None else MemoryStore()
         self._clock = clock
         self._accounting = budget_tree.choose_accounting(budgets)
-        self._group_commit: GroupCommit[Book, Posting, Receipt] = GroupCommit(self.store.begin_write, self._write)
+        self._group_commit: GroupCommit[_Work, Posting, Receipt] = GroupCommit(self._begin, self._write)
+        self._standing = _Standing(None, {})
         self._latest = datetime.min.replace(tzinfo=UTC)
         self._seen: dict[tuple[str, str], _PathBalance] = {}
-        # Totals are cached under what decides their meaning, so that a changed policy adds the past up anew.
-        shape = [] if budgets is None else [[p.name, str(p.every)] for p in budgets.purposes]
-        listed = [] if budgets is None else sorted(a.name for a in budgets.analysts)
-        self._cache = digest([self._accounting, sorted(shape), listed])[:16]
 
     def charge(self, posting: Posting) -> Receipt:
         """Write a charge, or refuse and write nothing; a request that was charged before is not charged again."""
@@ -132,21 +151,62 @@ class Ledger:
         """Write what has no price: a release without a formal guarantee, or an act of governance."""
         return self._group_commit.submit(_assign_ids(posting))
 
-    def _write(self, book: Book, posting: Posting) -> Receipt:
+    @contextmanager
+    def _begin(self) -> Iterator[_Work]:
+        """The one writer's transaction, after all that was written before; what it wrote counts once it is kept."""
+        known = self._standing
+        with self.store.begin_write() as book:
+            work = _Work(book, self._follow(book, known))
+            yield work
+        self._standing = work.standing
+
+    def _write(self, work: _Work, posting: Posting) -> Receipt:
         """Decide on a posting and write it; whatever is refused is refused before anything is written."""
-        head = self._read_head(book)
-        known = book.of_request(posting.analyst, posting.request)
+        head, accounts = work.standing.head, work.standing.accounts
+        known = work.book.of_request(posting.analyst, posting.request)
         if known is not None:
             return self._repeat_receipt(decode_entry(known, 0), posting)
-        time = self._time(head)
-        if posting.act is not Act.CHARGE:
-            return _make_receipt(self._append(book, posting, head, time), None)
-        nodes = budget_tree.find_path(self.budgets, posting.purpose, posting.analyst, time)
-        before = self._totals(book, nodes, head)
-        totals, accounts = budget_tree.charge_nodes(self._accounting, nodes, before, posting.event)
-        entry = self._append(book, posting, head, time)
-        self._put(book, before | totals, entry.sequence)
-        return _make_receipt(entry, _find_least(accounts))
+        time, charged = self._time(head), {}
+        units = work.standing.units | _list_units(posting)
+        if posting.act is Act.CHARGE:
+            _refuse_other_unit(posting, work.standing.units)
+            nodes = budget_tree.find_path(self.budgets, posting.purpose, posting.analyst, time)
+            charged = budget_tree.charge_nodes(self._accounting, nodes, accounts, posting.event)
+        entry = chain_entry(posting, head, time, self.dataset, self.policy)
+        text = encode_entry(entry)
+        work.book.append(line_of(entry, text))
+        settled = {key: budget_tree.settle_account(account) for key, account in charged.items()}
+        work.standing = _Standing(decode_entry(text, entry.sequence), {**accounts, **settled}, units)
+        return _make_receipt(entry, _find_least(charged))
+
+    def _read_standing(self) -> _Standing:
+        """What the chain adds up to now; refuses one that is not what was written."""
+        known = self._standing  # before the view is opened, so that the view is never older
+        with self.store.begin_read() as book:
+            return self._follow(book, known)
+
+    def _follow(self, book: Book, known: _Standing) -> _Standing:
+        """The standing at the end of the chain: every entry that was not seen yet is checked, and added up."""
+        text = book.head()
+        last, before = (None if text is None else decode_entry(text, 0)), known.head
+        if last is not None and last.dataset != self.dataset:
+            raise AccessRefused(  # its requests would count as charged for this one
+                f"this ledger belongs to dataset '{last.dataset}', not to '{self.dataset}'",
+                remedy="Give each dataset a ledger of its own",
+            )
+        if before is not None and (last is None or last.sequence < before.sequence):
+            raise refuse_cut_off()
+        if before is not None and last is not None and last.sequence == before.sequence:
+            if last != before:
+                raise refuse_broken(before.sequence, "was changed")
+            return known
+        new = []
+        for line in book.after(before.sequence if before else 0):
+            before = check_line(line, before, self.dataset)
+            new.append(before)
+        units = known.units.union(*(_list_units(entry) for entry in new))
+        self._standing = _Standing(before, budget_tree.replay_entries(self.budgets, known.accounts, new), units)
+        return self._standing
 
     def admit(self, purpose: str = "", analyst: str = "") -> None:
         """Refuse a purpose or an analyst that the policy does not grant."""
@@ -176,33 +236,17 @@ class Ledger:
         return (decode_entry(line.text, line.sequence) for line in self.store.lines(after, acts))
 
     def head(self) -> Entry | None:
-        """The last entry."""
-        with self.store.begin_read() as book:
-            return self._read_head(book)
+        """The last entry of a chain that is what was written; refuses one that is not."""
+        return self._read_standing().head
 
-    def read_cached_totals(self, book: Book, keys: tuple[str, ...]) -> tuple[int, dict[str, str]]:
-        """The cached totals of these nodes, and the number of the last entry in them."""
-        return int(self._read_cached(book, ("upto",)).get("upto", 0)), self._read_cached(book, keys)
+    @property
+    def known_head(self) -> Entry | None:
+        """The last entry that this process saw, without a look at the store."""
+        return self._standing.head
 
     def close(self) -> None:
         """Let go of the store."""
         self.store.close()
-
-    def _read_head(self, book: Book) -> Entry | None:
-        """The last entry; refuses a ledger of another dataset, whose requests would count as charged for this one."""
-        text = book.head()
-        head = None if text is None else decode_entry(text, 0)
-        if head is not None and head.dataset != self.dataset:
-            raise AccessRefused(
-                f"this ledger belongs to dataset '{head.dataset}', not to '{self.dataset}'",
-                remedy="Give each dataset a ledger of its own",
-            )
-        return head
-
-    def _append(self, book: Book, posting: Posting, head: Entry | None, time: datetime) -> Entry:
-        entry = chain_entry(posting, head, time, self.dataset, self.policy)
-        book.append(line_of(entry, encode_entry(entry)))
-        return entry
 
     def _time(self, head: Entry | None) -> datetime:
         """Now, but never before the entry before: a clock that was set back does not bring a period back."""
@@ -218,35 +262,16 @@ class Ledger:
             )
         return replace(_make_receipt(known, None), repeated=True)
 
-    def _totals(self, book: Book, nodes: tuple[budget_tree.Node, ...], head: Entry | None) -> dict[str, str]:
-        """The totals of these nodes up to the head, and of all others that the cache had not caught up with."""
-        known = self._read_cached(book, ("upto", *(node.key for node in nodes)))
-        upto = int(known.pop("upto", 0))
-        if head is None or head.sequence <= upto:
-            return known
-        missed = [_decode_line(line) for line in book.after(upto)]
-        touched = {node.key for entry in missed for node in budget_tree.find_entry_path(self.budgets, entry)}
-        return budget_tree.replay_entries(self.budgets, known | self._read_cached(book, tuple(touched)), missed)
-
-    def _read_cached(self, book: Book, keys: tuple[str, ...]) -> dict[str, str]:
-        found = book.totals(tuple(f"{self._cache} {key}" for key in keys))
-        return {name.removeprefix(f"{self._cache} "): total for name, total in found.items()}
-
-    def _put(self, book: Book, totals: Mapping[str, str], upto: int) -> None:
-        named = {f"{self._cache} {key}": total for key, total in totals.items()}
-        book.put_totals(named | {f"{self._cache} upto": str(upto)})
-
     def _accounts(self, purpose: str, analyst: str) -> list[tuple[budget_tree.Node, Accountant]]:
         """The accountants on a path; remembered as long as no entry is added and no period ends."""
         before, number = self._seen.get((purpose, analyst)), self.store.last()
         nodes = self._path(purpose, analyst, max(self._clock().astimezone(UTC), self._latest))
         if before is not None and before.number == number and before.nodes == nodes:
             return before.accounts
-        with self.store.begin_read() as book:
-            head = self._read_head(book)
-            nodes = self._path(purpose, analyst, self._time(head))
-            totals = self._totals(book, nodes, head)
-        found = [(node, restore_accountant(self._accounting, node.limit, totals.get(node.key))) for node in nodes]
+        standing = self._read_standing()
+        head, nodes = standing.head, self._path(purpose, analyst, self._time(standing.head))
+        spent = standing.accounts
+        found = [(node, budget_tree.limit_account(self._accounting, node.limit, spent.get(node.key))) for node in nodes]
         self._latest = max(self._latest, head.time) if head else self._latest
         least = _find_least({node.key: accountant for node, accountant in found})
         self._seen[purpose, analyst] = _PathBalance(head.sequence if head else 0, nodes, found, least)
@@ -264,8 +289,22 @@ def _assign_ids(posting: Posting) -> Posting:
     return replace(posting, request=request, release=posting.release or secrets.token_hex(12))
 
 
-def _decode_line(line: Line) -> Entry:
-    return decode_entry(line.text, line.sequence)
+def _list_units(charged: Posting | Entry) -> frozenset[tuple[str, str]]:
+    """The table of a charge and whom it protects; of several tables together each may have its own name for that."""
+    alone = charged.act == Act.CHARGE and charged.unit and len(charged.tables) == 1
+    return frozenset({(charged.tables[0], charged.unit)}) if alone else frozenset()
+
+
+def _refuse_other_unit(posting: Posting, known: frozenset[tuple[str, str]]) -> None:
+    """Refuse a charge that protects others than charges before it: what was spent on rows does not add up to people."""
+    for table, unit in _list_units(posting):
+        other = next((each for name, each in sorted(known) if name == table and each != unit), None)
+        if other is not None:
+            raise AccessRefused(
+                f"'{table}' was charged for {other} before, and would now be for {unit}: these do not add up",
+                expected="One unit of a table for all that is charged in one ledger",
+                remedy="Put the unit back, or begin a new ledger with the budgets lowered by what was spent on a unit",
+            )
 
 
 def _make_receipt(entry: Entry, remaining: Budget | None) -> Receipt:
@@ -310,13 +349,13 @@ POSTGRES = ("postgresql://", "postgres://")
 def open_ledger(place: str | Path | None, policy: Policy, *, writable: bool = True) -> Ledger:
     """The ledger of a policy's dataset at a place; a writable one is made if it is not there.
 
-    One of another dataset is refused, unless it is opened to be read and verified.
+    One of another dataset, or whose chain is broken, is refused, unless it is opened to be read and verified.
     """
     opened = Ledger(policy.dataset, policy.budgets, _open_store(place, policy.dataset, writable), policy=policy.hash)
     if writable:
         try:
             opened.head()
-        except AccessRefused:
+        except DeniableError:
             opened.close()
             raise
     return opened
@@ -325,12 +364,37 @@ def open_ledger(place: str | Path | None, policy: Policy, *, writable: bool = Tr
 def open_answer_store(place: str | Path | None, dataset: str) -> AnswerStore:
     """The answer store beside a ledger: NAME.kept.sqlite, a table of the same database, or memory."""
     if place is None:
-        return MemoryAnswerStore()
+        return AnswerStore(MemoryShelf())
     if str(place).startswith(POSTGRES):
-        from deniable.ledger.postgres import PostgresAnswerStore
+        from deniable.ledger.postgres import PostgresShelf
 
-        return PostgresAnswerStore(str(place), dataset)
-    return SqliteAnswerStore(Path(place).with_suffix(".kept.sqlite"))
+        return AnswerStore(PostgresShelf(str(place), dataset))
+    return AnswerStore(SqliteShelf(Path(place).with_suffix(".kept.sqlite")))
+
+
+def refuse_mismatch(ledger: Ledger, store: AnswerStore, withdrawals: str) -> None:
+    """Refuse a ledger that is older than the answers stored beside it, and a store that lost who withdrew.
+
+    `withdrawals` is the collection of those.
+
+    A ledger that was deleted, emptied or replaced by an older copy would give the budget anew; a store that was, would
+    bring back who withdrew.
+    """
+    seen = store.last_seen()
+    if seen is not None:
+        number, head = seen
+        found = next(ledger.entries(number - 1), None) if number else None
+        if found is None or found.hash != head:
+            raise IntegrityError(
+                "the ledger is not the one that charged for the answers stored beside it, or an older copy of it",
+                remedy="Put the newest copy of the ledger back. docs/topics/ledger.md says what to do if it is lost",
+            )
+    withdrawn = [entry.details.get("commitment") for entry in ledger.entries(acts=("withdraw",))]
+    if withdrawn and not set(withdrawn) <= set(store.list_all(withdrawals)):
+        raise IntegrityError(
+            "people withdrew whom the answer store beside the ledger does not know",
+            remedy="Put the newest copy of the answer store back: without it they would be counted again",
+        )
 
 
 def _open_store(place: str | Path | None, dataset: str, writable: bool) -> Store | None:

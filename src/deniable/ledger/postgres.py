@@ -1,26 +1,26 @@
 """The shared store: a PostgreSQL database, for several servers over one ledger (extra `postgres`).
 
 A writer takes an advisory lock of its dataset for the length of its transaction, before anything is read, so that two
-servers never decide on the same totals. Triggers refuse to change or delete an entry, against accidents.
+servers never decide on the same entries. Triggers refuse to change or delete an entry, against accidents.
 """
 
 from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
+from threading import Event as Flag
 from typing import Any, LiteralString, cast
 
-from deniable.errors import IntegrityError, MissingExtra, StorageError
+from deniable.errors import UNKNOWN, IntegrityError, MissingExtra, StorageError
+from deniable.ledger.answer_store import SEAL, SEEN, Change
 from deniable.ledger.entry import Line
 
 SCHEMA: tuple[LiteralString, ...] = (
     "CREATE TABLE IF NOT EXISTS deniable_entries (dataset text, sequence bigint, act text NOT NULL,"
     " analyst text NOT NULL, request text NOT NULL, text text NOT NULL,"
     " PRIMARY KEY (dataset, sequence), UNIQUE (dataset, analyst, request))",
-    "CREATE TABLE IF NOT EXISTS deniable_totals (dataset text, name text, total text NOT NULL,"
-    " PRIMARY KEY (dataset, name))",
     "CREATE TABLE IF NOT EXISTS deniable_kept (dataset text, drawer text, name text, alias text NOT NULL,"
     " value bytea NOT NULL, PRIMARY KEY (dataset, drawer, name), UNIQUE (dataset, drawer, alias))",
     "CREATE OR REPLACE FUNCTION deniable_entries_are_final() RETURNS trigger LANGUAGE plpgsql AS"
@@ -29,6 +29,12 @@ SCHEMA: tuple[LiteralString, ...] = (
     " FOR EACH ROW EXECUTE FUNCTION deniable_entries_are_final()",
     "CREATE OR REPLACE TRIGGER deniable_whole BEFORE TRUNCATE ON deniable_entries"
     " FOR EACH STATEMENT EXECUTE FUNCTION deniable_entries_are_final()",
+)
+WAIT_SECONDS = 20
+"""How long a connection, a lock or a statement may take: a database that stalls must not hold its servers up."""
+LAID_OUT: LiteralString = (
+    "SELECT count(*) = 2 FROM pg_trigger WHERE tgname IN ('deniable_final', 'deniable_whole')"
+    " AND tgrelid = to_regclass('deniable_entries') AND to_regclass('deniable_kept') IS NOT NULL"
 )
 SCHEMA_LOCK = 0x64656E6961626C65  # 'deniable': one process at a time lays the tables out
 FIND: LiteralString = (
@@ -46,17 +52,23 @@ class Database:
         self.dataset = dataset
         # A 63-bit name of the dataset: two datasets that share it only wait for each other.
         self.key = int.from_bytes(hashlib.sha256(dataset.encode()).digest()[:8], "big") >> 1
-        with self.transaction(SCHEMA_LOCK) as run:
-            for statement in SCHEMA:
-                run(statement)
+        with self.transaction() as run:
+            (laid_out,) = run(LAID_OUT).fetchone()
+        if not laid_out:  # so that a role that may not make tables can use a ledger that is there
+            with self.transaction(SCHEMA_LOCK) as run:
+                for statement in SCHEMA:
+                    run(statement)
 
     @contextmanager
     def transaction(self, lock: int | None = None) -> Iterator[Any]:
         """A transaction, holding the lock of that number from its first moment."""
-        with self._lock, self._open_guarded() as connection, connection.transaction():
+        done = Flag()
+        with self._lock, self._open_guarded(done) as connection, connection.transaction():
             if lock is not None:
                 connection.execute("SELECT pg_advisory_xact_lock(%s)", (lock,))
             yield connection.execute
+            if lock is not None:
+                done.set()
 
     def close(self) -> None:
         """Let go of the database."""
@@ -65,12 +77,12 @@ class Database:
                 self._connection.close()
 
     @contextmanager
-    def _open_guarded(self) -> Iterator[Any]:
+    def _open_guarded(self, done: Flag) -> Iterator[Any]:
+        """The connection. What fails when all is `done` failed at the commit, whose reply may have been lost."""
         psycopg = _import_driver()
         try:
             if self._connection is None or self._connection.closed:
-                self._connection = psycopg.connect(self._address, autocommit=True)
-                self._connection.execute("SET synchronous_commit = on")
+                self._connection = psycopg.connect(self._address, autocommit=True, **_limit_waiting())
             yield self._connection
         except psycopg.errors.IntegrityError:
             raise IntegrityError("the ledger's database refused a change of what is written") from None
@@ -79,6 +91,7 @@ class Database:
             raise StorageError(
                 "the ledger's PostgreSQL database could not be used",
                 remedy="Check that it runs, its address, its disk and its permissions",
+                charge=UNKNOWN if done.is_set() else None,
             ) from None
 
 
@@ -154,34 +167,23 @@ class PostgresBook:
         """Write an entry at the end."""
         self._run("INSERT INTO deniable_entries VALUES (%s, %s, %s, %s, %s, %s)", (self._dataset, *line))
 
-    def totals(self, names: tuple[str, ...]) -> Mapping[str, str]:
-        """The cached totals of these names."""
-        sql = "SELECT name, total FROM deniable_totals WHERE dataset = %s AND name = ANY(%s)"
-        return dict(self._run(sql, (self._dataset, list(names))).fetchall())
-
-    def put_totals(self, totals: Mapping[str, str]) -> None:
-        """Replace these cached totals."""
-        sql = (
-            "INSERT INTO deniable_totals SELECT %s, * FROM unnest(%s::text[], %s::text[])"
-            " ON CONFLICT (dataset, name) DO UPDATE SET total = excluded.total"
-        )
-        self._run(sql, (self._dataset, list(totals), list(totals.values())))
-
     def _one(self, sql: LiteralString, *values: str) -> str | None:
         row = self._run(sql, (self._dataset, *values)).fetchone()
         return None if row is None else cast(str, row[0])
 
 
-class PostgresAnswerStore:
-    """An answer store in the ledger's database."""
+class PostgresShelf:
+    """Values of an answer store in the ledger's database."""
 
     def __init__(self, address: str, dataset: str) -> None:
         self._database = Database(address, dataset)
 
-    def keep(self, collection: str, name: str, alias: str, value: bytes) -> bytes:
+    def keep(self, collection: str, name: str, alias: str, value: bytes, seen: bytes | None = None) -> bytes:
         """Keep a value unless its name or alias is taken."""
         sql = "INSERT INTO deniable_kept VALUES (%s, %s, %s, %s, %s) ON CONFLICT DO NOTHING"
         with self._database.transaction() as run:
+            if seen is not None:
+                self._put_seen(run, seen)
             run(sql, (self._database.dataset, collection, name, alias, value))
         kept = self._find_value(collection, [name, alias])
         return value if kept is None else kept
@@ -202,6 +204,33 @@ class PostgresAnswerStore:
         with self._database.transaction() as run:
             return int(run(sql, (self._database.dataset, collection)).rowcount)
 
+    def keep_seen(self, seen: bytes) -> None:
+        """Keep the last entry of the ledger that was seen, unless a later one is kept."""
+        with self._database.transaction() as run:
+            self._put_seen(run, seen)
+
+    def _put_seen(self, run: Any, seen: bytes) -> None:
+        sql = (
+            "INSERT INTO deniable_kept VALUES (%s, %s, %s, %s, %s) ON CONFLICT (dataset, drawer, name)"
+            " DO UPDATE SET value = excluded.value WHERE excluded.value > deniable_kept.value"
+        )
+        run(sql, (self._database.dataset, SEEN, SEEN, SEEN, seen))
+
+    def adopt_key(self, key: bytes, change: Change) -> bytes:
+        """The key of the seals; where there is none yet, this one, with everything that is stored already changed."""
+        mine = self._database.dataset
+        with self._database.transaction(self._database.key) as run:
+            found = run(FIND, (mine, SEAL, [SEAL], [SEAL])).fetchone()
+            if found is None:
+                rows = run(
+                    "SELECT drawer, name, alias, value FROM deniable_kept WHERE dataset = %s", (mine,)
+                ).fetchall()
+                sql = "UPDATE deniable_kept SET value = %s WHERE dataset = %s AND drawer = %s AND name = %s"
+                for *names, value in rows:
+                    run(sql, (change(*names, bytes(value)), mine, names[0], names[1]))
+                run("INSERT INTO deniable_kept VALUES (%s, %s, %s, %s, %s)", (mine, SEAL, SEAL, SEAL, key))
+            return key if found is None else bytes(found[0])
+
     def close(self) -> None:
         """Let go of the database."""
         self._database.close()
@@ -210,6 +239,19 @@ class PostgresAnswerStore:
         with self._database.transaction() as run:
             row = run(FIND, (self._database.dataset, collection, names, names)).fetchone()
         return None if row is None else bytes(row[0])
+
+
+def _limit_waiting() -> dict[str, Any]:
+    """What a connection is opened with: it gives up on a server that does not answer, and on locks that others hold."""
+    milliseconds = WAIT_SECONDS * 1000
+    limits = dict.fromkeys(("lock_timeout", "statement_timeout", "idle_in_transaction_session_timeout"), milliseconds)
+    options = " ".join(f"-c {name}={value}" for name, value in limits.items())
+    return {
+        "connect_timeout": WAIT_SECONDS,
+        "tcp_user_timeout": milliseconds,
+        "keepalives_idle": WAIT_SECONDS,
+        "options": f"{options} -c synchronous_commit=on",
+    }
 
 
 def _import_driver() -> Any:

@@ -1,7 +1,7 @@
 """The embedded store: one SQLite file, write-ahead log, full sync, one writer at a time.
 
 `BEGIN IMMEDIATE` takes the one write lock before anything is read, so that two processes never decide on the same
-totals. `synchronous = FULL` flushes the log before a commit returns: what was charged survives a power cut. Triggers
+entries. `synchronous = FULL` flushes the log before a commit returns: what was charged survives a power cut. Triggers
 refuse to change or delete an entry, against accidents; against malice there is the chain.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NoReturn
@@ -27,7 +27,6 @@ CREATE TABLE IF NOT EXISTS entries (
   sequence INTEGER PRIMARY KEY, act TEXT NOT NULL, analyst TEXT NOT NULL, request TEXT NOT NULL, text TEXT NOT NULL,
   UNIQUE (analyst, request)) STRICT;
 CREATE INDEX IF NOT EXISTS entries_by_act ON entries (act, sequence);
-CREATE TABLE IF NOT EXISTS totals (name TEXT PRIMARY KEY, total TEXT NOT NULL) STRICT, WITHOUT ROWID;
 CREATE TRIGGER IF NOT EXISTS entries_are_final BEFORE UPDATE ON entries
   BEGIN SELECT RAISE(ABORT, 'entries are never changed'); END;
 CREATE TRIGGER IF NOT EXISTS entries_stay BEFORE DELETE ON entries
@@ -38,8 +37,6 @@ CREATE TRIGGER IF NOT EXISTS entries_are_in_order BEFORE INSERT ON entries
 """
 
 COLUMNS = "sequence, act, analyst, request, text"
-MOST_NAMES = 500
-"""Names in one statement; SQLite takes at least 999 marks."""
 
 
 class SqliteStore:
@@ -136,7 +133,6 @@ class SqliteBook:
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._run = connection.execute
-        self._many = connection.executemany
 
     def head(self) -> str | None:
         """The text of the last entry."""
@@ -157,20 +153,6 @@ class SqliteBook:
     def append(self, line: Line) -> None:
         """Write an entry at the end."""
         self._run(f"INSERT INTO entries ({COLUMNS}) VALUES (?, ?, ?, ?, ?)", line)  # noqa: S608  our own words
-
-    def totals(self, names: tuple[str, ...]) -> Mapping[str, str]:
-        """The cached totals of these names."""
-        found: dict[str, str] = {}
-        for start in range(0, len(names), MOST_NAMES):
-            some = names[start : start + MOST_NAMES]
-            sql = f"SELECT name, total FROM totals WHERE name IN ({', '.join('?' * len(some))})"  # noqa: S608  marks
-            found.update(self._run(sql, some))
-        return found
-
-    def put_totals(self, totals: Mapping[str, str]) -> None:
-        """Replace these cached totals."""
-        sql = "INSERT INTO totals VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET total = excluded.total"
-        self._many(sql, totals.items())
 
 
 @contextmanager

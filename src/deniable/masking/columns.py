@@ -32,12 +32,21 @@ def as_text(values: pa.Array) -> pa.Array:
 def normalize_text(text: pa.Array, how: Normal) -> pa.Array:
     """Text in the form that decides whether two values are the same person's.
 
-    `text` trims, lower-cases and composes Unicode; `digits` keeps the digits alone, so that (202) 224-3121 and
-    2022243121 are one number.
+    `text` composes Unicode (NFKC), lower-cases, makes one space of several and trims, so that `ANN  Smith ` and
+    `ann smith` are one person; `digits` keeps the digits alone, so that (202) 224-3121 and 2022243121 are one number;
+    `exact` changes nothing.
     """
-    if how == "text":
-        return pc.utf8_lower(pc.utf8_normalize(pc.utf8_trim_whitespace(text), form="NFKC"))
+    if how == "text" and not _is_plain(text):
+        plain = pc.utf8_lower(pc.utf8_normalize(text, form="NFKC"))
+        return pc.utf8_trim_whitespace(pc.replace_substring_regex(plain, pattern=r"\s+", replacement=" "))
     return pc.replace_substring_regex(text, pattern=r"\D", replacement="") if how == "digits" else text
+
+
+def _is_plain(text: pa.Array) -> bool:
+    """Whether normalizing would change nothing: no capitals, no white space, nothing beyond ASCII. Quick to see."""
+    held, starts = rows_of(text)
+    used = held[starts[0] : starts[-1]]
+    return not used.size or bool(used.max() < 128 and ((used > 90) | ((used > 32) & (used < 65))).all())
 
 
 def rows_of(text: pa.Array) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:

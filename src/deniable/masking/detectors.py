@@ -42,6 +42,8 @@ class ValueDetector:
     share: float
     weight: float
     fits: Callable[[Profile], bool]
+    few: bool = False
+    """Whether a handful of different values is enough."""
 
 
 def is_textual(p: Profile) -> bool:
@@ -59,9 +61,23 @@ def has_several_values(p: Profile) -> bool:
     return p.textual and p.distinct >= 10
 
 
+def is_repeated_text(p: Profile) -> bool:
+    """Text with several values that most people share with others."""
+    return has_several_values(p) and p.ratio < 0.5
+
+
 def is_numeric(p: Profile) -> bool:
-    """Numbers."""
-    return p.numeric
+    """Numbers, also where text writes them beside markers of missing ones, and brackets of numbers."""
+    return p.numeric or (p.textual and measure_share(p, number) >= 0.9)
+
+
+MISSING = frozenset(("", "?", "-", ".", "n", "na", "n/a", "nan", "none", "null", "unknown", "-9", "-99", "-999"))
+"""How files write that a value is missing, in lower case."""
+
+
+def is_missing(value: str) -> bool:
+    """Written as if nothing was known."""
+    return value.strip().lower() in MISSING
 
 
 def is_dated(p: Profile) -> bool:
@@ -74,9 +90,21 @@ def is_any_column(_: Profile) -> bool:
     return True
 
 
-def measure_share(p: Profile, test: Test) -> float:
-    """The share of the distinct values looked at that pass a test."""
-    return sum(map(test, p.values)) / len(p.values) if p.values else 0.0
+def measure_share(p: Profile, test: Test, least: float = 0.0) -> float:
+    """The share of the distinct values looked at that pass a test; markers of missing ones are not looked at.
+
+    A share that cannot reach the least asked for is 0: most columns fail most tests with their first values.
+    """
+    bearable = (1 - least) * len(p.present) + 1e-9
+    passed = failed = 0
+    for value in p.present:
+        if test(value):
+            passed += 1
+        else:
+            failed += 1
+            if failed > bearable:
+                return 0.0
+    return passed / len(p.present) if p.present else 0.0
 
 
 def _match_whole(pattern: str) -> Test:
@@ -92,6 +120,8 @@ ip = _match_whole(
 mac = _match_whole(r"([0-9A-Fa-f]{2}[:-]){5}[0-9A-Fa-f]{2}")
 us_phone = _match_whole(r"(\+?1[ .-]?)?(\(\d{3}\) ?|\d{3}[ .-])\d{3}[ .-]\d{4}(\s*(x|ext\.?)\s*\d+)?")
 world_phone = _match_whole(r"\+\d{1,3}[ .-]?(\(?\d{1,4}\)?[ .-]?){2,5}\d{2,4}")
+number = _match_whole(r"[-+]?\d+(\.\d+)?|[\[(]?\d{1,3} ?(-|,|to) ?\d{1,3}[)\]]?|[<>]=? ?\d+|\d+\+")
+diagnosis = _match_whole(r"\d{1,3}(\.\d{1,2})?|[VE]\d{2,3}(\.\d{1,2})?|[A-TV-Z]\d[0-9A-Z](\.[0-9A-Z]{1,4})?")
 zip_code = _match_whole(r"\d{5}(-\d{4})?")
 world_postcode = _match_whole(r"[A-Z]{1,2}\d[A-Z\d]? ?\d[A-Z]{2}|[A-Z]\d[A-Z] ?\d[A-Z]\d")
 ssn_written = _match_whole(r"(?!000|666|9\d\d)\d{3}-(?!00)\d{2}-(?!0000)\d{4}")
@@ -137,6 +167,23 @@ def is_full_name(value: str) -> bool:
     return (parts[0] in given and (parts[-1] in last or len(parts) == 2)) or (parts[0] in last and parts[1] in given)
 
 
+def is_sex(value: str) -> bool:
+    """A word for a sex."""
+    return value.strip().lower() in ("m", "f", "male", "female", "man", "woman", "other", "x", "unknown/invalid")
+
+
+def is_country(value: str) -> bool:
+    """The name of a country, in any of the usual ways to write spaces."""
+    return value.strip().lower().replace("-", " ").replace("_", " ") in lexicon.fold_words("countries")
+
+
+def has_diagnoses(p: Profile) -> bool:
+    """Text with many values of which some are written as no plain number is: with a letter, or with decimals."""
+    written = [value for value in p.present if "." in value or value[:1].isalpha()]
+    lettered = [value for value in written if value[:1].isalpha()]
+    return p.textual and p.distinct >= 30 and len(written) >= 0.05 * len(p.present) and bool(lettered)
+
+
 def is_city(value: str) -> bool:
     """One of the larger cities."""
     return value.strip().lower() in lexicon.fold_words("cities")
@@ -175,7 +222,7 @@ NAME_DETECTORS = (
         0.6,
         is_dated,
     ),
-    _detect_by_name("age", r"ages?|age (years?|yrs?|at \w+)", 0.8, is_numeric),
+    _detect_by_name("age", r"ages?|agep|age ?(in )?(years?|yrs?|at \w+)|alter|edad", 0.8, is_numeric),
     _detect_by_name(
         "telephone", r"(tele)?phones?( (number|no|nr))?|tel|mobile|cell( ?phone)?|telefon", 0.8, is_textual_or_whole
     ),
@@ -250,7 +297,8 @@ NAME_DETECTORS = (
     _detect_by_name("photograph", r"photo(graph)?s?|picture|portrait|head ?shot|image", 0.6, is_any_column),
     _detect_by_name(
         "demographic",
-        r"sex|gender|race|ethnic\w*|religion|nationality|citizenship|marital( status)?|native country|mother tongue",
+        r"sex|gender|race|rac ?\d? ?p|ethnic\w*|hisp(anic)?|religion|nationality|citizenship|marital( status)?|"
+        r"native country|country of birth|mother tongue",
         0.6,
         is_any_column,
     ),
@@ -277,7 +325,11 @@ VALUE_DETECTORS = (
     ValueDetector("surname", "values are common surnames", is_surname, 0.5, 0.6, has_several_values),
     ValueDetector("name", "values are given names with surnames", is_full_name, 0.5, 0.8, has_several_values),
     ValueDetector("city", "values are names of cities", is_city, 0.5, 0.7, has_several_values),
+    ValueDetector("demographic", "values are names of countries", is_country, 0.6, 0.6, has_several_values),
+    ValueDetector("demographic", "values are words for sexes", is_sex, 1.0, 0.6, is_textual, few=True),
+    ValueDetector("diagnosis", "values are written as codes of diagnoses", diagnosis, 0.95, 0.7, has_diagnoses),
     ValueDetector("postal code", "values are five or nine digits", zip_code, 0.95, 0.3, is_textual),
+    ValueDetector("postal code", "values of five or nine digits repeat", zip_code, 0.95, 0.6, is_repeated_text),
     ValueDetector("postal code", "values are postcodes", world_postcode, 0.9, 0.9, is_textual),
     ValueDetector("photograph", "values are names of picture files", picture, 0.9, 0.8, is_textual),
     ValueDetector("record id", "values are UUIDs", uuid, 0.95, 0.95, is_textual),
@@ -316,11 +368,16 @@ class Profile:
         """Distinct values for each row that holds one."""
         return self.distinct / self.filled if self.filled else 0.0
 
-    @property
+    @cached_property
     def words(self) -> str:
         """The column's name as lower-case words: birthDate, BIRTH_DATE and birth-date become 'birth date'."""
         split = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", self.name)
         return re.sub(r"[^a-z0-9]+", " ", split.lower()).strip()
+
+    @cached_property
+    def present(self) -> tuple[str, ...]:
+        """The distinct values looked at, without markers of missing ones; a number such as -9 may be a value."""
+        return tuple(value for value in self.values if not is_missing(value)) if self.textual else self.values
 
     @property
     def textual(self) -> bool:

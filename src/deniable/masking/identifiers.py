@@ -9,6 +9,7 @@ of what each leaves open. A column's finding is its strongest kind, if that is a
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from dataclasses import dataclass
 
@@ -83,6 +84,7 @@ KINDS = (
     Kind("record id", "R", ID, _token(), REDACT),
     Kind("free text", "R", PLAIN, Spec("scrub"), REDACT),
     Kind("demographic", "", QUASI, None, None),  # no identifier of the rule, but what people are linked by
+    Kind("diagnosis", "", Role.SENSITIVE, None, None),
 )
 BY_NAME = {kind.name: kind for kind in KINDS}
 
@@ -178,16 +180,19 @@ def _by_name(p: Profile) -> list[tuple[str, Evidence]]:
 
 def _by_values(p: Profile) -> list[tuple[str, Evidence]]:
     """The strongest evidence of each kind that the values show; a handful of values shows nothing."""
-    if p.distinct < LEAST_TESTED and p.ratio < 1:
-        return []
+    handful = p.distinct < LEAST_TESTED and p.ratio < 1
     best: dict[str, Evidence] = {}
     for detector in detectors.VALUE_DETECTORS:
-        if not detector.fits(p) or detector.weight <= best.get(detector.kind, Evidence("", 1, 0)).weight:
+        if (
+            (handful and not detector.few)
+            or not detector.fits(p)
+            or detector.weight <= best.get(detector.kind, Evidence("", 1, 0)).weight
+        ):
             continue
-        share = detectors.measure_share(p, detector.test)
-        if share >= detector.share:
+        share = detectors.measure_share(p, detector.test, detector.share)
+        if share > 0 and share >= detector.share:
             best[detector.kind] = Evidence(detector.evidence, share, detector.weight)
-    if p.dated or (p.textual and detectors.measure_share(p, detectors.is_date_like) >= 0.95):
+    if p.dated or (p.textual and not handful and detectors.measure_share(p, detectors.is_date_like, 0.95) > 0):
         best["date"] = Evidence("values are dates", 1, 0.6)
     return list(best.items())
 
@@ -229,14 +234,13 @@ def _resolve_conflicts(p: Profile, gathered: dict[str, list[Evidence]]) -> None:
         gathered.pop("record id", None)
     if p.numeric and "postal code" in gathered and p.distinct and max(map(len, p.values)) > 5:
         gathered.pop("postal code")
-    if "age" in gathered and not all(_is_age(value) for value in p.values):
+    if "age" in gathered and not all(_is_age(value) for value in p.present if value not in ("-9", "-99")):
         gathered.pop("age")
     if "fax" in gathered and "telephone" in gathered:
         gathered["fax"] += gathered.pop("telephone")
 
 
 def _is_age(value: str) -> bool:
-    try:
-        return 0 <= float(value) <= 125
-    except ValueError:
-        return False
+    """A number of years, or a bracket of them such as [90-100)."""
+    found = [float(number) for number in re.findall(r"\d+(?:\.\d+)?", value)]
+    return detectors.number(value) and not value.startswith("-") and all(0 <= number <= 125 for number in found)

@@ -14,8 +14,10 @@ from itertools import combinations
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from deniable.engines.base import Engine, quote
+from deniable.masking import columns, pseudonyms, vault
 from deniable.masking.keys import Key
 from deniable.masking.plan import MaskContext, TablePlan, build_mask
 from deniable.policy.schema import Spec, TableSchema
@@ -71,6 +73,7 @@ def _identify_class(spec: Spec) -> tuple[object, ...]:
         options.get("domain", options["key"]),
         options.get("length"),
         options.get("vault"),
+        options.get("normalize"),
     )
 
 
@@ -80,7 +83,11 @@ def check_joins(engine: Engine, plans: Mapping[str, TablePlan], released: Mappin
     for members in find_join_classes(plans):
         for (left, a), (right, b) in combinations(members, 2):
             if left != right:
-                before = _count_shared(engine, left, a, right, b)
+                how = _find_normal(plans[left], a)
+                if how == "exact":
+                    before = _count_shared(engine, left, a, right, b)
+                else:
+                    before = _count_normal(engine, left, a, right, b, how)
                 after = _count_shared(engine, released[left], a, released[right], b)
                 checks.append(JoinCheck(f"{left}.{a}", f"{right}.{b}", before[0], after[0], before[1:], after[1:]))
     return tuple(checks)
@@ -94,6 +101,23 @@ def _count_shared(engine: Engine, left: str, a: str, right: str, b: str) -> tupl
     )
     row = engine.run(sql).to_pylist()[0]
     return int(row["shared"]), int(row["one"]), int(row["two"])
+
+
+def _find_normal(plan: TablePlan, name: str) -> str:
+    """Which spellings a column's mask takes for one value."""
+    mask = next(column.mask for column in plan.columns if column.name == name)
+    if isinstance(mask, vault.Codebook):
+        return vault.describe_vault(mask.path, mask.key)[1]
+    return mask.normalize if isinstance(mask, pseudonyms.Token) else "exact"
+
+
+def _count_normal(engine: Engine, left: str, a: str, right: str, b: str, how: str) -> tuple[int, int, int]:
+    """The same counts where several spellings are one value."""
+    one, two = (
+        pc.unique(columns.normalize_text(columns.as_text(read.column("v").combine_chunks()), how))
+        for read in (engine.run(_select_distinct(left, a)), engine.run(_select_distinct(right, b)))
+    )
+    return int(pc.sum(pc.is_in(one, value_set=two)).as_py() or 0), len(one), len(two)
 
 
 def _select_distinct(table: str, column: str) -> str:

@@ -30,7 +30,9 @@ from deniable.errors import KeyUnavailable, ParameterError, StorageError
 
 SECRET_BYTES = 32
 NAME = re.compile(r"[a-z][a-z0-9_-]{0,62}")
-HEADER = "deniable-key-1"
+HEADERS = {1: "deniable-key-1", 2: "deniable-key-2"}
+NORMALIZED = 2
+"""From this version of keys on, identifiers are compared without regard to case, spaces and Unicode forms."""
 
 LOST = (
     "A lost key cannot be recovered: releases made with it stay valid and joinable with each other, but nothing new "
@@ -45,6 +47,7 @@ class Key:
 
     name: str
     secret: bytes = field(repr=False)
+    version: int = NORMALIZED
 
     def __post_init__(self) -> None:
         check_name(self.name)
@@ -61,6 +64,13 @@ class Key:
     def check(self) -> str:
         """The public check value: ten hexadecimal digits."""
         return self.derive("check", self.name).hex()[:10]
+
+    @property
+    def normalize(self) -> str:
+        """How values are compared under this key unless a policy says: keys of version 1 compare them as they are, so
+        that what is masked today still joins what was masked with them before.
+        """
+        return "text" if self.version >= NORMALIZED else "exact"
 
     def derive(self, purpose: str, domain: str) -> bytes:
         """The sub-key for one purpose in one domain.
@@ -90,7 +100,9 @@ def check_name(name: str) -> str:
 
 def encode_key(key: Key) -> str:
     """The text of a key file: header, name, check value, secret; one line each."""
-    return f"{HEADER}\nname {key.name}\ncheck {key.check}\nsecret {base64.b64encode(key.secret).decode()}\n"
+    return (
+        f"{HEADERS[key.version]}\nname {key.name}\ncheck {key.check}\nsecret {base64.b64encode(key.secret).decode()}\n"
+    )
 
 
 def decode_key(text: str, source: str) -> Key:
@@ -100,9 +112,10 @@ def decode_key(text: str, source: str) -> Key:
     """
     lines = text.split("\n")
     fields = dict(line.split(" ", 1) for line in lines[1:] if " " in line)
-    if lines[0] != HEADER or not {"name", "check", "secret"} <= set(fields):
+    versions = {header: version for version, header in HEADERS.items()}
+    if lines[0] not in versions or not {"name", "check", "secret"} <= set(fields):
         raise KeyUnavailable(f"{source} does not hold a key of deniable", remedy="Make one with `deniable key new`")
-    key = Key(fields["name"], _decode_secret(fields["secret"], source))
+    key = Key(fields["name"], _decode_secret(fields["secret"], source), versions[lines[0]])
     if not hmac.compare_digest(key.check, fields["check"]):
         raise KeyUnavailable(f"the key in {source} is damaged: its check value does not fit its secret", remedy=LOST)
     return key
@@ -265,12 +278,23 @@ def read_checks(path: Path) -> dict[str, str]:
         raise StorageError(f"{path} is not a record of check values", remedy="Restore it, or remove it") from None
 
 
+NEXT = "/next"  # behind a name: the check value of the key that a rotation puts in its place
+
+
+def find_expected(known: Mapping[str, str], key: Key) -> str | None:
+    """The check value that a key of this name must have, if one is remembered; a rotation may have put a new one."""
+    return key.check if known.get(key.name + NEXT) == key.check else known.get(key.name)
+
+
 def confirm_keys(used: Iterable[Key], path: Path) -> None:
     """Refuse a key that differs from the one remembered under its name, then remember the new names."""
     known = read_checks(path)
     for key in used:
-        if key.name in known:
-            require_key(key, known[key.name], str(path))
+        expected = find_expected(known, key)
+        if expected is not None:
+            require_key(key, expected, str(path))
+        if known.get(key.name + NEXT) == key.check:
+            del known[key.name + NEXT]
         known[key.name] = key.check
     remember_checks(known, path)
 

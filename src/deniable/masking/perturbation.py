@@ -1,7 +1,8 @@
 """Masks that move values: noise, shuffling, dates shifted by person, and random projection. No formal guarantee.
 
 Noise comes from the exact samplers of differential privacy, but nobody bounded what one person contributes and every
-row is released. Dates move by a keyed offset of 1 to `days` days, one for each person in all tables, so intervals stay.
+row is released. Dates move by a keyed offset of 1 to `days` days, one for each person in all tables, so intervals stay;
+placeholders do not move.
 
 A projection multiplies numeric columns, brought to [-1, 1] by their public bounds, by a secret matrix of normal entries
 (Johnson and Lindenstrauss 1984): distances stay nearly as they are. An intruder who knows as many people's true values
@@ -115,20 +116,32 @@ def _clamp_whole(values: pa.Array, kind: pa.DataType) -> pa.Array:
 
 DAYS = 365
 NANOSECONDS_OF_A_DAY = 86_400 * 10**9
+PLACEHOLDERS = (
+    "0001-01-01", "1111-11-11", "1753-01-01", "1800-01-01", "1899-12-30", "1899-12-31", "1900-01-01", "1901-01-01",
+    "1970-01-01", "2099-12-31",
+)  # fmt: skip
+"""Days that programs write for "unknown" or "never"; so is every day from 2200 on."""
+NEVER = np.datetime64("2200-01-01").astype(np.int64)
+_PLACEHOLDER_DAYS = np.array(PLACEHOLDERS, dtype="datetime64[D]").astype(np.int64)
 
 
 @dataclass(frozen=True, slots=True)
 class ShiftDates:
     """Move dates and times by whole days, one secret offset a person.
 
-    **Holds:** intervals within a person to the day; time of day. **Falls to:** whoever knows one true date of a person
-    (which gives all the others); rare sequences of intervals; dates near the ends of a known period, since the offset
-    is bounded. A row without a person loses its date.
+    Placeholders such as 1900-01-01 and 9999-12-31 stay where they are: everybody knows what they were, so a shifted one
+    would give the person's offset away.
+
+    **Holds:** intervals within a person to the day; time of day, by the column's own clock. **Falls to:** whoever knows
+    one true date of a person (which gives all the others); rare sequences of intervals; dates near the ends of a known
+    period, since the offset is bounded. A row without a person loses its date, and so does one whose shifted date its
+    type cannot hold.
     """
 
     secret: bytes = field(repr=False)
     by: str
     days: int = DAYS
+    normalize: columns.Normal = "exact"
 
     def __post_init__(self) -> None:
         if self.days < 1:
@@ -139,13 +152,14 @@ class ShiftDates:
         if self.by not in rows.schema.names:
             raise DataError(f"dates are shifted by '{self.by}', and there is no such column", column=self.by)
         person = rows.column(self.by)
-        moved = _shift_days(values, derive_offsets(self.secret, person, self.days))
+        known = columns.normalize_text(columns.as_text(person), self.normalize)
+        moved = _shift_days(values, derive_offsets(self.secret, known, self.days))
         return pc.if_else(person.is_valid(), moved, pa.scalar(None, moved.type))
 
 
 def make_date_shift(key: Key, by: str, days: int = DAYS) -> ShiftDates:
     """The date shift of a key; the sub-key does not depend on the column, so all dates of a person move alike."""
-    return ShiftDates(key.derive("shift", "dates"), by, days)
+    return ShiftDates(key.derive("shift", "dates"), by, days, key.normalize)
 
 
 def derive_offsets(secret: bytes, person: pa.Array, days: int) -> NDArray[np.int64]:
@@ -154,18 +168,64 @@ def derive_offsets(secret: bytes, person: pa.Array, days: int) -> NDArray[np.int
     return np.where(drawn < days, drawn - days, drawn - days + 1)
 
 
+def is_placeholder(values: pa.Array) -> NDArray[np.bool_]:
+    """Which dates stand for "unknown" or "never", by the column's own clock or by universal time."""
+    if pa.types.is_string(values.type) or pa.types.is_large_string(values.type):
+        values = _parse_dates(values)
+    views = [values]
+    if pa.types.is_timestamp(values.type) and values.type.tz:
+        views = [pc.local_timestamp(values), values.cast(pa.timestamp(values.type.unit))]
+    days = [_read_days(view) for view in views]
+    found = [np.isin(one, _PLACEHOLDER_DAYS) | (one >= NEVER) for one in days]
+    return np.logical_or.reduce(found)
+
+
+def _read_days(values: pa.Array) -> NDArray[np.int64]:
+    """Days since 1970 of dates, or of timestamps without a zone; 1 for null."""
+    if pa.types.is_date(values.type):
+        return _fill_whole(values.cast(pa.date32()).cast(pa.int32()).cast(pa.int64()), 1)
+    steps = NANOSECONDS_OF_A_DAY // _NANOSECONDS[values.type.unit]
+    return _fill_whole(values.cast(pa.int64()), steps) // steps
+
+
+def _fill_whole(values: pa.Array, missing: int) -> NDArray[np.int64]:
+    whole: NDArray[np.int64] = values.fill_null(missing).to_numpy(zero_copy_only=False)
+    return whole
+
+
+_NANOSECONDS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
+
+
 def _shift_days(values: pa.Array, days: NDArray[np.int64]) -> pa.Array:
     kind = values.type
     if pa.types.is_date(kind):
-        whole = values.cast(pa.date32()).cast(pa.int32())
-        return pc.add(whole, pa.array(days.astype(np.int32))).cast(pa.date32()).cast(kind)
-    if pa.types.is_timestamp(kind):
-        unit = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}[kind.unit]
-        steps = pa.array(days * (NANOSECONDS_OF_A_DAY // unit))
-        return pc.add(values.cast(pa.int64()), steps).cast(kind)
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        moved = _add_steps(values.cast(pa.date32()).cast(pa.int32()).cast(pa.int64()), days, np.iinfo(np.int32))
+        shifted = moved.cast(pa.int32()).cast(pa.date32()).cast(kind)
+    elif pa.types.is_timestamp(kind):
+        shifted = _shift_clock(values, days)
+    elif pa.types.is_string(kind) or pa.types.is_large_string(kind):
         return _shift_days(_parse_dates(values), days).cast(kind)
-    raise DataError(f"dates were to be shifted in a column of type {kind}", expected="A date or a timestamp")
+    else:
+        raise DataError(f"dates were to be shifted in a column of type {kind}", expected="A date or a timestamp")
+    return pc.if_else(pa.array(is_placeholder(values)), values, shifted)
+
+
+def _shift_clock(values: pa.Array, days: NDArray[np.int64]) -> pa.Array:
+    """Timestamps moved by whole days of the column's own clock, so that summer time does not change the hour."""
+    kind = values.type
+    if kind.tz:
+        moved = _shift_clock(pc.local_timestamp(values), days)
+        return pc.assume_timezone(moved, kind.tz, ambiguous="earliest", nonexistent="latest")
+    steps = days * (NANOSECONDS_OF_A_DAY // _NANOSECONDS[kind.unit])
+    return _add_steps(values.cast(pa.int64()), steps, np.iinfo(np.int64)).cast(kind)
+
+
+def _add_steps(values: pa.Array, steps: NDArray[np.int64], limits: np.iinfo) -> pa.Array:  # type: ignore[type-arg]
+    """The sums; null where one would leave the limits of its type."""
+    whole = _fill_whole(values, 0)
+    least, most = limits.min - np.minimum(steps, 0), limits.max - np.maximum(steps, 0)
+    fits = (whole >= least) & (whole <= most)
+    return columns.with_nulls_of(pa.array(np.where(fits, whole, 0) + np.where(fits, steps, 0), mask=~fits), values)
 
 
 def _parse_dates(text: pa.Array) -> pa.Array:

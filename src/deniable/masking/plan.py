@@ -166,7 +166,9 @@ def _codebook(options: Options, _schema: TableSchema, context: MaskContext) -> M
     vault.refuse_shared(path)
     key = context.open_key(str(options["key"]))
     length = _whole(options, "length", vault.LENGTH)
-    return vault.Codebook(path, key, str(options.get("domain", key.name)), length, str(options.get("prefix", "")))
+    normalize = str(options["normalize"]) if "normalize" in options else None
+    domain, prefix = str(options.get("domain", key.name)), str(options.get("prefix", ""))
+    return vault.Codebook(path, key, domain, length, prefix, normalize)
 
 
 def _regex(options: Options, _schema: TableSchema, _shop: MaskContext) -> Mask:
@@ -182,9 +184,9 @@ def _scrub(options: Options, _schema: TableSchema, context: MaskContext) -> Mask
 
 def _token(options: Options, _schema: TableSchema, context: MaskContext) -> Mask:
     key = context.open_key(str(options["key"]))
-    return pseudonyms.make_token_mask(
-        key, str(options.get("domain", key.name)), _whole(options, "length", pseudonyms.LENGTH)
-    )
+    length = _whole(options, "length", pseudonyms.LENGTH)
+    normalize = str(options.get("normalize", key.normalize))
+    return pseudonyms.make_token_mask(key, str(options.get("domain", key.name)), length, normalize=normalize)
 
 
 def _format_preserving(options: Options, _schema: TableSchema, context: MaskContext) -> Mask:

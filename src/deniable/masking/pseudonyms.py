@@ -1,6 +1,7 @@
 """Keyed pseudonyms: tokens, and made-up names, addresses, e-mails and telephones; the same for the same value.
 
-A token is the beginning of HMAC-SHA-256(sub-key of the domain, value), written in 32 letters and digits. Equal values
+A token is the beginning of HMAC-SHA-256(sub-key of the domain, value), written in 32 letters and digits; values that
+differ in case, spaces or Unicode form only are equal unless told otherwise (`columns.normalize_text`). Equal values
 join across all tables whose columns share key and domain, and nowhere else. What a token does not hide is *how often*
 a value occurs. Without the key no token can be recomputed.
 
@@ -43,7 +44,7 @@ class Token:
     secret: bytes = field(repr=False)
     length: int = LENGTH
     prefix: str = ""
-    normalize: columns.Normal = "none"
+    normalize: columns.Normal = "exact"
 
     def __post_init__(self) -> None:
         if not SHORTEST <= self.length <= LONGEST:
@@ -62,8 +63,8 @@ class Token:
 
 
 def make_token_mask(key: Key, domain: str, length: int = LENGTH, **options: str) -> Token:
-    """The token mask of one domain under a key."""
-    return Token(key.derive("token", domain), length, **options)
+    """The token mask of one domain under a key, which says how values are compared unless the options do."""
+    return Token(key.derive("token", domain), length, **{"normalize": key.normalize, **options})
 
 
 def digest_rows(secret: bytes, text: pa.Array) -> NDArray[np.uint8]:

@@ -18,7 +18,8 @@ import pyarrow as pa
 
 from deniable.errors import DataError, ParameterError, nearest
 from deniable.masking import columns
-from deniable.masking.text_search import FINDERS, Span
+from deniable.masking.text_search import Span, search_kinds
+from deniable.policy.check.patterns import find_explosion, find_template_mistake
 from deniable.policy.layout.masks import PRESETS
 
 PUT = "***"
@@ -95,6 +96,14 @@ class Rewrite:
     put: str
     unmatched: str = "keep"
 
+    def __post_init__(self) -> None:
+        trouble = find_template_mistake(self.find, self.put) or find_explosion(self.find)
+        if trouble:
+            raise ParameterError(
+                f"a regular expression of a mask cannot be used: {trouble}",
+                remedy="Change 'find' or 'put'; `deniable policy check` says where they stand",
+            )
+
     def apply(self, values: pa.Array, _rows: pa.RecordBatch | None = None) -> pa.Array:
         """The rewritten column; null stays null."""
         if not is_text(values.type):
@@ -130,6 +139,7 @@ def map_distinct(values: pa.Array, one: Callable[[str], str | None]) -> pa.Array
 
 
 GAP = "\0"
+_BLANKED = {0: " ", 1: " ", 2: " "}  # signs that the search uses for itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,23 +195,13 @@ def find_spans(texts: Sequence[str], kinds: Sequence[str] = ()) -> list[list[Spa
     starts = [0]
     for text in texts:
         starts.append(starts[-1] + len(text) + 1)
-    whole = GAP.join(text.replace(GAP, " ") for text in texts)
-    for span in _claim_spans(whole, kinds):
+    whole = GAP.join(texts)
+    if whole.count(GAP) >= len(texts) or any(sign in whole for sign in "\1\2"):
+        whole = GAP.join(text.translate(_BLANKED) for text in texts)
+    for span in search_kinds(whole, kinds):
         row = bisect_right(starts, span.start) - 1
         found[row].append(Span(span.start - starts[row], span.end - starts[row], span.kind))
     return found
-
-
-def _claim_spans(whole: str, kinds: Sequence[str]) -> list[Span]:
-    """Spans that do not overlap, ordered by place. A byte a character remembers what was claimed."""
-    taken = bytearray(len(whole))
-    claimed = []
-    for finder in FINDERS:
-        if not kinds or finder.kind in kinds:
-            for span in finder.spans(whole, taken):
-                taken[span.start : span.end] = b"\1" * (span.end - span.start)
-                claimed.append(span)
-    return sorted(claimed, key=lambda span: span.start)
 
 
 def _replace_spans(text: str, spans: list[Span], put: str | None) -> str:

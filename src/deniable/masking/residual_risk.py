@@ -7,7 +7,7 @@ shares found in a sample are upper estimates, and the report says how many rows 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from deniable.masking.perturbation import is_placeholder
 from deniable.masking.plan import TablePlan
 from deniable.masking.pseudonyms import LENGTH, collision_probability
 from deniable.release import Guarantee, Technique
@@ -25,7 +26,8 @@ FALLS_TO = {
     "token": _MATCHED + "whoever has the key can test guesses",
     "format_preserving": _MATCHED + "whoever has the key can turn every token back",
     "fake": _MATCHED + "whoever has the key can test guesses",
-    "shift_dates": "one true date of a person gives that person's offset, and with it all other dates",
+    "shift_dates": "one true date of a person gives that person's offset, and with it all other dates; placeholders "
+    "such as 9999-12-31 stay as they are",
     "regex": "what the expression leaves standing can be guessed from and linked",
     "redact": "",
     "nullify": "",
@@ -75,6 +77,17 @@ def estimate_collisions(plan: TablePlan, rows: int) -> Mapping[str, float]:
         for column in plan.columns
         if column.spec is not None and column.spec.kind == "token"
     }
+
+
+def count_placeholders(plan: TablePlan, batches: Iterable[pa.RecordBatch]) -> dict[str, int]:
+    """For each column of shifted dates, how many released rows hold a placeholder such as 1900-01-01, left in place."""
+    names = [column.name for column in plan.columns if column.spec and column.spec.kind == "shift_dates"]
+    found = dict.fromkeys(names, 0)
+    for batch in batches if names else ():
+        for name in names:
+            if pa.types.is_date(batch.column(name).type) or pa.types.is_timestamp(batch.column(name).type):
+                found[name] += int(is_placeholder(batch.column(name)).sum())
+    return {name: count for name, count in found.items() if count}
 
 
 def _read_length(value: object) -> int:

@@ -1,5 +1,12 @@
 """Identifiers in running text: our own patterns and check digits, and Presidio as a second searcher.
 
+Text is first *folded*, character by character, so that places stay: Word's dashes become hyphens, its spaces plain
+ones, digits of other scripts ASCII digits; characters without width are left out, and signs of scripts that write
+without spaces count as gaps between words. Then each kind searches what the kinds before it left: what is claimed is
+cut out. A match that its test rejects is tried again shorter, group by group, and then one character later, so no
+neighbor hides an identifier. Patterns have a bounded width (what follows an accepted match, `right`, may be long), so
+the work grows with the length of the text and no faster.
+
 Python's `re` skips quickly to the next character that a pattern can begin with, but only if the pattern begins with a
 character or a set of them, and not with a look-behind. So patterns here consume their first character and look behind
 *it*: a digit, then the assertion that no word character or dot stands before it. Kinds whose beginning is common and
@@ -11,6 +18,7 @@ This module imports neither numpy nor Arrow."""
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -19,22 +27,46 @@ from typing import Any
 from deniable.errors import MissingExtra
 from deniable.masking import checksums
 
-_MONTHS = (
-    "January", "February", "March", "April", "June", "July", "August", "September", "October", "November", "December",
+CUT = "\1"  # stands where something was claimed
+_GAP_SIGN = "\2"  # stands for a sign of a script without spaces
+_ZEROS = (
+    0x0660, 0x06F0, 0x07C0, 0x0966, 0x09E6, 0x0A66, 0x0AE6, 0x0B66, 0x0BE6, 0x0C66, 0x0CE6, 0x0D66, 0x0E50, 0x0ED0,
+    0x0F20, 0x1040, 0x17E0, 0x1810, 0xFF10, 0x1D7CE, 0x1D7D8, 0x1D7E2, 0x1D7EC, 0x1D7F6,
 )  # fmt: skip
-MONTHS = "May|MAY|Sept|SEPT|" + "|".join(
-    f"{name[:3]}(?:{name[3:]})?|{name[:3].upper()}(?:{name[3:].upper()})?" for name in _MONTHS
+_FOLDED = (
+    {zero + i: str(i) for zero in _ZEROS for i in range(10)}
+    | dict.fromkeys(map(ord, "\u2010\u2011\u2012\u2013\u2014\u2015\u2043\u2212\ufe58\ufe63\uff0d"), "-")
+    | dict.fromkeys([0xA0, 0x1680, *range(0x2000, 0x200B), 0x202F, 0x205F, 0x3000], " ")
+    | dict(
+        zip(map(ord, "\u2018\u2019\u02bc\uff07\uff20\uff0e\uff0b\uff0f\uff1a\uff08\uff09"), "''''@.+/:()", strict=True)
+    )
 )
-WAYS = (
-    "Street|St|Avenue|Ave|Road|Rd|Boulevard|Blvd|Lane|Ln|Drive|Dr|Court|Ct|Place|Pl|Square|Sq|Highway|Hwy|Parkway|Pkwy"
-    "|Terrace|Way|Circle"
-)
-DOMAINS = (
-    "com|org|net|gov|edu|mil|int|info|biz|io|ai|app|dev|co|us|uk|de|fr|it|es|"
-    "nl|be|ch|at|eu|se|no|dk|fi|pl|cz|ru|in|cn|jp"
-    "|kr|br|mx|au|nz|ca|za|il|ie|me|tv|cc|ly|xyz|online|site|tech|store|cloud"
-)
-REST_OF_URL = r"[^\s<>\"'\0]"
+_UNSEEN = re.compile("[\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff]")
+_UNSPACED = re.compile("(?![年月日년월일])[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|(?<![0-9 ])[年月日년월일]")
+
+
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """A text as patterns see it, and where in it characters without width were left out."""
+
+    text: str
+    unseen: tuple[int, ...] = ()
+
+    def place(self, at: int) -> int:
+        """The place in the text as it was written."""
+        return at + bisect_right(self.unseen, at) if self.unseen else at
+
+
+def fold_text(text: str) -> Folded:
+    """The text with one spelling for dashes, spaces and digits.
+
+    >>> fold_text("555\u20110199").text
+    '555-0199'
+    """
+    if text.isascii():
+        return Folded(text)
+    unseen = tuple(found.start() - i for i, found in enumerate(_UNSEEN.finditer(text)))
+    return Folded(_UNSPACED.sub(_GAP_SIGN, _UNSEEN.sub("", text).translate(_FOLDED)), unseen)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,50 +78,148 @@ class Span:
     kind: str
 
 
+Test = Callable[[str, int, int], bool]
+"""Whether the place in the text is what the pattern takes it for; the text around may be looked at."""
+
+
 @dataclass(frozen=True, slots=True)
 class Finder:
-    """A kind, its pattern, what may stand to the left of the pattern, and the test that the whole must pass."""
+    """A kind, its pattern, what may stand to the left and right of it, and the test that the whole must pass."""
 
     kind: str
     pattern: re.Pattern[str]
-    test: Callable[[str], bool] | None = None
+    test: Test | None = None
     left: re.Pattern[str] | None = None
     reach: int = 64
+    right: re.Pattern[str] | None = None
 
-    def spans(self, text: str, taken: bytearray) -> Iterator[Span]:
-        """The free places where the pattern fits and the test agrees, without the end of the sentence."""
-        for found in self.pattern.finditer(text):
-            start, end = found.span()
-            if self.left is not None:
-                grown = self.left.search(text, max(0, start - self.reach), start)
-                if grown is None:
-                    continue
-                start = grown.start()
-            end = _trim_end(text, start, end)
-            if taken.find(1, start, end) < 0 and (self.test is None or self.test(text[start:end])):
+    def spans(self, text: str) -> Iterator[Span]:
+        """The places where the pattern fits and the test agrees, in order, without the end of the sentence."""
+        at = 0
+        while (found := self.pattern.search(text, at)) is not None:
+            start, end = self._settle(text, *found.span())
+            if end:
                 yield Span(start, end, self.kind)
+            at = max(end, found.start() + 1)
+
+    def _settle(self, text: str, start: int, end: int) -> tuple[int, int]:
+        """Where an accepted match begins and ends; (0, 0) if there is none at this place."""
+        if self.left is not None:
+            grown = self.left.search(text, max(0, start - self.reach), start)
+            if grown is None:
+                return 0, 0
+            start = grown.start()
+        if self.right is not None and (more := self.right.match(text, end)) is not None:
+            end = more.end()
+        for tried in self._list_ends(text, start, end):
+            last = _trim_end(text, start, tried)
+            if self.test is None or self.test(text, start, last):
+                return start, last
+        return 0, 0
+
+    def _list_ends(self, text: str, start: int, end: int) -> Iterator[int]:
+        """The match's own end, then the ends of shorter matches that stop where a group of characters ends."""
+        yield end
+        if self.test is None or self.left is not None or self.right is not None:
+            return
+        for at in range(end - 1, start + 1, -1):
+            if text[at] in " ,;/(" and text[at - 1].isalnum() and self.pattern.fullmatch(text, start, at):
+                yield at
 
 
 def _trim_end(text: str, start: int, end: int) -> int:
     """Where a match ends without the punctuation that ends a sentence; a bracket that was opened inside stays."""
-    while end > start + 1 and text[end - 1] in ".,;:!?) ":
-        if text[end - 1] == ")" and "(" in text[start:end]:
-            break
+    opened = text.find("(", start, end) >= 0
+    while end > start + 1 and text[end - 1] in ".,;:!?) " and not (opened and text[end - 1] == ")"):
         end -= 1
     return end
 
 
-def _is_phone(match: str) -> bool:
-    """Seven to fifteen digits, written as numbers are dialed: with a plus, brackets or separators."""
-    digits = sum(map(str.isdigit, match))
-    if match[0] == "+":
-        return 7 <= digits <= 15
-    return 7 <= digits <= 12
+def search_kinds(text: str, kinds: Sequence[str] = ()) -> list[Span]:
+    """Spans that do not overlap, ordered by place, in a text that may hold many values side by side."""
+    folded = fold_text(text)
+    left, claimed = folded.text, []
+    for finder in FINDERS:
+        if not kinds or finder.kind in kinds:
+            spans = list(finder.spans(left))
+            left = _cut_spans(left, spans)
+            claimed += spans
+    claimed.sort(key=lambda span: span.start)
+    return [Span(folded.place(one.start), folded.place(one.end - 1) + 1, one.kind) for one in claimed]
 
 
-def _is_date(match: str) -> bool:
-    parts = [int(part) for part in re.findall(r"\d+", match)]
-    return len(parts) < 3 or (any(part <= 12 for part in parts) and sum(part > 31 for part in parts) <= 1)
+def _cut_spans(text: str, spans: list[Span]) -> str:
+    """The text, equally long, with what was claimed made unreadable for the kinds that follow."""
+    parts, at = [], 0
+    for span in spans:
+        parts += [text[at : span.start], CUT * (span.end - span.start)]
+        at = span.end
+    return "".join([*parts, text[at:]]) if spans else text
+
+
+def _test_value(test: Callable[[str], bool]) -> Test:
+    """A test that looks at the match alone."""
+    return lambda text, start, end: test(text[start:end])
+
+
+_CALLED = re.compile(
+    r"(?i)\b(?:tel|phone|call|cell|mob|fax|dial|text|reach|ring|whatsapp|handy|m[oó]vil|t[eé]l[eé]f)[^\W\d_]{0,8}\W{1,3}"
+    r"(?:[^\W\d_]{1,8}\W{1,2}){0,2}\Z"
+)
+_DIGITS = re.compile(r"\d+")
+
+
+def _is_phone(text: str, start: int, end: int) -> bool:
+    """Digits grouped as numbers are dialed; rows of small numbers and ranges of years are not."""
+    match = text[start:end]
+    groups = _DIGITS.findall(match.partition("x")[0])
+    lengths, digits = tuple(map(len, groups)), sum(map(len, groups))
+    if match[0] == "+" or groups[0][:2] == "00":
+        return digits == 11 if match[:2] in ("+1", "+7") else 7 <= digits <= 13
+    if not 7 <= digits <= 12:
+        return False
+    if match[0] == "(" or lengths in ((3, 3, 4), (1, 3, 3, 4)) or (groups[0][0] == "0" and digits >= 8):
+        return True
+    if lengths == (3, 4):
+        return match[3] in "-."
+    even = min(lengths) >= 3 and lengths != (4, 4) and digits >= 8 and len(set(re.findall(r"\D", match)) - {" "}) == 1
+    return even or _CALLED.search(text, max(0, start - 40), start) is not None
+
+
+_NUMBERED = re.compile(
+    r"(?i)(?:\b(?:version|ver|release|section|chapter|build|python|firmware|figure|table)\.?|\bv) ?\Z"
+)
+
+
+def _is_date(text: str, start: int, end: int) -> bool:
+    """Three numbers of which one can be a month, and at most one a year; not the number of a version."""
+    parts = [int(part) for part in _DIGITS.findall(text[start:end])]
+    if len(parts) < 3:
+        return True
+    plausible = any(part <= 12 for part in parts[:3]) and sum(part > 31 for part in parts[:3]) <= 1 and parts[1] > 0
+    return plausible and _NUMBERED.search(text, max(0, start - 12), start) is None
+
+
+_COUNTED = re.compile(
+    r" (?:(?!(?:was|has|his|this|across|plus|unless|always|towards|perhaps|besides)\b)[a-z]{3,20}s|people|men"
+    r"|women|children|staff|more|new|of|other|per|percent|out|adult|female|male|older|younger|different|further|large"
+    r"|small|additional)\b"
+)
+
+
+def _is_day_of_month(text: str, start: int, end: int) -> bool:
+    """A month and a day; `In May 2 patients` counts patients."""
+    if text[end - 1].isalpha() or text[end - 4 : end].isdigit():
+        return True
+    if text[max(0, start - 3) : start].lower() == "in " and text[end : end + 2].strip(" ").isalpha():
+        return False
+    return _COUNTED.match(text, end) is None
+
+
+def _is_card(match: str) -> bool:
+    """A card's number in one piece, or in groups of four and more as cards print them."""
+    lengths = [len(group) for group in _DIGITS.findall(match)]
+    return min(lengths[:-1], default=4) >= 4 and lengths[-1] >= 3 and checksums.is_card(match)
 
 
 def _is_ipv4(match: str) -> bool:
@@ -106,105 +236,260 @@ def _is_ipv6_or_mac(match: str) -> bool:
 
 
 def _is_national(match: str) -> bool:
+    """Check digits fit; nobody writes such a number in more than six groups."""
     size = len(checksums.compact(match))
+    if match.count(" ") > 5:
+        return False
     return any(known.test(match) for known in checksums.NATIONAL if size in known.lengths) or checksums.is_us_ssn(match)
 
 
-def _compile_pattern(pattern: str) -> re.Pattern[str]:
+def _is_vin(match: str) -> bool:
+    """Seventeen characters that end in digits; the check digit holds in North America only, so it is not asked for."""
+    letters = sum(map(str.isalpha, match))
+    return checksums.is_vin(match) or (2 <= letters <= 12 and match[-4:].isdigit())
+
+
+_MEASURED = re.compile(
+    r" ?(?:%|°|(?:mg|mcg|ml|kg|km|cm|mm|g|l|m|kb|mb|gb|hz|kwh|kcal|usd|eur|gbp|chf|dollars?|euros?|pounds?|people|steps"
+    r"|patients|cases|cells|copies|units|users|rows|bytes|miles|meters|metres|inhabitants|residents|tonnes|tons|hours"
+    r"|hits|views|records|visitors|shares|votes|km2|iu|rpm)\b)",
+    re.IGNORECASE,
+)
+
+
+_YEARS = re.compile(r"(?:19|20)\d\d-(?:19|20)\d\d")
+
+
+def _is_number(text: str, start: int, end: int) -> bool:
+    """A code with four digits or more that neither counts nor measures something."""
+    match = text[start:end]
+    digits = sum(map(str.isdigit, match))
+    if digits < 4 or len(match) < 5 or not (match[-1].isdigit() or match[-2:-1].isdigit()):
+        return False
+    if _YEARS.fullmatch(match):
+        return False
+    if not match.isdigit():
+        return digits > 4 or not match[:4].isdigit() or match[4] != "-"
+    return text[max(0, start - 2) : start].strip(" ") not in ("$", "€", "£", "¥") and not _MEASURED.match(text, end)
+
+
+def _is_old(text: str, start: int, end: int) -> bool:
+    """An age that the Safe Harbor rule counts as identifying: above 89."""
+    return 90 <= int(_DIGITS.findall(text[start:end])[0]) <= 125
+
+
+_POSTAL_AREAS = frozenset(
+    re.findall(
+        r"\w+",
+        "AB AL B BA BB BD BH BL BN BR BS BT CA CB CF CH CM CO CR CT CV CW DA DD DE DG DH DL DN DT DY E EC EH EN EX FK FY"
+        " G GL GU GY HA HD HG HP HR HS HU HX IG IM IP IV JE KA KT KW KY L LA LD LE LL LN LS LU M ME MK ML N NE NG NN NP"
+        " NR NW OL OX PA PE PH PL PO PR RG RH RM S SA SE SG SK SL SM SN SO SP SR SS ST SW SY TA TD TF TN TQ TR TS TW UB"
+        " W WA WC WD WF WN WR WS WV YO ZE",
+    )
+)
+
+
+def _is_uk_postcode(match: str) -> bool:
+    """The letters it begins with are a postal area."""
+    return re.match(r"[A-Z]+", match)[0] in _POSTAL_AREAS  # type: ignore[index]
+
+
+def _compile(pattern: str) -> re.Pattern[str]:
     return re.compile(pattern)
 
 
+_ENGLISH = (
+    "January", "February", "March", "April", "June", "July", "August", "September", "October", "November", "December",
+)  # fmt: skip
+MONTHS = "May|MAY|Sept|SEPT|" + "|".join(
+    f"{name[:3]}(?:{name[3:]})?|{name[:3].upper()}(?:{name[3:].upper()})?" for name in _ENGLISH
+)
+FOREIGN_MONTHS = (
+    "enero|febrero|marzo|abril|mayo|junio|julio|agosto|septiembre|setiembre|octubre|noviembre|diciembre"
+    "|janvier|février|mars|avril|mai|juin|juillet|août|septembre|octobre|novembre|décembre"
+    "|[Jj]anuar|[Ff]ebruar|März|[Aa]pril|Mai|[Jj]uni|[Jj]uli|[Aa]ugust|[Ss]eptember|[Oo]ktober|[Nn]ovember|Dezember"
+    "|gennaio|febbraio|aprile|maggio|giugno|luglio|settembre|ottobre|dicembre"
+    "|janeiro|fevereiro|março|maio|junho|julho|setembro|outubro|novembro|dezembro"
+    "|januari|februari|maart|mei|augustus|oktober|december|maj|augusti"
+    "|stycznia|lutego|marca|kwietnia|maja|czerwca|lipca|sierpnia|września|października|listopada|grudnia"
+    "|января|февраля|марта|апреля|мая|июня|июля|августа|сентября|октября|ноября|декабря"
+)
+_TENTH = "first|second|third|fourth|fifth|sixth|seventh|eighth|ninth"
+ORDINALS = (
+    f"{_TENTH}|tenth|eleventh|twelfth|thirteenth|fourteenth|fifteenth|sixteenth|seventeenth|eighteenth|nineteenth"
+    f"|twentieth|twenty[ -](?:{_TENTH})|thirtieth|thirty[ -]first"
+)
+_SMALL = "one|two|three|four|five|six|seven|eight|nine"
+_TENS = "twenty|thirty|forty|fifty|sixty|seventy|eighty|ninety"
+_YEAR_WORDS = (
+    f"(?:nineteen|twenty|two thousand(?: and)?)(?:[ -](?:hundred|oh|ten|eleven|twelve|\\w{{3,5}}teen|{_TENS}|{_SMALL}))"
+    f"(?:[ -](?:{_SMALL}))?"
+)
+_YEAR = rf"(?:,? (?:of )?(?:\d{{4}}|{_YEAR_WORDS}))?"
+WAYS = (
+    "Street|St|Avenue|Ave|Road|Rd|Boulevard|Blvd|Lane|Ln|Drive|Dr|Court|Ct|Place|Pl|Square|Sq|Highway|Hwy|Parkway|Pkwy"
+    "|Terrace|Way|Circle|Close|Crescent|Gardens|Row"
+)
+DOMAINS = (
+    "com|org|net|gov|edu|mil|int|info|biz|io|ai|app|dev|co|us|uk|de|fr|it|es|"
+    "nl|be|ch|at|eu|se|no|dk|fi|pl|cz|ru|in|cn|jp"
+    "|kr|br|mx|au|nz|ca|za|il|ie|me|tv|cc|ly|xyz|online|site|tech|store|cloud"
+)
+_REST_OF_URL = _compile(r"[^\s<>\"'\0\1]*")
+_AFTER_DOMAIN = _compile(r"(?:[/?:][^\s<>\"'\0\1]*)?")
+
 FINDERS = (
-    Finder("url", _compile_pattern(rf"://{REST_OF_URL}+"), left=_compile_pattern(r"[A-Za-z]{3,8}\Z")),
-    Finder("url", _compile_pattern(rf"[wW][wW][wW]\.{REST_OF_URL}+")),
-    Finder("email", _compile_pattern(r"@(?:[\w-]{1,63}\.)+[A-Za-z]{2,24}\b"), left=_compile_pattern(r"[\w.+%'-]+\Z")),
+    Finder(
+        "url", _compile(r":(?<=[A-Za-z]{3}:)//[^\s<>\"'\0\1]"), left=_compile(r"[A-Za-z]{3,8}\Z"), right=_REST_OF_URL
+    ),
+    Finder("url", _compile(r"[wW][wW][wW]\.[^\s<>\"'\0\1]"), right=_REST_OF_URL),
+    Finder("email", _compile(r"@(?:[\w-]{1,63}\.){1,8}[A-Za-z]{2,24}\b"), left=_compile(r"[\w.+%'-]+\Z")),
     Finder(
         "url",
-        _compile_pattern(rf"\.(?:{DOMAINS}|{DOMAINS.upper()})\b(?:[/?:]{REST_OF_URL}*)?"),
-        left=_compile_pattern(r"(?<![\w@.-])(?:[A-Za-z0-9-]+\.)*[A-Za-z0-9-]+\Z"),
+        _compile(rf"\.(?<=[A-Za-z0-9-]\.)(?:{DOMAINS}|{DOMAINS.upper()})\b"),
+        left=_compile(r"(?<![\w@.-])(?:[A-Za-z0-9-]+\.)*[A-Za-z0-9-]+\Z"),
+        right=_AFTER_DOMAIN,
     ),
     Finder(
-        "iban", _compile_pattern(r"[A-Z](?<!\w.)[A-Z]\d\d ?(?:[A-Z0-9]{4} ?){2,7}[A-Z0-9]{1,4}\b"), checksums.is_iban
+        "iban",
+        _compile(r"[A-Z](?<!\w.)[A-Z]\d\d ?(?:[A-Z0-9]{4} ?){2,7}[A-Z0-9]{1,4}\b"),
+        _test_value(checksums.is_iban),
     ),
-    Finder("card", _compile_pattern(r"\d(?<![\w.-].)(?:[ -]?\d){12,18}+(?![\w-])"), checksums.is_card),
-    Finder("ip", _compile_pattern(r"\d(?<![\d.].)\d{0,2}(?:\.\d{1,3}){3}(?!\.?\d)"), _is_ipv4),
+    Finder("vehicle", _compile(r"[A-HJ-NPR-Z0-9](?<!\w.)[A-HJ-NPR-Z0-9]{16}\b"), _test_value(_is_vin)),
+    Finder("card", _compile(r"\d(?<![\w.-].)(?:[ -]?\d){12,18}(?![\w-])"), _test_value(_is_card)),
+    Finder("ip", _compile(r"\d(?<![\d.].)\d{0,2}(?:\.\d{1,3}){3}(?!\.?\d)"), _test_value(_is_ipv4)),
     Finder(
         "ip",
-        _compile_pattern(r":[0-9A-Fa-f]*:[0-9A-Fa-f:]*"),
-        _is_ipv6_or_mac,
-        _compile_pattern(r"(?<![\w:])[0-9A-Fa-f]*\Z"),
+        _compile(r":[0-9A-Fa-f]{0,4}:[0-9A-Fa-f:]{0,40}"),
+        _test_value(_is_ipv6_or_mac),
+        _compile(r"(?<![\w:])[0-9A-Fa-f]*\Z"),
         5,
     ),
     Finder(
         "ip",
-        _compile_pattern(r"-[0-9A-Fa-f]{2}(?:-[0-9A-Fa-f]{2}){4}(?![\w-])"),
+        _compile(r"-[0-9A-Fa-f]{2}(?:-[0-9A-Fa-f]{2}){4}(?![\w-])"),
         None,
-        _compile_pattern(r"(?<![\w-])[0-9A-Fa-f]{2}\Z"),
+        _compile(r"(?<![\w-])[0-9A-Fa-f]{2}\Z"),
         3,
     ),
-    Finder("national_id", _compile_pattern(r"\d(?<![\w-].)\d\d[- .]\d\d[- .]\d{4}(?![\w-])"), checksums.is_us_ssn),
-    Finder("national_id", _compile_pattern(r"9(?<![\w-].)\d\d[- ]?[5-9]\d[- ]?\d{4}(?![\w-])")),
+    Finder("national_id", _compile(r"\d(?<![\w-].)\d\d[- .]\d\d[- .]\d{4}(?![\w-])"), _test_value(checksums.is_us_ssn)),
+    Finder("national_id", _compile(r"9(?<![\w-].)\d\d[- ]?[5-9]\d[- ]?\d{4}(?![\w-])")),
     Finder(
         "date",
-        _compile_pattern(
-            r"\d(?<![\w/.-].)(?:\d{3}[-/.]\d\d?[-/.]\d\d?(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?Z?)?"
+        _compile(
+            r"\d(?<![\w/.-].)(?:\d{3}[-/.]\d\d?[-/.]\d\d?(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?Z?)?"
+            r"|\d{3} ?[年년] ?\d\d? ?[月월] ?\d\d? ?[日일]"
             r"|\d?([-/.])\d\d?\1(?:\d{4}|\d\d))(?![\w/-]|\.\d)"
         ),
         _is_date,
     ),
     Finder(
         "date",
-        _compile_pattern(
-            rf"\d(?<!\w.)\d?(?:st|nd|rd|th)?(?: of|\.)?[ -](?:{MONTHS})\b\.?(?:,?[ -](?:\d{{4}}|" rf"\d\d))?\b"
+        _compile(
+            rf"\d(?<!\w.)\d?(?:(?:st|nd|rd|th)?(?: of|\.)?[ -](?:{MONTHS})\b\.?(?:,?[ -](?:\d{{4}}|\d\d\b(?![:%])))?"
+            rf"|(?:\.|er|º)? (?:de )?(?:{FOREIGN_MONTHS})(?: de| del)? \d{{4}}"
+            rf"|(?:\.|er|º| de) (?:{FOREIGN_MONTHS}))\b"
         ),
     ),
-    Finder("date", _compile_pattern(rf"(?:{MONTHS})\.?,? (?:\d{{1,2}}(?:st|nd|rd|th)?(?:,? \d{{4}})?|\d{{4}})\b")),
+    Finder(
+        "date", _compile(rf" of (?:{MONTHS})\b{_YEAR}"), left=_compile(rf"(?i)\b(?:{ORDINALS})(?: day)?\Z"), reach=32
+    ),
+    Finder("date", _compile(rf"(?:{MONTHS})\b (?:the )?(?:{ORDINALS})\b{_YEAR}")),
+    Finder(
+        "date",
+        _compile(rf"(?:{MONTHS})\.?,? (?:\d{{1,2}}(?:st|nd|rd|th)?(?:,? \d{{4}})?|\d{{4}})\b"),
+        _is_day_of_month,
+    ),
+    Finder(
+        "age",
+        _compile(
+            r"[Aa](?<!\w.)ge[d ](?: of)? ?:? ?(?:9\d|1[012]\d)(?![\w.])"
+            r"|[91](?<![\w.].)\d{1,2}(?:[ -]years?[ -]old| ?y/?o)\b"
+        ),
+        _is_old,
+    ),
     Finder(
         "phone",
-        _compile_pattern(
-            r"\+(?<!\w.)\d{1,3}[ .-]?(?:\(0?\d{1,4}\)[ .-]?)?\d{1,5}(?:[ .-]?\(?\d{2,5}\)?){1,4}(?:,? ?(?:x|"
+        _compile(
+            r"\+(?<!\w.)\d{1,3}[ .-]?(?:\(0?\d{1,4}\)[ .-]?)?\d{1,5}(?:[ ./-]?\(?\d{2,5}\)?){1,4}(?:,? ?(?:x|"
             r"ext\.?) ?\d{1,5})?(?!\w)"
         ),
         _is_phone,
     ),
     Finder(
         "phone",
-        _compile_pattern(r"\((?<!\w.)0?\d{2,4}\)[ .-]?\d{3,4}[ .-]?\d{3,4}(?:,? ?(?:x|ext\.?) ?\d{1,5})?(?!\w)"),
+        _compile(r"\((?<!\w.)0?\d{2,4}\)[ .-]?\d{3,4}(?: ?[.-] ?| )?\d{3,4}(?:,? ?(?:x|ext\.?) ?\d{1,5})?(?!\w)"),
         _is_phone,
     ),
     Finder(
         "phone",
-        _compile_pattern(r"\d(?<![\w.+(-].)\d{0,4}(?:[ .-]\(?\d{2,5}\)?){1,4}(?:,? ?(?:x|ext\.?) ?\d{1,5})?(?![\w-])"),
+        _compile(r"\d(?<![\w.+(-].)\d{0,4}(?:[ ./-]\(?\d{2,8}\)?){1,4}(?:,? ?(?:x|ext\.?) ?\d{1,5})?(?![\w-])"),
         _is_phone,
     ),
     Finder(
         "national_id",
-        _compile_pattern(r"[A-Z0-9](?<![\w-].)[A-Z]?[ -]?\d(?:[ .-]?\d){6,14}+(?:[ -]?[A-Z])?+(?![\w-])"),
-        _is_national,
+        _compile(r"[A-Z0-9](?<![\w-].)[A-Z]?[ -]?\d(?:[ ./+-]?\d){6,16}(?:[ A-]?[A-Z0-9]{1,4})?(?![\w-])"),
+        _test_value(_is_national),
     ),
     Finder(
         "national_id",
-        _compile_pattern(
-            r"[A-Z](?<!\w.)[A-Z]{5}\d\d[A-Z]\d\d[A-Z]\d{3}[A-Z]\b|[A-Z](?<!\w.)[A-Z](?: ?\d\d){3} ?[A-D]\b"
-        ),
-        _is_national,
+        _compile(r"[A-Z](?<!\w.)[A-Z]{5}\d\d[A-Z]\d\d[A-Z]\d{3}[A-Z]\b|[A-Z](?<!\w.)[A-Z](?: ?\d\d){3} ?[A-D]\b"),
+        _test_value(_is_national),
     ),
     Finder(
         "address",
-        _compile_pattern(
-            rf"\d(?<![\w.].)\d{{0,5}}[A-Za-z]?,? (?:(?:[NSEW]\.?|[A-Z][\w.'-]*|\d{{1,3}}(?:st|"
+        _compile(
+            rf"\d(?<![\w.].)\d{{0,5}}[A-Za-z]?,? (?:(?:[NSEW]\.?|[A-Z][\w.'-]{{0,30}}|\d{{1,3}}(?:st|"
             rf"nd|rd|th)) ){{1,4}}(?:{WAYS})\b\.?"
-            r"(?:,? (?:Apt|Suite|Ste|Unit|Room|Floor|#)\.? ?\w+)?(?:,? [A-Z][\w ]{2,20},? [A-Z]{2} \d{5}(?:-\d{4})?)?"
+            r"(?:,? (?:Apt|Suite|Ste|Unit|Room|Floor|#)\.? ?\w{1,8})?"
+            r"(?:,? [A-Z][\w ]{2,20},? [A-Z]{2} \d{5}(?:-\d{4})?)?"
         ),
     ),
-    Finder("address", _compile_pattern(r"P(?<!\w.)\.? ?O\.? ?Box \d+")),
+    Finder("address", _compile(r"P(?<!\w.)\.? ?O\.? ?Box \d{1,9}")),
+    Finder(
+        "address",
+        _compile(r"(?:straße|strasse|str\.|gasse|weg|platz|allee|laan|straat|gatan|vägen) \d{1,4}[a-z]?\b"),
+        left=_compile(r"(?<!\w)[A-ZÄÖÜ][\w.-]*\Z"),
+    ),
+    Finder(
+        "address",
+        _compile(
+            r"(?:[Rr]ue|[Cc]alle|[Vv]ia|[Aa]venida|[Pp]iazza|[Pp]lac|[Uu]l\.)(?: [\w.'-]{2,20}){1,4}?,? \d{1,4}\b"
+        ),
+    ),
+    Finder(
+        "postcode", _compile(r"[A-Z](?<!\w.)[A-Z]?\d[A-Z\d]? ?\d[ABD-HJLNP-UW-Z]{2}\b"), _test_value(_is_uk_postcode)
+    ),
+    Finder(
+        "postcode",
+        _compile(
+            r"[ABCEGHJ-NPRSTVXY](?<!\w.)\d[A-Z] ?\d[A-Z]\d\b"
+            r"|[1-9](?<![\w.,-].)\d{3} (?!SA|SD|SS|AD|BC|CE|AM|PM|KG|MG|ML|MM|CM|KM|EU|US|UK|MB|GB|HZ|IU|ID)[A-Z]{2}\b"
+            r"(?! \d)"
+            r"|[A-Z](?<!\w.)[A-Z],? \d{5}(?:-\d{4})?\b"
+        ),
+    ),
+    Finder(
+        "vehicle",
+        _compile(
+            r"[A-Z](?<![\w-].)(?:[A-Z]\d\d ?[A-Z]{3}|[A-Z]-\d{3}-[A-Z]{2}|[A-Z] ?\d{3} [A-Z]{2}"
+            r"|[A-Z]{0,2}-[A-Z]{1,2} \d{1,4})\b"
+            r"|\d(?<![\w-].)\d{3} ?[BCDFGHJKLMNPRSTVWXYZ]{3}\b"
+        ),
+    ),
+    Finder(
+        "vehicle",
+        _compile(
+            r"(?:plate|tag|registration|reg)(?: (?:number|no\.?|is|was))?:? (?:[A-Z]{2} )?(?=[A-Z -]{0,8}\d)"
+            r"[A-Z\d]{1,4}[ -]?[A-Z\d]{2,5}\b"
+        ),
+    ),
     Finder(
         "number",
-        _compile_pattern(
-            r"[A-Z0-9](?<![\w.].)[A-Z]{0,3}-?\d[\dA-Z]*(?:-?\d){3,}[A-Z]?(?!\w)|[13b](?<!\w.)[a-zA-HJ-NP-Z0-9]"
-            r"{25,61}\b"
-        ),
+        _compile(r"[A-Z0-9](?<![\w.].)(?:-?[A-Z0-9]){4,63}+(?!\w)|[13b](?<!\w.)[a-zA-HJ-NP-Z0-9]{25,61}\b"),
+        lambda text, start, end: end - start > 25 or _is_number(text, start, end),
     ),
+    Finder("number", _compile(r"\d(?<!\w.)\d{40,}+")),
 )
 """What is looked for, in the order in which it is claimed: the most certain first."""
 

@@ -71,10 +71,14 @@ class Budgets:
 
 @dataclass(frozen=True, slots=True)
 class Epochs:
-    """What begins a new epoch of the data, beside the steward's word: the calendar, or the text of a public file."""
+    """What begins a new epoch of the data, beside the steward's word: the calendar, or the text of a public file.
+
+    `copies` is a folder for the private files as they were when the epoch began.
+    """
 
     every: Period | None = None
     manifest: str | None = None
+    copies: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +113,14 @@ class AttackLimits:
 
 
 @dataclass(frozen=True, slots=True)
+class JointLimit:
+    """The share of people that all released columns together may single out, and who stands for more than that."""
+
+    most: Fraction
+    accepted_by: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Synthesize:
     """What synthetic rows are for: lists of columns of one table that they should get right together."""
 
@@ -136,6 +148,7 @@ class ReleaseSettings:
     attack: AttackLimits | None = None
     truths: tuple[Spec, ...] = ()
     synthesize: Synthesize = Synthesize()
+    joint: JointLimit | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,12 +174,14 @@ def build_budgets(entry: Section, mistakes: Mistakes) -> Budgets | None:
     return Budgets(dataset, accounting, tuple(purposes.values()), tuple(analysts))
 
 
-def build_epochs(entry: Section) -> Epochs | None:
+def build_epochs(entry: Section, mistakes: Mistakes) -> Epochs | None:
     """What the policy says of epochs, if it says anything."""
-    every, manifest = entry.get("every", None), entry.get("manifest", None)
-    if every is None and manifest is None:
+    every, manifest, copies = (entry.get(name, None) for name in ("every", "manifest", "copies"))
+    if every is not None and manifest is not None:
+        mistakes.add(entry.place_of("manifest"), "both a calendar and a manifest", "Expected: one of the two")
+    if every is None and manifest is None and copies is None:
         return None
-    return Epochs(None if every is None else Period(every), manifest)
+    return Epochs(None if every is None else Period(every), manifest, copies)
 
 
 def _sections(entry: Section, name: str) -> list[tuple[str, Section]]:

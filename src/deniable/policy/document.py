@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shlex
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from datetime import date
@@ -24,6 +25,7 @@ from deniable.policy import access, release_settings, tables
 from deniable.policy.access import Budgets, Epochs, KeyPlace, ReleaseSettings
 from deniable.policy.check import tree_checker
 from deniable.policy.check.tree_checker import Checker, Section
+from deniable.policy.diff import list_loosened
 from deniable.policy.layout import policy_file
 from deniable.policy.schema import TableSchema
 from deniable.policy.yaml_tree import MOST_BYTES, Mistakes, parse_tree
@@ -41,6 +43,7 @@ class Policy:
     expires: date | None = None
     keys: tuple[KeyPlace, ...] = ()
     epochs: Epochs | None = None
+    accepts: tuple[str, ...] = ()
     folder: Path = field(default=Path(), compare=False, repr=False)
 
     @property
@@ -72,7 +75,32 @@ class Policy:
 
 
 def read(path: str | Path) -> Policy:
-    """The policy in a file."""
+    """The policy in a file; refused where it protects less than the one that the steward accepted last."""
+    policy = read_unaccepted(path)
+    loosened = compare_with_accepted(policy, path)
+    if loosened:
+        mistakes = Mistakes(str(path))
+        for words in loosened:
+            mistakes.add(Place(str(path), 1), words)
+        accept = f"Let the steward look at it and say: deniable policy accept {shlex.quote(str(path))} --by NAME"
+        happened = f"{path} protects less than the policy that was accepted last"
+        raise PolicyError(happened, remedy=accept, mistakes=tuple(mistakes.found))
+    return policy
+
+
+def name_accepted(path: str | Path) -> Path:
+    """Where the policy stands that the steward accepted last, beside the policy file."""
+    return Path(path).with_name(Path(path).name + ".accepted")
+
+
+def compare_with_accepted(policy: Policy, path: str | Path) -> tuple[str, ...]:
+    """What a policy protects less than the one that was accepted last for its file; nothing where none was."""
+    accepted = name_accepted(path)
+    return list_loosened(read_unaccepted(accepted), policy) if accepted.exists() else ()
+
+
+def read_unaccepted(path: str | Path) -> Policy:
+    """The policy in a file, whatever was accepted before."""
     path = Path(path)
     try:
         with path.open("rb") as file:
@@ -103,6 +131,7 @@ def parse(text: str, source: str = "policy", folder: str | Path = ".") -> Policy
     """
     mistakes = Mistakes(source)
     root = parse_tree(text, mistakes)
+    _refuse_marked(text, mistakes)
     checker = Checker(mistakes)
     found = checker.check(policy_file.POLICY, root, "the policy") if root is not None else None
     tree_checker.resolve_mentions(checker, mistakes)
@@ -110,6 +139,20 @@ def parse(text: str, source: str = "policy", folder: str | Path = ".") -> Policy
     mistakes.check()
     assert policy is not None
     return policy
+
+
+READ_FROM_DATA = "read from the data"
+"""The words in a draft's comments that mark what only the data says. A declaration may not stand beside them."""
+
+
+def _refuse_marked(text: str, mistakes: Mistakes) -> None:
+    """Refuse declarations that a draft read from the data and nobody confirmed: bounds and categories are public."""
+    for number, line in enumerate(text.splitlines(), start=1):
+        declared, _, comment = line.partition(" #")
+        if comment.strip().startswith(READ_FROM_DATA) and declared.strip() and not declared.lstrip().startswith("#"):
+            remedy = "Replace it by what you know of the subject, and delete the comment"
+            place = Place(mistakes.source, number, len(declared) - len(declared.lstrip()) + 1)
+            mistakes.add(place, "a declaration is still marked as read from the data", "Public knowledge", remedy)
 
 
 def _build_policy(entry: Section, folder: Path, mistakes: Mistakes) -> Policy:
@@ -122,12 +165,13 @@ def _build_policy(entry: Section, folder: Path, mistakes: Mistakes) -> Policy:
         release_settings.build_release_settings(entry.section("release"), known, mistakes),
         entry.get("expires", None),
         release_settings.build_key_places(entry.section("keys")),
-        access.build_epochs(entry.section("epochs")),
+        access.build_epochs(entry.section("epochs"), mistakes),
+        entry.get("accepts", ()),
         folder,
     )
 
 
-UNORDERED = frozenset({"tables", "columns", "purposes", "analysts", "keys"})
+UNORDERED = frozenset({"tables", "columns", "purposes", "analysts", "keys", "accepts"})
 """Fields whose order means nothing: entries that stand under names in the file, and lists that are sets of names."""
 
 

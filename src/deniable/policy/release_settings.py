@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from deniable.policy.access import Anonymize, AttackLimits, KeyPlace, Minimize, ReleaseSettings, Synthesize
+from deniable.policy.access import Anonymize, AttackLimits, JointLimit, KeyPlace, Minimize, ReleaseSettings, Synthesize
 from deniable.policy.check import tree_checker
 from deniable.policy.check.tree_checker import Chosen, Item, Section, build_spec, strip_places
 from deniable.policy.schema import Column, Frozen, Role, Spec, TableSchema
@@ -19,7 +19,12 @@ def build_release_settings(entry: Section, tables: tuple[TableSchema, ...], mist
         _attack(entry.section("attack")) if "attack" in entry else None,
         _truths(entry["truths"], tables, mistakes) if "truths" in entry else (),
         Synthesize(_workload(entry.section("synthesize"), tables, mistakes)),
+        _joint(entry.section("joint")),
     )
+
+
+def _joint(entry: Section) -> JointLimit | None:
+    return JointLimit(entry.get("most", Fraction(0)), entry.get("accepted_by", None)) if "most" in entry else None
 
 
 def _anonymize(entry: Section) -> Anonymize:

@@ -165,13 +165,15 @@ class Role(StrEnum):
 
     An *identifier* names a person by itself; a *quasi-identifier* does so together with others, through what an
     intruder may know from elsewhere; a *sensitive* column is what the intruder wants to learn; an *insensitive* one
-    is neither.
+    is neither. There is no role by default: of an *undecided* column nobody has said what it is, and it is withheld
+    from every release of rows.
     """
 
     IDENTIFIER = "identifier"
     QUASI_IDENTIFIER = "quasi-identifier"
     SENSITIVE = "sensitive"
     INSENSITIVE = "insensitive"
+    UNDECIDED = "undecided"
 
 
 Number = int | Fraction
@@ -227,7 +229,7 @@ class Column:
 
     name: str
     type: ColumnType = ColumnType.TEXT
-    role: Role = Role.INSENSITIVE
+    role: Role = Role.UNDECIDED
     nullable: bool = True
     bounds: Bounds | None = None
     categories: tuple[str | int | bool, ...] | None = None
@@ -235,6 +237,14 @@ class Column:
     hierarchy: Spec | None = None
     opaque: bool = field(default=False, repr=False)
     """Whether the asker may use it to tell people apart only, without looking at its values; no policy says so."""
+
+    @property
+    def decided(self) -> bool:
+        """Whether the steward said how it may leave in a release of rows: by a role, or by a mask."""
+        return self.role is not Role.UNDECIDED or self.mask is not None
+
+    longest: int | None = None
+    """Characters of a text that questions see; what is longer is cut."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,6 +274,11 @@ class TableSchema:
     def names(self) -> tuple[str, ...]:
         """The columns' names, in the order of the policy."""
         return tuple(column.name for column in self.columns)
+
+    @property
+    def released_columns(self) -> tuple[str, ...]:
+        """The columns that a release of rows may speak of: those that the steward decided on, in their order."""
+        return tuple(column.name for column in self.columns if column.decided)
 
     def with_role(self, *roles: Role) -> tuple[Column, ...]:
         """The columns having one of these roles."""

@@ -7,6 +7,7 @@ order a unit's rows follow one another."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from datetime import date, datetime
 from fractions import Fraction
@@ -16,6 +17,7 @@ from typing import TypeVar
 from deniable.errors import Place, nearest
 from deniable.policy import side_files
 from deniable.policy.check import tree_checker
+from deniable.policy.check.patterns import find_template_mistake
 from deniable.policy.check.tree_checker import Chosen, Item, Section, build_spec, strip_places
 from deniable.policy.grammar import Kinds
 from deniable.policy.layout.hierarchies import HIERARCHIES
@@ -49,7 +51,44 @@ def build_tables(entries: Section, folder: Path, mistakes: Mistakes) -> tuple[Ta
     found = tuple(_table(name, entries.section(name), folder, mistakes) for name in entries)
     for table in found:
         check_links(table, found, entries.section(table.name), mistakes)
+        _check_people(table, entries.section(table.name), mistakes)
+    _check_public_sources(found, entries, folder, mistakes)
     return found
+
+
+def _check_people(table: TableSchema, entry: Section, mistakes: Mistakes) -> None:
+    """Refuse what would publish people by a slip: a public table of people, and a unit's column that tells nothing."""
+    columns = entry.section("columns")
+    about_people = (*table.with_role(Role.IDENTIFIER, Role.QUASI_IDENTIFIER, Role.SENSITIVE),)
+    if table.public and about_people:
+        first = about_people[0]
+        happened = f"table '{table.name}' is public, and its column '{first.name}' is declared as {first.role}"
+        remedy = "Say unit: instead of public: true; or, if the table is about nobody, role: insensitive"
+        mistakes.add(columns.section(first.name).place, happened, "A public table protects nobody", remedy)
+    unit = table.column(_who(table) or "")
+    if unit is not None and unit.mask is None and unit.role in (Role.SENSITIVE, Role.INSENSITIVE):
+        happened = f"column '{unit.name}' tells people apart, and is declared as {unit.role}"
+        mistakes.add(columns.section(unit.name).place, happened, "Expected: role: identifier, or a mask")
+
+
+def _check_public_sources(tables: tuple[TableSchema, ...], entries: Section, folder: Path, mistakes: Mistakes) -> None:
+    """Refuse a source that is declared both as private and as public: its rows would be free under the other name."""
+    private = {_locate(table.source, folder): table.name for table in tables if not table.public}
+    for table in tables:
+        protected = private.get(_locate(table.source, folder)) if table.public else None
+        if protected is not None:
+            happened = f"table '{table.name}' is public, and its source is that of the private table '{protected}'"
+            expected, place = "A source is private or public", entries.section(table.name).place_of("source")
+            mistakes.add(place, happened, expected, f"Drop '{table.name}', or give it another source")
+
+
+def _locate(source: str, folder: Path) -> tuple[str, str]:
+    """Where a source is, however its path is written, and which table of it is meant."""
+    scheme, colon, rest = source.partition(":")
+    path, _, table = (rest if colon and scheme in SCHEMES else source).partition("#")
+    if colon and scheme in SCHEMES and scheme != "duckdb":
+        return source.casefold(), ""
+    return os.path.realpath(folder / path), table.casefold()
 
 
 def _table(name: str, entry: Section, folder: Path, mistakes: Mistakes) -> TableSchema:
@@ -158,13 +197,22 @@ def _column(
     return Column(
         name,
         ColumnType(entry.get("type", "text")),
-        Role(entry.get("role", "insensitive")),
+        Role(entry.get("role", "undecided")),
         entry.get("nullable", True),
         build_bounds(entry, mistakes),
         categories,
         _spec(entry, "mask", MASKS, folder, mistakes),
         hierarchy,
+        longest=_read_longest(entry, mistakes),
     )
+
+
+def _read_longest(entry: Section, mistakes: Mistakes) -> int | None:
+    if "longest" not in entry:
+        return None
+    if entry.get("type", "text") != "text" or "categories" in entry:
+        mistakes.add(entry.place_of("longest"), "a longest text of something else", "It is for text without categories")
+    return int(entry.get("longest", 0))
 
 
 def _categories(entry: Section, folder: Path, mistakes: Mistakes) -> tuple[Category, ...] | None:
@@ -222,7 +270,15 @@ def _spec(entry: Section, what: str, grammar: Kinds, folder: Path, mistakes: Mis
         )
     if what == "hierarchy" and chosen.kind == "tree":
         return Spec("tree", strip_places({"rows": _tree(chosen.options, folder, item.place, mistakes)}))
+    if what == "mask" and {"find", "put"} <= chosen.options.keys():
+        _check_template(chosen.options["find"].value, chosen.options["put"], mistakes)
     return build_spec(chosen)
+
+
+def _check_template(find: object, put: Item, mistakes: Mistakes) -> None:
+    """The replacement of a regular expression speaks of groups that the expression has."""
+    if isinstance(find, str) and isinstance(put.value, str) and (trouble := find_template_mistake(find, put.value)):
+        mistakes.add(put.place, f"'put' does not fit 'find': {trouble}", r"\1 stands for the first group of 'find'")
 
 
 def _tree(options: dict[str, Item], folder: Path, place: Place, mistakes: Mistakes) -> object:

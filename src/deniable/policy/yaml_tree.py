@@ -95,6 +95,15 @@ class Entries:
 Tree = Leaf | Items | Entries
 
 
+def reveal(text: str) -> str:
+    """A text whose invisible characters are shown by their numbers.
+
+    >>> reveal("na\u200bme")
+    'na\\u200bme'
+    """
+    return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text)
+
+
 def parse_tree(text: str, mistakes: Mistakes) -> Tree | None:
     """The tree of one YAML document, or None with the reason among the mistakes."""
     if len(text) > MOST_BYTES:

@@ -1,7 +1,7 @@
-"""Pages of attacks: the motivated-intruder test of a release, and the distinguishing game against a mechanism.
+"""Pages of attacks: the motivated-intruder test of a release, an expert's determination, and the distinguishing game.
 
-The first tells how many people are exposed, by whom, knowing what, and how sure; the second sets the best attacker's
-wins beside what epsilon allows, and the proven lower bound."""
+The first tells how many people are exposed, by whom, knowing what, and how sure; the second documents all of that for
+the expert who signs; the third sets the best attacker's wins beside what epsilon allows, and the proven lower bound."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def _describe_attacks(found: Found) -> tuple[Block, ...]:
     warned = [f"{outcome['attack']}: {warning}" for outcome in _list_outcomes(found) for warning in outcome["warnings"]]
     blocks: list[Block] = [Plot(spec, "Success of each attack with 95% intervals, beside its control"),
                            Paragraph("\n\n".join(told))]  # fmt: skip
-    return (*blocks, *((Callout("\n".join(warned), Tone.WARNING, "Beware"),) if warned else ()))
+    return (*blocks, *((Callout("\n\n".join(warned), Tone.WARNING, "Beware"),) if warned else ()))
 
 
 # a dictionary: rows of a plot, in the words of Vega-Lite
@@ -152,6 +152,137 @@ def _list_weakest(found: Found) -> tuple[Block, ...]:
         return ()
     note = Callout("Positions in the file, counted from 1. Do not pass this page on with the release.", Tone.WARNING)
     return (note, Table.of(rows))
+
+
+def build_expert_page(found: Found) -> Page:
+    """The page, from the document that `deniable release expert --json` prints."""
+    test = found["test"]
+    sections = (
+        Section("Summary", _summarize_determination(found)),
+        Section("The release", _describe_release(found["release"])),
+        Section("Data flow", (Table.of(found["flow"]),)),
+        Section("Recipients", _list_recipients(found["recipients"])),
+        Section("What an intruder may know", _describe_columns(found["columns"])),
+        Section("Motivated-intruder test", (*_tabulate_attacks(test), *_describe_attacks(test))),
+        Section("Measured risk", _describe_risks(found)),
+        Section("Residual risk", _describe_residual(found)),
+        Section("Method", (Paragraph("\n\n".join(found["method"])),)),
+        Section("Limits", (Paragraph("\n\n".join(found["limits"])),)),
+        Section("Determination", _draw_signatures()),
+    )
+    lead = f"Expert determination of the risk of {found['subject']} (45 CFR 164.514(b)(1))."
+    return Page("Expert determination", sections, lead, "No row of the data is shown. To be signed by the expert.")
+
+
+def _summarize_determination(found: Found) -> tuple[Block, ...]:
+    tone = Tone.DANGER if found["test"]["failed"] else Tone.GOOD if found["test"]["verdicts"] else Tone.WARNING
+    risks, residual, figures = found.get("risks"), found["residual"], []
+    if risks:
+        figures.append(KeyFigure(f"{risks['k']}", "rows in the smallest class", f"{risks['classes']:,} classes"))
+        figures.append(KeyFigure(f"{risks['prosecutor']['highest']:.1%}", "highest chance to find a row"))
+    if residual:
+        span = f"95%: {residual['low']:.1%} to {residual['high']:.1%}"
+        figures.append(
+            KeyFigure(f"{residual['share']:.1%}", f"exposed by the strongest attack ({residual['attack']})", span)
+        )
+    return (Callout(found["verdict"], tone), *((KeyFigures(tuple(figures)),) if figures else ()))
+
+
+def _describe_release(told: Found) -> tuple[Block, ...]:
+    facts = {"file": told["file"], "rows": f"{told['rows']:,}", "columns": ", ".join(told["columns"]),
+             "technique": told["technique"], "made": told.get("made"), "sha256": told.get("sha256")}  # fmt: skip
+    rows = tuple((name, value) for name, value in facts.items() if value is not None)
+    promises = (Paragraph("\n\n".join(told["promises"])),) if told["promises"] else ()
+    return (Table(("", "as stated with the file"), rows), *promises)
+
+
+def _list_recipients(recipients: Sequence[str]) -> tuple[Block, ...]:
+    if not recipients:
+        return (Callout("No recipient was named. Say --recipient for each who will hold the data.", Tone.WARNING),)
+    return (Table.of([{"anticipated recipient": name} for name in recipients]),)
+
+
+def _describe_columns(columns: Sequence[Found]) -> tuple[Block, ...]:
+    rows = [
+        {"column": one["column"], "role": one["role"], "known": one["taken as known"],
+         "singles out": f"{one['singles out']:.1%}", "occurs again": "", "found elsewhere": ""}
+        for one in columns
+    ]  # fmt: skip
+    told = (
+        "A column matters when its value occurs again in relation to the person, when others can find it in another "
+        "source, and when it tells people apart. The last is measured: the share of rows that the column alone singles "
+        "out. The first two are left empty for the expert to fill in."
+    )
+    return (Paragraph(told), Table.of(rows))
+
+
+def _tabulate_attacks(test: Found) -> tuple[Block, ...]:
+    """Every attack, tried or not, with its interval and what it is measured against."""
+    rows = []
+    for made in test["attacks"]:
+        for one in made["outcomes"]:
+            rate, beside = one["exposed"], one["control"] or one["baseline"]
+            rows.append({"attack": one["attack"], "exposed": f"{rate['share']:.1%}", "of": rate["trials"],
+                         "95% interval": f"{rate['low']:.1%} to {rate['high']:.1%}",
+                         "control" if one["control"] else "guessing": f"{beside['share']:.1%}"})  # fmt: skip
+    return (Table.of(rows, "Attacks that were tried"), *_list_skipped(test), *_describe_thresholds(test))
+
+
+def _describe_risks(found: Found) -> tuple[Block, ...]:
+    risks = found.get("risks")
+    if not risks:
+        return (Callout("No column was taken as known, so no class of rows could be counted.", Tone.WARNING),)
+    return (Table.of(list_intruders(risks), "Counted over all released rows, not sampled"),)
+
+
+# dictionaries: rows of a table
+def list_intruders(risks: Found) -> list[dict[str, object]]:
+    """The four intruders, the chance of each to be right at worst and on average, and what each is taken to hold."""
+    held = {
+        "prosecutor": "knows that the person is in the table",
+        "journalist": "looks in the population",
+        "marketer": "links as many rows as possible",
+    }
+    rows: list[dict[str, object]] = []
+    for name, words in held.items():
+        one = risks[name]
+        highest, mean = (one["highest"], one["mean"]) if isinstance(one, Mapping) else (None, one)
+        shown = None if highest is None else f"{highest:.1%}"
+        rows.append({"intruder": name, "highest": shown, "mean": f"{mean:.1%}", "who": words})
+    guess = risks["bayesian"]
+    words = f"names one row; prior: {guess['prior']}"
+    return [
+        *rows,
+        {"intruder": "Bayesian", "highest": f"{guess['highest']:.1%}", "mean": f"{guess['score']:.1%}", "who": words},
+    ]
+
+
+def _describe_residual(found: Found) -> tuple[Block, ...]:
+    residual = found["residual"]
+    if residual is None:
+        return (Callout("No attack applied: nothing is known about the risk.", Tone.WARNING),)
+    told = (
+        f"The strongest attack was {residual['attack']} ({residual['scenario']}). It succeeds for "
+        f"{residual['share']:.1%} (95%: {residual['low']:.1%} to {residual['high']:.1%}), where "
+        f"{residual['without_the_release']:.1%} succeed without the person's row or by guessing. Beyond that the "
+        f"release adds {residual['excess']:.1%} of what was left. At the upper end of the interval, at most "
+        f"{residual['rows_at_most']:,} rows would be exposed to this intruder."
+    )
+    return (Paragraph(told),)
+
+
+def _draw_signatures() -> tuple[Block, ...]:
+    told = (
+        "I have appropriate knowledge of and experience with generally accepted statistical and scientific principles "
+        "and methods for rendering information not individually identifiable. Applying them, I determine that the risk "
+        "is very small that the information could be used, alone or with other reasonably available information, by an "
+        "anticipated recipient to identify an individual who is a subject of it. The methods and results are "
+        "documented above."
+    )
+    lines = ("Name", "Qualification", "What counts as very small, and why", "Stands until", "Date", "Signature")
+    line = "_" * 24
+    rows = tuple((name, line, line) for name in lines)
+    return (Paragraph(told), Table(("", "expert", "for the data steward"), rows))
 
 
 def build_audit_page(found: Found) -> Page:

@@ -2,7 +2,7 @@
 
 Everything that is not markup of this module is escaped. The page carries a content security policy under which nothing
 can be fetched and only the scripts written here run (by their hash); plots are drawn by the vendored Vega in
-interpreted mode, and each has alt text and a table with the same numbers."""
+interpreted mode, and each has alt text and a table with the same numbers. Tables may have a search box."""
 
 from __future__ import annotations
 
@@ -77,9 +77,10 @@ MOST_TWIN_ROWS = 500  # a longer twin serves nobody; the specification in the pa
 
 def render(page: Page) -> str:
     """The page as one HTML text."""
-    scripts = (
-        _load_scripts() if any(isinstance(block, Plot) for section in page.sections for block in section.blocks) else ()
-    )
+    blocks = [block for section in page.sections for block in section.blocks]
+    scripts = _load_scripts() if any(isinstance(block, Plot) for block in blocks) else ()
+    if any(isinstance(block, Table) and block.search for block in blocks):
+        scripts = (*scripts, ("", _read_static("search.js")))
     named = tuple((f"section-{number}", section) for number, section in enumerate(page.sections, start=1))
     return "\n".join(
         (
@@ -198,10 +199,17 @@ def _render_table(table: Table) -> str:
         for row in table.rows
     )
     label = escape(table.caption or "Table", quote=True)
-    return (
+    drawn = (
         f'<div class="wide" role="region" tabindex="0" aria-label="{label}"><table>{caption}'
         f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
     )
+    return _add_search(drawn, table.search) if table.search else drawn
+
+
+def _add_search(drawn: str, label: str) -> str:
+    """A table under a search box; without scripts the box stays hidden and every row is shown."""
+    box = f"<label><span>{_escape(label)}</span><input type='search' autocomplete='off' spellcheck='false'></label>"
+    return f'<div class="search"><p class="box">{box}<output aria-live="polite"></output></p>{drawn}</div>'
 
 
 def _render_plot(plot: Plot) -> str:

@@ -1,4 +1,4 @@
-"""Pages that help to choose: expected error against epsilon, and information loss against risk in a lattice."""
+"""Pages that help to choose: error against epsilon, loss against risk, parity of findings, a release's catalog."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from deniable.reports import plots
-from deniable.reports.blocks import Block, Callout, Page, Paragraph, Plot, Section, Table
+from deniable.reports.blocks import Block, Callout, Page, Paragraph, Plot, Section, Table, Tone
 from deniable.reports.plots import draw_scatter
 
 
@@ -79,3 +79,101 @@ def _describe_proof(proof: Mapping[str, Any]) -> str:
         f"lie below one that fails, and {proof['excluded_as_costlier']} cost more than the best."
     )
     return counted + (" The release is optimal." if proof["optimal"] else f" The optimum is within {proof['gap']:.4g}.")
+
+
+Row = Mapping[str, Any]
+HOW_TO_READ = (
+    "A finding is a conclusion that an analyst might publish. It is kept when the synthetic rows lead to the same yes "
+    "or no, or to an effect of the same sign, as the real rows. 100% means that every synthetic table led to it; an "
+    "effect that was lost altogether keeps its sign in half of the runs, by chance."
+)
+CAUTION = (
+    "This compares with the real rows: it is for the steward, and is not to be released. Choose a method and an "
+    "epsilon by it, then synthesize once. Statistical tests on synthetic rows find effects that are not there more "
+    "often than they should at epsilon 1 and below (arXiv 2403.13612)."
+)
+
+
+def build_parity_page(told: Mapping[str, Any]) -> Page:
+    """One plot of all methods, then a section for each of them."""
+    kept = told["kept"]
+    texts = {finding["finding"]: finding["text"] for finding in told["findings"]}
+    methods = dict.fromkeys(str(row["method"]) for row in kept)
+    sections = [_describe_methods(told["averages"], told["unsuited"]), _tabulate_findings(told["findings"])]
+    sections += [
+        _describe_method(method, [row for row in kept if row["method"] == method], texts) for method in methods
+    ]
+    lead = "Would the conclusions have been the same on synthetic rows?"
+    return Page("Parity of findings", tuple(sections), lead, "For the steward: this page is made with real rows.")
+
+
+def _describe_methods(rows: Sequence[Row], unsuited: Mapping[str, str]) -> Section:
+    alt = "Share of findings kept, on average over findings and runs, by epsilon and method"
+    drawn = plots.draw_lines(rows, x="epsilon", y="share", series="method", alt=alt, title="share kept", log_x=True)
+    left = [{"method left out": method, "why": why} for method, why in unsuited.items()]
+    blocks: list[Block] = [Paragraph(HOW_TO_READ), Plot(drawn, alt), Callout(CAUTION, Tone.WARNING)]
+    return Section("Which method, which epsilon", (*blocks, *((Table.of(left),) if left else ())))
+
+
+def _tabulate_findings(findings: Sequence[Row]) -> Section:
+    rows = [{"finding": finding["text"], "on the real rows": _render_finding(finding["real"])} for finding in findings]
+    return Section("The findings", (Table.of(rows),))
+
+
+def _render_finding(real: bool | float) -> str:
+    if isinstance(real, bool):
+        return "holds" if real else "does not hold"
+    return f"effect {real:+,.0f}" if abs(real) >= 1000 else f"effect {real:+.3g}"
+
+
+def _describe_method(method: str, rows: list[Row], texts: Mapping[str, str]) -> Section:
+    cells = [{"finding": row["finding"], "epsilon": f"{row['epsilon']:g}", "kept": row["share"]} for row in rows]
+    alt = f"Share of runs of {method} in which each finding was kept, by epsilon"
+    drawn = plots.draw_heatmap(cells, x="epsilon", y="finding", value="kept", alt=alt, form=".0%", limits=(0.0, 1.0))
+    listed = [{"finding": texts[row["finding"]], "epsilon": row["epsilon"], "kept": f"{row['kept']} of {row['runs']}",
+               "95% interval": f"{row['low']:.0%} to {row['high']:.0%}"} for row in rows]  # fmt: skip
+    twin = Table.of(listed)
+    return Section(f"Method {method}", (Plot(drawn, alt, twin),))
+
+
+def build_catalog_page(found: Mapping[str, Any]) -> Page:
+    """The catalog of a k-anonymous release, from the document that `deniable release catalog --json` prints."""
+    k, known = found["k"], found["quasi_identifiers"]
+    groups = [{**one["values"], "rows": one["rows"]} for one in found["groups"]]
+    label = f"Search groups by words, such as a value of {known[0]}" if known else "Search groups"
+    sections = [
+        Section(
+            "What is there", (Paragraph("\n\n".join(found["promises"])), Table.of(_list_columns(found["columns"])))
+        ),
+        Section(
+            "Groups", (*_note_unlisted(found), Table.of(groups, f"Rows that are alike in {', '.join(known)}", label))
+        ),
+    ]
+    sections += [_describe_column(one, k) for one in found["columns"] if one["values"]]
+    lead = f"{found['rows']:,} rows in groups of at least {k}: what is there, not who."
+    foot = f"{found['file']}, sha256 {found['sha256']}, made {found['made']}. Everything here is in the release itself."
+    return Page(f"Catalog of {found['file']}", tuple(sections), lead, foot)
+
+
+# dictionaries: rows of a table
+def _list_columns(columns: Sequence[Row]) -> list[dict[str, object]]:
+    return [
+        {"column": one["column"], "groups rows": bool(one["quasi_identifier"]), "values listed": len(one["values"]),
+         "rarer or further values": one["rarer"]}
+        for one in columns
+    ]  # fmt: skip
+
+
+def _note_unlisted(found: Mapping[str, Any]) -> tuple[Block, ...]:
+    rows = found["unlisted"]
+    return (Callout(f"{rows:,} rows are in groups that are not listed."),) if rows else ()
+
+
+def _describe_column(one: Row, k: int) -> Section:
+    rare = f"{one['rarer']:,} values that fewer than {k} rows have, or beyond the list, are left out."
+    values = Table.of(
+        [{one["column"]: each["value"], "rows": each["rows"]} for each in one["values"]],
+        f"Values of {one['column']} that at least {k} rows have",
+        f"Search values of {one['column']}" if len(one["values"]) > 10 else "",
+    )
+    return Section(f"Column {one['column']}", (values, *((Paragraph(rare),) if one["rarer"] else ())))

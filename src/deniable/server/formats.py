@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from deniable.server.refusals import NotAcceptable
+from deniable.storage import escape_formula
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -96,7 +97,7 @@ def _encode_csv(rows: pa.Table) -> bytes:
 
 def _escape_formula(value: Any) -> Any:
     """A text that a spreadsheet would take for a formula gets a quote before it."""
-    return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") else value
+    return escape_formula(value) if isinstance(value, str) else value
 
 
 def _encode_arrow(rows: pa.Table, details: dict[str, Any]) -> bytes:

@@ -1,9 +1,8 @@
-"""Published tables: the records behind counts, means and medians, and the cells behind margins.
+"""Published tables: the records behind counts, means and medians.
 
 Record reconstruction follows Garfinkel, Abowd and Martindale (2018). A world is a list of records, kept in order, first
 by the attribute whose medians were published, so that every world is written in one way only and the k-th member of a
-group is known by its place. A constraint solver then finds all worlds that fit what was published. Cells of a table are
-bounded by its margins, and some are given away."""
+group is known by its place. A constraint solver then finds all worlds that fit what was published."""
 
 from __future__ import annotations
 
@@ -15,13 +14,9 @@ from decimal import Decimal
 from itertools import pairwise
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from deniable.attacks import solvers
-from deniable.attacks.outcome import Deadline, Outcome, Progress, Rate, tell
-from deniable.attacks.solvers import find_determined, solve_least_squares
-from deniable.errors import MissingExtra, ParameterError, Stopped
+from deniable.attacks.outcome import Deadline, Outcome, Rate
+from deniable.errors import ParameterError
 
 _FAR = 2**31
 
@@ -247,122 +242,3 @@ def _forbid(draft: _Draft, attributes: Sequence[Attribute], world: Sequence[Reco
     """At least one attribute of one person must differ; worlds are in order, so none comes twice in disguise."""
     variables = [draft.of[a.name][i] for i in range(draft.people) for a in attributes]
     draft.model.add_forbidden_assignments(variables, [[value for record in world for value in record]])
-
-
-Margin = tuple[tuple[int, ...], NDArray[np.int64]]
-"""Which axes of the table a margin keeps, and its published counts."""
-
-
-@dataclass(frozen=True, eq=False)
-class CellBounds:
-    """The least and the greatest each cell can be, and the total of all; `share` of the cells is given away exactly."""
-
-    low: NDArray[np.int64]
-    high: NDArray[np.int64]
-    total: int
-
-    @property
-    def given_away(self) -> NDArray[np.bool_]:
-        """Which cells the margins determine."""
-        return np.asarray(self.low == self.high)
-
-    @property
-    def share(self) -> float:
-        """The share of cells that the margins determine."""
-        return float(self.given_away.mean()) if self.low.size else 0.0
-
-
-def bound_two_way_cells(rows: Sequence[int], columns: Sequence[int]) -> CellBounds:
-    """Bounds of a two-way table from its row and column sums: max(0, r + c - n) to min(r, c), each attained.
-
-    >>> bounds = bound_two_way_cells([12, 18], [14, 16])
-    >>> bounds.low.tolist(), bounds.high.tolist()
-    ([[0, 0], [2, 4]], [[12, 12], [14, 16]])
-    """
-    down, across = np.asarray(rows, np.int64)[:, None], np.asarray(columns, np.int64)[None, :]
-    if down.sum() != across.sum():
-        raise ParameterError("The margins do not add up to the same total")
-    total = int(down.sum())
-    return CellBounds(np.maximum(0, down + across - total), np.minimum(down, across), total)
-
-
-def bound_margins(shape: Sequence[int], margins: Sequence[Margin], *, seconds: float | None = None) -> CellBounds:
-    """Bounds of every cell by the cheapest means that has them.
-
-    Row and column sums of a two-way table have a closed form. Everything else is a linear program; without the solver
-    (the extra `solvers`) cells are found that follow by adding and subtracting alone.
-    """
-    by_axes = dict(margins)
-    if len(shape) == 2 and len(margins) == 2 and set(by_axes) == {(0,), (1,)}:
-        _build_constraints(shape, margins)
-        return bound_two_way_cells(by_axes[0,].tolist(), by_axes[1,].tolist())
-    try:
-        return bound_cells(shape, margins, seconds=seconds)
-    except MissingExtra:
-        return _bound_by_elimination(shape, margins)
-
-
-def _bound_by_elimination(shape: Sequence[int], margins: Sequence[Margin]) -> CellBounds:
-    """Cells that are determined by elimination; of the others, that they are at most every margin they are in."""
-    matrix, totals = _build_constraints(shape, margins)
-    most = np.where(matrix > 0, totals[:, None], np.inf).min(axis=0)
-    fixed = find_determined(matrix.astype(np.int64))
-    values = np.round(solve_least_squares(matrix.astype(np.int64), totals))
-    low, high = np.where(fixed, values, 0), np.where(fixed, values, np.minimum(most, _total(margins)))
-    return CellBounds(
-        low.astype(np.int64).reshape(tuple(shape)), high.astype(np.int64).reshape(tuple(shape)), _total(margins)
-    )
-
-
-def _total(margins: Sequence[Margin]) -> int:
-    return int(margins[0][1].sum())
-
-
-def bound_cells(
-    shape: Sequence[int],
-    margins: Sequence[Margin],
-    *,
-    seconds: float | None = None,
-    progress: Progress | None = None,
-) -> CellBounds:
-    """Bounds of every cell of a table of any dimension from any set of margins, by linear programming.
-
-    The linear bounds, rounded inwards, always hold; where whole numbers allow less, the true bounds may be tighter.
-    """
-    matrix, totals = _build_constraints(shape, margins)
-    cells = matrix.shape[1]
-    optimize = solvers.load_optimize()
-    low, high = np.zeros(cells, np.int64), np.zeros(cells, np.int64)
-    deadline = Deadline(seconds)
-    for cell in range(cells):
-        deadline.check()
-        ends = []
-        for sign in (1.0, -1.0):
-            cost = np.zeros(cells)
-            cost[cell] = sign
-            found = optimize.linprog(cost, A_eq=matrix, b_eq=totals, bounds=(0, None), method="highs")
-            if found.status == 2:
-                raise ParameterError("No table has these margins", expected="Margins of one and the same table")
-            if found.status != 0:
-                raise Stopped("The linear program was not solved", charge="")
-            ends.append(sign * found.fun)
-        low[cell], high[cell] = np.ceil(ends[0] - 1e-7), np.floor(ends[1] + 1e-7)
-        tell(progress, (cell + 1) / cells)
-    return CellBounds(low.reshape(tuple(shape)), high.reshape(tuple(shape)), _total(margins))
-
-
-def _build_constraints(
-    shape: Sequence[int], margins: Sequence[Margin]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    places = np.indices(tuple(shape)).reshape(len(shape), -1)
-    rows, totals = [], []
-    for axes, counts in margins:
-        if counts.shape != tuple(shape[axis] for axis in axes):
-            raise ParameterError(f"A margin over axes {axes} has another shape than the table")
-        for position in np.ndindex(counts.shape):
-            inside = np.all([places[axis] == at for axis, at in zip(axes, position, strict=True)], axis=0)
-            rows.append(np.broadcast_to(inside, (places.shape[1],)).astype(np.float64))
-            totals.append(float(counts[position]))
-    if not rows:
-        raise ParameterError("No margin was given", expected="One or more published margins")
-    return np.array(rows), np.array(totals)

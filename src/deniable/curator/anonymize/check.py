@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from deniable.curator.anonymize.request import TABLE, Roles, statement
 from deniable.curator.context import Context
-from deniable.errors import AccessRefused, Infeasible
-from deniable.policy.schema import Role
+from deniable.errors import AccessRefused, Infeasible, ParameterError
+from deniable.policy.schema import Role, Spec
 from deniable.release.record import Record
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
+    from deniable.assess.certificate import Ancestors, MeasuredProperty
     from deniable.engines.base import Engine
     from deniable.kanonymity.recoding import Recoding
     from deniable.kanonymity.request import Request
@@ -36,6 +37,11 @@ class CheckReport(Record):
     risks: dict[str, Any]
     blame: Sequence[dict[str, Any]]
     uniqueness: dict[str, float] | None
+    properties: Sequence[MeasuredProperty] = ()
+    joint: dict[str, Any] | None = None
+    """What all columns of the table single out together, named or not."""
+    unnamed: Sequence[str] = ()
+    """Columns of the table that nobody named: k, l and t say nothing of them."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,14 +62,79 @@ def check(
     quasi_identifiers: tuple[str, ...],
     sensitive: tuple[str, ...] = (),
     *,
+    keep: tuple[str, ...] = (),
     fraction: float | None = None,
     encoding: str | None = None,
+    models: tuple[Spec, ...] = (),
+    hierarchies: Mapping[str, Spec] | None = None,
+    population: Any = None,
 ) -> CheckReport:
-    """Measure a table as it stands: k, l, t and risks."""
+    """Measure a table as it stands: k, l, t and risks, and what all its columns together single out.
+
+    `keep` names columns that are neither; what nobody names is told. `models` are measured too; `hierarchies` are those
+    of sensitive columns, for distances along them, and `population` is a table of people whose quasi-identifiers are
+    written as in this one.
+    """
     from deniable.kanonymity.risk import examine
 
-    table = _table(source, (*quasi_identifiers, *sensitive), encoding)
-    return CheckReport(**asdict(examine(table, quasi_identifiers, sensitive, fraction=fraction)))
+    specs = _require_models(models, population)
+    sensitive = tuple(dict.fromkeys((*sensitive, *(str(s.options["column"]) for s in specs if "column" in s.options))))
+    table = _table(source, (*quasi_identifiers, *sensitive, *keep), encoding)
+    people = None if population is None else _table(population, quasi_identifiers, encoding)
+    measured = _measure_models(table, quasi_identifiers, specs, hierarchies, people)
+    examined = examine(table, quasi_identifiers, sensitive, fraction=fraction)
+    found = CheckReport(**asdict(examined), properties=measured)
+    present, joint = _measure_jointly(source, encoding)
+    left = tuple(name for name in present if name not in table.column_names)
+    return replace(found, joint=joint, unnamed=left)
+
+
+def _require_models(models: tuple[Spec, ...], population: Any) -> tuple[Spec, ...]:
+    from deniable.kanonymity.request import needs_population, parse_condition, to_spec
+
+    conditions = tuple(parse_condition(spec) for spec in models)
+    if needs_population(conditions) and population is None:
+        raise ParameterError("A privacy model compares with the population", remedy="Name its table: --population")
+    return tuple(map(to_spec, conditions))
+
+
+def _measure_models(
+    table: pa.Table,
+    known: tuple[str, ...],
+    specs: tuple[Spec, ...],
+    hierarchies: Mapping[str, Spec] | None,
+    people: pa.Table | None,
+) -> list[MeasuredProperty]:
+    from deniable.assess.certificate import measure_properties
+
+    if not specs:
+        return []
+    trees = {name: list_ancestors(spec, name, table[name]) for name, spec in (hierarchies or {}).items()}
+    return measure_properties(table, known, specs, trees, people)
+
+
+def list_ancestors(spec: Spec, name: str, column: pa.ChunkedArray) -> Ancestors:
+    """The groups of a sensitive column's values, level by level, as a hierarchy declares them."""
+    import pyarrow.compute as pc
+
+    from deniable.kanonymity.builders.specs import make_builder
+
+    values = pc.unique(column).drop_null()
+    built = make_builder(spec).hierarchy(name, values).with_missing()
+    return dict(zip(built.leaves, built.rows(), strict=True))
+
+
+def _measure_jointly(source: Any, encoding: str | None) -> tuple[list[str], dict[str, Any] | None]:
+    """The columns of a table, and what they single out together."""
+    from deniable.assess.exposure import measure_joint_exposure
+    from deniable.engines.duckdb import DuckDBEngine
+    from deniable.policy.schema import make_dialect
+
+    with DuckDBEngine(root=Path.cwd()) as engine:
+        engine.attach(TABLE, source, csv=make_dialect(encoding))
+        present = [field.name for field in engine.describe(TABLE)]
+        found = measure_joint_exposure(engine, TABLE, present)
+    return present, None if found is None else found.to_dict()
 
 
 def check_rows(
@@ -89,6 +160,9 @@ def check_rows(
 def unmet(findings: Mapping[str, Any], k: int | None, l: dict[str, float], t: dict[str, float]) -> list[str]:  # noqa: E741
     """Which thresholds a table does not meet, each in a sentence."""
     failed = []
+    if findings["unnamed"] and (k is not None or l or t):
+        named = ", ".join(findings["unnamed"][:12]) + (", ..." if len(findings["unnamed"]) > 12 else "")
+        failed.append(f"nobody named {named}, of which nothing was measured: say --qi, --sensitive or --keep")
     if k is not None and findings["k"] < k:
         failed.append(f"k is {findings['k']}, asked was {k}")
     held = {found["column"]: found for found in findings["sensitive"]}
@@ -99,7 +173,12 @@ def unmet(findings: Mapping[str, Any], k: int | None, l: dict[str, float], t: di
         measured = held[column]["ordered_t"] if held[column]["ordered_t"] is not None else held[column]["t"]
         if measured > most + 1e-12:
             failed.append(f"t of {column} is {measured:.4f}, asked was {most:g}")
-    return failed
+    return failed + [_say_unmet(one) for one in findings["properties"] if not one.holds]
+
+
+def _say_unmet(one: MeasuredProperty) -> str:
+    asked = ", ".join(f"{name} = {value}" for name, value in one.parameters.items())
+    return f"{one.name} ({asked}) does not hold" + ("" if one.measured is None else f": it is {one.measured:.4g}")
 
 
 def check_together(source: Any, first: Path, second: Path) -> CompositionReport:
@@ -179,14 +258,23 @@ def _warn_rows_not_people(roles: Roles) -> list[str]:
 
 
 def _warn_left_out(roles: Roles, request: Request) -> list[str]:
-    """Columns that a reader of the policy may expect in the release."""
-    columns = roles.schema.columns if roles.schema else ()
+    """Columns that a reader of the policy, or of the table, may expect in the release."""
+    if roles.schema is None:
+        return _warn_unnamed(request)
+    columns = roles.schema.columns
     gone = [c.name for c in columns if c.name in request.identifiers and c.role is not Role.IDENTIFIER and c.mask]
     if not gone:
         return []
     return [
         f"left out, since the policy lets them out masked only: {', '.join(gone)}. To have them, mask the table first"
     ]
+
+
+def _warn_unnamed(request: Request) -> list[str]:
+    if not request.identifiers:
+        return []
+    named = ", ".join(request.identifiers[:12]) + (", ..." if len(request.identifiers) > 12 else "")
+    return [f"left out: {named}. Without a policy a column is released that is named, by --qi, --sensitive or --keep"]
 
 
 def _warn_linkable(engine: Engine, roles: Roles, request: Request) -> list[str]:

@@ -1,20 +1,34 @@
-"""Where a k-anonymous release goes: to a file with its statement and its recoding, or to memory; and the ledger."""
+"""Where a k-anonymous release goes: to a file with its statement and its recoding, or to memory; and the ledger.
+
+What was written is certified before anything is stated of it. Rows leave in a random order: in the table's own, two
+releases of it could be paired line by line."""
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from deniable.curator.anonymize.request import TABLE, Order, Roles, statement
+from deniable.curator.anonymize.check import list_ancestors
+from deniable.curator.anonymize.request import TABLE, Order, Roles, rows_to_release, statement
 from deniable.curator.charge import Job, charge
 from deniable.curator.context import Context
+from deniable.curator.publish import (
+    MEASURED,
+    RECORDED,
+    certify_rows,
+    gate_joint_exposure,
+    note_acceptance,
+    publish_file,
+)
 from deniable.policy.schema import PrivacyUnit
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from deniable.assess.certificate import Ancestors, Claim
     from deniable.engines.base import Engine
     from deniable.kanonymity.recoding import Recoding
     from deniable.kanonymity.request import Request
@@ -31,34 +45,77 @@ class Work:
     order: Order
     roles: Roles
     request: Request
+    release: str = ""
+    """Its id in the ledger."""
 
 
-def record_release(context: Context | None, roles: Roles, method: str, identity: str = "") -> None:
-    """Write to the ledger that rows leave without a formal guarantee; call it before the data is touched."""
-    if roles.schema is not None and context is not None:
-        unit = roles.schema.unit or PrivacyUnit()
-        job: Job[None] = Job("k-anonymity", "", None, unit, (roles.schema.name,), details={"method": method})
-        charge(context, job, request=identity)
+@dataclass(frozen=True, slots=True)
+class Made:
+    """Rows that were made, where they are, what is told of them, and the recoding if there is one for all."""
+
+    rows: pa.Table | Path = field(repr=False)
+    details: dict[str, Any]
+    recoding: Recoding | None = None
+    lattice: list[dict[str, Any]] = field(default_factory=list)
+    starred: bool = False
+    population: pa.Table | None = field(default=None, repr=False)
+    """The cells of the population as the release would write them."""
+
+
+def record_release(context: Context | None, roles: Roles, method: str, identity: str = "") -> str:
+    """Write to the ledger that rows leave without a formal guarantee, and say the id of the release.
+
+    Call it before the data is touched.
+    """
+    if roles.schema is None or context is None:
+        return ""
+    unit = roles.schema.unit or PrivacyUnit()
+    job: Job[None] = Job(
+        "k-anonymity", "", None, unit, (roles.schema.name,), details={"method": method, **note_acceptance(context)}
+    )
+    return charge(context, job, request=identity).release
 
 
 def put_rows(work: Work, rows: pa.Table | Iterable[pa.RecordBatch]) -> pa.Table | Path:
-    """Write the rows where the order says; an older statement goes first: no claim outlives its file."""
+    """Write the rows where the order says; an older statement goes first: no claim outlives its file.
+
+    A stream is read in a random order already; a table is put into one here.
+    """
     import pyarrow as pa
 
     from deniable.release.release import remove_statement
 
-    out = work.order.out
+    out, whole = work.order.out, isinstance(rows, pa.Table)
+    mixed = shuffle_rows(rows) if whole and not work.order.keep_order else rows
     if out is None:
-        return rows if isinstance(rows, pa.Table) else pa.Table.from_batches(list(rows))
+        return mixed if isinstance(mixed, pa.Table) else pa.Table.from_batches(list(mixed))
     remove_statement(out)
-    work.engine.write(rows, out)
+    work.engine.write(mixed, out)
     return out
+
+
+def shuffle_rows(rows: pa.Table) -> pa.Table:
+    """All rows in an order that the operating system's entropy chooses."""
+    import numpy as np
+    import pyarrow as pa
+
+    chosen = np.random.default_rng(secrets.randbits(128)).permutation(rows.num_rows)
+    return rows.take(pa.array(chosen))
 
 
 def attach_released(work: Work, rows: pa.Table | Path, name: str) -> pa.Table:
     """The released rows, read as whoever receives them reads them."""
     work.engine.attach(name, rows.absolute() if isinstance(rows, Path) else rows)
     return work.engine.run(statement("SELECT * FROM {}", name))
+
+
+def measure_jointly(work: Work, rows: pa.Table | Path) -> dict[str, Any] | None:
+    """What all released columns together single out, told in one sentence; refused beyond the policy's limit."""
+    name = "released jointly"
+    work.engine.attach(name, rows.absolute() if isinstance(rows, Path) else rows)
+    columns = [field.name for field in work.engine.describe(name)]
+    found = gate_joint_exposure(work.context, work.engine, name, columns, None, rows)
+    return None if found is None else found.to_dict()
 
 
 def path_of_recoding(out: Path) -> Path:
@@ -74,12 +131,52 @@ def keep_recoding(work: Work, recoding: Recoding) -> None:
         write_recoding(recoding, path_of_recoding(work.order.out))
 
 
-def seal_release(work: Work, rows: pa.Table | Path, details: dict[str, Any]) -> tuple[Release, dict[str, Any]]:
-    """State what is claimed, beside the file or with the rows: the release, and the report for the steward."""
+def build_claim(work: Work, made: Made) -> Claim:
+    """What is claimed of the rows, in words of the request and figures read from the table again."""
+    from deniable.assess.certificate import Claim
     from deniable.kanonymity.request import to_spec
-    from deniable.release import Release, seal
 
-    order, request, context = work.order, work.request, work.context
+    request, engine = work.request, work.engine
+    models = tuple(to_spec(model) for model in request.models)
+    about = tuple(dict.fromkeys(str(spec.options["column"]) for spec in models if "column" in spec.options))
+    return Claim(
+        _expect_columns(work),
+        engine.count(TABLE),
+        made.details["suppressed"],
+        made.starred,
+        request.quasi_identifiers,
+        request.sensitive if made.starred else about,
+        models,
+        {name: count_values(engine, name) for name in about},
+        {name: _list_ancestors(work, name) for name in about if name in work.roles.hierarchies},
+        made.population,
+    )
+
+
+def _expect_columns(work: Work) -> dict[str, pa.DataType | None]:
+    """The columns that are to leave, with the types of those that leave as they are."""
+    shape = work.engine.run(rows_to_release(work.roles) + " LIMIT 0").schema
+    gone, changed = work.request.identifiers, work.request.quasi_identifiers
+    return {each.name: None if each.name in changed else each.type for each in shape if each.name not in gone}
+
+
+def count_values(engine: Engine, name: str) -> pa.Table:
+    """The values of a column in their order, and how often each occurs."""
+    words = "SELECT {} AS value, COUNT(*) AS count FROM {} GROUP BY ALL ORDER BY value NULLS LAST"
+    return engine.run(statement(words, name, TABLE))
+
+
+def _list_ancestors(work: Work, name: str) -> Ancestors:
+    values = count_values(work.engine, name)["value"]
+    return list_ancestors(work.roles.hierarchies[name], name, values)
+
+
+def seal_release(work: Work, made: Made) -> tuple[Release, dict[str, Any]]:
+    """Certify the rows and state what is claimed of them: the release, and the report for the steward."""
+    from deniable.kanonymity.request import to_spec
+    from deniable.release import Release
+
+    order, request, context, details = work.order, work.request, work.context, made.details
     parameters = {"method": order.method, "quasi_identifiers": list(request.quasi_identifiers), "form": order.form}
     provenance = state_provenance(work.engine, context, parameters)
     guarantee = claim_models(to_spec(model) for model in request.models)
@@ -87,12 +184,14 @@ def seal_release(work: Work, rows: pa.Table | Path, details: dict[str, Any]) -> 
     stated = {name: value for name, value in details.items() if name != "composition"}
     if context is not None and context.asker is not None:
         details = stated
-    release = Release(rows, guarantee, provenance, details)
+    claim = build_claim(work, made)
     if order.out is None:
-        return release, details
-    sealed = seal(order.out, guarantee, provenance, stated)
+        details = details | {MEASURED: certify_rows(made.rows, claim, charge=RECORDED).to_dict()}
+        return Release(made.rows, guarantee, provenance, details), details
+    sealed = publish_file(context, order.out, claim, guarantee, provenance, stated, release=work.release)
+    details = details | {MEASURED: sealed.body["details"][MEASURED]}
     told = {"output": str(order.out), "statement": str(sealed.path), "words": list(sealed.words)}
-    return release, details | told
+    return Release(made.rows, guarantee, provenance, details), details | told
 
 
 def state_provenance(engine: Engine, context: Context | None, parameters: Mapping[str, object]) -> Provenance:

@@ -4,6 +4,7 @@ A request may tighten the policy's demands and never loosen them."""
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
@@ -104,9 +105,12 @@ class Order:
     ledger: str | Path | None = None
     encoding: str | None = None
     columns: tuple[str, ...] | None = None
-    """The columns to release of a policy's table; None is all that may leave."""
+    """The columns to release of a policy's table; None is all that may leave. Without a policy, further columns to
+    release as they are: what nobody names is left out."""
     identity: str = ""
     """The id of the approved request that this fulfills: under it the release is recorded once."""
+    keep_order: bool = False
+    """Whether rows leave in the order in which they stand in the table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,9 +165,10 @@ def open_table(context: Context | None, order: Order) -> Iterator[tuple[Engine, 
 def roles_of(engine: Engine, context: Context | None, schema: TableSchema | None, order: Order) -> Roles:
     """Which column plays which role."""
     if context is None or schema is None:
-        check_columns(engine, (*order.quasi_identifiers, *order.sensitive, *order.identifiers))
+        check_columns(engine, (*order.quasi_identifiers, *order.sensitive, *order.identifiers, *(order.columns or ())))
         specs = _with_tails(engine, order.hierarchies, order)
-        return Roles(None, order.quasi_identifiers, order.sensitive, order.identifiers, specs)
+        left = find_unnamed(engine, order)
+        return Roles(None, order.quasi_identifiers, order.sensitive, (*order.identifiers, *left), specs)
     from deniable.kanonymity.builders.specs import resolve_spec
 
     columns = {column.name: column for column in schema.columns}
@@ -171,12 +176,21 @@ def roles_of(engine: Engine, context: Context | None, schema: TableSchema | None
     quasi = order.quasi_identifiers or _names(schema, Role.QUASI_IDENTIFIER)
     sensitive = order.sensitive or _names(schema, Role.SENSITIVE)
     _refuse_columns_of_others(context, schema, order)
+    context.scope.columns_to_release(schema.name, (*order.quasi_identifiers, *order.sensitive))
     withheld = _withheld(context, schema, order)
     quasi, sensitive = (tuple(n for n in names if n not in withheld) for names in (quasi, sensitive))
     dropped = _not_as_it_is(schema, quasi)
     identifiers = tuple(dict.fromkeys((*_names(schema, Role.IDENTIFIER), *order.identifiers, *withheld, *dropped)))
     specs = _with_tails(engine, {**specs, **order.hierarchies}, order)
     return Roles(schema, check_columns(engine, quasi), sensitive, identifiers, specs)
+
+
+def find_unnamed(engine: Engine, order: Order) -> tuple[str, ...]:
+    """The columns that an order without a policy does not name: nobody decided on them, and they are left out."""
+    about = (str(value) for model in order.asked.models for value in model.options.values())
+    named = {*order.quasi_identifiers, *order.sensitive, *order.identifiers, *(order.columns or ()), *order.asked.l,
+             *order.asked.t, *about, order.target}  # fmt: skip
+    return tuple(field.name for field in engine.describe(TABLE) if field.name not in named)
 
 
 def _not_as_it_is(schema: TableSchema, generalized: tuple[str, ...]) -> tuple[str, ...]:
@@ -218,7 +232,7 @@ def draft_hierarchy(engine: Engine, name: str) -> Spec:
     from deniable.kanonymity.builders.specs import draft_column
 
     values = engine.run(statement("SELECT DISTINCT {} FROM {}", name, TABLE)).column(0).combine_chunks()
-    return draft_column(values.drop_null())
+    return draft_column(values.drop_null(), name)
 
 
 def _absolute(source: Any) -> Any:
@@ -300,13 +314,23 @@ def population_of(engine: Engine, order: Order, request: Request) -> pa.Table | 
     return engine.run(statement("SELECT {} FROM {}", request.quasi_identifiers, "population"))
 
 
-def rows_to_release(roles: Roles) -> str:
-    """The rows to release; columns that the policy does not declare are not among them."""
-    return (
-        statement("SELECT * FROM {}", TABLE)
-        if roles.schema is None
-        else statement("SELECT {} FROM {}", roles.schema.names, TABLE)
-    )
+PLACE = "__place"
+"""The column by which rows are put into a random order."""
+
+
+def rows_to_release(roles: Roles, *, shuffled: bool = False) -> str:
+    """The rows to release; columns that the policy does not declare are not among them.
+
+    Shuffled, they come in an order that a secret key chooses, sorted by the engine, which needs no memory for it.
+    """
+    names = roles.schema.names if roles.schema is not None else ()
+    listed = statement("{}", tuple(names)) if names else "*"
+    if not shuffled:
+        return f"SELECT {listed} {statement('FROM {}', TABLE)}"
+    key = secrets.token_hex(16)
+    placed = statement("SELECT *, md5(concat(row_number() OVER (), '{{}}')) AS {} FROM {}", PLACE, TABLE).format(key)
+    shown = listed if names else statement("* EXCLUDE ({})", PLACE)
+    return f"SELECT {shown} FROM ({placed}) ORDER BY {PLACE}"  # noqa: S608
 
 
 def statement(words: str, *names: str | tuple[str, ...]) -> str:

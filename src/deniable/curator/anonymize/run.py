@@ -13,10 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 from deniable.curator.anonymize import check, releases
 from deniable.curator.anonymize.output import (
+    Made,
     Work,
     attach_released,
+    build_claim,
     claim_models,
+    count_values,
     keep_recoding,
+    measure_jointly,
     path_of_recoding,
     put_rows,
     record_release,
@@ -42,6 +46,7 @@ from deniable.curator.anonymize.request import (
     statement,
 )
 from deniable.curator.context import Context
+from deniable.curator.publish import publish_file
 from deniable.errors import AccessRefused, ParameterError
 from deniable.policy.budget import Amount, exact
 from deniable.policy.schema import Role, Spec, TableSchema
@@ -54,8 +59,10 @@ if TYPE_CHECKING:
     from deniable.engines.base import Engine
     from deniable.governance.grants import Asker
     from deniable.kanonymity.anonymize import Anonymized
-    from deniable.kanonymity.recoding import Recoding
+    from deniable.kanonymity.geo import Map
+    from deniable.kanonymity.recoding import Recoder, Recoding
     from deniable.kanonymity.request import Prepared, Request
+    from deniable.kanonymity.update import Update
     from deniable.release import Provenance, Release
 
 
@@ -79,9 +86,11 @@ class AnonymizeReport(SparseRecord):
     levels: dict[str, int] | None = None
     proof: dict[str, Any] | None = None
     risk: dict[str, Any] | None = None
+    joint: dict[str, Any] | None = None
     composition: dict[str, Any] | None = None
     earlier_releases: int | None = None
     accuracy: dict[str, Any] | None = None
+    measured: dict[str, Any] | None = None
     warnings: list[str]
     output: str | None = None
     statement: str | None = None
@@ -177,14 +186,17 @@ def _release(context: Context | None, order: Order, progress: Progress | None) -
         roles = roles_of(engine, context, schema, order)
         check_columns(engine, (order.target,) if order.target else ())
         request = request_for(engine, context.policy if context else None, order, roles)
-        record_release(context, roles, order.method, order.identity)
-        work = Work(engine, context, order, roles, request)
+        name = record_release(context, roles, order.method, order.identity)
+        work = Work(engine, context, order, roles, request, name)
         warnings = check.find_warnings(engine, roles, work.request)
-        details = _globally(work, progress) if order.method == "optimal" else _locally(work)
-        details["warnings"] = [*warnings, *details.get("warnings", ())]
-        rows, lattice = details.pop("rows_released"), details.pop("lattice", [])
-        release, report = seal_release(work, rows, details)
-    return release, report | {"lattice": lattice}
+        made = _globally(work, progress) if order.method == "optimal" else _locally(work)
+        made.details["warnings"] = [*warnings, *made.details.get("warnings", ())]
+        made.details["joint"] = measure_jointly(work, made.rows)
+        release, report = seal_release(work, made)
+        if made.recoding is not None:
+            keep_recoding(work, made.recoding)
+        releases.remember_release(context, name_table(schema), made.recoding)
+    return release, report | {"lattice": made.lattice}
 
 
 def draft(source: Any, columns: tuple[str, ...] = ()) -> HierarchyDraft:
@@ -202,7 +214,7 @@ def draft(source: Any, columns: tuple[str, ...] = ()) -> HierarchyDraft:
     return HierarchyDraft({name: None if specs[name].kind == "withhold" else words[name] for name in words})
 
 
-def _globally(work: Work, progress: Progress | None) -> dict[str, Any]:
+def _globally(work: Work, progress: Progress | None) -> Made:
     """One level for each column: counted, searched, streamed."""
     from deniable.kanonymity.anonymize import anonymize as search
     from deniable.kanonymity.recoding import Form, Recoder, Suppressed
@@ -223,12 +235,21 @@ def _globally(work: Work, progress: Progress | None) -> dict[str, Any]:
         progress=None if progress is None else lambda share: progress(0.5 * share),
     )
     recoding = replace(found.recoding, shown=tuple(check.columns_shown(engine, work.roles, request)))
-    composed = _compose(work, recoding)
-    rows = put_rows(work, Recoder(recoding).stream(engine.stream(rows_to_release(work.roles))))
-    keep_recoding(work, recoding)
-    releases.remember_release(work.context, name_table(work.roles.schema), recoding)
+    composed, recoder = _compose(work, recoding), Recoder(recoding, found.hierarchies)
+    rows = put_rows(work, recoder.stream(engine.stream(rows_to_release(work.roles, shuffled=not order.keep_order))))
     details = _details(found, request) | _risk(counted, found, request) | composed | _usefulness(work, rows)
-    return details | {"rows_released": rows, "lattice": _points(found, request)}
+    starred = recoding.suppressed_rows is Suppressed.STAR
+    cells = None if population is None else _generalize_population(recoder, population)
+    return Made(rows, details, recoding, _points(found, request), starred, cells)
+
+
+def _generalize_population(recoder: Recoder, population: pa.Table) -> pa.Table:
+    """The cells of the population as they would be written, and how many people have each."""
+    from deniable.assess.certificate import COUNT as PEOPLE
+
+    cells = recoder.generalize(population)
+    counted = cells.group_by(cells.column_names).aggregate([([], "count_all")])
+    return counted.rename_columns([*cells.column_names, PEOPLE])
 
 
 def name_table(schema: TableSchema | None) -> str:
@@ -242,16 +263,16 @@ def _compose(work: Work, recoding: Recoding | None) -> dict[str, Any]:
     return releases.compose_with_earlier(work.engine, work.context, work.order, before, recoding).to_dict()
 
 
-def _locally(work: Work) -> dict[str, Any]:
+def _locally(work: Work) -> Made:
     """Each class in its own way: the rows are read, split or staged, and written."""
     composed = _compose(work, None)
     table = work.engine.run(rows_to_release(work.roles))
-    made = _aggregate(work, table) if work.order.method == "microaggregate" else _split(work, table)
-    releases.remember_release(work.context, name_table(work.roles.schema), None)
-    return made | composed | _usefulness(work, made["rows_released"])
+    shown, details = _aggregate(work, table) if work.order.method == "microaggregate" else _split(work, table)
+    rows = put_rows(work, shown)
+    return Made(rows, details | composed | _usefulness(work, rows))
 
 
-def _split(work: Work, table: pa.Table) -> dict[str, Any]:
+def _split(work: Work, table: pa.Table) -> tuple[pa.Table, dict[str, Any]]:
     from deniable.kanonymity.local_recoding import measure_local_loss, write_local
     from deniable.kanonymity.recoding import Form
     from deniable.kanonymity.request import prepare
@@ -260,18 +281,17 @@ def _split(work: Work, table: pa.Table) -> dict[str, Any]:
     prepared = prepare(table, work.request, work.roles.hierarchies, population=population)
     release, form = _local(prepared, work.order), Form(work.order.form)
     written = write_local(table, prepared, release, form)
-    return {
+    return written, {
         "rows": table.num_rows,
         "released": written.num_rows,
         "suppressed": table.num_rows - written.num_rows,
         "classes": release.classes,
         "models": [str(model) for model in work.request.models],
         "loss": measure_local_loss(prepared, release, form),
-        "rows_released": put_rows(work, written),
     }
 
 
-def _aggregate(work: Work, table: pa.Table) -> dict[str, Any]:
+def _aggregate(work: Work, table: pa.Table) -> tuple[pa.Table, dict[str, Any]]:
     """Numbers replaced by the means of groups of k."""
     from deniable.kanonymity.microaggregation import microaggregate
     from deniable.kanonymity.models import KAnonymity
@@ -280,14 +300,14 @@ def _aggregate(work: Work, table: pa.Table) -> dict[str, Any]:
     if others or not isinstance(first, KAnonymity):
         raise ParameterError("Microaggregation knows k-anonymity only", remedy="Use --method mondrian for other models")
     made = microaggregate(table, work.request.quasi_identifiers, first.k)
-    return {
+    gone = [name for name in work.request.identifiers if name in table.column_names]
+    return made.table.drop_columns(gone), {
         "rows": table.num_rows,
         "released": table.num_rows,
         "suppressed": 0,
         "classes": int(made.group_of.max(initial=-1)) + 1,
         "models": [str(first)],
         "lost_variance": made.lost_variance,
-        "rows_released": put_rows(work, made.table.drop_columns(list(work.request.identifiers))),
     }
 
 
@@ -372,6 +392,8 @@ def _plain(value: object) -> Any:
 def release_map(order: Order, columns: tuple[str, ...], digits: int, *, asker: Asker | None = None) -> MapReport:
     """Write the cells that hold at least k rows, with a statement beside them; a policy's rows come as it lets them."""
     from deniable.kanonymity.geo import release_grid
+    from deniable.kanonymity.models import KAnonymity
+    from deniable.kanonymity.request import Request
 
     assert order.out is not None
     refuse_unwritable(order.out, rows=True)
@@ -384,13 +406,15 @@ def release_map(order: Order, columns: tuple[str, ...], digits: int, *, asker: A
         roles = _roles_of_map(engine, context, schema, columns)
         before = releases.find_earlier(context, name_table(schema), order)
         releases.compose_with_earlier(engine, context, order, before, None)
-        record_release(context, roles, "grid")
+        name = record_release(context, roles, "grid")
         rows = engine.run(statement("SELECT {} FROM {}", columns, TABLE))
         made = release_grid(rows, *columns, digits=digits, k=k)
         engine.write(made.cells, order.out)
-        releases.remember_release(context, name_table(schema), None)
         provenance = state_provenance(engine, context, {"method": "grid", "digits": digits})
-        return _seal_map(order.out, rows.num_rows, made, provenance, k)
+        work = Work(engine, context, order, roles, Request(columns, (KAnonymity(k),)), name)
+        report = _seal_map(work, made, provenance)
+        releases.remember_release(context, name_table(schema), None)
+        return report
 
 
 def _roles_of_map(
@@ -411,31 +435,36 @@ def _roles_of_map(
     return Roles(schema, columns, (), (), {})
 
 
-def _seal_map(out: Path, rows: int, made: Any, provenance: Provenance, k: int) -> MapReport:
-    from deniable.release import Guarantee, Property, seal
+def _seal_map(work: Work, made: Map, provenance: Provenance) -> MapReport:
+    from deniable.assess.certificate import Claim
+    from deniable.kanonymity.request import to_spec
 
-    claim = Guarantee.syntactic((Property("k-anonymity", (("k", str(k)),)),))
+    out, request, rows = work.order.out, work.request, work.engine.count(TABLE)
+    assert out is not None
+    kinds, models = {each.name: each.type for each in made.cells.schema}, tuple(map(to_spec, request.models))
+    corners = request.quasi_identifiers
+    claim = Claim(kinds, rows, made.dropped, quasi_identifiers=corners, models=models, counts="count")
     details = {"rows": rows, "cells": made.cells.num_rows, "dropped": made.dropped}
-    sealed = seal(out, claim, provenance, details)
+    sealed = publish_file(work.context, out, claim, claim_models(models), provenance, details, release=work.release)
     return MapReport(rows, made.cells.num_rows, made.dropped, str(out), str(sealed.path), list(sealed.words))
 
 
 def update(release: Path, order: Order, *, asker: Asker | None = None) -> UpdateReport:
     """Judge rows added to a release; write those that may be shown, with their statement and the grown recoding."""
     from deniable.kanonymity.recoding import read_recoding
-    from deniable.kanonymity.request import parse_condition
     from deniable.kanonymity.update import recode_shown_rows, update_recoding
 
     refuse_unwritable(order.out, rows=True)
     recoding = read_recoding(_find_recoding(release))
     with open_order(order, asker) as context, open_table(context, order) as (engine, schema):
         roles = roles_of(engine, context, schema, order)
-        if order.out is not None:
-            record_release(context, roles, "update")
+        request = _request_for_update(engine, roles, recoding)
+        name = record_release(context, roles, "update") if order.out is not None else ""
         added = engine.run(rows_to_release(roles))
-        judged = update_recoding(recoding, added, (parse_condition(spec) for spec in recoding.models))  # type: ignore[misc]
+        judged = update_recoding(recoding, added, request.models)
         if order.out is not None:
-            _write_update(engine, context, order.out, recode_shown_rows(recoding, added, judged), judged.recoding)
+            work = Work(engine, context, order, roles, request, name)
+            _write_update(work, recode_shown_rows(recoding, added, judged), recoding, judged)
             releases.remember_release(context, name_table(roles.schema), judged.recoding)
     return UpdateReport(
         rows=judged.rows,
@@ -449,14 +478,42 @@ def update(release: Path, order: Order, *, asker: Asker | None = None) -> Update
     )
 
 
-def _write_update(engine: Engine, context: Context | None, out: Path, rows: pa.Table, grown: Recoding) -> None:
-    from deniable.kanonymity.recoding import write_recoding
-    from deniable.release import Release, write_release
+def _request_for_update(engine: Engine, roles: Roles, recoding: Recoding) -> Request:
+    """What was asked of the release before, of the columns that it shows."""
+    from deniable.kanonymity.request import Request, parse_condition
 
+    names = roles.schema.names if roles.schema else [f.name for f in engine.describe(TABLE)]
+    shown = {*recoding.names, *(names if recoding.shown is None else recoding.shown)} - set(recoding.removed)
+    models = tuple(parse_condition(spec) for spec in recoding.models)
+    return Request(recoding.names, models, recoding.sensitive, tuple(name for name in names if name not in shown))
+
+
+def _write_update(work: Work, rows: pa.Table, before: Recoding, judged: Update) -> None:
+    """Write the rows that may be shown, certified by themselves against the table with them."""
+    from deniable.kanonymity.recoding import write_recoding
+
+    grown, details = judged.recoding, {"rows": judged.shown, "suppressed": judged.waiting}
     parameters = {"method": "update", "quasi_identifiers": list(grown.names), "form": str(grown.form)}
-    provenance = state_provenance(engine, context, parameters)
-    write_release(Release(rows, claim_models(grown.models), provenance), out, engine)
-    write_recoding(grown, path_of_recoding(out))
+    provenance = state_provenance(work.engine, work.context, parameters)
+    made = Made(put_rows(work, rows), details)
+    whole = {name: _add_values(count_values(work.engine, name), held) for name, held in before.classes.values.items()}
+    claim = replace(build_claim(work, made), whole=whole)
+    assert work.order.out is not None
+    claimed = claim_models(grown.models)
+    publish_file(work.context, work.order.out, claim, claimed, provenance, details, release=work.release)
+    write_recoding(grown, path_of_recoding(work.order.out))
+
+
+def _add_values(added: pa.Table, released: Sequence[Mapping[str, int]]) -> pa.Table:
+    """The values of the rows that are added with those of the release before, in their order, and their counts."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    texts = [None if text == "None" else text for held in released for text in held]
+    counts = [count for held in released for count in held.values()]
+    before = pa.table({"value": pc.cast(pa.array(texts, pa.string()), added["value"].type), "count": counts})
+    both = pa.concat_tables([added.cast(before.schema), before])
+    return both.group_by("value").aggregate([("count", "sum")]).rename_columns(["value", "count"]).sort_by("value")
 
 
 def _find_recoding(path: Path) -> Path:

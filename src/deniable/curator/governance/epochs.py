@@ -48,6 +48,7 @@ def declare_epoch(context: Context, reason: str, by: str = "steward") -> EpochRe
         raise ParameterError("a new epoch needs a reason", remedy="Say what came, such as --reason 'load of November'")
     context.refuse_expired()
     context.ledger.record(Posting(Act.EPOCH, analyst=by, details={"reason": reason.strip()}))
+    context.scope.keep_copies()
     for table in context.policy.private:
         _mark(context, table.name)
     return show_epoch(context)
@@ -64,7 +65,9 @@ def show_epoch(context: Context) -> EpochReport:
         declared=last.time.isoformat(timespec="seconds") if last else None,
         reason=str(last.details.get("reason", "")) if last else "",
         tables=tables,
-        warnings=list(_warn(epoch, tables)),
+        warnings=list(
+            _warn(epoch, tables, context.policy.epochs is not None and context.policy.epochs.copies is not None)
+        ),
     )
 
 
@@ -96,17 +99,18 @@ def _find_last(context: Context) -> Entry | None:
 
 def _name_next(context: Context) -> str:
     declared = context.policy.epochs
-    if declared is None:
+    if declared is None or (declared.every is None and declared.manifest is None):
         return "when the steward declares it"
     return f"every {declared.every}" if declared.every else f"when the text of '{declared.manifest}' changes"
 
 
-def _warn(epoch: str, tables: list[SourceState]) -> Iterator[str]:
+def _warn(epoch: str, tables: list[SourceState], copies: bool) -> Iterator[str]:
+    until = "new questions read the copy of this epoch" if copies else "new questions see the new rows"
     for each in tables:
         if each.source == CHANGED:
             yield (
                 f"The source of '{each.table}' has changed since epoch {epoch} began. Stored answers are repeated as "
-                "they are; new questions see the new rows. Declare a new epoch: deniable epoch new --reason '...'"
+                f"they are; {until}. Declare a new epoch: deniable epoch new --reason '...'"
             )
         elif each.source == UNREADABLE:
             yield f"The source of '{each.table}' cannot be read now."

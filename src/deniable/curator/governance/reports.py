@@ -7,9 +7,11 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from deniable.curator.charge import CLAIM
 from deniable.curator.context import Context
 from deniable.curator.governance import withdrawals
 from deniable.curator.governance.requests import RequestReport, report_request
+from deniable.errors import IntegrityError
 from deniable.release.record import Record, SparseRecord
 
 if TYPE_CHECKING:
@@ -22,12 +24,16 @@ Amounts = dict[str, str]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FileProof(Record):
-    """A released file that is what was written, with its digest and that of its statement."""
+    """A released file that is what its statement names: their digests, who signed, and what that proves."""
 
     file: str
     unchanged: bool
     sha256: str
     statement_sha256: str
+    signed_by: str | None
+    known_key: bool
+    in_ledger: bool | None
+    proves: list[str]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,6 +61,8 @@ class RegisterEntry(SparseRecord):
     delta: float | None
     unit: str
     purpose: str | None = None
+    files: list[str] | None = None
+    """The digests of the files that left."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -65,6 +73,8 @@ class Register(Record):
     head: str | None
     standing: BudgetStanding
     releases: list[RegisterEntry]
+    key: str | None
+    """The public key that the curator's statements are signed with."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -158,13 +168,46 @@ class OwnReceipt(OwnRelease):
     event: dict[str, Any]
 
 
-def verify_file(file: Path) -> FileProof:
-    """Check a released file and its statement; refuse, saying which of them changed."""
+def verify_file(file: Path, key: str = "", ledger: Ledger | None = None) -> FileProof:
+    """Check a released file and its statement, against the curator's key and ledger where they are given.
+
+    Refuses what was changed, what that key did not sign, and what does not stand in that ledger.
+    """
     from deniable.release import verify as verified
 
-    statement = verified(file)
+    known = key or (find_key(ledger) or "" if ledger is not None else "")
+    statement = verified(file, key=known)
     written = statement.body["file"]
-    return FileProof(written["name"], True, written["sha256"], statement.sha256)
+    if ledger is not None and not _has_left(ledger, written["sha256"], statement.sha256):
+        raise IntegrityError(
+            f"the file '{written['name']}' is not among those that left, as the ledger has them",
+            remedy="Ask the curator for the release; do not rely on what this statement claims",
+            changed="ledger",
+        )
+    found = None if ledger is None else True
+    proofs = _say_proofs(statement.key, bool(known), found)
+    return FileProof(
+        written["name"], True, written["sha256"], statement.sha256, statement.key or None, bool(known), found, proofs
+    )
+
+
+def _has_left(ledger: Ledger, file: str, statement: str) -> bool:
+    left = ((entry.details.get("file"), entry.details.get("statement")) for entry in ledger.entries(acts=PUBLISHED))
+    return (file, statement) in left
+
+
+def _say_proofs(signed_by: str, known: bool, found: bool | None) -> list[str]:
+    """What a check proves, and what it does not."""
+    proofs = ["The file is the one that its statement names, and both are as they were written."]
+    if not signed_by:
+        proofs.append("The statement is not signed: whoever can write both files could have made this pair.")
+    elif known:
+        proofs.append("The statement is signed with the curator's key, so the curator made it.")
+    else:
+        proofs.append("The statement is signed, and nothing here shows whose key it is: compare it with the register.")
+    if found:
+        proofs.append("The ledger names the digests of both among the files that left.")
+    return [*proofs, "None of this shows that the claim is true of the data that the file was made from."]
 
 
 def show_statement(file: Path) -> Statement:
@@ -175,6 +218,7 @@ def show_statement(file: Path) -> Statement:
 
 
 RELEASES = ("charge", "release")
+PUBLISHED = ("publish",)
 LOCAL = "local_epsilon"
 """The detail of a release whose answers were randomized one by one: no budget of the curator's bounds it."""
 
@@ -184,9 +228,22 @@ def register(ledger: Ledger) -> Register:
 
     Every release stands there with its technique, epsilon, delta, unit and date: no names, no questions.
     """
-    head = ledger.head()
-    listed = [_register_entry(entry) for entry in ledger.entries(acts=RELEASES)]
-    return Register(ledger.dataset, head.hash if head else None, summarize_budget(ledger), listed)
+    head, files = ledger.head(), _collect_files(ledger)
+    listed = [replace(_register_entry(e), files=files.get(e.release)) for e in ledger.entries(acts=RELEASES)]
+    return Register(ledger.dataset, head.hash if head else None, summarize_budget(ledger), listed, find_key(ledger))
+
+
+def find_key(ledger: Ledger) -> str | None:
+    """The public key that the files of a ledger were signed with; None where none was."""
+    return next((str(entry.details["key"]) for entry in ledger.entries(acts=PUBLISHED) if entry.details["key"]), None)
+
+
+def _collect_files(ledger: Ledger) -> dict[str, list[str]]:
+    """The digests of the files of each release."""
+    found: dict[str, list[str]] = {}
+    for entry in ledger.entries(acts=PUBLISHED):
+        found.setdefault(entry.release, []).append(str(entry.details["file"]))
+    return found
 
 
 def trail(ledger: Ledger, after: int = 0) -> list[TrailEntry]:
@@ -233,7 +290,9 @@ def _register_entry(entry: Entry) -> RegisterEntry:
     from deniable.ledger.export import price_of
 
     price = price_of(entry)
-    epsilon, delta = _figure(price.epsilon), _figure(price.delta)
+    # What the release claims; an entry without that is priced from its event.
+    claim = entry.details.get(CLAIM) or {"epsilon": price.epsilon, "delta": price.delta}
+    epsilon, delta = (None if claim[name] is None else _figure(Fraction(claim[name])) for name in ("epsilon", "delta"))
     guarantee = "differential privacy" if entry.private else "none"
     if LOCAL in entry.details:
         epsilon, delta = _figure(Fraction(entry.details[LOCAL])), 0.0

@@ -1,19 +1,28 @@
-"""Keys and vaults: make, check, rotate with a re-token map, look into a vault with its key."""
+"""Keys and vaults: make, check, rotate with a re-token map, look into a vault with its key.
+
+A rotation is one step: everything that must take the new key is first made to take either, then the key's own file is
+replaced. A process that is killed before or after leaves keys and vaults that fit each other.
+"""
 
 from __future__ import annotations
 
+import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from deniable.errors import ParameterError
+from deniable.curator.context import ledger_of
+from deniable.errors import DeniableError, ParameterError, StorageError
 from deniable.policy.document import Policy, read
 from deniable.release.record import Record, SparseRecord
 
 if TYPE_CHECKING:
     from deniable.masking.keys import Key, Keyring
+    from deniable.masking.plan import TablePlan
+    from deniable.masking.vault import Codebook
 
 
 def open_keyring(policy: Policy, places: Sequence[str]) -> Keyring:
@@ -79,10 +88,54 @@ def check(name: str, places: Sequence[str] = (), policy: Path | None = None) -> 
 
     ring = open_keyring(read(policy), places) if policy else keys.Keyring(keys.parse_places(places))
     key = ring.open(name)
-    known = keys.read_checks(checks_path(policy)) if policy else {}
-    if name in known:
-        keys.require_key(key, known[name], str(policy))
-    return KeyCheck(name, key.check, ring.place(name), name in known)
+    expected = keys.find_expected(keys.read_checks(checks_path(policy)), key) if policy else None
+    if expected is not None:
+        keys.require_key(key, expected, str(policy))
+    return KeyCheck(name, key.check, ring.place(name), expected is not None)
+
+
+def confirm(policy: Path, plans: Iterable[TablePlan], opened: Iterable[Key]) -> None:
+    """Refuse keys, bounds of shifts and vaults other than those used with this policy before; remember the new ones."""
+    from deniable.masking import keys
+    from deniable.masking.perturbation import ShiftDates
+    from deniable.masking.vault import Codebook
+
+    path = checks_path(policy)
+    keys.confirm_keys(opened, path)
+    known = keys.read_checks(path)
+    for plan in plans:
+        for column in plan.columns:
+            if isinstance(column.mask, ShiftDates) and column.spec is not None:
+                _confirm_days(known, f"{column.spec.options['key']}/days", column.mask.days, path)
+            if isinstance(column.mask, Codebook):
+                _confirm_vault(known, column.mask, policy, path)
+    keys.remember_checks(known, path)
+
+
+def _confirm_days(known: dict[str, str], name: str, days: int, path: Path) -> None:
+    """One bound for all shifts under a key: a person with two offsets gives both away by their difference."""
+    if known.setdefault(name, str(days)) != str(days):
+        raise ParameterError(
+            f"dates are to be shifted by at most {days} days, and with the same key they were shifted by at most "
+            f"{known[name]} before",
+            expected="One bound for all dates that one key shifts, in all tables and releases",
+            remedy=f"Write days: {known[name]}, or use another key ({path.name} remembers). Nothing was written",
+        )
+
+
+def _confirm_vault(known: dict[str, str], book: Codebook, policy: Path, path: Path) -> None:
+    """Refuse a vault that is gone or is another one; a first vault is made, and remembered."""
+    from deniable.masking import vault
+
+    name = f"vault {os.path.relpath(book.path, policy.parent)}"
+    lost = name in known and (not book.path.exists() or vault.describe_vault(book.path, book.key)[0] != known[name])
+    if lost:
+        raise StorageError(
+            f"the vault {book.path} is not the one that was used with this policy before",
+            expected="The same vault for all releases: a new one would give new tokens that join nothing",
+            remedy=f"Restore it from a backup. To begin anew, take its line out of {path.name}. Nothing was written",
+        )
+    known[name] = vault.describe_vault(book.path, book.key)[0]
 
 
 def rotate(name: str, policy: Path | None = None, out: Path | None = None) -> KeyRotation:
@@ -96,22 +149,59 @@ def rotate(name: str, policy: Path | None = None, out: Path | None = None) -> Ke
     if (policy is None) != (out is None):
         raise ParameterError("a re-token map needs a policy and a file to write", remedy="Say --policy and --map")
     old, fresh = keys.Keyring().open(name), keys.generate_key(name)
-    mapped = _map(read(policy), old, fresh, out) if policy and out else 0  # first: if it fails, nothing has changed
-    kept = keys.replace_key(fresh, keys.find_key_directory())
+    sealed = _list_vaults(read(policy), name) if policy else []
+    try:
+        mapped = _map(read(policy), old, fresh, out) if policy and out else 0
+        _prepare(policy, sealed, old, fresh)
+        kept = keys.replace_key(fresh, keys.find_key_directory())  # the one step that counts: before it nothing changed
+    except BaseException:
+        _cancel(policy, sealed, old, out)
+        raise
     done = KeyRotation(name, fresh.check, old.check, str(kept))
     if policy is None:
         return done
-    return replace(done, map=str(out), tokens=mapped, vaults=_advance_checks(policy, old, fresh))
+    _finish(policy, sealed, fresh)
+    return replace(done, map=str(out), tokens=mapped, vaults=[str(path) for path in sealed])
 
 
-def _advance_checks(path: Path, old: Key, fresh: Key) -> list[str]:
-    """Seal the policy's vaults with the new key, and remember its check value; says which vaults."""
-    from deniable.masking import keys
+def _prepare(policy: Path | None, sealed: Sequence[Path], old: Key, fresh: Key) -> None:
+    """Let vaults and the record of check values take either key, until the new one is in its place."""
+    from deniable.masking import keys, vault
 
-    sealed = _reseal(read(path), old, fresh)
-    known = keys.read_checks(checks_path(path))
-    keys.remember_checks(known | {fresh.name: fresh.check}, checks_path(path))
-    return sealed
+    for path in sealed:
+        vault.prepare_rotation(path, old, fresh)
+    if policy is not None:
+        known = keys.read_checks(checks_path(policy))
+        keys.remember_checks(known | {fresh.name + keys.NEXT: fresh.check}, checks_path(policy))
+
+
+def _cancel(policy: Path | None, sealed: Sequence[Path], old: Key, out: Path | None) -> None:
+    """Leave no trace of a rotation that failed; what cannot be cleaned up now does no harm, and is by the next one."""
+    from deniable.masking import keys, vault
+
+    with suppress(DeniableError, OSError):
+        for path in sealed:
+            vault.cancel_rotation(path, old)
+        if policy is not None:
+            known = keys.read_checks(checks_path(policy))
+            known.pop(old.name + keys.NEXT, None)
+            keys.remember_checks(known, checks_path(policy))
+        if out is not None:
+            out.unlink(missing_ok=True)
+
+
+def _finish(policy: Path, sealed: Sequence[Path], fresh: Key) -> None:
+    """Open everything once with the new key, which settles it; after a kill, the next use does the same."""
+    from deniable.masking import keys, vault
+
+    for path in sealed:
+        vault.count_values(path, fresh)
+    if fresh.name in keys.read_checks(checks_path(policy)):
+        keys.confirm_keys([fresh], checks_path(policy))
+    else:
+        known = keys.read_checks(checks_path(policy))
+        known.pop(fresh.name + keys.NEXT, None)
+        keys.remember_checks(known | {fresh.name: fresh.check}, checks_path(policy))
 
 
 def vault_size(path: Path, name: str, places: Sequence[str] = ()) -> dict[str, int]:
@@ -123,17 +213,39 @@ def vault_size(path: Path, name: str, places: Sequence[str] = ()) -> dict[str, i
 
 
 def reveal(
-    path: Path, name: str, tokens: Sequence[str], domain: str = "", places: Sequence[str] = ()
+    path: Path,
+    name: str,
+    tokens: Sequence[str],
+    domain: str = "",
+    places: Sequence[str] = (),
+    *,
+    policy: Path,
+    ledger: str | None = None,
+    by: str = "steward",
 ) -> dict[str, str | None]:
-    """The values behind tokens of a vault; null for a token that it never gave."""
+    """The values behind tokens of a vault; null for a token that it never gave.
+
+    Who asked for how many is written to the policy's ledger before anything is turned back.
+    """
     import pyarrow as pa
 
-    from deniable.masking import keys, vault
+    from deniable.masking import vault
 
-    key = keys.Keyring(keys.parse_places(places)).open(name)
+    known = read(policy)
+    key = open_keyring(known, places).open(name)
     book = vault.Codebook(path, key, domain or name)
+    vault.count_values(path, key)  # a wrong key or file is refused before it is written down
+    _record_reveal(known, ledger_of(policy, ledger), by, book, len(tokens))
     values = book.reveal(pa.array(list(tokens), pa.large_string())).to_pylist()
     return dict(zip(tokens, values, strict=True))
+
+
+def _record_reveal(policy: Policy, place: str, by: str, book: Codebook, count: int) -> None:
+    from deniable.ledger import Act, Posting, open_ledger
+
+    details = {"vault": book.path.name, "domain": book.domain, "key": book.key.check, "tokens": count}
+    with closing(open_ledger(place, policy)) as ledger:
+        ledger.record(Posting(Act.REVEAL, analyst=by, details=details))
 
 
 def _map(policy: Policy, old: Key, new_key: Key, out: Path) -> int:
@@ -154,14 +266,8 @@ def _map(policy: Policy, old: Key, new_key: Key, out: Path) -> int:
         return int(engine.write(whole, out))
 
 
-def _reseal(policy: Policy, old: Key, new_key: Key) -> list[str]:
-    from deniable.masking import vault
-
+def _list_vaults(policy: Policy, key: str) -> list[Path]:
+    """The vaults of a policy that a key seals, as far as they are there."""
     specs = [column.mask for table in policy.private for column in table.columns if column.mask]
-    named = {
-        str(spec.options["vault"]) for spec in specs if spec.kind == "codebook" and spec.options["key"] == old.name
-    }
-    paths = sorted(path for path in map(policy.path, named) if path.exists())
-    for path in paths:
-        vault.rekey(path, old, new_key)
-    return [str(path) for path in paths]
+    named = {str(spec.options["vault"]) for spec in specs if spec.kind == "codebook" and spec.options["key"] == key}
+    return sorted(path for path in map(policy.path, named) if path.exists())

@@ -15,7 +15,15 @@ from typing import TYPE_CHECKING, Any
 
 from deniable.curator.charge import Job, charge
 from deniable.curator.context import Context, find_ledger, open_context
-from deniable.curator.mask.keys import checks_path, open_keyring
+from deniable.curator.mask.keys import confirm, open_keyring
+from deniable.curator.publish import (
+    MEASURED,
+    RECORDED,
+    certify_rows,
+    gate_joint_exposure,
+    note_acceptance,
+    publish_file,
+)
 from deniable.curator.scope import refuse_expired
 from deniable.errors import AccessRefused, IntegrityError, ParameterError, nearest
 from deniable.policy.document import Policy, read
@@ -23,11 +31,13 @@ from deniable.release.record import Record
 from deniable.storage import refuse_unwritable, storage_errors
 
 if TYPE_CHECKING:
+    from deniable.assess.certificate import Claim
+    from deniable.assess.exposure import JointExposure
     from deniable.engines.base import Engine
     from deniable.governance.grants import Asker
     from deniable.masking.keys import Key
     from deniable.masking.plan import TablePlan
-    from deniable.policy.schema import TableSchema
+    from deniable.policy.schema import Spec, TableSchema
     from deniable.release import Guarantee, Provenance, Release
 
 MODES = ("pseudonymize", "safe-harbor")
@@ -82,10 +92,10 @@ def mask_tables(context: Context, request: Request, progress: Progress | None = 
     _check_outputs(request)
     with context.scope.open_rows({name: name for name in request.outputs}) as engine:
         plans, opened, checklist = _plan_tables(engine, context, request)
-        _confirm(request, opened)
-        _record(context, request)
+        confirm(request.policy, plans.values(), opened.values())
+        recorded = _record(context, request)
         tables = {
-            name: _mask_table(engine, context, plans[name], request, opened, _share(progress, i, len(plans)))
+            name: _mask_table(engine, context, plans[name], request, opened, recorded, _share(progress, i, len(plans)))
             for i, name in enumerate(plans)
         }
         joins = _joins(engine, plans)
@@ -123,6 +133,8 @@ def mask_rows(
         batches = streaming.regroup_batches(engine.stream(table, streaming.PART_ROWS), streaming.PART_ROWS)
         rows = pa.Table.from_batches([streaming.mask_batch(plans[table], batch) for batch in batches])
         claim, origin, details = _state(engine, context, plans[table], rows, rows.num_rows, mode, opened)
+        found = certify_rows(rows, _claim_columns(engine, plans[table]), charge=RECORDED)
+        details[MEASURED] = found.to_dict()
     return Release(rows, claim, origin, details | {"safe_harbor": checklist})
 
 
@@ -158,10 +170,12 @@ def _table_of(policy: Policy, source: str | None) -> str:
     raise ParameterError("it is not clear which table of the policy this file is", remedy=f"Say --table: {known}")
 
 
-def _record(context: Context, request: Request) -> None:
-    """Write to the ledger, before any row is masked, that tables leave without a formal guarantee."""
-    job: Job[None] = Job("masking", "", None, None, tuple(request.outputs), details={"mode": request.mode})
-    charge(context, job, request=request.identity)
+def _record(context: Context, request: Request) -> str:
+    """Write to the ledger, before any row is masked, that tables leave without a formal guarantee; says its id."""
+    job: Job[None] = Job(
+        "masking", "", None, None, tuple(request.outputs), details={"mode": request.mode, **note_acceptance(context)}
+    )
+    return charge(context, job, request=request.identity).release
 
 
 def _plan_tables(
@@ -229,22 +243,16 @@ def sample(engine: Engine, name: str, columns: Sequence[str] | None = None, rows
     return engine.run(f"SELECT {listed} FROM {quote(name)}{part}")  # noqa: S608  our own words and quoted names
 
 
-def _confirm(request: Request, opened: Mapping[str, Key]) -> None:
-    from deniable.masking.keys import confirm_keys
-
-    confirm_keys(opened.values(), checks_path(request.policy))
-
-
 def _mask_table(
     engine: Engine,
     context: Context,
     made: TablePlan,
     request: Request,
     opened: Mapping[str, Key],
+    recorded: str,
     progress: Progress | None,
 ) -> dict[str, Any]:
     from deniable.masking import streaming
-    from deniable.release import seal
     from deniable.release.release import remove_statement
 
     target = request.outputs[made.table]
@@ -253,7 +261,8 @@ def _mask_table(
         remove_statement(target)
         rows = streaming.write_masked(engine, made.table, made, target, work, progress)
     claim, origin, details = _state(engine, context, made, target.absolute(), rows, request.mode, opened)
-    seal(target, claim, origin, details)
+    sealed = publish_file(context, target, _claim_columns(engine, made), claim, origin, details, release=recorded)
+    details[MEASURED] = sealed.body["details"][MEASURED]
     return {"output": str(target), "masks": made.described, "guarantee": claim.reason} | details
 
 
@@ -262,10 +271,12 @@ def _state(
 ) -> tuple[Guarantee, Provenance, dict[str, Any]]:
     """What is claimed of a masked table, where it came from, and what was measured on it."""
     from deniable.masking import residual_risk
+    from deniable.masking.streaming import PART_ROWS
     from deniable.release import Provenance
 
     policy, table = context.policy, made.table
     measured = _measure(engine, policy, made, released)
+    joint = _measure_jointly(engine, context, made, released)
     details = {
         "rows": rows,
         "mode": mode,
@@ -274,6 +285,8 @@ def _state(
         "singling_out_rows": min(rows, SAMPLE_ROWS),
         "token_collision_probability": dict(residual_risk.estimate_collisions(made, rows)),
         "withheld": list(made.withheld),
+        "joint": None if joint is None else joint.to_dict(),
+        "placeholder_dates": residual_risk.count_placeholders(made, engine.stream(f"released {table}", PART_ROWS)),
     }
     checks = {name: key.check for name, key in opened.items()}
     parameters = {"masks": made.described, "keys": checks}
@@ -281,7 +294,49 @@ def _state(
     version = context.scope.seal_version(table, engine.data_version(table))
     origin = Provenance(policy.hash, {table: version}, parameters, epoch=context.epoch)
     unit = str(policy.table(table).unit or "one row")
-    return residual_risk.state_guarantee(mode, measured, unit), origin, details
+    told = [] if joint is None else [residual_risk.SinglingOut(("all columns that stayed",), joint.together)]
+    return residual_risk.state_guarantee(mode, [*told, *measured], unit), origin, details
+
+
+UNKNOWABLE = ("token", "codebook", "fake", "format_preserving", "redact", "nullify", "constant")
+"""Masks whose outcome nobody knows of a person from elsewhere."""
+SAME_FOR_ALL = ("redact", "nullify", "constant")
+
+
+def _measure_jointly(engine: Engine, context: Context, made: TablePlan, released: Any) -> JointExposure | None:
+    """What the columns single out together that somebody may know; refused beyond the policy's limit."""
+    names = [each.name for each in made.columns if each.spec is None or each.spec.kind not in UNKNOWABLE]
+    telling = {each.name for each in made.columns if each.spec is None or each.spec.kind not in SAME_FOR_ALL}
+    unit = made.unit if made.unit in telling else None
+    return gate_joint_exposure(context, engine, f"released {made.table}", names, unit, released)
+
+
+LONG_TOKEN = 12
+"""Tokens of so many characters are no value of the table by chance."""
+MOST_SECRETS = 1_000_000
+
+
+def _claim_columns(engine: Engine, made: TablePlan) -> Claim:
+    """What is claimed of masked rows: every row is there, in these columns, and no token is a value of the table."""
+    from deniable.assess.certificate import Claim
+    from deniable.engines.base import quote
+
+    table = quote(made.table)
+    shape = engine.run(f"SELECT * FROM {table} LIMIT 0").schema  # noqa: S608  quoted names
+    columns = {each.name: shape.field(each.name).type if each.mask is None else None for each in made.columns}
+    columns |= dict.fromkeys(made.projection.names if made.projection else ())
+    tokens = tuple(each.name for each in made.columns if _is_long_token(each.spec))
+    secrets = {
+        name: engine.run(f"SELECT DISTINCT {quote(name)} FROM {table} LIMIT {MOST_SECRETS}").column(0).combine_chunks()  # noqa: S608
+        for name in tokens
+    }
+    return Claim(columns, engine.count(made.table), secrets=secrets, searched=tokens)
+
+
+def _is_long_token(spec: Spec | None) -> bool:
+    from deniable.masking.pseudonyms import LENGTH
+
+    return spec is not None and spec.kind == "token" and int(str(spec.options.get("length", LENGTH))) >= LONG_TOKEN
 
 
 def _job(engine: Engine, policy: Policy, made: TablePlan, request: Request, opened: Mapping[str, Key]) -> Any:
@@ -310,9 +365,7 @@ def _measure(engine: Engine, policy: Policy, made: TablePlan, source: Any) -> tu
     engine.attach(released, source)
     schema = policy.table(made.table)
     quasi = {column.name for column in schema.with_role(Role.QUASI_IDENTIFIER)}
-    gone = {
-        column.name for column in made.columns if column.spec and column.spec.kind in ("redact", "nullify", "constant")
-    }
+    gone = {column.name for column in made.columns if column.spec and column.spec.kind in SAME_FOR_ALL}
     names = tuple(column.name for column in made.columns if column.name in quasi - gone)
     unit = made.unit if made.unit in {column.name for column in made.columns} - gone else None
     if not names:

@@ -1,21 +1,32 @@
-"""Checking a policy: who is protected and how much, in plain words, and what may have been overlooked."""
+"""Checking a policy: who is protected and how much, in plain words, and what may have been overlooked.
+
+What protects little, and what protects less than the policy that was accepted last, needs the steward's word. With the
+data at hand a policy is also compared with the rows; what is found is for the steward's eyes, and holds no value."""
 
 from __future__ import annotations
 
+import json
 from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, date, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from deniable.errors import DataError, ParameterError, PolicyError
 from deniable.policy.access import Budgets, Period
-from deniable.policy.advice import list_advice
+from deniable.policy.advice import list_advice, list_doubts
 from deniable.policy.budget import ZCDP, Budget
-from deniable.policy.document import Policy, read
+from deniable.policy.document import Policy, compare_with_accepted, name_accepted, read_unaccepted
 from deniable.policy.grammar import format_number
 from deniable.policy.json_schema import Schema, build_json_schema
 from deniable.policy.layout.policy_file import POLICY
-from deniable.policy.schema import TableSchema
+from deniable.policy.schema import Column, Role, TableSchema
 from deniable.policy.tables import SCHEMES
 from deniable.release.record import Record
+
+if TYPE_CHECKING:
+    from deniable.engines.base import Engine
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,7 +52,11 @@ class BudgetSummary(Record):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PolicySummary(Record):
-    """A policy that holds no mistake: who is protected and how much, and what its steward may have overlooked."""
+    """A policy that holds no mistake: who is protected and how much, and what its steward may have overlooked.
+
+    `doubts` need the steward's word, each under its name; so does what is `loosened` against the policy that was
+    accepted last. `data` is what the rows say against the policy, where they were looked at.
+    """
 
     policy: str
     hash: str
@@ -50,11 +65,33 @@ class PolicySummary(Record):
     tables: list[TableSummary]
     budgets: BudgetSummary | None
     notes: list[str]
+    doubts: dict[str, str]
+    loosened: list[str]
+    data: list[DataFinding] | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it needs the steward's word, or is not what the rows are."""
+        return bool(self.doubts or self.loosened or any(one.serious for one in self.data or ()))
 
 
-def check_policy(path: str | Path) -> PolicySummary:
-    """Read a policy and describe it; every mistake is raised in one PolicyError."""
-    policy = read(path)
+@dataclass(frozen=True, slots=True, eq=False)
+class DataFinding(Record):
+    """Where the rows are not as the policy says: the share of rows, or of units, and no value of them.
+
+    A serious one makes protection or answers wrong; others cost accuracy, as the policy says they may.
+    """
+
+    table: str
+    column: str | None
+    words: str
+    share: float
+    serious: bool
+
+
+def check_policy(path: str | Path, *, data: bool = False) -> PolicySummary:
+    """Read a policy and describe it; every mistake is raised in one PolicyError. With `data` its rows are looked at."""
+    policy = read_unaccepted(path)
     return PolicySummary(
         policy=str(path),
         hash=policy.hash,
@@ -63,7 +100,31 @@ def check_policy(path: str | Path) -> PolicySummary:
         tables=[_table(table) for table in policy.tables],
         budgets=_budgets(policy.budgets) if policy.budgets else None,
         notes=[*_find_missing_sources(policy), *list_advice(policy)],
+        doubts={doubt.name: doubt.words for doubt in list_doubts(policy)} | _find_expiry(policy),
+        loosened=list(compare_with_accepted(policy, path)),
+        data=compare_with_rows(policy) if data else None,
     )
+
+
+def accept_policy(path: str | Path, by: str) -> tuple[str, ...]:
+    """Keep a policy as the one that the steward accepted; what it protects less than the one accepted before."""
+    from deniable.storage import write_whole
+
+    if not by.strip():
+        raise ParameterError("nobody accepts the policy", expected="A name, as in --by 'A. Steward'")
+    policy = read_unaccepted(path)
+    loosened = compare_with_accepted(policy, path)
+    refuse_private_as_public(policy)
+    head = f"# Accepted by {json.dumps(by)} on {datetime.now(UTC).date()}. A policy that protects less is refused.\n"
+    write_whole(name_accepted(path), head.encode() + Path(path).read_bytes().removeprefix(b"\xef\xbb\xbf"))
+    return loosened
+
+
+def _find_expiry(policy: Policy) -> dict[str, str]:
+    """A policy whose last day is over releases nothing, which nobody can accept away."""
+    if not policy.is_expired(datetime.now(UTC).date()):
+        return {}
+    return {"expired": f"its last day was {policy.expires}: everything is refused until expires: is a later day"}
 
 
 def policy_schema() -> Schema:
@@ -118,3 +179,121 @@ def _find_missing_sources(policy: Policy) -> list[str]:
     plain = [t for t in policy.tables if not t.source.startswith(tuple(f"{s}:" for s in SCHEMES))]
     missing = [t for t in plain if not set("*?[#") & set(t.source) and not policy.path(t.source).exists()]
     return [f"{table.name}: its source is not there yet ({table.source})." for table in missing]
+
+
+def refuse_private_as_public(policy: Policy, sources: Mapping[str, Any] | None = None) -> None:
+    """Refuse a public table that holds a file of a private one, under whichever name the copy stands."""
+    private = [(table, path) for table in policy.private for path in _list_files(policy, table, sources)]
+    by_size: dict[int, list[tuple[TableSchema, Path]]] = {}
+    for table, path in private:
+        by_size.setdefault(path.stat().st_size, []).append((table, path))
+    for table in (each for each in policy.tables if each.public):
+        for path in _list_files(policy, table, sources):
+            for owner, own in by_size.get(path.stat().st_size, ()):
+                if _hold_the_same(path, own):
+                    raise PolicyError(
+                        f"the public table '{table.name}' holds the rows of the private table '{owner.name}'",
+                        expected="A source is private or public, whatever its name",
+                        remedy=f"Drop '{table.name}' from the policy, or give it another source",
+                    )
+
+
+def _list_files(policy: Policy, table: TableSchema, sources: Mapping[str, Any] | None) -> Sequence[Path]:
+    """The files of a table that are there; none for frames and databases elsewhere."""
+    from deniable.engines.sources import is_frame, resolve_source
+
+    source = (sources or {}).get(table.name, table.source)
+    if is_frame(source) or str(source).startswith(("postgresql:", "spark:")):
+        return ()
+    try:
+        return [path for path in resolve_source(source, policy.folder).paths if path.stat().st_size]
+    except (DataError, ParameterError, OSError):
+        return ()  # refused with its reason when the table is attached
+
+
+def _hold_the_same(path: Path, other: Path) -> bool:
+    """Whether two files of one size hold the same bytes."""
+    from deniable.engines.fingerprint import hash_file
+
+    return path.samefile(other) or hash_file(path) == hash_file(other)
+
+
+AT_ONCE = 100
+"""So many columns are counted by one statement: a table may have thousands."""
+
+
+def compare_with_rows(policy: Policy) -> list[DataFinding]:
+    """Where the private tables are not as the policy says, for the steward's eyes."""
+    from deniable.engines.duckdb import DuckDBEngine
+
+    refuse_private_as_public(policy)
+    found: list[DataFinding] = []
+    for table in policy.private:
+        with DuckDBEngine(root=policy.folder) as engine:
+            engine.attach(table.name, table.source, table)
+            present = {field.name for field in engine.describe(table.name)}
+            rows = engine.count(table.name)
+            columns = [column for column in table.columns if column.name in present]
+            for start in range(0, len(columns), AT_ONCE) if rows else ():
+                found += _compare_columns(engine, table, columns[start : start + AT_ONCE], rows)
+    return found
+
+
+def _compare_columns(engine: Engine, table: TableSchema, columns: Sequence[Column], rows: int) -> Iterator[DataFinding]:
+    """What the rows say of some columns, all counted in one statement."""
+    from deniable.engines.base import quote
+
+    asked = [each for column in columns for each in _list_questions(table, column)]
+    if not asked:
+        return
+    listed = ", ".join(f"{question.count} AS c{place}" for place, question in enumerate(asked))
+    counted = engine.run(f"SELECT {listed} FROM {quote(table.name)}")  # noqa: S608  our own words and quoted names
+    for question, values in zip(asked, counted.columns, strict=True):
+        share = float(values[0].as_py() or 0) / rows
+        if share > 0:
+            yield DataFinding(table.name, question.column, question.words, share, question.serious)
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """A count of rows that are not as a column's declaration says."""
+
+    column: str
+    count: str
+    words: str
+    serious: bool
+
+
+def _list_questions(table: TableSchema, column: Column) -> Iterator[_Question]:
+    from deniable.engines.base import quote
+
+    name, is_unit = quote(column.name), table.unit is not None and table.unit.column == column.name
+    nulls = f"count(*) - count({name})"
+    if is_unit:
+        yield _Question(column.name, nulls, "the rows have no unit: nobody can tell whose they are", True)
+    elif not column.nullable:
+        words = "the values are missing, though it says nullable: false: averages over it are wrong"
+        yield _Question(column.name, nulls, words, True)
+    if table.unit is not None and table.unit.is_row and column.role is Role.IDENTIFIER:
+        words = "the values repeat, though each row is taken for another person: say unit: {column: ...}"
+        yield _Question(column.name, f"count({name}) - count(DISTINCT {name})", words, True)
+    if column.bounds is not None:
+        low, high = (_write_literal(end) for end in (column.bounds.lower, column.bounds.upper))
+        outside = f"count(*) FILTER (WHERE {name} < {low} OR {name} > {high})"
+        yield _Question(column.name, outside, "the values are outside the bounds, and clamped to them", False)
+    if column.categories is not None:
+        listed = ", ".join(_write_text(each) for each in column.categories)
+        other = f"count(*) FILTER (WHERE {name} IS NOT NULL AND CAST({name} AS VARCHAR) NOT IN ({listed}))"
+        yield _Question(column.name, other, "the values are none of the categories, and count as missing", False)
+
+
+def _write_literal(end: object) -> str:
+    if isinstance(end, datetime):
+        return f"TIMESTAMP '{end.isoformat(sep=' ')}'"
+    return f"DATE '{end.isoformat()}'" if isinstance(end, date) else f"({end})"
+
+
+def _write_text(value: object) -> str:
+    written = str(value).lower() if isinstance(value, bool) else str(value)
+    doubled = written.replace("'", "''")
+    return f"'{doubled}'"

@@ -1,166 +1,73 @@
-"""Draft a policy from a table: types, suspected roles with their reasons, and nothing decided silently."""
+"""Draft a policy from a table: types, roles where the evidence is strong, and undecided where it is not.
+
+The evidence is names, values and joint uniqueness. A draft never calls a column insensitive: that is for a person to
+say, and until then the column is withheld. No value of the data stands in a draft unless the steward asks for it, and
+what is shown then is marked: a policy in which a marked line was taken over as it is is refused."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from deniable.errors import ParameterError
-from deniable.policy.schema import ColumnType, Role, make_dialect
+from deniable.policy.document import READ_FROM_DATA
+from deniable.policy.layout.masks import MASKS
+from deniable.policy.schema import ColumnType, Role, Spec, make_dialect
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from deniable.attacks.uniqueness import JointRisk
     from deniable.engines.base import Field
-    from deniable.engines.duckdb import DuckDBEngine
+    from deniable.masking.detectors import Profile
+    from deniable.masking.identifiers import Finding
+
+MARK = f"# {READ_FROM_DATA}: not public"
+DRAFT_ROWS = 50_000
+FEW_VALUES = 20
+REPEATED = 0.05
+"""A number with fewer distinct values for each row than this is a code of something, not of a person."""
+Progress = Callable[[float], None]
 
 
 @dataclass(frozen=True, slots=True)
-class ColumnProfile:
-    """What was counted in one column: rows, values present, distinct ones, and shares of values of known shapes."""
+class Drafted:
+    """One column of a draft: its type, role and reason, a mask and a hierarchy that would suit, and marked lines."""
 
     name: str
     type: ColumnType
-    rows: int
-    present: int
-    distinct: int
-    mean_length: float
-    shapes: dict[str, float]
-
-    @property
-    def distinct_ratio(self) -> float:
-        """Distinct values for each value present."""
-        return self.distinct / self.present if self.present else 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class RoleGuess:
-    """A suspected role, its reason, and a mask or hierarchy that would suit, as policy text."""
-
     role: Role
     reason: str
-    mask: str = ""
+    mask: Spec | None = None
     hierarchy: str = ""
+    marked: tuple[str, ...] = ()
 
 
-SHAPES = {
-    "e-mail address": r"^[^@\s]+@[^@\s]+\.[A-Za-z]{2,}$",
-    "social security number": r"^[0-9]{3}-[0-9]{2}-[0-9]{4}$",
-    "phone number": r"^\+?[0-9]{0,3}[ .-]?\(?[0-9]{3}\)?[ .-][0-9]{3}[ .-]?[0-9]{4}$",
-    "card number": r"^[0-9]{4}[ -][0-9]{4}[ -][0-9]{4}[ -][0-9]{1,7}$",
-    "network address": r"^([0-9]{1,3}\.){3}[0-9]{1,3}$",
-    "ZIP code": r"^[0-9]{5}(-[0-9]{4})?$",
-}
-"""Shapes of values; each pattern is understood alike by Python and by the engines."""
-
-_PSEUDONYM = "{token: {key: people}}"
-_NAMED = "its name"
-_NAMES: tuple[tuple[str, RoleGuess], ...] = (
-    (
-        r"((first|last|middle|given|family|full|maiden|sur)_?)?names?|phones?|mobile|fax|telephone|(street_?)?address"
-        r"|street|ip(_?address)?|url|login|user_?name|vin|plate",
-        RoleGuess(Role.IDENTIFIER, _NAMED, "redact"),
-    ),
-    (
-        r"e_?mail|ssn|passport|licen[sc]e|mrn|iban|(credit_?)?card|account|id|uuid|guid|(user|person|patient|customer)"
-        r"|(.+_)?(id|uuid|key|number|no|nr|nbr)",
-        RoleGuess(Role.IDENTIFIER, _NAMED, _PSEUDONYM),
-    ),
-    (r"zip(_?code)?|post(al)?_?code", RoleGuess(Role.QUASI_IDENTIFIER, _NAMED, hierarchy="{redact: right}")),
-    (r"age", RoleGuess(Role.QUASI_IDENTIFIER, _NAMED, hierarchy="{brackets: ages}")),
-    (
-        r"dob|birth.*|.*birth(_?(date|day|year))?|sex|gender|race|ethnicity|nationality|(native_?)?country|state|county"
-        r"|city|town|village|region|marital.*|work_?class|education.*|occupation|job.*|profession|language|lat(itude)?"
-        r"|lon(gitude)?|lng",
-        RoleGuess(Role.QUASI_IDENTIFIER, _NAMED),
-    ),
-    (
-        r"diagnos[ie]s|icd.*|disease|condition|medication|drug|hiv|religion|party|orientation|salary|income|wage"
-        r"|charges?|bmi|iq|grade|score|rating|debt|balance|treatment|test_?result|capital_?(gain|loss)",
-        RoleGuess(Role.SENSITIVE, _NAMED),
-    ),
+_QUASI_NAMES = (
+    r"zip( ?code)?|post(al)? ?code|dob|birth.*|.*birth( ?(date|day|year))?|sex|gender|race|ethnicity|nationality"
+    r"|(native )?country|state|county|city|town|village|region|marital.*|work ?class|education.*|occupation|job.*"
+    r"|profession|language|lat(itude)?|lon(gitude)?|lng|ages?"
 )
-"""Names of columns, as snake case without regard to case; the first that fits counts."""
-
-UNIQUE = 0.95
-CODES = 0.01
-FEWEST_ROWS = 20
-LONG_TEXT = 40
-LINKS = "nearly every value occurs once, so that it finds the row: generalize (quasi-identifier) or mask it"
-
-
-def guess_role(profile: ColumnProfile) -> RoleGuess:
-    """The role a column is suspected of; insensitive if nothing speaks against it."""
-    found = _by_name(profile) or _by_shape(profile) or _by_counts(profile)
-    found = found or RoleGuess(Role.INSENSITIVE, "nothing, so confirm it")
-    shown = found.role in (Role.SENSITIVE, Role.INSENSITIVE) and not found.mask
-    return replace(found, reason=f"{found.reason}; {LINKS}") if shown and _nearly_unique(profile) else found
-
-
-def _nearly_unique(profile: ColumnProfile) -> bool:
-    return profile.present >= FEWEST_ROWS and profile.distinct_ratio > UNIQUE
-
-
-def _by_name(profile: ColumnProfile) -> RoleGuess | None:
-    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", profile.name).lower()
-    words = re.sub(r"[^a-z0-9]+", "_", words).strip("_")
-    for pattern, found in _NAMES:
-        # A qualified name, such as patient_zip, counts as its last words do.
-        if re.fullmatch(rf"(.+_)?({pattern})(_(class|group|level|band))?", words):
-            return None if found.mask == _PSEUDONYM and _is_code(profile) else found
-    return None
-
-
-def _is_code(profile: ColumnProfile) -> bool:
-    """Whether few values differ: a column such as admission_type_id names types, not persons."""
-    return profile.rows >= FEWEST_ROWS and profile.distinct_ratio < CODES
-
-
-def _by_shape(profile: ColumnProfile) -> RoleGuess | None:
-    for shape, share in profile.shapes.items():
-        if share < 0.9:
-            continue
-        if shape == "ZIP code":
-            return RoleGuess(Role.QUASI_IDENTIFIER, "its values look like a ZIP code", hierarchy="{redact: right}")
-        return RoleGuess(Role.IDENTIFIER, f"its values look like a {shape}", _PSEUDONYM)
-    return None
-
-
-def _by_counts(profile: ColumnProfile) -> RoleGuess | None:
-    if profile.type in (ColumnType.DATE, ColumnType.DATETIME):
-        return RoleGuess(Role.QUASI_IDENTIFIER, "dates are often known from elsewhere")
-    if profile.type is ColumnType.TEXT and profile.mean_length > LONG_TEXT:
-        return RoleGuess(Role.SENSITIVE, "it looks like free text, which may name people", "scrub")
-    if _nearly_unique(profile) and profile.type in (ColumnType.TEXT, ColumnType.INTEGER):
-        return RoleGuess(Role.IDENTIFIER, "nearly every value occurs once", _PSEUDONYM)
-    return None
-
-
-MARK = "# read from the data: not public"
-FEW_CATEGORIES = 20
-_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:[ -][A-Za-z0-9_]+)*")
-_RESERVED = {"null", "true", "false", "yes", "no", "on", "off", "y", "n"}
-
-
-@dataclass(frozen=True, slots=True)
-class Suggestion:
-    """Values read from the data, as policy text: shown only inside comments."""
-
-    between: str = ""
-    step: str = ""
-    categories: str = ""
+_SENSITIVE_NAMES = (
+    r"diagnos[ie]s|icd.*|disease|condition|medication|drug|hiv|religion|party|orientation|salary|income|wage|charges?"
+    r"|bmi|iq|score|rating|debt|balance|treatment|test ?result|capital ?(gain|loss)(es|s)?"
+)
+_IDENTIFIER_NAMES = r"(user|person|patient|customer)|(.+ )?(id|uuid|key|number|no|nr|nbr)|login|user ?name|mrn|ssn"
 
 
 def draft(
     source: str,
     folder: Path | None = None,
     *,
-    suggest: bool = True,
+    unit: str | None = None,
+    show_values: bool = False,
     encoding: str | None = None,
-    progress: Callable[[float], None] | None = None,
+    progress: Progress | None = None,
 ) -> str:
     """The text of a policy for one table; `folder` is where the policy file will stand."""
     from deniable.engines.duckdb import DuckDBEngine
@@ -168,12 +75,15 @@ def draft(
     with DuckDBEngine() as engine:
         engine.attach("table", source, csv=make_dialect(encoding))
         fields = engine.describe("table")
-        columns = []
-        for done, field in enumerate(fields, start=1):
-            columns.append(_inspect(engine, field, suggest))
-            if progress:
-                progress(done / len(fields))
-    return _document(_table_name(source), _relative(source, folder), encoding, columns)
+        # One statement: a table of thousands of columns takes seconds to bind.
+        rows = engine.run(f'SELECT * FROM "table" USING SAMPLE reservoir({DRAFT_ROWS} ROWS) REPEATABLE (1)')  # noqa: S608
+    _tell(progress, 0.4)
+    if unit is not None and unit not in rows.column_names:
+        raise ParameterError(f"the table has no column '{unit}'", expected=f"One of {', '.join(rows.column_names)}")
+    columns = draft_columns(rows, fields, show_values=show_values)
+    _tell(progress, 1.0)
+    unit_lines = _write_unit(unit or _find_unit(columns, rows))
+    return _write_document(_name_table(source), _relate(source, folder), encoding, unit_lines, columns)
 
 
 def save(text: str, path: Path, *, replace_it: bool = False) -> None:
@@ -186,51 +96,168 @@ def save(text: str, path: Path, *, replace_it: bool = False) -> None:
         file.write(text.encode())
 
 
-def _inspect(engine: DuckDBEngine, field: Field, suggest: bool) -> tuple[ColumnProfile, RoleGuess, Suggestion]:
-    profile = _profile(engine, field)
-    found = guess_role(profile)
-    return profile, found, _suggestion(engine, profile, found) if suggest else Suggestion()
+def draft_columns(rows: pa.Table, fields: Sequence[Field], *, show_values: bool = False) -> tuple[Drafted, ...]:
+    """Every column with its role as far as the evidence goes."""
+    from deniable.masking.detectors import profile_columns
+    from deniable.masking.identifiers import judge
+
+    profiles = profile_columns(rows)
+    findings = {profile.name: judge(profile) for profile in profiles}
+    decided = {p.name: decide_role(p, findings[p.name]) for p in profiles}
+    told = _tell_together(rows, decided)
+    found = []
+    for profile, field in zip(profiles, fields, strict=True):
+        role, reason, mask = decided[profile.name]
+        reason = "; ".join(filter(None, (reason, told.get(profile.name, ""))))
+        marked = _show_values(profile, field.type) if show_values and role is not Role.IDENTIFIER else ()
+        hierarchy = _choose_hierarchy(profile, findings[profile.name], field.type, role)
+        found.append(Drafted(profile.name, field.type, role, reason, _suit(mask, field.type), hierarchy, marked))
+    return tuple(found)
 
 
-def _profile(engine: DuckDBEngine, field: Field) -> ColumnProfile:
-    """Counts over the whole column, in one statement."""
-    from deniable.engines.base import quote
-
-    name, text = quote(field.name), f"CAST({quote(field.name)} AS VARCHAR)"
-    shapes = [
-        f"avg(CASE WHEN regexp_matches({text}, '{pattern}') THEN 1.0 ELSE 0.0 END)" for pattern in SHAPES.values()
-    ]
-    wanted = ["count(*)", f"count({name})", f"count(DISTINCT {name})", f"avg(length({text}))", *shapes]
-    # Patterns and words are our own, the column's name is quoted.
-    listed = ", ".join(f"{expression} AS c{i}" for i, expression in enumerate(wanted))
-    row = [column[0].as_py() for column in engine.run(f'SELECT {listed} FROM "table" WHERE {name} IS NOT NULL').columns]  # noqa: S608
-    rows = engine.count("table")
-    shares = {shape: float(share or 0) for shape, share in zip(SHAPES, row[4:], strict=True)}
-    is_text = field.type is ColumnType.TEXT
-    return ColumnProfile(field.name, field.type, rows, row[1], row[2], float(row[3] or 0), shares if is_text else {})
+def decide_role(profile: Profile, finding: Finding | None) -> tuple[Role, str, Spec | None]:
+    """The role of a column, why, and the mask that its kind usually has; undecided where the evidence is weak."""
+    by_name = _decide_by_name(profile)
+    if finding is not None and not (finding.kind == "record id" and _names_few(profile)):
+        words = f"{finding.kind}: {'; '.join(map(str, finding.evidence))}"
+        # What is written in a text is what its author knew of somebody.
+        role = Role.SENSITIVE if finding.kind == "free text" else finding.about.role
+        return (by_name if by_name is Role.SENSITIVE else role), words, finding.about.usual
+    if by_name is not None and not (by_name is Role.IDENTIFIER and _names_few(profile)):
+        mask = Spec("token", {"key": "people"}) if by_name is Role.IDENTIFIER else None
+        return by_name, "its name", mask
+    return Role.UNDECIDED, _describe_values(profile), None
 
 
-def _suggestion(engine: DuckDBEngine, profile: ColumnProfile, found: RoleGuess) -> Suggestion:
-    """Bounds or categories as the data has them; nothing for identifiers, whose values are persons."""
-    from deniable.engines.base import quote
-
-    name = quote(profile.name)
-    if found.role is Role.IDENTIFIER or not profile.present or profile.type is ColumnType.BOOLEAN:
-        return Suggestion()
-    if profile.type is ColumnType.TEXT:
-        if profile.distinct > FEW_CATEGORIES or profile.distinct_ratio > 0.5:
-            return Suggestion()
-        rows = engine.run(f'SELECT DISTINCT {name} AS v FROM "table" WHERE {name} IS NOT NULL ORDER BY v')  # noqa: S608
-        return Suggestion(categories=f"[{', '.join(yaml_word(v) for v in rows['v'].to_pylist())}]")
-    ends = engine.run(f'SELECT min({name}) AS lo, max({name}) AS hi FROM "table"')  # noqa: S608
-    low, high = ends["lo"][0].as_py(), ends["hi"][0].as_py()
-    step = "0.01" if profile.type is ColumnType.DECIMAL else ""
-    return Suggestion(between=f"[{_endpoint(low)}, {_endpoint(high)}]", step=step)
+def _decide_by_name(profile: Profile) -> Role | None:
+    """What a name says whose last words are known, as in patient_zip."""
+    named = (
+        (_QUASI_NAMES, Role.QUASI_IDENTIFIER),
+        (_SENSITIVE_NAMES, Role.SENSITIVE),
+        (_IDENTIFIER_NAMES, Role.IDENTIFIER),
+    )
+    for pattern, role in named:
+        if re.fullmatch(rf"(.+ )?({pattern})( (class|group|level|band))?", profile.words):
+            return role
+    return None
 
 
-def _endpoint(value: Any) -> str:
-    """A bound as policy text; times to the second."""
-    return str(value.replace(microsecond=0, tzinfo=None)) if hasattr(value, "hour") else str(value)
+def _names_few(profile: Profile) -> bool:
+    """Whether few values differ: admission_type_id names types, not persons."""
+    return profile.filled >= FEW_VALUES and profile.ratio < REPEATED
+
+
+def _describe_values(profile: Profile) -> str:
+    """What an undecided column holds, without any value of it."""
+    from deniable.masking.detectors import is_missing, is_numeric
+
+    if not profile.filled:
+        return "it is empty"
+    if len(profile.present) <= 1:
+        return "all values are alike"
+    if is_code(profile):
+        kind = "numbers that may be codes"
+    elif is_numeric(profile):
+        kind = "numbers"
+    else:
+        kind = "words" if profile.textual else "values"
+    markers = ", and markers of missing ones" if any(map(is_missing, profile.values)) else ""
+    return f"{len(profile.present)} different {kind}{markers}" if profile.distinct <= FEW_VALUES else f"{kind}{markers}"
+
+
+def is_code(profile: Profile) -> bool:
+    """Whether numbers seem to stand for something else than an amount, as 1 to 9 may stand for races.
+
+    Codes are few, or written with leading zeros; what lies between two codes means nothing.
+    """
+    from deniable.masking.detectors import is_numeric
+
+    if not is_numeric(profile) or not profile.present or (profile.numeric and not profile.whole):
+        return False
+    zeros = any(len(value) > 1 and value[0] == "0" and value[1] != "." for value in profile.present)
+    return zeros or (len(profile.present) <= FEW_VALUES and all(value.isdigit() for value in profile.present))
+
+
+def _tell_together(rows: pa.Table, decided: Mapping[str, tuple[Role, str, Spec | None]]) -> dict[str, str]:
+    """For each column of a set that singles out many: with which others it does so. Identifiers do so by themselves."""
+    from deniable.attacks.uniqueness import measure_joint_risk
+
+    names = [name for name, (role, _, _) in decided.items() if role is not Role.IDENTIFIER]
+    if not names or not rows.num_rows:
+        return {}
+    return _name_others(measure_joint_risk(rows, names))
+
+
+def _name_others(risk: JointRisk) -> dict[str, str]:
+    told: dict[str, str] = {}
+    for one in (one for one in risk.sets if one.share >= REPEATED):
+        for name in one.columns:
+            others = ", ".join(yaml_word(other) for other in one.columns if other != name)
+            told.setdefault(name, f"with {others} it singles out {one.share:.0%} of the rows looked at")
+    return told
+
+
+def _suit(mask: Spec | None, kind: ColumnType) -> Spec | None:
+    """A mask that suits the column's type, or none."""
+    known = MASKS.kind(mask.kind) if mask is not None else None
+    return mask if known is not None and (not known.types or str(kind) in known.types) else None
+
+
+def _choose_hierarchy(profile: Profile, finding: Finding | None, kind: ColumnType, role: Role) -> str:
+    """A public standard where the values fit one, else what suits the column's kind."""
+    if role is not Role.QUASI_IDENTIFIER:
+        return ""
+    if kind in (ColumnType.DATE, ColumnType.DATETIME):
+        return "{dates: [month, year, decade]}"
+    if (standard := _suggest_standard(profile)) is not None:
+        return write_spec(standard)
+    about = finding.kind if finding is not None else ""
+    postal = about == "postal code" or re.search(r"\bzip\b|\bpost(al)? ?code\b", profile.words)
+    if kind is ColumnType.TEXT and postal:
+        return "{redact: right}"
+    return "{standard: ages}" if about == "age" and kind is ColumnType.INTEGER else ""
+
+
+def _suggest_standard(profile: Profile) -> Spec | None:
+    import pyarrow as pa
+
+    from deniable.kanonymity.builders.library import suggest_hierarchy
+
+    if not (profile.textual or profile.whole or pa.types.is_floating(profile.type)):
+        return None
+    return suggest_hierarchy(pa.array(profile.values, pa.string()).cast(profile.type), profile.name)
+
+
+def _show_values(profile: Profile, kind: ColumnType) -> tuple[str, ...]:
+    """Bounds or categories as the data has them, as policy text: shown only when asked for, in marked comments."""
+    lines = ["nullable: false"] if not profile.nulls and profile.rows else []
+    if not profile.values or kind is ColumnType.BOOLEAN:
+        return tuple(lines)
+    if kind is ColumnType.TEXT or is_code(profile):
+        if profile.distinct <= FEW_VALUES and profile.ratio <= 0.5:
+            lines.append(f"categories: [{', '.join(_write_category(v, kind) for v in sorted(profile.values))}]")
+        return tuple(lines)
+    values = profile.values if not kind.numeric else sorted(profile.values, key=float)
+    low, high = (_write_end(value) for value in (min(values, key=_order(kind)), max(values, key=_order(kind))))
+    lines.append(f"between: [{low}, {high}]")
+    return (*lines, "step: 0.01") if kind is ColumnType.DECIMAL else tuple(lines)
+
+
+def _order(kind: ColumnType) -> Callable[[str], Any]:
+    return float if kind.numeric else str
+
+
+def _write_end(value: str) -> str:
+    """A bound as policy text; times to the second, without a zone."""
+    return re.sub(r"(\d\d:\d\d:\d\d)\.\d+", r"\1", value).removesuffix("Z")
+
+
+def _write_category(value: str, kind: ColumnType) -> str:
+    return yaml_word(value) if kind is ColumnType.TEXT else value
+
+
+_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:[ -][A-Za-z0-9_]+)*")
+_RESERVED = {"null", "true", "false", "yes", "no", "on", "off", "y", "n"}
 
 
 def yaml_word(text: object) -> str:
@@ -244,79 +271,77 @@ def yaml_word(text: object) -> str:
     return shown if plain else json.dumps(shown, ensure_ascii=not shown.isprintable())
 
 
-def _table_name(source: str) -> str:
+def write_spec(spec: Spec) -> str:
+    """A mask as the policy writes it."""
+    if not spec.options:
+        return spec.kind
+    options = ", ".join(f"{name}: {value}" for name, value in spec.options.items())
+    return f"{{{spec.kind}: {{{options}}}}}"
+
+
+def _name_table(source: str) -> str:
     path, _, inner = source.rpartition("#") if "#" in source else (source, "", "")
     stem = inner or Path(path).name.split(".")[0]
     return re.sub(r"[^A-Za-z0-9_]+", "_", stem).strip("_") or "table"
 
 
-def _relative(source: str, folder: Path | None) -> str:
+def _relate(source: str, folder: Path | None) -> str:
     if folder is None or re.match(r"[a-z]{2,}:", source):
         return source
     return os.path.relpath(source, folder)
 
 
-def _document(
-    table: str, source: str, encoding: str | None, columns: list[tuple[ColumnProfile, RoleGuess, Suggestion]]
-) -> str:
+def _find_unit(columns: Sequence[Drafted], rows: pa.Table) -> str | None:
+    """An identifier that repeats tells persons apart; without one each row is taken for a person."""
+    for column in columns:
+        if column.role is Role.IDENTIFIER and column.mask is not None and column.mask.kind == "token":
+            distinct = len(rows[column.name].unique())
+            if 1 < distinct < rows.num_rows - rows[column.name].null_count:
+                return column.name
+    return None
+
+
+def _write_unit(column: str | None) -> list[str]:
+    if column is None:
+        return ["    unit: row  # confirm: each row is another person; else say {column: NAME}"]
+    return [
+        f"    unit: {{column: {yaml_word(column)}}}  # confirm: all rows of one value belong to one person",
+        "    # also say how much one person may contribute, as in: max_groups: 5, max_rows_per_group: 2",
+    ]
+
+
+def _write_document(table: str, source: str, encoding: str | None, unit: list[str], columns: Sequence[Drafted]) -> str:
     dataset = table if table[0].isalpha() else f"data_{table}"
     lines = [
-        "# A draft: confirm every role, and fill in the bounds from what you know of the subject.",
-        f"# Lines marked '{MARK[2:]}' show values of the data: delete them, or replace them, before sharing.",
+        "# A draft: confirm every role, decide on every column, and fill in bounds from what you know of the subject.",
+        "# An undecided column is withheld from releases of rows.",
         "version: 1",
         f"dataset: {yaml_word(dataset[:64])}",
         "tables:",
         f"  {yaml_word(table)}:",
         f"    source: {yaml_word(source)}",
         *([f"    csv: {{encoding: {yaml_word(encoding)}}}"] if encoding else []),
-        *_unit(columns),
+        *unit,
         "    columns:",
     ]
-    for profile, found, suggestion in columns:
-        lines += _column(profile, found, suggestion)
-    return "\n".join([*lines, *_BUDGETS]) + "\n"
+    for column in columns:
+        lines += _write_column(column)
+    return "\n".join([*lines, *_REST]) + "\n"
 
 
-def _unit(columns: list[tuple[ColumnProfile, RoleGuess, Suggestion]]) -> list[str]:
-    """An identifier that repeats tells persons apart; without one each row is taken for a person."""
-    for profile, found, _ in columns:
-        if found.role is Role.IDENTIFIER and found.mask.startswith("{token") and 0 < profile.distinct_ratio < 1:
-            return [
-                f"    unit: {{column: {yaml_word(profile.name)}}}  # confirm: all rows of one value belong to one person",  # noqa: E501
-                "    # also say how much one person may contribute, as in: max_groups: 5, max_rows_per_group: 2",
-            ]
-    return ["    unit: row  # confirm: each row is another person; else say {column: NAME}"]
+def _write_column(column: Drafted) -> list[str]:
+    lines = [f"      {yaml_word(column.name)}:", f"        type: {column.type}"]
+    lines.append(f"        role: {column.role}  # {column.reason}")
+    if column.mask is not None:
+        lines.append(f"        mask: {write_spec(column.mask)}")
+    if column.hierarchy:
+        lines.append(f"        hierarchy: {column.hierarchy}")
+    return [*lines, *(f"        # {line}  {MARK}" for line in column.marked)]
 
 
-def _column(profile: ColumnProfile, found: RoleGuess, suggestion: Suggestion) -> list[str]:
-    lines = [f"      {yaml_word(profile.name)}:", f"        type: {profile.type}"]
-    lines.append(f"        role: {found.role}  # suspected by: {found.reason}")
-    if profile.present == profile.rows and profile.rows:
-        lines.append(f"        # nullable: false  {MARK}")
-    if found.mask:
-        lines.append(f"        mask: {found.mask}")
-    if hierarchy := _hierarchy(profile, found):
-        lines.append(f"        hierarchy: {hierarchy}")
-    return lines + _suggestion_lines(suggestion)
-
-
-def _hierarchy(profile: ColumnProfile, found: RoleGuess) -> str:
-    """What suits the column's type: a hierarchy suspected by name may not."""
-    if found.role is not Role.QUASI_IDENTIFIER:
-        return ""
-    if profile.type in (ColumnType.DATE, ColumnType.DATETIME):
-        return "{dates: [month, year, decade]}"
-    fits = {"{redact: right}": ColumnType.TEXT, "{brackets: ages}": ColumnType.INTEGER}
-    return found.hierarchy if fits.get(found.hierarchy) is profile.type else ""
-
-
-def _suggestion_lines(suggestion: Suggestion) -> list[str]:
-    pairs = (("between", suggestion.between), ("categories", suggestion.categories))
-    lines = [f"        # {name}: {text}  {MARK}" for name, text in pairs if text]
-    return [*lines, f"        # step: {suggestion.step}  # values are rounded to it"] if suggestion.step else lines
-
-
-_BUDGETS = [
+_REST = [
+    "release:",
+    "  joint: {most: 0.05}  # the share of people that all released columns together may single out",
     "# How much may be asked, by whom, for what:",
     "# budgets:",
     "#   dataset: {epsilon: 1, delta: 1e-6, accounting: zcdp}",
@@ -324,3 +349,8 @@ _BUDGETS = [
     "#   analysts: {ana: {purposes: [research], epsilon: 0.1}}",
     "# expires: 2030-12-31",
 ]
+
+
+def _tell(progress: Progress | None, share: float) -> None:
+    if progress:
+        progress(share)

@@ -1,23 +1,19 @@
-"""Scan: what identifies people in a table, by which evidence, and a policy drafted from it."""
+"""Scan: what identifies people in a table, and by which evidence."""
 
 from __future__ import annotations
 
-import os
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from deniable.curator.mask.run import sample
-from deniable.curator.policy.draft import yaml_word
 from deniable.policy.schema import make_dialect
 from deniable.release.record import Record
 
 if TYPE_CHECKING:
     from deniable.engines.base import Engine
     from deniable.masking.identifiers import Finding
-    from deniable.policy.schema import Spec
 
 SCAN_ROWS = 200_000
 SINGLING_ROWS = 50_000  # hundreds of column sets are tried on these
@@ -75,30 +71,6 @@ def scan(
     return report
 
 
-def draft(report: Mapping[str, Any], folder: Path, key: str = "people") -> str:
-    """A policy for the table: a role and a mask for every finding, with its evidence; for the steward to confirm.
-
-    `folder` is where the policy will stand: the table's path is written from there.
-    """
-    source = report["source"]
-    table = re.sub(r"\W+", "_", Path(source.rpartition("#")[2]).name.split(".")[0]).strip("_") or "people"
-    found = {one["column"]: one for one in report["findings"]}
-    quasi = {name for one in report["singling_out"] for name in one["columns"]}
-    head = [
-        "# A draft from `deniable scan`: confirm every role and mask. Columns that are not listed are not released.",
-        "version: 1",
-        f"dataset: {yaml_word(table)}",
-        "tables:",
-        f"  {yaml_word(table)}:",
-        f"    source: {yaml_word(source if ':' in source else os.path.relpath(source, folder))}",
-        *([f"    csv: {{encoding: {yaml_word(report['encoding'])}}}"] if report["encoding"] else []),
-        _unit(report["unit"]),
-        "    columns:",
-    ]
-    body = [_column(name, kind, found.get(name), name in quasi, key) for name, kind in report["columns"].items()]
-    return "\n".join([*head, *body]) + "\n"
-
-
 def save(report: ScanReport, path: Path) -> None:
     """Keep a report as JSON."""
     import json
@@ -106,12 +78,6 @@ def save(report: ScanReport, path: Path) -> None:
     from deniable.storage import write_whole
 
     write_whole(path, (json.dumps(report.to_dict(), indent=2, ensure_ascii=False) + "\n").encode())
-
-
-def _unit(column: str | None) -> str:
-    if column is None:
-        return "    unit: row  # confirm: each row is another person; else say {column: NAME}"
-    return f"    unit: {{column: {yaml_word(column)}}}"
 
 
 def _columns(engine: Engine) -> dict[str, str]:
@@ -148,27 +114,6 @@ def _short(line: dict[str, Any]) -> dict[str, Any]:
     """A line of the checklist for a table that nothing was done to yet: where it was found."""
     columns = [name.removeprefix("table.") for name in line["columns"]]
     return {"category": line["category"], "name": line["name"], "found": columns}
-
-
-def _column(name: str, kind: str, found: Mapping[str, Any] | None, quasi: bool, key: str) -> str:
-    from deniable.masking.identifiers import BY_NAME
-
-    if found is None:
-        role = "quasi-identifier" if quasi else "insensitive"
-        why = "  # singles people out together with others" if quasi else ""
-        return f"      {yaml_word(name)}: {{type: {kind}, role: {role}}}{why}"
-    about = BY_NAME[found["kind"]]
-    mask = f", mask: {_write_spec(about.usual, key)}" if about.usual else ""
-    evidence = "; ".join(found["evidence"])
-    return f"      {yaml_word(name)}: {{type: {kind}, role: {about.role}{mask}}}  # {found['kind']}: {evidence}"
-
-
-def _write_spec(spec: Spec, key: str) -> str:
-    """A mask as the policy writes it."""
-    if not spec.options:
-        return spec.kind
-    options = ", ".join(f"{name}: {key if name == 'key' else value}" for name, value in spec.options.items())
-    return f"{{{spec.kind}: {{{options}}}}}"
 
 
 def _report_progress(progress: Progress | None, share: float) -> None:

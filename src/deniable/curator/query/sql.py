@@ -22,6 +22,7 @@ from deniable.curator.charge import (
     still_charged,
 )
 from deniable.curator.context import Context
+from deniable.curator.publish import find_signing_key, note_published
 from deniable.errors import ParameterError, QueryRefused
 from deniable.policy.budget import Amount, Budget, budget, exact
 from deniable.policy.schema import PrivacyUnit
@@ -246,7 +247,8 @@ def write_answer(context: Context, answer: QueryAnswer, path: Path) -> None:
     from deniable.release import write_release
 
     with still_charged() if answer.receipt is not None else nullcontext():
-        write_release(answer.release, path, context.scope.engine)
+        sealed = write_release(answer.release, path, context.scope.engine, key=find_signing_key(context))
+        note_published(context, sealed, answer.receipt.release if answer.receipt is not None else "")
 
 
 def _build_release(

@@ -6,22 +6,25 @@ children. Rows are those that the asker may see, and columns those that the aske
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from deniable.curator.charge import Job, JobResult, guarantee_of, run_job, still_charged
 from deniable.curator.context import Context
-from deniable.errors import ParameterError, nearest
+from deniable.curator.publish import note_types, publish_file
+from deniable.errors import CHARGED, ParameterError, nearest
 from deniable.policy.budget import Budget
 from deniable.policy.schema import Neighboring, PrivacyUnit, TableSchema
+from deniable.release import statement_path
 from deniable.release.record import Record
 from deniable.storage import refuse_unwritable
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from deniable.assess.certificate import Claim
     from deniable.engines.base import Engine
     from deniable.release import Release
     from deniable.synth.linked import LinkedModel
@@ -207,13 +210,13 @@ def write_release(
 
     `further` are public details of the release.
     """
-    from deniable.release import Provenance, Release, Technique, seal
+    from deniable.release import Provenance, Release, Technique
     from deniable.synth.generate import generate_batches
     from deniable.synth.model import save
 
     model = result.measured
-    shown = generate_batches(model, rows, seed, progress) if drawn is None else drawn
-    made = context.scope.engine.write(shown, out)
+    passing, types = note_types(generate_batches(model, rows, seed, progress) if drawn is None else drawn)
+    made = context.scope.engine.write(passing, out)
     save(model, model_path(out))
     parameters = {"method": order.method, "seed": seed, "table": order.table}
     parameters |= {"request": order.identity} if order.identity else {}
@@ -221,8 +224,18 @@ def write_release(
     asked = describe_workload(model, workload_of(context, order))
     details = {"rows": made, **describe_model(model), "asked": asked, **further}
     claimed = guarantee_of(Technique.DP_SYNTHETIC, context.policy.table(order.table).unit, order.budget)
-    seal(out, claimed, provenance, details)
+    claim = _claim_rows(context, model, types, made if rows is None else rows)
+    rest: Any = {"release": result.release, "beside": (model_path(out),), "charge": CHARGED}
+    publish_file(context, out, claim, claimed, provenance, details, **rest)
     return Release(out, claimed, provenance, details)
+
+
+def _claim_rows(context: Context, model: SynthModel, types: dict[str, pa.DataType | None], rows: int) -> Claim:
+    """What is claimed of synthetic rows beside their guarantee: columns, types, how many, and the policy's truths."""
+    from deniable.assess.certificate import Claim
+
+    names = [attribute.name for attribute in model.attributes]
+    return Claim({name: types.get(name) for name in names}, rows, truths=context.policy.release.truths)
 
 
 def describe_to_file(context: Context, order: Order, out: Path) -> ModelSummary:
@@ -370,28 +383,32 @@ def write_linked(
 ) -> Release:  # fmt: skip
     """Write people and rows that were drawn already, the model and the statements; `further` are public details."""
     engine, parents = context.scope.engine, parent_path(result.measured.link, out)
-    made = {out: engine.write(rows, out)}
+    made = {out: _write_noted(engine, rows, out)}
     if parents is not None:
-        made[parents] = engine.write(people, parents)
+        made[parents] = _write_noted(engine, people, parents)
     return _seal_linked(context, order, result, out, seed, made, **further)
 
 
 def _seal_linked(
-    context: Context, order: Order, result: JobResult[LinkedModel], out: Path, seed: int, made: dict[Path, int],
+    context: Context, order: Order, result: JobResult[LinkedModel], out: Path, seed: int, made: dict[Path, Written],
     **further: Any,
 ) -> Release:  # fmt: skip
     """The model and a statement beside each file; the release is that of the rows."""
-    from deniable.release import Provenance, Release, Technique, seal
+    from deniable.assess.certificate import Claim
+    from deniable.release import Provenance, Release, Technique
     from deniable.synth.linked import save_linked
 
     save_linked(result.measured, model_path(out))
     parameters = {"method": order.method, "seed": seed, "table": order.table}
     provenance = Provenance(context.policy.hash, result.versions, parameters, epoch=result.epoch)
     claimed = guarantee_of(Technique.DP_SYNTHETIC, context.policy.table(order.table).unit, order.budget)
-    files = {path.name: count for path, count in made.items()}
-    details = {"rows": made[out], "files": files, **summarize_linked(result.measured), **further}
-    for path in made:
-        seal(path, claimed, provenance, {**details, "rows": made[path]})
+    files = {path.name: written.rows for path, written in made.items()}
+    details = {"rows": made[out].rows, "files": files, **summarize_linked(result.measured), **further}
+    truths, beside = context.policy.release.truths, (*made, *map(statement_path, made), model_path(out))
+    for path, (rows, types) in made.items():
+        claim, stated = Claim(types, rows, truths=truths), {**details, "rows": rows}
+        rest: Any = {"release": result.release, "beside": beside, "charge": CHARGED}
+        publish_file(context, path, claim, claimed, provenance, stated, **rest)
     return Release(out, claimed, provenance, details)
 
 
@@ -419,21 +436,34 @@ def _generate_linked(
     only = parse_condition(where) if where is not None else {}
     build_linked_condition(model.link, only)
     with DuckDBEngine() as engine:
-        return _write_files(engine, model, out, rows, seed, progress, only)[out]
+        return _write_files(engine, model, out, rows, seed, progress, only)[out].rows
 
 
 def _write_files(
     engine: Any, model: LinkedModel, out: Path, people: int | None, seed: int, progress: Progress | None,
     where: dict[str, str] | None = None,
-) -> dict[Path, int]:  # fmt: skip
+) -> dict[Path, Written]:  # fmt: skip
     """The files that were written, with their rows: children, and parents beside them under their table's name."""
     from deniable.synth.linked.generate import generate_linked_batches, generate_people_batches
 
     parents = parent_path(model.link, out)
-    made = {out: engine.write((rows for _, rows in generate_linked_batches(model, people, seed, progress, where)), out)}
+    drawn = (rows for _, rows in generate_linked_batches(model, people, seed, progress, where))
+    made = {out: _write_noted(engine, drawn, out)}
     if parents is not None:
-        made[parents] = engine.write(generate_people_batches(model, people, seed, where), parents)
+        made[parents] = _write_noted(engine, generate_people_batches(model, people, seed, where), parents)
     return made
+
+
+class Written(NamedTuple):
+    """What was written into a file: how many rows, and columns of which types."""
+
+    rows: int
+    types: dict[str, pa.DataType | None]
+
+
+def _write_noted(engine: Engine, rows: pa.Table | Iterable[pa.RecordBatch], path: Path) -> Written:
+    passing, types = note_types(rows)
+    return Written(engine.write(passing, path), types)
 
 
 def parent_path(link: Link, out: Path) -> Path | None:

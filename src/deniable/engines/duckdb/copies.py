@@ -15,16 +15,16 @@ from typing import Any
 
 import duckdb
 
-from deniable.engines import fingerprint
 from deniable.engines.base import quote
 from deniable.engines.duckdb.scan import Scan, slot, slots
+from deniable.engines.sources import Stamp, stamp_file
 
 MOST_BYTES = 1 << 20
 """Bytes of the files of a source that is copied."""
 MOST_CELLS, MOST_TEXT = 1_000_000, 16 << 20
 """Values, and bytes of text among them: a file can hold far more than its size tells."""
 
-Stamps = tuple[fingerprint.Stamp | None, ...]
+Stamps = tuple[Stamp | None, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +48,10 @@ def take_copies(connection: Any, scans: dict[str, Scan]) -> dict[str, Copy]:
 
 def stamps_of(scan: Scan) -> Stamps:
     """What changes when a file of a source is written to, replaced or removed."""
-    stamps: list[fingerprint.Stamp | None] = []
+    stamps: list[Stamp | None] = []
     for path in scan.paths:
         try:
-            stamps.append(fingerprint.stamp_file(path))
+            stamps.append(stamp_file(path))
         except OSError:
             stamps.append(None)
     return tuple(stamps)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import csv
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -147,6 +147,8 @@ class Layout:
 
 
 SAMPLE_ROWS = 1_000
+WIDE = 200
+"""A statement with conditions for more columns than this costs gigabytes, and more time than the file."""
 REMEMBERED_LINES = 10_000
 
 Kinds = dict[int, tuple[ColumnType, ...]]
@@ -177,10 +179,13 @@ def _test_types(
 ) -> tuple[Kinds, dict[int, int]]:
     """Of the types each column may have, those that hold; and the number of misfits in columns of a fixed type."""
     pairs = [(p, kind) for p, kinds in open_to.items() for kind in kinds]
-    asked = [_render_unlike(slot(p), kind) for p, kind in pairs] + [
-        _render_misfit(slot(p), kind) for p, kind in fixed.items()
-    ]
-    seen, counts = _count_values(connection, relation, len(layout.names), asked)
+    width = len(layout.names)
+    tests = [(p, _render_unlike, kind) for p, kind in pairs] + [(p, _render_misfit, kind) for p, kind in fixed.items()]
+    if width > WIDE:
+        seen, counts = _count_long_values(connection, relation, width, tests)
+    else:
+        asked = [render(slot(p), kind) for p, render, kind in tests]
+        seen, counts = _count_values(connection, relation, width, asked)
     misses = dict(zip(pairs, counts, strict=False))
     # A column without any value could be anything, and is text in the end.
     holding = {p: tuple(k for k in kinds if seen[p] and not misses[p, k]) for p, kinds in open_to.items()}
@@ -197,6 +202,26 @@ def _count_values(connection: Any, relation: str, width: int, conditions: list[s
     # All rows are fetched, though there is one: what the reader rejects is stored only when the result has ended.
     (row,) = connection.execute(sql).fetchall()
     return list(row[:width]), list(row[width:])
+
+
+def _count_long_values(
+    connection: Any,
+    relation: str,
+    width: int,
+    tests: Sequence[tuple[int, Callable[[str, ColumnType], str], ColumnType]],
+) -> tuple[list[int], list[int]]:
+    """The same counts from one long column of all values: each condition is compiled once, not for each column."""
+    distinct = list(dict.fromkeys((render, kind) for _, render, kind in tests))
+    asked = ["count(v)", *(f"count(*) FILTER (WHERE {render('v', kind)})" for render, kind in distinct)]
+    held = (
+        f"SELECT unnest(range({width})) AS p, unnest([{slots(width)}]) AS v FROM {relation} AS source({slots(width)})"
+    )
+    sql = f"SELECT p, {', '.join(asked)} FROM ({held}) GROUP BY p"
+    found = {row[0]: row[1:] for row in connection.execute(sql).fetchall()}
+    nothing = (0,) * len(asked)  # a file without rows
+    place = {test: number for number, test in enumerate(distinct, start=1)}
+    counts = [found.get(p, nothing)[place[render, kind]] for p, render, kind in tests]
+    return [found.get(p, nothing)[0] for p in range(width)], counts
 
 
 def _render_misfit(column: str, kind: ColumnType) -> str:

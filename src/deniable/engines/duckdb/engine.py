@@ -35,7 +35,16 @@ from deniable.engines.duckdb.connection import (
 from deniable.engines.duckdb.copies import Copy, take_copies
 from deniable.engines.duckdb.csv import scan_csv
 from deniable.engines.duckdb.scan import Scan, scan_arrow_files, scan_database, scan_parquet, scan_rows, spool
-from deniable.engines.sources import Files, Format, as_arrow, is_frame, resolve_source, write_rows
+from deniable.engines.sources import (
+    Files,
+    Format,
+    Stamp,
+    as_arrow,
+    is_frame,
+    resolve_source,
+    stamp_file,
+    write_rows,
+)
 from deniable.errors import DataError, ParameterError, nearest
 from deniable.policy.schema import CsvDialect, TableSchema
 
@@ -69,7 +78,7 @@ class DuckDBEngine:
         self._scans: dict[str, Scan] = {}
         self._copies: dict[str, Copy] | None = None
         self._sources: dict[str, Files | pa.Table] = {}
-        self._hashes: dict[fingerprint.Stamp, str] = {}
+        self._hashes: dict[Stamp, str] = {}
         self._lock = threading.RLock()
         self._local = threading.local()
         self._running: dict[Any, int] = {}
@@ -288,7 +297,7 @@ class DuckDBEngine:
 
     def _hash(self, path: Path) -> str:
         try:
-            key = fingerprint.stamp_file(path)
+            key = stamp_file(path)
         except FileNotFoundError:
             raise DataError(
                 f"'{path.name}' is no longer there", remedy="Put the file back, or attach another"

@@ -135,7 +135,7 @@ class Withhold:
     def hierarchy(self, column: str, values: pa.Array) -> Hierarchy:
         """The hierarchy over these distinct values."""
         leaves = text_of(sort_leaves(values))
-        return build_hierarchy(column, leaves, [group_by_label(leaves), group_by_label([TOP] * len(leaves))])
+        return build_hierarchy(column, leaves, [group_by_label(leaves)])
 
 
 @dataclass(frozen=True, slots=True)

@@ -194,7 +194,7 @@ class TailCoded:
         built = self.inner.hierarchy(column, pa.array(clipped, pa.float64()))
         thresholds = ((low, -np.inf), (high, np.inf))
         tails = [(clipped == threshold, end) for threshold, end in thresholds if threshold is not None]
-        levels = [_open_tails(level, place, tails) for level in built.levels]
+        levels = [_open_tails(level, place, tails) for level in built.levels[:-1]]
         return build_hierarchy(column, text_of(values), levels, ordered=True)
 
 

@@ -26,6 +26,7 @@ from deniable.kanonymity.builders.categories import (
     read_tree,
 )
 from deniable.kanonymity.builders.dates import Dates
+from deniable.kanonymity.builders.library import Classification, expand_standard, suggest_hierarchy
 from deniable.kanonymity.builders.numbers import (
     AGES,
     Brackets,
@@ -68,7 +69,7 @@ def _make_brackets(options: Options) -> Builder:
 
 
 def _make_tree(options: Options) -> Builder:
-    if options.get("rows"):
+    if "rows" in options:
         return Tree(tuple(tuple(row) for row in options["rows"]))
     if options.get("inline"):
         return parse_tree(options["inline"])
@@ -94,6 +95,7 @@ BUILDERS: tuple[tuple[str, Callable[[Options], Builder]], ...] = (
     ("dates", lambda o: Dates(tuple(o["levels"]))),
     ("order", _make_order),
     ("tree", _make_tree),
+    ("standard", lambda o: Classification(str(o["name"]), tuple(o.get("levels") or ()), bool(o.get("other")))),
     ("coordinates", lambda o: Coordinates(tuple(o["digits"]))),
     ("geohash", lambda o: Geohash(tuple(o["lengths"]))),
     ("rounding", lambda o: Rounding(_parse_floats(o["to"]))),
@@ -104,9 +106,11 @@ BUILDERS: tuple[tuple[str, Callable[[Options], Builder]], ...] = (
 
 def make_builder(spec: Spec) -> Builder:
     """The builder that a policy's `hierarchy:` means."""
+    spec = expand_standard(spec)
     for kind, make in BUILDERS:
         if kind == spec.kind:
             tails = {end: float(spec.options[end]) for end in ("bottom", "top") if spec.options.get(end) is not None}  # type: ignore[arg-type]
+            _refuse_tails(kind, tails)
             return TailCoded(make(spec.options), **tails) if tails else make(spec.options)
     known = [kind for kind, _ in BUILDERS]
     raise ParameterError(
@@ -114,6 +118,17 @@ def make_builder(spec: Spec) -> Builder:
         expected=f"One of {', '.join(known)}",
         remedy=nearest(spec.kind, known),
     )
+
+
+NUMBERS = ("intervals", "brackets", "rounding", "coordinates", "withhold")
+"""Kinds of hierarchy whose lowest and highest values can be one."""
+
+
+def _refuse_tails(kind: str, tails: Mapping[str, float]) -> None:
+    if tails and kind not in NUMBERS:
+        raise ParameterError(
+            f"A hierarchy of kind '{kind}' has no top or bottom number", expected=f"One of {', '.join(NUMBERS)}"
+        )
 
 
 def resolve_spec(column: Column, others: Mapping[str, Column]) -> Spec | None:
@@ -132,9 +147,16 @@ def freeze_spec(spec: Spec, built: Hierarchy, values: pa.Array) -> Spec:
     Quantiles become the brackets they gave; groups by order become the tree they gave, unless their categories were
     declared. Everything else means the same for any value.
     """
+    spec = expand_standard(spec)
+    if not any(leaf is not None for leaf in built.leaves):
+        return spec
+    tails = {end: spec.options[end] for end in ("bottom", "top") if spec.options.get(end) is not None}
     if spec.kind == "intervals" and spec.options.get("quantiles"):
-        made = Quantiles(tuple(spec.options["quantiles"])).brackets(built.column, values)  # type: ignore[arg-type]
-        return Spec("brackets", {"levels": made.levels})
+        inside = pc.cast(values, pa.float64(), safe=False)
+        for end, cut in (("bottom", pc.max_element_wise), ("top", pc.min_element_wise)):
+            inside = cut(inside, float(tails[end])) if end in tails else inside  # type: ignore[arg-type]
+        made = Quantiles(tuple(spec.options["quantiles"])).brackets(built.column, pc.unique(inside))  # type: ignore[arg-type]
+        return Spec("brackets", {"levels": made.levels, **tails})
     if spec.kind == "redact":
         return Spec("redact", {**spec.options, "width": max((len(leaf or "") for leaf in built.leaves), default=0)})
     if spec.kind == "tree" or (spec.kind == "order" and not spec.options.get("categories")):
@@ -146,11 +168,13 @@ FEW = 12
 """Up to so many distinct values a column is taken as categories."""
 
 
-def draft_column(values: pa.Array) -> Spec:
-    """A hierarchy for a column with these distinct values."""
+def draft_column(values: pa.Array, name: str = "") -> Spec:
+    """A hierarchy for a column with these distinct values: a public standard where they fit one."""
     kind = values.type
     if pa.types.is_dictionary(kind):
-        return draft_column(pc.unique(values.dictionary_decode()))
+        return draft_column(pc.unique(values.dictionary_decode()), name)
+    if (standard := suggest_hierarchy(values, name)) is not None:
+        return standard
     if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
         return _draft_dates(values)
     if (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)) and len(values) > 2:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from deniable.kanonymity.encoding import Counts, Histograms, Tuples
 from deniable.kanonymity.hierarchy import Codes, Hierarchy
 from deniable.kanonymity.kernels import grouping
-from deniable.kanonymity.models import KAnonymity, PrivacyModel, holds
+from deniable.kanonymity.models import DeltaPresence, KAnonymity, PrivacyModel, holds
 from deniable.kanonymity.models.base import Classes, Measured, gather_histograms
 from deniable.kanonymity.quality import Mean, Partition
 from deniable.kanonymity.search.problem import Levels, Problem, Released, Verdict
@@ -153,7 +153,8 @@ class Checker:
         base, cost = self._costs(levels, grouped, released)
         excess = 0.0 if barred else self._excess(levels, grouped, relaxed, lost)
         price = cost if acceptable else FOREVER
-        return Verdict(levels, acceptable, suppressed, int(released.sum()), price, base, bool(barred), excess)
+        shown = int((released & (grouped.sizes > 0)).sum())
+        return Verdict(levels, acceptable, suppressed, shown, price, base, bool(barred), excess)
 
     def _large_enough(self, grouped: Grouped) -> Released:
         """Which classes meet the models that need only sizes: they are cheap, and most failing nodes fail by them."""
@@ -171,12 +172,15 @@ class Checker:
     def _accept_classes(self, classes: Classes, relaxed: Released) -> tuple[Released, Measured]:
         """Which classes are released, and how many rows of each are lost here and at every node below."""
         released, lost = relaxed, np.where(relaxed, 0.0, classes.sizes)
+        # A class of the population alone is not in the release; only presence says something of it.
+        absent = classes.sizes == 0
         for model in self.problem.strict:
             measured = model.measure(classes)
-            released = released & model.meets(measured)
+            fine = model.meets(measured)
+            released = released & (fine if isinstance(model, DeltaPresence) else fine | absent)
             lost = np.maximum(lost, model.bound_losses(measured, classes))
         for risk in self.problem.risks:
-            released = risk.release(classes.sizes, released)
+            released = risk.release(classes.sizes, released & ~absent) | (released & absent)
         return released, lost
 
     def _apply_models(

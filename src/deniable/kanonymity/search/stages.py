@@ -127,8 +127,9 @@ class _Assembly:
         self.ranks = [np.argsort(order).astype(np.int32) for order in self.orders]
         self.hierarchies = problem.hierarchies
         self.class_of = np.full(problem.tuples.size, -1, np.int64)
-        self.low: list[NDArray[np.int32]] = []
-        self.high: list[NDArray[np.int32]] = []
+        none = np.zeros((0, problem.tuples.width), np.int32)  # where no class can hold, all rows may be suppressed
+        self.low: list[NDArray[np.int32]] = [none]
+        self.high: list[NDArray[np.int32]] = [none]
         self.sizes: list[int] = []
 
     def release(self, rest: Problem, left: Places, levels: Levels) -> Places:

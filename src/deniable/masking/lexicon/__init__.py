@@ -26,3 +26,10 @@ def fold_words(name: str) -> frozenset[str]:
     if name == "states":
         return frozenset(part.lower() for line in load_words(name) for part in line.split(" ", 1))
     return frozenset(word.lower() for word in load_words(name))
+
+
+@cache
+def fold_world(letter: str) -> frozenset[str]:
+    """The given names (g), surnames (s) or places (c) of the list that spans many countries, in lower case."""
+    lines = (line.split() for line in load_words("world"))
+    return frozenset(word.lower() for first, *rest in lines if first == letter for word in rest)

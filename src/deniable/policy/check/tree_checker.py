@@ -16,6 +16,7 @@ from fractions import Fraction
 from typing import Any
 
 from deniable.errors import Place, nearest
+from deniable.policy.check.patterns import find_explosion
 from deniable.policy.grammar import (
     Amount,
     Choice,
@@ -42,12 +43,12 @@ from deniable.policy.grammar import (
     is_beyond,
 )
 from deniable.policy.schema import ColumnType, Frozen, Spec
-from deniable.policy.yaml_tree import Entries, Items, Leaf, Mistakes, Tree
+from deniable.policy.yaml_tree import Entries, Items, Leaf, Mistakes, Tree, reveal
 
 Value = int | Fraction | str | bool | date | datetime
 
 _WHOLE = re.compile(r"[+-]?(?:0|[1-9][0-9]*(?:_[0-9]{3})*)")
-_NUMBER = re.compile(r"[+-]?(?:0|[1-9][0-9]*(?:_[0-9]{3})*)?(?:\.[0-9]*)?(?:[eE]([+-]?[0-9]{1,3}))?")
+_NUMBER = re.compile(r"[+-]?(?=\.?[0-9])(?:0|[1-9][0-9]*(?:_[0-9]{3})*)?(?:\.[0-9]*)?(?:[eE]([+-]?[0-9]{1,3}))?")
 _LEADING_ZERO = re.compile(r"[+-]?0[0-9]+")
 _FLAGS = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
 _OLD_FLAGS = {"yes": "true", "no": "false", "on": "true", "off": "false", "y": "true", "n": "false"}
@@ -73,8 +74,7 @@ def read_whole(leaf: Leaf) -> int:
 def read_amount(leaf: Leaf) -> Fraction:
     """An exact number: 0.1 is one tenth."""
     text = leaf.text
-    match = _NUMBER.fullmatch(text)
-    if leaf.quoted or len(text) > _MOST_DIGITS or match is None or not re.search(r"[0-9]", text.split("e")[0]):
+    if leaf.quoted or len(text) > _MOST_DIGITS or not _NUMBER.fullmatch(text):
         raise Misread("A number such as 0.5", _suggest_remedy(leaf))
     return Fraction(Decimal(text))
 
@@ -208,8 +208,12 @@ def _read_choice(shape: Choice, leaf: Leaf) -> str:
 def _read_regex(leaf: Leaf) -> str:
     try:
         re.compile(leaf.text)
+        explosion = find_explosion(leaf.text)
     except (re.error, OverflowError, RecursionError):
         raise Misread("a regular expression in Python's syntax", "Quote it with '...'") from None
+    if explosion:
+        expected = f"a regular expression whose time does not explode; in this one {explosion}"
+        raise Misread(expected, "Let each repetition begin or end with a character that its inside cannot read")
     return leaf.text
 
 
@@ -262,6 +266,8 @@ class Checker:
     columns: dict[str, dict[str, Place]] = field(default_factory=dict)
     mentions: list[Mention] = field(default_factory=list)
     table: str = ""
+    folded: dict[tuple[str, str, str], Leaf] = field(default_factory=dict)
+    """The first key of each name without regard to case, by what it declares and where."""
 
     def check(self, shape: Shape, tree: Tree, what: str) -> Item | None:
         """The value of a tree under a shape, or None if it had to be refused as a whole."""
@@ -357,7 +363,8 @@ class Checker:
     def _name(self, shape: Named, key: Leaf) -> bool:
         """Note what a key declares or refers to."""
         if key.missing or not key.text.strip() or not key.text.isprintable():
-            self.mistakes.add(key.place, "a name is empty or holds invisible characters", "A visible name")
+            shown = f": {reveal(key.text)}" if key.text.strip() else ""
+            self.mistakes.add(key.place, f"a name is empty or holds invisible characters{shown}", "A visible name")
             return False
         if shape.refers:
             self.mentions.append(Mention(shape.refers, key.text, key.place, self.table))
@@ -371,10 +378,11 @@ class Checker:
 
     def _declare(self, names: dict[str, Place], what: str, key: Leaf) -> None:
         # Engines take names without regard to case, so two that differ only in case are one.
-        for other in names:
-            if other.casefold() == key.text.casefold():
-                line = names[other].line
-                self.mistakes.add(key.place, f"{what} '{key.text}' differs from '{other}' (line {line}) only in case")
+        where = self.table if what == "column" else ""
+        other = self.folded.setdefault((what, where, key.text.casefold()), key)
+        if other is not key:
+            line, text = other.place.line, other.text
+            self.mistakes.add(key.place, f"{what} '{key.text}' differs from '{text}' (line {line}) only in case")
         names[key.text] = key.place
 
     def _kinds(self, shape: Kinds, tree: Tree, what: str) -> Item | None:
@@ -459,7 +467,7 @@ def _suggest_brackets(tree: Tree) -> str:
 def _quote_tree(tree: Tree) -> str:
     """How a value is written, for a message: the policy's own text may be quoted, cut short."""
     if isinstance(tree, Leaf):
-        shown = tree.text if len(tree.text) <= 40 else tree.text[:37] + "..."
+        shown = reveal(tree.text if len(tree.text) <= 40 else tree.text[:37] + "...")
         return repr(shown) if tree.quoted else f"`{shown}`"
     return "a list" if isinstance(tree, Items) else "a set of entries"
 
@@ -496,24 +504,26 @@ def _list_branches(tree: Tree, above: Row, mistakes: Mistakes) -> Iterator[Row]:
 
 def resolve_mentions(checker: Checker, mistakes: Mistakes) -> None:
     """Compare all mentions with what the file declares."""
+    anywhere = {column for columns in checker.columns.values() for column in columns}
+    anywhere |= {f"{table}.{column}" for table, columns in checker.columns.items() for column in columns}
     for mention in checker.mentions:
         if mention.to == "column":
-            _resolve_column(mention, checker, mistakes)
+            if mention.name not in (checker.columns.get(mention.table, ()) if mention.table else anywhere):
+                _refuse_column(mention, checker, mistakes)
         else:
             _resolve_other(mention, checker, mistakes)
 
 
-def _resolve_column(mention: Mention, checker: Checker, mistakes: Mistakes) -> None:
+def _refuse_column(mention: Mention, checker: Checker, mistakes: Mistakes) -> None:
     """Inside a table a column of that table is meant; elsewhere one of any table, or TABLE.COLUMN."""
     if mention.table:
         known, where = list(checker.columns.get(mention.table, ())), f"table '{mention.table}'"
     else:
         known, where = [c for columns in checker.columns.values() for c in columns], "any table"
         known += [f"{t}.{c}" for t, columns in checker.columns.items() for c in columns if "." in mention.name]
-    if mention.name not in known:
-        expected = f"Known: {', '.join(known[:12])}{', ...' if len(known) > 12 else ''}" if known else ""
-        remedy = nearest(mention.name, known) or f"Declare it among the columns of {where.replace('any', 'a')}"
-        mistakes.add(mention.place, f"'{mention.name}' is no column of {where}", expected, remedy)
+    expected = f"Known: {', '.join(known[:12])}{', ...' if len(known) > 12 else ''}" if known else ""
+    remedy = nearest(mention.name, known) or f"Declare it among the columns of {where.replace('any', 'a')}"
+    mistakes.add(mention.place, f"'{reveal(mention.name)}' is no column of {where}", expected, remedy)
 
 
 def _resolve_other(mention: Mention, checker: Checker, mistakes: Mistakes) -> None:

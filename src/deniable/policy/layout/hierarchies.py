@@ -5,6 +5,8 @@ written inline, arrive as option `rows`: one tuple a leaf, the leaf first, then 
 
 from __future__ import annotations
 
+import itertools
+
 from deniable.policy.grammar import (
     COLUMN,
     NUMERIC,
@@ -14,6 +16,7 @@ from deniable.policy.grammar import (
     Either,
     Field,
     File,
+    Flag,
     Kind,
     Kinds,
     ListOf,
@@ -37,6 +40,27 @@ DATE_LEVELS = (
     "year",
     "decade",
 )
+
+STANDARD_LEVELS = {
+    "icd10": ("category", "block", "chapter"),
+    "icd9": ("category", "block", "chapter"),
+    "countries": ("subregion", "region"),
+    "us_states": ("division", "region"),
+    "us_zip": ("zip4", "zip3", "state", "division", "region"),
+    "nuts": ("nuts2", "nuts1", "country"),
+    "isco08": ("minor", "sub_major", "major"),
+    "education": ("isced", "attainment"),
+    "hours": ("hour", "part_of_day"),
+    "weekdays": ("part_of_week",),
+    "months": ("season",),
+    "ages": ("5", "10", "20"),
+    "incomes": ("1000", "5000", "10000", "50000"),
+    "dates": ("week", "month", "quarter", "year", "decade"),
+    "times": ("hour", "part_of_day", "day", "week", "month", "quarter", "year"),
+    "seasons": ("month", "season"),
+    "coordinates": ("4", "3", "2", "1", "0"),
+}
+"""Public standards, each with the levels above the value itself, from fine to coarse."""
 
 _EDGES = ListOf(Amount(), least=2, order="up")
 _TAILS = (
@@ -127,6 +151,22 @@ HIERARCHIES = Kinds(
             ),
             exactly_one=(("file",), ("inline",)),
             example="{tree: {inline: {any: {north: [Oslo, Bergen], south: [Rome]}}}}",
+        ),
+        Kind(
+            "standard",
+            "The groups of a public standard: chapters of diagnoses, regions of countries and others.",
+            (
+                Field("name", Choice(tuple(STANDARD_LEVELS)), "the standard", required=True),
+                Field(
+                    "levels",
+                    ListOf(Choice(tuple(dict.fromkeys(itertools.chain(*STANDARD_LEVELS.values())))), distinct=True),
+                    "which of its levels, fine to coarse",
+                    default="all",
+                ),
+                Field("other", Flag(), "values it does not have are one group 'other'", default="they are refused"),
+            ),
+            short="name",
+            example="{standard: icd10}",
         ),
         Kind(
             "coordinates",

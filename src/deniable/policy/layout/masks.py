@@ -34,18 +34,41 @@ class Preset:
     meaning: str
 
 
+_WORD = r"[^\W\d_]+(?:['\u2019-][^\W\d_]+)*"
 PRESETS = (
-    Preset("first_and_last_letter", r"\B\w\B", "*", "keep the first and the last letter of each word"),
-    Preset("first_name", r"^\s*(\S+).*$", r"\1", "keep the first name only"),
-    Preset("last_four", r"^\D*\d{3}\D?\d{2}\D?(\d{4})\D*$", r"xxx-xx-\1", "last digits of a social security number"),
-    Preset("first_six", r"^\D*(\d{4})\D?(\d{2})[\d -]*$", r"\1\2xxxxxxxxxx", "first six digits of a card number"),
-    Preset("street", r"^\s*\d+\S*\s+|\s+\d+\S*\s*$", "", "a street without its house number"),
+    Preset(
+        "first_and_last_letter", r"\B\w\B|\b\w\w?\b", "*", "keep the first and last letter of words of three or more"
+    ),
+    # With a comma the surname may stand first, so such a value does not match.
+    Preset("first_name", rf"\A\s*({_WORD}\.?)(?:\s[^,;]*)?\Z", r"\1", "keep the first name only"),
+    Preset("last_four", r"\A\D*\d{3}\D?\d{2}\D?(\d{4})\D*\Z", r"xxx-xx-\1", "last digits of a social security number"),
+    Preset(
+        "first_six",
+        r"\A\D*(\d{4})[ -]?(\d{2})(?:[ -]?\d){6,13}\D*\Z",
+        r"\1\2xxxxxxxxxx",
+        "first digits of a card number",
+    ),
+    Preset(
+        "street",
+        r"\A\s*(?:\d[^\s,]*,?\s+)?((?:\d+(?:st|nd|rd|th)\b)?[^\d\n]*[^\W\d_][.]?)(?:,?\s+\d\S*)?\s*\Z",
+        r"\1",
+        "a street without its house number",
+    ),
 )
 FAKES = ("name", "first_name", "last_name", "street", "address", "city", "email", "phone", "company")
-FOUND_IN_TEXT = ("phone", "email", "date", "address", "url", "ip", "card", "iban", "national_id", "number")
+FOUND_IN_TEXT = (
+    "name", "place", "phone", "email", "date", "age", "address", "postcode", "url", "ip", "card", "iban", "national_id",
+    "vehicle", "number",
+)  # fmt: skip
 
 _KEY = Field("key", KEY, "the secret key, by its name; tables masked with one key can be joined", required=True)
 _DOMAIN = Field("domain", Text("a name"), "values get equal tokens only within one domain", default="the key's name")
+_NORMALIZE = Field(
+    "normalize",
+    Choice(("text", "digits", "exact")),
+    "which spellings are one value: text ignores case, spaces and Unicode forms; digits keeps digits alone",
+    default="text (exact for keys and vaults made before version 2)",
+)
 
 MASKS = Kinds(
     "mask",
@@ -78,6 +101,7 @@ MASKS = Kinds(
                 _DOMAIN,
                 Field("length", Whole(4, 64), "characters of a token", default="12"),
                 Field("prefix", Text(), "text before each token", default="none"),
+                _NORMALIZE,
             ),
             example="{codebook: {vault: names.vault, key: people}}",
         ),
@@ -114,7 +138,7 @@ MASKS = Kinds(
         Kind(
             "token",
             "A keyed pseudonym (HMAC): equal values get equal tokens, and without the key none can be recomputed.",
-            (_KEY, Field("length", Whole(4, 64), "characters of a token", default="16"), _DOMAIN),
+            (_KEY, Field("length", Whole(4, 64), "characters of a token", default="16"), _DOMAIN, _NORMALIZE),
             short="key",
             example="{token: {key: people}}",
         ),

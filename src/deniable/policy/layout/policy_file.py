@@ -28,6 +28,9 @@ from deniable.policy.layout.masks import MASKS
 from deniable.policy.layout.release import RELEASE
 from deniable.policy.schema import BadRows, Bounding, ColumnType, Neighboring, Role
 
+DOUBTS = ("much-loss", "large-delta")
+"""What a policy may say only if its steward says so twice: in its place, and under accepts."""
+
 CATEGORIES = Record(
     "categories",
     (
@@ -71,7 +74,12 @@ COLUMN_ENTRY = Record(
     "column",
     (
         Field("type", Choice(tuple(ColumnType)), "the type of the values", default="text"),
-        Field("role", Choice(tuple(Role)), "what the column is to an intruder", default="insensitive"),
+        Field(
+            "role",
+            Choice(tuple(Role)),
+            "what the column is to an intruder; an undecided column is withheld from releases of rows",
+            default="undecided",
+        ),
         Field("nullable", Flag(), "whether values may be missing", default="true"),
         Field(
             "between",
@@ -89,10 +97,12 @@ COLUMN_ENTRY = Record(
             Either((ListOf(Written(), distinct=True), CATEGORIES)),
             "all public values, in their order; any other value counts as missing",
         ),
+        Field("longest", Whole(1, 65_536), "characters of a text that questions see; the rest is cut", default="65536"),
         Field("mask", MASKS, "how values are masked in a record-level release"),
         Field("hierarchy", HIERARCHIES, "how values are generalized in a k-anonymous release"),
     ),
-    meaning="One column, as the steward declares it. `{}` takes every default.",
+    meaning="One column, as the steward declares it. `{}` takes every default: such a column can be asked about with "
+    "noise, and is withheld from releases of rows.",
 )
 
 TABLE = Record(
@@ -130,7 +140,7 @@ TABLE = Record(
 
 _EPSILON = Field("epsilon", POSITIVE, "the privacy loss allowed, in total")
 _RHO = Field("rho", POSITIVE, "the same for zero-concentrated privacy, instead of epsilon")
-_DELTA = Amount(least=Fraction(0), below=Fraction(1))
+_DELTA = Amount(least=Fraction(0), most=Fraction(1, 10))
 
 DATASET_BUDGET = Record(
     "dataset budget",
@@ -217,8 +227,13 @@ EPOCHS = Record(
             File(must_exist=False),
             "a file whose text names the epoch, such as a load number; its text is shown to whoever asks",
         ),
+        Field(
+            "copies",
+            File(must_exist=False),
+            "a folder that holds a copy of each private file as it was when the epoch began; it is read instead",
+            default="files are read as they are",
+        ),
     ),
-    exactly_one=(("every",), ("manifest",)),
     meaning="What begins an epoch of the data, beside `deniable epoch new`. Within one, a question has one answer.",
 )
 
@@ -240,6 +255,12 @@ POLICY = Record(
         ),
         Field("epochs", EPOCHS, "when equal questions are answered anew", default="when the steward says so"),
         Field("expires", Day(), "the day after which nothing is answered or released", default="never"),
+        Field(
+            "accepts",
+            ListOf(Choice(DOUBTS), distinct=True),
+            "what the steward stands for although it protects little; `deniable policy check` says by which name",
+            default="nothing",
+        ),
     ),
     meaning="One policy file.",
 )

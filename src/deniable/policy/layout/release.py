@@ -18,6 +18,7 @@ from deniable.policy.grammar import (
     ListOf,
     Named,
     Record,
+    Text,
     Whole,
     Written,
 )
@@ -42,6 +43,7 @@ ATTACKS = (
 )
 
 _AT_LEAST_ONE = Amount(least=Fraction(1))
+_MORE_THAN_ONE = Amount(above=Fraction(1))
 _COLUMN = Field("column", COLUMN, "the sensitive column", required=True)
 
 MODELS = Kinds(
@@ -119,8 +121,8 @@ MODELS = Kinds(
 ANONYMIZE = Record(
     "anonymize",
     (
-        Field("k", Whole(1, 10**9), "rows that look alike in every class", default="5"),
-        Field("l", Named(_AT_LEAST_ONE, refers="column"), "distinct sensitive values in every class, by column"),
+        Field("k", Whole(2, 10**9), "rows that look alike in every class", default="5"),
+        Field("l", Named(_MORE_THAN_ONE, refers="column"), "distinct sensitive values in every class, by column"),
         Field("t", Named(SHARE, refers="column"), "distance of a class from the whole table, by column (t-closeness)"),
         Field("models", ListOf(MODELS), "further privacy models"),
         Field("suppress", SHARE, "the share of rows that may be left out", default="0"),
@@ -156,6 +158,20 @@ ATTACK = Record(
         ),
     ),
     meaning="How a release is attacked before it leaves, and what it must withstand.",
+)
+
+JOINT = Record(
+    "joint",
+    (
+        Field("most", SHARE, "the share of people that all released columns together may single out", required=True),
+        Field(
+            "accepted_by",
+            Text("a person's name"),
+            "who stands for releases beyond it; the name is in their statements and in the ledger",
+            default="nobody: such a release is refused",
+        ),
+    ),
+    meaning="A limit on what somebody could do who knows all released columns of a person.",
 )
 
 TRUTHS = Kinds(
@@ -224,6 +240,7 @@ RELEASE = Record(
         Field("anonymize", ANONYMIZE, "privacy models of k-anonymous releases"),
         Field("minimize", MINIMIZE, "columns and sample of record-level releases"),
         Field("attack", ATTACK, "thresholds that a release must stay under"),
+        Field("joint", JOINT, "how many people all released columns together may single out", default="no limit"),
         Field("truths", ListOf(TRUTHS), "public truths that synthetic rows must keep exactly"),
         Field("synthesize", SYNTHESIZE, "what synthetic rows are for"),
     ),

@@ -225,7 +225,8 @@ def facts_of(column: Column, public: bool = False) -> Facts:
     cut = column.categories is not None or (kind in (Kind.DATE, Kind.DATETIME) and lower is None)
     longest = None
     if kind is Kind.TEXT:
-        longest = max((len(str(each)) for each in column.categories), default=0) if column.categories else LONGEST_TEXT
+        listed = max((len(str(each)) for each in column.categories or ()), default=0)
+        longest = listed if column.categories else column.longest or LONGEST_TEXT
     return Facts(kind, lower, upper, step, column.categories, column.nullable or cut, public, column.opaque, longest)
 
 

@@ -62,7 +62,7 @@ class RequestBody:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecisionBody:
-    """Why a request is approved or declined."""
+    """Why a request is approved or declined, or an epoch begins."""
 
     reason: str = describe_field("The reason, which the record keeps.", minLength=1, maxLength=2000)
 

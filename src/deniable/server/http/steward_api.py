@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from starlette.responses import Response
 
-from deniable.curator.governance import reports, withdrawals
+from deniable.curator.charge import resume_asker
+from deniable.curator.governance import epochs, reports, withdrawals
 from deniable.curator.governance import requests as governance_requests
 from deniable.errors import ParameterError, nearest
 from deniable.governance.grants import Action, Role
@@ -114,6 +115,30 @@ async def withdraw_person(call: Call) -> Response:
     return respond_json({**noted.as_dict(), **withdrawals.find_reach(curator.policy, body.column).to_dict()}, 201)
 
 
+async def show_epoch(call: Call) -> Response:
+    """The epoch now, and which private sources changed inside it."""
+    call.service.authorize(call.who, Action.EPOCH)
+    curator = call.service.curator
+    found = await call.service.run_for(call.who, lambda: epochs.show_epoch(curator.context))
+    return respond_json(found.to_dict())
+
+
+async def declare_epoch(call: Call) -> Response:
+    """Begin a new epoch of the data, for every asker at once."""
+    call.service.authorize(call.who, Action.EPOCH)
+    curator, reason, by = call.service.curator, call.body.reason, call.who.name
+    begun = await call.service.run_for(call.who, lambda: epochs.declare_epoch(curator.context, reason, by))
+    return respond_json(begun.to_dict(), 201)
+
+
+async def resume_analyst(call: Call) -> Response:
+    """Let an asker go on who was paused after failures."""
+    call.service.authorize(call.who, Action.RESUME)
+    curator, analyst, by = call.service.curator, call.path["analyst"], call.who.name
+    failures = await call.service.run_for(call.who, lambda: resume_asker(curator.context, analyst, by))
+    return respond_json({"analyst": analyst, "failures": failures})
+
+
 async def show_register(call: Call) -> Response:
     """The public register."""
     curator = call.service.curator
@@ -132,5 +157,8 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation("GET", "/v1/audit", "audit", "Read the record", list_entries, query=_AFTER),
     Operation("GET", "/v1/verify", "verify", "Recompute the chain of the ledger", verify_ledger),
     Operation("POST", "/v1/withdrawals", "withdraw", "Withdraw a person", withdraw_person, WithdrawalBody, status=201),
+    Operation("GET", "/v1/epoch", "epoch", "See the epoch and its sources", show_epoch),
+    Operation("POST", "/v1/epoch", "new_epoch", "Begin a new epoch", declare_epoch, DecisionBody, status=201),
+    Operation("POST", "/v1/analysts/{analyst}/resume", "resume", "Let a paused asker go on", resume_analyst),
     Operation("GET", "/v1/register", "register", "See the public register", show_register),
 )

@@ -1,0 +1,146 @@
+"""Publishing rows: what was written is certified, stated beside the file and signed; or it is removed and refused.
+
+Every release of rows passes here, whatever made it and whoever asked: k-anonymous, masked, synthetic, into a file or
+into memory. The statement carries what was measured on the file."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from deniable.curator.scope import SAMPLE_KEYS
+from deniable.errors import InternalError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from deniable.assess.certificate import Claim, Measurements
+    from deniable.assess.exposure import JointExposure
+    from deniable.curator.context import Context
+    from deniable.engines.base import Engine
+    from deniable.release import Guarantee, Provenance, Statement
+
+RECORDED = "Nothing was charged. The ledger names a release that did not leave."
+MEASURED = "measured"
+"""The detail of a statement that holds what was measured on its file."""
+
+
+def certify_rows(released: Path | pa.Table, claim: Claim, *, beside: Sequence[Path] = (), charge: str) -> Measurements:
+    """What was measured on released rows; where a claim does not hold, the files go, and it is our own fault.
+
+    `beside` are files that were written with it; `charge` says what stands in the ledger.
+    """
+    from deniable.assess.certificate import certify
+
+    try:
+        found = certify(released, claim)
+    except Exception:
+        _remove_files(released, beside)
+        raise
+    if found.broken:
+        _remove_files(released, beside)
+        raise InternalError(
+            f"what was written is not what was to be claimed of it: {'; '.join(found.broken)}",
+            remedy="It was removed, and nothing left. Please report it",
+            charge=charge,
+        )
+    return found.measured
+
+
+def gate_joint_exposure(
+    context: Context | None,
+    engine: Engine,
+    name: str,
+    columns: Sequence[str],
+    unit: str | None,
+    released: Path | pa.Table,
+) -> JointExposure | None:
+    """What all released columns of an attached table single out; beyond the policy's limit the file goes, refused."""
+    from deniable.assess.exposure import judge_joint_exposure, measure_joint_exposure
+
+    limit = context.policy.release.joint if context is not None else None
+    try:
+        return judge_joint_exposure(measure_joint_exposure(engine, name, columns, unit), limit)
+    except Exception:
+        _remove_files(released, ())
+        raise
+
+
+def note_acceptance(context: Context | None) -> dict[str, str]:
+    """For the ledger: who stands for releases beyond the policy's limit on what all columns single out."""
+    limit = context.policy.release.joint if context is not None else None
+    return {} if limit is None or limit.accepted_by is None else {"joint_accepted_by": limit.accepted_by}
+
+
+def _remove_files(released: Path | pa.Table, beside: Sequence[Path]) -> None:
+    from deniable.release import statement_path
+
+    if isinstance(released, Path):
+        for path in (released, statement_path(released), *beside):
+            with suppress(OSError):
+                path.unlink(missing_ok=True)
+
+
+def publish_file(
+    context: Context | None,
+    path: Path,
+    claim: Claim,
+    guarantee: Guarantee,
+    provenance: Provenance,
+    details: Mapping[str, Any] | None = None,
+    *,
+    release: str = "",
+    beside: Sequence[Path] = (),
+    charge: str = RECORDED,
+) -> Statement:
+    """Certify a file that was written, state what was claimed and measured beside it, and sign that.
+
+    `release` is its id in the ledger.
+    """
+    from deniable.release import seal
+
+    found = certify_rows(path, claim, beside=beside, charge=charge)
+    stated = {**(details or {}), MEASURED: found.to_dict()}
+    sealed = seal(path, guarantee, provenance, stated, key=find_signing_key(context))
+    note_published(context, sealed, release)
+    return sealed
+
+
+def find_signing_key(context: Context | None) -> bytes | None:
+    """The curator's private key, drawn once and kept beside the ledger; None where there is no curator."""
+    if context is None:
+        return None
+    return context.store.keep(SAMPLE_KEYS, "signing", "signing", secrets.token_bytes(32))
+
+
+def note_published(context: Context | None, sealed: Statement, release: str) -> None:
+    """Write to the ledger which file left, by its digest, and under which key."""
+    from deniable.ledger import Act, Posting
+
+    if context is None:
+        return
+    purpose, analyst = context.path
+    digests = {"file": sealed.body["file"]["sha256"], "statement": sealed.sha256, "key": sealed.key}
+    who = analyst if context.asker is not None else "steward"
+    context.ledger.record(Posting(Act.PUBLISH, analyst=who, purpose=purpose, release=release, details=digests))
+
+
+def note_types(
+    rows: pa.Table | Iterable[pa.RecordBatch],
+) -> tuple[pa.Table | Iterable[pa.RecordBatch], dict[str, pa.DataType | None]]:
+    """Rows on their way to a file, and the types of their columns, which are known once the rows have passed."""
+    import pyarrow as pa
+
+    if isinstance(rows, pa.Table):
+        return rows, dict(zip(rows.schema.names, rows.schema.types, strict=True))
+    types: dict[str, pa.DataType | None] = {}
+
+    def pass_on() -> Iterator[pa.RecordBatch]:
+        for batch in rows:
+            types.update(zip(batch.schema.names, batch.schema.types, strict=True))
+            yield batch
+
+    return pass_on(), types

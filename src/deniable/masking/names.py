@@ -1,0 +1,161 @@
+"""Names of people and places in running text: word lists, the words around, and a small model that weighs both.
+
+Every word that begins with a capital is a candidate. What speaks for it and against it (lists of names, cities and
+ordinary words, the words beside it, its form and its last letters) are *features*; the model has a weight for each, for
+"name" and for "place", and the larger sum above zero wins. Weights were learned by an averaged perceptron from generated
+sentences (`bench/train_names.py`) and are shipped as `lexicon/name_weights.txt`; no text of a real person is in them.
+Scripts without capitals have no candidates: there, titles and words such as "patient" tell where a name stands.
+
+A model finds most names and never all. This module imports neither numpy nor Arrow."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from functools import cache
+
+from deniable.masking import lexicon
+
+KINDS = ("name", "place")
+_TOKEN = re.compile(r"[^\W\d_]+(?:['-](?!s\b)[^\W\d_]+)*|\d+|[^\w\s]|[\0\n]|_")
+_END = "¶"  # stands for the end of a line or of a text
+_STOPS = frozenset((".", "!", "?", ":", ";", '"', _END))
+PARTICLES = frozenset(
+    ("van", "von", "der", "den", "de", "da", "di", "du", "dos", "del", "della", "la", "le", "el", "al", "bin", "ibn",
+     "ben", "ter", "ten", "zu", "y", "e", "of", "upon", "on", "sur", "am", "an")
+)  # fmt: skip
+TITLES = frozenset(
+    ("mr", "mrs", "ms", "miss", "mx", "dr", "prof", "professor", "doctor", "nurse", "sir", "madam", "lady", "lord", "judge",
+     "captain", "herr", "frau", "monsieur", "madame", "mme", "señor", "señora", "sr", "sra", "signor", "signora", "pan",
+     "pani", "rev", "lt", "col", "sgt", "gen", "maj", "hon", "father", "sister", "brother", "uncle", "aunt", "patient", "widow", "г-н", "г-жа", "доктор", "пациент")
+)  # fmt: skip
+NEVER = frozenset(
+    ("i", "monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday", "january", "february", "march",
+     "july", "september", "october", "november", "december")
+)  # fmt: skip
+LISTS = (("given_names", "g"), ("surnames", "s"), ("cities", "c"), ("countries", "n"), ("states", "t"), ("common", "x"))
+_PASSED_OVER = NEVER | TITLES
+
+
+@cache
+def load_classes() -> dict[str, str]:
+    """For each word of the lists, in lower case, a letter for each list that has it; m for a part of a longer place."""
+    classes: dict[str, str] = {}
+    for name, letter in LISTS:
+        for entry in lexicon.fold_words(name) | (lexicon.fold_world(letter) if letter in "gsc" else frozenset()):
+            for part in entry.split() if letter in "cnt" and " " in entry else [entry]:
+                mark = "m" if " " in entry and letter in "cnt" else letter
+                if mark not in classes.get(part, ""):
+                    classes[part] = classes.get(part, "") + mark
+    return {word: "".join(sorted(letters)) for word, letters in classes.items()}
+
+
+@cache
+def load_pairs() -> frozenset[tuple[str, str]]:
+    """Two words that stand side by side in the name of a place."""
+    entries = [entry.split() for name in ("cities", "countries", "states") for entry in lexicon.fold_words(name)]
+    return frozenset(pair for words in entries for pair in zip(words, words[1:], strict=False))
+
+
+Weights = dict[str, tuple[int, int]]
+
+
+@cache
+def load_weights() -> Weights:
+    """The weights of each feature for a name and for a place, in hundredths."""
+    lines = (line.split("\t") for line in lexicon.load_words("name_weights"))
+    return {feature: (int(name), int(place)) for feature, name, place in lines}
+
+
+def list_features(words: Sequence[str], lowered: Sequence[str], at: int, before: str) -> list[str]:
+    """What can be said about the word at a place; `before` is what the word before it was taken for."""
+    classes = load_classes()
+    word, low = words[at], lowered[at]
+    last, nearby = lowered[at - 1], lowered[at + 1]
+    kind = classes.get(low) or (classes.get(low.split("-")[0], "") if "-" in low else "")
+    left = classes.get(last, "") if words[at - 1][:1].isupper() else "_"
+    right = classes.get(nearby, "") if words[at + 1][:1].isupper() else "_"
+    starts = "^" if last in _STOPS else ""
+    pairs = load_pairs()
+    pair = ((low, nearby) in pairs and right != "_") or ((last, low) in pairs and left != "_")
+    form = "1" if len(word) == 1 else "A" if word.isupper() else "M" if not word[1:].islower() else "a"
+    seen = ("l=" + last) if left == "_" else "L=" + left
+    ahead = ("r=" + nearby) if right == "_" else "R=" + right
+    return [
+        "k=" + kind + starts,
+        "f=" + form + starts,
+        "s3=" + low[-3:],
+        "s2=" + low[-2:],
+        seen,
+        ahead,
+        "kl=" + kind + "|" + seen,
+        "kr=" + kind + "|" + ahead,
+        "ll=" + lowered[at - 2] + "|" + last,
+        "rr=" + ahead + "|" + lowered[at + 2],
+        "y=" + before + "|" + kind,
+        "t=" + ("1" if last in TITLES or (last == "." and lowered[at - 2] in TITLES) else "0") + starts,
+        "p=1" if pair else "p=0",
+        "w=" + low if "x" in kind else "w=",
+    ]
+
+
+def find_names(text: str) -> Iterator[tuple[int, int, str]]:
+    """Start, end and kind of each name and place in a text, in order."""
+    words, starts = _split_words(text)
+    lowered = [word.lower() for word in words]
+    labels = _label_words(words, lowered)
+    at = 2
+    while at < len(words) - 2:
+        kind = labels[at]
+        if not kind:
+            at += 1
+            continue
+        last = _find_last(text, words, starts, lowered, labels, at)
+        yield starts[at], starts[last] + len(words[last]), kind
+        at = last + 1
+
+
+def _split_words(text: str) -> tuple[list[str], list[int]]:
+    """Words and signs with their places, and two empty sentences around them so that every word has neighbors."""
+    words, starts = [_END, _END], [0, 0]
+    for found in _TOKEN.finditer(text):
+        word = found[0]
+        words.append(_END if word in "\0\n" else word)
+        starts.append(found.start())
+    return [*words, _END, _END, _END], [*starts, len(text), len(text), len(text)]
+
+
+def _label_words(words: Sequence[str], lowered: Sequence[str]) -> list[str]:
+    """For each word the kind it is taken for, or nothing."""
+    weights, nothing = load_weights(), (0, 0)
+    labels = [""] * len(words)
+    for at, word in enumerate(words):
+        if word[0].isupper() and lowered[at] not in _PASSED_OVER and not _is_lone_letter(words, labels, at):
+            name = place = 0
+            for feature in list_features(words, lowered, at, labels[at - 1]):
+                one, two = weights.get(feature, nothing)
+                name += one
+                place += two
+            if name > 0 or place > 0:
+                labels[at] = "name" if name >= place else "place"
+    return labels
+
+
+def _is_lone_letter(words: Sequence[str], labels: Sequence[str], at: int) -> bool:
+    """A capital that is no initial: no dot follows, and no name stands before it."""
+    return len(words[at]) == 1 and words[at + 1] != "." and not labels[at - 1]
+
+
+def _find_last(
+    text: str, words: Sequence[str], starts: Sequence[int], lowered: Sequence[str], labels: Sequence[str], at: int
+) -> int:
+    """The last word of the name that begins here: names run over spaces, initials' dots and small words between."""
+    last = at
+    while True:
+        ahead = last + 1
+        while ahead - last <= 3 and (lowered[ahead] in PARTICLES or (words[ahead] == "." and len(words[last]) == 1)):
+            ahead += 1
+        between = text[starts[last] + len(words[last]) : starts[ahead]]
+        if labels[ahead] != labels[at] or len(between) > 12 or "\n" in between or "\0" in between or "," in between:
+            return last
+        last = ahead

@@ -1,0 +1,223 @@
+"""Regular expressions that can explode: found from their text, before they see a value.
+
+Python's `re` tries every way in which an expression can match before it gives up. The number of ways grows
+exponentially exactly when some part of a loop can read the same characters along two paths and come back to where it
+was (`(a+)+`, `(a|a)*`, `(\\w+\\s?)*`). This module turns the expression into a nondeterministic automaton and looks for
+such a state in its product with itself (Weber and Seidl 1991). Loops that can repeat an empty text are refused as well.
+
+The answer errs on the side of refusing: what follows a loop is not looked at, and a bounded repetition of more than a
+few times counts as a loop. Expressions that are merely quadratic, such as `\\d+-`, are not refused.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from dataclasses import dataclass, field
+from re import _constants as ops  # type: ignore[attr-defined]
+from re import _parser as parser  # type: ignore[attr-defined]
+from typing import Any
+
+MOST_COPIES = 4  # a part repeated at most so often is written out; more often, it is a loop
+MOST_STATES = 3_000
+SAMPLES = "aZ_ 05\t\n.-é٣\u00a0文"
+"""One character of each kind that a class such as \\w can tell apart; those in the expression are added."""
+
+
+class Explosive(Exception):
+    """An expression that can take exponential time; says which part."""
+
+
+@dataclass
+class Automaton:
+    """States joined by steps that read a character of a set, and by steps that read nothing."""
+
+    alphabet: str
+    reading: dict[int, list[tuple[frozenset[str], int]]] = field(default_factory=lambda: defaultdict(list))
+    empty: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
+    size: int = 1
+
+    def add_state(self) -> int:
+        """A new state."""
+        if self.size >= MOST_STATES:
+            raise Explosive("it is too large to be checked")
+        self.size += 1
+        return self.size - 1
+
+
+def find_explosion(expression: str) -> str | None:
+    """Why an expression can take exponential time, in words; None if it cannot.
+
+    >>> find_explosion(r"(\\w+\\s?)*$")
+    'a part inside a repetition can read the same text in two ways'
+    >>> find_explosion(r"\\d{3}-\\d{2}-(\\d{4})")
+    """
+    tree = parser.parse(expression)
+    automaton = Automaton("".join(sorted(set(SAMPLES) | _collect_characters(tree))))
+    try:
+        _build(automaton, tree, 0, tree.state.flags)
+        _refuse_two_ways(automaton)
+    except Explosive as reason:
+        return str(reason)
+    return None
+
+
+def find_template_mistake(expression: str, put: str) -> str | None:
+    """Why a replacement cannot be used with an expression, in words; None if it can.
+
+    >>> find_template_mistake("a(b)", r"\\9")
+    'invalid group reference 9'
+    """
+    try:
+        re.compile(expression).sub(put, "")
+    except (re.error, IndexError) as mistake:
+        return mistake.msg if isinstance(mistake, re.error) else "it names a group that does not exist"
+    return None
+
+
+def _collect_characters(node: Any) -> set[str]:
+    """The characters that the expression names, with their neighbors and both cases."""
+    found: set[str] = set()
+    for item in node:
+        if isinstance(item, int) and not isinstance(item, bool) and 0 < item < 0x110000 - 1:
+            near = {chr(item - 1), chr(item), chr(item + 1)}
+            found |= near | {sign.lower() for sign in near} | {sign.upper() for sign in near}
+        elif isinstance(item, tuple | list | parser.SubPattern):
+            found |= _collect_characters(item)
+    return {sign for sign in found if len(sign) == 1}
+
+
+def _build(automaton: Automaton, items: Any, start: int, flags: int) -> int:
+    """Add the parts of an expression one after another; says in which state they end."""
+    for op, value in items:
+        start = _build_part(automaton, op, value, start, flags)
+    return start
+
+
+def _build_part(automaton: Automaton, op: Any, value: Any, start: int, flags: int) -> int:
+    if op in (ops.MAX_REPEAT, ops.MIN_REPEAT, ops.POSSESSIVE_REPEAT):
+        return _build_repetition(automaton, value, start, flags)
+    if op is ops.SUBPATTERN:
+        _, added, removed, inner = value
+        return _build(automaton, inner, start, (flags | added) & ~removed)
+    if op is ops.ATOMIC_GROUP:
+        return _build(automaton, value, start, flags)
+    if op is ops.BRANCH:
+        return _join(automaton, [_build(automaton, one, start, flags) for one in value[1]])
+    if op is ops.GROUPREF_EXISTS:
+        return _join(automaton, [_build(automaton, one, start, flags) for one in value[1:] if one] + [start])
+    if op in (ops.ASSERT, ops.ASSERT_NOT):  # reads nothing itself; what it looks at is one more way to start
+        _build(automaton, value[1], start, flags)
+        return start
+    if op is ops.GROUPREF:  # whatever the group held: any text
+        automaton.reading[start].append((frozenset(automaton.alphabet), start))
+        return start
+    return start if op is ops.AT else _build_character(automaton, op, value, start, flags)
+
+
+def _build_character(automaton: Automaton, op: Any, value: Any, start: int, flags: int) -> int:
+    end = automaton.add_state()
+    signs = frozenset(sign for sign in automaton.alphabet if _reads(op, value, sign, flags))
+    automaton.reading[start].append((signs, end))
+    return end
+
+
+def _join(automaton: Automaton, ends: list[int]) -> int:
+    after = automaton.add_state()
+    for end in ends:
+        automaton.empty[end].append(after)
+    return after
+
+
+def _build_repetition(automaton: Automaton, value: Any, start: int, flags: int) -> int:
+    least, most, inner = value
+    if most <= MOST_COPIES:
+        ends = [start]
+        for _ in range(most):
+            ends.append(_build(automaton, inner, ends[-1], flags))
+        return _join(automaton, ends[least:])
+    if inner.getwidth()[0] == 0 and inner.getwidth()[1] > 0:
+        raise Explosive("a repetition repeats something that may be empty")
+    for _ in range(min(least, 1)):  # what comes before the loop does not change whether the loop has two ways
+        start = _build(automaton, inner, start, flags)
+    loop = _join(automaton, [start])
+    end = _build(automaton, inner, loop, flags)
+    automaton.empty[end].append(loop)
+    return _join(automaton, [loop])
+
+
+def _reads(op: Any, value: Any, sign: str, flags: int) -> bool:
+    if op is ops.ANY:
+        return sign != "\n" or bool(flags & re.DOTALL)
+    if op is ops.NOT_LITERAL:
+        return not _reads(ops.LITERAL, value, sign, flags)
+    if op is ops.LITERAL:
+        return sign == chr(value) or bool(flags & re.IGNORECASE and sign.lower() == chr(value).lower())
+    if op is ops.IN:
+        negated = bool(value) and value[0][0] is ops.NEGATE
+        return any(_reads_member(one, sign, flags) for one in value[negated:]) != negated
+    raise Explosive("it uses something that cannot be checked")
+
+
+def _reads_member(member: Any, sign: str, flags: int) -> bool:
+    op, value = member
+    if op is ops.RANGE:
+        cases = {sign, sign.lower(), sign.upper()} if flags & re.IGNORECASE else {sign}
+        return any(len(one) == 1 and value[0] <= ord(one) <= value[1] for one in cases)
+    if op is ops.CATEGORY:
+        known = {"DIGIT": r"\d", "SPACE": r"\s", "WORD": r"\w"}
+        name = str(value).removeprefix("CATEGORY_")
+        inside = re.match(known[name.removeprefix("NOT_")], sign, flags & re.ASCII) is not None
+        return inside != name.startswith("NOT_")
+    return _reads(op, value, sign, flags)
+
+
+Steps = dict[int, list[tuple[frozenset[str], int]]]
+
+
+def _refuse_two_ways(automaton: Automaton) -> None:
+    """Refuse when a state can be left and reached again by two different paths that read the same text."""
+    steps = {state: _list_steps(automaton, state) for state in range(automaton.size)}
+    reached = {state: _list_reached(steps, state) for state in steps}
+    for state in steps:
+        around = frozenset(other for other in reached[state] if state in reached[other])
+        if around and _has_two_ways(steps, state, around):
+            raise Explosive("a part inside a repetition can read the same text in two ways")
+
+
+def _list_steps(automaton: Automaton, state: int) -> list[tuple[frozenset[str], int]]:
+    """What can be read from a state on, after any number of empty steps: one entry for each path."""
+    found, waiting = [], [state]
+    while waiting:
+        at = waiting.pop()
+        found += automaton.reading[at]
+        waiting += automaton.empty[at]
+        if len(found) + len(waiting) > MOST_STATES:
+            raise Explosive("it is too large to be checked")
+    return found
+
+
+def _list_reached(steps: Steps, state: int) -> set[int]:
+    found: set[int] = set()
+    waiting = [state]
+    while waiting:
+        for _, to in steps[waiting.pop()]:
+            if to not in found:
+                found.add(to)
+                waiting.append(to)
+    return found
+
+
+def _has_two_ways(steps: Steps, state: int, around: frozenset[int]) -> bool:
+    """Whether two walks from a state back to it read the same text and differ somewhere."""
+    seen = {(state, state, False)}
+    waiting = [(state, state, False)]
+    while waiting:
+        left, right, differ = waiting.pop()
+        for i, (one, a) in enumerate(steps[left]):
+            for j, (two, b) in enumerate(steps[right]):
+                to = (a, b, differ or left != right or i != j)
+                if a in around and b in around and to not in seen and not one.isdisjoint(two):
+                    seen.add(to)
+                    waiting.append(to)
+    return (state, state, True) in seen

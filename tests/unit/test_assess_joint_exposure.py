@@ -1,0 +1,165 @@
+"""What all released columns single out together is measured before rows leave, told, and refused beyond the limit."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from deniable.assess import exposure
+from deniable.assess.exposure import measure_joint_exposure
+from deniable.attacks.uniqueness import measure_joint_risk
+from deniable.curator.anonymize.request import Order
+from deniable.curator.anonymize.run import anonymize
+from deniable.curator.mask.run import mask, request_for
+from deniable.engines.duckdb import DuckDBEngine
+from deniable.errors import Infeasible
+from deniable.ledger.ledger import open_ledger
+from deniable.policy.document import read
+
+DIABETES = Path(__file__).parents[3] / "shared" / "data" / "diabetes130" / "diabetic_data.parquet"
+
+
+def count_alone(rows: pa.Table, columns: Sequence[str], unit: str | None = None) -> float:
+    """The naive twin: people who have a combination that nobody else has."""
+    people = rows[unit].to_pylist() if unit else list(range(rows.num_rows))
+    keys = list(zip(*(rows[name].to_pylist() for name in columns), strict=True))
+    owners: dict[object, set[object]] = {}
+    for key, person in zip(keys, people, strict=True):
+        owners.setdefault(key, set()).add(person)
+    return len({next(iter(who)) for who in owners.values() if len(who) == 1}) / len(set(people))
+
+
+def make_rows(seed: int, count: int = 120, width: int = 6) -> pa.Table:
+    draw = np.random.default_rng(seed)
+    columns = {f"c{i}": draw.integers(0, 2 + i, count).tolist() for i in range(width)}
+    columns["c1"] = [None if value == 0 else value for value in columns["c1"]]
+    return pa.table(columns | {"who": draw.integers(0, count // 2, count).tolist()})
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("unit", [None, "who"])
+def test_joint_risk_is_what_brute_force_finds(seed: int, unit: str | None) -> None:
+    rows = make_rows(seed)
+    names = [name for name in rows.column_names if name != "who"]
+    found = measure_joint_risk(rows, names, unit=unit)
+    assert found.exhaustive
+    assert found.together == pytest.approx(count_alone(rows, names, unit))
+    for one in found.sets:
+        shares = [count_alone(rows, chosen, unit) for chosen in combinations(names, len(one.columns))]
+        assert one.share == pytest.approx(max(shares))
+        assert one.share == pytest.approx(count_alone(rows, one.columns, unit))
+    assert [len(one.columns) for one in found.sets] == [2, 3, 5]
+
+
+def test_sets_that_are_too_many_to_try_are_grown_from_the_strongest() -> None:
+    rows = make_rows(7, 300, 40)
+    names = [name for name in rows.column_names if name != "who"]
+    found = measure_joint_risk(rows, names)
+    assert not found.exhaustive
+    for one in found.sets:
+        drawn = [tuple(np.random.default_rng(i).choice(names, len(one.columns), replace=False)) for i in range(60)]
+        assert one.share >= max(count_alone(rows, chosen) for chosen in drawn)
+
+
+@pytest.mark.parametrize("rows", [0, 1, 2])
+def test_empty_and_tiny_tables_are_no_trouble(rows: int) -> None:
+    table = pa.table({"a": pa.array([1] * rows, pa.int64()), "b": pa.array([None] * rows, pa.string())})
+    assert measure_joint_risk(table).together == (1.0 if rows == 1 else 0.0)
+
+
+@pytest.mark.skipif(not DIABETES.exists(), reason="the real table is not here")
+def test_the_joint_risk_of_a_hospital_table_is_that_of_brute_force() -> None:
+    rows = pq.read_table(DIABETES)
+    names = ["race", "gender", "age", "time_in_hospital", "num_lab_procedures", "num_medications", "diag_1"]
+    found = measure_joint_risk(rows, names)
+    counts = Counter(zip(*(rows[name].to_pylist() for name in names), strict=True))
+    assert found.together == pytest.approx(sum(n == 1 for n in counts.values()) / rows.num_rows, abs=0.01)
+    assert found.together > 0.9
+
+
+def test_large_tables_are_counted_whole_and_searched_in_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exposure, "JOINT_ROWS", 50)
+    rows = make_rows(3, 400)
+    names = [name for name in rows.column_names if name != "who"]
+    with DuckDBEngine() as engine:
+        engine.attach("t", rows)
+        for unit in (None, "who"):
+            found = measure_joint_exposure(engine, "t", names, unit)
+            assert found is not None
+            assert found.rows_searched == 50
+            assert found.together == pytest.approx(count_alone(rows, names, unit))
+
+
+POLICY = """
+version: 1
+dataset: clinic
+tables:
+  visits:
+    source: visits.csv
+    unit: row
+    columns:
+      age: {type: integer, role: quasi-identifier, hierarchy: {intervals: [10, 50]}}
+      ward: {role: insensitive}
+      steps: {type: integer, role: insensitive}
+release:
+  anonymize: {k: 5}
+LIMIT"""
+
+
+@pytest.fixture
+def clinic(tmp_path: Path) -> Path:
+    rows = "".join(f"{20 + i % 40},{'abc'[i % 3]},{i % 50}\n" for i in range(200))
+    (tmp_path / "visits.csv").write_text("age,ward,steps\n" + rows)
+    return tmp_path / "clinic.yaml"
+
+
+def release(policy: Path, how: str, out: Path) -> dict[str, object]:
+    ledger = str(policy.with_suffix(".ledger.sqlite"))
+    if how == "anonymize":
+        return anonymize(Order(None, out, policy, "visits", ledger=ledger)).to_dict()
+    return mask(request_for(policy, None, "visits", out, ledger=ledger)).to_dict()["tables"]["visits"]
+
+
+def read_stated(out: Path) -> dict[str, object]:
+    """What the statement beside a file says of its joint risk."""
+    stated = json.loads(out.with_name(out.name + ".release.json").read_text())
+    found: dict[str, object] = stated.get("statement", stated)["details"]["joint"]
+    return found
+
+
+@pytest.mark.parametrize("how", ["anonymize", "mask"])
+def test_the_joint_risk_is_told_in_one_sentence_with_the_release_and_its_statement(clinic: Path, how: str) -> None:
+    clinic.write_text(POLICY.replace("LIMIT", ""))
+    out = clinic.parent / "out.parquet"
+    told = release(clinic, how, out)["joint"]
+    released = pq.read_table(out)
+    assert told["together"] == pytest.approx(count_alone(released, released.column_names))  # type: ignore[index]
+    assert told["words"].startswith(
+        f"Whoever knows all 3 released columns of somebody singles out {told['together']:.1%}"
+    )  # type: ignore[index]
+    assert read_stated(out)["together"] == told["together"]  # type: ignore[index]
+
+
+@pytest.mark.parametrize("how", ["anonymize", "mask"])
+def test_a_release_beyond_the_limit_is_refused_and_nothing_is_left(clinic: Path, how: str) -> None:
+    clinic.write_text(POLICY.replace("LIMIT", "  joint: {most: 0.001}\n"))
+    with pytest.raises(Infeasible, match="All released columns together single out"):
+        release(clinic, how, clinic.parent / "out.parquet")
+    assert not list(clinic.parent.glob("out.parquet*"))
+
+
+@pytest.mark.parametrize("how", ["anonymize", "mask"])
+def test_what_the_steward_stands_for_leaves_with_the_name_in_statement_and_ledger(clinic: Path, how: str) -> None:
+    clinic.write_text(POLICY.replace("LIMIT", "  joint: {most: 0.001, accepted_by: A. Steward}\n"))
+    release(clinic, how, clinic.parent / "out.parquet")
+    assert read_stated(clinic.parent / "out.parquet")["accepted_by"] == "A. Steward"
+    opened = open_ledger(str(clinic.with_suffix(".ledger.sqlite")), read(clinic))
+    assert any("A. Steward" in str(entry) for entry in opened.entries())

@@ -1,0 +1,324 @@
+"""Whoever can write the files of a ledger and its answer store cannot get budget, answers or people back by it.
+
+Two hundred edits at random: of rows, of bytes, of whole files. After each one either nothing is served, or all is as it
+was: what is left is no more, a stored answer is the one that was given, and who withdrew is left out.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+import sqlite3
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from deniable import Curator
+from deniable.curator.governance import withdrawals
+from deniable.errors import CHARGED, BudgetExceeded, DeniableError, IntegrityError, StorageError
+from deniable.ledger.answer_store import SEAL, AnswerStore, MemoryShelf, SqliteShelf
+from deniable.ledger.entry import decode_entry, encode_entry, seal_entry
+
+POLICY = """
+version: 1
+dataset: clinic
+tables:
+  visits:
+    source: visits.csv
+    unit: {column: id, max_groups: 1, max_rows_per_group: 1}
+    columns: {id: {type: integer, role: identifier}, age: {type: integer, between: [0, 99], role: quasi-identifier}}
+budgets: {dataset: {epsilon: 3000}}
+"""
+PEOPLE, MUCH = 30, 500  # at epsilon 500 noise is 0 but for a probability below 1e-200
+EDITS = 200
+
+
+def ask(curator: Curator, at_least: int) -> int:
+    answer = curator.query(f"SELECT COUNT(*) AS n FROM visits WHERE age >= {at_least}", epsilon=MUCH, intervals=False)
+    return int(answer.to_pylist()[0]["n"])
+
+
+@dataclass(frozen=True)
+class Files:
+    """A ledger with its answer store, older copies of both, and a ledger of the same dataset made elsewhere."""
+
+    folder: Path
+
+    @property
+    def ledger(self) -> Path:
+        return self.folder / "policy.ledger.sqlite"
+
+    @property
+    def store(self) -> Path:
+        return self.folder / "policy.ledger.kept.sqlite"
+
+    def open(self) -> Curator:
+        return Curator.open(self.folder / "policy.yaml")
+
+    def copies(self, name: str) -> list[Path]:
+        return sorted(self.folder.glob(f"before*/{name}"))
+
+
+def save(files: Files, name: str) -> None:
+    (files.folder / name).mkdir()
+    for path in (files.ledger, files.store):
+        shutil.copy(path, files.folder / name / path.name)
+
+
+def settle(path: Path) -> None:
+    """Move what is in the log into the file, so that the file is the whole store."""
+    with sqlite3.connect(path) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        connection.execute("PRAGMA journal_mode = DELETE")
+    connection.close()
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Files:
+    """Three answers of 500, a withdrawal between the second and the third; half the budget is spent."""
+    files = Files(tmp_path_factory.mktemp("whole"))
+    (files.folder / "policy.yaml").write_text(POLICY)
+    (files.folder / "visits.csv").write_text("id,age\n" + "".join(f"{i},{i}\n" for i in range(PEOPLE)))
+    for step in range(3):
+        with files.open() as curator:
+            if step == 2:
+                withdrawals.withdraw(curator.context, "id", "29")
+            assert ask(curator, step) == PEOPLE - step - (step == 2)
+        settle(files.ledger)
+        settle(files.store)
+        save(files, f"before{step}")
+    elsewhere = Files(tmp_path_factory.mktemp("elsewhere"))
+    for name in ("policy.yaml", "visits.csv"):
+        shutil.copy(files.folder / name, elsewhere.folder / name)
+    with elsewhere.open() as curator:
+        ask(curator, 9)
+    settle(elsewhere.ledger)
+    shutil.copy(elsewhere.ledger, files.folder / "elsewhere.sqlite")
+    return files
+
+
+def run(path: Path, *statements: str) -> None:
+    with sqlite3.connect(path) as connection:
+        for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
+            connection.execute(f"DROP TRIGGER {name}")
+        for sql in statements:
+            connection.execute(sql)
+    connection.close()
+
+
+def flip_bytes(path: Path, draw: random.Random) -> None:
+    content = bytearray(path.read_bytes())
+    for _ in range(draw.choice((1, 8, 200))):
+        content[draw.randrange(100, len(content))] ^= 1 << draw.randrange(8)
+    path.write_bytes(content)
+
+
+def change_entry(files: Files, draw: random.Random) -> None:
+    name = draw.choice(("act", "analyst", "request", "text"))
+    run(files.ledger, f"UPDATE entries SET {name} = {name} || 'x' WHERE sequence = {draw.randint(1, 4)}")
+
+
+def make_charge_small(files: Files, draw: random.Random) -> None:
+    number = draw.choice((1, 2, 4))
+    run(files.ledger, f"UPDATE entries SET text = replace(text, '1/500', '1') WHERE sequence = {number}")
+
+
+def forge_chain(files: Files, draw: random.Random) -> None:
+    """A charge of less, and every hash after it made anew: only what was seen outside the ledger tells."""
+    from dataclasses import replace
+
+    first, before = draw.choice((1, 2, 4)), ""
+    with sqlite3.connect(files.ledger) as connection:
+        texts = connection.execute("SELECT sequence, text FROM entries ORDER BY sequence").fetchall()
+    connection.close()
+    forged = []
+    for number, text in texts:
+        entry = decode_entry(text, number)
+        if number == first:
+            entry = seal_entry(replace(entry, event={"kind": "pure", "epsilon": "1/1000"}))
+        elif before:
+            entry = seal_entry(replace(entry, previous=before))
+        before = entry.hash if number >= first else ""
+        written = encode_entry(entry).replace("'", "''")
+        forged.append(f"UPDATE entries SET text = '{written}' WHERE sequence = {number}")
+    run(files.ledger, *forged)
+
+
+def cut(files: Files, draw: random.Random) -> None:
+    run(files.ledger, f"DELETE FROM entries WHERE sequence {draw.choice(('>', '=', '<'))} {draw.randint(1, 4)}")
+
+
+def swap_entries(files: Files, draw: random.Random) -> None:
+    one, other = draw.sample(range(1, 5), 2)
+    for before, after in ((one, 99), (other, one), (99, other)):
+        run(files.ledger, f"UPDATE entries SET sequence = {after} WHERE sequence = {before}")
+
+
+def roll_ledger_back(files: Files, draw: random.Random) -> None:
+    shutil.copy(draw.choice(files.copies(files.ledger.name)[:-1]), files.ledger)
+
+
+def roll_store_back(files: Files, draw: random.Random) -> None:
+    shutil.copy(draw.choice(files.copies(files.store.name)[:-1]), files.store)
+
+
+def change_stored(files: Files, draw: random.Random) -> None:
+    change = draw.choice(
+        ("CAST(value || X'00' AS BLOB)", "X''", "substr(value, 2)", "CAST(X'7b7d0a' || value AS BLOB)")
+    )
+    run(files.store, f"UPDATE kept SET value = {change} WHERE drawer = '{draw.choice(('answers', 'withdrawn'))}'")
+
+
+def swap_stored(files: Files, draw: random.Random) -> None:
+    """The values of two answers, or of an answer and a withdrawal, change places."""
+    both = "SELECT rowid, value FROM kept WHERE drawer IN ('answers', 'withdrawn')"
+    with sqlite3.connect(files.store) as connection:
+        (one, first), (other, second) = draw.sample(connection.execute(both).fetchall(), 2)
+        for place, value in ((one, second), (other, first)):
+            connection.execute("UPDATE kept SET value = ? WHERE rowid = ?", (value, place))
+    connection.close()
+
+
+def rename_stored(files: Files, draw: random.Random) -> None:
+    alias = f"alias || '{draw.random()}'"
+    run(files.store, f"UPDATE kept SET name = name || 'x', alias = {alias} WHERE drawer = 'withdrawn'")
+
+
+def empty_store(files: Files, draw: random.Random) -> None:
+    what = ("DELETE FROM kept", "DELETE FROM kept WHERE drawer = 'withdrawn'", "DROP TABLE kept")
+    run(files.store, draw.choice(what))
+
+
+def lose_seal(files: Files, draw: random.Random) -> None:
+    del draw
+    run(files.store, f"DELETE FROM kept WHERE drawer = '{SEAL}'")
+
+
+Edit = Callable[[Files, random.Random], None]
+KINDS: dict[str, Edit] = {
+    "an entry changed": change_entry,
+    "a charge made small": make_charge_small,
+    "a chain forged to its end": forge_chain,
+    "entries deleted": cut,
+    "entries swapped": swap_entries,
+    "the ledger emptied": lambda files, _: run(files.ledger, "DELETE FROM entries"),
+    "the ledger deleted": lambda files, _: files.ledger.unlink(),
+    "an older copy of the ledger": roll_ledger_back,
+    "a ledger made elsewhere": lambda files, _: shutil.copy(files.folder / "elsewhere.sqlite", files.ledger) and None,
+    "bytes of the ledger flipped": lambda files, draw: flip_bytes(files.ledger, draw),
+    "the ledger cut in two": lambda files, _: files.ledger.write_bytes(files.ledger.read_bytes()[:5000]) and None,
+    "something stored changed": change_stored,
+    "two stored things swapped": swap_stored,
+    "a withdrawal renamed": rename_stored,
+    "the store emptied": empty_store,
+    "the store deleted": lambda files, _: files.store.unlink(),
+    "an older copy of the store": roll_store_back,
+    "bytes of the store flipped": lambda files, draw: flip_bytes(files.store, draw),
+    "the seal's key deleted": lose_seal,
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_edit_is_found_or_changes_nothing(kind: str, whole: Files, tmp_path: Path) -> None:
+    for number in range(-(-EDITS // len(KINDS))):
+        files = Files(tmp_path / str(number))
+        shutil.copytree(whole.folder, files.folder)
+        KINDS[kind](files, random.Random(f"{kind} {number}"))
+        check_nothing_is_gained(files)
+
+
+def check_nothing_is_gained(files: Files) -> None:
+    """Nothing is served, or: answers are those that were given, and everything new is charged from what was left."""
+    try:
+        with files.open() as curator:
+            left = curator.remaining()
+            assert left is not None
+            assert left.epsilon <= Fraction(1500)
+            for at_least, given in enumerate((30, 29, 27)):
+                assert ask(curator, at_least) in (given, PEOPLE - 1 - at_least), (
+                    "as it was given, or without the person"
+                )
+            spend_all(curator)
+            assert sum(entry.act == "charge" for entry in curator.ledger.entries()) <= 6
+    except DeniableError:
+        return
+
+
+def spend_all(curator: Curator) -> None:
+    with pytest.raises(BudgetExceeded):
+        [ask(curator, at_least) for at_least in range(10, 20)]
+
+
+LATER = ("something stored changed", "two stored things swapped", "the seal's key deleted")
+"""Found when what was stored is read."""
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if "bytes" not in kind and kind not in LATER])
+def test_what_could_give_budget_or_people_back_is_refused_at_the_start(kind: str, whole: Files, tmp_path: Path) -> None:
+    files = Files(tmp_path / "one")
+    shutil.copytree(whole.folder, files.folder)
+    KINDS[kind](files, random.Random(3))
+    with pytest.raises(DeniableError), files.open():
+        pass
+
+
+def test_the_untouched_files_are_served(whole: Files, tmp_path: Path) -> None:
+    files = Files(tmp_path / "one")
+    shutil.copytree(whole.folder, files.folder)
+    with files.open() as curator:
+        before = curator.remaining()
+        assert [ask(curator, at_least) for at_least in range(3)] == [30, 29, 27]
+        assert curator.remaining() == before
+
+
+def test_a_disk_that_is_full_between_charge_and_answer_does_not_say_that_nothing_was_charged(
+    whole: Files, tmp_path: Path
+) -> None:
+    files = Files(tmp_path / "one")
+    shutil.copytree(whole.folder, files.folder)
+    with files.open() as curator:
+        shelf = curator.context.store._inner
+        assert isinstance(shelf, SqliteShelf)
+        pages = shelf._connection.execute("PRAGMA page_count").fetchone()[0]
+        shelf._connection.execute(f"PRAGMA max_page_count = {pages}")
+        refused = [failure for at_least in range(3, 6) if (failure := ask_and_count(curator, at_least)) is not None]
+        assert refused, "the disk was never full"
+        assert all(charges == 1 and told == CHARGED for charges, told in refused)
+
+
+def ask_and_count(curator: Curator, at_least: int) -> tuple[int, str] | None:
+    """How many charges a question left and what its refusal said of them; None where it was answered."""
+    before = sum(entry.act == "charge" for entry in curator.ledger.entries())
+    try:
+        ask(curator, at_least)
+    except StorageError as refusal:
+        return sum(entry.act == "charge" for entry in curator.ledger.entries()) - before, refusal.charged
+    return None
+
+
+def test_a_store_from_before_there_were_seals_is_sealed_when_it_is_opened(tmp_path: Path) -> None:
+    shelf = SqliteShelf(tmp_path / "old.sqlite")
+    shelf.keep("answers", "question", "release", b"an answer")
+    shelf.close()
+    for _ in range(2):
+        store = AnswerStore(SqliteShelf(tmp_path / "old.sqlite"))
+        assert store.find("answers", "question") == store.find("answers", "release") == b"an answer"
+        assert store.list_all("answers") == {"question": b"an answer"}
+        store.close()
+
+
+def test_a_value_under_another_name_or_in_another_collection_is_refused() -> None:
+    shelf = MemoryShelf()
+    store = AnswerStore(shelf)
+    store.keep("answers", "a", "1", b"first")
+    sealed = shelf.find("answers", "a")
+    assert sealed is not None
+    shelf.keep("answers", "b", "2", sealed)
+    shelf.keep("withdrawn", "a", "1", sealed)
+    for collection, name in (("answers", "b"), ("withdrawn", "a")):
+        with pytest.raises(IntegrityError, match="was changed"):
+            store.find(collection, name)
+    assert store.find("answers", "1") == b"first"

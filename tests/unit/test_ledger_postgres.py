@@ -1,0 +1,93 @@
+"""A PostgreSQL ledger that stalls is given up on, and one that is there needs no right to make tables."""
+
+from __future__ import annotations
+
+import socket
+from fractions import Fraction
+
+import pytest
+
+from deniable.errors import UNKNOWN, StorageError
+from deniable.ledger import Ledger, postgres
+from deniable.ledger.postgres import Database, PostgresShelf, PostgresStore
+from deniable.ledger.verify import verify
+from deniable.policy.budget import PureDP
+from ledgers import charge, plain
+
+psycopg = pytest.importorskip("psycopg")
+
+
+def test_a_lock_that_another_session_holds_is_waited_for_and_then_refused(
+    postgres_address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres, "WAIT_SECONDS", 1)
+    store = PostgresStore(postgres_address, "stalled")
+    ledger = Ledger("stalled", plain(1), store)
+    charge(ledger, "1/10")
+    database = Database(postgres_address, "stalled")
+    database.close()
+    with psycopg.connect(postgres_address) as other:
+        other.execute("SELECT pg_advisory_lock(%s)", (database.key,))
+        with pytest.raises(StorageError, match="could not be used"):
+            charge(ledger, "1/10")
+        assert ledger.find_remaining() == PureDP(Fraction(9, 10)), "readers do not wait"
+    charge(ledger, "1/10")
+    assert verify(ledger).entries == 2
+    store.close()
+
+
+def test_a_server_that_accepts_and_never_answers_is_given_up_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(postgres, "WAIT_SECONDS", 2)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        with pytest.raises(StorageError, match="could not be used"):
+            PostgresStore(f"postgresql://somebody@127.0.0.1:{port}/ledger", "silent")
+
+
+def test_a_role_that_may_not_make_tables_can_charge_and_one_that_only_reads_can_verify(postgres_address: str) -> None:
+    first = PostgresStore(postgres_address, "roles")
+    charge(Ledger("roles", plain(1), first), "1/10")
+    PostgresShelf(postgres_address, "roles").close()
+    with psycopg.connect(postgres_address, autocommit=True) as owner:
+        owner.execute("REVOKE CREATE ON SCHEMA public FROM PUBLIC")
+        for role, rights in (("server", "SELECT, INSERT"), ("auditor", "SELECT")):
+            owner.execute(f"DROP ROLE IF EXISTS {role}")
+            owner.execute(f"CREATE ROLE {role} LOGIN")
+            owner.execute(f"GRANT {rights} ON deniable_entries TO {role}")
+    try:
+        address = postgres_address.replace("deniable@", "server@")
+        serving = Ledger("roles", plain(1), PostgresStore(address, "roles"))
+        assert charge(serving, "1/10").number == 2
+        serving.close()
+        reading = Ledger("roles", plain(1), PostgresStore(postgres_address.replace("deniable@", "auditor@"), "roles"))
+        assert verify(reading).entries == 2
+        with pytest.raises(StorageError):
+            charge(reading, "1/10")
+        reading.close()
+    finally:
+        with psycopg.connect(postgres_address, autocommit=True) as owner:
+            for role in ("server", "auditor"):
+                owner.execute(f"DROP OWNED BY {role}")
+                owner.execute(f"DROP ROLE {role}")
+        first.close()
+
+
+def test_a_commit_whose_reply_is_lost_is_not_called_uncharged_and_is_settled_by_the_request_id(
+    postgres_address: str,
+) -> None:
+    store = PostgresStore(postgres_address, "lost reply")
+    ledger = Ledger("lost reply", plain(1), store)
+    charge(ledger, "1/10", request="first")
+
+    def append_and_lose_the_connection() -> None:
+        with store.begin_write() as book, psycopg.connect(postgres_address, autocommit=True) as other:
+            (pid,) = book._run("SELECT pg_backend_pid()").fetchone()
+            other.execute("SELECT pg_terminate_backend(%s)", (pid,))
+
+    with pytest.raises(StorageError) as told:
+        append_and_lose_the_connection()
+    assert told.value.charged == UNKNOWN
+    assert told.value.as_dict()["charged"] is None
+    assert charge(ledger, "1/10", request="first").repeated
+    assert charge(ledger, "1/10", request="second").number == 2
+    store.close()

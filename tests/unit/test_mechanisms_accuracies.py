@@ -1,0 +1,124 @@
+"""Accuracies, budgets and guards of mechanisms, by formulas that are written out again here."""
+
+from __future__ import annotations
+
+import math
+from decimal import Decimal, localcontext
+from fractions import Fraction
+
+import pytest
+
+from deniable.dp.accounting import zcdp_cost
+from deniable.dp.accounting.calibration import calibrate_gaussian, epsilon_of
+from deniable.dp.accounting.composition import Composition, _dominate_all
+from deniable.dp.accounting.events import PureEvent
+from deniable.dp.mechanisms import QuantileMechanism, threshold
+from deniable.dp.mechanisms.quantile import _split_budget
+from deniable.dp.mechanisms.quantile_tree import Node, plan_order
+from deniable.errors import ParameterError
+from deniable.policy.budget import ZCDP, ApproxDP, PureDP
+
+
+def naive_errors(mechanism: QuantileMechanism, node: Node, low: float, high: float, alpha: float) -> list[float]:
+    """The error in rank of a choice and of all after it, part by part."""
+    share, width = float(node.share), mechanism.upper - mechanism.lower + 1
+    moved = mechanism.rows_per_unit * (1.0 if mechanism.exchanged else max(share, 1 - share))
+    own = math.log(width / alpha) * 2 * moved / float(mechanism.epsilon)
+    noise = moved / min(float(mechanism.epsilon) / 5, 8 / 5) * math.log(2 / alpha) + 1
+    meant = (1 - share) * low + share * high
+    found = [meant + own]
+    if node.below is not None:
+        found += naive_errors(mechanism, node.below, low, meant + max(own, noise), alpha)
+    if node.above is not None:
+        found += naive_errors(mechanism, node.above, meant + max(own, noise), high, alpha)
+    return found
+
+
+QUANTILES = [
+    ("1/2",),
+    ("1/4", "3/4"),
+    ("1/10", "1/2", "4/5"),
+    ("9/10", "99/100"),
+    tuple(f"{n}/10" for n in range(1, 10)),
+]
+
+
+@pytest.mark.parametrize("quantiles", QUANTILES)
+@pytest.mark.parametrize("upper", [1, 100, 10**9])
+@pytest.mark.parametrize("epsilon", [Fraction(1, 3), Fraction(50)])
+@pytest.mark.parametrize("size", [1, 7])
+def test_the_accuracy_of_quantiles_is_the_largest_error_of_any_part(
+    quantiles: tuple[str, ...], upper: int, epsilon: Fraction, size: int
+) -> None:
+    made = QuantileMechanism(tuple(Fraction(q) for q in quantiles), 0, upper, epsilon, rows_per_unit=3)
+    nodes = made.order.nodes
+    draws = len(nodes) + sum(node.divides for node in nodes)
+    errors = [e for root in made.order.roots for e in naive_errors(made, root, 0.0, 0.0, 0.05 / size / draws)]
+    assert made.accuracy(0.05, size) == math.ceil(max(errors) * (1 + 1e-9))
+
+
+@pytest.mark.parametrize("quantiles", QUANTILES)
+@pytest.mark.parametrize("amount", [Fraction(1, 7), Fraction(3), Fraction(40), Fraction(500)])
+def test_choices_and_divisions_keep_a_budget_and_use_all_of_it(quantiles: tuple[str, ...], amount: Fraction) -> None:
+    order = plan_order(tuple(Fraction(q) for q in quantiles))
+    each = _split_budget(PureDP(amount), order.choices, order.divisions)
+    assert order.choices * each + order.divisions * min(each / 5, Fraction(8, 5)) == amount
+    spent = QuantileMechanism.within(ZCDP(amount), quantiles, 0, 10**6)
+    cost = zcdp_cost(spent.event)
+    assert cost is not None
+    assert amount * Fraction(999_999, 1_000_000) <= cost.amount <= amount
+
+
+def test_a_threshold_is_guarded_by_its_guard_and_the_size_of_its_reach(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threshold, "GUARD", Fraction(1, 2))
+    for scale, probability in ((Fraction(3), Fraction(1, 1000)), (Fraction(10), Fraction(1, 10**6))):
+        with localcontext() as context:
+            context.prec = 50
+            q = (-Decimal(1) / Decimal(int(scale))).exp()
+            allowed = Decimal(probability.numerator) / Decimal(probability.denominator)
+            reach = -Decimal(int(scale)) * (allowed * (1 + q)).ln()
+        assert threshold.laplace_reach.__wrapped__(scale, probability) == math.ceil(reach + (1 + reach) / 2)
+    # Where the reach is below zero the guard grows with its size too: the least threshold is 1 all the same.
+    assert threshold.laplace_reach.__wrapped__(Fraction(1, 10), Fraction(999, 1000)) == 1
+
+
+@pytest.mark.parametrize(
+    ("budget", "told"),
+    [
+        (PureDP(1), "no price without delta"),
+        (ApproxDP(1, 0), "no price without delta"),
+        (ApproxDP(0, "1e-6"), "no price without delta"),
+        (ZCDP(0), "rho is 0"),
+        (ZCDP(0, "1e-6"), "rho is 0"),
+    ],
+)
+def test_a_budget_without_gaussian_noise_is_refused_by_its_reason(budget: object, told: str) -> None:
+    with pytest.raises(ParameterError, match=told):
+        calibrate_gaussian(budget, 1)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("budget", [PureDP(0), ApproxDP(0, "1e-6"), ZCDP(0)])
+def test_no_epsilon_is_refused_by_its_reason(budget: object) -> None:
+    with pytest.raises(ParameterError, match="the budget is 0"):
+        epsilon_of(budget)  # type: ignore[arg-type]
+
+
+def test_one_of_several_is_dominated_by_the_common_one_the_widest_or_the_largest() -> None:
+    leaf, other = frozenset({(PureEvent(1), 2)}), frozenset({(PureEvent(3), 1)})
+    free, half = Composition(), Composition(gaussian=Fraction(1, 2))
+    small, large = Fraction(1, 100), Fraction(1, 10)
+    assert _dominate_all([Composition(leaf, delta=small), free]) == Composition(leaf, delta=small)
+    assert _dominate_all([Composition(leaf, delta=small), Composition(leaf, delta=large)]) == Composition(
+        leaf, delta=large
+    )
+    assert _dominate_all([half, Composition(gaussian=Fraction(2), delta=small)]) == Composition(
+        gaussian=Fraction(2), delta=small
+    )
+    assert _dominate_all([Composition(leaf), Composition(other)]) == Composition(other)
+    assert _dominate_all([Composition(leaf), None]) is None
+    assert _dominate_all([Composition(leaf), half]) is None
+    assert _dominate_all([Composition(leaf, Fraction(1, 2)), Composition(leaf, Fraction(1, 2))]) == Composition(
+        leaf, Fraction(1, 2)
+    )
+    assert _dominate_all([Composition(leaf), Composition(leaf, private=False)]) == Composition(leaf, private=False)
+    assert _dominate_all([]) == free

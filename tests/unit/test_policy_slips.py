@@ -1,0 +1,247 @@
+"""A slip in a policy does not publish people: it is refused, or needs the steward's word, or is told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from deniable.curator.curator import Curator
+from deniable.curator.mask.run import mask, request_for
+from deniable.curator.policy.check import accept_policy, check_policy
+from deniable.errors import AccessRefused, PolicyError
+from deniable.policy.document import Policy, parse, read
+from deniable.policy.schema import Role
+
+CLINIC = """
+version: 1
+dataset: clinic
+tables:
+  visits:
+    source: visits.csv
+    unit: {column: pid, max_groups: 2, max_rows_per_group: 3}
+    columns:
+      pid: {type: integer, role: identifier, mask: redact}
+      age: {type: integer, role: quasi-identifier, between: [0, 110], nullable: false}
+      ward: {role: insensitive, categories: [a, b]}
+      illness: {role: sensitive}
+budgets:
+  dataset: {epsilon: 1, delta: 1e-6, accounting: zcdp}
+  purposes: {research: {epsilon: 1}}
+  analysts: {ana: {purposes: [research], columns: [age, ward], rows: {ward: [a]}}}
+release:
+  anonymize: {k: 5, l: {illness: 3}, t: {illness: 0.3}, second_release: refuse}
+  minimize: {sample: 0.5, columns: [age, ward]}
+  attack: {knows: [age, ward], most: {uniqueness: 0.01}}
+  joint: {most: 0.05}
+expires: 2090-01-01
+"""
+ROWS = "pid,age,ward,illness\n" + "".join(f"{i // 2},{20 + i},{'ab'[i % 2]},i{i % 4}\n" for i in range(40))
+
+
+@pytest.fixture
+def clinic(tmp_path: Path) -> Path:
+    (tmp_path / "visits.csv").write_text(ROWS)
+    (tmp_path / "clinic.yaml").write_text(CLINIC)
+    return tmp_path / "clinic.yaml"
+
+
+def refused(text: str, folder: Path = Path()) -> list[str]:
+    with pytest.raises(PolicyError) as caught:
+        parse(text, folder=folder)
+    return [mistake.message for mistake in caught.value.mistakes]
+
+
+def slip(old: str, new: str) -> str:
+    assert CLINIC.count(old) == 1
+    return CLINIC.replace(old, new)
+
+
+PUBLIC_TWIN = "  copy: {source: SOURCE, public: true}\nbudgets:"
+
+
+@pytest.mark.parametrize("written", ["visits.csv", "./visits.csv", "sub/../visits.csv", "ABSOLUTE", "link.csv"])
+def test_a_private_source_is_not_declared_as_public_too(clinic: Path, written: str) -> None:
+    (clinic.parent / "sub").mkdir()
+    (clinic.parent / "link.csv").symlink_to(clinic.parent / "visits.csv")
+    source = written.replace("ABSOLUTE", str(clinic.parent / "visits.csv"))
+    text = slip("budgets:", PUBLIC_TWIN.replace("SOURCE", source))
+    assert "its source is that of the private table 'visits'" in refused(text, clinic.parent)[0]
+
+
+@pytest.mark.parametrize("written", ["twin.csv", "folder", "folder/*.csv"])
+def test_a_copy_of_a_private_file_is_not_opened_as_public(clinic: Path, written: str) -> None:
+    (clinic.parent / "twin.csv").write_text(ROWS)
+    (clinic.parent / "folder").mkdir()
+    (clinic.parent / "folder" / "other.csv").write_text(ROWS)
+    clinic.write_text(slip("budgets:", PUBLIC_TWIN.replace("SOURCE", f'"{written}"')))
+    with pytest.raises(PolicyError, match="'copy' holds the rows of the private table 'visits'"):
+        Curator(read(clinic))
+
+
+def test_another_public_file_is_opened(clinic: Path) -> None:
+    (clinic.parent / "twin.csv").write_text(ROWS.replace("20,", "21,"))
+    clinic.write_text(slip("budgets:", PUBLIC_TWIN.replace("SOURCE", "twin.csv")))
+    Curator(read(clinic)).close()
+
+
+def test_a_public_table_has_no_columns_of_people() -> None:
+    text = slip("unit: {column: pid, max_groups: 2, max_rows_per_group: 3}", "public: true")
+    assert "'visits' is public, and its column 'pid' is declared as identifier" in refused(text)[0]
+
+
+@pytest.mark.parametrize("role", ["insensitive", "sensitive"])
+def test_the_column_that_tells_people_apart_is_no_plain_one(role: str) -> None:
+    text = slip("role: identifier, mask: redact", f"role: {role}")
+    assert f"'pid' tells people apart, and is declared as {role}" in refused(text)[0]
+
+
+def test_a_unit_column_without_a_word_is_not_written_as_it_is(clinic: Path) -> None:
+    text = slip("pid: {type: integer, role: identifier, mask: redact}", "pid: {}")
+    clinic.write_text(text.replace("  minimize: {sample: 0.5, columns: [age, ward]}\n", ""))
+    out = clinic.parent / "masked.csv"
+    mask(request_for(clinic, None, "visits", out))
+    assert out.read_text().splitlines()[0].replace('"', "") == "age,ward,illness"
+
+
+def test_a_column_without_a_role_is_undecided_and_withheld(clinic: Path) -> None:
+    text = slip("ward: {role: insensitive, categories: [a, b]}", "ward: {categories: [a, b]}")
+    policy = parse(text)
+    ward = policy.table("visits").column("ward")
+    assert ward is not None
+    assert ward.role is Role.UNDECIDED
+    assert policy.table("visits").released_columns == ("pid", "age", "illness")
+    clinic.write_text(text)
+    assert any("withheld from releases of rows: ward" in note for note in check_policy(clinic).notes)
+    with pytest.raises(AccessRefused, match="'ward' of 'visits' is undecided"):
+        mask(request_for(clinic, None, "visits", clinic.parent / "m.csv", columns=["ward"]))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("delta: 1e-6", "delta: 0.9", "'delta' is `0.9`"),
+        ("k: 5", "k: 1", "'k' is `1`"),
+        ("l: {illness: 3}", "l: {illness: 1}", "'illness' is `1`"),
+        ("epsilon: 1, delta", "epsilon: E5, delta", "'epsilon' is `E5`"),
+        ("illness: {role: sensitive}", "illness: {between: [0, 1]}  # read from the data: x", "read from the data"),
+        ("ward: {role", '"wa\\u200brd": {role', r"invisible characters: wa\u200brd"),
+    ],
+)
+def test_what_protects_nobody_is_a_mistake(old: str, new: str, message: str) -> None:
+    assert any(message in words for words in refused(slip(old, new)))
+
+
+def test_a_constant_that_looks_like_a_number_is_text() -> None:
+    policy = parse(slip("mask: redact", "mask: {constant: E11}"))
+    pid = policy.table("visits").column("pid")
+    assert pid is not None
+    assert pid.mask is not None
+    assert pid.mask.options["value"] == "E11"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "name"),
+    [
+        ("{epsilon: 1, delta: 1e-6, accounting: zcdp}", "{epsilon: 50, delta: 1e-6, accounting: zcdp}", "much-loss"),
+        ("delta: 1e-6", "delta: 0.05", "large-delta"),
+        ("expires: 2090-01-01", "expires: 2020-01-01", "expired"),
+    ],
+)
+def test_what_protects_little_needs_the_stewards_word(clinic: Path, old: str, new: str, name: str) -> None:
+    assert not check_policy(clinic).is_open
+    clinic.write_text(slip(old, new))
+    found = check_policy(clinic)
+    assert list(found.doubts) == [name]
+    assert found.is_open
+    if name != "expired":
+        clinic.write_text(slip(old, new) + f"accepts: [{name}]\n")
+        assert not check_policy(clinic).is_open
+
+
+def test_much_loss_in_rho_is_doubted_too(clinic: Path) -> None:
+    clinic.write_text(CLINIC[: CLINIC.index("budgets:")] + "budgets: {dataset: {rho: 5000}}\n")
+    assert "rho is 5000" in check_policy(clinic).doubts["much-loss"]
+
+
+LOOSENED = [
+    ("unit: {column: pid, max_groups: 2, max_rows_per_group: 3}", "unit: row", "it protected all rows of one pid"),
+    ("role: identifier, mask: redact", "role: quasi-identifier, mask: redact", "identifier became quasi-identifier"),
+    ("role: identifier, mask: redact", "role: identifier", "the mask redact was dropped"),
+    ("illness: {role: sensitive}", "illness: {role: insensitive}", "sensitive became insensitive"),
+    ("{epsilon: 1, delta: 1e-6, accounting: zcdp}", "{epsilon: 2, delta: 1e-6, accounting: zcdp}", "epsilon 1 with"),
+    (", rows: {ward: [a]}", "", "rows by ward: the list was dropped"),
+    ("columns: [age, ward], rows", "rows", "analyst ana: columns: the list was dropped"),
+    ("k: 5", "k: 4", "k 5 became 4"),
+    ("l: {illness: 3}, ", "", "l of illness: 3 was dropped"),
+    ("t: {illness: 0.3}", "t: {illness: 0.4}", "t of illness: 0.3 became 0.4"),
+    (", second_release: refuse", "", "a second release is no longer refused"),
+    ("sample: 0.5, ", "", "sample 0.5 became 1"),
+    (", columns: [age, ward]}\n  attack", "}\n  attack", "minimize: columns: the list was dropped"),
+    ("knows: [age, ward]", "knows: [age]", "no longer taken to know ward"),
+    (", most: {uniqueness: 0.01}", "", "uniqueness: 0.01 was dropped"),
+    ("  joint: {most: 0.05}\n", "", "joint: most 0.05 was dropped"),
+    ("expires: 2090-01-01\n", "", "2090-01-01 became never"),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "message"), LOOSENED)
+def test_what_protects_less_than_the_accepted_policy_is_shown_and_refused(
+    clinic: Path, old: str, new: str, message: str
+) -> None:
+    assert accept_policy(clinic, "A. Steward") == ()
+    assert isinstance(read(clinic), Policy)
+    clinic.write_text(slip(old, new))
+    found = check_policy(clinic)
+    assert found.is_open
+    assert any(message in words for words in found.loosened), found.loosened
+    with pytest.raises(PolicyError, match="protects less than the policy that was accepted last") as caught:
+        read(clinic)
+    assert any(message in mistake.message for mistake in caught.value.mistakes)
+    assert accept_policy(clinic, "A. Steward") == tuple(found.loosened)
+    assert isinstance(read(clinic), Policy)
+
+
+@pytest.mark.parametrize(("old", "new", "_"), LOOSENED)
+def test_the_way_back_is_tighter_and_needs_no_word(clinic: Path, old: str, new: str, _: str) -> None:
+    clinic.write_text(slip(old, new))
+    accept_policy(clinic, "A. Steward")
+    clinic.write_text(CLINIC)
+    expected = ["visits: it protected one row, and now all rows of one pid"] if new == "unit: row" else []
+    assert check_policy(clinic).loosened == expected
+
+
+def test_the_rows_are_compared_with_the_policy_for_the_steward(clinic: Path) -> None:
+    assert check_policy(clinic).data is None
+    assert check_policy(clinic, data=True).data == []
+    rows = ROWS + ",30,a,i1\n" + "7,,a,i1\n" * 3 + "8,300,zz,i1\n" * 6
+    (clinic.parent / "visits.csv").write_text(rows)
+    found = {(one.column, one.serious): one for one in check_policy(clinic, data=True).data or ()}
+    assert {place: round(one.share * 50) for place, one in found.items()} == {
+        ("pid", True): 1,
+        ("age", True): 3,
+        ("age", False): 6,
+        ("ward", False): 6,
+    }
+    assert not any("300" in one.words or "zz" in one.words for one in found.values())
+
+
+def test_ids_that_repeat_are_told_where_each_row_is_taken_for_a_person(clinic: Path) -> None:
+    clinic.write_text(slip("unit: {column: pid, max_groups: 2, max_rows_per_group: 3}", "unit: row"))
+    assert any("pid may repeat" in note for note in check_policy(clinic).notes)
+    (found,) = check_policy(clinic, data=True).data or ()
+    assert found.serious
+    assert found.share == 0.5
+
+
+def test_dates_and_categories_in_quotes_are_compared_too(tmp_path: Path) -> None:
+    rows = pa.table({"day": pa.array([0, 10_000, 20_000], pa.date32()), "who": ["it's", "it's", None]})
+    pq.write_table(rows, tmp_path / "t.parquet")
+    (tmp_path / "p.yaml").write_text(
+        "{version: 1, dataset: d, tables: {t: {source: t.parquet, unit: row, columns: {"
+        'day: {type: date, between: [1970-01-01, 2000-01-01]}, who: {categories: ["it\'s"]}}}}}'
+    )
+    (found,) = check_policy(tmp_path / "p.yaml", data=True).data or ()
+    assert (found.column, round(found.share, 2)) == ("day", 0.33)
