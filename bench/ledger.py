@@ -23,8 +23,8 @@ from pathlib import Path
 
 from deniable.dp.accounting import LaplaceEvent
 from deniable.ledger import Act, Ledger, Posting
+from deniable.ledger.ledger import verify
 from deniable.ledger.sqlite import SqliteStore
-from deniable.ledger.verify import verify
 from deniable.policy.access import Analyst, Budgets, Purpose
 from deniable.policy.budget import PureDP
 

@@ -8,6 +8,7 @@ Nothing is downloaded. Writes src/deniable/masking/lexicon/name_weights.txt; the
 from __future__ import annotations
 
 import random
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -142,6 +143,11 @@ She left {place} and {word} to {place}.
 {name} {word} not {word}.
 {given} is the {word} {word}.
 {Word} {name} was {word}; {given} {word}.
+Call {title} {surname} on {weekday}.
+{Word} {title} {surname} {word} {word}.
+{Word} {given} the {word}.
+Email {name}, then phone {given}.
+{Word} {word} was {word}. {Word} {title} {surname} about {word}.
 {Word}: {name}
 {Word} {Word}: {name}, {Word}: {place}
 """.strip().splitlines()
@@ -247,17 +253,14 @@ Dans {word} le {word}. Les {word} de {word} sont {word}.
 Am {word} ist der {Word} {word}. Die {Word} und der {Word}.
 """.strip().splitlines()
 FILL = {
-    "title": "Dr. Dr Mr. Mr Mrs. Mrs Ms. Ms Miss Prof. Nurse Sir Judge Captain Lt. Sgt. Rev. Prof".split(),
-    "drug": "Aspirin Ibuprofen Metformin Lisinopril Zoloft Prozac Lipitor Xanax Tylenol Insulin Warfarin Penicillin "
-    "Amoxicillin Ventolin Nexium Plavix Humira Ritalin Codeine Morphine Prednisone Omeprazole Simvastatin".split(),
-    "eponym": "Parkinson's Alzheimer's Crohn's Hodgkin's Huntington's Addison's Cushing's Graves' Down Tourette Lyme "
-    "Marfan Asperger Raynaud's Bell's Ménière's Hashimoto's Kawasaki Sjögren's".split(),
-    "weekday": "Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split(),
-    "month": "January February March April May June July August September October November December".split(),
-    "lang": "English French German Spanish Italian Dutch Russian Chinese Japanese Arabic Turkish Polish Greek Hindi "
-    "Portuguese Korean American British Indian European African Asian Mexican Canadian".split(),
-    "job": "manager director engineer teacher chairman secretary treasurer accountant analyst lawyer".split(),
-    "Job": "Manager Director Engineer Teacher Chairman Secretary Treasurer Accountant Analyst Lawyer".split(),
+    "title": ["Dr.", "Dr", "Mr.", "Mr", "Mrs.", "Mrs", "Ms.", "Ms", "Miss", "Prof.", "Nurse", "Sir", "Judge", "Captain", "Lt.", "Sgt.", "Rev.", "Prof"],
+    "drug": ["Aspirin", "Ibuprofen", "Metformin", "Lisinopril", "Zoloft", "Prozac", "Lipitor", "Xanax", "Tylenol", "Insulin", "Warfarin", "Penicillin", "Amoxicillin", "Ventolin", "Nexium", "Plavix", "Humira", "Ritalin", "Codeine", "Morphine", "Prednisone", "Omeprazole", "Simvastatin"],
+    "eponym": ["Parkinson's", "Alzheimer's", "Crohn's", "Hodgkin's", "Huntington's", "Addison's", "Cushing's", "Graves'", "Down", "Tourette", "Lyme", "Marfan", "Asperger", "Raynaud's", "Bell's", "Ménière's", "Hashimoto's", "Kawasaki", "Sjögren's"],
+    "weekday": ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"],
+    "month": ["January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November", "December"],
+    "lang": ["English", "French", "German", "Spanish", "Italian", "Dutch", "Russian", "Chinese", "Japanese", "Arabic", "Turkish", "Polish", "Greek", "Hindi", "Portuguese", "Korean", "American", "British", "Indian", "European", "African", "Asian", "Mexican", "Canadian"],
+    "job": ["manager", "director", "engineer", "teacher", "chairman", "secretary", "treasurer", "accountant", "analyst", "lawyer"],
+    "Job": ["Manager", "Director", "Engineer", "Teacher", "Chairman", "Secretary", "Treasurer", "Accountant", "Analyst", "Lawyer"],
     "org": ["Microsoft", "Google", "Acme Holdings", "General Hospital", "City Council", "World Bank", "Red Cross",
             "United Nations", "First National Bank", "Northern Insurance", "Siemens", "Toyota", "Amazon", "Novartis",
             "Blue Shield", "Health Authority", "Ministry of Health", "Supreme Court", "European Commission", "Oracle",
@@ -427,9 +430,7 @@ def learn(
                 summed[feature][i] += 0.1 * target * step
 
 
-def average(
-    weights: dict[str, list[float]], summed: dict[str, list[float]], steps: int
-) -> dict[str, tuple[int, int]]:
+def average(weights: dict[str, list[float]], summed: dict[str, list[float]], steps: int) -> dict[str, tuple[int, int]]:
     """The mean of the weights over all steps."""
     found = {}
     for feature, pair in weights.items():

@@ -15,7 +15,7 @@ from deniable.dp.accounting import PureEvent
 from deniable.errors import AccessRefused, BudgetExceeded
 from deniable.ledger import Act, Ledger, Posting
 from deniable.ledger.entry import Line
-from deniable.ledger.verify import verify
+from deniable.ledger.ledger import verify
 from deniable.policy.access import Budgets
 from deniable.policy.budget import ApproxDP, PureDP
 from deniable.policy.schema import PrivacyUnit

@@ -14,8 +14,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from deniable.errors import AccessRefused, BudgetExceeded
 from deniable.ledger import Act, Ledger, Posting
+from deniable.ledger.ledger import verify
 from deniable.ledger.sqlite import SqliteStore
-from deniable.ledger.verify import verify
 from deniable.policy.budget import ApproxDP
 from ledgers import Clock, charge, tree
 

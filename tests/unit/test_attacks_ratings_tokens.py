@@ -151,3 +151,33 @@ def test_what_stands_beside_a_token_tells_equally_frequent_values_apart():
     clear, plain = pa.chunked_array([secret]), pa.chunked_array([known])
     assert match_tokens(tokens, plain, clear).attack.share < 0.5
     assert match_tokens(tokens, plain, clear, beside=(beside, public)).attack.share == 1
+
+
+def project(people, columns, dimensions, seed=4):
+    """True values in ranges of their own, and a secret affine map of them."""
+    rng = np.random.default_rng(seed)
+    truth = rng.random((people, columns)) * rng.integers(1, 1000, columns) + rng.integers(-50, 50, columns)
+    return truth, truth @ rng.normal(size=(columns, dimensions)) + rng.normal(size=dimensions)
+
+
+@pytest.mark.parametrize(("known", "least", "most"), [(6, 1.0, 1.0), (5, 0.0, 0.3), (12, 1.0, 1.0)])
+def test_one_known_person_more_than_columns_undoes_a_projection_of_full_dimension(known, least, most):
+    truth, released = project(300, 5, 5)
+    found = invert_projection(released, truth, np.arange(300) < known)
+    assert found.figures["needed"] == 6
+    assert least <= found.attack.share <= most
+    assert found.attack.trials == 300 - known
+    assert bool(found.warnings) == (known < 6)
+
+
+def test_a_projection_to_fewer_dimensions_tells_hardly_anybody_whole():
+    truth, released = project(400, 6, 3)
+    found = invert_projection(released, truth, np.arange(400) < 20)
+    assert found.attack.share < 0.1
+
+
+def test_columns_that_were_not_projected_are_left_out_of_the_guess():
+    truth, released = project(300, 4, 4)
+    beside = np.random.default_rng(1).random((300, 1)) * 1e6
+    found = invert_projection(released, np.hstack([truth, beside]), np.arange(300) < 12)
+    assert (found.figures["columns"], found.attack.share) == (4, 1.0)

@@ -27,7 +27,7 @@ from deniable.curator.query import metadata
 from deniable.curator.survey import randomize
 from deniable.curator.synthesize.run import Order, synthesize
 from deniable.engines.duckdb import DuckDBEngine
-from deniable.engines.fingerprint import hash_file, hash_source
+from deniable.engines.sources import hash_file, hash_source
 from deniable.errors import AccessRefused, DataError, InternalError, ParameterError, PolicyError, QueryRefused
 from deniable.governance.grants import Asker, Role
 from deniable.ledger.export import export

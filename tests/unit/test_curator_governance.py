@@ -18,7 +18,7 @@ from deniable.curator.governance import reports, requests, withdrawals
 from deniable.curator.query import sql as query_sql
 from deniable.errors import AccessRefused, ParameterError, QueryRefused
 from deniable.governance.grants import Action, Asker, Role
-from deniable.ledger.verify import verify
+from deniable.ledger.ledger import verify
 from deniable.policy.budget import PureDP
 from deniable.query.execute import measure
 

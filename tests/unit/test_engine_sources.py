@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deniable.engines import fingerprint
+from deniable.engines import sources
 from deniable.engines.base import normalize_names
 from deniable.engines.duckdb import DuckDBEngine
 from deniable.engines.sources import EXTRAS, Format, as_arrow, require_driver, resolve_source
@@ -166,19 +166,19 @@ def test_a_series_is_not_a_table() -> None:
 
 def test_a_fingerprint_sees_every_byte_of_a_large_file(tmp_path: Path) -> None:
     path = tmp_path / "large"
-    content = bytearray(fingerprint.BLOCK * 11 + 5)
+    content = bytearray(sources.HASHED_BYTES * 11 + 5)
     path.write_bytes(content)
-    before = fingerprint.hash_file(path)
-    assert fingerprint.hash_file(path) == before
-    for position in (0, fingerprint.BLOCK, fingerprint.BLOCK * 11 + 4):
+    before = sources.hash_file(path)
+    assert sources.hash_file(path) == before
+    for position in (0, sources.HASHED_BYTES, sources.HASHED_BYTES * 11 + 4):
         content[position] ^= 1
         path.write_bytes(content)
-        assert fingerprint.hash_file(path) != before
+        assert sources.hash_file(path) != before
         content[position] ^= 1
 
 
 def test_blocks_in_another_order_are_another_fingerprint(tmp_path: Path) -> None:
-    one, two = b"a" * fingerprint.BLOCK, b"b" * fingerprint.BLOCK
+    one, two = b"a" * sources.HASHED_BYTES, b"b" * sources.HASHED_BYTES
     (tmp_path / "x").write_bytes(one + two)
     (tmp_path / "y").write_bytes(two + one)
-    assert fingerprint.hash_file(tmp_path / "x") != fingerprint.hash_file(tmp_path / "y")
+    assert sources.hash_file(tmp_path / "x") != sources.hash_file(tmp_path / "y")

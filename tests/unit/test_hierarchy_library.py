@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,6 +18,7 @@ from typer.testing import CliRunner
 
 from deniable.cli.anonymize import _read_hierarchy
 from deniable.cli.main import app
+from deniable.curator.policy.draft import draft
 from deniable.errors import DataError, ParameterError, PolicyError
 from deniable.kanonymity.anonymize import anonymize, recode_table
 from deniable.kanonymity.builders import library
@@ -574,6 +576,28 @@ def test_a_policy_with_a_standard_or_level_that_there_is_not_is_refused_with_the
         parse(POLICY.replace("HIERARCHY", "{standard: icd01}"))
     with pytest.raises(PolicyError, match="chapter"):
         parse(POLICY.replace("HIERARCHY", "{standard: {name: icd10, levels: [chapters]}}"))
+
+
+def test_a_drafted_policy_names_the_standards_that_its_columns_fit(tmp_path: Path) -> None:
+    rows, countries = 150, [*itertools.islice((row[0] for row in read_facts("countries")[1] if row[0]), 29), "?"]
+    table = pa.table(
+        {
+            "state": [("MA", "NY", "CA", "TX")[n % 4] for n in range(rows)],
+            "zip": [(2139, 10001, 94105, 73301)[n % 4] for n in range(rows)],
+            "age": [20 + n % 70 for n in range(rows)],
+            "education": [("HS-grad", "Bachelors", "Masters")[n % 3] for n in range(rows)],
+            "country": [countries[n % 30] for n in range(rows)],
+            "city": [("Oslo", "Rome", "Bonn")[n % 3] for n in range(rows)],
+        }
+    )
+    pq.write_table(table, tmp_path / "people.parquet")
+    policy = parse(draft(str(tmp_path / "people.parquet"), tmp_path), folder=tmp_path)
+    specs = {column.name: column.hierarchy for column in policy.table("people").columns}
+    named = {name: spec.options.get("name") for name, spec in specs.items() if spec is not None}
+    assert named == {"state": "us_states", "zip": "us_zip", "age": "ages", "education": "education",
+                     "country": "countries"}  # fmt: skip
+    assert specs["country"] is not None
+    assert specs["country"].options["other"] is True
 
 
 def run(*words: str) -> Any:

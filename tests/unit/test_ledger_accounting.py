@@ -23,7 +23,7 @@ from deniable.errors import BudgetExceeded, DeniableError, ParameterError
 from deniable.ledger import Act, Ledger, Posting
 from deniable.ledger.budget_tree import FINEST, period_of, settle_account
 from deniable.ledger.export import export
-from deniable.ledger.verify import verify
+from deniable.ledger.ledger import verify
 from deniable.policy.access import Accounting, Budgets, Period
 from deniable.policy.budget import ZCDP, ApproxDP, PureDP
 from ledgers import Clock, charge, plain, tree

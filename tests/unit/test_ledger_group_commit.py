@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from deniable.errors import BudgetExceeded, DeniableError, StorageError
 from deniable.ledger import Ledger
 from deniable.ledger.entry import MemoryStore
-from deniable.ledger.verify import verify
+from deniable.ledger.ledger import verify
 from ledgers import charge, plain
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from deniable.errors import UNKNOWN, StorageError
 from deniable.ledger import Ledger, postgres
+from deniable.ledger.ledger import verify
 from deniable.ledger.postgres import Database, PostgresShelf, PostgresStore
-from deniable.ledger.verify import verify
 from deniable.policy.budget import PureDP
 from ledgers import charge, plain
 

@@ -14,8 +14,8 @@ from deniable.dp.accounting import LaplaceEvent, PureEvent
 from deniable.errors import AccessRefused, BudgetExceeded
 from deniable.ledger import Act, Ledger, Posting, open_ledger
 from deniable.ledger.budget_tree import STEWARD
+from deniable.ledger.ledger import verify
 from deniable.ledger.sqlite import SqliteStore
-from deniable.ledger.verify import verify
 from deniable.policy.access import Accounting, Analyst, Budgets, Purpose
 from deniable.policy.budget import ZCDP, ApproxDP, PureDP
 from deniable.policy.document import parse

@@ -12,8 +12,8 @@ import pytest
 
 from deniable.errors import DeniableError, IntegrityError
 from deniable.ledger import Act, Entry, Ledger, Posting, Receipt
+from deniable.ledger.ledger import verify
 from deniable.ledger.sqlite import SqliteStore
-from deniable.ledger.verify import verify
 from ledgers import Clock, charge, tree
 
 FIELDS = [field.name for field in fields(Entry)]

@@ -16,9 +16,8 @@ import pytest
 
 from deniable.errors import StorageError
 from deniable.ledger import Ledger
-from deniable.ledger.ledger import open_answer_store
+from deniable.ledger.ledger import open_answer_store, verify
 from deniable.ledger.sqlite import SqliteStore
-from deniable.ledger.verify import verify
 from ledgers import charge, plain
 
 RACER = """

@@ -45,7 +45,8 @@ class Claim:
     `columns` has a type where values leave as they are, and None where they are changed; a column of numbers that is
     generalized may be two in the file, NAME_low and NAME_high. `whole` has, for each sensitive column, its values in
     the whole table in their order, with counts. `trees` has the groups of sensitive values, from the value upwards.
-    `population` has the cells of the population as the release would write them. `counts` is the column that says for
+    `population` has the cells of the population as the release would write them, and `people` those of all rows, with
+    the number of rows and of different people that have them. `counts` is the column that says for
     how many rows a row stands, where rows were counted. `secrets` are values by column that must be nowhere in the
     columns `searched`. `truths` are rules between columns that every row keeps, as a policy says them.
     """
@@ -60,6 +61,7 @@ class Claim:
     whole: Mapping[str, pa.Table] = field(default_factory=dict, repr=False)
     trees: Mapping[str, Ancestors] = field(default_factory=dict, repr=False)
     population: pa.Table | None = field(default=None, repr=False)
+    people: pa.Table | None = field(default=None, repr=False)
     counts: str | None = None
     secrets: Mapping[str, pa.Array] = field(default_factory=dict, repr=False)
     searched: tuple[str, ...] = ()
@@ -647,6 +649,31 @@ def _measure_presence(options: Options, classes: Classes, _stars: Counts, claim:
     return most, holds and (not len(shares) or least >= _number(options, "least") - SLACK)
 
 
+PEOPLE = "people of these cells"
+
+
+def count_people(cells: pa.Table, person: pa.ChunkedArray) -> pa.Table:
+    """Cells with the number of rows, and of different people, that have them; nobody counts as somebody."""
+    names = cells.column_names
+    told = pa.table({name: write_texts(cells[name]) for name in names}).append_column(PEOPLE, person)
+    counted = told.group_by(names).aggregate(
+        [([], "count_all"), (PEOPLE, "count_distinct", pc.CountOptions(mode="all"))]
+    )
+    return counted.rename_columns([*names, COUNT, PEOPLE])
+
+
+def _measure_people(options: Options, classes: Classes, _stars: Counts, claim: Claim) -> Measured:
+    """The fewest people in a class, if the rows that were counted are those that were written."""
+    known = claim.people
+    if known is None or not len(classes.sizes):
+        return None, not len(classes.sizes)
+    place = _find_rows(classes.cells, known.select(classes.cells.column_names))
+    rows, people = (known[name].to_numpy()[np.maximum(place, 0)] for name in (COUNT, PEOPLE))
+    least = int(people.min())
+    same = bool((place >= 0).all() and (rows == classes.sizes).all())
+    return least, same and least >= math.ceil(_number(options, "k"))
+
+
 def _measure_average(options: Options, classes: Classes, _stars: Counts, _claim: Claim) -> Measured:
     rows = int(classes.sizes.sum())
     most = _number(options, "risk", _number(options, "most"))
@@ -655,6 +682,7 @@ def _measure_average(options: Options, classes: Classes, _stars: Counts, _claim:
 
 MEASURES: Mapping[str, Callable[[Options, Classes, Counts, Claim], Measured]] = {
     "k_anonymity": _measure_k,
+    "k_people": _measure_people,
     "k_map": _measure_map,
     "distinct_diversity": _measure_distinct,
     "entropy_diversity": _measure_entropy,

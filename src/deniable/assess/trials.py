@@ -39,7 +39,7 @@ from deniable.attacks.minimality import (
 )
 from deniable.attacks.nearest_records import convert_to_floats
 from deniable.attacks.outcome import Outcome
-from deniable.attacks.tokens import MOST_ASSIGNED, SHORTEST, invert_hashes, match_tokens
+from deniable.attacks.tokens import MOST_ASSIGNED, SHORTEST, invert_hashes, invert_projection, match_tokens
 from deniable.attacks.uniqueness import measure_uniqueness
 from deniable.errors import Infeasible, ParameterError
 from deniable.kanonymity.anonymize import anonymize, recode_table
@@ -310,6 +310,42 @@ def _are_digests(values: pa.ChunkedArray) -> bool:
     return bool(sample) and all(len(value) >= SHORTEST and set(value) <= hexadecimal for value in sample)
 
 
+PROJECTED = "projection_"
+"""How the columns that come out of a random projection begin."""
+
+
+def lacks_projection(evidence: Evidence) -> str:
+    """Why a projection cannot be attacked; empty when it can."""
+    if not any(name.startswith(PROJECTED) for name in evidence.release.column_names):
+        return "needs columns of a random projection (projection_1, ...)"
+    if missing := evidence.lacks("original"):
+        return missing
+    assert evidence.original is not None
+    aligned = evidence.original.num_rows == evidence.release.num_rows
+    return "" if aligned and _list_projected(evidence) else "needs the original rows in the order of the release"
+
+
+def _list_projected(evidence: Evidence) -> list[str]:
+    """The numeric columns of the original that the release does not show."""
+    assert evidence.original is not None
+    hidden = [name for name in evidence.original.column_names if name not in evidence.release.column_names]
+    kinds = {name: evidence.original.schema.field(name).type for name in hidden}
+    return [n for n, t in kinds.items() if pa.types.is_integer(t) or pa.types.is_floating(t) or pa.types.is_decimal(t)]
+
+
+def try_projection(evidence: Evidence, settings: Settings) -> tuple[Outcome, ...]:
+    """Known people invert the projection: twice as many as there are hidden numeric columns, drawn at random."""
+    assert evidence.original is not None
+    shown = [name for name in evidence.release.column_names if name.startswith(PROJECTED)]
+    released, truth = (
+        np.column_stack([np.nan_to_num(convert_to_floats(table[name])) for name in names])
+        for table, names in ((evidence.release, shown), (evidence.original, _list_projected(evidence)))
+    )
+    known = np.zeros(len(truth), np.bool_)
+    known[_draw_places(len(truth), 2 * (truth.shape[1] + 1), settings.seed)] = True
+    return (invert_projection(released, truth, known),)
+
+
 MOST_VALUES = 200
 """A sensitive column with more different values is not guessed by class."""
 
@@ -480,6 +516,7 @@ TRIALS = (
     Trial("downcoding", lacks_downcoding, try_downcoding),
     Trial("combining", lambda e: e.lacks("others"), combine_releases),
     Trial("tokens", lacks_tokens, try_tokens),
+    Trial("projection", lacks_projection, try_projection),
 )
 
 CONTROLLED = (

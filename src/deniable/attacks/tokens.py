@@ -1,4 +1,6 @@
-"""Tokens: unsalted hashes fall to a dictionary, deterministic ones to counting; salted and keyed ones hold."""
+"""Masks undone: unsalted hashes fall to a dictionary, deterministic tokens to counting, projections to known people.
+
+Salted and keyed tokens hold; a projection to fewer dimensions tells no value exactly."""
 
 from __future__ import annotations
 
@@ -136,3 +138,42 @@ def match_tokens(
     base = Rate(int((true == np.bincount(plain).argmax()).sum()), rows) if rows and len(plain) else 0.0
     how = "Counting tokens" if beside is None else "Counting tokens and what stands beside them"
     return Outcome("tokens", how, Rate(right, rows), base, figures={"tokens": len(guess)})
+
+
+NEAR = 0.05
+"""A value is found when the guess is within this share of the column's range."""
+VANISHING = 1e-6
+Numbers = NDArray[np.float64]
+
+
+def invert_projection(released: Numbers, truth: Numbers, known: NDArray[np.bool_]) -> Outcome:
+    """Undo a random projection with the true values of a few people.
+
+    **Scenario.** Numeric columns were replaced by secret random combinations of them. The intruder knows the true
+    values of some people and which rows are theirs, and wants everybody else's; success is a person all of whose values
+    are guessed within a twentieth of their range.
+    **Method.** The combinations are linear, so known people give the matrix by least squares, and its inverse (of least
+    change from the known people's mean, where fewer dimensions came out) gives the others.
+    **Outcome.** People found among those who were not known; the baseline guesses the known people's mean. `needed` is
+    how many known people determine the matrix.
+    """
+    columns, people = truth.shape[1], int((~known).sum())
+    scenario = f"Knowing {int(known.sum())} people's true values of projected columns"
+    figures = {"needed": columns + 1, "known": int(known.sum()), "columns": columns, "dimensions": released.shape[1]}
+    few = () if known.sum() > columns else ("fewer people are known than determine the matrix",)
+    if not people or not known.any():
+        return Outcome("projection", scenario, Rate(0, people), 0.0, figures=figures, warnings=few)
+    middle, spread = truth[known].mean(axis=0), np.maximum(truth[known].std(axis=0), VANISHING)
+    offset = released[known].mean(axis=0)
+    matrix = np.linalg.lstsq((truth[known] - middle) / spread, released[known] - offset, rcond=None)[0]
+    weight = np.linalg.norm(matrix, axis=1)
+    used = weight > VANISHING * weight.max(initial=0.0)  # a column that does not come out was not projected
+    guessed = middle[used] + (released[~known] - offset) @ np.linalg.pinv(matrix[used], rcond=VANISHING) * spread[used]
+    reach, secret = np.ptp(truth[:, used], axis=0), truth[~known][:, used]
+    right, blind = (int(_is_near(guess, secret, reach).sum()) for guess in (guessed, middle[used]))
+    figures["columns"] = int(used.sum())
+    return Outcome("projection", scenario, Rate(right, people), Rate(blind, people), figures=figures, warnings=few)
+
+
+def _is_near(guessed: Numbers, truth: Numbers, reach: Numbers) -> NDArray[np.bool_]:
+    return np.asarray((np.abs(guessed - truth) <= NEAR * reach).all(axis=1))

@@ -65,6 +65,8 @@ def anonymize(
     weight: Annotated[list[str] | None, typer.Option(help="COLUMN=WEIGHT in the measure.")] = None,
     form: Annotated[str, typer.Option(help="text, bounds (two columns of numbers), sets or json.")] = "text",
     suppressed: Annotated[str, typer.Option(help="drop suppressed rows, or star them.")] = "drop",
+    person: Annotated[str | None, typer.Option(help="Count k in people, whom this column tells apart.")] = None,
+    count_rows: Annotated[bool, typer.Option("--count-rows", help="Count k in rows, whatever the policy.")] = False,
     keep_order: Annotated[bool, typer.Option("--keep-order", help="Leave rows in the table's own order.")] = False,
     population: Annotated[str | None, typer.Option(help="The population's table, for k-map and presence.")] = None,
     seconds: Annotated[float | None, typer.Option(help="Stop searching after so long, with a certified gap.")] = None,
@@ -126,6 +128,8 @@ def anonymize(
         encoding,
         _read_kept(keep, policy),
         keep_order=keep_order,
+        person=person,
+        count_rows=count_rows,
     )
     with show_progress("Anonymizing") as told:
         made = run.anonymize(order, told)

@@ -140,7 +140,11 @@ def _attack_table(order: Order, context: Context | None, progress: Progress | No
 
     evidence = _evidence(order, context)
     settings = Settings(order.attacks, order.seed, order.seconds)
-    names = None if order.everything else ("uniqueness", "linkage", "inference", "ratings", "tokens", "combining")
+    names = (
+        None
+        if order.everything
+        else ("uniqueness", "linkage", "inference", "ratings", "tokens", "projection", "combining")
+    )
     attempts = _attempts(order, evidence, settings, names, progress)
     found = {"subject": Path(order.source).name, "knows": list(evidence.knows), "rows": evidence.release.num_rows}
     found |= {"attacks": attempts, "exposed": {one["attack"]: one["exposed"] for one in attempts if one["outcomes"]}}

@@ -96,7 +96,7 @@ class Scope:
 
         Without the key, which stays in the answer store, a digest tells nothing of the rows.
         """
-        from deniable.engines.fingerprint import hash_source
+        from deniable.engines.sources import hash_source
 
         policy = self._shared.policy
         content = hash_source(self.sources.get(name, policy.table(name).source), policy.folder)

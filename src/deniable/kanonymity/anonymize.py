@@ -116,7 +116,7 @@ def describe_recoding(
     return Recoding(
         tuple(_describe_column(coded, level) for coded, level in zip(prepared.columns, levels, strict=True)),
         classes,
-        request.sensitive,
+        tuple(name for name in request.sensitive if name != request.person),
         request.identifiers,
         tuple(to_spec(model) for model in request.models),
         prepared.problem.tuples.rows,
@@ -130,7 +130,11 @@ def describe_recoding(
 def _can_stay(request: Request, classes: ReleasedClasses, suppressed: int) -> bool:
     """Whether suppressed rows can stay as *: they look alike, so they must be as many as any class, and like none."""
     least = max((model.k for model in request.models if isinstance(model, KAnonymity)), default=1)
-    return suppressed >= least and not any(set(labels) <= {TOP, None} for labels in classes.tuples)
+    return (
+        request.person is None
+        and suppressed >= least
+        and not any(set(labels) <= {TOP, None} for labels in classes.tuples)
+    )
 
 
 def _describe_column(coded: Coded, level: int) -> ColumnRecoding:
@@ -150,6 +154,8 @@ def _list_values(
 ) -> Mapping[str, tuple[Mapping[str, int], ...]]:
     out = {}
     for name, coded, histograms in zip(prepared.request.sensitive, prepared.sensitive, held, strict=True):
+        if name == prepared.request.person:
+            continue
         leaves = coded.hierarchy.leaves
         out[name] = tuple(
             {

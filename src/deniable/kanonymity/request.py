@@ -36,6 +36,7 @@ from deniable.kanonymity.models import (
     EntropyDiversity,
     KAnonymity,
     KMap,
+    KPeople,
     PrivacyModel,
     RecursiveDiversity,
 )
@@ -63,6 +64,11 @@ class Request:
     measure: Measure = field(default_factory=Loss)
     lowest: Mapping[str, int] = field(default_factory=dict)
     highest: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def person(self) -> str | None:
+        """The column that tells people apart, where classes are counted in people; it is counted, and never kept."""
+        return next((model.column for model in self.models if isinstance(model, KPeople)), None)
 
     def __post_init__(self) -> None:
         if not self.quasi_identifiers:
@@ -181,6 +187,7 @@ def needs_population(models: tuple[Condition, ...]) -> bool:
 
 KINDS: tuple[tuple[str, type[Any]], ...] = (
     ("k_anonymity", KAnonymity),
+    ("k_people", KPeople),
     ("k_map", KMap),
     ("distinct_diversity", DistinctDiversity),
     ("entropy_diversity", EntropyDiversity),

@@ -25,6 +25,7 @@ from deniable.kanonymity.models import (
     DeltaPresence,
     Distance,
     KMap,
+    KPeople,
     PrivacyModel,
     holds,
 )
@@ -62,6 +63,7 @@ class Update:
 
 def update_recoding(recoding: Recoding, added: pa.Table, conditions: Iterable[Condition]) -> Update:
     """Judge rows that are added to a release, by its own recoding."""
+    conditions = tuple(conditions)
     models = _require_judged(conditions)
     recoder = Recoder(recoding)
     columns = [c.codes(column_of(added, c.column.name))[0] for c in recoder.columns]
@@ -71,7 +73,7 @@ def update_recoding(recoding: Recoding, added: pa.Table, conditions: Iterable[Co
     values = {name: _read_texts(added, name) for name in recoding.sensitive}
     kinds = {name: column_of(added, name).type for name in recoding.sensitive}
     old, both, new = _tally_classes(recoding, known, class_of, many, values, kinds)
-    fine = _check_models(models, new) & _check_models(models, both)
+    fine = _check_models(models, new) & _check_models(models, both) & _check_people(conditions, added, class_of, many)
     stays = _check_models(models, old) if len(known) else np.zeros(0, np.bool_)
     shown = int(np.bincount(class_of, minlength=many)[fine].sum()) if many else 0
     labels = [tuple(c.labels[codes[i]] for c, codes in zip(recoder.columns, columns, strict=True)) for i in first]
@@ -98,8 +100,22 @@ def _require_judged(conditions: Iterable[Condition]) -> tuple[PrivacyModel, ...]
                 expected="Models of each class, without a population or a hierarchy of sensitive values",
                 remedy="Anonymize the whole table again",
             )
-        models.append(each)
+        if not isinstance(each, KPeople):
+            models.append(each)
     return tuple(models)
+
+
+def _check_people(
+    conditions: Iterable[Condition], added: pa.Table, class_of: NDArray[np.int64], many: int
+) -> NDArray[np.bool_]:
+    """Which classes have new rows of enough people; those before had enough, and who they were is not kept."""
+    fine = np.ones(many, np.bool_)
+    for each in conditions:
+        if isinstance(each, KPeople):
+            _, person = factorize(column_of(added, each.column))
+            pairs = np.unique(np.column_stack([class_of, person]), axis=0)
+            fine &= np.bincount(pairs[:, 0], minlength=many) >= each.k
+    return fine
 
 
 @dataclass(frozen=True, eq=False, repr=False)

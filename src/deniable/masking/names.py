@@ -2,8 +2,8 @@
 
 Every word that begins with a capital is a candidate. What speaks for it and against it (lists of names, cities and
 ordinary words, the words beside it, its form and its last letters) are *features*; the model has a weight for each, for
-"name" and for "place", and the larger sum above zero wins. Weights were learned by an averaged perceptron from generated
-sentences (`bench/train_names.py`) and are shipped as `lexicon/name_weights.txt`; no text of a real person is in them.
+"name" and for "place", and the larger sum above zero wins. Weights were learned by an averaged perceptron from made-up
+sentences (`bench/train_names.py`), are shipped as `lexicon/name_weights.txt`, and come from no text of a real person.
 Scripts without capitals have no candidates: there, titles and words such as "patient" tell where a name stands.
 
 A model finds most names and never all. This module imports neither numpy nor Arrow."""
@@ -13,11 +13,29 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from functools import cache
+from itertools import pairwise
 
 from deniable.masking import lexicon
 
 KINDS = ("name", "place")
-_TOKEN = re.compile(r"[^\W\d_]+(?:['-](?!s\b)[^\W\d_]+)*|\d+|[^\w\s]|[\0\n]|_")
+_TOKEN = re.compile(r"[^\W\d_]+(?:['-](?!s\b)[^\W\d_]+)*|\d+|[\1\2]+|[^\w\s]|[\0\n]|_")
+_FAMILY = "王李张刘陈杨黄赵吴周徐孙马朱胡郭何林罗高梁郑谢宋唐许韩冯邓曹彭曾萧田董袁潘蒋蔡余杜叶程苏魏吕丁任沈姚卢姜崔钟谭陆汪范"
+_KOREAN = "김이박최정강조윤장임한오서신권황안송전홍유고문양손배백허남심노하곽성차주우구나진지"
+CUED = tuple(
+    re.compile(pattern)
+    for pattern in (
+        "(?:患者|病人|姓名[:\uff1a]?|我叫|名叫) ?([\u4e00-\u9fff]{2,3})(?=[^\u4e00-\u9fff]|$|于|在|因|说|来|的|是|主诉)",
+        f"([{_FAMILY}][\u4e00-\u9fff]{{1,2}}?)(?=先生|女士|小姐|医生|教授|老师)",
+        "([\u4e00-\u9fff]{2,4}|[\u30a0-\u30ff]{2,8})(?=さん|様|氏|くん|ちゃん)",
+        f"([{_KOREAN}][\uac00-\ud7af]{{1,2}})(?= ?(?:씨|님|환자|선생|교수|박사|의사))",
+        f"환자 ([{_KOREAN}][\uac00-\ud7af]{{2}})",
+        "(?:السيدة?|الدكتورة?|المريضة?|الأستاذة?|اسمها?|اسمي) ([\u0621-\u064a]{2,15}(?: [\u0621-\u064a]{2,15})?)",
+        "(?:מר|גב'|גברת|ד\"ר|ד״ר|המטופלת?|החולה|פרופ') ([\u05d0-\u05ea]{2,12}(?: [\u05d0-\u05ea]{2,12})?)",
+        "(?:श्री|श्रीमती|डॉ\\.?|कुमारी|मरीज|रोगी) ([\u0900-\u097f]{2,15}(?: [\u0900-\u097f]{2,15})?)",
+        "(?:นาย|นางสาว|คุณ) ?([\u0e00-\u0e7f]{2,15})",
+    )
+)
+"""Names in scripts without capitals, by the word before or after them."""
 _END = "¶"  # stands for the end of a line or of a text
 _STOPS = frozenset((".", "!", "?", ":", ";", '"', _END))
 PARTICLES = frozenset(
@@ -25,9 +43,10 @@ PARTICLES = frozenset(
      "ben", "ter", "ten", "zu", "y", "e", "of", "upon", "on", "sur", "am", "an")
 )  # fmt: skip
 TITLES = frozenset(
-    ("mr", "mrs", "ms", "miss", "mx", "dr", "prof", "professor", "doctor", "nurse", "sir", "madam", "lady", "lord", "judge",
-     "captain", "herr", "frau", "monsieur", "madame", "mme", "señor", "señora", "sr", "sra", "signor", "signora", "pan",
-     "pani", "rev", "lt", "col", "sgt", "gen", "maj", "hon", "father", "sister", "brother", "uncle", "aunt", "patient", "widow", "г-н", "г-жа", "доктор", "пациент")
+    ("mr", "mrs", "ms", "miss", "mx", "dr", "prof", "professor", "doctor", "nurse", "sir", "madam", "lady", "lord",
+     "judge", "captain", "herr", "frau", "monsieur", "madame", "mme", "señor", "señora", "sr", "sra", "signor",
+     "signora", "pan", "pani", "rev", "lt", "col", "sgt", "gen", "maj", "hon", "father", "sister", "brother", "uncle",
+     "aunt", "patient", "widow", "доктор", "пациент", "пациентка")
 )  # fmt: skip
 NEVER = frozenset(
     ("i", "monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday", "january", "february", "march",
@@ -54,7 +73,7 @@ def load_classes() -> dict[str, str]:
 def load_pairs() -> frozenset[tuple[str, str]]:
     """Two words that stand side by side in the name of a place."""
     entries = [entry.split() for name in ("cities", "countries", "states") for entry in lexicon.fold_words(name)]
-    return frozenset(pair for words in entries for pair in zip(words, words[1:], strict=False))
+    return frozenset(pair for words in entries for pair in pairwise(words))
 
 
 Weights = dict[str, tuple[int, int]]
@@ -113,6 +132,13 @@ def find_names(text: str) -> Iterator[tuple[int, int, str]]:
         last = _find_last(text, words, starts, lowered, labels, at)
         yield starts[at], starts[last] + len(words[last]), kind
         at = last + 1
+
+
+def find_cued(text: str) -> Iterator[tuple[int, int, str]]:
+    """Start, end and kind of names in scripts without capitals."""
+    for pattern in CUED:
+        for found in pattern.finditer(text):
+            yield (*found.span(1), "name")
 
 
 def _split_words(text: str) -> tuple[list[str], list[int]]:

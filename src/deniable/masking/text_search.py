@@ -1,4 +1,4 @@
-"""Identifiers in running text: our own patterns and check digits, and Presidio as a second searcher.
+"""Identifiers in running text: our own patterns, check digits and names, and Presidio as a second searcher.
 
 Text is first *folded*, character by character, so that places stay: Word's dashes become hyphens, its spaces plain
 ones, digits of other scripts ASCII digits; characters without width are left out, and signs of scripts that write
@@ -25,7 +25,7 @@ from importlib import import_module
 from typing import Any
 
 from deniable.errors import MissingExtra
-from deniable.masking import checksums
+from deniable.masking import checksums, names
 
 CUT = "\1"  # stands where something was claimed
 _GAP_SIGN = "\2"  # stands for a sign of a script without spaces
@@ -144,8 +144,24 @@ def search_kinds(text: str, kinds: Sequence[str] = ()) -> list[Span]:
             spans = list(finder.spans(left))
             left = _cut_spans(left, spans)
             claimed += spans
+    claimed += _search_names(text, left, kinds)
     claimed.sort(key=lambda span: span.start)
     return [Span(folded.place(one.start), folded.place(one.end - 1) + 1, one.kind) for one in claimed]
+
+
+def _search_names(text: str, left: str, kinds: Sequence[str]) -> list[Span]:
+    """Names and places in what patterns left; a name that overlaps another is passed over."""
+    if kinds and not set(kinds) & set(names.KINDS):
+        return []
+    cued = () if text.isascii() else names.find_cued(_UNSEEN.sub("", text))
+    found: list[Span] = []
+    taken = bytearray(len(left))
+    for start, end, kind in (*cued, *names.find_names(left)):
+        free = CUT not in left[start:end] and taken.find(1, start, end) < 0
+        if free and (not kinds or kind in kinds):
+            found.append(Span(start, end, kind))
+            taken[start:end] = b"\1" * (end - start)
+    return found
 
 
 def _cut_spans(text: str, spans: list[Span]) -> str:

@@ -159,7 +159,7 @@ def build_catalog_page(found: Mapping[str, Any]) -> Page:
 def _list_columns(columns: Sequence[Row]) -> list[dict[str, object]]:
     return [
         {"column": one["column"], "groups rows": bool(one["quasi_identifier"]), "values listed": len(one["values"]),
-         "rarer or further values": one["rarer"]}
+         "left out": one["rarer"]}
         for one in columns
     ]  # fmt: skip
 

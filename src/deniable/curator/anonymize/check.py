@@ -246,13 +246,17 @@ NEARLY = 0.1
 
 def find_warnings(engine: Engine, roles: Roles, request: Request) -> list[str]:
     """What a steward should know before the rows leave: names of columns, never a value."""
-    return [*_warn_rows_not_people(roles), *_warn_left_out(roles, request), *_warn_linkable(engine, roles, request)]
+    return [
+        *_warn_rows_not_people(roles, request),
+        *_warn_left_out(roles, request),
+        *_warn_linkable(engine, roles, request),
+    ]
 
 
-def _warn_rows_not_people(roles: Roles) -> list[str]:
+def _warn_rows_not_people(roles: Roles, request: Request) -> list[str]:
     """Where a person has several rows, a class of k rows may be fewer than k people."""
     unit = roles.schema.unit if roles.schema else None
-    if unit is None or unit.is_row:
+    if unit is None or unit.is_row or request.person is not None:
         return []
     return [f"k counts rows; the policy protects {unit}, who may have several rows in one class"]
 

@@ -60,6 +60,8 @@ class Made:
     starred: bool = False
     population: pa.Table | None = field(default=None, repr=False)
     """The cells of the population as the release would write them."""
+    people: pa.Table | None = field(default=None, repr=False)
+    """The cells of all rows, with how many people have them, where classes are counted in people."""
 
 
 def record_release(context: Context | None, roles: Roles, method: str, identity: str = "") -> str:
@@ -138,7 +140,8 @@ def build_claim(work: Work, made: Made) -> Claim:
 
     request, engine = work.request, work.engine
     models = tuple(to_spec(model) for model in request.models)
-    about = tuple(dict.fromkeys(str(spec.options["column"]) for spec in models if "column" in spec.options))
+    named = (str(spec.options["column"]) for spec in models if "column" in spec.options)
+    about = tuple(dict.fromkeys(name for name in named if name != request.person))
     return Claim(
         _expect_columns(work),
         engine.count(TABLE),
@@ -150,6 +153,7 @@ def build_claim(work: Work, made: Made) -> Claim:
         {name: count_values(engine, name) for name in about},
         {name: _list_ancestors(work, name) for name in about if name in work.roles.hierarchies},
         made.population,
+        made.people,
     )
 
 

@@ -111,6 +111,10 @@ class Order:
     """The id of the approved request that this fulfills: under it the release is recorded once."""
     keep_order: bool = False
     """Whether rows leave in the order in which they stand in the table."""
+    person: str | None = None
+    """The column that tells people apart, to count classes in people; None is what the policy says."""
+    count_rows: bool = False
+    """Whether classes are counted in rows where the policy protects people."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +207,8 @@ def _refuse_columns_of_others(context: Context, schema: TableSchema, order: Orde
     """Refuse an analyst's request about a column that is not the analyst's: what is measured of it would be told."""
     if context.asker is None:
         return
+    if order.count_rows:
+        raise AccessRefused("k is asked to be counted in rows", remedy="Only the steward may count rows, not people")
     about = (str(value) for model in order.asked.models for value in model.options.values())
     named = (*order.quasi_identifiers, *order.sensitive, *order.asked.l, *order.asked.t, *order.hierarchies,
              *order.weights, *(name for end in order.tails.values() for name in end),
@@ -274,22 +280,37 @@ def refuse_unknown(what: str, name: str, known: Any) -> None:
 
 def request_for(engine: Engine, policy: Policy | None, order: Order, roles: Roles) -> Request:
     """The models of the policy, tightened by what was asked."""
+    from deniable.kanonymity.models import KPeople
     from deniable.kanonymity.quality import find_measure
     from deniable.kanonymity.request import Request, build_conditions, refuse_too_few
 
     asked = demands(policy, order.asked)
     rows = engine.count(TABLE)
     sensitive = tuple(dict.fromkeys((*roles.sensitive, *asked.l, *asked.t)))
+    secret = tuple(name for name in sensitive if name not in roles.quasi_identifiers)
+    person = find_person(engine, order, roles)
+    people = (KPeople(person, asked.k),) if person is not None else ()
     request = Request(
         roles.quasi_identifiers,
-        build_conditions(asked, rows, _distances(engine, sensitive)),
-        tuple(name for name in sensitive if name not in roles.quasi_identifiers),
+        (*build_conditions(asked, rows, _distances(engine, sensitive)), *people),
+        tuple(dict.fromkeys((*secret, *(model.column for model in people)))),
         roles.identifiers,
         float(asked.suppress),
         find_measure(order.measure, dict(order.weights)),
     )
     refuse_too_few(rows, request)
     return request
+
+
+def find_person(engine: Engine, order: Order, roles: Roles) -> str | None:
+    """The column that tells people apart; None where rows are counted, or where nobody has several."""
+    unit = roles.schema.unit if roles.schema else None
+    name = order.person or (unit.column if unit is not None and not order.count_rows else None)
+    if name is None:
+        return None
+    check_columns(engine, (name,))
+    several = statement("SELECT COUNT(DISTINCT {}) < COUNT(*) FROM {}", name, TABLE)
+    return name if engine.run(several).column(0)[0].as_py() else None
 
 
 def _distances(engine: Engine, sensitive: tuple[str, ...]) -> dict[str, Any]:

@@ -221,7 +221,7 @@ def _globally(work: Work, progress: Progress | None) -> Made:
 
     engine, order, request = work.engine, work.order, work.request
     population = population_of(engine, order, request)
-    named = (*request.quasi_identifiers, *request.sensitive)
+    named = tuple(dict.fromkeys((*request.quasi_identifiers, *request.sensitive)))
     counted = engine.run(statement("SELECT {}, COUNT(*) AS {} FROM {} GROUP BY ALL", named, COUNT, TABLE))
     found = search(
         counted,
@@ -240,7 +240,18 @@ def _globally(work: Work, progress: Progress | None) -> Made:
     details = _details(found, request) | _risk(counted, found, request) | composed | _usefulness(work, rows)
     starred = recoding.suppressed_rows is Suppressed.STAR
     cells = None if population is None else _generalize_population(recoder, population)
-    return Made(rows, details, recoding, _points(found, request), starred, cells)
+    return Made(rows, details, recoding, _points(found, request), starred, cells, _count_people(work, recoder))
+
+
+def _count_people(work: Work, recoder: Recoder) -> pa.Table | None:
+    """The cells that all rows would have, with how many people have them, where classes are counted in people."""
+    from deniable.assess.certificate import count_people
+
+    known, person = work.request.quasi_identifiers, work.request.person
+    if person is None:
+        return None
+    rows = work.engine.run(statement("SELECT {} FROM {}", tuple(dict.fromkeys((*known, person))), TABLE))
+    return count_people(recoder.generalize(rows.select(list(known))), rows[person])
 
 
 def _generalize_population(recoder: Recoder, population: pa.Table) -> pa.Table:
@@ -267,12 +278,14 @@ def _locally(work: Work) -> Made:
     """Each class in its own way: the rows are read, split or staged, and written."""
     composed = _compose(work, None)
     table = work.engine.run(rows_to_release(work.roles))
-    shown, details = _aggregate(work, table) if work.order.method == "microaggregate" else _split(work, table)
+    made = _aggregate(work, table) if work.order.method == "microaggregate" else _split(work, table)
+    shown, details, people = made
     rows = put_rows(work, shown)
-    return Made(rows, details | composed | _usefulness(work, rows))
+    return Made(rows, details | composed | _usefulness(work, rows), people=people)
 
 
-def _split(work: Work, table: pa.Table) -> tuple[pa.Table, dict[str, Any]]:
+def _split(work: Work, table: pa.Table) -> tuple[pa.Table, dict[str, Any], pa.Table | None]:
+    from deniable.assess.certificate import count_people
     from deniable.kanonymity.local_recoding import measure_local_loss, write_local
     from deniable.kanonymity.recoding import Form
     from deniable.kanonymity.request import prepare
@@ -280,8 +293,13 @@ def _split(work: Work, table: pa.Table) -> tuple[pa.Table, dict[str, Any]]:
     population = population_of(work.engine, work.order, work.request)
     prepared = prepare(table, work.request, work.roles.hierarchies, population=population)
     release, form = _local(prepared, work.order), Form(work.order.form)
-    written = write_local(table, prepared, release, form)
-    return written, {
+    written, person = write_local(table, prepared, release, form), work.request.person
+    people = None
+    if person is not None:
+        whole = replace(prepared, request=replace(work.request, identifiers=()))
+        every = write_local(table.append_column(PERSON, table[person]), whole, release, form)
+        people = count_people(every.select(list(work.request.quasi_identifiers)), every[PERSON])
+    details = {
         "rows": table.num_rows,
         "released": written.num_rows,
         "suppressed": table.num_rows - written.num_rows,
@@ -289,19 +307,24 @@ def _split(work: Work, table: pa.Table) -> tuple[pa.Table, dict[str, Any]]:
         "models": [str(model) for model in work.request.models],
         "loss": measure_local_loss(prepared, release, form),
     }
+    return written, details, people
 
 
-def _aggregate(work: Work, table: pa.Table) -> tuple[pa.Table, dict[str, Any]]:
+PERSON = "__person"
+"""The column that tells people apart while they are counted."""
+
+
+def _aggregate(work: Work, table: pa.Table) -> tuple[pa.Table, dict[str, Any], None]:
     """Numbers replaced by the means of groups of k."""
     from deniable.kanonymity.microaggregation import microaggregate
     from deniable.kanonymity.models import KAnonymity
 
     first, *others = work.request.models
     if others or not isinstance(first, KAnonymity):
-        raise ParameterError("Microaggregation knows k-anonymity only", remedy="Use --method mondrian for other models")
+        raise ParameterError("Microaggregation knows k-anonymity only", remedy="Use --method mondrian, or --count-rows")
     made = microaggregate(table, work.request.quasi_identifiers, first.k)
     gone = [name for name in work.request.identifiers if name in table.column_names]
-    return made.table.drop_columns(gone), {
+    details = {
         "rows": table.num_rows,
         "released": table.num_rows,
         "suppressed": 0,
@@ -309,6 +332,7 @@ def _aggregate(work: Work, table: pa.Table) -> tuple[pa.Table, dict[str, Any]]:
         "models": [str(first)],
         "lost_variance": made.lost_variance,
     }
+    return made.table.drop_columns(gone), details, None
 
 
 def _risk(counted: pa.Table, found: Anonymized, request: Request) -> dict[str, Any]:
@@ -480,22 +504,25 @@ def update(release: Path, order: Order, *, asker: Asker | None = None) -> Update
 
 def _request_for_update(engine: Engine, roles: Roles, recoding: Recoding) -> Request:
     """What was asked of the release before, of the columns that it shows."""
+    from deniable.kanonymity.models import KPeople
     from deniable.kanonymity.request import Request, parse_condition
 
     names = roles.schema.names if roles.schema else [f.name for f in engine.describe(TABLE)]
     shown = {*recoding.names, *(names if recoding.shown is None else recoding.shown)} - set(recoding.removed)
     models = tuple(parse_condition(spec) for spec in recoding.models)
-    return Request(recoding.names, models, recoding.sensitive, tuple(name for name in names if name not in shown))
+    people = tuple(model.column for model in models if isinstance(model, KPeople))
+    gone = tuple(name for name in names if name not in shown)
+    return Request(recoding.names, models, (*recoding.sensitive, *people), gone)
 
 
 def _write_update(work: Work, rows: pa.Table, before: Recoding, judged: Update) -> None:
     """Write the rows that may be shown, certified by themselves against the table with them."""
-    from deniable.kanonymity.recoding import write_recoding
+    from deniable.kanonymity.recoding import Recoder, write_recoding
 
     grown, details = judged.recoding, {"rows": judged.shown, "suppressed": judged.waiting}
     parameters = {"method": "update", "quasi_identifiers": list(grown.names), "form": str(grown.form)}
     provenance = state_provenance(work.engine, work.context, parameters)
-    made = Made(put_rows(work, rows), details)
+    made = Made(put_rows(work, rows), details, people=_count_people(work, Recoder(before)))
     whole = {name: _add_values(count_values(work.engine, name), held) for name, held in before.classes.values.items()}
     claim = replace(build_claim(work, made), whole=whole)
     assert work.order.out is not None

@@ -262,7 +262,7 @@ def summarize_budget(ledger: Ledger) -> BudgetStanding:
 
 def verify_ledger(ledger: Ledger, head: str | None = None, number: int | None = None) -> ChainProof:
     """Recompute the chain; refuse if anything was changed, or cut off before the head of a receipt."""
-    from deniable.ledger.verify import verify as verified
+    from deniable.ledger.ledger import verify as verified
 
     found = verified(ledger, head, number)
     return ChainProof(found.entries, found.head, found.time.isoformat() if found.time else None)

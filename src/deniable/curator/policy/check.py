@@ -213,7 +213,7 @@ def _list_files(policy: Policy, table: TableSchema, sources: Mapping[str, Any] |
 
 def _hold_the_same(path: Path, other: Path) -> bool:
     """Whether two files of one size hold the same bytes."""
-    from deniable.engines.fingerprint import hash_file
+    from deniable.engines.sources import hash_file
 
     return path.samefile(other) or hash_file(path) == hash_file(other)
 

@@ -209,8 +209,8 @@ def _choose_hierarchy(profile: Profile, finding: Finding | None, kind: ColumnTyp
         return ""
     if kind in (ColumnType.DATE, ColumnType.DATETIME):
         return "{dates: [month, year, decade]}"
-    if (standard := _suggest_standard(profile)) is not None:
-        return write_spec(standard)
+    if standard := _suggest_standard(profile):
+        return standard
     about = finding.kind if finding is not None else ""
     postal = about == "postal code" or re.search(r"\bzip\b|\bpost(al)? ?code\b", profile.words)
     if kind is ColumnType.TEXT and postal:
@@ -218,14 +218,18 @@ def _choose_hierarchy(profile: Profile, finding: Finding | None, kind: ColumnTyp
     return "{standard: ages}" if about == "age" and kind is ColumnType.INTEGER else ""
 
 
-def _suggest_standard(profile: Profile) -> Spec | None:
+def _suggest_standard(profile: Profile) -> str:
     import pyarrow as pa
 
     from deniable.kanonymity.builders.library import suggest_hierarchy
 
     if not (profile.textual or profile.whole or pa.types.is_floating(profile.type)):
-        return None
-    return suggest_hierarchy(pa.array(profile.values, pa.string()).cast(profile.type), profile.name)
+        return ""
+    found = suggest_hierarchy(pa.array(profile.values, pa.string()).cast(profile.type), profile.name)
+    if found is None:
+        return ""
+    name = found.options["name"]
+    return f"{{standard: {{name: {name}, other: true}}}}" if found.options.get("other") else f"{{standard: {name}}}"
 
 
 def _show_values(profile: Profile, kind: ColumnType) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Self
 
 import pyarrow as pa
 
-from deniable.engines import base, fingerprint
+from deniable.engines import base, sources
 from deniable.engines.base import BATCH_ROWS, Field, Parameters, Restriction, Source, normalize_names, quote
 from deniable.engines.duckdb.connection import (
     Limits,
@@ -171,11 +171,9 @@ class DuckDBEngine:
         """A fingerprint of the content of a source and of how it is read."""
         scan = self._find_scan(name)
         held = self._sources[name]
-        content = (
-            [self._hash(path) for path in held.paths] if isinstance(held, Files) else [fingerprint.hash_table(held)]
-        )
+        content = [self._hash(path) for path in held.paths] if isinstance(held, Files) else [sources.hash_table(held)]
         columns = [f"{f.name}:{f.native}:{e}" for f, e in zip(scan.fields, scan.expressions, strict=True)]
-        return fingerprint.combine_hashes([*content, *columns, *base.hash_restrictions(scan.restrictions)])
+        return sources.combine_hashes([*content, *columns, *base.hash_restrictions(scan.restrictions)])
 
     def cancel(self, thread: int | None = None) -> None:
         """Interrupt whatever runs, in every thread or in the one of that identity."""
@@ -303,7 +301,7 @@ class DuckDBEngine:
                 f"'{path.name}' is no longer there", remedy="Put the file back, or attach another"
             ) from None
         if key not in self._hashes:
-            self._hashes[key] = fingerprint.hash_file(path)
+            self._hashes[key] = sources.hash_file(path)
         return self._hashes[key]
 
 

@@ -52,6 +52,45 @@ class KAnonymity:
 
 
 @dataclass(frozen=True, slots=True)
+class KPeople:
+    """Every row looks like rows of at least k - 1 other people.
+
+    **Holds when** a class has rows of at least k different people, as a column tells them apart; all rows without a
+    person are one.
+    **Protects against** singling out a person who has several rows, **and not** against learning what all people of a
+    class have in common.
+    **Monotone under** generalization and suppression: more rows never remove a person.
+    """
+
+    column: str
+    k: int
+    under_generalization: ClassVar[bool] = True
+    under_suppression: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        refuse_below("k", self.k, 1)
+
+    def measure(self, classes: Classes) -> Measured:
+        """The number of different people."""
+        return np.diff(classes.histograms(self.column).starts).astype(np.float64)
+
+    def meets(self, measured: Measured) -> Verdicts:
+        """At least k."""
+        return measured >= self.k
+
+    def list_implied(self) -> tuple[PrivacyModel, ...]:
+        """Itself."""
+        return (self,)
+
+    def bound_losses(self, measured: Measured, classes: Classes) -> Measured:
+        """All rows of a class with too few people: its parts have no more."""
+        return np.where(self.meets(measured), 0, classes.sizes)
+
+    def __str__(self) -> str:
+        return f"{self.k}-anonymity of people"
+
+
+@dataclass(frozen=True, slots=True)
 class KMap:
     """Every row looks like at least k people of the population it was drawn from.
 

@@ -37,6 +37,7 @@ ATTACKS = (
     "differencing",
     "auditing",
     "tokens",
+    "projection",
     "combining",
     "minimality",
     "downcoding",
