@@ -8,7 +8,6 @@ Nothing is downloaded. Writes src/deniable/masking/lexicon/name_weights.txt; the
 from __future__ import annotations
 
 import random
-import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -252,27 +251,34 @@ The {product} by {org} {word} the {Word}.
 Dans {word} le {word}. Les {word} de {word} sont {word}.
 Am {word} ist der {Word} {word}. Die {Word} und der {Word}.
 """.strip().splitlines()
+LISTED = """
+title: Dr., Dr, Mr., Mr, Mrs., Mrs, Ms., Ms, Miss, Prof., Nurse, Sir, Judge, Captain, Lt., Sgt., Rev., Prof
+drug: Aspirin, Ibuprofen, Metformin, Lisinopril, Zoloft, Prozac, Lipitor, Xanax, Tylenol, Insulin, Warfarin,
+  Penicillin, Amoxicillin, Ventolin, Nexium, Plavix, Humira, Ritalin, Codeine, Morphine, Prednisone, Omeprazole,
+  Simvastatin
+eponym: Parkinson's, Alzheimer's, Crohn's, Hodgkin's, Huntington's, Addison's, Cushing's, Graves', Down, Tourette,
+  Lyme, Marfan, Asperger, Raynaud's, Bell's, Ménière's, Hashimoto's, Kawasaki, Sjögren's
+weekday: Monday, Tuesday, Wednesday, Thursday, Friday, Saturday, Sunday
+month: January, February, March, April, May, June, July, August, September, October, November, December
+lang: English, French, German, Spanish, Italian, Dutch, Russian, Chinese, Japanese, Arabic, Turkish, Polish, Greek,
+  Hindi, Portuguese, Korean, American, British, Indian, European, African, Asian, Mexican, Canadian
+job: manager, director, engineer, teacher, chairman, secretary, treasurer, accountant, analyst, lawyer
+Job: Manager, Director, Engineer, Teacher, Chairman, Secretary, Treasurer, Accountant, Analyst, Lawyer
+org: Microsoft, Google, Acme Holdings, General Hospital, City Council, World Bank, Red Cross, United Nations, First
+  National Bank, Northern Insurance, Siemens, Toyota, Amazon, Novartis, Blue Shield, Health Authority, Ministry of
+  Health, Supreme Court, European Commission, Oracle, Community Clinic, Central Pharmacy, Green Party, Data Protection
+  Office, Delta Airlines, IKEA
+product: Windows, Excel, Photoshop, Outlook, Android, Word, Python, Chrome, Safari, Teams, Galaxy, Corolla, Golf,
+  Kindle, PowerPoint, Zoom, Slack, Linux, Alexa, Prime
+phrase: Informed Consent, Privacy Policy, Annual Report, Terms and Conditions, Internal Medicine, Human Resources,
+  Emergency Department, Intensive Care Unit, Customer Service, Quality Control, Physical Therapy, Public Health, Data
+  Analysis, Risk Assessment, Board Meeting, Safety Plan, Computer Science, Main Entrance, Operating Room, Vital Signs,
+  Follow Up, Blood Pressure, Credit Card, Purchase Order, Monthly Budget, Project Plan, Work Package, Sales Team
+""".strip()
 FILL = {
-    "title": ["Dr.", "Dr", "Mr.", "Mr", "Mrs.", "Mrs", "Ms.", "Ms", "Miss", "Prof.", "Nurse", "Sir", "Judge", "Captain", "Lt.", "Sgt.", "Rev.", "Prof"],
-    "drug": ["Aspirin", "Ibuprofen", "Metformin", "Lisinopril", "Zoloft", "Prozac", "Lipitor", "Xanax", "Tylenol", "Insulin", "Warfarin", "Penicillin", "Amoxicillin", "Ventolin", "Nexium", "Plavix", "Humira", "Ritalin", "Codeine", "Morphine", "Prednisone", "Omeprazole", "Simvastatin"],
-    "eponym": ["Parkinson's", "Alzheimer's", "Crohn's", "Hodgkin's", "Huntington's", "Addison's", "Cushing's", "Graves'", "Down", "Tourette", "Lyme", "Marfan", "Asperger", "Raynaud's", "Bell's", "Ménière's", "Hashimoto's", "Kawasaki", "Sjögren's"],
-    "weekday": ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"],
-    "month": ["January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November", "December"],
-    "lang": ["English", "French", "German", "Spanish", "Italian", "Dutch", "Russian", "Chinese", "Japanese", "Arabic", "Turkish", "Polish", "Greek", "Hindi", "Portuguese", "Korean", "American", "British", "Indian", "European", "African", "Asian", "Mexican", "Canadian"],
-    "job": ["manager", "director", "engineer", "teacher", "chairman", "secretary", "treasurer", "accountant", "analyst", "lawyer"],
-    "Job": ["Manager", "Director", "Engineer", "Teacher", "Chairman", "Secretary", "Treasurer", "Accountant", "Analyst", "Lawyer"],
-    "org": ["Microsoft", "Google", "Acme Holdings", "General Hospital", "City Council", "World Bank", "Red Cross",
-            "United Nations", "First National Bank", "Northern Insurance", "Siemens", "Toyota", "Amazon", "Novartis",
-            "Blue Shield", "Health Authority", "Ministry of Health", "Supreme Court", "European Commission", "Oracle",
-            "Community Clinic", "Central Pharmacy", "Green Party", "Data Protection Office", "Delta Airlines", "IKEA"],
-    "product": ["Windows", "Excel", "Photoshop", "Outlook", "Android", "Word", "Python", "Chrome", "Safari", "Teams",
-                "Galaxy", "Corolla", "Golf", "Kindle", "PowerPoint", "Zoom", "Slack", "Linux", "Alexa", "Prime"],
-    "phrase": ["Informed Consent", "Privacy Policy", "Annual Report", "Terms and Conditions", "Internal Medicine",
-               "Human Resources", "Emergency Department", "Intensive Care Unit", "Customer Service", "Quality Control",
-               "Physical Therapy", "Public Health", "Data Analysis", "Risk Assessment", "Board Meeting", "Safety Plan",
-               "Computer Science", "Main Entrance", "Operating Room", "Vital Signs", "Follow Up", "Blood Pressure",
-               "Credit Card", "Purchase Order", "Monthly Budget", "Project Plan", "Work Package", "Sales Team"],
-}  # fmt: skip
+    slot: [one.strip() for one in words.split(",")]
+    for slot, words in (entry.split(":", 1) for entry in LISTED.replace("\n  ", " ").splitlines())
+}
 Word = tuple[str, str]
 
 
@@ -399,7 +405,7 @@ def train(seed: int = 11) -> dict[str, tuple[int, int]]:
             before = ""
             for at in range(2, len(words) - 3):
                 truth = example[at][1]
-                if words[at][0].isupper():
+                if words[at][0].isupper() and names.is_candidate(words, lowered, at, before):
                     step += 1
                     features = names.list_features(words, lowered, at, before)
                     seen.update(features)

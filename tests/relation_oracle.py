@@ -34,8 +34,6 @@ Row = dict[str, Value]
 Tables = dict[str, list[Row]]
 DOUBLE, WHOLE, TEXT, TRUTH = "double", "whole", "text", "truth"
 MOST = 2**53
-MOST_PAIRS = 1_000_000
-"""Whoever has several rows on both sides of a join, and would make more pairs of them, is left out."""
 OF_COLUMNS = {
     ColumnType.INTEGER: WHOLE,
     ColumnType.DECIMAL: DOUBLE,
@@ -126,7 +124,7 @@ def _evaluate_join(tree: Join, left: Bag, right: Bag) -> Bag:
         if (held := key(row, 1)) is not None:
             matches.setdefault(held, []).append({name: row[name] for name in right.types})
     nothing = [dict.fromkeys(right.types)] if tree.outer else []
-    large = _find_large_units(left, right) if tree.by_unit else set()
+    large = _find_large_units(left, right, tree.pairs) if tree.by_unit else set()
     rows = []
     for row in left.rows:
         if tree.by_unit and row[UNIT] in large:
@@ -136,10 +134,10 @@ def _evaluate_join(tree: Join, left: Bag, right: Bag) -> Bag:
     return Bag({**left.types, **right.types}, rows)
 
 
-def _find_large_units(left: Bag, right: Bag) -> set[Value]:
+def _find_large_units(left: Bag, right: Bag, most: int) -> set[Value]:
     ones, others = (Counter(row[UNIT] for row in bag.rows) for bag in (left, right))
     several = {unit for unit, count in ones.items() if unit is not None and count > 1 and others[unit] > 1}
-    return {unit for unit in several if ones[unit] * others[unit] > MOST_PAIRS}
+    return {unit for unit in several if ones[unit] * others[unit] > most}
 
 
 Compute = Callable[[Row], Value]

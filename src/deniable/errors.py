@@ -177,8 +177,9 @@ class ExecutionFailed(DeniableError):
     code = "execution"
     charge = CHARGED
 
-    def __init__(self) -> None:
-        super().__init__("The release could not be completed after it was charged", remedy="Tell the steward")
+    def __init__(self, charge: str | None = None) -> None:
+        happened = "The release could not be completed" + ("" if charge else " after it was charged")
+        super().__init__(happened, remedy="Tell the steward", charge=charge)
 
 
 class InternalError(DeniableError):

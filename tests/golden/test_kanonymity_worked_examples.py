@@ -8,7 +8,7 @@ import pytest
 
 from deniable.attacks.aggregates.differencing import subtract_maps
 from deniable.kanonymity.composition import compose, infer_means
-from deniable.kanonymity.geo import release_grid
+from deniable.kanonymity.microaggregation import release_grid
 from deniable.kanonymity.risk import examine
 
 COHORTS = pa.table(

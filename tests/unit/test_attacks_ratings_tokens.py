@@ -10,7 +10,7 @@ import pytest
 
 from deniable import world
 from deniable.attacks.ratings import Facts, Knowledge, Records, draw_facts, find_by_ratings, score_records, sweep_facts
-from deniable.attacks.tokens import guess_by_frequency, invert_hashes, match_tokens
+from deniable.attacks.tokens import guess_by_frequency, invert_hashes, invert_projection, match_tokens
 from deniable.errors import ParameterError, Stopped
 
 MOVIETWEETINGS = Path(__file__).parents[2].parent / "shared" / "data" / "movietweetings" / "ratings_100K.dat"

@@ -601,7 +601,7 @@ def test_a_version_is_sealed_by_name_and_content_under_the_key_that_is_kept(stew
 def test_a_source_that_was_marked_is_not_digested_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     digested: list[str] = []
 
-    def digest(self: scope.Scope, name: str) -> str:
+    def digest(self: scope.Scope, name: str, *_: Any) -> str:
         digested.append(name)
         return "digest"
 

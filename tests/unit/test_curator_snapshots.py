@@ -77,12 +77,20 @@ def write_database(folder: Path, people: int) -> None:
         connection.execute("CREATE TABLE visits AS SELECT * FROM rows")
 
 
+def write_unlike_names(folder: Path, people: int) -> None:
+    """Parquet files of which one does not say so in its name."""
+    (folder / "parts").mkdir(exist_ok=True)
+    for name, rows in (("a.parquet", make_rows(people).slice(0, 3)), ("part-00001", make_rows(people).slice(3))):
+        pq.write_table(rows, folder / "parts" / name)
+
+
 SOURCES: dict[str, Callable[[Path, int], None]] = {
     "visits.csv": write_csv,
     "visits.csv.gz": write_gzip,
     "visits.parquet": write_parquet,
     "?/rows.parquet": write_parts,
     "visits.duckdb#visits": write_database,
+    "parts/*": write_unlike_names,
 }
 
 
@@ -179,7 +187,7 @@ def test_only_the_owner_can_open_the_copies_and_those_of_two_epochs_are_kept(tmp
     assert sorted(each.name.split("-")[0] for each in kept) == ["4", "5"]
     for path in (path for each in kept for path in each.rglob("*")):
         assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0 or path.is_dir()
-    assert all(stat.S_IMODE((each / "visits" / "files").stat().st_mode) == 0o700 for each in kept)
+    assert {stat.S_IMODE(path.stat().st_mode) for each in kept for path in each.glob("*/files")} == {0o700}
 
 
 def test_many_threads_that_are_first_make_one_copy(tmp_path: Path) -> None:
@@ -197,6 +205,73 @@ def test_many_threads_that_are_first_make_one_copy(tmp_path: Path) -> None:
     assert len(found) == 8
     assert [each.name for each in (tmp_path / "kept").iterdir()] == ["one"]
     assert Path(found[0].removeprefix("csv:")).read_bytes() == (tmp_path / "visits.csv").read_bytes()
+
+
+def test_two_policies_with_one_folder_and_one_name_have_copies_of_their_own(tmp_path: Path) -> None:
+    for name, people in (("one", 20), ("other", 33)):
+        (tmp_path / name).mkdir()
+        make_dataset(tmp_path / name, people=people)
+        policy = tmp_path / name / "policy.yaml"
+        policy.write_text(policy.read_text().replace("copies: kept", "copies: ../kept"))
+    for name, people in (("one", 20), ("other", 33)):
+        with open_curator(tmp_path / name) as curator:
+            assert count(curator) == people
+
+
+def test_another_source_in_the_policy_is_another_copy(tmp_path: Path) -> None:
+    make_dataset(tmp_path)
+    with open_curator(tmp_path) as curator:
+        count(curator)
+    make_dataset(tmp_path, "visits.parquet", 33)
+    with open_curator(tmp_path) as curator:
+        assert count(curator, 1) == 33
+
+
+def test_a_release_before_the_first_question_leaves_the_mark_of_its_copy(tmp_path: Path) -> None:
+    """The first question once read the file itself: it failed where the file was gone, and a change went unnoticed."""
+    make_dataset(tmp_path)
+    with open_curator(tmp_path) as curator:
+        mask_tables(curator.context, MaskRequest(tmp_path / "policy.yaml", {"visits": tmp_path / "m.csv"}, fresh=True))
+        write_csv(tmp_path, 33)
+        assert count(curator) == 20
+        assert epochs.show_epoch(curator.context).tables[0].source == epochs.CHANGED
+        (tmp_path / "visits.csv").unlink()
+        assert count(curator, 1) == 20
+
+
+def test_an_epoch_that_cannot_be_copied_does_not_begin(tmp_path: Path) -> None:
+    make_dataset(tmp_path)
+    with open_curator(tmp_path) as curator:
+        count(curator)
+        (tmp_path / "visits.csv").rename(tmp_path / "gone")
+        with pytest.raises(DataError):
+            curator.new_epoch("too early")
+        assert curator.epoch == "1"
+        assert count(curator, 1) == 20
+        write_csv(tmp_path, 33)
+        curator.new_epoch("complete")
+        assert (curator.epoch, count(curator, 2)) == ("2", 33)
+
+
+@pytest.mark.parametrize("broken", ["a loop", "no description"])
+def test_copies_that_cannot_be_used_are_refused_in_words(broken: str, tmp_path: Path) -> None:
+    make_dataset(tmp_path)
+    if broken == "a loop":
+        (tmp_path / "kept").symlink_to(tmp_path / "kept")
+    else:
+        with open_curator(tmp_path) as curator:
+            count(curator)
+        next(tmp_path.glob("kept/clinic/*/*/source.txt")).unlink()
+    with open_curator(tmp_path) as curator, pytest.raises(DataError, match="cannot be read as the policy declares it"):
+        count(curator, 1)
+
+
+def test_a_person_is_told_of_the_copy(tmp_path: Path) -> None:
+    make_dataset(tmp_path)
+    with open_curator(tmp_path) as curator:
+        count(curator)
+        write_csv(tmp_path, 3)
+        assert curator.context.scope.tables_holding("id", "19", ["visits"]) == ["visits"]
 
 
 def test_a_file_that_is_being_written_to_is_not_copied(tmp_path: Path) -> None:

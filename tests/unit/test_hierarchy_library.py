@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from datetime import date, datetime
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +32,11 @@ from deniable.kanonymity.builders.library import (
 )
 from deniable.kanonymity.builders.specs import draft_column, freeze_spec, make_builder
 from deniable.kanonymity.hierarchy import Hierarchy
+from deniable.kanonymity.local_recoding import write_local
 from deniable.kanonymity.models import KAnonymity
 from deniable.kanonymity.recoding import Recoder, from_document, to_document
-from deniable.kanonymity.request import Request
+from deniable.kanonymity.request import Request, prepare
+from deniable.kanonymity.search.mondrian import mondrian
 from deniable.masking.generalization import RESTRICTED
 from deniable.policy.document import parse
 from deniable.policy.layout.hierarchies import STANDARD_LEVELS
@@ -297,50 +300,56 @@ ICD10_GAPS = {*(f"D{n}" for n in range(90, 100)), *(f"E{n}" for n in range(91, 1
               "K96", "K97", "K98", "K99", "P97", "P98", "P99", "T99"}  # fmt: skip
 
 
+@cache
+def _list_ends(name: str, level: str) -> list[tuple[str, str]]:
+    parts = [part for kind, ranges, _ in read_facts(name)[1] if kind == level for part in ranges.split(",")]
+    return [(part.split("-")[0], part.split("-")[-1]) for part in parts]
+
+
 def _count_holders(name: str, level: str, category: str) -> int:
-    """A naive twin of the lookup: in how many lines of the file the category lies between the ends of a range."""
-    held = 0
-    for kind, ranges, _ in read_facts(name)[1]:
-        for part in ranges.split(",") if kind == level else ():
-            first, last = (part.split("-") * 2)[:2]
-            same = len(first) == len(category) and first[0].isdigit() == category[0].isdigit()
-            held += same and first <= category <= last
-    return held
+    """A naive twin of the lookup: in how many ranges of the file the category lies."""
+    ends = _list_ends(name, level)
+    return sum(
+        len(a) == len(category) and a[0].isdigit() == category[0].isdigit() and a <= category <= b for a, b in ends
+    )
+
+
+def _group_all(name: str, categories: list[str]) -> dict[str, tuple[str, ...]]:
+    return {str(row[0]): tuple(map(str, row[1:-1])) for row in build(name, categories, other=True).rows()}
 
 
 def test_every_category_of_icd10_has_one_chapter_and_at_most_one_block() -> None:
     chapters = [pair.split() for pair in ICD10_CHAPTERS.split(", ")]
     assert len(chapters) == 22
-    for letter, number in itertools.product("ABCDEFGHIJKLMNOPQRSTUVWXYZ", range(100)):
-        category = f"{letter}{number:02}"
-        (mine,) = [f"{a}-{b}" for a, b in chapters if a <= category <= b] or [None]
-        assert (mine is None) == (category in ICD10_GAPS)
-        assert _count_holders("icd10", "chapter", category) == (mine is not None)
+    found = _group_all("icd10", [f"{chr(letter)}{n:02}" for letter in range(65, 91) for n in range(100)])
+    assert len(found) == 2600
+    for category, (own, block, chapter) in found.items():
+        (mine,) = [f"{a}-{b}" for a, b in chapters if a <= category <= b] or ["other"]
+        assert (mine == "other") == (category in ICD10_GAPS)
+        assert chapter.split(" ")[0].rstrip(",") == mine
+        assert _count_holders("icd10", "chapter", category) == (mine != "other")
         blocks = _count_holders("icd10", "block", category)
         assert blocks <= 1
-        if mine is not None:
-            own, block, chapter = groups_of("icd10", category)
-            assert (own, chapter.split(" ")[0].rstrip(",")) == (category, mine)
-            assert block.endswith("(no block)") == (blocks == 0)
+        assert mine == "other" or (own == category and block.endswith("(no block)") == (blocks == 0))
 
 
 ICD9_CHAPTERS = (1, 140, 240, 280, 290, 320, 390, 460, 520, 580, 630, 680, 710, 740, 760, 780, 800, 1000)
 
 
 def test_every_category_of_icd9_has_one_chapter_and_at_most_one_block() -> None:
-    for number in range(1, 1000):
-        first = max(start for start in ICD9_CHAPTERS if start <= number)
-        last = min(start for start in ICD9_CHAPTERS if start > number) - 1
-        chapter = groups_of("icd9", str(number))[2]
-        assert chapter.startswith(f"{first:03}-{last:03} ")
-        assert _count_holders("icd9", "chapter", f"{number:03}") == 1
-        assert _count_holders("icd9", "block", f"{number:03}") <= 1
-    for number in range(1, 92):
-        assert groups_of("icd9", f"v{number:02}")[2].startswith("V01-V91 ")
-        assert _count_holders("icd9", "block", f"V{number:02}") <= 1
-    for number in range(1000):
-        assert groups_of("icd9", f"E{number:03}")[2].startswith("E000-E999 ")
-        assert _count_holders("icd9", "block", f"E{number:03}") <= 1
+    numbers = {f"{n:03}": f"{first:03}-{last - 1:03} " for first, last in itertools.pairwise(ICD9_CHAPTERS)
+               for n in range(first, last)}  # fmt: skip
+    others = {f"V{n:02}": "V01-V91 " for n in range(1, 92)} | {f"E{n:03}": "E000-E999 " for n in range(1000)}
+    expected = numbers | others
+    found = _group_all("icd9", list(expected))
+    assert len(found) == 999 + 91 + 1000
+    for category, (own, block, chapter) in found.items():
+        assert own == category
+        assert chapter.startswith(expected[category])
+        assert _count_holders("icd9", "chapter", category) == 1
+        blocks = _count_holders("icd9", "block", category)
+        assert blocks <= 1
+        assert block.endswith("(no block)") == (blocks == 0)
 
 
 def test_case_dots_and_spaces_do_not_matter() -> None:
@@ -462,6 +471,19 @@ def test_a_recoding_keeps_the_standard_and_codes_later_rows_alike() -> None:
     assert again.recode(table).to_pylist() == released.to_pylist()
     kinds = {column.name: column.spec.kind for column in made.recoding.columns}
     assert kinds == {"diagnosis": "standard", "age": "intervals"}
+
+
+@pytest.mark.parametrize("name", ["education", "icd9"])
+def test_a_local_recoding_shows_groups_of_the_standard_that_hold_the_value(name: str) -> None:
+    chance = np.random.default_rng(1)
+    values = [row[0] for row in FACTS[name]]
+    table = pa.table({"value": chance.choice(values, 300).tolist()})
+    ready = prepare(table, Request(("value",), (KAnonymity(20),)), {"value": Spec("standard", {"name": name})})
+    shown = write_local(table, ready, mondrian(ready))["value"].to_pylist()
+    for value, label in zip(table["value"].to_pylist(), shown, strict=True):
+        assert label in (value, *groups_of(name, value), "*")
+    assert len(set(shown)) > 2
+    assert min(shown.count(label) for label in set(shown)) >= 20
 
 
 def _count_rows(table: pa.Table) -> list[dict[str, int]]:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import date, datetime
 from pathlib import Path
 
@@ -228,3 +229,13 @@ def test_columns_without_or_with_one_value_have_hierarchies(values: pa.Array) ->
 def test_unknown_kinds_name_the_nearest() -> None:
     with pytest.raises(ParameterError, match="Did you mean 'redact'"):
         make_builder(Spec("redcat", {}))
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [(range(1, 10), "withhold"), (range(5), "withhold"), (range(20, 30), "intervals"), ((1, 50, 99), "intervals")],
+)
+def test_whole_numbers_that_count_through_kinds_are_no_amounts(values: Sequence[int], kind: str) -> None:
+    drafted = draft_column(pa.array(values))
+    assert drafted.kind == kind
+    assert all(width >= 1 for width in drafted.options.get("widths", ()))  # type: ignore[attr-defined]

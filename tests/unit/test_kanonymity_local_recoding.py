@@ -8,9 +8,8 @@ import pytest
 
 from deniable.errors import DataError, Infeasible, ParameterError
 from deniable.kanonymity.anonymize import solve
-from deniable.kanonymity.geo import release_grid
 from deniable.kanonymity.local_recoding import LocalRelease, measure_local_loss, write_local
-from deniable.kanonymity.microaggregation import microaggregate
+from deniable.kanonymity.microaggregation import microaggregate, release_grid
 from deniable.kanonymity.models import AverageRisk, Closeness, DistinctDiversity, EntropyDiversity, KAnonymity
 from deniable.kanonymity.recoding import Form
 from deniable.kanonymity.request import Prepared, Request, prepare

@@ -103,10 +103,10 @@ def test_exported_details_are_in_one_order() -> None:
 
 def test_cells_that_a_spreadsheet_would_compute_are_exported_as_text() -> None:
     ledger = Ledger("clinic", plain(1))
-    for analyst in ("=1+1", "+1", "-1", "@x", "\tx", "plain"):
+    for analyst in ("=1+1", "+1+1", "-a", "@x", "\tx", "plain", "-1"):
         charge(ledger, "1/100", analyst=analyst, purpose="")
     names = [row["analyst"] for row in csv.DictReader(export(ledger.entries(), "csv"))]
-    assert names == ["'=1+1", "'+1", "'-1", "'@x", "'\tx", "plain"]
+    assert names == ["'=1+1", "'+1+1", "'-a", "'@x", "'\tx", "plain", "-1"]  # a plain number is nothing to run
 
 
 def test_gaussian_noise_is_shown_with_its_rho_and_at_a_delta_of_one_in_a_billion() -> None:

@@ -37,6 +37,12 @@ VALID = [
     (checksums.is_br_cpf, "111.444.777-35"),
     (checksums.is_in_aadhaar, "2341 2341 2346"),
     (checksums.is_vin, "1M8GDM9AXKP042788"),
+    (checksums.is_be_national, "85.07.30-033 28"),
+    (checksums.is_fi_personal, "131052-308T"),
+    (checksums.is_no_birth, "01018030043"),
+    (checksums.is_ch_social, "756.9217.0769.85"),
+    (checksums.is_cn_resident, "11010519491231002X"),
+    (checksums.is_pt_tax, "123456789"),
 ]
 
 

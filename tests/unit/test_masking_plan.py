@@ -148,3 +148,14 @@ def test_masks_see_other_columns_as_they_were(tmp_path: Path) -> None:
         for each in (schema, other)
     ]
     assert shifted[0].equals(shifted[1])
+
+
+def test_two_bounds_of_shifted_dates_under_one_key_are_refused(tmp_path: Path) -> None:
+    shifts = [{"key": "people", "by": "who", "days": days} for days in (30, 365)]
+    masks = {name: Spec("shift_dates", options) for name, options in zip("ab", shifts, strict=True)}
+    table = parse(
+        "version: 1\ndataset: d\ntables: {t: {source: t.csv, unit: row, columns: {a: {type: date}, b: {type: date}}}}",
+        folder=tmp_path,
+    ).table("t")
+    with pytest.raises(ParameterError, match="two bounds"):
+        plan_table(table, ["a", "b"], masks, _shop(tmp_path))

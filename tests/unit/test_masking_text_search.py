@@ -45,6 +45,8 @@ FOUND = [
     ("am 12. März 1960, le 3 mars 2021, el 5 de mayo de 2020", "am [date], le [date], el [date]"),
     ("Ruf 030 1234567, tél. 01 23 45 67 89", "Ruf [phone], tél. [phone]"),
     ("NHS 9434765919, PESEL 44051401359", "NHS [national_id], PESEL [national_id]"),
+    ("AHV 756.9217.0769.85, NN 85.07.30-033 28", "AHV [national_id], NN [national_id]"),
+    ("HETU 131052-308T, 身份证11010519491231002X", "HETU [national_id], 身份证[national_id]"),
     ("Wohnt Hauptstraße 12a, rue de la Paix 5", "Wohnt [address], [address]"),
     ("电话010-1234-5678。生日1990年5月6日", "电话[phone]。生日[date]"),
     ("هاتف ٢٠٢-٢٢٤-٣١٢١", "هاتف [phone]"),
@@ -173,7 +175,7 @@ def test_a_second_searcher_fills_what_patterns_left_and_nothing_twice() -> None:
     def names(texts: object) -> list[list[text_search.Span]]:
         return [[text_search.Span(0, 3, "person"), text_search.Span(8, 20, "person")] for _ in texts]  # type: ignore[attr-defined]
 
-    assert replacement.scrub_texts(["Ann has a@example.org"], extra=names) == ["[person] has [email]"]
+    assert replacement.scrub_texts(["ann has a@example.org"], extra=names) == ["[person] has [email]"]
 
 
 def test_without_presidio_the_flag_names_what_to_install() -> None:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from decimal import Decimal, localcontext
 from fractions import Fraction
+from statistics import NormalDist
 
 import pytest
 
-from deniable.dp.accounting import zcdp_cost
+from deniable.dp.accounting import PureAccountant, ZCDPAccountant, rho_within, zcdp_cost
 from deniable.dp.accounting.calibration import calibrate_gaussian, epsilon_of
 from deniable.dp.accounting.composition import Composition, _dominate_all
-from deniable.dp.accounting.events import PureEvent
-from deniable.dp.mechanisms import QuantileMechanism, threshold
+from deniable.dp.accounting.events import GaussianEvent, PureEvent
+from deniable.dp.accounting.zcdp import zcdp_within
+from deniable.dp.mechanisms import GaussianMechanism, LaplaceMechanism, QuantileMechanism, mechanism, threshold
+from deniable.dp.mechanisms.mechanism import split_alpha
 from deniable.dp.mechanisms.quantile import _split_budget
 from deniable.dp.mechanisms.quantile_tree import Node, plan_order
 from deniable.errors import ParameterError
@@ -115,6 +119,9 @@ def test_one_of_several_is_dominated_by_the_common_one_the_widest_or_the_largest
         gaussian=Fraction(2), delta=small
     )
     assert _dominate_all([Composition(leaf), Composition(other)]) == Composition(other)
+    four = Composition(frozenset({(PureEvent(1), 4)}))
+    assert (four.epsilon, Composition(leaf | other).epsilon, free.epsilon) == (4, 5, 0)
+    assert _dominate_all([four, Composition(other)]) == Composition(frozenset({(PureEvent(4), 1)}))
     assert _dominate_all([Composition(leaf), None]) is None
     assert _dominate_all([Composition(leaf), half]) is None
     assert _dominate_all([Composition(leaf, Fraction(1, 2)), Composition(leaf, Fraction(1, 2))]) == Composition(
@@ -122,3 +129,48 @@ def test_one_of_several_is_dominated_by_the_common_one_the_widest_or_the_largest
     )
     assert _dominate_all([Composition(leaf), Composition(leaf, private=False)]) == Composition(leaf, private=False)
     assert _dominate_all([]) == free
+
+
+def test_after_what_has_no_price_nothing_is_left_of_a_limit() -> None:
+    pure = PureAccountant(PureDP(3)).compose(PureEvent(1))
+    rho = ZCDPAccountant(ZCDP(3)).compose(GaussianEvent(Fraction(1, 2)))
+    assert (pure.compute_remaining(), rho.compute_remaining()) == (PureDP(2), ZCDP(2))
+    broken = replace(pure, cost=replace(pure.cost, private=False)), replace(rho, cost=replace(rho.cost, private=False))
+    assert [each.compute_remaining() for each in broken] == [PureDP(0), ZCDP(0)]
+    assert [each.compute_spent() for each in broken] == [None, None]
+
+
+@pytest.mark.parametrize("share", [-1, 1, Fraction(-1, 100), 2])
+def test_a_share_for_thresholds_is_less_than_all(share: object) -> None:
+    with pytest.raises(ParameterError, match="threshold_share is outside"):
+        zcdp_within(ApproxDP(1, "1e-6"), share)  # type: ignore[arg-type]
+    none, half = zcdp_within(ApproxDP(1, "1e-6"), 0), zcdp_within(ApproxDP(1, "1e-6"))
+    assert (none.delta, half.delta) == (0, Fraction(1, 2 * 10**6))
+    assert none.rho == rho_within(Fraction(1), Fraction(1, 10**6))
+    assert half.rho == rho_within(Fraction(1), Fraction(1, 2 * 10**6))
+
+
+def test_probabilities_are_split_over_values_released_together() -> None:
+    assert split_alpha(0.05, 5) == 0.01
+    for alpha, size, told in ((0.05, 0, "size is below 1"), (0.0, 1, "alpha"), (1.0, 1, "alpha")):
+        with pytest.raises(ParameterError, match=told):
+            split_alpha(alpha, size)
+
+
+@pytest.mark.parametrize("alpha", [0.05, 0.3])
+def test_accuracies_are_rounded_to_more_and_never_to_less(alpha: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mechanism, "_ROUNDING", 2.0)
+    laplace = LaplaceMechanism(Fraction(7), Fraction(1))
+    reach = 7 * math.log(2 / (alpha / 3 * (1 + math.exp(-1 / 7))))
+    assert laplace.accuracy(alpha, 3) == math.ceil(2 * reach) - 1
+    gaussian = GaussianMechanism(Fraction(49), Fraction(1))
+    assert gaussian.accuracy(alpha, 3) == math.ceil(2 * 7 * NormalDist().inv_cdf(1 - alpha / 6))
+
+
+def test_no_quantile_is_refused_and_one_integer_alone_is_always_chosen() -> None:
+    for budget in (PureDP(1), ZCDP(1)):
+        with pytest.raises(ParameterError, match="the quantiles are not numbers from 0 to 1"):
+            QuantileMechanism.within(budget, (), 0, 10)
+        alone = QuantileMechanism.within(budget, ("1/4", "3/4"), 5, 5)
+        assert alone.release([1, 9, 5]).tolist() == [5, 5]
+        assert alone.release([]).tolist() == [5, 5]

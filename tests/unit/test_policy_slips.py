@@ -100,7 +100,9 @@ def test_the_column_that_tells_people_apart_is_no_plain_one(role: str) -> None:
 
 def test_a_unit_column_without_a_word_is_not_written_as_it_is(clinic: Path) -> None:
     text = slip("pid: {type: integer, role: identifier, mask: redact}", "pid: {}")
-    clinic.write_text(text.replace("  minimize: {sample: 0.5, columns: [age, ward]}\n", ""))
+    for line in ("  minimize: {sample: 0.5, columns: [age, ward]}\n", "  joint: {most: 0.05}\n"):
+        text = text.replace(line, "")
+    clinic.write_text(text)
     out = clinic.parent / "masked.csv"
     mask(request_for(clinic, None, "visits", out))
     assert out.read_text().splitlines()[0].replace('"', "") == "age,ward,illness"

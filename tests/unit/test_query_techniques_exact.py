@@ -15,7 +15,14 @@ import pyarrow as pa
 import pytest
 
 import clinic
-from deniable.dp.accounting import NonPrivateEvent, NoOpEvent, rho_within
+from deniable.dp.accounting import (
+    GaussianEvent,
+    NonPrivateEvent,
+    NoOpEvent,
+    cheap_epsilon,
+    epsilon_of_zcdp,
+    rho_within,
+)
 from deniable.dp.mechanisms import LaplaceMechanism, QuantileMechanism
 from deniable.engines.duckdb import DuckDBEngine
 from deniable.errors import InternalError, ParameterError, QueryRefused
@@ -577,6 +584,18 @@ def test_what_has_no_price_does_not_cost_what_was_asked(asked: Any) -> None:
     for event in (NonPrivateEvent(), NoOpEvent()):
         with pytest.raises(InternalError, match="do not cost what was asked"):
             price(event, asked)
+
+
+def test_a_plan_that_one_accountant_calibrated_may_cost_less_by_another() -> None:
+    asked = ApproxDP(1, "1e-6")
+    rho = rho_within(asked.epsilon, asked.delta)
+    event = GaussianEvent(Fraction(10**6) / (2 * rho), Fraction(10**6))
+    found = price(event, asked)
+    assert found == ApproxDP(cheap_epsilon(event, asked.delta), asked.delta)
+    assert found.epsilon < Fraction(99, 100)
+    assert epsilon_of_zcdp(rho, asked.delta) > Fraction(999_999, 1_000_000)
+    with pytest.raises(InternalError, match="do not cost what was asked"):
+        price(GaussianEvent(event.variance * 2, Fraction(10**6)), asked)
 
 
 # Keys as they were read

@@ -187,3 +187,13 @@ def test_a_browser_draws_every_plot_under_the_security_policy(tmp_path: Path) ->
     run = subprocess.run([*command, "--dump-dom", target.as_uri()], capture_output=True, text=True, timeout=120)
     assert run.stdout.count('data-drawn="yes"') == len(drawn)
     assert run.stdout.count("<svg") == len(drawn)
+
+
+def test_a_table_with_a_search_box_carries_its_script_by_hash_and_a_page_without_one_carries_none() -> None:
+    table = Table(("zip", "rows"), (("60901", 7),), search=EVIL)
+    html = render(page_of(table))
+    (script,) = re.findall(r"<script>(.*?)</script>", html, re.DOTALL)
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert f"script-src 'sha256-{digest}'" in html
+    assert "onerror=alert" not in re.sub(r"&lt;.*?&gt;", "", html)
+    assert "<script" not in render(page_of(Table(("zip", "rows"), (("60901", 7),))))

@@ -211,8 +211,12 @@ def test_drafts_can_be_pasted_into_a_policy(clinic: Path) -> None:
 
 
 def test_check_fails_with_exit_code_2_when_a_threshold_is_not_met(clinic: Path) -> None:
-    found = run("check", "visits.csv", "--qi", QI, "--k", "5", "--l", "diagnosis=2", "--t", "charge=0.1", code=2)
-    assert len(found["unmet"]) == 3
+    asked = ("check", "visits.csv", "--qi", QI, "--k", "5", "--l", "diagnosis=2", "--t", "charge=0.1")
+    assert len(run(*asked, "--keep", "name", code=2)["unmet"]) == 3
+    found = run(*asked, code=2)
+    assert found["unnamed"] == ["name"]
+    assert found["unmet"][0].startswith("nobody named name, of which nothing was measured")
+    assert found["joint"]["together"] == 1
 
 
 def test_a_population_makes_k_map_possible(clinic: Path) -> None:

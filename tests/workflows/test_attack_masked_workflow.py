@@ -95,3 +95,25 @@ def test_a_release_in_clear_text_has_no_tokens_to_attack(masked):
     )
     skipped = {made["attack"]: made["skipped"] for made in json.loads(text)["attacks"]}
     assert "column of tokens" in skipped["tokens"]
+
+
+def test_a_projection_of_our_own_mask_falls_to_a_few_known_people(tmp_path):
+    body = "{role: insensitive, type: integer, between: [0, 250]%s}"
+    first = body % ", mask: {projection: {key: people, columns: [weight, age]}}"
+    columns = {"sex": "{role: quasi-identifier}", "height": first, "weight": body % "", "age": body % ""}
+    listed = "\n".join(f"      {name}: {words}" for name, words in columns.items())
+    policy = (
+        f"version: 1\ndataset: d\ntables:\n  people:\n    source: in.parquet\n    unit: row\n    columns:\n{listed}\n"
+    )
+    (tmp_path / "policy.yaml").write_text(policy)
+    rows = [(150 + 7 * i % 50, 50 + 13 * i % 60, 20 + 11 * i % 70, "FM"[i % 2]) for i in range(300)]
+    height, weight, age, sex = map(list, zip(*rows, strict=True))
+    pq.write_table(pa.table({"sex": sex, "height": height, "weight": weight, "age": age}), tmp_path / "in.parquet")
+    keys = {"DENIABLE_KEYS": str(tmp_path / "keys")}
+    run("key", "new", "people", **keys)
+    run("mask", tmp_path / "in.parquet", "-p", tmp_path / "policy.yaml", "-o", tmp_path / "masked.parquet", **keys)
+    words = ("attack", tmp_path / "masked.parquet", "--original", tmp_path / "in.parquet", "--knows", "sex", "--json")
+    (found,) = outcomes(run(*words), "projection").values()
+    assert found["exposed"]["share"] == 1
+    assert (found["figures"]["needed"], found["figures"]["columns"]) == (4, 3)
+    assert found["baseline"]["share"] < 0.1

@@ -79,8 +79,10 @@ def test_init_drafts_a_policy_that_check_accepts(tmp_path: Path) -> None:
     assert drafted.returncode == 0
     assert drafted.stdout == ""
     assert "deniable policy check people.yaml" in drafted.stderr
-    assert "# between: [20, 49]  # read from the data: not public" in (tmp_path / "people.yaml").read_text()
+    assert "read from the data" not in (tmp_path / "people.yaml").read_text()
     assert deniable("policy", "check", "people.yaml", cwd=tmp_path).returncode == 0
+    shown = deniable("policy", "init", "people.csv", "--show-values", cwd=tmp_path).stdout
+    assert "# between: [20, 49]  # read from the data: not public" in shown
     again = deniable("policy", "init", "people.csv", "-o", "people.yaml", cwd=tmp_path)
     assert again.returncode == 2
     assert "--force" in again.stderr
@@ -88,7 +90,7 @@ def test_init_drafts_a_policy_that_check_accepts(tmp_path: Path) -> None:
 
 def test_init_prints_to_the_screen_without_an_output(tmp_path: Path) -> None:
     (tmp_path / "people.csv").write_text("id,age\na,1\n")
-    done = deniable("policy", "init", "people.csv", "--no-suggest", cwd=tmp_path)
+    done = deniable("policy", "init", "people.csv", cwd=tmp_path)
     assert done.returncode == 0
     assert "version: 1\n" in done.stdout
     assert "# between" not in done.stdout
@@ -97,3 +99,21 @@ def test_init_prints_to_the_screen_without_an_output(tmp_path: Path) -> None:
 def test_schema_prints_a_valid_json_schema(tmp_path: Path) -> None:
     done = deniable("policy", "schema", cwd=tmp_path)
     jsonschema.Draft202012Validator.check_schema(json.loads(done.stdout))
+
+
+def test_what_protects_less_than_the_accepted_policy_stops_a_pipeline(clinic: Path) -> None:
+    accepted = deniable("policy", "accept", "clinic.yaml", "--by", "A. Steward", cwd=clinic)
+    assert (accepted.returncode, accepted.stdout.strip()) == (0, "Accepted clinic.yaml.")
+    assert deniable("policy", "check", "clinic.yaml", cwd=clinic).returncode == 0
+    (clinic / "clinic.yaml").write_text(CLINIC.replace("role: sensitive", "role: insensitive"))
+    done = deniable("policy", "check", "clinic.yaml", cwd=clinic)
+    assert done.returncode == 2
+    remedy = "deniable policy accept clinic.yaml --by NAME"
+    assert remedy in done.stdout
+    assert "sensitive became insensitive" in done.stdout
+    asked = deniable("query", "SELECT COUNT(*) FROM visits", "-p", "clinic.yaml", "--epsilon", "0.1", cwd=clinic)
+    assert asked.returncode == 2
+    assert remedy in asked.stderr
+    assert "sensitive became insensitive" in asked.stderr
+    assert deniable(*remedy.split()[1:], cwd=clinic).returncode == 0  # the remedy works when pasted
+    assert deniable("policy", "check", "clinic.yaml", cwd=clinic).returncode == 0

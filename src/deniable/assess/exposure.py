@@ -21,6 +21,7 @@ from deniable.attacks.uniqueness import (
     measure_uniqueness,
 )
 from deniable.errors import Infeasible
+from deniable.policy.grammar import format_number
 from deniable.release.record import Record
 
 if TYPE_CHECKING:
@@ -209,7 +210,8 @@ def judge_joint_exposure(found: JointExposure | None, limit: JointLimit | None) 
             f"{float(limit.most):.1%} at most",
             expected=found.words,
             remedy="Release fewer columns, generalize more of them, or let the steward stand for it in the policy: "
-            "release: {joint: {accepted_by: NAME}}",
+            f"release: {{joint: {{most: {format_number(limit.most)}, accepted_by: NAME}}}}",
+            charge="Nothing was charged. The ledger names a release that did not leave.",
         )
     return replace(found, accepted_by=limit.accepted_by)
 

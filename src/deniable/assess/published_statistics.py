@@ -34,8 +34,8 @@ SMALL = 2
 """Cells of so few people are what suppression hides."""
 SECONDS = 60.0
 """What finding all worlds, or bounding all cells, may take where nobody says."""
-TOTALS = ("total", "all", "sum")
-"""What a cell says in a row that is a sum, in any case."""
+TOTAL = "total"
+"""What a cell says in a row that is a sum, in upper or lower case."""
 MOST_NAMED = 200
 """So many cells are named at most."""
 EXPECTED = (
@@ -185,7 +185,7 @@ def _split_totals(table: pa.Table, counts: str) -> list[_Part]:
     cells = [table[name].cast(pa.string()).to_pylist() for name in columns]
     for place, count in enumerate(table[counts].cast(pa.string()).to_pylist()):
         told = {name: column[place] for name, column in zip(columns, cells, strict=True)}
-        kept = {name: cell for name, cell in told.items() if cell is not None and cell.strip().lower() not in TOTALS}
+        kept = {name: cell for name, cell in told.items() if cell is not None and cell.strip().lower() != TOTAL}
         part, key = found.setdefault(tuple(kept), _Part(tuple(kept), len(kept) == len(columns))), tuple(kept.values())
         if key in part.rows:
             raise DataError("A published table lists a combination twice", expected="One row for each", charge="")

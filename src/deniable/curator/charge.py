@@ -126,6 +126,8 @@ def attach_tables(context: Context, job: Job[Any], epoch: str) -> Engine:
     """
     try:
         engine = context.scope.attach(*job.private, *job.public, epoch=epoch)
+        for name in job.private:
+            context.scope.mark_source(epoch, name)
     except (DataError, StorageError):
         if context.asker is None:
             raise
@@ -134,8 +136,6 @@ def attach_tables(context: Context, job: Job[Any], epoch: str) -> Engine:
             "a table of this question cannot be read as the policy declares it",
             remedy="Ask the steward, who is told what is wrong",
         ) from None
-    for name in job.private:
-        context.scope.mark_source(epoch, name)
     return engine
 
 
@@ -159,7 +159,7 @@ def run_job(
         receipt = charge(context, job, request=request, question=asked, epoch=opened.epoch, stored=known)
         if receipt.repeated and opened.key and (found := find_answer(context.store, receipt.release)) is not None:
             return _result(found, opened, receipt, False)
-    with after_the_charge(None if job.free else context, stop):
+    with after_the_charge(None if job.free else context, stop, charged=not job.free):
         measured = job.measure(engine)
     release = receipt.release if receipt is not None else secrets.token_hex(12)
     time = datetime.now(UTC).replace(microsecond=0)
@@ -235,7 +235,9 @@ def _refuse_cancelled(stop: Flag | None) -> None:
 
 
 @contextmanager
-def after_the_charge(context: Context | None = None, stop: Flag | None = None) -> Iterator[None]:
+def after_the_charge(
+    context: Context | None = None, stop: Flag | None = None, *, charged: bool = True
+) -> Iterator[None]:
     """Whatever fails now, even by our own bug, is one fixed sentence.
 
     With a context, rows may have made it fail: that is counted, and an asker with too many failures is paused. What the
@@ -247,7 +249,7 @@ def after_the_charge(context: Context | None = None, stop: Flag | None = None) -
         canceled = stop is not None and stop.is_set()
         if context is not None and context.asker is not None and not canceled:
             _record_failure(context)
-        raise ExecutionFailed from None
+        raise ExecutionFailed(None if charged else NOTHING_CHARGED) from None
 
 
 def _record_failure(context: Context) -> None:

@@ -208,9 +208,9 @@ class Context:
         self.store.close()
 
 
-def find_epoch(policy: Policy, state: LedgerState) -> str:
-    """The name of the epoch now."""
-    return name_epoch(_name_period(policy), state.epochs())
+def find_epoch(policy: Policy, state: LedgerState, more: int = 0) -> str:
+    """The name of the epoch now, or once the steward has declared so many more."""
+    return name_epoch(_name_period(policy), state.epochs() + more)
 
 
 def name_epoch(base: str, declared: int) -> str:

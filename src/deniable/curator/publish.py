@@ -17,8 +17,9 @@ from deniable.errors import InternalError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from deniable.assess.certificate import Claim, Measurements
+    from deniable.assess.certificate import Measurements
     from deniable.assess.exposure import JointExposure
+    from deniable.assess.released_rows import Claim
     from deniable.curator.context import Context
     from deniable.engines.base import Engine
     from deniable.release import Guarantee, Provenance, Statement

@@ -217,14 +217,15 @@ def build_catalog(file: Path) -> Catalog:
     """The catalog of a k-anonymous release, from the file itself, after checking its statement."""
     import pyarrow as pa
 
-    from deniable.assess.certificate import open_released
+    from deniable.assess.released_rows import open_released
     from deniable.release import verify
 
     statement = verify(file)
     body, k = statement.body, _read_k(statement)
     path = statement.path.with_name(body["file"]["name"])
     names, batches = open_released(path)
-    rows = pa.concat_tables(list(batches), promote_options="default")
+    empty = pa.table({name: pa.array([], pa.string()) for name in names})
+    rows = pa.concat_tables(list(batches) or [empty], promote_options="default")
     known = [part for name in body["provenance"]["parameters"]["quasi_identifiers"] for part in _spell(name, names)]
     groups = _count_groups(rows, known, k)
     unlisted = rows.num_rows - sum(each["rows"] for each in groups)

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import secrets
 import shutil
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -91,21 +92,26 @@ class Scope:
         """The rows that the policy lets the asker count, by column; empty is all."""
         return self._analyst.rows if self._analyst is not None else {}
 
-    def digest_source(self, name: str) -> str | None:
-        """A keyed digest of all that a table's source holds now; None where it can be read only once.
+    def digest_source(self, name: str, epoch: str | None = None) -> str | None:
+        """A keyed digest of all that a table's source holds now, or of its copy of an epoch; None for a stream.
 
         Without the key, which stays in the answer store, a digest tells nothing of the rows.
         """
         from deniable.engines.sources import hash_source
 
         policy = self._shared.policy
-        content = hash_source(self.sources.get(name, policy.table(name).source), policy.folder)
+        source = (
+            self.sources.get(name, policy.table(name).source) if epoch is None else self._shared.locate(name, epoch)
+        )
+        content = hash_source(source, policy.folder)
         return None if content is None else self.seal_version(name, content)
 
-    def keep_copies(self) -> None:
-        """Copy each private source as it is now, where the policy says so and this epoch has none; drop older ones."""
-        for table in self._shared.policy.private:
-            self._shared.locate(table.name, self._shared.copied_epoch())
+    def keep_copies(self, epoch: str) -> None:
+        """Copy each private source as it is now for an epoch that is to begin, where the policy keeps copies."""
+        if self._shared.copied_epoch(epoch) is not None:
+            self._shared.forget_copies(epoch)
+            for table in self._shared.policy.private:
+                self._shared.locate(table.name, epoch)
 
     def mark_source(self, epoch: str, name: str) -> None:
         """Leave for the steward what a source held when it was first measured in an epoch."""
@@ -120,7 +126,8 @@ class Scope:
 
     def _keep_mark(self, epoch: str, name: str) -> None:
         mark = _name_mark(epoch, name)
-        digest = None if self._shared.store.find(MARKS, mark) is not None else self.digest_source(name)
+        copied = self._shared.copied_epoch(epoch)
+        digest = None if self._shared.store.find(MARKS, mark) is not None else self.digest_source(name, copied)
         if digest is not None:
             self._shared.store.keep(MARKS, mark, mark, digest.encode())
 
@@ -154,7 +161,7 @@ class Scope:
         found, policy = [], self._shared.policy
         with self._shared.make_engine() as engine:
             for name in names:
-                engine.attach(name, self.sources.get(name, policy.table(name).source), policy.table(name))
+                engine.attach(name, self._shared.locate(name, self._shared.copied_epoch()), policy.table(name))
                 engine.restrict(name, Listed(column, (value,), keep=True))
                 found += [name] if engine.count(name) else []
         return found
@@ -312,6 +319,14 @@ class SharedTables:
         declared = self.policy.epochs
         return None if declared is None or declared.copies is None else epoch or self._name_epoch()
 
+    def _find_copies(self) -> Path:
+        assert self.policy.epochs is not None
+        return self.policy.path(str(self.policy.epochs.copies)) / self.policy.dataset
+
+    def forget_copies(self, epoch: str) -> None:
+        """Remove copies of an epoch that did not begin: an attempt to declare it failed."""
+        shutil.rmtree(self._find_copies() / _name_folder(epoch), ignore_errors=True)
+
     def locate(self, name: str, epoch: str | None) -> Any:
         """What is attached of a table: what was passed instead of it, the copy of an epoch, or the source as it is."""
         from deniable.engines.sources import keep_copy
@@ -319,9 +334,10 @@ class SharedTables:
         table = self.policy.table(name)
         if name in self.sources or epoch is None or table.public:
             return self.sources.get(name, table.source)
-        assert self.policy.epochs is not None
-        folder = self.policy.path(str(self.policy.epochs.copies)) / self.policy.dataset
-        kept = keep_copy(table.source, self.policy.folder, folder / _name_folder(epoch) / table.name)
+        folder = self._find_copies()
+        # The same name in another policy, or for another source, is another copy.
+        place = f"{table.name} {_name_place(self.policy.folder, table.source)}"
+        kept = keep_copy(table.source, self.policy.folder, folder / _name_folder(epoch) / place)
         _drop_copies(folder)
         return kept
 
@@ -465,11 +481,18 @@ def _name_folder(epoch: str) -> str:
     return f"{re.sub('[^A-Za-z0-9.+-]', '_', epoch)}-{hashlib.sha256(epoch.encode()).hexdigest()[:12]}"
 
 
+def _name_place(folder: Path, source: str) -> str:
+    return hashlib.sha256(f"{os.path.abspath(folder)}\n{source}".encode()).hexdigest()[:12]
+
+
 def _drop_copies(folder: Path) -> None:
     """Remove the copies of all epochs but the last two: a question of the one before may still be running."""
     ours = [each for each in folder.iterdir() if re.fullmatch(r"[A-Za-z0-9.+_-]+-[0-9a-f]{12}", each.name)]
-    for old in sorted(ours, key=lambda each: each.stat().st_ctime_ns)[:-KEPT_EPOCHS]:
-        shutil.rmtree(old, ignore_errors=True)
+    for old in sorted(ours, key=lambda each: each.stat().st_mtime_ns)[:-KEPT_EPOCHS]:
+        gone = old.with_name(f".{old.name}.{secrets.token_hex(6)}.part")
+        with suppress(OSError):  # whole or not at all
+            old.rename(gone)
+            shutil.rmtree(gone, ignore_errors=True)
 
 
 def _name_mark(epoch: str, name: str) -> str:

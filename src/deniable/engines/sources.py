@@ -103,11 +103,11 @@ def keep_copy(source: str | Path, root: Path, folder: Path) -> str:
     The folder appears when all of it is written; whoever comes second takes what is there, and the source itself is not
     looked at again.
     """
-    folder = folder.resolve()
-    if not folder.exists():
-        files = resolve_source(source, root)
-        part = folder.with_name(f".{folder.name}.{secrets.token_hex(6)}.part")
-        with storage_errors(folder):
+    folder = Path(os.path.abspath(folder))
+    with storage_errors(folder):
+        if not folder.exists():
+            files = resolve_source(source, root)
+            part = folder.with_name(f".{folder.name}.{secrets.token_hex(6)}.part")
             try:
                 (part / "files").mkdir(mode=0o700, parents=True)
                 write_whole(part / "source.txt", _copy_files(files, part / "files").encode())
@@ -115,7 +115,8 @@ def keep_copy(source: str | Path, root: Path, folder: Path) -> str:
                     part.rename(folder)
             finally:
                 shutil.rmtree(part, ignore_errors=True)
-    scheme, _, name = (folder / "source.txt").read_text().partition(":")
+        scheme, _, name = (folder / "source.txt").read_text().partition(":")
+        os.utime(folder.parent)  # which epochs were used last decides which copies are kept
     return f"{scheme}:{folder / name}" if scheme else str(folder / name)
 
 
@@ -133,7 +134,9 @@ def _copy_files(files: Files, folder: Path) -> str:
             f"{files.title} is being written to, and cannot be copied", remedy="Wait until it is complete, then go on"
         )
     return (
-        ":files" if len(names) > 1 else f"{files.format}:files/{names[0]}" + (f"#{files.table}" if files.table else "")
+        ":files/*"
+        if len(names) > 1
+        else f"{files.format}:files/{names[0]}" + (f"#{files.table}" if files.table else "")
     )
 
 

@@ -1,7 +1,11 @@
 """Microaggregation: groups of at least k similar rows, in which every number is replaced by the group's mean.
 
 MDAV (Domingo-Ferrer, Mateo-Sanz 2002; Domingo-Ferrer, Torra 2005) on standardized columns. Means are kept exactly,
-totals too; spread within groups is lost. The result is k-anonymous on the columns that were aggregated."""
+totals too; spread within groups is lost. The result is k-anonymous on the columns that were aggregated.
+
+A map aggregates by place: coordinates are cut to a grid, and cells with fewer than k rows are dropped. What is left
+shows where people go without showing where one person goes. Two maps of the same rides at different resolutions do
+not compose: see `composition`."""
 
 from __future__ import annotations
 
@@ -13,6 +17,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from deniable.errors import DataError, Infeasible, ParameterError
+from deniable.kanonymity.builders.numbers import truncate_coordinates
 from deniable.kanonymity.encoding import column_of
 
 BLOCK = 20_000
@@ -87,3 +92,36 @@ def _average_groups(raw: NDArray[np.float64], group_of: NDArray[np.int64]) -> ND
     sizes = np.bincount(group_of)
     columns = [(np.bincount(group_of, weights=raw[:, q]) / sizes)[group_of] for q in range(raw.shape[1])]
     return np.column_stack(columns)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Map:
+    """A released map: one row a cell, with its count, and how many rows were dropped with their cells."""
+
+    cells: pa.Table
+    dropped: int
+
+
+def release_grid(table: pa.Table, latitude: str, longitude: str, *, digits: int, k: int) -> Map:
+    """Cells of 10^-digits degrees with at least k rows; each is named by its south-western corner."""
+    _refuse_k(k)
+    y, x = (truncate_coordinates(_read_degrees(table, name), digits) for name in (latitude, longitude))
+    known = np.isfinite(y) & np.isfinite(x)
+    cells, counts = np.unique(np.column_stack([y[known], x[known]]), axis=0, return_counts=True)
+    kept, scale = counts >= k, 10.0**digits
+    corners = np.round(cells[kept] / scale, digits)
+    names = {latitude: corners[:, 0], longitude: corners[:, 1], "count": counts[kept]}
+    return Map(pa.table(names), int(len(y) - counts[kept].sum()))
+
+
+def _refuse_k(k: int) -> None:
+    if k < 1:
+        raise ParameterError(f"k is {k}", expected="k is at least 1")
+
+
+def _read_degrees(table: pa.Table, name: str) -> NDArray[np.float64]:
+    try:
+        column = pc.cast(column_of(table, name), pa.float64(), safe=False)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        raise DataError(f"Column '{name}' is not one of coordinates", expected="Degrees as numbers") from None
+    return np.asarray(pc.fill_null(column, np.nan).to_numpy(), np.float64)

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from deniable.dp.accounting import Accountant, Event, PureAccountant, ZCDPAccountant
-from deniable.errors import AccessRefused, DataError, DeniableError, IntegrityError, InternalError
+from deniable.errors import AccessRefused, DataError, DeniableError, IntegrityError, InternalError, ParameterError
 from deniable.ledger import budget_tree
 from deniable.ledger.answer_store import AnswerStore, MemoryShelf, SqliteShelf
 from deniable.ledger.entry import (
@@ -286,6 +286,8 @@ class Ledger:
 
 def _assign_ids(posting: Posting) -> Posting:
     """The posting with a request id and a release id of its own where it has none."""
+    if not isinstance(posting.request, str) or any("\ud800" <= each <= "\udfff" for each in posting.request):
+        raise ParameterError("the request id is no text", expected="Any characters, such as those of a UUID")
     request = posting.request or secrets.token_hex(12)
     return replace(posting, request=request, release=posting.release or secrets.token_hex(12))
 

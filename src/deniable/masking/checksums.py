@@ -155,6 +155,50 @@ def is_br_cpf(value: str) -> bool:
     return checks == digits[9:]
 
 
+def is_be_national(value: str) -> bool:
+    """Belgian national number: eleven digits, the last two 97 less the rest mod 97 (a 2 before it from 2000 on)."""
+    digits = "".join(map(str, _digits(value, 11)))
+    plausible = bool(digits) and int(digits[2:4]) <= 12 and int(digits[4:6]) <= 31
+    return plausible and int(digits[9:]) in (97 - int(lead + digits[:9]) % 97 for lead in ("", "2"))
+
+
+def is_fi_personal(value: str) -> bool:
+    """Finnish personal code: DDMMYY, a sign of the century, three digits and a character for the number mod 31."""
+    found = re.fullmatch(r"([0-3]\d[01]\d{3})[-+A-FU-Y](\d{3})([0-9A-FHJ-NPR-Y])", value.strip().upper())
+    return found is not None and "0123456789ABCDEFHJKLMNPRSTUVWXY"[int(found[1] + found[2]) % 31] == found[3]
+
+
+def is_no_birth(value: str) -> bool:
+    """Norwegian birth number: eleven digits, two check digits mod 11."""
+    digits = _digits(value, 11)
+    first = bool(digits) and _weigh_digits(digits, (3, 7, 6, 1, 8, 9, 4, 5, 2, 1)) % 11 == 0
+    return first and any(digits) and _weigh_digits(digits, (5, 4, 3, 2, 7, 6, 5, 4, 3, 2, 1)) % 11 == 0
+
+
+def is_ch_social(value: str) -> bool:
+    """Swiss social insurance number: thirteen digits beginning 756, the check digit of EAN-13."""
+    digits = _digits(value, 13)
+    return digits[:3] == [7, 5, 6] and _weigh_digits(digits, (1, 3) * 6 + (1,)) % 10 == 0
+
+
+def is_cn_resident(value: str) -> bool:
+    """Chinese resident number: a birth date inside, seventeen digits, and a digit or X for their sum mod 11."""
+    plain = compact(value)
+    if not re.fullmatch(r"[1-9]\d{5}(?:19|20)\d\d(?:0[1-9]|1[0-2])[0-3]\d{4}[\dX]", plain):
+        return False
+    weights = (7, 9, 10, 5, 8, 4, 2, 1, 6, 3, 7, 9, 10, 5, 8, 4, 2)
+    return "10X98765432"[_weigh_digits([int(sign) for sign in plain[:17]], weights) % 11] == plain[17]
+
+
+def is_pt_tax(value: str) -> bool:
+    """Portuguese tax number: nine digits, mod 11, a remainder below 2 written 0."""
+    digits = _digits(value, 9)
+    if not digits or digits[0] in (0, 4, 7):
+        return False
+    rest = _weigh_digits(digits, range(9, 1, -1)) % 11
+    return digits[8] == (0 if rest < 2 else 11 - rest)
+
+
 def is_in_aadhaar(value: str) -> bool:
     """Indian Aadhaar: twelve digits not beginning with 0 or 1, Verhoeff."""
     digits = _digits(value, 12)
@@ -212,4 +256,10 @@ NATIONAL = (
     Checksum("Swedish personal number", is_se_personal, 0.1, (10, 12)),
     Checksum("Brazilian CPF", is_br_cpf, 0.01, (11,)),
     Checksum("Indian Aadhaar", is_in_aadhaar, 0.1, (12,)),
+    Checksum("Belgian national number", is_be_national, 0.02, (11,)),
+    Checksum("Finnish personal code", is_fi_personal, 0.04, (10, 11)),
+    Checksum("Norwegian birth number", is_no_birth, 0.01, (11,)),
+    Checksum("Swiss social insurance number", is_ch_social, 0.1, (13,)),
+    Checksum("Chinese resident number", is_cn_resident, 0.1, (18,)),
+    Checksum("Portuguese tax number", is_pt_tax, 0.1, (9,)),
 )

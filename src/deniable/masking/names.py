@@ -1,10 +1,11 @@
 """Names of people and places in running text: word lists, the words around, and a small model that weighs both.
 
-Every word that begins with a capital is a candidate. What speaks for it and against it (lists of names, cities and
-ordinary words, the words beside it, its form and its last letters) are *features*; the model has a weight for each, for
-"name" and for "place", and the larger sum above zero wins. Weights were learned by an averaged perceptron from made-up
-sentences (`bench/train_names.py`), are shipped as `lexicon/name_weights.txt`, and come from no text of a real person.
-Scripts without capitals have no candidates: there, titles and words such as "patient" tell where a name stands.
+Every word that begins with a capital and is no ordinary word is a candidate. What speaks for it and against it (lists
+of names, cities and ordinary words, the words beside it, its form and its last letters) are *features*; the model has a
+weight for each, for "name" and for "place", and the larger sum above zero wins. Weights were learned by an averaged
+perceptron from made-up sentences (`bench/train_names.py`), are shipped as `lexicon/name_weights.txt`, and come from no
+text of a real person. Scripts without capitals have no candidates: there, titles and words such as
+"patient" tell where a name stands.
 
 A model finds most names and never all. This module imports neither numpy nor Arrow."""
 
@@ -19,12 +20,12 @@ from deniable.masking import lexicon
 
 KINDS = ("name", "place")
 _TOKEN = re.compile(r"[^\W\d_]+(?:['-](?!s\b)[^\W\d_]+)*|\d+|[\1\2]+|[^\w\s]|[\0\n]|_")
-_FAMILY = "王李张刘陈杨黄赵吴周徐孙马朱胡郭何林罗高梁郑谢宋唐许韩冯邓曹彭曾萧田董袁潘蒋蔡余杜叶程苏魏吕丁任沈姚卢姜崔钟谭陆汪范"
+_FAMILY = "王李张刘陈杨黄赵吴周徐孙马朱胡郭何林罗高梁郑谢宋唐许韩冯邓曹彭曾萧田董袁潘蒋蔡余杜叶程苏魏吕丁"
 _KOREAN = "김이박최정강조윤장임한오서신권황안송전홍유고문양손배백허남심노하곽성차주우구나진지"
 CUED = tuple(
     re.compile(pattern)
     for pattern in (
-        "(?:患者|病人|姓名[:\uff1a]?|我叫|名叫) ?([\u4e00-\u9fff]{2,3})(?=[^\u4e00-\u9fff]|$|于|在|因|说|来|的|是|主诉)",
+        "(?:患者|病人|姓名[:\uff1a]?|我叫|名叫) ?([\u4e00-\u9fff]{2,3})(?=[^\u4e00-\u9fff]|$|于|在|因|说|来|的|是|主)",
         f"([{_FAMILY}][\u4e00-\u9fff]{{1,2}}?)(?=先生|女士|小姐|医生|教授|老师)",
         "([\u4e00-\u9fff]{2,4}|[\u30a0-\u30ff]{2,8})(?=さん|様|氏|くん|ちゃん)",
         f"([{_KOREAN}][\uac00-\ud7af]{{1,2}})(?= ?(?:씨|님|환자|선생|교수|박사|의사))",
@@ -36,6 +37,7 @@ CUED = tuple(
     )
 )
 """Names in scripts without capitals, by the word before or after them."""
+_UNCASED = re.compile("[\u0590-\u0e7f\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7af]")
 _END = "¶"  # stands for the end of a line or of a text
 _STOPS = frozenset((".", "!", "?", ":", ";", '"', _END))
 PARTICLES = frozenset(
@@ -53,6 +55,8 @@ NEVER = frozenset(
      "july", "september", "october", "november", "december")
 )  # fmt: skip
 LISTS = (("given_names", "g"), ("surnames", "s"), ("cities", "c"), ("countries", "n"), ("states", "t"), ("common", "x"))
+DOUBT = -50
+"""The sum above which a word is taken for a name: below zero, since a name left in does more harm than a word lost."""
 _PASSED_OVER = NEVER | TITLES
 
 
@@ -84,6 +88,21 @@ def load_weights() -> Weights:
     """The weights of each feature for a name and for a place, in hundredths."""
     lines = (line.split("\t") for line in lexicon.load_words("name_weights"))
     return {feature: (int(name), int(place)) for feature, name, place in lines}
+
+
+def is_candidate(words: Sequence[str], lowered: Sequence[str], at: int, before: str) -> bool:
+    """Whether a capitalized word can be a name at all: no ordinary word, no title, no abbreviation, no lone letter.
+
+    A letter is an initial where a dot and a capital follow it, or a name stands before it.
+    """
+    word, low = words[at], lowered[at]
+    if low in _PASSED_OVER or load_classes().get(low) == "x":
+        return False
+    if len(word) > 4 or before:
+        return True
+    if len(word) == 1:
+        return words[at + 1] == "." and words[at + 2][0].isupper()
+    return not word.isupper() or words[at - 1].isupper() or words[at + 1].isupper()
 
 
 def list_features(words: Sequence[str], lowered: Sequence[str], at: int, before: str) -> list[str]:
@@ -136,7 +155,7 @@ def find_names(text: str) -> Iterator[tuple[int, int, str]]:
 
 def find_cued(text: str) -> Iterator[tuple[int, int, str]]:
     """Start, end and kind of names in scripts without capitals."""
-    for pattern in CUED:
+    for pattern in CUED if _UNCASED.search(text) else ():
         for found in pattern.finditer(text):
             yield (*found.span(1), "name")
 
@@ -146,6 +165,9 @@ def _split_words(text: str) -> tuple[list[str], list[int]]:
     words, starts = [_END, _END], [0, 0]
     for found in _TOKEN.finditer(text):
         word = found[0]
+        if word == "\0":  # twice, so that no word sees the text beside its own
+            words.append(_END)
+            starts.append(found.start())
         words.append(_END if word in "\0\n" else word)
         starts.append(found.start())
     return [*words, _END, _END, _END], [*starts, len(text), len(text), len(text)]
@@ -156,20 +178,15 @@ def _label_words(words: Sequence[str], lowered: Sequence[str]) -> list[str]:
     weights, nothing = load_weights(), (0, 0)
     labels = [""] * len(words)
     for at, word in enumerate(words):
-        if word[0].isupper() and lowered[at] not in _PASSED_OVER and not _is_lone_letter(words, labels, at):
+        if word[0].isupper() and is_candidate(words, lowered, at, labels[at - 1]):
             name = place = 0
             for feature in list_features(words, lowered, at, labels[at - 1]):
                 one, two = weights.get(feature, nothing)
                 name += one
                 place += two
-            if name > 0 or place > 0:
+            if name > DOUBT or place > DOUBT:
                 labels[at] = "name" if name >= place else "place"
     return labels
-
-
-def _is_lone_letter(words: Sequence[str], labels: Sequence[str], at: int) -> bool:
-    """A capital that is no initial: no dot follows, and no name stands before it."""
-    return len(words[at]) == 1 and words[at + 1] != "." and not labels[at - 1]
 
 
 def _find_last(

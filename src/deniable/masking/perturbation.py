@@ -177,7 +177,8 @@ def is_placeholder(values: pa.Array) -> NDArray[np.bool_]:
         views = [pc.local_timestamp(values), values.cast(pa.timestamp(values.type.unit))]
     days = [_read_days(view) for view in views]
     found = [np.isin(one, _PLACEHOLDER_DAYS) | (one >= NEVER) for one in days]
-    return np.logical_or.reduce(found)
+    either: NDArray[np.bool_] = np.logical_or.reduce(found)
+    return either
 
 
 def _read_days(values: pa.Array) -> NDArray[np.int64]:
@@ -220,7 +221,7 @@ def _shift_clock(values: pa.Array, days: NDArray[np.int64]) -> pa.Array:
     return _add_steps(values.cast(pa.int64()), steps, np.iinfo(np.int64)).cast(kind)
 
 
-def _add_steps(values: pa.Array, steps: NDArray[np.int64], limits: np.iinfo) -> pa.Array:  # type: ignore[type-arg]
+def _add_steps(values: pa.Array, steps: NDArray[np.int64], limits: np.iinfo) -> pa.Array:
     """The sums; null where one would leave the limits of its type."""
     whole = _fill_whole(values, 0)
     least, most = limits.min - np.minimum(steps, 0), limits.max - np.maximum(steps, 0)

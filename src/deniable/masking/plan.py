@@ -117,6 +117,7 @@ def plan_table(
 ) -> TablePlan:
     """The plan of one table for the masks given."""
     require_masks(schema, masks)
+    _require_one_bound(schema.name, masks)
     projected = _projection(schema, masks, context)
     gone = set(projected.columns) if projected else set()
     columns = tuple(
@@ -127,6 +128,20 @@ def plan_table(
     unit = schema.unit.column if schema.unit else None
     withheld = tuple(name for name in present if name not in masks)
     return TablePlan(schema.name, columns, withheld, projected, unit)
+
+
+def _require_one_bound(table: str, masks: Mapping[str, Spec | None]) -> None:
+    """Refuse two bounds of shifted dates under one key: a person would have two offsets, which give each other away."""
+    bounds: dict[object, object] = {}
+    for spec in masks.values():
+        if spec is not None and spec.kind == "shift_dates":
+            days = spec.options.get("days", perturbation.DAYS)
+            if bounds.setdefault(spec.options.get("key"), days) != days:
+                raise ParameterError(
+                    f"dates of '{table}' are to be shifted by two bounds under one key",
+                    expected="One `days` for all dates that one key shifts",
+                    remedy="Write the same days, or use another key",
+                )
 
 
 def build_mask(spec: Spec, schema: TableSchema, column: str, context: MaskContext) -> Mask:

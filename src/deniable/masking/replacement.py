@@ -4,8 +4,8 @@ None of them needs a key. What they leave standing (a first letter, a last digit
 value that a pattern does not fit is not passed through by the presets: it is redacted.
 
 Free text is searched as one long text, its values side by side with a NUL between them, so that each pattern starts
-once a column and not once a value; what one kind has claimed the next ones leave alone. Patterns do not know names: a
-text that was scrubbed may still say who it is about, and the report says so."""
+once a column and not once a value; what one kind has claimed the next ones leave alone. Names are found by a model that
+misses some: a text that was scrubbed may still say who it is about, and the report says so."""
 
 from __future__ import annotations
 
@@ -146,8 +146,8 @@ _BLANKED = {0: " ", 1: " ", 2: " "}  # signs that the search uses for itself
 class Scrub:
     """Replace identifiers inside free text.
 
-    **Holds:** what its patterns know is gone. **Falls to:** names, and every identifier written in a way that no
-    pattern expects. `put` None writes the kind in brackets.
+    **Holds:** what its patterns know is gone, and most names. **Falls to:** the names that the model misses, and every
+    identifier written in a way that no pattern expects. `put` None writes the kind in brackets.
     """
 
     find: tuple[str, ...] = ()

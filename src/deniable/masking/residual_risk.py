@@ -32,7 +32,7 @@ FALLS_TO = {
     "redact": "",
     "nullify": "",
     "constant": "",
-    "scrub": "names, and identifiers written in unexpected ways, stay in the text",
+    "scrub": "some names, and identifiers written in unexpected ways, stay in the text",
     "generalize": "coarse values still narrow down who it is",
     "round": "coarse values still narrow down who it is",
     "noise": "outliers stay outliers, and several noisy copies of one value average out",

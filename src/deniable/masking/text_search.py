@@ -41,6 +41,7 @@ _FOLDED = (
         zip(map(ord, "\u2018\u2019\u02bc\uff07\uff20\uff0e\uff0b\uff0f\uff1a\uff08\uff09"), "''''@.+/:()", strict=True)
     )
 )
+_FOLDABLE = re.compile(f"[{re.escape(''.join(map(chr, _FOLDED)))}]")
 _UNSEEN = re.compile("[\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff]")
 _UNSPACED = re.compile("(?![年月日년월일])[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|(?<![0-9 ])[年月日년월일]")
 
@@ -66,7 +67,9 @@ def fold_text(text: str) -> Folded:
     if text.isascii():
         return Folded(text)
     unseen = tuple(found.start() - i for i, found in enumerate(_UNSEEN.finditer(text)))
-    return Folded(_UNSPACED.sub(_GAP_SIGN, _UNSEEN.sub("", text).translate(_FOLDED)), unseen)
+    plain = _UNSEEN.sub("", text) if unseen else text
+    spelled = plain.translate(_FOLDED) if _FOLDABLE.search(plain) else plain
+    return Folded(_UNSPACED.sub(_GAP_SIGN, spelled), unseen)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,8 +182,8 @@ def _test_value(test: Callable[[str], bool]) -> Test:
 
 
 _CALLED = re.compile(
-    r"(?i)\b(?:tel|phone|call|cell|mob|fax|dial|text|reach|ring|whatsapp|handy|m[oó]vil|t[eé]l[eé]f)[^\W\d_]{0,8}\W{1,3}"
-    r"(?:[^\W\d_]{1,8}\W{1,2}){0,2}\Z"
+    r"(?i)\b(?:tel|phone|call|cell|mob|fax|dial|text|reach|ring|whatsapp|handy|m[oó]vil|t[eé]l[eé]f)[^\W\d_]{0,8}[^\w\0]{1,3}"
+    r"(?:[^\W\d_]{1,8}[^\w\0]{1,2}){0,2}\Z"
 )
 _DIGITS = re.compile(r"\d+")
 
@@ -297,9 +300,10 @@ def _is_old(text: str, start: int, end: int) -> bool:
 _POSTAL_AREAS = frozenset(
     re.findall(
         r"\w+",
-        "AB AL B BA BB BD BH BL BN BR BS BT CA CB CF CH CM CO CR CT CV CW DA DD DE DG DH DL DN DT DY E EC EH EN EX FK FY"
-        " G GL GU GY HA HD HG HP HR HS HU HX IG IM IP IV JE KA KT KW KY L LA LD LE LL LN LS LU M ME MK ML N NE NG NN NP"
-        " NR NW OL OX PA PE PH PL PO PR RG RH RM S SA SE SG SK SL SM SN SO SP SR SS ST SW SY TA TD TF TN TQ TR TS TW UB"
+        "AB AL B BA BB BD BH BL BN BR BS BT CA CB CF CH CM CO CR CT CV CW DA DD DE DG DH DL DN DT DY E EC EH EN EX"
+        " FK FY G GL GU GY HA HD HG HP HR HS HU HX IG IM IP IV JE KA KT KW KY L LA LD LE LL LN LS LU M ME MK ML N"
+        " NE NG NN NP NR NW OL OX PA PE PH PL PO PR RG RH RM S SA SE SG SK SL SM SN SO SP SR SS ST SW SY TA TD TF"
+        " TN TQ TR TS TW UB"
         " W WA WC WD WF WN WR WS WV YO ZE",
     )
 )

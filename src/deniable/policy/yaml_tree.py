@@ -98,8 +98,8 @@ Tree = Leaf | Items | Entries
 def reveal(text: str) -> str:
     """A text whose invisible characters are shown by their numbers.
 
-    >>> reveal("na\u200bme")
-    'na\\u200bme'
+    >>> reveal("tab" + chr(9) + "here") == "tab" + chr(92) + "there"
+    True
     """
     return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text)
 

@@ -70,18 +70,28 @@ def compile_query(
     *,
     weights: Weights = None,
     bias_share: Amount | None = None,
+    pure: bool = False,
 ) -> QueryPlan:
-    """The plan of a statement under a budget stated beside it or inside it."""
+    """The plan of a statement under a budget stated beside it or inside it.
+
+    `pure` takes only noise that has a price in pure epsilon, for budgets that are accounted for so.
+    """
     try:
-        return _compile(text, tables, budget, weights, bias_share)
+        return _compile(text, tables, budget, weights, bias_share, pure)
     except RecursionError:
         raise QueryRefused("the statement is nested too deeply") from None
 
 
 def _compile(
-    text: str, tables: tuple[TableSchema, ...], budget: Budget | None, weights: Weights, bias_share: Amount | None
+    text: str,
+    tables: tuple[TableSchema, ...],
+    budget: Budget | None,
+    weights: Weights,
+    bias_share: Amount | None,
+    pure: bool,
 ) -> QueryPlan:
     relation, clauses = bind_statement(text, tables)
+    clauses = replace(clauses, pure=pure)
     if bias_share is not None:
         clauses = replace(clauses, options={**clauses.options, "bias_share": str(bias_share)})
     asked = read_budget(clauses, budget)
@@ -230,7 +240,9 @@ def _choose_strategy(
     thresholds = sum(isinstance(draft.keys, PrivateKeys) for draft in drafts)
     ranks = any(isinstance(m, Ordered) for draft in drafts for m in draft.measurements)
     tried, hindered = [], None
-    for spending in calibration.list_spendings(asked, thresholds, ranks):
+    allowed = calibration.list_spendings(asked, thresholds, ranks)
+    pure = [each for each in allowed if each.strategy == "pure"] if clauses.pure else []
+    for spending in pure or allowed:
         split = _split_budget(drafts, weights, spending.strategy, extra)
         try:
             steps = [_build_step(draft, part, spending, clauses) for draft, part in zip(drafts, split, strict=True)]

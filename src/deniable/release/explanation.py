@@ -25,6 +25,7 @@ from deniable.release.guarantee import Guarantee, Property, to_text
 _ROW = str(PrivacyUnit())
 _MEANING = {
     "k-anonymity": "every combination of the quasi-identifiers is shared by at least k rows",
+    "k-people": "every combination of the quasi-identifiers is shared by rows of at least k different people",
     "l-diversity": "every such group has at least l well-represented sensitive values",
     "t-closeness": "in every such group the sensitive values are spread almost as in the whole table, within t",
     "delta-presence": "the chance that a known person is in the table lies between the two bounds",

@@ -51,7 +51,7 @@ class Margin:
         [12, 4]
         """
         shown = np.array(counts, dtype=object)
-        hidden = np.equal(shown, None)
+        hidden = np.array([count is None for count in shown.flat], np.bool_).reshape(shown.shape)
         low, high = (np.where(hidden, limit, shown).astype(np.int64) for limit in suppressed)
         return Margin(tuple(axes), low, high)
 
@@ -356,8 +356,9 @@ def _collect(shape: Sequence[int], margins: Sequence[Margin], targets: _Targets)
         tables.append((ends[0].reshape(margin.low.shape), ends[1].reshape(margin.low.shape)))
         at += margin.low.size
     exact = (targets.least == targets.low) & (targets.greatest == targets.high)
-    parts = (part[:size].reshape(tuple(shape)) for part in (targets.low, targets.high, exact, targets.searched))
-    return CellBounds(*parts, tuple(tables), (int(targets.low[-1]), int(targets.high[-1])))
+    low, high = (ends[:size].reshape(tuple(shape)) for ends in (targets.low, targets.high))
+    best, searched = (marks[:size].reshape(tuple(shape)) for marks in (exact, targets.searched))
+    return CellBounds(low, high, best, searched, tuple(tables), (int(targets.low[-1]), int(targets.high[-1])))
 
 
 def _bound_by_elimination(shape: Sequence[int], margins: Sequence[Margin]) -> CellBounds:

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-    from deniable.assess.certificate import Ancestors, MeasuredProperty
+    from deniable.assess.certificate import MeasuredProperty
+    from deniable.assess.released_rows import Ancestors
     from deniable.engines.base import Engine
     from deniable.kanonymity.recoding import Recoding
     from deniable.kanonymity.request import Request

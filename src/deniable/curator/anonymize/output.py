@@ -28,7 +28,8 @@ from deniable.policy.schema import PrivacyUnit
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from deniable.assess.certificate import Ancestors, Claim
+    from deniable.assess.exposure import JointExposure
+    from deniable.assess.released_rows import Ancestors, Claim
     from deniable.engines.base import Engine
     from deniable.kanonymity.recoding import Recoding
     from deniable.kanonymity.request import Request
@@ -111,13 +112,12 @@ def attach_released(work: Work, rows: pa.Table | Path, name: str) -> pa.Table:
     return work.engine.run(statement("SELECT * FROM {}", name))
 
 
-def measure_jointly(work: Work, rows: pa.Table | Path) -> dict[str, Any] | None:
+def measure_jointly(work: Work, rows: pa.Table | Path) -> JointExposure | None:
     """What all released columns together single out, told in one sentence; refused beyond the policy's limit."""
     name = "released jointly"
     work.engine.attach(name, rows.absolute() if isinstance(rows, Path) else rows)
     columns = [field.name for field in work.engine.describe(name)]
-    found = gate_joint_exposure(work.context, work.engine, name, columns, None, rows)
-    return None if found is None else found.to_dict()
+    return gate_joint_exposure(work.context, work.engine, name, columns, None, rows)
 
 
 def path_of_recoding(out: Path) -> Path:
@@ -135,7 +135,7 @@ def keep_recoding(work: Work, recoding: Recoding) -> None:
 
 def build_claim(work: Work, made: Made) -> Claim:
     """What is claimed of the rows, in words of the request and figures read from the table again."""
-    from deniable.assess.certificate import Claim
+    from deniable.assess.released_rows import Claim
     from deniable.kanonymity.request import to_spec
 
     request, engine = work.request, work.engine

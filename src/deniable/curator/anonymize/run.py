@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from deniable.engines.base import Engine
     from deniable.governance.grants import Asker
     from deniable.kanonymity.anonymize import Anonymized
-    from deniable.kanonymity.geo import Map
+    from deniable.kanonymity.microaggregation import Map
     from deniable.kanonymity.recoding import Recoder, Recoding
     from deniable.kanonymity.request import Prepared, Request
     from deniable.kanonymity.update import Update
@@ -191,7 +191,8 @@ def _release(context: Context | None, order: Order, progress: Progress | None) -
         warnings = check.find_warnings(engine, roles, work.request)
         made = _globally(work, progress) if order.method == "optimal" else _locally(work)
         made.details["warnings"] = [*warnings, *made.details.get("warnings", ())]
-        made.details["joint"] = measure_jointly(work, made.rows)
+        joint = measure_jointly(work, made.rows)
+        made.details["joint"] = None if joint is None else joint.to_dict()
         release, report = seal_release(work, made)
         if made.recoding is not None:
             keep_recoding(work, made.recoding)
@@ -415,7 +416,7 @@ def _plain(value: object) -> Any:
 
 def release_map(order: Order, columns: tuple[str, ...], digits: int, *, asker: Asker | None = None) -> MapReport:
     """Write the cells that hold at least k rows, with a statement beside them; a policy's rows come as it lets them."""
-    from deniable.kanonymity.geo import release_grid
+    from deniable.kanonymity.microaggregation import release_grid
     from deniable.kanonymity.models import KAnonymity
     from deniable.kanonymity.request import Request
 
@@ -460,7 +461,7 @@ def _roles_of_map(
 
 
 def _seal_map(work: Work, made: Map, provenance: Provenance) -> MapReport:
-    from deniable.assess.certificate import Claim
+    from deniable.assess.released_rows import Claim
     from deniable.kanonymity.request import to_spec
 
     out, request, rows = work.order.out, work.request, work.engine.count(TABLE)

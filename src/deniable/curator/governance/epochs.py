@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from deniable.curator.context import Context
+from deniable.curator.context import Context, find_epoch
 from deniable.errors import AccessRefused, DataError, ParameterError
 from deniable.release.record import Record
 
@@ -47,8 +47,8 @@ def declare_epoch(context: Context, reason: str, by: str = "steward") -> EpochRe
     if not reason.strip():
         raise ParameterError("a new epoch needs a reason", remedy="Say what came, such as --reason 'load of November'")
     context.refuse_expired()
+    context.scope.keep_copies(find_epoch(context.policy, context.state, more=1))
     context.ledger.record(Posting(Act.EPOCH, analyst=by, details={"reason": reason.strip()}))
-    context.scope.keep_copies()
     for table in context.policy.private:
         _mark(context, table.name)
     return show_epoch(context)

@@ -31,8 +31,8 @@ from deniable.release.record import Record
 from deniable.storage import refuse_unwritable, storage_errors
 
 if TYPE_CHECKING:
-    from deniable.assess.certificate import Claim
     from deniable.assess.exposure import JointExposure
+    from deniable.assess.released_rows import Claim
     from deniable.engines.base import Engine
     from deniable.governance.grants import Asker
     from deniable.masking.keys import Key
@@ -294,21 +294,26 @@ def _state(
     version = context.scope.seal_version(table, engine.data_version(table))
     origin = Provenance(policy.hash, {table: version}, parameters, epoch=context.epoch)
     unit = str(policy.table(table).unit or "one row")
-    told = [] if joint is None else [residual_risk.SinglingOut(("all columns that stayed",), joint.together)]
+    names = _list_knowable(made) if joint is None or joint.columns <= FEW_NAMES else [f"all {joint.columns} of them"]
+    told = [] if joint is None else [residual_risk.SinglingOut(tuple(names), joint.together)]
     return residual_risk.state_guarantee(mode, [*told, *measured], unit), origin, details
 
 
 UNKNOWABLE = ("token", "codebook", "fake", "format_preserving", "redact", "nullify", "constant")
 """Masks whose outcome nobody knows of a person from elsewhere."""
 SAME_FOR_ALL = ("redact", "nullify", "constant")
+FEW_NAMES = 8
 
 
 def _measure_jointly(engine: Engine, context: Context, made: TablePlan, released: Any) -> JointExposure | None:
     """What the columns single out together that somebody may know; refused beyond the policy's limit."""
-    names = [each.name for each in made.columns if each.spec is None or each.spec.kind not in UNKNOWABLE]
     telling = {each.name for each in made.columns if each.spec is None or each.spec.kind not in SAME_FOR_ALL}
     unit = made.unit if made.unit in telling else None
-    return gate_joint_exposure(context, engine, f"released {made.table}", names, unit, released)
+    return gate_joint_exposure(context, engine, f"released {made.table}", _list_knowable(made), unit, released)
+
+
+def _list_knowable(made: TablePlan) -> list[str]:
+    return [each.name for each in made.columns if each.spec is None or each.spec.kind not in UNKNOWABLE]
 
 
 LONG_TOKEN = 12
@@ -318,7 +323,7 @@ MOST_SECRETS = 1_000_000
 
 def _claim_columns(engine: Engine, made: TablePlan) -> Claim:
     """What is claimed of masked rows: every row is there, in these columns, and no token is a value of the table."""
-    from deniable.assess.certificate import Claim
+    from deniable.assess.released_rows import Claim
     from deniable.engines.base import quote
 
     table = quote(made.table)

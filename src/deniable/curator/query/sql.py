@@ -97,11 +97,16 @@ def state_budget(epsilon: Amount | None, delta: Amount, rho: Amount | None) -> B
 
 def compile_sql(context: Context, sql: str, asked: Budget | None, *, bias_share: Amount | None = None) -> QueryPlan:
     """The plan of a question under the policy, with the tables and columns that the asker may name."""
+    from deniable.ledger.budget_tree import choose_accounting
+    from deniable.policy.access import Accounting
     from deniable.query.compile import compile_query
 
     tables = context.admit_tables()
     key = (sql, asked, context.asker.name if context.asker else "", None if bias_share is None else str(bias_share))
-    plan: QueryPlan = context.plans.get(key, lambda: compile_query(sql, tables, asked, bias_share=bias_share))
+    pure = choose_accounting(context.policy.budgets) == Accounting.PURE
+    plan: QueryPlan = context.plans.get(
+        key, lambda: compile_query(sql, tables, asked, bias_share=bias_share, pure=pure)
+    )
     return plan
 
 

@@ -24,7 +24,7 @@ from deniable.storage import refuse_unwritable
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from deniable.assess.certificate import Claim
+    from deniable.assess.released_rows import Claim
     from deniable.engines.base import Engine
     from deniable.release import Release
     from deniable.synth.linked import LinkedModel
@@ -232,7 +232,7 @@ def write_release(
 
 def _claim_rows(context: Context, model: SynthModel, types: dict[str, pa.DataType | None], rows: int) -> Claim:
     """What is claimed of synthetic rows beside their guarantee: columns, types, how many, and the policy's truths."""
-    from deniable.assess.certificate import Claim
+    from deniable.assess.released_rows import Claim
 
     names = [attribute.name for attribute in model.attributes]
     return Claim({name: types.get(name) for name in names}, rows, truths=context.policy.release.truths)
@@ -394,7 +394,7 @@ def _seal_linked(
     **further: Any,
 ) -> Release:  # fmt: skip
     """The model and a statement beside each file; the release is that of the rows."""
-    from deniable.assess.certificate import Claim
+    from deniable.assess.released_rows import Claim
     from deniable.release import Provenance, Release, Technique
     from deniable.synth.linked import save_linked
 

@@ -181,6 +181,10 @@ def epsilon_of_zcdp(rho: Fraction, delta: Fraction) -> Fraction:
         return round_above(a * to_decimal(rho) + (1 - 1 / a).ln() - (ln_delta + a.ln()) / (a - 1))
 
 
+SMALLEST = Fraction(1, 10**100)
+"""An epsilon that is not above it allows no rho that could be computed with."""
+
+
 @lru_cache(maxsize=4096)
 def rho_within(epsilon: Fraction, delta: Fraction) -> Fraction:
     """A rho whose conversion stays within (epsilon, delta), to eleven digits the largest; rounded down.
@@ -188,7 +192,7 @@ def rho_within(epsilon: Fraction, delta: Fraction) -> Fraction:
     For each order a the bound on epsilon is linear in rho, so the largest rho that the order allows is known outright;
     the best order is searched, and the rho it allows is lowered by hairs until its own conversion agrees.
     """
-    if epsilon <= 0 or delta <= 0:
+    if epsilon <= SMALLEST or delta <= 0:
         return Fraction(0)
     wanted, ln_delta = float(epsilon), _log(delta)
     order = _search_order(lambda a: -_rho_at(a, wanted, ln_delta), max(-2 * ln_delta / wanted, 1e-3))

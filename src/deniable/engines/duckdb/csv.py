@@ -234,7 +234,9 @@ def _render_unlike(column: str, kind: ColumnType) -> str:
 
 
 SHOWN = 10
+UNCLOSED = "UNCLOSED"
 _REJECTIONS = {
+    UNCLOSED: "a quote that is not closed",
     "MISSING COLUMNS": "too few fields",
     "TOO MANY COLUMNS": "too many fields",
     "UNQUOTED VALUE": "a quote that is not closed or stands inside a field",
@@ -252,16 +254,19 @@ def check_lines(
     for path, kind, where in rejects:
         if kind == "INVALID ENCODING":
             raise refuse_encoding(Path(path), _line_at(Path(path), where))
+    if bad_rows is BadRows.REFUSE or any(kind == UNCLOSED for _, kind, _ in rejects):
+        # A quote that is never closed takes everything after it into one field: that is no line to leave out.
+        _refuse_lines([each for each in rejects if bad_rows is BadRows.REFUSE or each[1] == UNCLOSED])
     if bad_rows is BadRows.REFUSE:
-        _refuse_lines(rejects)
         _refuse_values(connection, layout, unfit, declared)
     return _write_notes(rejects, layout, unfit)
 
 
 def _read_rejects(connection: Any) -> list[tuple[str, str, int]]:
     sql = (
-        "SELECT s.file_path, e.error_type, min(e.line_byte_position) FROM reject_errors e "
-        "JOIN reject_scans s USING (scan_id, file_id) GROUP BY s.file_path, e.line, e.error_type ORDER BY ALL"
+        "SELECT s.file_path, CASE WHEN contains(lower(e.error_message), 'unterminated quote') THEN 'UNCLOSED' ELSE "
+        "CAST(e.error_type AS VARCHAR) END AS kind, min(e.line_byte_position) FROM reject_errors e "
+        "JOIN reject_scans s USING (scan_id, file_id) GROUP BY s.file_path, e.line, kind ORDER BY ALL"
     )
     return [(path, str(kind), int(where or 0)) for path, kind, where in connection.execute(sql).fetchall()]
 

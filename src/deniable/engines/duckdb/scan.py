@@ -78,7 +78,17 @@ def scan_parquet(files: Files, schema: TableSchema | None, limits: Limits) -> Sc
     raw = _require_one_schema(files)
     relation = f"read_parquet({literals(files.paths)}, hive_partitioning = false, union_by_name = false)"
     with open_probe(limits) as connection, translate_errors(files.title):
-        return scan_relation(connection, relation, normalize_names(raw.names), schema, files.title, paths=files.paths)
+        found = scan_relation(connection, relation, normalize_names(raw.names), schema, files.title, paths=files.paths)
+        _read_coarse_times(connection, relation, raw)
+        return found
+
+
+def _read_coarse_times(connection: Any, relation: str, raw: pa.Schema) -> None:
+    """Read all times of milliseconds and seconds once: one beyond what a time can be fails here, not in a question."""
+    coarse = [p for p, f in enumerate(raw) if pa.types.is_timestamp(f.type) and f.type.unit in ("ms", "s")]
+    if coarse:
+        read = ", ".join(f"max(hash({slot(p)}))" for p in coarse)
+        connection.execute(f"SELECT {read} FROM {relation} AS source({slots(len(raw))})").fetchall()
 
 
 def scan_database(files: Files, schema: TableSchema | None, limits: Limits) -> Scan:
@@ -310,14 +320,16 @@ def render_misfit(column: str, native: str, declared: ColumnType) -> str:
     """The condition under which a column holds a value that is not of the declared type."""
     present = f"NULLIF(trim({column}), '') IS NOT NULL" if native == "VARCHAR" else f"{column} IS NOT NULL"
     misfit = f"{present} AND {render_value(column, native, declared)} IS NULL"
-    if declared is ColumnType.DECIMAL:  # a number that is none is null in every format
+    if declared in (ColumnType.DECIMAL, ColumnType.INTEGER):  # a number that is none is null in every format
         misfit += f" AND lower(trim(CAST({column} AS VARCHAR))) NOT IN ('nan', '-nan', '+nan')"
     return misfit
 
 
 def _render_as_is(column: str, native: str) -> str:
     if native in ("FLOAT", "DOUBLE"):
-        return _replace_nan(column)
+        # A Parquet file's statistics do not tell of NaN. By them the engine takes `isnan` and comparisons with NaN to
+        # be false for every row. These two functions it does compute.
+        return f"CASE WHEN isfinite({column}) OR isinf({column}) THEN {column} END"
     return column if choose_native(native) == native else f"CAST({column} AS VARCHAR)"
 
 

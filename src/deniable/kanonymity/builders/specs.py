@@ -177,6 +177,8 @@ def draft_column(values: pa.Array, name: str = "") -> Spec:
         return standard
     if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
         return _draft_dates(values)
+    if pa.types.is_integer(kind) and _are_codes(values):
+        return Spec("withhold", {})
     if (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)) and len(values) > 2:
         return _draft_numbers(values)
     return _draft_text(text_of(values))
@@ -189,10 +191,23 @@ def _draft_dates(values: pa.Array) -> Spec:
     return Spec("dates", {"levels": (*finer, "month", "year", "decade") if years > 1 else (*finer, "month", "quarter")})
 
 
+MOST_CODES = 20
+
+
+def _are_codes(values: pa.Array) -> bool:
+    """Whether whole numbers seem to count through kinds of something (0 or 1, 2, 3, ...): between two lies nothing."""
+    span = pc.min_max(values)
+    if not 2 < len(values) <= MOST_CODES or span["min"].as_py() not in (0, 1):
+        return False
+    return bool(span["max"].as_py() < 2 * len(values))
+
+
 def _draft_numbers(values: pa.Array) -> Spec:
     span = pc.min_max(pc.cast(values, pa.float64(), safe=False))
     width = (span["max"].as_py() - span["min"].as_py()) or 1.0
     finest = _round_width(width / 20)
+    if pa.types.is_integer(values.type):
+        finest = max(finest, 1.0)  # nothing lies between two whole numbers
     return Spec("intervals", {"widths": (finest, finest * 2, finest * 4, finest * 8)})
 
 

@@ -81,6 +81,8 @@ class Join:
     """Whether the units of both sides are equated."""
     fields: tuple[Field, ...]
     fan_out: int = 1
+    pairs: int = 1_000_000
+    """Pairs of rows that one unit may make; a unit with more is left out of the join."""
     """The most rows of a public right side that one private row meets."""
 
 
@@ -396,12 +398,18 @@ MOST_WORK = 1 << 21
 SLOW = ("replace", "lower", "upper", "trim", "ilike")
 SLOWNESS = 8
 """Functions that take about so many times as long for a character as others do."""
-MOST_FAN_OUT = 10_000
+MOST_FAN_OUT = 100
 """Public rows that one private row may meet in all joins of a question together; further ones are left out."""
+MOST_PAIRS, FEWEST_PAIRS, MOST_UNIT_WORK = 1_000_000, 400, 1 << 29
+"""Pairs of rows of one unit in a join: as many as can be worked on in that many steps, within limits."""
+ROW_WORK = 64
+"""Steps that a joined row takes by itself."""
 MOST_TERMS = 100_000
 """Columns, literals and calls that are written for the engine; a term that a function needs twice is written twice."""
 MOST_NODES = 2_000
 """Steps of a question, WITH queries counted at each use."""
+IN_CALENDAR = ("add", "subtract", "cast_date", "cast_datetime")
+"""Functions whose dates are null where they are not in the calendar."""
 SEARCHES = ("contains", "replace", "like", "ilike")
 """Functions that may look at the second text again at each place of the first."""
 _SLOT = re.compile(r"\{(?:n|int)?(\d+)\}")
@@ -443,8 +451,8 @@ def _bound_expression(expression: Expression) -> tuple[int, int]:
         inner, written = _bound_expression(argument), times.get(place, 1)
         if expression.name not in ARITHMETIC and may_be_nan(argument):
             written *= 2  # it is compared with NaN
-        if expression.name in ("add", "subtract") and expression.facts.kind is Kind.DATE:
-            written *= 3  # and a moved date with both ends of the calendar
+        if expression.name in IN_CALENDAR and expression.facts.kind in (Kind.DATE, Kind.DATETIME):
+            written *= 3  # and a moved or read date with both ends of the calendar
         work, terms = work + inner[0], terms + written * inner[1]  # what is written twice is computed once
     return work, terms
 

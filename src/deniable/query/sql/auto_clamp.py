@@ -44,7 +44,7 @@ class AutoClamp:
 
 def find_auto_clamps(text: str) -> tuple[AutoClamp, ...]:
     """Every call in a statement; one that is not over rows is refused."""
-    if NAME not in text.upper():
+    if not isinstance(text, str) or NAME not in text.upper():
         return ()
     try:
         tokens = sqlglot.tokenize(text, read="duckdb")

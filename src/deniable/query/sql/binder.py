@@ -20,10 +20,14 @@ from deniable.query.algebra.expression import ColumnRef, Expression
 from deniable.query.algebra.functions import OPAQUE, call
 from deniable.query.algebra.intervals import Mismatch
 from deniable.query.algebra.relation import (
+    FEWEST_PAIRS,
     MOST_FAN_OUT,
     MOST_NODES,
+    MOST_PAIRS,
     MOST_TERMS,
+    MOST_UNIT_WORK,
     MOST_WORK,
+    ROW_WORK,
     Field,
     Join,
     Measured,
@@ -97,26 +101,32 @@ def bind_statement(text: str, tables: tuple[TableSchema, ...]) -> tuple[Relation
             remedy="Aggregate over people, not for each of them",
         )
     _refuse_costly(parsed[0], relation, context)
-    return number_nodes(bound_fan_out(relation)), clauses
+    return number_nodes(bound_joins(relation)), clauses
 
 
-def bound_fan_out(relation: Relation) -> Relation:
-    """The relation with a bound on the public rows that one private row meets, over all its joins together."""
+def bound_joins(relation: Relation) -> Relation:
+    """The relation with bounds on the rows that joins make of one private row, and of all rows of one unit.
+
+    A private row meets so many public rows, over all joins together. The pairs of one unit are fewer where more is done
+    for each row.
+    """
     joins = max((_count_public_joins(node.input) for node in find_noisy_nodes(relation)), default=0)
     most = bisect_right(range(1, MOST_FAN_OUT + 1), MOST_FAN_OUT, key=lambda each: each**joins)
+    work = (bound_work(relation)[0] + ROW_WORK) * (most**joins if joins else 1)
+    pairs = max(FEWEST_PAIRS, min(MOST_PAIRS, MOST_UNIT_WORK // work))
 
     def bound(node: Relation) -> Relation:
         match node:
             case Measured(source) | Transform(source) | PerUnit(source) | PublicSelect(source):
                 return replace(node, input=bound(source))
             case Join(left, right):
-                return replace(node, left=bound(left), right=bound(right), fan_out=most)
+                return replace(node, left=bound(left), right=bound(right), fan_out=most, pairs=pairs)
             case Union(sides):
                 return replace(node, inputs=tuple(bound(side) for side in sides))
             case _:
                 return node
 
-    return bound(relation) if joins else relation
+    return bound(relation)
 
 
 def _count_public_joins(relation: Relation) -> int:
@@ -377,6 +387,10 @@ def _bind_join(left: Relation, node: exp.Join, context: Context) -> Relation:
         ):
             raise scope.refusal(node, "two private tables are joined on something else than the privacy unit",
                                 expected="ON a.unit = b.unit, with the unit column of each table")  # fmt: skip
+        if len({unit_kind(table) for side in (left, right) for table in tables_of(side) if not table.public}) > 1:
+            # As one type for both, large numbers that differ would be equal: one person would meet many.
+            raise scope.refusal(node, "the sides of the join have ids of different types",
+                                remedy="Declare the unit's column with one type in both tables")  # fmt: skip
     return sql_select.build_join(left, right, side == "LEFT", on, by_unit)
 
 

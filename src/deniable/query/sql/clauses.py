@@ -57,6 +57,8 @@ class Clauses:
     within: Within | None = None
     per_group: dict[int, tuple[Fraction, Fraction]] = field(default_factory=dict)
     """By the offset at which the aggregate's name starts."""
+    pure: bool = field(default=False, compare=False)
+    """Whether only noise with a price in pure epsilon may be chosen."""
     tokens: tuple[Token, ...] | None = field(default=None, repr=False, compare=False)
     """The statement in tokens, where nothing was cut out of it."""
     started: float = field(default_factory=time.thread_time, repr=False, compare=False)
@@ -84,6 +86,8 @@ def refuse(text: str, offset: int, happened: str, **rest: str) -> QueryRefused:
 
 def tokens_of(text: str) -> list[Token]:
     """The statement in tokens, or a refusal when it is not even that."""
+    if not isinstance(text, str):
+        raise QueryRefused("the statement is no text", expected="One SELECT statement as text")
     if len(text) > LONGEST:
         raise QueryRefused(f"the statement has more than {LONGEST} characters")
     try:

@@ -63,8 +63,6 @@ TYPES = {
 NAN, INFINITY = "CAST('NaN' AS DOUBLE)", "CAST('Infinity' AS DOUBLE)"
 EVERY, LEFT, RIGHT, LARGE = (quote(name) for name in ("#every", "#left", "#right", "#large"))
 """Names inside a join that no table of a policy can have."""
-MOST_PAIRS = 1_000_000
-"""Pairs of rows that one unit may make in a join of people's rows; a unit with more is left out of the join."""
 _SLOT = re.compile(r"\{(, )?(n|int)?(\*|rest|case|\d+)\}")
 
 
@@ -115,7 +113,9 @@ def _render_parts(tree: Expression, side: str) -> str:
             if name == "cast_text" and arguments[0].facts.kind is Kind.INTEGER:
                 # Arithmetic ran in DOUBLE, where 5 would be written 5.0.
                 written = [f"TRY_CAST({written[0]} AS BIGINT)"]
-            return _SLOT.sub(lambda match: _fill_slot(match, written), FUNCTIONS[name].template)
+            text = _SLOT.sub(lambda match: _fill_slot(match, written), FUNCTIONS[name].template)
+            # A text can name a date that functions of dates fail on.
+            return _render_in_calendar(text, tree.facts.kind) if name in ("cast_date", "cast_datetime") else text
 
 
 def _fill_slot(match: re.Match[str], written: list[str]) -> str:
@@ -256,7 +256,7 @@ def _render_join(tree: Join) -> str:
     left, on = render_relation(tree.left), " AND ".join(pairs)
     if tree.by_unit and not has_one_row(tree.left) and not has_one_row(tree.right):
         sides = f"{LEFT} AS l {kind} {RIGHT} AS r ON {on}"
-        return f"WITH {_render_small_units(left, right)} SELECT {', '.join(columns)} FROM {sides}"
+        return f"WITH {_render_small_units(left, right, tree.pairs)} SELECT {', '.join(columns)} FROM {sides}"
     return f"SELECT {', '.join(columns)} FROM ({left}) AS l {kind} ({right}) AS r ON {on}"
 
 
@@ -279,7 +279,7 @@ def _render_few_matches(right: str, tree: Join, most: int) -> str:
     return f"SELECT * FROM ({right}) AS t QUALIFY {rank} <= {most}"
 
 
-def _render_small_units(left: str, right: str) -> str:
+def _render_small_units(left: str, right: str, pairs: int) -> str:
     """Both sides of a join of people's rows, without units that would meet themselves in too many pairs of rows.
 
     A unit with a hundred thousand rows on both sides would make ten thousand million rows: it alone would decide how
@@ -288,7 +288,7 @@ def _render_small_units(left: str, right: str) -> str:
     many = [f"SELECT {UNIT}, count(*) AS n FROM {side} GROUP BY 1 HAVING count(*) > 1" for side in (EVERY, RIGHT)]
     large = (
         f"SELECT x.{UNIT} FROM ({many[0]}) AS x JOIN ({many[1]}) AS y ON x.{UNIT} = y.{UNIT} "
-        f"WHERE CAST(x.n AS HUGEINT) * y.n > {MOST_PAIRS}"
+        f"WHERE CAST(x.n AS HUGEINT) * y.n > {pairs}"
     )
     kept = f"SELECT e.* FROM {EVERY} AS e ANTI JOIN {LARGE} AS s ON e.{UNIT} = s.{UNIT}"
     return f"{EVERY} AS ({left}), {RIGHT} AS ({right}), {LARGE} AS ({large}), {LEFT} AS ({kept})"
