@@ -519,6 +519,7 @@ def test_a_forecast_is_what_the_noise_formula_says() -> None:
     assert forecast.noise(12) == pytest.approx(12 * scale)
     assert forecast.noise(12, 0.25) == pytest.approx(24 * scale)
     assert forecast.most_cells(0.25, 0.05) == pytest.approx(50 / (2 * scale))
+    assert forecast.noise(12, 0.0) == pytest.approx(12e6 * scale)  # a share of nothing is one of almost nothing
 
 
 def test_what_is_asked_for_is_left_alone_where_noise_would_stir_a_fifth_of_the_records() -> None:
@@ -650,6 +651,10 @@ def test_a_network_grows_by_the_column_that_gains_most(seed: int) -> None:
         f"{threes} columns have two parents, {len(families) - threes} have one, {5 - len(families)} beside the first "
         f"have none: tables of more than {most:,.0f} cells would drown in noise"
     )
+
+
+def test_a_single_column_has_room_for_one_family() -> None:
+    assert _most_cells(make_problem(1, columns=1, amount=0.25)) == pytest.approx(5000 / (4 * 2))
 
 
 def test_parents_are_tried_one_by_one_and_the_best_eight_in_pairs() -> None:

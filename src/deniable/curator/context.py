@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from cachetools import LRUCache, cached
 
-from deniable.curator.scope import Scope, SharedTables, is_expired, refuse_expired
+from deniable.curator.scope import Scope, SharedTables, is_expired, refuse_expired, refuse_private_as_public
 from deniable.errors import AccessRefused, DataError, ParameterError, nearest
 from deniable.governance import requests, tokens
 from deniable.governance.withdrawals import COLLECTION
@@ -283,7 +283,6 @@ def open_context(
     **limits: Any,
 ) -> Context:
     """The context of a policy. `sources` replace the policy's; `limits` (memory, threads) are those of engines."""
-    from deniable.curator.policy.check import refuse_private_as_public
     from deniable.ledger.ledger import open_answer_store, open_ledger, refuse_mismatch
 
     refuse_private_as_public(policy, sources)

@@ -21,7 +21,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from deniable.errors import AccessRefused, InternalError, ParameterError
+from deniable.errors import AccessRefused, DataError, InternalError, ParameterError, PolicyError
 from deniable.governance.withdrawals import COLLECTION, read_withdrawal
 from deniable.policy.access import Analyst
 from deniable.policy.document import Policy
@@ -493,6 +493,43 @@ def _drop_copies(folder: Path) -> None:
         with suppress(OSError):  # whole or not at all
             old.rename(gone)
             shutil.rmtree(gone, ignore_errors=True)
+
+
+def refuse_private_as_public(policy: Policy, sources: Mapping[str, Any] | None = None) -> None:
+    """Refuse a public table that holds a file of a private one, under whichever name the copy stands."""
+    private = [(table, path) for table in policy.private for path in _list_files(policy, table, sources)]
+    by_size: dict[int, list[tuple[TableSchema, Path]]] = {}
+    for table, path in private:
+        by_size.setdefault(path.stat().st_size, []).append((table, path))
+    for table in (each for each in policy.tables if each.public):
+        for path in _list_files(policy, table, sources):
+            for owner, own in by_size.get(path.stat().st_size, ()):
+                if _hold_the_same(path, own):
+                    raise PolicyError(
+                        f"the public table '{table.name}' holds the rows of the private table '{owner.name}'",
+                        expected="A source is private or public, whatever its name",
+                        remedy=f"Drop '{table.name}' from the policy, or give it another source",
+                    )
+
+
+def _list_files(policy: Policy, table: TableSchema, sources: Mapping[str, Any] | None) -> Sequence[Path]:
+    """The files of a table that are there; none for frames and databases elsewhere."""
+    from deniable.engines.sources import is_frame, resolve_source
+
+    source = (sources or {}).get(table.name, table.source)
+    if is_frame(source) or str(source).startswith(("postgresql:", "spark:")):
+        return ()
+    try:
+        return [path for path in resolve_source(source, policy.folder).paths if path.stat().st_size]
+    except (DataError, ParameterError, OSError):
+        return ()  # refused with its reason when the table is attached
+
+
+def _hold_the_same(path: Path, other: Path) -> bool:
+    """Whether two files of one size hold the same bytes."""
+    from deniable.engines.sources import hash_file
+
+    return path.samefile(other) or hash_file(path) == hash_file(other)
 
 
 def _name_mark(epoch: str, name: str) -> str:

@@ -249,9 +249,9 @@ class SqliteShelf:
             known = _find_value(run, SEAL, SEAL)
             if known is None:
                 rows = run.execute("SELECT drawer, name, alias, value FROM kept").fetchall()
-                for *names, value in rows:
+                for drawer, name, alias, value in rows:
                     sql = "UPDATE kept SET value = ? WHERE drawer = ? AND name = ?"
-                    run.execute(sql, (change(*names, bytes(value)), names[0], names[1]))
+                    run.execute(sql, (change(drawer, name, alias, bytes(value)), drawer, name))
                 run.execute("INSERT INTO kept VALUES (?, ?, ?, ?)", (SEAL, SEAL, SEAL, key))
             return key if known is None else known
 

@@ -226,8 +226,8 @@ class PostgresShelf:
                     "SELECT drawer, name, alias, value FROM deniable_kept WHERE dataset = %s", (mine,)
                 ).fetchall()
                 sql = "UPDATE deniable_kept SET value = %s WHERE dataset = %s AND drawer = %s AND name = %s"
-                for *names, value in rows:
-                    run(sql, (change(*names, bytes(value)), mine, names[0], names[1]))
+                for drawer, name, alias, value in rows:
+                    run(sql, (change(drawer, name, alias, bytes(value)), mine, drawer, name))
                 run("INSERT INTO deniable_kept VALUES (%s, %s, %s, %s, %s)", (mine, SEAL, SEAL, SEAL, key))
             return key if found is None else bytes(found[0])
 

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from deniable.errors import DataError, ParameterError, PolicyError
+from deniable.curator.context import find_ledger, open_context
+from deniable.curator.scope import refuse_private_as_public
+from deniable.errors import ParameterError
 from deniable.policy.access import Budgets, Period
 from deniable.policy.advice import list_advice, list_doubts
 from deniable.policy.budget import ZCDP, Budget
@@ -102,7 +105,7 @@ def check_policy(path: str | Path, *, data: bool = False) -> PolicySummary:
         notes=[*_find_missing_sources(policy), *list_advice(policy)],
         doubts={doubt.name: doubt.words for doubt in list_doubts(policy)} | _find_expiry(policy),
         loosened=list(compare_with_accepted(policy, path)),
-        data=compare_with_rows(policy) if data else None,
+        data=compare_with_rows(policy, find_ledger(Path(path), None)) if data and not _find_expiry(policy) else None,
     )
 
 
@@ -181,56 +184,16 @@ def _find_missing_sources(policy: Policy) -> list[str]:
     return [f"{table.name}: its source is not there yet ({table.source})." for table in missing]
 
 
-def refuse_private_as_public(policy: Policy, sources: Mapping[str, Any] | None = None) -> None:
-    """Refuse a public table that holds a file of a private one, under whichever name the copy stands."""
-    private = [(table, path) for table in policy.private for path in _list_files(policy, table, sources)]
-    by_size: dict[int, list[tuple[TableSchema, Path]]] = {}
-    for table, path in private:
-        by_size.setdefault(path.stat().st_size, []).append((table, path))
-    for table in (each for each in policy.tables if each.public):
-        for path in _list_files(policy, table, sources):
-            for owner, own in by_size.get(path.stat().st_size, ()):
-                if _hold_the_same(path, own):
-                    raise PolicyError(
-                        f"the public table '{table.name}' holds the rows of the private table '{owner.name}'",
-                        expected="A source is private or public, whatever its name",
-                        remedy=f"Drop '{table.name}' from the policy, or give it another source",
-                    )
-
-
-def _list_files(policy: Policy, table: TableSchema, sources: Mapping[str, Any] | None) -> Sequence[Path]:
-    """The files of a table that are there; none for frames and databases elsewhere."""
-    from deniable.engines.sources import is_frame, resolve_source
-
-    source = (sources or {}).get(table.name, table.source)
-    if is_frame(source) or str(source).startswith(("postgresql:", "spark:")):
-        return ()
-    try:
-        return [path for path in resolve_source(source, policy.folder).paths if path.stat().st_size]
-    except (DataError, ParameterError, OSError):
-        return ()  # refused with its reason when the table is attached
-
-
-def _hold_the_same(path: Path, other: Path) -> bool:
-    """Whether two files of one size hold the same bytes."""
-    from deniable.engines.sources import hash_file
-
-    return path.samefile(other) or hash_file(path) == hash_file(other)
-
-
 AT_ONCE = 100
 """So many columns are counted by one statement: a table may have thousands."""
 
 
-def compare_with_rows(policy: Policy) -> list[DataFinding]:
-    """Where the private tables are not as the policy says, for the steward's eyes."""
-    from deniable.engines.duckdb import DuckDBEngine
-
-    refuse_private_as_public(policy)
+def compare_with_rows(policy: Policy, ledger: str | None = None) -> list[DataFinding]:
+    """Where the private tables are not as the policy says, for the steward's eyes; without whoever withdrew."""
     found: list[DataFinding] = []
-    for table in policy.private:
-        with DuckDBEngine(root=policy.folder) as engine:
-            engine.attach(table.name, table.source, table)
+    with closing(open_context(policy, ledger=ledger)) as context:
+        for table in policy.private:
+            engine = context.scope.attach(table.name)
             present = {field.name for field in engine.describe(table.name)}
             rows = engine.count(table.name)
             columns = [column for column in table.columns if column.name in present]

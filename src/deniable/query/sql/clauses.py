@@ -57,12 +57,12 @@ class Clauses:
     within: Within | None = None
     per_group: dict[int, tuple[Fraction, Fraction]] = field(default_factory=dict)
     """By the offset at which the aggregate's name starts."""
-    pure: bool = field(default=False, compare=False)
-    """Whether only noise with a price in pure epsilon may be chosen."""
     tokens: tuple[Token, ...] | None = field(default=None, repr=False, compare=False)
     """The statement in tokens, where nothing was cut out of it."""
     started: float = field(default_factory=time.thread_time, repr=False, compare=False)
     """The thread's CPU time when compiling began."""
+    pure: bool = field(default=False, compare=False)
+    """Whether only noise with a price in pure epsilon may be chosen."""
 
     def refuse_late(self) -> None:
         """Refuse when compiling has taken too long; it sees no rows, so this tells of none."""
