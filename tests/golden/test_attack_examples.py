@@ -11,8 +11,8 @@ import pytest
 from scipy.io import loadmat
 
 from deniable import world
-from deniable.attacks.aggregates.differencing import isolate_people
 from deniable.attacks.aggregates.cell_bounds import Margin, bound_cells, bound_two_way_cells
+from deniable.attacks.aggregates.differencing import isolate_people
 from deniable.attacks.aggregates.published_tables import Attribute, Statistic, find_worlds
 from deniable.attacks.aggregates.reconstruction import reconstruct
 from deniable.attacks.class_disclosure import count_class_disclosure
