@@ -10,7 +10,7 @@ from statistics import NormalDist
 
 import pytest
 
-from deniable.dp.accounting import PureAccountant, ZCDPAccountant, rho_within, zcdp_cost
+from deniable.dp.accounting import PureAccountant, ZCDPAccountant, from_dict, pld, rho_within, zcdp_cost
 from deniable.dp.accounting.calibration import calibrate_gaussian, epsilon_of
 from deniable.dp.accounting.composition import Composition, _dominate_all
 from deniable.dp.accounting.events import GaussianEvent, PureEvent
@@ -174,3 +174,46 @@ def test_no_quantile_is_refused_and_one_integer_alone_is_always_chosen() -> None
         alone = QuantileMechanism.within(budget, ("1/4", "3/4"), 5, 5)
         assert alone.release([1, 9, 5]).tolist() == [5, 5]
         assert alone.release([]).tolist() == [5, 5]
+
+
+@pytest.mark.parametrize(
+    ("quantiles", "largest"),
+    [((1,), "9/10"), ((5,), "1/2"), ((1, 5), "9/10"), ((5, 9), "9/10"), ((1, 5, 9), "4/5")],
+)
+def test_the_sensitivity_of_several_quantiles_is_the_largest_of_a_choice(
+    quantiles: tuple[int, ...], largest: str
+) -> None:
+    made = QuantileMechanism(tuple(Fraction(each, 10) for each in quantiles), 0, 100, Fraction(1))
+    assert made.sensitivity == Fraction(largest)
+
+
+@pytest.mark.parametrize("groups", [True, False, 0, -1])
+def test_a_threshold_needs_a_whole_number_of_groups(groups: int) -> None:
+    with pytest.raises(ParameterError, match="max_groups is below 1"):
+        threshold.KeyThreshold(LaplaceMechanism(Fraction(10), Fraction(1)), Fraction(1, 10**6), groups)
+
+
+@pytest.mark.parametrize("events", [{}, "", "ab", None, 7, {"kind": "pure", "epsilon": "1"}])
+def test_parts_of_an_event_are_a_list(events: object) -> None:
+    with pytest.raises(ParameterError, match="are not a list"):
+        from_dict({"kind": "composed", "events": events})
+
+
+def test_losses_are_asked_for_at_a_delta_that_is_not_larger_than_the_one_promised(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[float] = []
+
+    class Distribution:
+        def get_epsilon_for_delta(self, delta: float) -> float:
+            asked.append(delta)
+            return 1.0
+
+    monkeypatch.setattr(pld, "_distribution", lambda composed: Distribution())
+    pld._epsilon.cache_clear()
+    delta = Fraction(1, 10**6)
+    found = pld._epsilon(Composition(), delta)
+    pld._epsilon.cache_clear()
+    assert found is not None
+    assert found > 1
+    assert 0.999_999_999 * float(delta) < asked[0] < float(delta)
