@@ -69,7 +69,7 @@ tables:
       ward:  {{role: quasi-identifier, nullable: false, categories: [a, b, c, d], hierarchy: {{order: [2]}}}}
       blood: {{role: sensitive, nullable: false, categories: [x, y]}}
       ill:   {{role: sensitive, nullable: false, type: boolean}}
-      day:   {{nullable: false, type: integer, between: [0, 999]}}
+      day:   {{role: sensitive, nullable: false, type: integer, between: [0, 999]}}
       note:  {{nullable: false}}
 budgets: {{dataset: {{rho: 1000000, delta: 0.1}}}}
 """
@@ -108,7 +108,7 @@ def _run(folder: Path, *words: str, tape: Tape | None = None) -> Spy:
 def _last_entry(folder: Path) -> Entry:
     ledger = open_ledger(folder / "l.db", read(folder / "policy.yaml"), writable=False)
     try:
-        return list(ledger.entries())[-1]
+        return list(ledger.entries(acts=("charge", "release")))[-1]
     finally:
         ledger.close()
 

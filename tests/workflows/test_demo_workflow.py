@@ -27,7 +27,7 @@ def test_the_demo_finds_the_governor_answers_with_noise_and_writes_its_page(tmp_
     named = {row["rows"]: row["named of 1,000"] for row in chapters["The intruder comes back"]["table"]}
     assert named["masked"] > 300 > 100 > named["synthetic"]  # who fits a row of nobody does so by chance
     assert named["k-anonymous"] == 0
-    assert {row["epsilon"] for row in chapters["The ledger"]["table"]} == {"no guarantee", "0.5", "1.2"}
+    assert {row["epsilon"] for row in chapters["The ledger"]["table"]} == {"no guarantee", "0.5", "1"}
     assert "is refused" in chapters["The ledger"]["sentences"][1]
     assert "they can deny it" in chapters["A question that nobody need answer truly"]["sentences"][0]
     assert "Theodore W. Ashbourne" in (tmp_path / "town" / "story.html").read_text(encoding="utf-8")

@@ -196,6 +196,10 @@ def expert(
     from deniable.cli.attack import read_limits, split_names
     from deniable.curator.attack import Order
     from deniable.curator.release_reports import document_risk
+    from deniable.storage import refuse_unwritable
+
+    if not as_json:
+        refuse_unwritable(out)
 
     order = Order(
         file, split_names(knows), register, original, control, None, split_names(sensitive), None, (),

@@ -300,6 +300,12 @@ def _truth(order: Order, release: pa.Table, register: pa.Table) -> Any:
     return match_true_entries(release, register, table_at(order.truth, order.encoding))
 
 
+def read_release(order: Order) -> pa.Table:
+    """The rows that are attacked, without people who withdrew where the file is none of our releases."""
+    with _open_policy(order) as context:
+        return _read_rows(order.source, order, context)
+
+
 def _read_rows(source: str, order: Order, context: Context | None) -> pa.Table:
     """The rows of a file, without whoever withdrew; what was released is read as it was released."""
     from deniable.release.release import statement_path

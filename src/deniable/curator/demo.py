@@ -284,8 +284,6 @@ def show_ledger(stage: Stage) -> Chapter:
             f"Each release stands in a ledger whose {proven['entries']} entries are chained: a change to any is found. "
             "Masked and k-anonymous rows have no formal guarantee, and it says so.",
             _refusal(stage),
-            "Synthetic rows were made with Gaussian noise, which the ledger tells at delta 1e-9: "
-            "epsilon 1 at delta 1e-7 is epsilon 1.2 at that.",
         ),
         releases,
         commands=(

@@ -74,7 +74,7 @@ def document_risk(
     policy = read(order.policy) if order.policy else None
     test = attack.attack(replace(order, everything=True), progress).to_dict()
     test.pop("weakest", None)  # positions of rows are for the steward alone
-    released = attack.table_at(order.source, order.encoding)
+    released = attack.read_release(order)
     return ExpertReport(
         Path(order.source).name,
         _describe_release(order, statement, released),

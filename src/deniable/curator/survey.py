@@ -147,8 +147,10 @@ def randomize(
     name = _table_of(policy, source, table)
     parts = {column: exact(amount, f"epsilon of {column}") for column, amount in (own or {}).items()}
     with _open_table(policy, name, source, find_ledger(policy_file, ledger)) as (context, engine):
-        columns = context.scope.columns_to_release(name, columns)
-        made = records.plan_records(policy.table(name), exact(epsilon, "epsilon"), columns, parts)
+        allowed, schema = context.scope.columns_to_release(name, columns), policy.table(name)
+        # Without names, every column that may leave and can be randomized does.
+        chosen = [c for c in allowed or schema.names if columns is not None or records.is_randomizable(schema, c)]
+        made = records.plan_records(schema, exact(epsilon, "epsilon"), chosen, parts)
         job: Job[None] = Job(TECHNIQUE, "", None, "one row", (name,), details={LOCAL: str(made.epsilon)})
         receipt = charge(context, job)
         rows = records.randomize(made, engine.run(_select_columns(made, name)))

@@ -77,6 +77,12 @@ class RecordPlan:
         )
 
 
+def is_randomizable(schema: TableSchema, name: str) -> bool:
+    """Whether a column of a table has declared categories or numeric bounds."""
+    column = schema.column(name)
+    return column is not None and _is_randomizable(column)
+
+
 def plan_records(
     schema: TableSchema,
     epsilon: Fraction,
