@@ -10,12 +10,27 @@ from statistics import NormalDist
 
 import pytest
 
-from deniable.dp.accounting import PureAccountant, ZCDPAccountant, from_dict, pld, rho_within, zcdp_cost
+from deniable.dp.accounting import (
+    PureAccountant,
+    ZCDPAccountant,
+    epsilon_of_zcdp,
+    from_dict,
+    pld,
+    rho_within,
+    zcdp_cost,
+)
 from deniable.dp.accounting.calibration import calibrate_gaussian, epsilon_of
 from deniable.dp.accounting.composition import Composition, _dominate_all
 from deniable.dp.accounting.events import GaussianEvent, PureEvent
 from deniable.dp.accounting.zcdp import zcdp_within
-from deniable.dp.mechanisms import GaussianMechanism, LaplaceMechanism, QuantileMechanism, mechanism, threshold
+from deniable.dp.mechanisms import (
+    AboveThreshold,
+    GaussianMechanism,
+    LaplaceMechanism,
+    QuantileMechanism,
+    mechanism,
+    threshold,
+)
 from deniable.dp.mechanisms.mechanism import split_alpha
 from deniable.dp.mechanisms.quantile import _split_budget
 from deniable.dp.mechanisms.quantile_tree import Node, plan_order
@@ -217,3 +232,29 @@ def test_losses_are_asked_for_at_a_delta_that_is_not_larger_than_the_one_promise
     assert found is not None
     assert found > 1
     assert 0.999_999_999 * float(delta) < asked[0] < float(delta)
+
+
+@pytest.mark.parametrize("epsilon", [1, 0.5, "1/3", Fraction(2, 7)])
+def test_a_quantiles_epsilon_is_exact_however_it_is_written(epsilon: object) -> None:
+    made = QuantileMechanism((Fraction(1, 2),), 0, 100, epsilon)  # type: ignore[arg-type]
+    assert (type(made.epsilon), made.epsilon) == (Fraction, Fraction(str(epsilon)))
+    for wrong in (0, -1, "0"):
+        with pytest.raises(ParameterError):
+            QuantileMechanism((Fraction(1, 2),), 0, 100, wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [("1", "1e-6"), ("0.1", "1e-5"), ("3", "1e-9"), ("0.01", "1e-3")])
+def test_the_rho_within_a_promise_is_the_largest(epsilon: str, delta: str) -> None:
+    promised, small = Fraction(epsilon), Fraction(delta)
+    found = rho_within(promised, small)
+    assert epsilon_of_zcdp(found, small) <= promised < epsilon_of_zcdp(found * (1 + Fraction(1, 10**9)), small)
+
+
+@pytest.mark.parametrize(("times", "size", "alpha"), [(1, 1, 0.05), (3, 10, 0.1), (2, 500, 0.01)])
+def test_a_search_errs_by_the_noise_of_threshold_and_answers_each_at_half_the_risk(
+    times: int, size: int, alpha: float
+) -> None:
+    made = AboveThreshold(0, Fraction(1, 100), times=times)
+    noise, half = LaplaceMechanism(made.scale), 1 - math.sqrt(1 - alpha)
+    halves = {noise.accuracy(share, times) + noise.accuracy(share, size * times) for share in (alpha / 2, half)}
+    assert min(halves) <= made.accuracy(alpha, size) <= max(halves)
