@@ -1,7 +1,7 @@
 """How much longer a question takes because of one person: hostile questions with and without that person's rows.
 
 The person's text is as long as a column may be and made to be slow to search, or the person has a thousand rows in both
-tables. The ratio is that of the best of several runs, in CPU seconds.
+tables; a public table has ten thousand rows for one key. The ratio is that of the best of several runs, in CPU seconds.
 """
 
 from __future__ import annotations
@@ -30,14 +30,15 @@ tables:
   t:
     source: t.parquet
     unit: {column: u, max_groups: 2, max_rows_per_group: 3}
-    columns: {u: {}, name: {}, note: {}, x: {type: decimal}, k: {type: integer, between: [0, 9]}}
+    columns: {u: {role: identifier}, name: {}, note: {}, x: {type: decimal}, k: {type: integer, between: [0, 9]}}
   s:
     source: s.parquet
     unit: {column: u, max_groups: 2, max_rows_per_group: 3}
     columns: {u: {}, y: {type: decimal, between: [0, 1], step: 0.01}}
+  p: {source: p.parquet, public: true, columns: {k: {type: integer}, w: {type: integer}}}
 """
 BUDGET = ApproxDP(Fraction(1), Fraction(1, 10**6))
-PEOPLE = 300_000
+PEOPLE, PUBLIC = 300_000, 10_000
 WORDS = ("again", "better", "checked", "drug", "fever", "none", "pain", "rest")
 BOB = "Bob"
 
@@ -68,7 +69,8 @@ def make_tables(hostile: list[tuple[str, float]]) -> dict[str, pa.Table]:
             rows[column].append(value)
         other["u"].append(BOB)
         other["y"].append(0.1)
-    return {"t": pa.table(rows), "s": pa.table(other)}
+    public = pa.table({"k": [5] * PUBLIC, "w": list(range(PUBLIC))})
+    return {"t": pa.table(rows), "s": pa.table(other), "p": public}
 
 
 def list_questions(count: int) -> list[str]:
@@ -98,6 +100,8 @@ def list_questions(count: int) -> list[str]:
         "SELECT k, COUNT(*) FROM t WHERE {} GROUP BY k",
         "SELECT COUNT(*) FROM (SELECT u, COUNT(*) AS n FROM t WHERE {} GROUP BY u HAVING COUNT(*) > 1) AS q",
         "SELECT SUM(s.y) FROM t JOIN s ON t.u = s.u WHERE name = 'Bob' AND ({})",
+        "SELECT COUNT(*) FROM t JOIN p ON t.k = p.k WHERE name = 'Bob' AND ({})",
+        "SELECT SUM(s.y) FROM t JOIN s ON t.u = s.u JOIN p ON t.k = p.k WHERE name = 'Bob' AND ({})",
     ]
     every = [
         form.format(test.format(*[text] * test.count("{}")))
