@@ -213,3 +213,13 @@ def test_a_release_does_not_show_its_rows_when_printed() -> None:
     _, ready = prepared((KAnonymity(4),))
     release: LocalRelease = mondrian(ready)
     assert "array" not in repr(release)
+
+
+def test_a_map_counts_people_where_it_is_told_who_they_are() -> None:
+    """Three rows of one person at one place are one person there."""
+    rows = pa.table({"lat": [2.0] * 3 + [1.0] * 3, "lon": [5.0] * 3 + [4.0] * 3, "who": ["d", "d", "d", "a", "b", "c"]})
+    assert release_grid(rows, "lat", "lon", digits=0, k=3).cells.num_rows == 2
+    by_person = release_grid(rows, "lat", "lon", digits=0, k=3, person="who")
+    assert by_person.cells.to_pylist() == [{"lat": 1.0, "lon": 4.0, "count": 3}]
+    nobody = rows.set_column(2, "who", pa.array(["d", None, None, "a", "b", None]))
+    assert release_grid(nobody, "lat", "lon", digits=0, k=3, person="who").cells.num_rows == 0

@@ -206,6 +206,45 @@ def test_what_protects_less_than_the_accepted_policy_is_shown_and_refused(
     assert isinstance(read(clinic), Policy)
 
 
+BESIDE = """  again:
+    source: visits.csv
+    unit: row
+    columns: {illness: {role: insensitive}}
+budgets:"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("budgets:", BESIDE, "again: a new table"),
+        ("  visits:\n", "  renamed:\n", "renamed: a new table"),
+        (
+            "role: identifier, mask: redact",
+            "role: identifier, mask: shuffle",
+            "the mask redact became another shuffle",
+        ),
+    ],
+)
+def test_the_accepted_policy_is_not_passed_by_another_name_or_a_table_beside_it(
+    clinic: Path, old: str, new: str, message: str
+) -> None:
+    accept_policy(clinic, "A. Steward")
+    clinic.write_text(CLINIC.replace(old, new, 1))
+    with pytest.raises(PolicyError) as caught:
+        read(clinic)
+    assert any(message in mistake.message for mistake in caught.value.mistakes)
+
+
+def test_an_identifier_that_was_withheld_does_not_leave_by_a_mask_alone(clinic: Path) -> None:
+    bare = slip("role: identifier, mask: redact", "role: identifier")
+    clinic.write_text(bare)
+    accept_policy(clinic, "A. Steward")
+    clinic.write_text(CLINIC.replace("role: identifier, mask: redact", "role: identifier, mask: shuffle"))
+    with pytest.raises(PolicyError) as caught:
+        read(clinic)
+    assert any("it was withheld, and now leaves" in mistake.message for mistake in caught.value.mistakes)
+
+
 @pytest.mark.parametrize(("old", "new", "_"), LOOSENED)
 def test_the_way_back_is_tighter_and_needs_no_word(clinic: Path, old: str, new: str, _: str) -> None:
     clinic.write_text(slip(old, new))

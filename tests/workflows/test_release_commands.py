@@ -30,7 +30,9 @@ def deniable(*arguments: object) -> subprocess.CompletedProcess[str]:
 def test_verify_says_that_nothing_was_changed(released: Path) -> None:
     done = deniable("release", "verify", released)
     assert (done.returncode, done.stderr) == (0, "")
-    assert "'answer [1].csv' and its statement are what was written." in done.stdout
+    assert "'answer [1].csv' and its statement agree with each other; who made them is not proven." in done.stdout
+    empty = deniable("release", "verify", released, "--key", "")
+    assert (empty.returncode, "the key is empty" in empty.stderr) == (2, True)
 
 
 def test_verify_refuses_a_changed_file_with_exit_code_2(released: Path) -> None:

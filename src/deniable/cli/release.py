@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from deniable.cli.terminal import Encoding, JsonFlag, LedgerOption, emit, show_progress
+from deniable.errors import ParameterError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -21,7 +22,7 @@ ReleasedFile = Annotated[Path, typer.Argument(help="The released file, or its st
 @app.command(epilog="Example: deniable release verify out.parquet --key 1f0c... (the key stands in the register)")
 def verify(
     file: ReleasedFile,
-    key: Annotated[str, typer.Option(help="The curator's public key, as its register shows it.")] = "",
+    key: Annotated[str | None, typer.Option(help="The curator's public key, as its register shows it.")] = None,
     policy: Annotated[Path | None, typer.Option("--policy", "-p", help="Also look the file up in its ledger.")] = None,
     ledger: LedgerOption = None,
     as_json: JsonFlag = False,
@@ -29,6 +30,9 @@ def verify(
     """Check a released file and its statement, and say what that proves (exit code 2 when something is wrong)."""
     from deniable.curator.governance.reports import verify_file as workflow
 
+    if key is not None and not key.strip():
+        raise ParameterError("the key is empty", remedy="Give the key of the register, or leave --key out")
+    key = key or ""
     if policy is None:
         found = workflow(file, key)
     else:
@@ -51,7 +55,9 @@ def show(file: ReleasedFile, as_json: JsonFlag = False) -> None:
 
 
 def _print_verification(console: Console, found: Mapping[str, Any]) -> None:
-    console.print(f"'{found['file']}' and its statement are what was written.", markup=False)
+    proven = found["known_key"] or found["in_ledger"]
+    words = "are what the curator wrote" if proven else "agree with each other; who made them is not proven"
+    console.print(f"'{found['file']}' and its statement {words}.", markup=False)
     console.print(f"file       sha256 {found['sha256']}", markup=False)
     console.print(f"statement  sha256 {found['statement_sha256']}", markup=False)
     console.print(f"signed by  {found['signed_by'] or 'nobody'}", markup=False)

@@ -102,16 +102,31 @@ class Map:
     dropped: int
 
 
-def release_grid(table: pa.Table, latitude: str, longitude: str, *, digits: int, k: int) -> Map:
-    """Cells of 10^-digits degrees with at least k rows; each is named by its south-western corner."""
+def release_grid(
+    table: pa.Table, latitude: str, longitude: str, *, digits: int, k: int, person: str | None = None
+) -> Map:
+    """Cells of 10^-digits degrees with at least k rows, or people; each is named by its south-western corner."""
     _refuse_k(k)
     y, x = (truncate_coordinates(_read_degrees(table, name), digits) for name in (latitude, longitude))
     known = np.isfinite(y) & np.isfinite(x)
-    cells, counts = np.unique(np.column_stack([y[known], x[known]]), axis=0, return_counts=True)
+    placed = np.column_stack([y[known], x[known]])
+    cells, places, counts = np.unique(placed, axis=0, return_inverse=True, return_counts=True)
     kept, scale = counts >= k, 10.0**digits
+    if person is not None:
+        kept = _count_people(column_of(table, person), known, places.ravel(), len(cells)) >= k
     corners = np.round(cells[kept] / scale, digits)
     names = {latitude: corners[:, 0], longitude: corners[:, 1], "count": counts[kept]}
     return Map(pa.table(names), int(len(y) - counts[kept].sum()))
+
+
+def _count_people(
+    people: pa.ChunkedArray, known: NDArray[np.bool_], places: NDArray[np.int64], cells: int
+) -> NDArray[np.int64]:
+    """How many different people are in each cell; rows of nobody count for none."""
+    codes = pc.dictionary_encode(pc.cast(people, pa.string())).combine_chunks().indices
+    coded = np.asarray(pc.fill_null(codes, -1).to_numpy(zero_copy_only=False), np.int64)[known]
+    pairs = np.unique(np.column_stack([places, coded])[coded >= 0], axis=0)
+    return np.bincount(pairs[:, 0], minlength=cells)
 
 
 def _refuse_k(k: int) -> None:

@@ -19,8 +19,8 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any
 
@@ -144,7 +144,7 @@ def search_kinds(text: str, kinds: Sequence[str] = ()) -> list[Span]:
     left, claimed = folded.text, []
     for finder in FINDERS:
         if not kinds or finder.kind in kinds:
-            spans = list(finder.spans(left))
+            spans = _join_spans(finder.spans(left))
             left = _cut_spans(left, spans)
             claimed += spans
     claimed += _search_names(text, left, kinds)
@@ -165,6 +165,17 @@ def _search_names(text: str, left: str, kinds: Sequence[str]) -> list[Span]:
             found.append(Span(start, end, kind))
             taken[start:end] = b"\1" * (end - start)
     return found
+
+
+def _join_spans(found: Iterable[Span]) -> list[Span]:
+    """The spans of one kind in their order, with those that overlap made one: each place is claimed once."""
+    joined: list[Span] = []
+    for span in sorted(found, key=lambda each: (each.start, each.end)):
+        if joined and span.start < joined[-1].end:
+            joined[-1] = replace(joined[-1], end=max(joined[-1].end, span.end))
+        else:
+            joined.append(span)
+    return joined
 
 
 def _cut_spans(text: str, spans: list[Span]) -> str:

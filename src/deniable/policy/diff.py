@@ -1,6 +1,6 @@
 """What a policy protects less than another did: a change that loosens protection needs the steward's word.
 
-Only loosening is listed; tightening a policy, adding private tables or wider bounds needs nobody's word. What cannot be
+Only loosening is listed; tightening a policy or wider bounds need nobody's word. What cannot be
 compared, such as another mask, counts as loosened, so that somebody looks at it."""
 
 from __future__ import annotations
@@ -56,6 +56,7 @@ class Terms(Protocol):
 
 STRICTNESS = (Role.INSENSITIVE, Role.SENSITIVE, Role.QUASI_IDENTIFIER, Role.IDENTIFIER, Role.UNDECIDED)
 """Roles by what a release does to their columns: shown, shown where classes are diverse, generalized, left out."""
+WITHHELD = (Role.IDENTIFIER, Role.UNDECIDED)
 
 
 def list_loosened(before: Terms, after: Terms) -> tuple[str, ...]:
@@ -76,8 +77,9 @@ def list_loosened(before: Terms, after: Terms) -> tuple[str, ...]:
 
 def _compare_tables(before: TableSchema | None, after: TableSchema) -> Iterator[str]:
     if before is None:
-        if after.public:
-            yield f"{after.name}: a new public table, whose rows are free to use"
+        # Under another name, or beside it, the same rows could be declared with other columns and another unit.
+        words = "public table, whose rows are free to use" if after.public else "table"
+        yield f"{after.name}: a new {words}"
         return
     if after.public and not before.public:
         yield f"{after.name}: private became public"
@@ -106,6 +108,9 @@ def _compare_columns(before: Column | None, after: Column) -> Iterator[str]:
     role = Role.UNDECIDED if before is None else before.role
     if after.decided and STRICTNESS.index(after.role) < STRICTNESS.index(role):
         yield f"{role if before else 'not declared'} became {after.role}"
+    gained = after.mask if before is not None and before.mask is None and role in WITHHELD else None
+    if gained is not None and gained.kind not in ("redact", "nullify", "constant"):
+        yield f"it was withheld, and now leaves with the mask {gained.kind}"
     if before is not None and before.mask is not None and before.mask != after.mask:
         yield f"the mask {before.mask.kind} " + (f"became another {after.mask.kind}" if after.mask else "was dropped")
 

@@ -36,6 +36,7 @@ from deniable.curator.anonymize.request import (
     check_columns,
     demands,
     draft_hierarchy,
+    find_person,
     open_order,
     open_table,
     population_of,
@@ -432,8 +433,11 @@ def release_map(order: Order, columns: tuple[str, ...], digits: int, *, asker: A
         before = releases.find_earlier(context, name_table(schema), order)
         releases.compose_with_earlier(engine, context, order, before, None)
         name = record_release(context, roles, "grid")
-        rows = engine.run(statement("SELECT {} FROM {}", columns, TABLE))
-        made = release_grid(rows, *columns, digits=digits, k=k)
+        person = find_person(engine, order, roles)
+        read = columns if person is None or person in columns else (*columns, person)
+        made = release_grid(
+            engine.run(statement("SELECT {} FROM {}", read, TABLE)), *columns, digits=digits, k=k, person=person
+        )
         engine.write(made.cells, order.out)
         provenance = state_provenance(engine, context, {"method": "grid", "digits": digits})
         work = Work(engine, context, order, roles, Request(columns, (KAnonymity(k),)), name)

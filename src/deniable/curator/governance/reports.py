@@ -198,7 +198,7 @@ def _has_left(ledger: Ledger, file: str, statement: str) -> bool:
 
 def _say_proofs(signed_by: str, known: bool, found: bool | None) -> list[str]:
     """What a check proves, and what it does not."""
-    proofs = ["The file is the one that its statement names, and both are as they were written."]
+    proofs = ["The file is the one that its statement names."]
     if not signed_by:
         proofs.append("The statement is not signed: whoever can write both files could have made this pair.")
     elif known:

@@ -402,6 +402,8 @@ MOST_FAN_OUT = 100
 """Public rows that one private row may meet in all joins of a question together; further ones are left out."""
 MOST_PAIRS, FEWEST_PAIRS, MOST_UNIT_WORK = 1_000_000, 400, 1 << 29
 """Pairs of rows of one unit in a join: as many as can be worked on in that many steps, within limits."""
+MOST_JOINED_WORK = 1 << 25
+"""Characters that may be looked at for one row together with all public rows that it meets."""
 ROW_WORK = 64
 """Steps that a joined row takes by itself."""
 MOST_TERMS = 100_000

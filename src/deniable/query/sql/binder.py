@@ -22,6 +22,7 @@ from deniable.query.algebra.intervals import Mismatch
 from deniable.query.algebra.relation import (
     FEWEST_PAIRS,
     MOST_FAN_OUT,
+    MOST_JOINED_WORK,
     MOST_NODES,
     MOST_PAIRS,
     MOST_TERMS,
@@ -104,15 +105,21 @@ def bind_statement(text: str, tables: tuple[TableSchema, ...]) -> tuple[Relation
     return number_nodes(bound_joins(relation)), clauses
 
 
+def find_fan_out(relation: Relation) -> tuple[int, int]:
+    """The public rows that a private row may meet in one join, and in all joins of the relation together."""
+    joins = max((_count_public_joins(node.input) for node in find_noisy_nodes(relation)), default=0)
+    most = bisect_right(range(1, MOST_FAN_OUT + 1), MOST_FAN_OUT, key=lambda each: each**joins)
+    return most, most**joins
+
+
 def bound_joins(relation: Relation) -> Relation:
     """The relation with bounds on the rows that joins make of one private row, and of all rows of one unit.
 
     A private row meets so many public rows, over all joins together. The pairs of one unit are fewer where more is done
     for each row.
     """
-    joins = max((_count_public_joins(node.input) for node in find_noisy_nodes(relation)), default=0)
-    most = bisect_right(range(1, MOST_FAN_OUT + 1), MOST_FAN_OUT, key=lambda each: each**joins)
-    work = (bound_work(relation)[0] + ROW_WORK) * (most**joins if joins else 1)
+    most, together = find_fan_out(relation)
+    work = (bound_work(relation)[0] + ROW_WORK) * together
     pairs = max(FEWEST_PAIRS, min(MOST_PAIRS, MOST_UNIT_WORK // work))
 
     def bound(node: Relation) -> Relation:
@@ -137,16 +144,18 @@ def _count_public_joins(relation: Relation) -> int:
 def _refuse_costly(node: exp.Expression, relation: Relation, context: Context) -> None:
     """Refuse what one row could make slow, from public bounds alone."""
     work, terms = bound_work(relation)
+    fan_out = find_fan_out(relation)[1]
     if terms > MOST_TERMS:
         raise context.scope(()).refusal(
             node,
             f"the question has {terms:,} terms once it is written out, and {MOST_TERMS:,} is the most",
             remedy="Nest functions less deeply",
         )
-    if work > MOST_WORK:
+    limit = MOST_WORK if fan_out == 1 or work > MOST_WORK else MOST_JOINED_WORK
+    if work > MOST_WORK or work * fan_out > MOST_JOINED_WORK:
         raise context.scope(()).refusal(
             node,
-            f"one row could take {work:,} steps of work, and {MOST_WORK:,} is the most",
+            f"one row could take {work * fan_out:,} steps of work, and {limit:,} is the most",
             expected="Texts short enough for what is done with them: a column may hold 65,536 characters",
             remedy="Shorten texts before they are searched or joined, as with LEFT(x, 200)",
         )
