@@ -286,3 +286,21 @@ def test_dates_and_categories_in_quotes_are_compared_too(tmp_path: Path) -> None
     )
     (found,) = check_policy(tmp_path / "p.yaml", data=True).data or ()
     assert (found.column, round(found.share, 2)) == ("day", 0.33)
+
+
+@pytest.mark.parametrize(
+    ("mask", "leaves"),
+    [
+        ("redact", True),
+        ("{token: {key: k}}", True),
+        ("scrub", False),
+        ('{regex: {find: "^Q", put: x}}', False),
+        ("shuffle", False),
+    ],
+)
+def test_a_mask_that_leaves_something_of_a_value_decides_nothing_by_itself(mask: str, leaves: bool) -> None:
+    """Rounded to a cent a charge left as it was, and a pattern that fits nothing let every name out."""
+    text = CLINIC.replace("illness: {role: sensitive}", f"illness: {{role: sensitive}}\n      note: {{mask: {mask}}}")
+    text += "keys: {k: {env: K}}\n"
+    (table,) = (each for each in parse(text).tables if each.name == "visits")
+    assert ("note" in table.released_columns) == leaves

@@ -223,6 +223,10 @@ class Spec:
         return hash((self.kind, repr(sorted(self.options.items()))))
 
 
+HIDING = ("redact", "nullify", "constant", "codebook", "token", "format_preserving", "fake")
+"""Masks that leave nothing of a value, or another one in its place."""
+
+
 @dataclass(frozen=True, slots=True)
 class Column:
     """One column as the steward declares it."""
@@ -240,8 +244,11 @@ class Column:
 
     @property
     def decided(self) -> bool:
-        """Whether the steward said how it may leave in a release of rows: by a role, or by a mask."""
-        return self.role is not Role.UNDECIDED or self.mask is not None
+        """Whether the steward said how it may leave in a release of rows: by a role, or by a mask that hides it whole.
+
+        Other masks leave something of a value, as much as the steward thought of: those need a role.
+        """
+        return self.role is not Role.UNDECIDED or (self.mask is not None and self.mask.kind in HIDING)
 
     longest: int | None = None
     """Characters of a text that questions see; what is longer is cut."""
