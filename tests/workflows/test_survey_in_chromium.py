@@ -304,7 +304,10 @@ def _key(outcome: tuple[Any, ...], protocol: Any) -> str:
     return json.dumps([list(part) if isinstance(part, tuple) else part for part in outcome], separators=(",", ":"))
 
 
-def test_the_results_of_browser_responses_can_be_read(address, survey_file, browser):
+def test_the_results_of_browser_responses_can_be_read(phone, address, survey_file):
+    visit(phone, address)
+    answer_all(phone)
+    sent_body(phone)
     told = survey_results(survey_file)
     assert told.results.responses >= 1
     assert {found.question for found in told.results.findings} == {"harassed", "ward", "uses", "hours", "drug"}
