@@ -370,3 +370,13 @@ def test_under_pure_accounting_noise_is_chosen_that_it_can_price() -> None:
     with Curator(policy, sources={"notes": rows}, ledger=None) as curator:
         answer = curator.query("SELECT note, COUNT(*) AS n FROM notes GROUP BY note", epsilon=50, delta="1e-6")
         assert {row["note"] for row in answer.to_pylist()} == {"n0", "n1", "n2"}
+
+
+def test_work_beside_public_joins_counts_for_each_public_row() -> None:
+    tables = parse(PAIRED.replace("KIND", "integer")).tables
+    joined = "SELECT COUNT(*) FROM a JOIN p ON a.k = p.k WHERE "
+    with pytest.raises(QueryRefused, match="33,554,432 is the most"):
+        compile_query(joined + "LOWER(a.t) ILIKE '%A_A%B'", tables, BUDGET)
+    for fine in ("a.t LIKE '%x%'", "LOWER(LEFT(a.t, 200) || LEFT(a.t, 200)) ILIKE '%A_A%B'"):
+        assert compile_query(joined + fine, tables, BUDGET).cost == PureDP(Fraction(1))
+    assert compile_query("SELECT COUNT(*) FROM a WHERE LOWER(a.t) ILIKE '%A_A%B'", tables, BUDGET).nodes

@@ -223,8 +223,10 @@ class Spec:
         return hash((self.kind, repr(sorted(self.options.items()))))
 
 
-HIDING = ("redact", "nullify", "constant", "codebook", "token", "format_preserving", "fake")
-"""Masks that leave nothing of a value, or another one in its place."""
+SAME_FOR_ALL = ("redact", "nullify", "constant")
+"""Masks after which all values of a column are the same."""
+HIDING = (*SAME_FOR_ALL, "codebook", "token", "format_preserving", "fake")
+"""Masks that leave nothing of a value, or another one in its place, which nobody knows of a person from elsewhere."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ from deniable.curator.publish import (
 from deniable.curator.scope import refuse_expired
 from deniable.errors import AccessRefused, IntegrityError, ParameterError, nearest
 from deniable.policy.document import Policy, read
+from deniable.policy.schema import HIDING, SAME_FOR_ALL
 from deniable.release.record import Record
 from deniable.storage import refuse_unwritable, storage_errors
 
@@ -299,9 +300,6 @@ def _state(
     return residual_risk.state_guarantee(mode, [*told, *measured], unit), origin, details
 
 
-UNKNOWABLE = ("token", "codebook", "fake", "format_preserving", "redact", "nullify", "constant")
-"""Masks whose outcome nobody knows of a person from elsewhere."""
-SAME_FOR_ALL = ("redact", "nullify", "constant")
 FEW_NAMES = 8
 
 
@@ -313,7 +311,7 @@ def _measure_jointly(engine: Engine, context: Context, made: TablePlan, released
 
 
 def _list_knowable(made: TablePlan) -> list[str]:
-    return [each.name for each in made.columns if each.spec is None or each.spec.kind not in UNKNOWABLE]
+    return [each.name for each in made.columns if each.spec is None or each.spec.kind not in HIDING]
 
 
 LONG_TOKEN = 12

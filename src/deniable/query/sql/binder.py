@@ -151,11 +151,11 @@ def _refuse_costly(node: exp.Expression, relation: Relation, context: Context) -
             f"the question has {terms:,} terms once it is written out, and {MOST_TERMS:,} is the most",
             remedy="Nest functions less deeply",
         )
-    limit = MOST_WORK if fan_out == 1 or work > MOST_WORK else MOST_JOINED_WORK
-    if work > MOST_WORK or work * fan_out > MOST_JOINED_WORK:
+    counted, limit = (work, MOST_WORK) if work > MOST_WORK else (work * fan_out, MOST_JOINED_WORK)
+    if counted > limit:
         raise context.scope(()).refusal(
             node,
-            f"one row could take {work * fan_out:,} steps of work, and {limit:,} is the most",
+            f"one row could take {counted:,} steps of work, and {limit:,} is the most",
             expected="Texts short enough for what is done with them: a column may hold 65,536 characters",
             remedy="Shorten texts before they are searched or joined, as with LEFT(x, 200)",
         )
