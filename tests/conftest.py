@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from hypothesis import settings
 
 from deniable.engines import Engine
 from deniable.engines.duckdb import DuckDBEngine
@@ -22,6 +23,12 @@ import reruns  # noqa: E402  beside this module
 def pytest_configure(config: pytest.Config) -> None:
     """Only tests that state their false-alarm rate are ever run again."""
     config.pluginmanager.register(reruns, "reruns")
+    settings.load_profile("searching" if config.option.markexpr == "slow" else "repeatable")
+
+
+settings.register_profile("repeatable", derandomize=True)
+settings.register_profile("searching", derandomize=False)
+"""The quick tests draw the same examples on every machine, so that one commit has one result; the slow ones search."""
 
 
 ENGINES: dict[str, Callable[[Path], Engine]] = {
