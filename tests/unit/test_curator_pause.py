@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import threading
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +15,7 @@ import pytest
 
 from deniable import Curator
 from deniable.engines.duckdb import DuckDBEngine
-from deniable.errors import AccessRefused, DataError, DeniableError, ExecutionFailed, ParameterError
+from deniable.errors import AccessRefused, DataError, DeniableError, ExecutionFailed, ParameterError, Stopped
 from deniable.governance.grants import Asker, Role
 from deniable.policy.document import parse
 
@@ -147,3 +151,39 @@ def test_a_confidence_that_no_interval_has_is_refused_before_the_charge(curator:
     with pytest.raises(ParameterError):
         curator.query("SELECT AVG(x) FROM t", epsilon=1, confidence=confidence, who=ANA)
     assert list(curator.ledger.entries()) == []
+
+
+def test_forty_questions_at_once_fail_no_more_often_than_forty_in_turn(
+    curator: Curator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(*_: Any, **__: Any) -> None:
+        time.sleep(0.05)
+        raise RuntimeError("out of memory")
+
+    def ask(number: int) -> type[Exception]:
+        with pytest.raises(DeniableError) as refusal:
+            curator.query(f"SELECT COUNT(*) AS n{number} FROM t", epsilon=1, who=ANA)
+        return refusal.type
+
+    monkeypatch.setattr(DuckDBEngine, "run", run)
+    with ThreadPoolExecutor(40) as pool:
+        ends = Counter(pool.map(ask, range(40)))
+    assert ends == {ExecutionFailed: 3, AccessRefused: 37}
+    acts = Counter(entry.act for entry in curator.context.ledger.entries(0, ("charge", "fail")))
+    assert acts == {"charge": 3, "fail": 3}
+
+
+def test_a_question_that_waits_for_its_turn_can_be_taken_back_uncharged(curator: Curator) -> None:
+    stop = threading.Event()
+    with ExitStack() as busy:
+        for _ in range(3):
+            busy.enter_context(curator.context.state.take_turn("ana"))
+        with ThreadPoolExecutor(1) as pool:
+            waiting = pool.submit(curator.query, "SELECT COUNT(*) FROM t", epsilon=1, who=ANA, stop=stop)
+            with pytest.raises(TimeoutError):
+                waiting.result(0.3)
+            stop.set()
+            with pytest.raises(Stopped):
+                waiting.result(10)
+    assert not list(curator.context.ledger.entries(0, ("charge",)))
+    assert curator.query("SELECT COUNT(*) FROM t", epsilon=1, who=ANA).rows.num_rows == 1

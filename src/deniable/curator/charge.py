@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from threading import Event as Flag
@@ -152,15 +152,16 @@ def run_job(
     if opened.key and (stored := find_answer(context.store, opened.key)) is not None:
         return _result(stored, opened, None, True)
     engine, receipt = attach_tables(context, job, opened.epoch), None
-    if not job.free:
-        _refuse_cancelled(stop)
-        asked = f"{opened.key}:{job.text}" if opened.key else job.text
-        known = bool(opened.key)
-        receipt = charge(context, job, request=request, question=asked, epoch=opened.epoch, stored=known)
-        if receipt.repeated and opened.key and (found := find_answer(context.store, receipt.release)) is not None:
-            return _result(found, opened, receipt, False)
-    with after_the_charge(None if job.free else context, stop, charged=not job.free):
-        measured = job.measure(engine)
+    with _take_turn(context, job, stop):
+        if not job.free:
+            _refuse_cancelled(stop)
+            asked = f"{opened.key}:{job.text}" if opened.key else job.text
+            known = bool(opened.key)
+            receipt = charge(context, job, request=request, question=asked, epoch=opened.epoch, stored=known)
+            if receipt.repeated and opened.key and (found := find_answer(context.store, receipt.release)) is not None:
+                return _result(found, opened, receipt, False)
+        with after_the_charge(None if job.free else context, stop, charged=not job.free):
+            measured = job.measure(engine)
     release = receipt.release if receipt is not None else secrets.token_hex(12)
     time = datetime.now(UTC).replace(microsecond=0)
     if not opened.key:
@@ -168,6 +169,13 @@ def run_job(
     with nullcontext() if receipt is None else still_charged():
         stored = store_answer(context.store, opened.key, StoredAnswer(measured, release, time), receipt)
     return _result(stored, opened, receipt, False)
+
+
+def _take_turn(context: Context, job: Job[Any], stop: Flag | None) -> AbstractContextManager[None]:
+    """An asker's charged jobs run a few at a time: each may fail once before the asker is paused."""
+    if job.free or context.asker is None:
+        return nullcontext()
+    return context.state.take_turn(context.asker.analyst, stop)
 
 
 def _result(stored: StoredAnswer, opened: OpenJob, receipt: Receipt | None, repeated: bool) -> JobResult[NoisyResults]:

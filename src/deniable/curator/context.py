@@ -14,7 +14,8 @@ import hashlib
 import re
 import threading
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -46,6 +47,8 @@ PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,63}")
 """Texts that name an epoch as they are."""
 MOST_FAILURES = 3
 """After so many failures behind a charge an asker is paused for this dataset until the steward looks."""
+TURN_SECONDS = 0.1
+"""How often one who waits for a turn looks whether the question was taken back."""
 MOST_CACHED = 1024
 """Plans, and answers as they were shown, that are remembered in memory."""
 
@@ -89,6 +92,8 @@ class LedgerState:
         self._withdrawals = 0
         self._epochs = 0
         self._failures: Counter[str] = Counter()
+        self._turns = threading.Condition()
+        self._running: Counter[str] = Counter()
 
     def tokens(self) -> Mapping[str, Token]:
         """All tokens that were given out, by their hash."""
@@ -114,6 +119,25 @@ class LedgerState:
         """How often something of an asker failed after it was charged, since the steward last looked."""
         self._fold()
         return self._failures[analyst]
+
+    @contextmanager
+    def take_turn(self, analyst: str, stop: threading.Event | None = None) -> Iterator[None]:
+        """Be under way as one of so few that their failures, all together, cannot pass the limit; wait until then.
+
+        The number is that of this process: servers that share a ledger each let so many run.
+        """
+        with self._turns:
+            while self._running[analyst] and not (stop is not None and stop.is_set()):
+                if self._running[analyst] + self.failures(analyst) < MOST_FAILURES:
+                    break
+                self._turns.wait(TURN_SECONDS)
+            self._running[analyst] += 1
+        try:
+            yield
+        finally:
+            with self._turns:
+                self._running[analyst] -= 1
+                self._turns.notify_all()
 
     def _fold(self) -> None:
         acts = (*tokens.ACTS, *requests.ACTS, "withdraw", "epoch", "fail", "resume")
