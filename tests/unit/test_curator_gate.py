@@ -336,29 +336,17 @@ def test_a_cache_holds_what_was_put_last_until_it_is_cleared() -> None:
 # Context: where the ledger is.
 
 WITHOUT_BUDGETS = POLICY[: POLICY.index("budgets")]
-NEEDS = {
-    POLICY: True,
-    WITHOUT_BUDGETS: False,
-    WITHOUT_BUDGETS + "release: {anonymize: {k: 2, second_release: refuse}}\n": True,
-    WITHOUT_BUDGETS + "release: {anonymize: {k: 2, second_release: warn}}\n": False,
-    POLICY + "release: {anonymize: {k: 2, second_release: warn}}\n": True,
-}
 
 
-@pytest.mark.parametrize(("text", "needed"), NEEDS.items())
-def test_a_ledger_is_made_beside_the_policy_only_where_the_policy_needs_one(
-    tmp_path: Path, text: str, needed: bool
-) -> None:
+@pytest.mark.parametrize("text", [POLICY, WITHOUT_BUDGETS])
+def test_charges_and_releases_are_written_beside_the_policy_whatever_it_says(tmp_path: Path, text: str) -> None:
     policy, beside = tmp_path / "policy.yaml", str(tmp_path / "policy.ledger.sqlite")
     policy.write_text(text)
-    assert context.ledger_for_charges(policy, None) == (beside if needed else None)
-    assert context.ledger_for_charges(policy, "told") == "told"
     assert (context.ledger_of(policy, None), context.ledger_of(policy, "told")) == (beside, "told")
     assert (context.find_ledger(policy, None), context.find_ledger(policy, tmp_path)) == (None, str(tmp_path))
     Path(beside).touch()
     assert context.find_ledger(policy, None) == beside
     assert context.find_ledger(policy, "told") == "told"
-    assert context.ledger_for_charges(policy, None) == beside
 
 
 # Scope: which tables, rows and columns an asker sees.

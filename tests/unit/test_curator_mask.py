@@ -12,7 +12,7 @@ import pytest
 from deniable.curator.curator import Curator
 from deniable.curator.governance import withdrawals
 from deniable.curator.mask.run import Request, mask
-from deniable.errors import DeniableError, IntegrityError, ParameterError
+from deniable.errors import DataError, DeniableError, IntegrityError, ParameterError
 from deniable.masking import joins, keys
 from deniable.masking.plan import MaskContext, plan_table, specs_of
 from deniable.policy.document import parse
@@ -130,3 +130,37 @@ def test_no_refusal_of_masking_quotes_a_value(folder: Path, mask_of_age: str) ->
     with Curator(policy, sources={"people": odd}) as curator, pytest.raises(DeniableError) as refusal:
         curator.mask("people")
     assert "Wilhelmina" not in str(refusal.value.as_dict())
+
+
+@pytest.mark.parametrize(
+    ("mask_of_id", "values"),
+    [
+        ("{regex: {find: '^P(\\d)$', put: '\\1'}}", ["P1", "Smith, Ann", "P2", "P3"]),
+        ("scrub", ["ward-seventeen", "ann@example.com", "b", "c"]),
+        ("shuffle", ["AB1", "AB2", "AB3", "AB4"]),
+    ],
+)
+def test_identifiers_that_a_mask_leaves_as_they_are_do_not_leave(
+    folder: Path, mask_of_id: str, values: list[str]
+) -> None:
+    policy = folder / "policy.yaml"
+    policy.write_text(POLICY.replace("{token: {key: people}}", mask_of_id))
+    rows = _frame().assign(id=values)
+    rows.to_csv(folder / "people.csv", index=False)
+    (folder / "lists.csv").write_text("x\n1\n")
+    with pytest.raises(DataError, match="the mask of 'id' leaves identifiers as they are") as refusal:
+        mask(Request(policy, {"people": folder / "out.csv"}))
+    assert not any(value in str(refusal.value.as_dict()) for value in values if len(value) > 1)
+    assert not list(folder.glob("out*"))
+    with (
+        Curator(parse(policy.read_text(), folder=folder), sources={"people": rows}) as curator,
+        pytest.raises(DataError, match="leaves identifiers"),
+    ):
+        curator.mask("people")
+
+
+def test_identifiers_that_a_mask_changes_all_of_leave(folder: Path) -> None:
+    policy = parse(POLICY.replace("{token: {key: people}}", "{regex: {find: '.*(.)', put: '*\\1'}}"), folder=folder)
+    rows = _frame().assign(id=["P11", "P12", "P13", "P14"])
+    with Curator(policy, sources={"people": rows}) as curator:
+        assert curator.mask("people").rows["id"].to_pylist() == ["*1", "*2", "*3", "*4"]

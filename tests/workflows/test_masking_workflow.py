@@ -84,11 +84,12 @@ class Done:
     stderr: str
 
 
-def run(*words: str | Path, stdin: str = "") -> Done:
+def run(*words: str | Path, stdin: str | bytes = "") -> Done:
     """The program as the command line starts it, in this process (starting a new one costs seconds)."""
     said, complained = io.StringIO(), io.StringIO()
     before = sys.argv, sys.stdin
-    sys.argv, sys.stdin = ["deniable", *map(str, words)], io.StringIO(stdin)
+    given = stdin if isinstance(stdin, bytes) else stdin.encode()
+    sys.argv, sys.stdin = ["deniable", *map(str, words)], io.TextIOWrapper(io.BytesIO(given), encoding="utf-8")
     try:
         with redirect_stdout(said), redirect_stderr(complained):
             main()
@@ -286,6 +287,18 @@ def test_a_vault_reveals_its_tokens_to_whoever_has_the_key_alone_and_the_ledger_
     assert "Person" not in str(entry)
 
 
+def test_a_vault_is_opened_under_its_own_policy_alone_and_odd_bytes_are_refused(clinic: Path) -> None:
+    (clinic / "out").mkdir()
+    masked(clinic)
+    (clinic / "copy.vault").write_bytes((clinic / "names.vault").read_bytes())
+    tries = (("copy.vault", b"a\n", "masked with this vault"), ("names.vault", b"\xff\xfe\n", "not UTF-8"))
+    for vault, tokens, expected in tries:
+        words = ["vault", "reveal", clinic / vault, "--policy", clinic / "clinic.yaml", "--name", "people"]
+        refused = run(*words, stdin=tokens)
+        assert refused.returncode == 2
+        assert expected in refused.stderr
+
+
 def test_a_lost_vault_is_refused_and_not_begun_anew(clinic: Path) -> None:
     (clinic / "out").mkdir()
     masked(clinic)
@@ -459,3 +472,17 @@ def test_an_expired_policy_releases_nothing(clinic: Path) -> None:
     assert refused.returncode == 2
     assert "expired" in refused.stderr
     assert not list((clinic / "out").iterdir())
+
+
+def test_a_release_of_a_policy_without_budgets_is_remembered_and_signed_by_a_key_that_stays(clinic: Path) -> None:
+    (clinic / "out").mkdir()
+    assert "budgets" not in (clinic / "clinic.yaml").read_text()
+    keys = set()
+    for _ in range(2):
+        masked(clinic)
+        statement = json.loads((clinic / "out" / "patients.parquet.release.json").read_text())
+        keys.add(statement["signature"]["key"])
+    assert len(keys) == 1
+    listed = run("ledger", "export", "--policy", clinic / "clinic.yaml", "--form", "jsonl").stdout.splitlines()
+    published = [act for act in map(json.loads, listed) if act["act"] == "publish"]
+    assert {act["details"]["key"] for act in published} == keys

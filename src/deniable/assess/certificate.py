@@ -28,6 +28,7 @@ from deniable.assess.released_rows import (
     TruthCheck,
     compare_columns,
     compare_types,
+    find_identifiers,
     find_secrets,
     open_released,
     read_types,
@@ -67,21 +68,23 @@ class Measurements(SparseRecord):
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """What was measured, and in words what of the claim does not hold."""
+    """What was measured, in words what of the claim does not hold, and the identifiers that were left as they are."""
 
     measured: Measurements
     broken: tuple[str, ...]
+    left: tuple[str, ...] = ()
 
 
 def certify(released: Path | pa.Table, claim: Claim) -> Certificate:
     """Read what was released, and measure everything that is claimed of it."""
     names, batches = open_released(released)
-    broken = compare_columns(names, claim)
+    broken, left = compare_columns(names, claim), list[str]()
     known = [part for name in claim.quasi_identifiers for part in spell_column(name, names)]
     told = [name for name in claim.sensitive if name in names]
     cells, rules = _Cells(known, told, claim.counts), TruthCheck(claim.truths, names)
     for batch in batches:
         broken += compare_types(batch, claim) + find_secrets(batch, claim)
+        left += find_identifiers(batch, claim)
         typed = read_types(batch, claim)
         rules.add(typed)
         cells.add(pa.table({name: write_texts(typed[name]) for name in typed.column_names}) if names else typed)
@@ -90,7 +93,8 @@ def certify(released: Path | pa.Table, claim: Claim) -> Certificate:
     if claim.rows_read is not None and claim.rows_read != rows + (0 if claim.starred else claim.suppressed):
         broken.append("the rows that were read are not those written and those suppressed")
     if not claim.quasi_identifiers:
-        return Certificate(Measurements(rows, claim.suppressed, names), tuple(dict.fromkeys(broken)))
+        measured = Measurements(rows, claim.suppressed, names)
+        return Certificate(measured, tuple(dict.fromkeys(broken)), tuple(dict.fromkeys(left)))
     classes = cells.collect()
     stars, classes = _part_stars(classes, claim)
     broken += _compare_stars(stars, claim) + _compare_values(classes, claim)
@@ -99,7 +103,7 @@ def certify(released: Path | pa.Table, claim: Claim) -> Certificate:
     found = [_measure_property(spec, classes, stars, claim) for spec in claim.models]
     broken += [f"{one.name} does not hold" for one in found if not one.holds]
     measured = Measurements(rows, claim.suppressed, names, len(sizes), smallest, found)
-    return Certificate(measured, tuple(dict.fromkeys(broken)))
+    return Certificate(measured, tuple(dict.fromkeys(broken)), tuple(dict.fromkeys(left)))
 
 
 def measure_properties(

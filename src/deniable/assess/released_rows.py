@@ -37,7 +37,7 @@ class Claim:
     `population` has the cells of the population as the release would write them, and `people` those of all rows, with
     the number of rows and of different people that have them. `counts` is the column that says for
     how many rows a row stands, where rows were counted. `secrets` are values by column that must be nowhere in the
-    columns `searched`. `truths` are rules between columns that every row keeps, as a policy says them.
+    columns `searched`. `identifiers` are values by column that must not be left in that column. `truths` are rules between columns that every row keeps, as a policy says them.
     """
 
     columns: Mapping[str, pa.DataType | None]
@@ -54,6 +54,7 @@ class Claim:
     counts: str | None = None
     secrets: Mapping[str, pa.Array] = field(default_factory=dict, repr=False)
     searched: tuple[str, ...] = ()
+    identifiers: Mapping[str, pa.Array] = field(default_factory=dict, repr=False)
     truths: tuple[Spec, ...] = ()
 
 
@@ -167,6 +168,17 @@ def find_secrets(batch: pa.Table, claim: Claim) -> list[str]:
             cells = pc.unique(write_texts(batch[other])) if other in batch.column_names else long[:0]
             if bool(pc.any(pc.is_in(cells, value_set=long.combine_chunks())).as_py()):
                 found.append(f"values of column '{name}' stand in column '{other}'")
+    return found
+
+
+def find_identifiers(batch: pa.Table, claim: Claim) -> list[str]:
+    """The columns in which values of an identifier were left as they are."""
+    found = []
+    for name, values in claim.identifiers.items():
+        texts = write_texts(pa.chunked_array([values])).drop_null()
+        telling = texts.filter(pc.greater(pc.utf8_length(texts), 0)).combine_chunks()
+        if bool(pc.any(pc.is_in(write_texts(batch[name]), value_set=telling)).as_py()):
+            found.append(name)
     return found
 
 

@@ -89,9 +89,9 @@ def anonymize(
         return _draft_hierarchies(source, qi, as_json)
     from deniable.curator.anonymize import run
     from deniable.curator.anonymize.request import Order
-    from deniable.curator.context import ledger_for_charges
+    from deniable.curator.context import ledger_of
 
-    place = ledger_for_charges(policy, ledger) if policy else None
+    place = ledger_of(policy, ledger) if policy else None
     if update is not None:
         return _update_release(
             update, Order(_require_source(source), out, policy, table, ledger=place, encoding=encoding), as_json

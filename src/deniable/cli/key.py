@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from deniable.cli.terminal import DEFAULT_POLICY, JsonFlag, LedgerOption, PolicyOption, emit
+from deniable.errors import DataError
 
 app = typer.Typer(no_args_is_help=True, help="Make, check and rotate masking keys. A key is never printed.")
 vault_app = typer.Typer(no_args_is_help=True, help="Look into a codebook vault, with its key.")
@@ -103,10 +104,17 @@ def reveal(
 
     from deniable.curator.mask.keys import reveal as workflow
 
-    tokens = [line.strip() for line in sys.stdin if line.strip()]
+    tokens = _read_lines()
     found = workflow(vault, name, tokens, domain, key or (), policy=policy, ledger=ledger, by=by or getuser())
     values = [found[token] or "" for token in tokens]
     emit({"values": found}, as_json, lambda console: console.print("\n".join(values), markup=False))
+
+
+def _read_lines() -> list[str]:
+    try:
+        return [line.strip() for line in sys.stdin.buffer.read().decode("utf-8").splitlines() if line.strip()]
+    except UnicodeDecodeError:
+        raise DataError("the tokens on standard input are not UTF-8 text", remedy="Convert them first") from None
 
 
 def _print_rotation(console: Any, done: Mapping[str, Any]) -> None:

@@ -45,7 +45,7 @@ def mask(
 
     Columns that the policy does not declare are not released. A run that was killed goes on where it was.
     """
-    from deniable.curator.context import ledger_for_charges
+    from deniable.curator.context import ledger_of
     from deniable.curator.mask import run
 
     only = None if columns is None else [name.strip() for name in columns.split(",")]
@@ -59,7 +59,7 @@ def mask(
         columns=only,
         fresh=fresh,
         presidio=presidio,
-        ledger=ledger_for_charges(policy, ledger),
+        ledger=ledger_of(policy, ledger),
     )
     with show_progress("Masking") as told:
         report = run.mask(request, told)

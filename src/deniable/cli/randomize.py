@@ -37,11 +37,11 @@ def randomize(
 
     Example: deniable randomize salaries.parquet --policy salaries.yaml --epsilon 2 -c job -c salary -o told.parquet
     """
-    from deniable.curator.context import ledger_for_charges
+    from deniable.curator.context import ledger_of
     from deniable.curator.survey import randomize as randomized
 
     names, own = _read_columns(column or [])
-    done = randomized(source, policy, out, epsilon, table, names or None, own, ledger_for_charges(policy, ledger))
+    done = randomized(source, policy, out, epsilon, table, names or None, own, ledger_of(policy, ledger))
     emit(done.to_dict(), as_json, lambda console: _print_randomized(console, done))
 
 

@@ -97,9 +97,9 @@ def open_curator(policy: Path, ledger: str | None, *, charges: bool = True) -> C
     A command that charges nothing makes no ledger where there is none.
     """
     from deniable.curator import Curator
-    from deniable.curator.context import find_ledger, ledger_for_charges
+    from deniable.curator.context import find_ledger, ledger_of
 
-    return Curator.open(policy, ledger=(ledger_for_charges if charges else find_ledger)(policy, ledger))
+    return Curator.open(policy, ledger=(ledger_of if charges else find_ledger)(policy, ledger))
 
 
 def name_asker(name: str, purpose: str) -> Asker | None:

@@ -62,10 +62,10 @@ class Curator:
     @classmethod
     def open(cls, path: str | Path, **rest: Any) -> Self:
         """The curator of a policy file, with the ledger beside it; `ledger=None` keeps charges in memory instead."""
-        from deniable.curator.context import ledger_for_charges
+        from deniable.curator.context import ledger_of
 
         if "ledger" not in rest:
-            rest["ledger"] = ledger_for_charges(Path(path), None)
+            rest["ledger"] = ledger_of(Path(path), None)
         return cls(read(path), **rest)
 
     @property

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from deniable.curator.scope import SAMPLE_KEYS
-from deniable.errors import InternalError
+from deniable.errors import DataError, InternalError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -46,6 +46,14 @@ def certify_rows(released: Path | pa.Table, claim: Claim, *, beside: Sequence[Pa
         raise InternalError(
             f"what was written is not what was to be claimed of it: {'; '.join(found.broken)}",
             remedy="It was removed, and nothing left. Please report it",
+            charge=charge,
+        )
+    if found.left:
+        _remove_files(released, beside)
+        raise DataError(
+            f"the mask of {', '.join(map(repr, found.left))} leaves identifiers as they are",
+            expected="A mask that changes every value of an identifier",
+            remedy="It was removed, and nothing left. Use token or redact there, or regex with unmatched: redact",
             charge=charge,
         )
     return found.measured
@@ -111,8 +119,11 @@ def publish_file(
 
 
 def find_signing_key(context: Context | None) -> bytes | None:
-    """The curator's private key, drawn once and kept beside the ledger; None where there is no curator."""
-    if context is None:
+    """The curator's private key, drawn once and kept beside the ledger; None where nothing would keep it.
+
+    A signature under a key that is gone with the process proves nothing to anybody.
+    """
+    if context is None or not context.store.is_lasting:
         return None
     return context.store.keep(SAMPLE_KEYS, "signing", "signing", secrets.token_bytes(32))
 

@@ -87,6 +87,11 @@ class AnswerStore:
         kept = self._inner.keep(collection, name, alias, sealed, None if seen is None else _write_seen(*seen))
         return self._open(collection, kept, name, alias)
 
+    @property
+    def is_lasting(self) -> bool:
+        """Whether what is kept outlives this process."""
+        return not isinstance(self._inner, MemoryShelf)
+
     def find(self, collection: str, name: str) -> bytes | None:
         """What is kept under a name or an alias."""
         found = self._inner.find(collection, name)

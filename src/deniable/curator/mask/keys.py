@@ -232,6 +232,12 @@ def reveal(
     from deniable.masking import vault
 
     known = read(policy)
+    if path.resolve() not in {each.resolve() for each in _name_vaults(known)}:
+        raise ParameterError(
+            f"no column of the policy '{known.dataset}' is masked with this vault",
+            expected="The policy whose ledger records who turns its tokens back",
+            remedy="Say --policy: the one with mask: {codebook: {vault: ..., key: ...}}",
+        )
     key = open_keyring(known, places).open(name)
     book = vault.Codebook(path, key, domain or name)
     vault.count_values(path, key)  # a wrong key or file is refused before it is written down
@@ -268,6 +274,12 @@ def _map(policy: Policy, old: Key, new_key: Key, out: Path) -> int:
 
 def _list_vaults(policy: Policy, key: str) -> list[Path]:
     """The vaults of a policy that a key seals, as far as they are there."""
+    return sorted(path for path in _name_vaults(policy, key) if path.exists())
+
+
+def _name_vaults(policy: Policy, key: str | None = None) -> set[Path]:
+    """The files of a policy's vaults, those of one key or all."""
     specs = [column.mask for table in policy.private for column in table.columns if column.mask]
-    named = {str(spec.options["vault"]) for spec in specs if spec.kind == "codebook" and spec.options["key"] == key}
-    return sorted(path for path in map(policy.path, named) if path.exists())
+    books = [spec.options for spec in specs if spec.kind == "codebook" and key in (None, spec.options["key"])]
+    named = {str(options["vault"]) for options in books}
+    return set(map(policy.path, named))

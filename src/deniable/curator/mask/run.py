@@ -32,6 +32,8 @@ from deniable.release.record import Record
 from deniable.storage import refuse_unwritable, storage_errors
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from deniable.assess.exposure import JointExposure
     from deniable.assess.released_rows import Claim
     from deniable.engines.base import Engine
@@ -134,7 +136,7 @@ def mask_rows(
         batches = streaming.regroup_batches(engine.stream(table, streaming.PART_ROWS), streaming.PART_ROWS)
         rows = pa.Table.from_batches([streaming.mask_batch(plans[table], batch) for batch in batches])
         claim, origin, details = _state(engine, context, plans[table], rows, rows.num_rows, mode, opened)
-        found = certify_rows(rows, _claim_columns(engine, plans[table]), charge=RECORDED)
+        found = certify_rows(rows, _claim_columns(engine, policy.table(table), plans[table]), charge=RECORDED)
         details[MEASURED] = found.to_dict()
     return Release(rows, claim, origin, details | {"safe_harbor": checklist})
 
@@ -262,7 +264,8 @@ def _mask_table(
         remove_statement(target)
         rows = streaming.write_masked(engine, made.table, made, target, work, progress)
     claim, origin, details = _state(engine, context, made, target.absolute(), rows, request.mode, opened)
-    sealed = publish_file(context, target, _claim_columns(engine, made), claim, origin, details, release=recorded)
+    promised = _claim_columns(engine, context.policy.table(made.table), made)
+    sealed = publish_file(context, target, promised, claim, origin, details, release=recorded)
     details[MEASURED] = sealed.body["details"][MEASURED]
     return {"output": str(target), "masks": made.described, "guarantee": claim.reason} | details
 
@@ -319,7 +322,7 @@ LONG_TOKEN = 12
 MOST_SECRETS = 1_000_000
 
 
-def _claim_columns(engine: Engine, made: TablePlan) -> Claim:
+def _claim_columns(engine: Engine, schema: TableSchema, made: TablePlan) -> Claim:
     """What is claimed of masked rows: every row is there, in these columns, and no token is a value of the table."""
     from deniable.assess.released_rows import Claim
     from deniable.engines.base import quote
@@ -329,11 +332,26 @@ def _claim_columns(engine: Engine, made: TablePlan) -> Claim:
     columns = {each.name: shape.field(each.name).type if each.mask is None else None for each in made.columns}
     columns |= dict.fromkeys(made.projection.names if made.projection else ())
     tokens = tuple(each.name for each in made.columns if _is_long_token(each.spec))
-    secrets = {
-        name: engine.run(f"SELECT DISTINCT {quote(name)} FROM {table} LIMIT {MOST_SECRETS}").column(0).combine_chunks()  # noqa: S608
-        for name in tokens
-    }
-    return Claim(columns, engine.count(made.table), secrets=secrets, searched=tokens)
+
+    def read_distinct(name: str) -> pa.Array:
+        limited = f"SELECT DISTINCT {quote(name)} FROM {table} LIMIT {MOST_SECRETS}"  # noqa: S608  quoted names
+        return engine.run(limited).column(0).combine_chunks()
+
+    secrets = {name: read_distinct(name) for name in tokens}
+    left = {name: read_distinct(name) for name in _list_doubtful(schema, made)}
+    return Claim(columns, engine.count(made.table), secrets=secrets, searched=tokens, identifiers=left)
+
+
+KEEPING = ("regex", "scrub", "shuffle")
+"""Masks that may leave a value as it is."""
+
+
+def _list_doubtful(schema: TableSchema, made: TablePlan) -> list[str]:
+    """Identifiers whose mask may leave them as they are, which only the written file shows."""
+    from deniable.policy.schema import Role
+
+    named = {column.name for column in schema.with_role(Role.IDENTIFIER)} | {made.unit}
+    return [each.name for each in made.columns if each.name in named and each.spec and each.spec.kind in KEEPING]
 
 
 def _is_long_token(spec: Spec | None) -> bool:
