@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+import os
+import shutil
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -19,10 +23,20 @@ sys.path.append(str(Path(__file__).parent))
 
 import reruns  # noqa: E402  beside this module
 
+STATES = pytest.StashKey[str]()
+NUMBERS = itertools.count()
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Nothing of the tests' own state stays."""
+    shutil.rmtree(config.stash[STATES], ignore_errors=True)
+
 
 def pytest_configure(config: pytest.Config) -> None:
     """Only tests that state their false-alarm rate are ever run again."""
     config.pluginmanager.register(reruns, "reruns")
+    config.stash[STATES] = tempfile.mkdtemp(prefix="deniable-states-")
+    os.environ["DENIABLE_STATE"] = f"{config.stash[STATES]}/shared"
     settings.load_profile("searching" if config.option.markexpr == "slow" else "repeatable")
 
 
@@ -35,6 +49,12 @@ ENGINES: dict[str, Callable[[Path], Engine]] = {
     "duckdb": lambda root: DuckDBEngine(root=root, threads=2, memory="512MB"),
 }
 """How each engine is opened for tests; later engines add a line here, and must pass the contract suite."""
+
+
+@pytest.fixture(autouse=True)
+def own_state(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    """What is known of ledgers outside of them is each test's own."""
+    monkeypatch.setenv("DENIABLE_STATE", f"{request.config.stash[STATES]}/{next(NUMBERS)}")
 
 
 @pytest.fixture(params=sorted(ENGINES))

@@ -62,5 +62,8 @@ def test_python_spends_from_the_ledger_that_the_command_line_spends_from(tmp_pat
     assert (tmp_path / "policy.ledger.sqlite").exists()
     with Curator.open(tmp_path / "policy.yaml") as second, pytest.raises(BudgetExceeded):
         second.query("SELECT SUM(x) FROM t", epsilon=3)
-    with Curator.open(tmp_path / "policy.yaml", ledger=None) as apart:
+    with (
+        Curator.open(tmp_path / "policy.yaml", ledger=None) as apart,
+        pytest.raises(AccessRefused, match="have a budget already"),
+    ):
         apart.query("SELECT SUM(x) FROM t", epsilon=3)

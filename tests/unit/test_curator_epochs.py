@@ -266,9 +266,12 @@ def test_the_steward_is_told_of_a_source_that_changed_and_nobody_else(folder: Pa
     assert states() == {"visits": epochs.UNREADABLE}
 
 
-def test_the_digest_that_is_kept_of_a_source_is_another_in_every_ledger(folder: Path) -> None:
+def test_the_digest_that_is_kept_of_a_source_is_another_in_every_ledger(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     digests = set()
     for name in ("one", "two"):
+        monkeypatch.setenv("DENIABLE_STATE", str(folder / f"state of {name}"))
         with Curator.open(folder / "policy.yaml", ledger=folder / f"{name}.sqlite") as curator:
             digests |= {curator.context.scope.digest_source("visits"), curator.context.scope.digest_source("visits")}
     assert len(digests) == 2

@@ -207,13 +207,16 @@ def test_many_threads_that_are_first_make_one_copy(tmp_path: Path) -> None:
     assert Path(found[0].removeprefix("csv:")).read_bytes() == (tmp_path / "visits.csv").read_bytes()
 
 
-def test_two_policies_with_one_folder_and_one_name_have_copies_of_their_own(tmp_path: Path) -> None:
+def test_two_policies_with_one_folder_and_one_name_have_copies_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name, people in (("one", 20), ("other", 33)):
         (tmp_path / name).mkdir()
         make_dataset(tmp_path / name, people=people)
         policy = tmp_path / name / "policy.yaml"
         policy.write_text(policy.read_text().replace("copies: kept", "copies: ../kept"))
     for name, people in (("one", 20), ("other", 33)):
+        monkeypatch.setenv("DENIABLE_STATE", str(tmp_path / f"state of {name}"))
         with open_curator(tmp_path / name) as curator:
             assert count(curator) == people
 

@@ -93,8 +93,10 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Files:
     elsewhere = Files(tmp_path_factory.mktemp("elsewhere"))
     for name in ("policy.yaml", "visits.csv"):
         shutil.copy(files.folder / name, elsewhere.folder / name)
-    with elsewhere.open() as curator:
-        ask(curator, 9)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DENIABLE_STATE", str(elsewhere.folder / "another user"))
+        with elsewhere.open() as curator:
+            ask(curator, 9)
     settle(elsewhere.ledger)
     shutil.copy(elsewhere.ledger, files.folder / "elsewhere.sqlite")
     return files

@@ -37,7 +37,8 @@ class Claim:
     `population` has the cells of the population as the release would write them, and `people` those of all rows, with
     the number of rows and of different people that have them. `counts` is the column that says for
     how many rows a row stands, where rows were counted. `secrets` are values by column that must be nowhere in the
-    columns `searched`. `identifiers` are values by column that must not be left in that column. `truths` are rules between columns that every row keeps, as a policy says them.
+    columns `searched`. `identifiers` are values by column that must not be left in that column. `truths` are rules
+    between columns that every row keeps, as a policy says them.
     """
 
     columns: Mapping[str, pa.DataType | None]

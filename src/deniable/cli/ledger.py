@@ -61,6 +61,32 @@ def export(
         sys.stdout.write(piece)
 
 
+@app.command(epilog="Example: deniable ledger separate -p study.yaml --by ana --reason 'other people: the 2019 cohort'")
+def separate(
+    policy: PolicyOption = DEFAULT_POLICY,
+    ledger: LedgerOption = None,
+    by: Annotated[str, typer.Option(help="Who decides this; else the system's name for you.")] = "",
+    reason: Annotated[str, typer.Option(help="Why; it is written into the ledger.")] = "",
+    lost: Annotated[bool, typer.Option("--lost", help="The newest copy of the ledger is lost: begin anew.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Give a policy a budget of its own although another ledger protects the same rows; or begin a lost ledger anew.
+
+    One person's loss is then the sum over all ledgers that protect the rows.
+    """
+    from getpass import getuser
+
+    from deniable.curator.governance.steward import separate as workflow
+
+    found = workflow(policy, ledger, by or getuser(), reason, lost=lost)
+    lines = [f"The ledger {found['ledger']} has a budget of its own."]
+    lines += [f"The same rows are protected by {other}: the budgets add up." for other in found["beside"]]
+    lines += (
+        [f"{found['entries_lost']} entries are lost: lower the budgets by what they may have spent."] if lost else []
+    )
+    emit(found.to_dict(), as_json, lambda console: console.print("\n".join(lines), markup=False))
+
+
 def _print_standing(console: Console, found: Mapping[str, Any]) -> None:
     standing = found["standing"]
     for word in ("limit", "spent", "remaining"):

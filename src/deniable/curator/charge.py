@@ -202,6 +202,12 @@ def charge(
             expected="A limit for all answers together",
             remedy="Write into the policy: budgets: {dataset: {epsilon: 1}}, and a delta such as 1e-6 if needed",
         )
+    if priced and context.elsewhere:
+        raise AccessRefused(
+            f"the rows of this policy have a budget already, in the ledger {context.elsewhere}",
+            expected="One budget for one set of people; this ledger would be gone with the process",
+            remedy="Open the policy with Curator.open, or with ledger=",
+        )
     purpose, analyst = context.path
     posting = Posting(
         Act.CHARGE if priced else Act.RELEASE,

@@ -15,7 +15,7 @@ import re
 import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from cachetools import LRUCache, cached
 
 from deniable.curator.scope import Scope, SharedTables, is_expired, refuse_expired, refuse_private_as_public
-from deniable.errors import AccessRefused, DataError, ParameterError, nearest
+from deniable.errors import AccessRefused, DataError, DeniableError, ParameterError, nearest
 from deniable.governance import requests, tokens
 from deniable.governance.withdrawals import COLLECTION
 
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from deniable.governance.tokens import Token
     from deniable.ledger import Balance, Ledger
     from deniable.ledger.answer_store import AnswerStore
+    from deniable.ledger.witness import Source
     from deniable.policy.budget import Budget
     from deniable.policy.document import Policy
     from deniable.policy.schema import TableSchema
@@ -169,6 +170,10 @@ class Context:
     shown: Cache
     asker: Asker | None = None
     """Who asks; None is the steward."""
+    place: str = ""
+    """The name of the ledger's place; empty where it is kept in memory."""
+    elsewhere: str = ""
+    """The ledger that holds the budget of these sources, where this one is kept in memory."""
 
     @property
     def epoch(self) -> str:
@@ -228,6 +233,11 @@ class Context:
     def close(self) -> None:
         """Let go of the tables, the ledger and the answer store."""
         self.scope.close()
+        if self.place:
+            from deniable.ledger.witness import Witness
+
+            with suppress(DeniableError):  # a ledger that broke meanwhile is refused when it is next opened
+                Witness().see(self.place, self.ledger)
         self.ledger.close()
         self.store.close()
 
@@ -328,7 +338,39 @@ def open_context(
         make_engine,
         engine,
     )
-    return Context(policy, Scope(shared, asker), opened, store, state, Cache(), Cache(), asker)
+    scope = Scope(shared, asker)
+    place, elsewhere = _call_witness(scope, policy, opened, ledger)
+    return Context(policy, scope, opened, store, state, Cache(), Cache(), asker, place, elsewhere)
+
+
+def _call_witness(scope: Scope, policy: Policy, opened: Ledger, ledger: str | Path | None) -> tuple[str, str]:
+    """Refuse a ledger that lost entries, and one whose sources have a budget in another; says its place, or that."""
+    from deniable.ledger.witness import Witness, name_place
+
+    witness = Witness()
+    if ledger is None:
+        known = policy.budgets is not None and not witness.is_blank
+        return "", next(iter(witness.find_holders(mark_sources(scope, {}))), "") if known else ""
+    place = name_place(ledger, policy.dataset)
+    try:
+        witness.compare(place, opened)
+        if policy.budgets is not None:
+            witness.claim(place, mark_sources(scope, witness.find_stamps(place)))
+    except DeniableError:
+        scope.close()
+        opened.close()
+        raise
+    return place, ""
+
+
+def mark_sources(scope: Scope, known: Mapping[str, str]) -> list[Source]:
+    """The private sources, with hashes of some rows where they are not as `known`."""
+    from deniable.ledger.witness import MARKED_ROWS, Source
+
+    return [
+        Source(path, stamp, () if known.get(path) == stamp else scope.hash_some_rows(name, MARKED_ROWS))
+        for name, (path, stamp) in scope.list_sources().items()
+    ]
 
 
 def ledger_of(policy: Path, ledger: str | None) -> str:

@@ -372,9 +372,12 @@ def run_demo(folder: Path, people: int, progress: Callable[[float], None] | None
 
 def _remove_old_ledger(folder: Path) -> Path:
     """The story's own ledger. A new town is nobody yet: what an earlier telling spent on another town is not kept."""
+    from deniable.ledger.witness import Witness, name_place
+
     ledger = folder / "story.ledger.sqlite"
-    for left in folder.glob(ledger.name + "*"):
+    for left in folder.glob(f"{ledger.stem}*"):
         left.unlink()
+    Witness().forget(name_place(ledger, ""))
     return ledger
 
 

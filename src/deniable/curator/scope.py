@@ -21,7 +21,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from deniable.errors import AccessRefused, DataError, InternalError, ParameterError, PolicyError
+from deniable.errors import AccessRefused, DataError, DeniableError, InternalError, ParameterError, PolicyError
 from deniable.governance.withdrawals import COLLECTION, read_withdrawal
 from deniable.policy.access import Analyst
 from deniable.policy.document import Policy
@@ -38,6 +38,8 @@ MARKS = "epochs"
 """The collection that holds the digests of sources, by epoch and table."""
 KEPT_EPOCHS = 2
 """Epochs whose copies are kept."""
+HASHED_COLUMNS = 6
+"""Rows of two files are the same when their first columns are."""
 Rows = Mapping[str, tuple[str, ...]]
 
 
@@ -105,6 +107,32 @@ class Scope:
         )
         content = hash_source(source, policy.folder)
         return None if content is None else self.seal_version(name, content)
+
+    def list_sources(self) -> dict[str, tuple[str, str]]:
+        """Where the files of each private table are, and when they were changed; but for frames and what is gone."""
+        from deniable.engines.sources import is_frame, resolve_source, stamp_file
+
+        found, policy = {}, self._shared.policy
+        for table in policy.private:
+            source = self.sources.get(table.name, table.source)
+            if not is_frame(source):
+                with suppress(DeniableError, OSError):
+                    files = resolve_source(source, policy.folder)
+                    shared = os.path.commonpath([os.path.realpath(path) for path in files.paths])
+                    stamp = hashlib.sha256(repr([stamp_file(path) for path in files.paths]).encode()).hexdigest()
+                    found[table.name] = (f"{shared}#{files.table}" if files.table else shared, stamp)
+        return found
+
+    def hash_some_rows(self, name: str, most: int) -> list[int]:
+        """The least hashes of a private table's rows, by its first columns; none where it cannot be read."""
+        from deniable.engines.base import quote
+
+        with suppress(DeniableError), self._shared.make_engine() as engine:
+            engine.attach(name, self._shared.locate(name, None), self._shared.policy.table(name))
+            columns = [f"CAST({quote(field.name)} AS VARCHAR)" for field in engine.describe(name)[:HASHED_COLUMNS]]
+            told = f"SELECT DISTINCT hash({', '.join(columns)}) AS h FROM {quote(name)} ORDER BY h LIMIT {most}"  # noqa: S608
+            return [int(row) for row in engine.run(told).column(0).to_pylist()]
+        return []
 
     def keep_copies(self, epoch: str) -> None:
         """Copy each private source as it is now for an epoch that is to begin, where the policy keeps copies."""

@@ -41,6 +41,8 @@ class Act(StrEnum):
     """Something failed after it was charged. That tells a little of the rows, so it is counted."""
     RESUME = "resume"
     """The steward looked at an asker's failures; they count from none again."""
+    SEPARATE = "separate"
+    """The steward lets this ledger hold a budget of its own for rows that another one protects too, or did."""
     REVEAL = "reveal"
     """Tokens of a vault were turned back into values: who did it, where, and how many."""
 

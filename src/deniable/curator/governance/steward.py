@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,6 +33,15 @@ class LedgerReport(Record):
     entries: list[TrailEntry]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class SeparateReport(Record):
+    """A ledger with a budget of its own, the others that protect the same rows, and how many entries it had lost."""
+
+    ledger: str
+    beside: list[str]
+    entries_lost: int
+
+
 @contextmanager
 def open_policy(policy: Path, ledger: str | None, asker: Asker | None = None) -> Iterator[Context]:
     """The context of a policy with its ledger."""
@@ -53,6 +62,27 @@ def read_ledger(policy: Path, ledger: str | None) -> Iterator[Ledger]:
         yield opened
     finally:
         opened.close()
+
+
+def separate(policy: Path, ledger: str | None, by: str, reason: str, *, lost: bool = False) -> SeparateReport:
+    """Let a policy's ledger hold a budget of its own for rows that others protect too; or, `lost`, begin it anew.
+
+    It is written into the ledger who said so, why, and what it stands beside.
+    """
+    from deniable.curator.context import mark_sources
+    from deniable.ledger import Act, Posting, open_ledger
+    from deniable.ledger.witness import Witness, name_place
+
+    known, at = read(policy), ledger_of(policy, ledger)
+    place, witness = name_place(at, known.dataset), Witness()
+    with closing(open_context(known)) as context:
+        sources = mark_sources(context.scope, {})
+    with closing(open_ledger(at, known)) as opened:
+        entries = witness.forget(place) if lost else 0
+        beside = witness.separate(place, sources)
+        details = {"beside": beside, "reason": reason, "entries_lost": entries}
+        opened.record(Posting(Act.SEPARATE, analyst=by, details=details))
+    return SeparateReport(place, beside, entries)
 
 
 def new_token(

@@ -1,0 +1,257 @@
+"""A budget belongs to people: no copy of a policy, a table or a ledger gives it anew, from whichever entry point."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.csv as csv
+import pyarrow.parquet as pq
+import pytest
+
+from deniable import Curator
+from deniable.curator.governance.steward import separate
+from deniable.errors import AccessRefused, BudgetExceeded, DeniableError, IntegrityError, StorageError
+from deniable.ledger.witness import FEW_ROWS, FILE, Source, Witness, name_place, state_folder
+from deniable.policy.document import read
+
+POLICY = """
+version: 1
+dataset: clinic
+tables:
+  visits:
+    source: visits.csv
+    unit: {column: id, max_groups: 1, max_rows_per_group: 1}
+    columns: {id: {type: integer, role: identifier}, age: {type: integer, between: [0, 99], role: quasi-identifier}}
+budgets: {dataset: {epsilon: 1}}
+"""
+PEOPLE = 60
+
+
+def rows(start: int = 0, count: int = PEOPLE) -> pa.Table:
+    ids = range(start, start + count)
+    return pa.table({"id": ids, "age": [(7 * n) % 90 for n in ids]})
+
+
+def spend(curator: Curator, name: str = "n") -> None:
+    curator.query(f"SELECT COUNT(*) AS {name} FROM visits", epsilon=1)
+
+
+def spend_all(policy: Path) -> None:
+    with Curator.open(policy) as curator:
+        spend(curator)
+
+
+@pytest.fixture
+def policy(tmp_path: Path) -> Path:
+    """A policy whose budget was spent."""
+    (tmp_path / "clinic").mkdir()
+    csv.write_csv(rows(), tmp_path / "clinic" / "visits.csv")
+    path = tmp_path / "clinic" / "policy.yaml"
+    path.write_text(POLICY)
+    spend_all(path)
+    return path
+
+
+def copy_policy(policy: Path) -> Path:
+    return Path(shutil.copy(policy, policy.with_name("copy.yaml")))
+
+
+def rename_dataset(policy: Path) -> Path:
+    path = policy.with_name("other.yaml")
+    path.write_text(POLICY.replace("clinic", "study").replace("visits:", "stays:"))
+    return path
+
+
+def copy_folder(policy: Path) -> Path:
+    folder = policy.parent.with_name("copy")
+    folder.mkdir()
+    for name in ("policy.yaml", "visits.csv"):
+        shutil.copy(policy.with_name(name), folder / name)
+    return folder / "policy.yaml"
+
+
+def shuffle_rows(policy: Path) -> Path:
+    path = copy_folder(policy)
+    table = rows()
+    csv.write_csv(table.take(list(reversed(range(len(table))))), path.with_name("visits.csv"))
+    return path
+
+
+def add_people(policy: Path) -> Path:
+    path = copy_folder(policy)
+    csv.write_csv(rows(0, PEOPLE + 5), path.with_name("visits.csv"))
+    return path
+
+
+def write_parquet(policy: Path) -> Path:
+    path = copy_folder(policy)
+    pq.write_table(rows(), path.with_name("visits.parquet"))
+    path.write_text(POLICY.replace("visits.csv", "visits.parquet"))
+    return path
+
+
+def link_file(policy: Path) -> Path:
+    folder = policy.parent.with_name("links")
+    folder.mkdir()
+    (folder / "visits.csv").symlink_to(policy.with_name("visits.csv"))
+    (folder / "policy.yaml").write_text(POLICY)
+    return folder / "policy.yaml"
+
+
+def change_unit(policy: Path) -> Path:
+    path = policy.with_name("rows.yaml")
+    path.write_text(POLICY.replace("{column: id, max_groups: 1, max_rows_per_group: 1}", "row"))
+    return path
+
+
+WAYS = [copy_policy, rename_dataset, copy_folder, shuffle_rows, add_people, write_parquet, link_file, change_unit]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_another_policy_over_the_same_rows_has_no_budget_of_its_own(policy: Path, way: Callable[[Path], Path]) -> None:
+    other = way(policy)
+    with pytest.raises(AccessRefused, match="have a budget already, in the ledger") as refusal:
+        Curator.open(other)
+    assert str(policy.with_name("policy.ledger.sqlite")) in refusal.value.message
+    with Curator.open(other, ledger=None) as curator, pytest.raises(DeniableError):
+        curator.query("SELECT COUNT(*) FROM " + ("stays" if way is rename_dataset else "visits"), epsilon=1)
+
+
+def test_the_refusal_says_how_to_share_and_that_works(policy: Path) -> None:
+    other = copy_policy(policy)
+    with (
+        Curator.open(other, ledger=policy.with_name("policy.ledger.sqlite")) as curator,
+        pytest.raises(BudgetExceeded),
+    ):
+        spend(curator, "m")
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_steward_may_give_a_budget_of_its_own_and_the_ledger_says_so(
+    policy: Path, way: Callable[[Path], Path]
+) -> None:
+    other = way(policy)
+    done = separate(other, None, "ana", "another study")
+    assert done.beside == [str(policy.with_name("policy.ledger.sqlite"))]
+    with Curator.open(other) as curator:
+        (entry,) = curator.context.ledger.entries(0, ("separate",))
+    assert (entry.analyst, entry.details["reason"], entry.details["beside"]) == ("ana", "another study", done.beside)
+
+
+def test_a_ledger_in_memory_has_no_budget_for_rows_that_a_ledger_on_disk_protects(policy: Path) -> None:
+    with Curator(read(policy)) as curator, pytest.raises(AccessRefused, match="have a budget already"):
+        spend(curator)
+    with Curator(read(policy), sources={"visits": rows(1000)}) as curator:
+        spend(curator)
+
+
+def test_other_people_have_a_budget_of_their_own(policy: Path) -> None:
+    other = copy_folder(policy)
+    csv.write_csv(rows(5000), other.with_name("visits.csv"))
+    spend_all(other)
+
+
+def test_tables_of_a_few_rows_are_alike_by_chance_and_not_compared(tmp_path: Path) -> None:
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "policy.yaml").write_text(POLICY)
+        csv.write_csv(rows(0, FEW_ROWS - 1), tmp_path / name / "visits.csv")
+        spend_all(tmp_path / name / "policy.yaml")
+
+
+def test_a_source_that_changes_keeps_its_ledger(policy: Path) -> None:
+    csv.write_csv(rows(9000), policy.with_name("visits.csv"))
+    with Curator.open(policy) as curator, pytest.raises(BudgetExceeded):
+        spend(curator, "m")
+    other = copy_folder(policy)
+    with pytest.raises(AccessRefused, match="have a budget already"):
+        Curator.open(other)
+
+
+def list_files(policy: Path) -> list[Path]:
+    return sorted(policy.parent.glob("policy.ledger*"))
+
+
+def test_older_copies_of_ledger_and_answers_together_are_refused(policy: Path, tmp_path: Path) -> None:
+    text = POLICY.replace("epsilon: 1}", "epsilon: 3}")
+    policy.write_text(text)
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    for path in list_files(policy):
+        shutil.copy(path, kept / path.name)
+    with Curator.open(policy) as curator:
+        spend(curator, "m")
+    for path in list_files(policy):
+        path.unlink()
+    for path in kept.iterdir():
+        shutil.copy(path, policy.parent / path.name)
+    with pytest.raises(IntegrityError, match="the ledger had 2 entries when it was last used"):
+        Curator.open(policy)
+
+
+def test_a_ledger_that_is_gone_with_its_answers_gives_no_new_budget_until_the_steward_says_that_it_is_lost(
+    policy: Path,
+) -> None:
+    for path in list_files(policy):
+        path.unlink()
+    with pytest.raises(IntegrityError, match="deniable ledger separate --lost"):
+        Curator.open(policy)
+    for path in list_files(policy):
+        path.unlink()
+    assert separate(policy, None, "ana", "disk broke", lost=True).entries_lost == 1
+    with Curator.open(policy) as curator:
+        (entry,) = curator.context.ledger.entries(0, ("separate",))
+        assert entry.details["entries_lost"] == 1
+        spend(curator)
+
+
+def test_nothing_of_a_row_can_be_read_from_the_witness(policy: Path) -> None:
+    path = state_folder() / FILE
+    assert path.stat().st_mode & 0o077 == 0
+    with sqlite3.connect(path) as connection:
+        marks = connection.execute("SELECT marks FROM sources").fetchone()[0].split()
+        (key,) = connection.execute("SELECT key FROM secret").fetchone()
+    assert len(marks) == 32
+    assert all(len(mark) == 32 for mark in marks)
+    assert len(key) == 32
+
+
+def test_two_users_draw_their_own_keys(tmp_path: Path) -> None:
+    source = [Source("x", "1", tuple(range(10)))]
+    seen = set()
+    for name in "ab":
+        Witness(tmp_path / name).claim("place", source)
+        with sqlite3.connect(tmp_path / name / FILE) as connection:
+            seen.add(connection.execute("SELECT marks FROM sources").fetchone()[0])
+    assert len(seen) == 2
+
+
+@pytest.mark.parametrize(("common", "same"), [(16, True), (15, False), (32, True), (0, False)])
+def test_tables_are_the_same_when_half_of_their_marks_are(tmp_path: Path, common: int, same: bool) -> None:
+    witness = Witness(tmp_path)
+    witness.claim("one", [Source("x", "1", tuple(range(32)))])
+    other = [Source("y", "1", tuple(range(32 - common, 64 - common)))]
+    if same:
+        with pytest.raises(AccessRefused):
+            witness.claim("two", other)
+    else:
+        witness.claim("two", other)
+
+
+def test_a_state_folder_that_cannot_be_written_is_refused_in_words(
+    policy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("DENIABLE_STATE", str(tmp_path / "file"))
+    with pytest.raises(StorageError):
+        Curator.open(policy)
+
+
+def test_a_database_is_known_without_who_enters_it() -> None:
+    one = name_place("postgresql://ana:x@db.example:5433/clinic?sslmode=require", "visits")
+    assert one == name_place("postgres://ben:y@db.example:5433/clinic", "visits")
+    assert one != name_place("postgresql://db.example:5433/clinic", "labs")
