@@ -123,16 +123,28 @@ def test_a_clock_that_is_set_back_renews_nothing_twice(opened: Opening) -> None:
     charge(ledger, 1, analyst="ben", purpose="operations")
     clock.set(2026, 12, 15)
     charge(ledger, 1, analyst="ben", purpose="operations")
-    for month in (11, 10, 12):
+    for month in (11, 12, 11):
         clock.set(2026, month, 15)
         with pytest.raises(BudgetExceeded):
             charge(ledger, "1/10", analyst="ben", purpose="operations")
         assert ledger.find_remaining("operations", "ben") == PureDP(Fraction(0))
-    clock.set(2026, 10, 1)
-    times = [entry.time for entry in ledger.entries()]
-    charge(ledger, "1/10")
-    assert sorted(times) == times
-    assert [entry.time for entry in ledger.entries()][-1] == times[-1]
+
+
+def test_a_charge_under_a_clock_of_next_year_does_not_shut_the_months_until_then(opened: Opening) -> None:
+    clock = Clock(2027, 11, 15)
+    ledger = opened(tree(dataset=PureDP(9)), clock=clock)
+    charge(ledger, 1, analyst="ben", purpose="operations")
+    for month in (11, 12):
+        clock.set(2026, month, 15)
+        assert ledger.find_remaining("operations", "ben") == PureDP(1)
+        charge(ledger, 1, analyst="ben", purpose="operations")
+        with pytest.raises(BudgetExceeded):
+            charge(ledger, "1/10", analyst="ben", purpose="operations")
+    again = opened(tree(dataset=PureDP(9)), clock=clock)
+    assert again.find_remaining("operations", "ben") == PureDP(0)
+    clock.set(2027, 11, 20)
+    with pytest.raises(BudgetExceeded):
+        charge(again, "1/10", analyst="ben", purpose="operations")
 
 
 def test_releases_without_a_guarantee_stand_beside_the_total_and_do_not_change_it(opened: Opening) -> None:

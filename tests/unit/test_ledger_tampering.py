@@ -124,16 +124,6 @@ def test_an_entry_of_another_dataset_is_found_even_in_a_forged_chain(written: tu
         verify(ledger)
 
 
-def test_an_earlier_time_is_found_even_in_a_forged_chain(written: tuple[Ledger, Path, Receipt]) -> None:
-    """A clock that runs backwards would renew the budget of a period a second time."""
-    from datetime import UTC, datetime
-
-    ledger, path, _ = written
-    chain_again(path, 4, time=datetime(2025, 1, 1, tzinfo=UTC))
-    with pytest.raises(IntegrityError, match="entry 4 of the ledger is earlier than the one before"):
-        verify(ledger)
-
-
 @pytest.mark.parametrize("column", ["act", "analyst", "request"])
 def test_a_change_of_what_entries_are_found_by_is_found(written: tuple[Ledger, Path, Receipt], column: str) -> None:
     ledger, path, _ = written

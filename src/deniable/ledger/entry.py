@@ -76,7 +76,7 @@ class Posting:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One line of a ledger. `time` is in UTC and never earlier than that of the entry before."""
+    """One line of a ledger. `time` is in UTC, by the clock of who wrote it; the order is that of `sequence`."""
 
     sequence: int
     time: datetime
@@ -187,8 +187,6 @@ def check_line(line: Line, before: Entry | None, dataset: str) -> Entry:
         raise refuse_broken(number, "belongs elsewhere")
     if entry.previous != (before.hash if before else genesis(dataset)):
         raise refuse_broken(number, "does not follow the one before")
-    if before is not None and entry.time < before.time:
-        raise refuse_broken(number, "is earlier than the one before")
     return entry
 
 

@@ -139,7 +139,6 @@ class Ledger:
         self._accounting = budget_tree.choose_accounting(budgets)
         self._group_commit: GroupCommit[_Work, Posting, Receipt] = GroupCommit(self._begin, self._write)
         self._standing = _Standing(None, {})
-        self._latest = datetime.min.replace(tzinfo=UTC)
         self._seen: dict[tuple[str, str], _PathBalance] = {}
 
     def charge(self, posting: Posting) -> Receipt:
@@ -167,7 +166,7 @@ class Ledger:
         known = work.book.of_request(posting.analyst, posting.request)
         if known is not None:
             return self._repeat_receipt(decode_entry(known, 0), posting)
-        time, charged = self._time(head), {}
+        time, charged = self._now(), {}
         units = work.standing.units | _list_units(posting)
         if posting.act is Act.CHARGE:
             _refuse_other_unit(posting, work.standing.units)
@@ -249,10 +248,13 @@ class Ledger:
         """Let go of the store."""
         self.store.close()
 
-    def _time(self, head: Entry | None) -> datetime:
-        """Now, but never before the entry before: a clock that was set back does not bring a period back."""
-        now = self._clock().astimezone(UTC)
-        return now if head is None else max(now, head.time)
+    def _now(self) -> datetime:
+        """The time by the clock, also where the entry before has a later one.
+
+        Each period of the calendar has its allowance once, in whatever order the clock comes by: one entry under a
+        clock that was set to next year does not shut the months until then.
+        """
+        return self._clock().astimezone(UTC)
 
     def _repeat_receipt(self, known: Entry, posting: Posting) -> Receipt:
         if known.question != posting.fingerprint:
@@ -266,14 +268,12 @@ class Ledger:
     def _accounts(self, purpose: str, analyst: str) -> list[tuple[budget_tree.Node, Accountant]]:
         """The accountants on a path; remembered as long as no entry is added and no period ends."""
         before, number = self._seen.get((purpose, analyst)), self.store.last()
-        nodes = self._path(purpose, analyst, max(self._clock().astimezone(UTC), self._latest))
+        nodes = self._path(purpose, analyst, self._now())
         if before is not None and before.number == number and before.nodes == nodes:
             return before.accounts
         standing = self._read_standing()
-        head, nodes = standing.head, self._path(purpose, analyst, self._time(standing.head))
-        spent = standing.accounts
+        head, spent = standing.head, standing.accounts
         found = [(node, budget_tree.limit_account(self._accounting, node.limit, spent.get(node.key))) for node in nodes]
-        self._latest = max(self._latest, head.time) if head else self._latest
         least = _find_least({node.key: accountant for node, accountant in found})
         self._seen[purpose, analyst] = _PathBalance(head.sequence if head else 0, nodes, found, least)
         return found
