@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from fractions import Fraction
 from pathlib import Path
 from secrets import token_hex
+from typing import Any
 
 import pytest
 
@@ -17,7 +20,9 @@ from deniable.curator.context import forget_answers
 from deniable.curator.governance import reports, requests, withdrawals
 from deniable.curator.query import sql as query_sql
 from deniable.errors import AccessRefused, ParameterError, QueryRefused
+from deniable.governance import requests as rules
 from deniable.governance.grants import Action, Asker, Role
+from deniable.ledger import Act, Posting
 from deniable.ledger.ledger import verify
 from deniable.policy.budget import PureDP
 from deniable.query.execute import measure
@@ -245,6 +250,43 @@ def test_a_request_is_decided_once_with_a_reason_and_fulfilled_once(curator: Cur
     assert requests.decide(curator.context, declined.id, False, "a query answers this").reason == "a query answers this"
     with pytest.raises(ParameterError, match="masque"):
         requests.ask(curator.context.speak_for(ANA), "masque", ["visits"])
+
+
+def test_of_stewards_who_decide_at_once_one_is_told_yes_and_everybody_sees_that_decision(
+    curator: Curator, policy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = requests.ask(curator.context.speak_for(ANA), "mask", ["visits"])
+    barrier, check = threading.Barrier(4), rules.check_decidable
+
+    def check_together(*words: Any) -> None:
+        check(*words)
+        barrier.wait(20)
+
+    def decide(number: int) -> str | None:
+        with Curator.open(policy, ledger=policy.with_suffix(".sqlite")) as own:
+            try:
+                return str(requests.decide(own.context, request.id, number % 2 == 0, f"reason {number}").reason)
+            except AccessRefused as refusal:
+                return None if "somebody else was first" in refusal.message else refusal.message
+
+    monkeypatch.setattr(rules, "check_decidable", check_together)
+    with ThreadPoolExecutor(4) as pool:
+        told = [reason for reason in pool.map(decide, range(4)) if reason is not None]
+    assert len(told) == 1
+    found = curator.context.state.requests()[request.id]
+    assert (found.reason, found.status) == (told[0], ("approved", "declined")[int(told[0][-1]) % 2])
+    assert len(list(curator.ledger.entries(acts=("approve", "decline")))) == 4
+
+
+def test_of_those_who_fulfill_at_once_one_is_told_so_and_a_declined_request_is_never_released(curator: Curator) -> None:
+    made = [requests.ask(curator.context.speak_for(ANA), "mask", ["visits"]) for _ in range(2)]
+    requests.decide(curator.context, made[0].id, True, "fine")
+    requests.decide(curator.context, made[1].id, False, "no")
+    for identity, releases in ((made[0].id, ("a", "b")), (made[1].id, ("c",))):
+        for release in releases:  # what processes write that passed the check at the same time
+            curator.ledger.record(Posting(Act.FULFILL, analyst="s", details={"id": identity, "release": release}))
+    found = curator.context.state.requests()
+    assert [(found[each.id].status, found[each.id].release) for each in made] == [("released", "a"), ("declined", "")]
 
 
 def test_the_register_names_every_release_and_no_person_and_no_question(curator: Curator) -> None:

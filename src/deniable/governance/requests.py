@@ -2,7 +2,8 @@
 
 A request says what is asked, for which purpose, and what it costs. The risk is measured when the steward looks and is
 not written down: it is read off the data, which neither the analyst nor the record may see. A request is decided once,
-with a reason, and fulfilled at most once.
+with a reason, and fulfilled at most once: of several who do so at the same time the first in the ledger counts, and the
+others are told.
 """
 
 from __future__ import annotations
@@ -48,6 +49,8 @@ class Request:
     decided: datetime | None = None
     release: str = ""
     """What was released: one id, or one for each table with a space between."""
+    last: int = 0
+    """The number of the entry that made it what it is."""
     listed: bool = False
     """Whether the policy listed the analyst when the request was made; such a one must still be listed at the end."""
 
@@ -73,12 +76,18 @@ def fold_requests(acts: Iterable[LedgerEntry], known: Mapping[str, Request] | No
         facts = act.details
         if act.act == "request":
             requests[facts["id"]] = _read_request(act)
-        elif act.act in DECISIONS and facts["id"] in requests:
-            status, reason = DECISIONS[act.act], facts["reason"]
-            requests[facts["id"]] = replace(requests[facts["id"]], status=status, reason=reason, decided=act.time)
-        elif act.act == "fulfill" and facts["id"] in requests:
-            requests[facts["id"]] = replace(requests[facts["id"]], status=Status.RELEASED, release=facts["release"])
+        elif act.act in DECISIONS and _stands(requests, facts["id"], Status.PENDING):
+            decision = {"status": DECISIONS[act.act], "reason": facts["reason"], "decided": act.time}
+            requests[facts["id"]] = replace(requests[facts["id"]], **decision, last=act.sequence)
+        elif act.act == "fulfill" and _stands(requests, facts["id"], Status.APPROVED):
+            made = replace(requests[facts["id"]], status=Status.RELEASED, release=facts["release"], last=act.sequence)
+            requests[facts["id"]] = made
     return requests
+
+
+def _stands(requests: Mapping[str, Request], identity: str, status: Status) -> bool:
+    """Whether an act may change a request: of two that are written at once the first counts, for everybody alike."""
+    return identity in requests and requests[identity].status is status
 
 
 def find_request(identity: str, requests: Mapping[str, Request]) -> Request:
@@ -94,6 +103,16 @@ def check_decidable(request: Request, reason: str) -> None:
         raise ParameterError(f"request '{request.id}' is {request.status} already")
     if not reason.strip():
         raise ParameterError("a decision needs a reason", remedy="Say why, so that the record can tell")
+
+
+def check_counted(request: Request, number: int) -> None:
+    """Refuse whoever wrote entry `number` about a request when somebody else was first."""
+    if request.last != number:
+        raise AccessRefused(
+            f"somebody else was first: request '{request.id}' is {request.status}",
+            expected="A request is decided once and fulfilled once; the first entry in the ledger counts",
+            remedy="Look at it again: deniable requests",
+        )
 
 
 def check_fulfillable(request: Request) -> None:

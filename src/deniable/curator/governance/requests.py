@@ -293,8 +293,8 @@ def decide(context: Context, identity: str, approved: bool, reason: str, by: str
     """Approve or decline a request, with a reason."""
     request = requests.find_request(identity, context.state.requests())
     requests.check_decidable(request, reason)
-    _act(context, "approve" if approved else "decline", by, {"id": identity, "reason": reason}, request.purpose)
-    return requests.find_request(identity, context.state.requests())
+    details = {"id": identity, "reason": reason}
+    return _settle(context, identity, _act(context, "approve" if approved else "decline", by, details, request.purpose))
 
 
 def find_approved(context: Context, identity: str) -> Request:
@@ -314,8 +314,15 @@ def find_approved(context: Context, identity: str) -> Request:
 def mark_fulfilled(context: Context, identity: str, *releases: str, by: str = "steward") -> Request:
     """Note that an approved request was fulfilled, by one release or by one of each table."""
     request = find_approved(context, identity)
-    _act(context, "fulfill", by, {"id": identity, "release": " ".join(releases)}, request.purpose)
-    return requests.find_request(identity, context.state.requests())
+    details = {"id": identity, "release": " ".join(releases)}
+    return _settle(context, identity, _act(context, "fulfill", by, details, request.purpose))
+
+
+def _settle(context: Context, identity: str, written: Receipt) -> Request:
+    """The request after what was written about it, if that is what counts."""
+    request = requests.find_request(identity, context.state.requests())
+    requests.check_counted(request, written.number)
+    return request
 
 
 def _act(context: Context, act: str, by: str, details: Mapping[str, Any], purpose: str = "") -> Receipt:
