@@ -91,7 +91,8 @@ READING = {
 """Commands that read rows, some of them in two ways, with words for a run."""
 READING_NO_ROWS = {
     *(("request",), ("approve",), ("decline",), ("withdraw",), ("resume",), ("purge",), ("register",)),
-    *(("ledger", "show"), ("ledger", "verify"), ("ledger", "export"), ("epoch", "new"), ("epoch", "show")),
+    *(("ledger", "show"), ("ledger", "verify"), ("ledger", "export"), ("ledger", "separate")),
+    *(("epoch", "new"), ("epoch", "show")),
     *(("token", "new"), ("token", "list"), ("token", "revoke"), ("key", "check"), ("key", "rotate")),
     *(("survey", "results"), ("release", "verify"), ("vault", "reveal")),
 }
