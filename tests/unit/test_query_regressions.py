@@ -453,7 +453,7 @@ def test_ids_of_different_types_are_never_the_same_person() -> None:
     text = TableSchema(
         "notes", "-", (Column("who"), Column("age", ColumnType.INTEGER, bounds=Bounds(0, 9))), PrivacyUnit("who", 1, 1)
     )
-    with pytest.raises(QueryRefused, match="different units"):
+    with pytest.raises(QueryRefused, match="ids of different types"):
         plan_of(
             "SELECT COUNT(*) FROM (SELECT age FROM visits UNION ALL SELECT age FROM notes) u",
             ONE,
@@ -461,7 +461,7 @@ def test_ids_of_different_types_are_never_the_same_person() -> None:
         )
     with pytest.raises(QueryRefused):
         plan_of("SELECT COUNT(*) FROM visits JOIN notes ON visits.pid = notes.who", ONE, (*clinic.TABLES, text))
-    with pytest.raises(QueryRefused, match="different units"):
+    with pytest.raises(QueryRefused, match="ids of different types"):
         plan_of("SELECT COUNT(*) FROM (SELECT age FROM visits UNION ALL SELECT age FROM answers) u", ONE)
 
 

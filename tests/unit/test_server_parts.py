@@ -10,6 +10,7 @@ from datetime import date, datetime
 from decimal import Decimal
 from fractions import Fraction
 from types import SimpleNamespace
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -23,10 +24,18 @@ from deniable.errors import DeniableError, ParameterError, QueryRefused
 from deniable.policy.schema import Bounds, Column, ColumnType, TableSchema
 from deniable.query.sql.parameters import count_parameters, fill_parameters, render_literal
 from deniable.server import formats
+from deniable.server import scheduler as scheduler_module
 from deniable.server.http import bodies
 from deniable.server.limits import Limits, RateLimiter
 from deniable.server.monitoring import Metrics
-from deniable.server.refusals import Busy, NotAcceptable, TooManyRequests, UnsupportedMedia, translate_failure
+from deniable.server.refusals import (
+    Busy,
+    NotAcceptable,
+    TimedOut,
+    TooManyRequests,
+    UnsupportedMedia,
+    translate_failure,
+)
 from deniable.server.scheduler import Scheduler
 from deniable.server.wire import values
 from deniable.server.wire.catalog_queries import CatalogContext, is_catalog_question, rewrite_statement
@@ -304,3 +313,27 @@ def test_dummies_fill_declared_bounds_and_categories_and_read_nothing():
     assert all(0 <= pay <= 1 for pay in rows["pay"])
     assert invent_rows(table, 0).num_rows == 0
     assert len({spread(i, 3) for i in range(100)}) == 100
+
+
+def test_only_questions_say_that_they_may_be_charged_when_time_is_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An explanation that took too long said so too, though it never costs anything."""
+    monkeypatch.setattr(scheduler_module, "SLACK_SECONDS", 0.05)
+    ended = threading.Event()
+
+    class SlowCurator:
+        def interrupt(self, thread: int) -> None: ...
+
+        def query(self, **_: Any) -> None:
+            ended.wait(20)
+
+    async def ask() -> list[bool]:
+        scheduler = Scheduler(SlowCurator(), Limits(seconds=0.05))  # type: ignore[arg-type]
+        told = []
+        for work in (scheduler.run("ana", lambda: ended.wait(20)), scheduler.ask("ana", {"sql": "SELECT 1"})):
+            with pytest.raises(TimedOut) as refusal:
+                await work
+            told.append(bool(refusal.value.as_dict()["charged"]))
+        ended.set()
+        return told
+
+    assert asyncio.run(ask()) == [False, True]

@@ -7,6 +7,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from deniable.errors import ParameterError
 from deniable.policy.document import Policy, read
 
 if TYPE_CHECKING:
@@ -379,4 +380,6 @@ def _budget(epsilon: Amount | None, delta: Amount, rho: Amount | None) -> Budget
 
 
 def _listed(keys: str | Sequence[str]) -> list[str]:
+    if not isinstance(keys, Sequence):
+        raise ParameterError("columns are given as a name or a list of names", expected='Such as ["sex", "town"]')
     return [keys] if isinstance(keys, str) else list(keys)

@@ -135,11 +135,17 @@ class Scope:
         return []
 
     def keep_copies(self, epoch: str) -> None:
-        """Copy each private source as it is now for an epoch that is to begin, where the policy keeps copies."""
-        if self._shared.copied_epoch(epoch) is not None:
+        """Copy each private source for an epoch that is to begin, where copies are kept; each must be readable."""
+        if self._shared.copied_epoch(epoch) is None:
+            return
+        self._shared.forget_copies(epoch)
+        try:
+            with self._shared.make_engine() as engine:
+                for table in self._shared.policy.private:
+                    engine.attach(table.name, self._shared.locate(table.name, epoch), table)
+        except DeniableError:
             self._shared.forget_copies(epoch)
-            for table in self._shared.policy.private:
-                self._shared.locate(table.name, epoch)
+            raise
 
     def mark_source(self, epoch: str, name: str) -> None:
         """Leave for the steward what a source held when it was first measured in an epoch."""

@@ -333,18 +333,45 @@ def is_frame(source: object) -> bool:
 def as_arrow(source: Any) -> pa.Table | pa.RecordBatchReader:
     """A frame as an Arrow table; a reader stays a reader, since it may be longer than memory."""
     library, kind = _library_of(source), type(source).__name__
-    if library == "pyarrow" and kind in ("Table", "RecordBatchReader"):
+    if library == "pyarrow" and kind == "RecordBatchReader":
         return source
+    if library == "pyarrow" and kind == "Table":
+        return _widen_columns(source)
     if library == "pyarrow" and kind == "RecordBatch":
-        return pa.Table.from_batches([source])
+        return _widen_columns(pa.Table.from_batches([source]))
     if library == "polars" and kind in ("DataFrame", "LazyFrame"):
-        return (source.collect() if kind == "LazyFrame" else source).to_arrow()
+        return _widen_columns((source.collect() if kind == "LazyFrame" else source).to_arrow())
     if library == "pandas" and kind == "DataFrame":
-        return _convert_pandas(source)
+        return _widen_columns(_convert_pandas(source))
     raise DataError(
         f"a {library} {kind} is not a table",
         expected="A source is a path, a pandas or Polars DataFrame, a pyarrow Table or RecordBatchReader",
     )
+
+
+def _widen_columns(table: pa.Table) -> pa.Table:
+    """The table in types that engines read: times with a zone in microseconds, half-precision numbers as single."""
+    for position, column in enumerate(table.schema):
+        wider = _find_wider(column.type)
+        if wider is not None:
+            try:
+                fine = pa.types.is_timestamp(wider) and column.type.unit == "ns"
+                held = table.column(position).cast(wider, safe=not fine)
+            except pa.ArrowInvalid:
+                raise DataError(
+                    f"column '{column.name}' of the frame holds times beyond the year 294247",
+                    remedy="Replace them by missing values first",
+                    column=column.name,
+                ) from None
+            table = table.set_column(position, column.with_type(wider), held)
+    return table
+
+
+def _find_wider(kind: pa.DataType) -> pa.DataType | None:
+    if pa.types.is_float16(kind):
+        return pa.float32()
+    coarse_or_fine = pa.types.is_timestamp(kind) and kind.tz is not None and kind.unit != "us"
+    return pa.timestamp("us", kind.tz) if coarse_or_fine else None
 
 
 def _convert_pandas(frame: Any) -> pa.Table:

@@ -92,13 +92,12 @@ class TimedOut(DeniableError):
     """Time is up, or the client went away. Where the question was charged, its answer is stored when it is ready."""
 
     code = "stopped"
-    charge = CHARGED
 
-    def __init__(self) -> None:
-        super().__init__(
-            "the answer was not ready in time",
-            remedy="Ask the same again with the same request id: it is not charged twice, and a stored answer is free",
-        )
+    def __init__(self, *, charged: bool = False) -> None:
+        """`charged` is true of questions alone: what else is asked of a server costs nothing."""
+        again = "Ask the same again with the same request id: it is not charged twice, and a stored answer is free"
+        remedy = again if charged else "Try again, or ask for less at once"
+        super().__init__("the answer was not ready in time", remedy=remedy, charge=CHARGED if charged else None)
 
 
 def translate_failure(failure: Exception) -> DeniableError:

@@ -116,7 +116,10 @@ class Scheduler:
 
     async def run(self, owner: str, work: Callable[[], Result], name: Hashable = None) -> Result:
         """Do some work for an owner; under a name that is being worked on, wait for that instead."""
-        return await self._begin_and_wait(owner, self._threads, lambda _stop: work(), name)
+        try:
+            return await self._begin_and_wait(owner, self._threads, lambda _stop: work(), name)
+        except TimedOut:
+            raise TimedOut from None
 
     async def ask(self, owner: str, question: dict[str, Any], name: Hashable = None) -> QueryAnswer:
         """Have a question answered by the curator, in the worker pool if there is one."""
@@ -135,7 +138,7 @@ class Scheduler:
                 done: Result = await asyncio.shield(begun.outcome)
                 return done
         except TimeoutError:
-            raise TimedOut from None
+            raise TimedOut(charged=True) from None
         except asyncio.CancelledError:
             if begun.future.cancelled():
                 raise Busy("the question was cancelled before it was begun", remedy="Ask again") from None

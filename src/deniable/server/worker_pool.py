@@ -77,7 +77,7 @@ class WorkerPool:
             outcome = line.recv()
         except (OSError, EOFError):
             self._replace_process(slot, line)
-            raise TimedOut from None
+            raise TimedOut(charged=True) from None
         finally:
             self._busy.pop(me, None)
             self._free.put(slot)

@@ -45,6 +45,8 @@ def find_bounds(
     import pyarrow as pa
 
     plain.check_confidence(confidence)
+    if not isinstance(table, str) or not isinstance(column, str):
+        raise QueryRefused("the table and the column are given by their names", expected="Such as 'visits', 'charge'")
     schema, known = _find_column(context.admit_tables(), column, table)
     plan = _plan(schema, known, budget(epsilon, delta))
     job = job_of(plan)

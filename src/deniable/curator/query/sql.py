@@ -102,6 +102,8 @@ def compile_sql(context: Context, sql: str, asked: Budget | None, *, bias_share:
     from deniable.query.compile import compile_query
 
     tables = context.admit_tables()
+    if not isinstance(sql, str):
+        raise QueryRefused("the question is no text", expected="One SELECT statement as text")
     key = (sql, asked, context.asker.name if context.asker else "", None if bias_share is None else str(bias_share))
     pure = choose_accounting(context.policy.budgets) == Accounting.PURE
     plan: QueryPlan = context.plans.get(

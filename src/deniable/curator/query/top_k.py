@@ -83,6 +83,8 @@ def _compile_base(
     listed, condition = ", ".join(keys), f" WHERE {where}" if where else ""
     text = f"SELECT {listed}, COUNT(*) AS units FROM {source}{condition} GROUP BY {listed}"
     plan = compile_query(text, tables, asked)
+    if plan.free:
+        raise ParameterError("the largest groups of a public table need no privacy", remedy="Ask it as a query")
     if plan.unit is not None and not plan.unit.is_row:
         text = text.replace("COUNT(*)", f'COUNT(DISTINCT "{plan.unit.column}")', 1)
         plan = compile_query(text, tables, asked)

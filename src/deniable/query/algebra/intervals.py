@@ -87,8 +87,17 @@ TEMPORAL = (Kind.DATE, Kind.DATETIME)
 def number(kind: Kind, lower: Fraction | None, upper: Fraction | None, step: Fraction | None, *args: Facts) -> Facts:
     """The facts of a number computed from others: bounded at both ends or at none, public if all of them are."""
     public = all(fact.public for fact in args)
-    known = lower is not None and upper is not None
+    known = lower is not None and upper is not None and _is_short(lower) and _is_short(upper)
+    step = step if step is not None and _is_short(step) else None
     return Facts(kind, lower if known else None, upper if known else None, step, nullable=True, public=public)
+
+
+MOST_BITS = 4096
+"""Digits of a bound that count: no number of the engine is so long, and products of products would be endless."""
+
+
+def _is_short(fraction: Fraction) -> bool:
+    return max(fraction.numerator.bit_length(), fraction.denominator.bit_length()) <= MOST_BITS
 
 
 def _whole_kind(*facts: Facts) -> Kind:

@@ -24,7 +24,7 @@ from fractions import Fraction
 
 from deniable.errors import InternalError
 from deniable.policy.schema import Bounding, Column, ColumnType, PrivacyUnit, TableSchema
-from deniable.query.algebra.expression import LONGEST_TEXT, Call, ColumnRef, Expression, Facts, Kind, to_number
+from deniable.query.algebra.expression import LONGEST_TEXT, Call, ColumnRef, Expression, Facts, Kind, Literal, to_number
 from deniable.query.algebra.functions import ARITHMETIC, FUNCTIONS, may_be_nan
 from deniable.query.algebra.intervals import length_of
 
@@ -353,6 +353,21 @@ def unit_kind(table: TableSchema) -> str:
     return "row" if unit.is_row else (column.type.value if column is not None else "text")
 
 
+UNSURE_IDS = ("decimal", "datetime")
+"""Types of ids that files hold in several forms, between which different ids may become equal, or fail to be read."""
+
+
+def compare_ids(*sides: Relation) -> str:
+    """Why the ids of private tables cannot be compared exactly; empty where they can."""
+    private = {table.name: unit_kind(table) for side in sides for table in tables_of(side) if not table.public}
+    kinds = set(private.values())
+    if len(kinds) > 1:
+        return "have ids of different types"
+    if len(private) > 1 and kinds & {*UNSURE_IDS}:
+        return f"have ids of the type '{kinds.pop()}', which cannot be compared exactly between tables"
+    return ""
+
+
 def count_copies(relation: Relation) -> Counter[str]:
     """For row units: how many rows of this relation one row of each private table can touch."""
     match relation:
@@ -448,7 +463,7 @@ def _bound_expression(expression: Expression) -> tuple[int, int]:
     if expression.name in SLOW:
         work += SLOWNESS * lengths[0]
     if expression.name in SEARCHES:
-        work += lengths[0] * lengths[1] // SLOWNESS
+        work += lengths[0] * lengths[1] // (3 if _matches_any_character(expression) else SLOWNESS)
     for place, argument in enumerate(expression.arguments):
         inner, written = _bound_expression(argument), times.get(place, 1)
         if expression.name not in ARITHMETIC and may_be_nan(argument):
@@ -457,6 +472,12 @@ def _bound_expression(expression: Expression) -> tuple[int, int]:
             written *= 3  # and a moved or read date with both ends of the calendar
         work, terms = work + inner[0], terms + written * inner[1]  # what is written twice is computed once
     return work, terms
+
+
+def _matches_any_character(call: Call) -> bool:
+    """Whether a pattern may hold `_`: the engine then compares the whole pattern at each place, sign by sign."""
+    pattern = call.arguments[1]
+    return call.name in ("like", "ilike") and not (isinstance(pattern, Literal) and "_" not in str(pattern.value))
 
 
 def _list_expressions(relation: Relation) -> Iterator[Expression]:

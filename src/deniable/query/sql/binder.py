@@ -39,14 +39,13 @@ from deniable.query.algebra.relation import (
     Transform,
     Union,
     bound_work,
+    compare_ids,
     count_nodes,
     find_noisy_nodes,
     inputs_of,
     is_private,
     scan_table,
-    tables_of,
     unit_fields,
-    unit_kind,
 )
 from deniable.query.sql import select as sql_select
 from deniable.query.sql.clauses import Clauses, cut_clauses
@@ -58,6 +57,7 @@ MOST_PARTS = 6_000
 """Names, functions and clauses in a statement; values are not counted."""
 ALLOWED_JOINS = ("", "INNER", "LEFT", "OUTER")
 IGNORED = {"kind", "hint", "operation_modifiers"}
+ONE_TYPE = "Declare the unit's column in all tables as integer or text"
 REFUSED_PARTS = {
     "laterals": "LATERAL", "windows": "WINDOW", "qualify": "QUALIFY", "distribute": "DISTRIBUTE BY", "sort": "SORT BY",
     "cluster": "CLUSTER BY", "pivots": "PIVOT", "match": "MATCH_RECOGNIZE", "into": "INTO", "sample": "SAMPLE",
@@ -268,8 +268,8 @@ def _bind_union(node: exp.Union, context: Context) -> Relation:
         # Counting different values of both together would tell how many are the same.
         raise scope.refusal(node, f"UNION ALL with another column {OPAQUE}")
     union = sql_select.build_union(sides)
-    if is_private(union) and len({unit_kind(table) for table in tables_of(union) if not table.public}) > 1:
-        raise scope.refusal(node, "the sides of UNION ALL protect different units, or ids of different types")
+    if is_private(union) and (unlike := compare_ids(*sides)):
+        raise scope.refusal(node, f"the sides of UNION ALL {unlike}", remedy=ONE_TYPE)
     return union
 
 
@@ -396,10 +396,9 @@ def _bind_join(left: Relation, node: exp.Join, context: Context) -> Relation:
         ):
             raise scope.refusal(node, "two private tables are joined on something else than the privacy unit",
                                 expected="ON a.unit = b.unit, with the unit column of each table")  # fmt: skip
-        if len({unit_kind(table) for side in (left, right) for table in tables_of(side) if not table.public}) > 1:
+        if unlike := compare_ids(left, right):
             # As one type for both, large numbers that differ would be equal: one person would meet many.
-            raise scope.refusal(node, "the sides of the join have ids of different types",
-                                remedy="Declare the unit's column with one type in both tables")  # fmt: skip
+            raise scope.refusal(node, f"the sides of the join {unlike}", remedy=ONE_TYPE)
     return sql_select.build_join(left, right, side == "LEFT", on, by_unit)
 
 

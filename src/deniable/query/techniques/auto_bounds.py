@@ -107,7 +107,7 @@ def read_bounds(plan: QueryPlan, measured: NoisyResults, whole: bool, confidence
     node = plan.nodes[0]
     noisy = measured[node.node.name][0]
     bins = np.array(noisy.keys.column(0).to_pylist(), dtype=np.int64)
-    threshold = max(node.steps[0].placed[0].accuracy(1 - confidence, bins.size), LEAST)
+    threshold = max(node.steps[0].placed[0].accuracy(1 - confidence, max(bins.size, 1)), LEAST)
     full = np.sort(bins[noisy.values[0] > threshold])
     if not full.size:
         return FoundBounds(Fraction(0), Fraction(1), threshold, found=False)

@@ -205,7 +205,7 @@ class Session:
             outcome = await self._running
         except asyncio.CancelledError:
             if self._running.cancelled():
-                raise TimedOut from None
+                raise TimedOut(charged=True) from None
             raise
         finally:
             self._running = None
