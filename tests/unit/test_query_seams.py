@@ -152,3 +152,18 @@ def test_an_epoch_whose_copy_cannot_be_read_does_not_begin(tmp_path: Path) -> No
         (tmp_path / "v.csv").write_text("id,x\n1,1\n")
         curator.new_epoch("mended")
         assert curator.epoch != first
+
+
+def test_an_epoch_whose_copy_is_damaged_does_not_begin(tmp_path: Path) -> None:
+    """A text that is no text made every question fail that reads its column, after it was charged."""
+    good = pa.table({"id": [1, 2], "x": ["a", "b"]})
+    pq.write_table(good, tmp_path / "v.parquet")
+    text = policy_of("id: {type: integer}, x: {}", "v", more="epochs: {copies: kept}\n")
+    (tmp_path / "policy.yaml").write_text(text)
+    with Curator.open(tmp_path / "policy.yaml") as curator:
+        first = curator.epoch
+        broken = pa.Array.from_buffers(pa.string(), 2, pa.array([b"a", b"\xff\xfe"], pa.binary()).buffers())
+        pq.write_table(pa.table({"id": [1, 2], "x": broken}), tmp_path / "v.parquet")
+        with pytest.raises(DeniableError):
+            curator.new_epoch("a load")
+        assert curator.epoch == first

@@ -14,7 +14,7 @@ import hashlib
 import re
 import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any
 
 from cachetools import LRUCache, cached
 
-from deniable.curator.scope import Scope, SharedTables, is_expired, refuse_expired, refuse_private_as_public
-from deniable.errors import AccessRefused, DataError, DeniableError, ParameterError, nearest
+from deniable.curator.scope import Scope, SharedTables, is_expired, refuse_expired
+from deniable.errors import AccessRefused, DataError, DeniableError, ParameterError, PolicyError, nearest
 from deniable.governance import requests, tokens
 from deniable.governance.withdrawals import COLLECTION
 
@@ -341,6 +341,43 @@ def open_context(
     scope = Scope(shared, asker)
     place, elsewhere = _call_witness(scope, policy, opened, ledger)
     return Context(policy, scope, opened, store, state, Cache(), Cache(), asker, place, elsewhere)
+
+
+def refuse_private_as_public(policy: Policy, sources: Mapping[str, Any] | None = None) -> None:
+    """Refuse a public table that holds a file of a private one, under whichever name the copy stands."""
+    private = [(table, path) for table in policy.private for path in _list_files(policy, table, sources)]
+    by_size: dict[int, list[tuple[TableSchema, Path]]] = {}
+    for table, path in private:
+        by_size.setdefault(path.stat().st_size, []).append((table, path))
+    for table in (each for each in policy.tables if each.public):
+        for path in _list_files(policy, table, sources):
+            for owner, own in by_size.get(path.stat().st_size, ()):
+                if _hold_the_same(path, own):
+                    raise PolicyError(
+                        f"the public table '{table.name}' holds the rows of the private table '{owner.name}'",
+                        expected="A source is private or public, whatever its name",
+                        remedy=f"Drop '{table.name}' from the policy, or give it another source",
+                    )
+
+
+def _list_files(policy: Policy, table: TableSchema, sources: Mapping[str, Any] | None) -> Sequence[Path]:
+    """The files of a table that are there; none for frames and databases elsewhere."""
+    from deniable.engines.sources import is_frame, resolve_source
+
+    source = (sources or {}).get(table.name, table.source)
+    if is_frame(source) or str(source).startswith(("postgresql:", "spark:")):
+        return ()
+    try:
+        return [path for path in resolve_source(source, policy.folder).paths if path.stat().st_size]
+    except (DataError, ParameterError, OSError):
+        return ()  # refused with its reason when the table is attached
+
+
+def _hold_the_same(path: Path, other: Path) -> bool:
+    """Whether two files of one size hold the same bytes."""
+    from deniable.engines.sources import hash_file
+
+    return path.samefile(other) or hash_file(path) == hash_file(other)
 
 
 def _call_witness(scope: Scope, policy: Policy, opened: Ledger, ledger: str | Path | None) -> tuple[str, str]:

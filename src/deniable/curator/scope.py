@@ -21,7 +21,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from deniable.errors import AccessRefused, DataError, DeniableError, InternalError, ParameterError, PolicyError
+from deniable.errors import AccessRefused, DeniableError, InternalError, ParameterError
 from deniable.governance.withdrawals import COLLECTION, read_withdrawal
 from deniable.policy.access import Analyst
 from deniable.policy.document import Policy
@@ -125,13 +125,9 @@ class Scope:
 
     def hash_some_rows(self, name: str, most: int) -> list[int]:
         """The least hashes of a private table's rows, by its first columns; none where it cannot be read."""
-        from deniable.engines.base import quote
-
         with suppress(DeniableError), self._shared.make_engine() as engine:
             engine.attach(name, self._shared.locate(name, None), self._shared.policy.table(name))
-            columns = [f"CAST({quote(field.name)} AS VARCHAR)" for field in engine.describe(name)[:HASHED_COLUMNS]]
-            told = f"SELECT DISTINCT hash({', '.join(columns)}) AS h FROM {quote(name)} ORDER BY h LIMIT {most}"  # noqa: S608
-            return [int(row) for row in engine.run(told).column(0).to_pylist()]
+            return _hash_rows(engine, name, most, HASHED_COLUMNS)
         return []
 
     def keep_copies(self, epoch: str) -> None:
@@ -143,6 +139,7 @@ class Scope:
             with self._shared.make_engine() as engine:
                 for table in self._shared.policy.private:
                     engine.attach(table.name, self._shared.locate(table.name, epoch), table)
+                    _hash_rows(engine, table.name, 1)  # all of it is read, so that what is damaged is found
         except DeniableError:
             self._shared.forget_copies(epoch)
             raise
@@ -480,6 +477,15 @@ class AttachedTables:
         self._attached[name] = restrictions
 
 
+def _hash_rows(engine: Engine, name: str, most: int, columns: int | None = None) -> list[int]:
+    """The least hashes of an attached table's rows, by its first columns or by all."""
+    from deniable.engines.base import quote
+
+    texts = [f"CAST({quote(field.name)} AS VARCHAR)" for field in engine.describe(name)[:columns]]
+    asked = f"SELECT DISTINCT hash({', '.join(texts)}) AS h FROM {quote(name)} ORDER BY h LIMIT {most}"  # noqa: S608
+    return [int(row) for row in engine.run(asked).column(0).to_pylist()]
+
+
 def withdrawn_rows(policy: Policy, store: AnswerStore, table: str) -> tuple[Restriction, ...]:
     """The restriction that leaves out of a table whoever withdrew; none where nobody did."""
     from deniable.engines.base import Listed
@@ -527,43 +533,6 @@ def _drop_copies(folder: Path) -> None:
         with suppress(OSError):  # whole or not at all
             old.rename(gone)
             shutil.rmtree(gone, ignore_errors=True)
-
-
-def refuse_private_as_public(policy: Policy, sources: Mapping[str, Any] | None = None) -> None:
-    """Refuse a public table that holds a file of a private one, under whichever name the copy stands."""
-    private = [(table, path) for table in policy.private for path in _list_files(policy, table, sources)]
-    by_size: dict[int, list[tuple[TableSchema, Path]]] = {}
-    for table, path in private:
-        by_size.setdefault(path.stat().st_size, []).append((table, path))
-    for table in (each for each in policy.tables if each.public):
-        for path in _list_files(policy, table, sources):
-            for owner, own in by_size.get(path.stat().st_size, ()):
-                if _hold_the_same(path, own):
-                    raise PolicyError(
-                        f"the public table '{table.name}' holds the rows of the private table '{owner.name}'",
-                        expected="A source is private or public, whatever its name",
-                        remedy=f"Drop '{table.name}' from the policy, or give it another source",
-                    )
-
-
-def _list_files(policy: Policy, table: TableSchema, sources: Mapping[str, Any] | None) -> Sequence[Path]:
-    """The files of a table that are there; none for frames and databases elsewhere."""
-    from deniable.engines.sources import is_frame, resolve_source
-
-    source = (sources or {}).get(table.name, table.source)
-    if is_frame(source) or str(source).startswith(("postgresql:", "spark:")):
-        return ()
-    try:
-        return [path for path in resolve_source(source, policy.folder).paths if path.stat().st_size]
-    except (DataError, ParameterError, OSError):
-        return ()  # refused with its reason when the table is attached
-
-
-def _hold_the_same(path: Path, other: Path) -> bool:
-    """Whether two files of one size hold the same bytes."""
-    from deniable.engines.sources import hash_file
-
-    return path.samefile(other) or hash_file(path) == hash_file(other)
 
 
 def _name_mark(epoch: str, name: str) -> str:

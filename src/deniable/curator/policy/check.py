@@ -14,8 +14,7 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from deniable.curator.context import find_ledger, open_context
-from deniable.curator.scope import refuse_private_as_public
+from deniable.curator.context import find_ledger, open_context, refuse_private_as_public
 from deniable.errors import ParameterError
 from deniable.policy.access import Budgets, Period
 from deniable.policy.advice import list_advice, list_doubts
