@@ -255,3 +255,25 @@ def test_a_database_is_known_without_who_enters_it() -> None:
     one = name_place("postgresql://ana:x@db.example:5433/clinic?sslmode=require", "visits")
     assert one == name_place("postgres://ben:y@db.example:5433/clinic", "visits")
     assert one != name_place("postgresql://db.example:5433/clinic", "labs")
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_ledger_in_postgresql_holds_the_budget_of_its_rows_too(
+    policy: Path, way: Callable[[Path], Path], postgres_address: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("DENIABLE_STATE", str(tmp_path / "another state"))
+    name = f"clinic{way.__name__}"
+    policy.write_text(POLICY.replace("dataset: clinic", f"dataset: {name}"))
+    with Curator.open(policy, ledger=postgres_address) as curator:
+        spend(curator)
+    for path in list_files(policy):
+        path.unlink()
+    other = way(policy)
+    held = name_place(postgres_address, name)
+    for ledger in (other.with_suffix(".sqlite"), None):
+        with (
+            pytest.raises(AccessRefused, match="have a budget already") as refusal,
+            Curator.open(other, ledger=ledger) as curator,
+        ):
+            curator.query("SELECT COUNT(*) FROM " + ("stays" if way is rename_dataset else "visits"), epsilon=1)
+        assert held in refusal.value.message
