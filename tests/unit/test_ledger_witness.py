@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from deniable import Curator
+from deniable.curator.demo import make_world
 from deniable.curator.governance.steward import separate
 from deniable.errors import AccessRefused, BudgetExceeded, DeniableError, IntegrityError, StorageError
 from deniable.ledger.witness import FEW_ROWS, FILE, Source, Witness, name_place, state_folder
@@ -170,6 +171,22 @@ def test_a_source_that_changes_keeps_its_ledger(policy: Path) -> None:
     other = copy_folder(policy)
     with pytest.raises(AccessRefused, match="have a budget already"):
         Curator.open(other)
+
+
+def test_a_generated_world_is_nobody_and_may_be_made_as_often_as_one_likes(tmp_path: Path) -> None:
+    question = "SELECT COUNT(*) AS n FROM visits"
+    for name in ("one", "two", "one"):
+        shutil.rmtree(tmp_path / name, ignore_errors=True)
+        make_world("hospital", 200, None, tmp_path / name)
+        with Curator.open(tmp_path / name / "policy.yaml") as curator:
+            curator.query(question, epsilon=1, delta="1e-7")
+    table = pq.read_table(tmp_path / "two" / "visits.parquet")
+    pq.write_table(table.slice(1), tmp_path / "two" / "visits.parquet")
+    spend_world = Curator.open(tmp_path / "two" / "policy.yaml")
+    spend_world.close()
+    shutil.copytree(tmp_path / "two", tmp_path / "three", ignore=shutil.ignore_patterns("*.sqlite*"))
+    with pytest.raises(AccessRefused, match="have a budget already"):
+        Curator.open(tmp_path / "three" / "policy.yaml")
 
 
 def list_files(policy: Path) -> list[Path]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from deniable.curator.context import ledger_of
 from deniable.curator.curator import Curator
 from deniable.curator.policy import check
 from deniable.errors import BudgetExceeded, QueryRefused
@@ -430,7 +431,22 @@ def make_world(
 
     chosen, start = world.find_kind(kind), world.SEED if seed is None else seed
     size = chosen.usual if people is None else people
-    return WorldReport(kind, size, start, str(folder), world.write(kind, size, start, folder, progress))
+    made = WorldReport(kind, size, start, str(folder), world.write(kind, size, start, folder, progress))
+    _note_world(folder / made.policy)
+    return made
+
+
+def _note_world(policy: Path) -> None:
+    """Tell the witness of ledgers that nobody is in a world's tables, and that a ledger which was there is gone."""
+    from deniable.engines.sources import stamp_source
+    from deniable.ledger.witness import Source, Witness, name_place
+    from deniable.policy.document import read
+
+    known, ledger = read(policy), ledger_of(policy, None)
+    witness = Witness()
+    witness.note_generated([Source(*stamp_source(table.source, known.folder)) for table in known.private])
+    if not Path(ledger).exists():
+        witness.forget(name_place(ledger, known.dataset))
 
 
 def world_kinds() -> list[WorldKind]:

@@ -110,17 +110,14 @@ class Scope:
 
     def list_sources(self) -> dict[str, tuple[str, str]]:
         """Where the files of each private table are, and when they were changed; but for frames and what is gone."""
-        from deniable.engines.sources import is_frame, resolve_source, stamp_file
+        from deniable.engines.sources import is_frame, stamp_source
 
         found, policy = {}, self._shared.policy
         for table in policy.private:
             source = self.sources.get(table.name, table.source)
             if not is_frame(source):
                 with suppress(DeniableError, OSError):
-                    files = resolve_source(source, policy.folder)
-                    shared = os.path.commonpath([os.path.realpath(path) for path in files.paths])
-                    stamp = hashlib.sha256(repr([stamp_file(path) for path in files.paths]).encode()).hexdigest()
-                    found[table.name] = (f"{shared}#{files.table}" if files.table else shared, stamp)
+                    found[table.name] = stamp_source(source, policy.folder)
         return found
 
     def hash_some_rows(self, name: str, most: int) -> list[int]:

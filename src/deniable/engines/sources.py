@@ -149,6 +149,14 @@ def stamp_file(path: Path) -> Stamp:
     return (str(path), status.st_size, status.st_mtime_ns, status.st_ino)
 
 
+def stamp_source(source: str | Path, root: Path) -> tuple[str, str]:
+    """Where a declared source is, by one name whatever links lead there, and what changes when its files do."""
+    files = resolve_source(source, root)
+    shared = os.path.commonpath([os.path.realpath(path) for path in files.paths])
+    stamp = hashlib.sha256(repr([stamp_file(path.resolve()) for path in files.paths]).encode()).hexdigest()
+    return f"{shared}#{files.table}" if files.table else shared, stamp
+
+
 def format_of(path: Path) -> Format:
     """The format of a file, by its name and, where that says nothing, by its first bytes."""
     known = _format_by_suffix(path)

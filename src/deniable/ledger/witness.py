@@ -40,6 +40,7 @@ CREATE TABLE IF NOT EXISTS ledgers (place TEXT PRIMARY KEY, number INTEGER NOT N
 CREATE TABLE IF NOT EXISTS sources (
   place TEXT NOT NULL, source TEXT NOT NULL, stamp TEXT NOT NULL, marks TEXT NOT NULL,
   PRIMARY KEY (place, source)) STRICT;
+CREATE TABLE IF NOT EXISTS generated (source TEXT PRIMARY KEY, stamp TEXT NOT NULL) STRICT;
 CREATE TABLE IF NOT EXISTS apart (place TEXT NOT NULL, other TEXT NOT NULL, PRIMARY KEY (place, other)) STRICT;
 """
 
@@ -93,14 +94,15 @@ class Witness:
         """The ledgers, but for that at a place, that hold the budget of these sources."""
         with self._open() as connection:
             key = _find_key(connection)
-            return sorted({other for source in sources for other in _find_others(connection, place, key, source)})
+            real = _drop_generated(connection, sources)
+            return sorted({other for source in real for other in _find_others(connection, place, key, source)})
 
     def claim(self, place: str, sources: Sequence[Source]) -> None:
         """Note that a ledger holds the budget of these sources; refuse what another one holds already."""
         with self._open() as connection:
             key = _find_key(connection)
             apart = {other for (other,) in connection.execute("SELECT other FROM apart WHERE place = ?", (place,))}
-            for source in sources:
+            for source in _drop_generated(connection, sources):
                 for other in sorted(_find_others(connection, place, key, source) - apart):
                     raise AccessRefused(
                         f"the rows of '{Path(source.path).name}' have a budget already, in the ledger {other}",
@@ -112,6 +114,12 @@ class Witness:
                 if source.rows or not _is_known(connection, place, source.path):
                     row = (place, source.path, source.stamp, " ".join(_mark_rows(key, source)))
                     connection.execute("INSERT OR REPLACE INTO sources VALUES (?, ?, ?, ?)", row)
+
+    def note_generated(self, sources: Sequence[Source]) -> None:
+        """Note that nobody is in these sources, as long as they are not changed: their rows need no budget."""
+        with self._open() as connection:
+            rows = [(source.path, source.stamp) for source in sources]
+            connection.executemany("INSERT OR REPLACE INTO generated VALUES (?, ?)", rows)
 
     def separate(self, place: str, sources: Sequence[Source]) -> list[str]:
         """Let a ledger hold a budget of its own beside the others that hold these sources; says which they are."""
@@ -176,6 +184,12 @@ def _find_key(connection: sqlite3.Connection) -> bytes:
 
 def _mark_rows(key: bytes, source: Source) -> list[str]:
     return [hashlib.blake2b(str(row).encode(), key=key, digest_size=16).hexdigest() for row in source.rows]
+
+
+def _drop_generated(connection: sqlite3.Connection, sources: Sequence[Source]) -> list[Source]:
+    """The sources that somebody may be in."""
+    listed = {*connection.execute("SELECT source, stamp FROM generated").fetchall()}
+    return [source for source in sources if (source.path, source.stamp) not in listed]
 
 
 def _is_known(connection: sqlite3.Connection, place: str, source: str) -> bool:
