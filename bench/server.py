@@ -49,7 +49,7 @@ budgets: {dataset: {epsilon: 1000000000}, purposes: {research: {epsilon: 1000000
           analysts: {ana: {purposes: [research], epsilon: 1000000000}}}
 """
 SERVER = """
-import asyncio, contextlib, sys
+import asyncio, contextlib, os, sys
 from pathlib import Path
 from deniable.curator import Curator
 from deniable.curator.governance import requests
@@ -64,6 +64,7 @@ async def echo(request):
     return Response(await request.body(), media_type="application/json")
 
 async def main(folder, processes):
+    os.environ["DENIABLE_STATE"] = folder + "/state"  # the same rows are written anew by each run
     curator = Curator.open(folder + "/policy.yaml", ledger=folder + "/ledger.sqlite")
     token, _ = requests.issue(curator.context, "ana", purposes=["research"])
     limits = Limits(rate=1e9, burst=1e9, at_once=64, quantum=0.005)
