@@ -279,6 +279,40 @@ def score(labelled: list[Labelled], found: list[list[tuple[int, int, str]]]) -> 
     return {kind: (_share(hits[kind]), _share(finds[kind])) for kind in [*dict.fromkeys([*hits, *finds])]}
 
 
+JOINERS = (" ", ", ", "\n", "\t", "\u00a0", "-", "\u2013", "\u2014", "/", "_", "", ")(", "][", ",", ";")
+
+
+def draw_joined(rng: random.Random) -> tuple[str, str, list[tuple[int, int, str]]]:
+    """Two or three identifiers side by side: what joins them, the text, and where they stand."""
+    joiner, text, spans = rng.choice(JOINERS), "x ", []
+    for kind, make in rng.choices([one for one in FORMATS.items() if one[0] != "age"], k=rng.choice([2, 2, 3])):
+        value = make(rng)
+        text += joiner if spans else ""
+        spans.append((len(text), len(text) + len(value), kind))
+        text += value
+    return joiner, text + " y", spans
+
+
+def measure_joined(count: int = 9_000) -> None:
+    """Of how many rows of two or three identifiers, joined in several ways, something is left to read."""
+    rng = random.Random(3)
+    drawn = [draw_joined(rng) for _ in range(count)]
+    found = replacement.find_spans([text for _, text, _ in drawn])
+    left = [(joiner, is_left(text, spans, got)) for (joiner, text, spans), got in zip(drawn, found, strict=True)]
+    kept = sum(one for _, one in left)
+    print(f"text    {kept} of {count} rows of two or three identifiers keep five characters or more of one")
+    for joiner in JOINERS:
+        told = [one for which, one in left if which == joiner]
+        print(f"text      joined by {joiner!r:9} {sum(told)} of {len(told)}")
+
+
+def is_left(text: str, wanted: list[tuple[int, int, str]], found: list[text_search.Span]) -> bool:
+    """Whether five characters in a row of an identifier are in no span."""
+    covered = {place for span in found for place in range(span.start, span.end)}
+    kept = ["".join("\0" if i in covered else text[i] for i in range(start, end)) for start, end, _ in wanted]
+    return any(len(part.strip(" ()")) >= 5 for one in kept for part in one.split("\0"))
+
+
 def _share(values: list[bool]) -> float:
     return sum(values) / len(values) if values else 1.0
 
@@ -420,3 +454,4 @@ def compare_text() -> None:
 if __name__ == "__main__":
     compare_text()
     measure_labelled()
+    measure_joined()

@@ -421,6 +421,7 @@ def hide_words(rng: random.Random) -> None:
     for word in sorted(classes):
         if rng.random() < (0.25 if classes[word] == "x" else 0.15):
             del classes[word]
+    names._is_ordinary.cache_clear()
 
 
 def learn(

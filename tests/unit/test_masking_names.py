@@ -14,6 +14,7 @@ ROOT = Path(__file__).parents[2]
 FOUND = [
     ("Ann Smith called from (202) 224-3121.", "[name] called from [phone]."),
     ("Spoke with Dr. Ramirez about John's results.", "Spoke with Dr. [name] about [name]'s results."),
+    ("Mr Bell and Dr. Graves saw Ann Murphy at Mill House.", "Mr [name] and Dr. [name] saw [name] at Mill House."),
     ("She moved from Chicago to New York in 2019.", "She moved from [place] to [place] in 2019."),
     ("Пациент Иванов принимает аспирин.", "Пациент [name] принимает аспирин."),
     ("患者王小明主诉头痛。", "患者[name]主诉头痛。"),
@@ -27,6 +28,9 @@ LEFT = [
     "Started Amoxicillin; Vitamin D was low.",
     "Will call again. May need surgery. Mark as done.",
     "PAST MEDICAL HISTORY: NONE",
+    "Known Crohn's and Parkinson's disease; Bell's palsy resolved, Murphy's sign negative, Wells score low.",
+    "Admitted to the Royal Infirmary from Rookwood House in Mill Road, referred by Northwind Ltd.",
+    "Scenes cleared. Ferries were late; Cheers to all. The Tamil interpreter drove a Volvo to Tesco on Dienstag.",
     "",
     "I think I should go.",
 ]
@@ -48,8 +52,8 @@ def test_only_names_or_only_places_can_be_asked_for() -> None:
     assert replacement.scrub_texts(told, ["place"]) == ["Ann Smith lives in [place], 202-224-3121"]
 
 
-@pytest.mark.parametrize(("corpus", "precision"), [("free_text_tuned.txt", 0.85), ("free_text_held_out.txt", 0.80)])
-def test_on_texts_written_by_hand_four_of_five_are_found_and_few_others(corpus: str, precision: float) -> None:
+@pytest.mark.parametrize("corpus", ["free_text_tuned.txt", "free_text_held_out.txt"])
+def test_on_texts_written_by_hand_four_of_five_are_found_and_few_others(corpus: str) -> None:
     found = wanted = right = told = 0
     for line in (ROOT / "bench" / corpus).read_text(encoding="utf-8").splitlines()[1:]:
         text, spans = _read_marks(line)
@@ -58,9 +62,9 @@ def test_on_texts_written_by_hand_four_of_five_are_found_and_few_others(corpus: 
         found += sum(_measure_cover(one, got) >= 0.9 for one in spans)
         told += len(got)
         right += sum(any(start < two and one < end for one, two in spans) for start, end, _ in got)
-    assert wanted > 30
+    assert wanted > 120
     assert found / wanted >= 0.80
-    assert right / told >= precision
+    assert right / told >= 0.85
 
 
 def _read_marks(line: str) -> tuple[str, list[tuple[int, int]]]:

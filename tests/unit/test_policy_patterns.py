@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,6 +31,16 @@ EXPLODING = [
     r"(?:\d\d|\d)*-",
     r"(?:\w|\d\w)*-",
 ]
+CUBIC = [
+    r".*.*x",
+    r"\d+\d+a",
+    r".*,.*,",
+    r"\s*(\w+)\s*\w+,",
+    r"^.*,.*,.*x$",
+    r".{0,500}.{0,500}x",
+    r"(?m)^(.*),(.*)x",
+    r"(\w+) ?(\w+)@",
+]
 HARMLESS = [
     r"\d{3}-\d{2}-(\d{4})",
     r"^\s*(\S+).*$",
@@ -42,11 +53,16 @@ HARMLESS = [
     r"(?:[a-z]+-)*[a-z]+",
     r"(?<=x)\d+",
     r"x{2,100}",
+    r"\d+-",
+    r".*foo.*",
+    r"(.*)foo(.*)",
+    r"\d{1,5}\d{1,5}x",
+    r"^(\w+) ?(\w+)@",
     r"(?:\w|é)+$",  # one set of characters for Python
 ]
 
 
-@pytest.mark.parametrize("expression", EXPLODING)
+@pytest.mark.parametrize("expression", EXPLODING + CUBIC)
 def test_an_expression_that_can_explode_is_refused_with_its_line(expression: str, tmp_path: Path) -> None:
     assert find_explosion(expression) is not None
     with pytest.raises(PolicyError) as refused:
@@ -60,6 +76,49 @@ def test_an_expression_that_can_explode_is_refused_with_its_line(expression: str
 def test_an_expression_that_cannot_explode_is_let_through(expression: str, tmp_path: Path) -> None:
     assert find_explosion(expression) is None
     assert _policy(expression, "x", tmp_path).table("t").column("a") is not None
+
+
+@pytest.mark.parametrize("expression", [r".*.*x", r"\d+\d+a", r"^.*,.*,.*x$", r"\d+-", r"^(.*), (.*)$", r".*foo.*"])
+def test_what_is_refused_grows_faster_than_with_the_square_of_the_length(expression: str) -> None:
+    tree = [(op, value) for op, value in re._parser.parse(expression)]  # type: ignore[attr-defined]
+    work = [_count_tries(tree, expression, text * times) for text in ("1", ",", ", ") for times in (12, 24)]
+    growth = max(more / less for less, more in zip(work[::2], work[1::2], strict=True))
+    assert (growth > 5.5) == (find_explosion(expression) is not None)  # doubled, a square is 4 and a cube 8
+
+
+def _count_tries(tree: list[tuple[object, object]], expression: str, text: str) -> int:
+    """How often a search that backtracks tries a part of an expression on a text in which it finds nothing."""
+    tries = 0
+
+    def match(at: int, part: int) -> bool:
+        nonlocal tries
+        tries += 1
+        if part == len(tree):
+            return True
+        op, value = tree[part]
+        return any(match(end, part + 1) for end in _list_ends(str(op), value, text, at))
+
+    starts = range(1) if expression.startswith("^") else range(len(text) + 1)
+    any(match(start, 0) for start in starts)
+    return tries
+
+
+def _list_ends(op: str, value: Any, text: str, at: int) -> list[int]:
+    """Where a part of an expression can end that begins here, the longest first."""
+    if op == "AT":
+        return [at] if (at == 0 if "BEGINNING" in str(value) else at == len(text)) else []
+    if op == "SUBPATTERN":
+        op, value = str(value[3][0][0]), value[3][0][1]
+    least, most, inner = value if op == "MAX_REPEAT" else (1, 1, [(op, value)])
+    kind, wanted = inner[0]
+    end = at
+    while end < len(text) and end - at < most and (str(kind) == "ANY" or _reads(str(kind), wanted, text[end])):
+        end += 1
+    return list(range(end, at + least - 1, -1))
+
+
+def _reads(kind: str, wanted: Any, sign: str) -> bool:
+    return sign == chr(wanted) if kind == "LITERAL" else sign.isdigit()  # the classes here are digits
 
 
 def test_no_expression_of_our_own_can_explode() -> None:

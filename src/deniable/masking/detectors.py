@@ -11,7 +11,8 @@ import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
+from unicodedata import normalize
 
 import numpy as np
 import pyarrow as pa
@@ -56,6 +57,11 @@ def is_textual_or_whole(p: Profile) -> bool:
     return p.textual or p.whole
 
 
+def holds_more_than_words(p: Profile) -> bool:
+    """Text with several values of which fewer than half are ordinary words: colors are surnames, too."""
+    return has_several_values(p) and measure_share(p, is_ordinary_word) < 0.5
+
+
 def has_several_values(p: Profile) -> bool:
     """Text with enough different values that they can tell people apart."""
     return p.textual and p.distinct >= 10
@@ -71,7 +77,10 @@ def is_numeric(p: Profile) -> bool:
     return p.numeric or (p.textual and measure_share(p, number) >= 0.9)
 
 
-MISSING = frozenset(("", "?", "-", ".", "n", "na", "n/a", "nan", "none", "null", "unknown", "-9", "-99", "-999"))
+MISSING = frozenset(
+    ("", "?", "-", "--", ".", "*", "n", "na", "n/a", "n.a.", "<na>", "#n/a", "nan", "nil", "none", "null", "unknown",
+     "missing", "refused", "not known", "not stated", "not applicable", "-9", "-99", "-999")
+)  # fmt: skip
 """How files write that a value is missing, in lower case."""
 
 
@@ -120,15 +129,21 @@ ip = _match_whole(
 mac = _match_whole(r"([0-9A-Fa-f]{2}[:-]){5}[0-9A-Fa-f]{2}")
 us_phone = _match_whole(r"(\+?1[ .-]?)?(\(\d{3}\) ?|\d{3}[ .-])\d{3}[ .-]\d{4}(\s*(x|ext\.?)\s*\d+)?")
 world_phone = _match_whole(r"\+\d{1,3}[ .-]?(\(?\d{1,4}\)?[ .-]?){2,5}\d{2,4}")
-number = _match_whole(r"[-+]?\d+(\.\d+)?|[\[(]?\d{1,3} ?(-|,|to) ?\d{1,3}[)\]]?|[<>]=? ?\d+|\d+\+")
+number = _match_whole(
+    r"(?i)([-+]?\d+(\.\d+)?|[\[(]?\d{1,3} ?(-|\u2013|,|to) ?\d{1,3}[)\]]?|\d+ ?\+|\d+s"
+    r"|([<>]=?|under|over|below|above|less than) ?\d+)( ?(y|yrs?|years?)( old)?)?(,? (and|or) (over|older|above|more))?"
+)
 diagnosis = _match_whole(r"\d{1,3}(\.\d{1,2})?|[VE]\d{2,3}(\.\d{1,2})?|[A-TV-Z]\d[0-9A-Z](\.[0-9A-Z]{1,4})?")
 zip_code = _match_whole(r"\d{5}(-\d{4})?")
+long_zip_code = _match_whole(r"\d{5}-\d{4}")
 world_postcode = _match_whole(r"[A-Z]{1,2}\d[A-Z\d]? ?\d[A-Z]{2}|[A-Z]\d[A-Z] ?\d[A-Z]\d")
 ssn_written = _match_whole(r"(?!000|666|9\d\d)\d{3}-(?!00)\d{2}-(?!0000)\d{4}")
 uuid = _match_whole(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 picture = _match_whole(r"(?i).+\.(jpe?g|png|tiff?|dcm|gif|bmp)")
 _ISO = re.compile(r"(\d{4})-(\d{2})-(\d{2})([T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}:?\d{2})?)?")
 _SLASHED = re.compile(r"(\d{1,2})[/.](\d{1,2})[/.](\d{4}|\d{2})")
+_WORDED = re.compile(rf"\d{{1,2}}\.?[ -](?:{lexicon.MONTHS}|{lexicon.FOREIGN_MONTHS})\.?[ -](?:\d{{4}}|\d\d)")
+_COMPACT = re.compile(r"(?:19|20)\d\d(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])")
 _ADDRESS = re.compile(
     r"(?i)^\s*(p\.?\s*o\.?\s*box\s+\d+|\d+\w?(-\d+)?\s+\S.*|.+\s\d+\w?)$",
 )
@@ -137,7 +152,7 @@ _WORD = re.compile(r"[^\W\d_]+(?:['\u2019-][^\W\d_]+)*")
 
 def is_date_like(value: str) -> bool:
     """Written as a date, though perhaps with a mistake in it (a thirteenth month)."""
-    return _ISO.fullmatch(value.strip()) is not None or _SLASHED.fullmatch(value.strip()) is not None
+    return any(form.fullmatch(value.strip()) for form in (_ISO, _SLASHED, _WORDED, _COMPACT))
 
 
 def is_street(value: str) -> bool:
@@ -146,16 +161,26 @@ def is_street(value: str) -> bool:
     return bool(_ADDRESS.match(value)) and not words.isdisjoint(lexicon.STREET_WORDS)
 
 
+@cache
+def _list_names(common: str, world: str) -> frozenset[str]:
+    return lexicon.fold_words(common) | lexicon.fold_world(world)
+
+
 def is_given_name(value: str) -> bool:
     """One of the common given names, perhaps with an initial or a second one."""
     first = _WORD.findall(value.lower())
-    return bool(first) and len(first) <= 2 and first[0] in lexicon.fold_words("given_names")
+    return bool(first) and len(first) <= 2 and first[0] in _list_names("given_names", "g")
 
 
 def is_surname(value: str) -> bool:
     """One of the common surnames, perhaps doubled or with Jr."""
     parts = _WORD.findall(value.lower().replace("-", " "))
-    return 1 <= len(parts) <= 2 and parts[0] in lexicon.fold_words("surnames")
+    return 1 <= len(parts) <= 2 and parts[0] in _list_names("surnames", "s")
+
+
+def is_ordinary_word(value: str) -> bool:
+    """One of the ordinary words, as it stands."""
+    return value.strip().lower() in lexicon.fold_words("common")
 
 
 def is_full_name(value: str) -> bool:
@@ -163,7 +188,7 @@ def is_full_name(value: str) -> bool:
     parts = [part for part in _WORD.findall(value.lower()) if len(part) > 1]
     if not 2 <= len(parts) <= 5 or any(sign.isdigit() for sign in value):
         return False
-    given, last = lexicon.fold_words("given_names"), lexicon.fold_words("surnames")
+    given, last = _list_names("given_names", "g"), _list_names("surnames", "s")
     return (parts[0] in given and (parts[-1] in last or len(parts) == 2)) or (parts[0] in last and parts[1] in given)
 
 
@@ -222,7 +247,12 @@ NAME_DETECTORS = (
         0.6,
         is_dated,
     ),
-    _detect_by_name("age", r"ages?|agep|age ?(in )?(years?|yrs?|at \w+)|alter|edad", 0.8, is_numeric),
+    _detect_by_name(
+        "age",
+        r"ages?\d?|agep|age ?(in )?(years?|yrs?|at \w+)|years? old|ridageyr|alter|edad|eta|idade|leeftijd|alder|wiek",
+        0.8,
+        is_numeric,
+    ),
     _detect_by_name(
         "telephone", r"(tele)?phones?( (number|no|nr))?|tel|mobile|cell( ?phone)?|telefon", 0.8, is_textual_or_whole
     ),
@@ -322,7 +352,7 @@ VALUE_DETECTORS = (
     ValueDetector("vehicle identifier", "VIN check digits fit", checksums.is_vin, 0.9, 0.95, is_textual),
     ValueDetector("street address", "numbers beside words of streets", is_street, 0.5, 0.8, has_several_values),
     ValueDetector("given name", "values are common given names", is_given_name, 0.6, 0.6, has_several_values),
-    ValueDetector("surname", "values are common surnames", is_surname, 0.5, 0.6, has_several_values),
+    ValueDetector("surname", "values are common surnames", is_surname, 0.5, 0.6, holds_more_than_words),
     ValueDetector("name", "values are given names with surnames", is_full_name, 0.5, 0.8, has_several_values),
     ValueDetector("city", "values are names of cities", is_city, 0.5, 0.7, has_several_values),
     ValueDetector("demographic", "values are names of countries", is_country, 0.6, 0.6, has_several_values),
@@ -330,6 +360,7 @@ VALUE_DETECTORS = (
     ValueDetector("diagnosis", "values are written as codes of diagnoses", diagnosis, 0.95, 0.7, has_diagnoses),
     ValueDetector("postal code", "values are five or nine digits", zip_code, 0.95, 0.3, is_textual),
     ValueDetector("postal code", "values of five or nine digits repeat", zip_code, 0.95, 0.6, is_repeated_text),
+    ValueDetector("postal code", "values are nine digits of a ZIP code", long_zip_code, 0.95, 0.8, is_textual),
     ValueDetector("postal code", "values are postcodes", world_postcode, 0.9, 0.9, is_textual),
     ValueDetector("photograph", "values are names of picture files", picture, 0.9, 0.8, is_textual),
     ValueDetector("record id", "values are UUIDs", uuid, 0.95, 0.95, is_textual),
@@ -371,7 +402,8 @@ class Profile:
     @cached_property
     def words(self) -> str:
         """The column's name as lower-case words: birthDate, BIRTH_DATE and birth-date become 'birth date'."""
-        split = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", self.name)
+        plain = normalize("NFKD", self.name).encode("ascii", "ignore").decode()  # prénom is prenom
+        split = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", plain)
         return re.sub(r"[^a-z0-9]+", " ", split.lower()).strip()
 
     @cached_property

@@ -194,7 +194,33 @@ def _by_values(p: Profile) -> list[tuple[str, Evidence]]:
             best[detector.kind] = Evidence(detector.evidence, share, detector.weight)
     if p.dated or (p.textual and not handful and detectors.measure_share(p, detectors.is_date_like, 0.95) > 0):
         best["date"] = Evidence("values are dates", 1, 0.6)
+        if _says_nothing(p) and _spans_lives(p):
+            best["birth date"] = Evidence("dates differ and span as many years as births do", 1, 0.3)
+    if _says_nothing(p) and detectors.is_numeric(p) and _runs_like_ages(p):
+        best["age"] = Evidence("numbers run as years of life do", 1, 0.5)
     return list(best.items())
+
+
+def _says_nothing(p: Profile) -> bool:
+    """Whether a column's name is only a place in the file, as in c7, x or field_12."""
+    return re.fullmatch(r"([a-z]|col|column|var|variable|field)? ?\d*", p.words) is not None
+
+
+def _spans_lives(p: Profile) -> bool:
+    """Whether dates lie as far apart as births do, and most of them differ: days on which terms began do not."""
+    years = sorted(int(found[0]) for value in p.present if (found := re.search(r"(?:18|19|20)\d\d", value)))
+    if p.distinct < 100 or p.ratio < 0.2 or len(years) < 0.9 * len(p.present):
+        return False
+    return years[-1 - len(years) // 10] - years[len(years) // 10] >= 30
+
+
+def _runs_like_ages(p: Profile) -> bool:
+    """Whether numbers begin with youth and run to old age with few gaps, and end there: percentages end at 100."""
+    numbers = [float(value) for value in p.present if re.fullmatch(r"\d{1,3}(\.0)?", value)]
+    low, high = min(numbers, default=0), max(numbers, default=0)
+    if len(numbers) < 0.95 * len(p.present):
+        return False
+    return 0 <= low <= 20 and 75 <= high <= 115 and high != 100 and p.distinct >= 0.8 * (high - low + 1)
 
 
 def _by_uniqueness(p: Profile) -> list[tuple[str, Evidence]]:
@@ -204,8 +230,9 @@ def _by_uniqueness(p: Profile) -> list[tuple[str, Evidence]]:
         word in ("id", "ids", "uid", "guid", "key", "no", "nbr", "number", "code") for word in p.words.split()
     )
     shape, share = p.shape_share
-    rigid = share >= 0.9 and "9" in shape and len(shape) >= 4
-    if p.ratio >= 0.95 and p.filled >= 20 and (p.whole or (p.textual and p.mean_words < 2)) and not _is_measurement(p):
+    rigid = share >= 0.9 and "9" in shape and len(shape) >= 4 and not re.fullmatch(r"99?:99(:99)?", shape)
+    single = p.whole or (p.textual and p.mean_words < 2)
+    if p.ratio >= 0.95 and p.filled >= 20 and single and not _is_measurement(p):
         found.append(Evidence("nearly every row has a value of its own", p.ratio, 0.6))
     if p.textual and rigid and p.distinct >= 50:
         found.append(Evidence("values share one rigid form", share, 0.6 if p.distinct >= 200 else 0.4))
@@ -217,10 +244,21 @@ def _by_uniqueness(p: Profile) -> list[tuple[str, Evidence]]:
 
 
 def _is_measurement(p: Profile) -> bool:
-    """Whether whole numbers measure something, by the column's name: salaries differ from row to row, too."""
-    return p.whole and any(
-        word in p.words for word in ("amount", "price", "salary", "weight", "income", "total", "count", "sum")
-    )
+    """Whether whole numbers measure something: salaries differ from row to row, too.
+
+    The column's name says so; or some numbers repeat and most lie close together or far below the mean, as amounts do,
+    while numbers that were given out run evenly.
+    """
+    if not p.whole:
+        return False
+    named = any(word in p.words for word in ("amount", "price", "salary", "weight", "income", "total", "count", "sum"))
+    numbers = sorted(int(value) for value in p.values)
+    if named or not numbers or p.ratio == 1:
+        return named
+    quarter = (numbers[-1] - numbers[0]) / 4
+    close = sum(numbers[0] + quarter <= number <= numbers[-1] - quarter for number in numbers) > 0.7 * len(numbers)
+    skewed = sum(numbers) > 1.3 * len(numbers) * max(numbers[len(numbers) // 2], 1) and p.shape_share[1] < 0.9
+    return close or skewed
 
 
 def _resolve_conflicts(p: Profile, gathered: dict[str, list[Evidence]]) -> None:
@@ -234,7 +272,7 @@ def _resolve_conflicts(p: Profile, gathered: dict[str, list[Evidence]]) -> None:
         gathered.pop("record id", None)
     if p.numeric and "postal code" in gathered and p.distinct and max(map(len, p.values)) > 5:
         gathered.pop("postal code")
-    if "age" in gathered and not all(_is_age(value) for value in p.present if value not in ("-9", "-99")):
+    if "age" in gathered and detectors.measure_share(p, _is_age, 0.95) == 0:  # the rest may be markers such as 999
         gathered.pop("age")
     if "fax" in gathered and "telephone" in gathered:
         gathered["fax"] += gathered.pop("telephone")

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from itertools import pairwise
 
 from deniable.masking import lexicon
@@ -54,9 +54,40 @@ NEVER = frozenset(
     ("i", "monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday", "january", "february", "march",
      "july", "september", "october", "november", "december")
 )  # fmt: skip
+EPONYMS = frozenset(
+    ("addison", "alzheimer", "apgar", "baker", "barrett", "becker", "bell", "bennett", "bishop", "braden", "child",
+     "clark", "conn", "coombs", "cushing", "doppler", "down", "dukes", "edwards", "ewing", "fisher", "foley",
+     "glasgow", "gleason", "graves", "hamilton", "hickman", "homan", "homans", "huntington", "kaplan", "kawasaki",
+     "lambert", "murphy", "newton", "norton", "paget", "parkinson", "pick", "rankin", "smith", "student", "swan",
+     "thomas", "turner", "wagner", "waterlow", "weber", "wells", "wilson", "zimmer")
+)  # fmt: skip
+THINGS = frozenset(
+    ("anaemia", "angina", "bands", "catheter", "chorea", "coma", "contracture", "criteria", "cyst", "dementia",
+     "disease", "effect", "encephalopathy", "fracture", "frame", "gait", "index", "law", "laws", "line", "lymphoma",
+     "manoeuvre", "oesophagus", "palsy", "phenomenon", "reflex", "sarcoma", "scale", "score", "sign", "stain",
+     "syndrome", "t", "test", "thyroiditis", "triad", "tube", "tumour", "ulcer")
+)  # fmt: skip
+"""What is called after somebody: a word of the first set before one of the second is no name in a text."""
+HEADS = frozenset(
+    ("academy", "airport", "arms", "association", "avenue", "bank", "bridge", "building", "castle", "cathedral",
+     "centre", "center", "chapel", "church", "clinic", "club", "college", "council", "court", "estate", "estates",
+     "farm", "foundation", "gardens", "general", "gmbh", "group", "hall", "hospice", "hospital", "hotel", "house",
+     "inc", "infirmary", "institute", "lane", "library", "llc", "lodge", "ltd", "museum", "nursing", "office",
+     "park", "pharmacy", "plc", "primary", "road", "school", "society", "square", "station", "street", "surgery",
+     "theatre", "tower", "trust", "union", "university", "unit", "ward", "wing")
+)  # fmt: skip
+"""What houses, streets, companies and institutions are: the word before one is a name of no person."""
+ARTICLES = frozenset(
+    ("an", "the", "this", "that", "my", "our", "your", "die", "das", "dem", "ein", "eine", "im", "zum")
+)
+_INNER_CAPITAL = re.compile(r"(?!Ma?c[A-Z]|[A-Z][aei][A-Z]|Fitz|Van|Von)[^-']*[a-z][A-Z]")
+ENDINGS = (("s", 4), ("es", 4), ("ed", 5), ("d", 5), ("ing", 5), ("ly", 5))
+"""Endings of ordinary words, and how much must stand before each."""
 LISTS = (("given_names", "g"), ("surnames", "s"), ("cities", "c"), ("countries", "n"), ("states", "t"), ("common", "x"))
-DOUBT = -50
+DOUBT = -110
 """The sum above which a word is taken for a name: below zero, since a name left in does more harm than a word lost."""
+ORDINARY_DOUBT = 200
+"""The same for words that are ordinary ones too, such as Hope and Mark: the words around must speak for a name."""
 _PASSED_OVER = NEVER | TITLES
 
 
@@ -96,13 +127,40 @@ def is_candidate(words: Sequence[str], lowered: Sequence[str], at: int, before: 
     A letter is an initial where a dot and a capital follow it, or a name stands before it.
     """
     word, low = words[at], lowered[at]
-    if low in _PASSED_OVER or load_classes().get(low) == "x":
+    if low in _PASSED_OVER or _is_ordinary(low) or _is_part_of_thing(words, lowered, at, before):
         return False
     if len(word) > 4 or before:
         return True
     if len(word) == 1:
         return words[at + 1] == "." and words[at + 2][0].isupper()
     return not word.isupper() or words[at - 1].isupper() or words[at + 1].isupper()
+
+
+@lru_cache(maxsize=50_000)
+def _is_ordinary(low: str) -> bool:
+    """Whether a word is on the list of ordinary ones and on no other, as it stands or without its ending."""
+    classes = load_classes()
+    if low in classes:
+        return classes[low] == "x"
+    stems = (low.removesuffix(ending) for ending, least in ENDINGS if low.endswith(ending) and len(low) > least)
+    return any(classes.get(stem) == "x" or (len(stem) > 3 and classes.get(stem + "e") == "x") for stem in stems)
+
+
+def _is_part_of_thing(words: Sequence[str], lowered: Sequence[str], at: int, before: str) -> bool:
+    """Whether a disease, a house, a company or a product is called by the word; no title stands before it."""
+    last = lowered[at - 1]
+    if before or last in TITLES or (last == "." and lowered[at - 2] in TITLES):
+        return False
+    owned = words[at + 1] == "'" and lowered[at + 2] == "s"
+    after = at + 3 if owned else at + 1
+    if lowered[at] in EPONYMS and lowered[after] in THINGS:
+        return True
+    known = load_classes().get(lowered[at], "")
+    if lowered[after] in HEADS and words[after][0].isupper():
+        return owned or known in ("", "s", "sx")
+    if known in ("", "s") and (last in ARTICLES or (words[after].isdigit() and len(words[after]) < 4)):
+        return True
+    return not known and (lowered[at] in HEADS or _INNER_CAPITAL.match(words[at]) is not None)
 
 
 def list_features(words: Sequence[str], lowered: Sequence[str], at: int, before: str) -> list[str]:
@@ -175,7 +233,7 @@ def _split_words(text: str) -> tuple[list[str], list[int]]:
 
 def _label_words(words: Sequence[str], lowered: Sequence[str]) -> list[str]:
     """For each word the kind it is taken for, or nothing."""
-    weights, nothing = load_weights(), (0, 0)
+    weights, classes, nothing = load_weights(), load_classes(), (0, 0)
     labels = [""] * len(words)
     for at, word in enumerate(words):
         if word[0].isupper() and is_candidate(words, lowered, at, labels[at - 1]):
@@ -184,7 +242,7 @@ def _label_words(words: Sequence[str], lowered: Sequence[str]) -> list[str]:
                 one, two = weights.get(feature, nothing)
                 name += one
                 place += two
-            if name > DOUBT or place > DOUBT:
+            if max(name, place) > (DOUBT if "x" not in classes.get(lowered[at], "") else ORDINARY_DOUBT):
                 labels[at] = "name" if name >= place else "place"
     return labels
 

@@ -4,8 +4,9 @@ Text is first *folded*, character by character, so that places stay: Word's dash
 ones, digits of other scripts ASCII digits; characters without width are left out, and signs of scripts that write
 without spaces count as gaps between words. Then each kind searches what the kinds before it left: what is claimed is
 cut out. A match that its test rejects is tried again shorter, group by group, and then one character later, so no
-neighbor hides an identifier. Patterns have a bounded width (what follows an accepted match, `right`, may be long), so
-the work grows with the length of the text and no faster.
+neighbor hides an identifier. Where two identifiers are written without a gap between them, nobody can tell where one
+ends: what is left beside a claimed place is claimed with it if it goes on with digits. Patterns have a bounded width
+(what follows an accepted match, `right`, may be long), so the work grows with the length of the text and no faster.
 
 Python's `re` skips quickly to the next character that a pattern can begin with, but only if the pattern begins with a
 character or a set of them, and not with a look-behind. So patterns here consume their first character and look behind
@@ -25,7 +26,8 @@ from importlib import import_module
 from typing import Any
 
 from deniable.errors import MissingExtra
-from deniable.masking import checksums, names
+from deniable.masking import checksums, lexicon, names
+from deniable.masking.lexicon import DOMAINS, FOREIGN_MONTHS, MONTHS, ORDINALS, WAYS, YEAR
 
 CUT = "\1"  # stands where something was claimed
 _GAP_SIGN = "\2"  # stands for a sign of a script without spaces
@@ -95,6 +97,8 @@ class Finder:
     left: re.Pattern[str] | None = None
     reach: int = 64
     right: re.Pattern[str] | None = None
+    checked: bool = False
+    """Whether its check digits are good enough to say where it ends."""
 
     def spans(self, text: str) -> Iterator[Span]:
         """The places where the pattern fits and the test agrees, in order, without the end of the sentence."""
@@ -126,7 +130,8 @@ class Finder:
         if self.test is None or self.left is not None or self.right is not None:
             return
         for at in range(end - 1, start + 1, -1):
-            if text[at] in " ,;/(" and text[at - 1].isalnum() and self.pattern.fullmatch(text, start, at):
+            parts = self.checked or (text[at] in " ,;/(-" and text[at - 1] not in " -(")
+            if parts and self.pattern.fullmatch(text, start, at):
                 yield at
 
 
@@ -144,12 +149,54 @@ def search_kinds(text: str, kinds: Sequence[str] = ()) -> list[Span]:
     left, claimed = folded.text, []
     for finder in FINDERS:
         if not kinds or finder.kind in kinds:
+            if finder.kind not in ("url", "email"):  # these two have underscores inside; for the others they are gaps
+                left = left.replace("_", _GAP_SIGN)
             spans = _join_spans(finder.spans(left))
             left = _cut_spans(left, spans)
             claimed += spans
+    claimed = _claim_beside(left, sorted(claimed, key=lambda span: span.start))
+    left = _cut_spans(left, claimed)
     claimed += _search_names(text, left, kinds)
     claimed.sort(key=lambda span: span.start)
     return [Span(folded.place(one.start), folded.place(one.end - 1) + 1, one.kind) for one in claimed]
+
+
+_BESIDE = 64  # characters beside a claimed place that are looked at
+_GLUED = re.compile(r"[^\s\0\1]*")
+_ROW = re.compile(r"(?: (?:[A-Z]{4} )?(?=[^\s\0\1]*\d)[^\sa-z\0\1]++(?![a-z]))*")
+
+
+def _claim_beside(text: str, claimed: list[Span]) -> list[Span]:
+    """The spans in their order, each with what goes on beside it without a gap, or in further groups of digits."""
+    grown = list(claimed)
+    for i, span in enumerate(claimed):
+        before, after = grown[i - 1].end if i else 0, claimed[i + 1].start if i + 1 < len(claimed) else len(text)
+        behind = text[max(before, span.start - _BESIDE) : span.start][::-1]
+        ahead = text[span.end : min(after, span.end + _BESIDE)]
+        start, end = span.start - _measure_beside(behind, span.kind), span.end + _measure_beside(ahead, span.kind)
+        grown[i] = replace(span, start=start, end=end) if end - start > span.end - span.start else span
+    return grown
+
+
+def _measure_beside(beside: str, kind: str) -> int:
+    """How much of the text beside a claimed place is a part of what stands there; it is read away from the place."""
+    near = beside[:2]
+    if not near or near[0] in "\n\0" or (near[0] in " .,;:)" and not (near[1:].isalnum() or near[1:] in "+()")):
+        return 0
+    glued = _GLUED.match(beside).end()  # type: ignore[union-attr]
+    if not glued and kind in ("date", "age"):  # numbers that follow a date are seldom a part of it
+        return 0
+    row = _ROW.match(beside, glued).end()  # type: ignore[union-attr]
+    groups = [len(group) for group in beside[:row].split()]
+    dialed = not {"+", "("}.isdisjoint(beside[:row])
+    is_row = row > glued and (glued or dialed or min(groups) >= 3 or max(groups) >= 4 or len(groups) >= 4)
+    if is_row and _count_digits(beside[:row]) >= (3 if dialed or kind in ("email", "url", "card") else 5):
+        return row
+    return glued if _count_digits(beside[:glued]) >= 3 or "@" in beside[:glued] else 0
+
+
+def _count_digits(text: str) -> int:
+    return sum(map(str.isdigit, text))
 
 
 def _search_names(text: str, left: str, kinds: Sequence[str]) -> list[Span]:
@@ -257,12 +304,10 @@ def _is_ipv4(match: str) -> bool:
 
 
 def _is_ipv6_or_mac(match: str) -> bool:
-    """A MAC address, or IPv6: eight groups, or fewer around one double colon."""
+    """A MAC address, or IPv6: six groups or more, or fewer around one double colon."""
     groups = match.split(":")
-    if len(groups) == 6 and all(len(group) == 2 for group in groups):
-        return True
     short = match.count("::") == 1 and ":::" not in match and match != "::"
-    return all(len(group) <= 4 for group in groups) and (short or (len(groups) == 8 and all(groups)))
+    return all(len(group) <= 4 for group in groups) and (short or (len(groups) >= 6 and all(groups)))
 
 
 def _is_national(match: str) -> bool:
@@ -287,14 +332,17 @@ _MEASURED = re.compile(
 )
 
 
-_YEARS = re.compile(r"(?:19|20)\d\d-(?:19|20)\d\d")
+_YEARS = re.compile(r"\W*(?:19|20)\d\d[-/](?:19|20)\d\d\W*")
+_GROUPS = re.compile(r"\d+|[A-Z]+")
 
 
 def _is_number(text: str, start: int, end: int) -> bool:
     """A code with four digits or more that neither counts nor measures something."""
     match = text[start:end]
     digits = sum(map(str.isdigit, match))
-    if digits < 4 or len(match) < 5 or not (match[-1].isdigit() or match[-2:-1].isdigit()):
+    if digits < 4 or len(match) < 5:
+        return False
+    if not (match[-1].isdigit() or match[-2].isdigit() or digits > 5 or len(_GROUPS.findall(match)) > 3):
         return False
     if _YEARS.fullmatch(match):
         return False
@@ -303,78 +351,43 @@ def _is_number(text: str, start: int, end: int) -> bool:
     return text[max(0, start - 2) : start].strip(" ") not in ("$", "€", "£", "¥") and not _MEASURED.match(text, end)
 
 
+_TIME = r"\d\d?:\d\d(?::\d\d(?:\.\d+)?)?"
+_PLAIN_NUMBER = re.compile(rf"\W*(?:\d+(?:\.\d*)?(?:[eE][+-]?\d+)?[a-z%°]*|{_TIME}(?:-{_TIME})?)\W*")
+
+
+def _is_glued(text: str, start: int, end: int) -> bool:
+    """Many digits in one piece with signs or letters between them: no amount, and no time of the day."""
+    return _PLAIN_NUMBER.fullmatch(text, start, end) is None and _YEARS.fullmatch(text, start, end) is None
+
+
 def _is_old(text: str, start: int, end: int) -> bool:
     """An age that the Safe Harbor rule counts as identifying: above 89."""
     return 90 <= int(_DIGITS.findall(text[start:end])[0]) <= 125
 
 
-_POSTAL_AREAS = frozenset(
-    re.findall(
-        r"\w+",
-        "AB AL B BA BB BD BH BL BN BR BS BT CA CB CF CH CM CO CR CT CV CW DA DD DE DG DH DL DN DT DY E EC EH EN EX"
-        " FK FY G GL GU GY HA HD HG HP HR HS HU HX IG IM IP IV JE KA KT KW KY L LA LD LE LL LN LS LU M ME MK ML N"
-        " NE NG NN NP NR NW OL OX PA PE PH PL PO PR RG RH RM S SA SE SG SK SL SM SN SO SP SR SS ST SW SY TA TD TF"
-        " TN TQ TR TS TW UB"
-        " W WA WC WD WF WN WR WS WV YO ZE",
-    )
-)
-
-
-def _is_uk_postcode(match: str) -> bool:
-    """The letters it begins with are a postal area."""
-    return re.match(r"[A-Z]+", match)[0] in _POSTAL_AREAS  # type: ignore[index]
+def _is_postcode(match: str) -> bool:
+    """A British one begins with the letters of a postal area; a Canadian one ends in a digit."""
+    return match[-1].isdigit() or re.match(r"[A-Z]+", match)[0] in lexicon.POSTAL_AREAS  # type: ignore[index]
 
 
 def _compile(pattern: str) -> re.Pattern[str]:
     return re.compile(pattern)
 
 
-_ENGLISH = (
-    "January", "February", "March", "April", "June", "July", "August", "September", "October", "November", "December",
-)  # fmt: skip
-MONTHS = "May|MAY|Sept|SEPT|" + "|".join(
-    f"{name[:3]}(?:{name[3:]})?|{name[:3].upper()}(?:{name[3:].upper()})?" for name in _ENGLISH
-)
-FOREIGN_MONTHS = (
-    "enero|febrero|marzo|abril|mayo|junio|julio|agosto|septiembre|setiembre|octubre|noviembre|diciembre"
-    "|janvier|février|mars|avril|mai|juin|juillet|août|septembre|octobre|novembre|décembre"
-    "|[Jj]anuar|[Ff]ebruar|März|[Aa]pril|Mai|[Jj]uni|[Jj]uli|[Aa]ugust|[Ss]eptember|[Oo]ktober|[Nn]ovember|Dezember"
-    "|gennaio|febbraio|aprile|maggio|giugno|luglio|settembre|ottobre|dicembre"
-    "|janeiro|fevereiro|março|maio|junho|julho|setembro|outubro|novembro|dezembro"
-    "|januari|februari|maart|mei|augustus|oktober|december|maj|augusti"
-    "|stycznia|lutego|marca|kwietnia|maja|czerwca|lipca|sierpnia|września|października|listopada|grudnia"
-    "|января|февраля|марта|апреля|мая|июня|июля|августа|сентября|октября|ноября|декабря"
-)
-_TENTH = "first|second|third|fourth|fifth|sixth|seventh|eighth|ninth"
-ORDINALS = (
-    f"{_TENTH}|tenth|eleventh|twelfth|thirteenth|fourteenth|fifteenth|sixteenth|seventeenth|eighteenth|nineteenth"
-    f"|twentieth|twenty[ -](?:{_TENTH})|thirtieth|thirty[ -]first"
-)
-_SMALL = "one|two|three|four|five|six|seven|eight|nine"
-_TENS = "twenty|thirty|forty|fifty|sixty|seventy|eighty|ninety"
-_YEAR_WORDS = (
-    f"(?:nineteen|twenty|two thousand(?: and)?)(?:[ -](?:hundred|oh|ten|eleven|twelve|\\w{{3,5}}teen|{_TENS}|{_SMALL}))"
-    f"(?:[ -](?:{_SMALL}))?"
-)
-_YEAR = rf"(?:,? (?:of )?(?:\d{{4}}|{_YEAR_WORDS}))?"
-WAYS = (
-    "Street|St|Avenue|Ave|Road|Rd|Boulevard|Blvd|Lane|Ln|Drive|Dr|Court|Ct|Place|Pl|Square|Sq|Highway|Hwy|Parkway|Pkwy"
-    "|Terrace|Way|Circle|Close|Crescent|Gardens|Row"
-)
-DOMAINS = (
-    "com|org|net|gov|edu|mil|int|info|biz|io|ai|app|dev|co|us|uk|de|fr|it|es|"
-    "nl|be|ch|at|eu|se|no|dk|fi|pl|cz|ru|in|cn|jp"
-    "|kr|br|mx|au|nz|ca|za|il|ie|me|tv|cc|ly|xyz|online|site|tech|store|cloud"
-)
 _REST_OF_URL = _compile(r"[^\s<>\"'\0\1]*")
 _AFTER_DOMAIN = _compile(r"(?:[/?:][^\s<>\"'\0\1]*)?")
 
 FINDERS = (
     Finder(
+        "postcode",
+        _compile(r"[A-Z][A-Z]?\d[A-Z\d]? \d(?:[A-Z]\d(?<=[A-Z]\d[A-Z] \d[A-Z]\d)|[ABD-HJLNP-UW-Z]{2})"),
+        _test_value(_is_postcode),
+    ),
+    Finder(
         "url", _compile(r":(?<=[A-Za-z]{3}:)//[^\s<>\"'\0\1]"), left=_compile(r"[A-Za-z]{3,8}\Z"), right=_REST_OF_URL
     ),
     Finder("url", _compile(r"[wW][wW][wW]\.[^\s<>\"'\0\1]"), right=_REST_OF_URL),
-    Finder("email", _compile(r"@(?:[\w-]{1,63}\.){1,8}[A-Za-z]{2,24}\b"), left=_compile(r"[\w.+%'-]+\Z")),
+    Finder("email", _compile(r"@(?:[\w-]{1,63}\.){1,8}[A-Za-z]{2,24}(?![A-Za-z])"), left=_compile(r"[\w.+%'-]+\Z")),
     Finder(
         "url",
         _compile(rf"\.(?<=[A-Za-z0-9-]\.)(?:{DOMAINS}|{DOMAINS.upper()})\b"),
@@ -383,11 +396,12 @@ FINDERS = (
     ),
     Finder(
         "iban",
-        _compile(r"[A-Z](?<!\w.)[A-Z]\d\d ?(?:[A-Z0-9]{4} ?){2,7}[A-Z0-9]{1,4}\b"),
+        _compile(r"[A-Z](?<!\w.)[A-Z]\d\d ?(?:[A-Z0-9]{4} ?){2,7}[A-Z0-9]{1,4}"),
         _test_value(checksums.is_iban),
+        checked=True,
     ),
     Finder("vehicle", _compile(r"[A-HJ-NPR-Z0-9](?<!\w.)[A-HJ-NPR-Z0-9]{16}\b"), _test_value(_is_vin)),
-    Finder("card", _compile(r"\d(?<![\w.-].)(?:[ -]?\d){12,18}(?![\w-])"), _test_value(_is_card)),
+    Finder("card", _compile(r"\d(?<![\d.].)(?:[ -]?\d){12,18}(?!\d)"), _test_value(_is_card)),
     Finder("ip", _compile(r"\d(?<![\d.].)\d{0,2}(?:\.\d{1,3}){3}(?!\.?\d)"), _test_value(_is_ipv4)),
     Finder(
         "ip",
@@ -403,32 +417,34 @@ FINDERS = (
         _compile(r"(?<![\w-])[0-9A-Fa-f]{2}\Z"),
         3,
     ),
-    Finder("national_id", _compile(r"\d(?<![\w-].)\d\d[- .]\d\d[- .]\d{4}(?![\w-])"), _test_value(checksums.is_us_ssn)),
+    Finder("national_id", _compile(r"\d(?<!\d.)\d\d[- .]\d\d[- .]\d{4}(?!\d)"), _test_value(checksums.is_us_ssn)),
     Finder("national_id", _compile(r"9(?<![\w-].)\d\d[- ]?[5-9]\d[- ]?\d{4}(?![\w-])")),
     Finder(
         "date",
         _compile(
-            r"\d(?<![\w/.-].)(?:\d{3}[-/.]\d\d?[-/.]\d\d?(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?Z?)?"
+            r"\d(?<!\d.)(?:(?<=[12])\d{3}([-/.])\d\d?\1\d\d?(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?Z?)?"
+            r"(?!\d|(?<=[/.]\d)[/.]\d|(?<=[/.]\d\d)[/.]\d)"
             r"|\d{3} ?[年년] ?\d\d? ?[月월] ?\d\d? ?[日일]"
-            r"|\d?([-/.])\d\d?\1(?:\d{4}|\d\d))(?![\w/-]|\.\d)"
+            r"|(?<!\d[/.].)\d?([-/.])\d\d?\2(?:(?:19|20)\d\d|\d{4}(?!\d)|\d\d(?![\w/-]|\.\d)))"
         ),
         _is_date,
     ),
     Finder(
         "date",
         _compile(
-            rf"\d(?<!\w.)\d?(?:(?:st|nd|rd|th)?(?: of|\.)?[ -](?:{MONTHS})\b\.?(?:,?[ -](?:\d{{4}}|\d\d\b(?![:%])))?"
+            rf"\d(?<!\d.)\d?(?:(?:st|nd|rd|th)?(?: of|\.)?[ -](?:{MONTHS})\b\.?(?:,?[ -](?:\d{{4}}|\d\d\b(?![:%])))?"
             rf"|(?:\.|er|º)? (?:de )?(?:{FOREIGN_MONTHS})(?: de| del)? \d{{4}}"
-            rf"|(?:\.|er|º| de) (?:{FOREIGN_MONTHS}))\b"
+            rf"|(?:\.|er|º| de) (?:{FOREIGN_MONTHS}))(?:\b|(?<=\d{{4}}))"
         ),
     ),
+    Finder("date", _compile(r" (?:19|20)\d\d(?!\d)"), left=_compile(rf"\b(?:{FOREIGN_MONTHS})(?: del?)?\Z"), reach=24),
     Finder(
-        "date", _compile(rf" of (?:{MONTHS})\b{_YEAR}"), left=_compile(rf"(?i)\b(?:{ORDINALS})(?: day)?\Z"), reach=32
+        "date", _compile(rf" of (?:{MONTHS})\b{YEAR}"), left=_compile(rf"(?i)\b(?:{ORDINALS})(?: day)?\Z"), reach=32
     ),
-    Finder("date", _compile(rf"(?:{MONTHS})\b (?:the )?(?:{ORDINALS})\b{_YEAR}")),
+    Finder("date", _compile(rf"(?:{MONTHS})\b (?:the )?(?:{ORDINALS})\b{YEAR}")),
     Finder(
         "date",
-        _compile(rf"(?:{MONTHS})\.?,? (?:\d{{1,2}}(?:st|nd|rd|th)?(?:,? \d{{4}})?|\d{{4}})\b"),
+        _compile(rf"(?:{MONTHS})\.?,? (?:\d{{1,2}}(?:st|nd|rd|th)?(?:,? \d{{4}})?\b|(?:19|20)\d\d|\d{{4}}\b)"),
         _is_day_of_month,
     ),
     Finder(
@@ -454,12 +470,12 @@ FINDERS = (
     ),
     Finder(
         "phone",
-        _compile(r"\d(?<![\w.+(-].)\d{0,4}(?:[ ./-]\(?\d{2,8}\)?){1,4}(?:,? ?(?:x|ext\.?) ?\d{1,5})?(?![\w-])"),
+        _compile(r"\d(?<![\d.+(].)\d{0,4}(?:[ ./-]\(?\d{2,8}\)?){1,4}(?:,? ?(?:x|ext\.?) ?\d{1,5})?(?![\w-])"),
         _is_phone,
     ),
     Finder(
         "national_id",
-        _compile(r"[A-Z0-9](?<![\w-].)[A-Z]?[ -]?\d(?:[ ./+-]?\d){6,16}(?:[ A-]?[A-Z0-9]{1,4})?(?![\w-])"),
+        _compile(r"[A-Z0-9](?<!\d.)[A-Z]?[ -]?\d(?:[ ./+-]?\d){6,16}(?:[ A-]?[A-Z0-9]{1,4})?(?![\w-])"),
         _test_value(_is_national),
     ),
     Finder(
@@ -488,13 +504,11 @@ FINDERS = (
             r"(?:[Rr]ue|[Cc]alle|[Vv]ia|[Aa]venida|[Pp]iazza|[Pp]lac|[Uu]l\.)(?: [\w.'-]{2,20}){1,4}?,? \d{1,4}\b"
         ),
     ),
-    Finder(
-        "postcode", _compile(r"[A-Z](?<!\w.)[A-Z]?\d[A-Z\d]? ?\d[ABD-HJLNP-UW-Z]{2}\b"), _test_value(_is_uk_postcode)
-    ),
+    Finder("postcode", _compile(r"[A-Z](?<!\w.)[A-Z]?\d[A-Z\d]?\d[ABD-HJLNP-UW-Z]{2}\b"), _test_value(_is_postcode)),
     Finder(
         "postcode",
         _compile(
-            r"[ABCEGHJ-NPRSTVXY](?<!\w.)\d[A-Z] ?\d[A-Z]\d\b"
+            r"[ABCEGHJ-NPRSTVXY](?<!\w.)\d[A-Z]\d[A-Z]\d\b"
             r"|[1-9](?<![\w.,-].)\d{3} (?!SA|SD|SS|AD|BC|CE|AM|PM|KG|MG|ML|MM|CM|KM|EU|US|UK|MB|GB|HZ|IU|ID)[A-Z]{2}\b"
             r"(?! \d)"
             r"|[A-Z](?<!\w.)[A-Z],? \d{5}(?:-\d{4})?\b"
@@ -503,7 +517,7 @@ FINDERS = (
     Finder(
         "vehicle",
         _compile(
-            r"[A-Z](?<![\w-].)(?:[A-Z]\d\d ?[A-Z]{3}|[A-Z]-\d{3}-[A-Z]{2}|[A-Z] ?\d{3} [A-Z]{2}"
+            r"[A-Z](?<!\w.)(?:[A-Z]\d\d ?[A-Z]{3}|[A-Z]-\d{3}-[A-Z]{2}|[A-Z] ?\d{3} [A-Z]{2}"
             r"|[A-Z]{0,2}-[A-Z]{1,2} \d{1,4})\b"
             r"|\d(?<![\w-].)\d{3} ?[BCDFGHJKLMNPRSTVWXYZ]{3}\b"
         ),
@@ -521,6 +535,13 @@ FINDERS = (
         lambda text, start, end: end - start > 25 or _is_number(text, start, end),
     ),
     Finder("number", _compile(r"\d(?<!\w.)\d{40,}+")),
+    Finder(
+        "number",
+        _compile(r"\d(?:[A-Za-z./:+()-]{0,3}\d){7,60}"),
+        _is_glued,
+        left=_compile(r"[^\s\0\1]*\Z"),
+        right=_compile(r"[^\s\0\1]*"),
+    ),
 )
 """What is looked for, in the order in which it is claimed: the most certain first."""
 

@@ -1,12 +1,17 @@
-"""Regular expressions that can explode: found from their text, before they see a value.
+"""Regular expressions that take too long: found from their text, before they see a value.
 
 Python's `re` tries every way in which an expression can match before it gives up. The number of ways grows
 exponentially exactly when some part of a loop can read the same characters along two paths and come back to where it
 was (`(a+)+`, `(a|a)*`, `(\\w+\\s?)*`). This module turns the expression into a nondeterministic automaton and looks for
 such a state in its product with itself (Weber and Seidl 1991). Loops that can repeat an empty text are refused as well.
 
+The number of ways grows with a power of the text's length when two loops that follow each other can read the same
+characters (`.*.*x`, `\\d+\\d+a`): some text leads from the first loop to itself, from it to the second, and from that
+to itself. A search that may begin anywhere multiplies the ways by the length once more. What grows faster than with the
+square of the length is refused: `.*.*x`, but neither `\\d+-` nor `^(.*), (.*)$`, which begins in one place.
+
 The answer errs on the side of refusing: what follows a loop is not looked at, and a bounded repetition of more than a
-few times counts as a loop. Expressions that are merely quadratic, such as `\\d+-`, are not refused.
+few times counts as a loop; of more than `MOST_BOUNDED` times where powers are counted.
 """
 
 from __future__ import annotations
@@ -19,13 +24,15 @@ from re import _parser as parser  # type: ignore[attr-defined]
 from typing import Any
 
 MOST_COPIES = 4  # a part repeated at most so often is written out; more often, it is a loop
+MOST_BOUNDED = 64
 MOST_STATES = 3_000
+MOST_WALKS = 200_000
 SAMPLES = "aZ_ 05\t\n.-é٣\u00a0文"
 """One character of each kind that a class such as \\w can tell apart; those in the expression are added."""
 
 
 class Explosive(Exception):
-    """An expression that can take exponential time; says which part."""
+    """An expression that can take too long; says which part."""
 
 
 @dataclass
@@ -33,6 +40,7 @@ class Automaton:
     """States joined by steps that read a character of a set, and by steps that read nothing."""
 
     alphabet: str
+    most_copies: int = MOST_COPIES
     reading: dict[int, list[tuple[frozenset[str], int]]] = field(default_factory=lambda: defaultdict(list))
     empty: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
     size: int = 1
@@ -46,17 +54,25 @@ class Automaton:
 
 
 def find_explosion(expression: str) -> str | None:
-    """Why an expression can take exponential time, in words; None if it cannot.
+    """Why an expression can take more than quadratic time, in words; None if it cannot.
 
     >>> find_explosion(r"(\\w+\\s?)*$")
     'a part inside a repetition can read the same text in two ways'
+    >>> find_explosion(r".*.*x")
+    'repetitions that follow each other can read the same text'
     >>> find_explosion(r"\\d{3}-\\d{2}-(\\d{4})")
     """
     tree = parser.parse(expression)
-    automaton = Automaton("".join(sorted(set(SAMPLES) | _collect_characters(tree))))
+    alphabet = "".join(sorted(set(SAMPLES) | _collect_characters(tree)))
     try:
+        automaton = Automaton(alphabet)
         _build(automaton, tree, 0, tree.state.flags)
         _refuse_two_ways(automaton)
+        if _count_loops(tree) < 2:
+            return None
+        automaton = Automaton(alphabet, MOST_BOUNDED)
+        _build(automaton, _drop_harmless_end(list(tree)), 0, tree.state.flags)
+        _refuse_powers(automaton, 1 if _begins_in_one_place(tree) else 0)
     except Explosive as reason:
         return str(reason)
     return None
@@ -85,6 +101,17 @@ def _collect_characters(node: Any) -> set[str]:
         elif isinstance(item, tuple | list | parser.SubPattern):
             found |= _collect_characters(item)
     return {sign for sign in found if len(sign) == 1}
+
+
+def _count_loops(node: Any) -> int:
+    """How many repetitions have no bound, or one that is large."""
+    found = 0
+    for item in node:
+        if isinstance(item, tuple | list | parser.SubPattern):
+            found += _count_loops(item)
+        if isinstance(item, tuple) and len(item) == 3 and isinstance(item[2], parser.SubPattern):
+            found += item[1] > MOST_BOUNDED
+    return found
 
 
 def _build(automaton: Automaton, items: Any, start: int, flags: int) -> int:
@@ -131,8 +158,8 @@ def _join(automaton: Automaton, ends: list[int]) -> int:
 
 def _build_repetition(automaton: Automaton, value: Any, start: int, flags: int) -> int:
     least, most, inner = value
-    if most <= MOST_COPIES:
-        ends = [start]
+    if most <= automaton.most_copies:
+        least, most, ends = min(least, MOST_COPIES), min(most, MOST_COPIES), [start]
         for _ in range(most):
             ends.append(_build(automaton, inner, ends[-1], flags))
         return _join(automaton, ends[least:])
@@ -221,3 +248,65 @@ def _has_two_ways(steps: Steps, state: int, around: frozenset[int]) -> bool:
                     seen.add(to)
                     waiting.append(to)
     return (state, state, True) in seen
+
+
+def _begins_in_one_place(tree: Any) -> bool:
+    return (
+        bool(tree)
+        and tree[0] in ((ops.AT, ops.AT_BEGINNING), (ops.AT, ops.AT_BEGINNING_STRING))
+        and not (tree.state.flags & re.MULTILINE and tree[0][1] is ops.AT_BEGINNING)
+    )
+
+
+def _drop_harmless_end(items: list[Any]) -> list[Any]:
+    """The parts of an expression without those at its end that cannot fail: after them nothing is tried again."""
+    while items and _cannot_fail(*items[-1]):
+        items = items[:-1]
+    return items
+
+
+def _cannot_fail(op: Any, value: Any) -> bool:
+    if op is ops.SUBPATTERN:
+        return all(_cannot_fail(*item) for item in value[3])
+    return op in (ops.MAX_REPEAT, ops.MIN_REPEAT) and value[0] == 0
+
+
+def _refuse_powers(automaton: Automaton, most: int) -> None:
+    """Refuse when more than so many pairs of loops, one after another, can share a text among them."""
+    steps = {state: _list_steps(automaton, state) for state in range(automaton.size)}
+    reached = {state: _list_reached(steps, state) for state in steps}
+    loops = [state for state in steps if state in reached[state]]
+    pairs = [(p, q) for p in loops for q in loops if q in reached[p] and p not in reached[q] and _share(steps, p, q)]
+    if _measure_depth(pairs, reached) > most:
+        raise Explosive("repetitions that follow each other can read the same text")
+
+
+def _measure_depth(pairs: list[tuple[int, int]], reached: dict[int, set[int]]) -> int:
+    """The largest number of pairs of which each begins in or after the loop in which the one before it ends."""
+    found = 0
+    waiting = [(pair, 1) for pair in pairs]
+    while waiting:
+        (_, end), depth = waiting.pop()
+        found = max(found, depth)
+        if depth < 2:  # more is never asked for
+            waiting += [(pair, depth + 1) for pair in pairs if pair[0] == end or pair[0] in reached[end]]
+    return found
+
+
+def _share(steps: Steps, p: int, q: int) -> bool:
+    """Whether some text leads from one loop to itself, from it to a second, and from the second to itself."""
+    seen = {(p, p, q)}
+    waiting = [(p, p, q)]
+    while waiting:
+        first, second, third = waiting.pop()
+        for one, a in steps[first]:
+            for two, b in steps[second]:
+                both = one & two
+                for three, c in steps[third] if both else ():
+                    to = (a, b, c)
+                    if to not in seen and not both.isdisjoint(three):
+                        seen.add(to)
+                        waiting.append(to)
+        if len(seen) > MOST_WALKS:
+            raise Explosive("it is too large to be checked")
+    return (p, q, q) in seen
