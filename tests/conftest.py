@@ -54,7 +54,8 @@ ENGINES: dict[str, Callable[[Path], Engine]] = {
 @pytest.fixture(autouse=True)
 def own_state(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     """What is known of ledgers outside of them is each test's own."""
-    monkeypatch.setenv("DENIABLE_STATE", f"{request.config.stash[STATES]}/{next(NUMBERS)}")
+    # Processes that were forked count from one number on: each has its own.
+    monkeypatch.setenv("DENIABLE_STATE", f"{request.config.stash[STATES]}/{os.getpid()}-{next(NUMBERS)}")
 
 
 @pytest.fixture(params=sorted(ENGINES))

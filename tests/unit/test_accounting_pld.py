@@ -12,18 +12,22 @@ from deniable.dp.accounting import (
     ComposedEvent,
     GaussianEvent,
     LaplaceEvent,
+    NonPrivateEvent,
     ParallelEvent,
     PLDAccountant,
     PureEvent,
     RandomizedEvent,
     SelectionEvent,
     SelfComposedEvent,
+    ThresholdEvent,
     ZCDPAccountant,
     cheap_epsilon,
     to_google,
 )
 from deniable.dp.accounting import pld as pld_module
+from deniable.dp.accounting.composition import Composition
 from deniable.errors import MissingExtra
+from deniable.policy.budget import ApproxDP, PureDP
 
 dp_event = pytest.importorskip("dp_accounting.dp_event")
 pld = pytest.importorskip("dp_accounting.pld")
@@ -155,3 +159,120 @@ def test_the_google_form_is_read_by_the_oracle_and_priced_no_better():
     event = ComposedEvent((SelfComposedEvent(LaplaceEvent(10, 1), 4), GaussianEvent(500, 1)))
     oracle = pld.PLDAccountant().compose(build(to_google(event))).get_epsilon(1e-6)
     assert PLDAccountant().compose(event).epsilon(DELTA) == pytest.approx(oracle, rel=1e-6)
+
+
+class Library:
+    """Stands for dp-accounting: writes down what it was asked to make."""
+
+    def __init__(self):
+        self.asked = []
+
+    def __getattr__(self, name):
+        def make(*arguments, **named):
+            self.asked.append((name, *arguments, *named.items()))
+            return self
+
+        return make
+
+
+@pytest.fixture
+def library(monkeypatch):
+    told = Library()
+    monkeypatch.setattr(pld_module, "_load_library", lambda: told)
+    return told
+
+
+CELLS = ("value_discretization_interval", 1e-4)
+
+
+@pytest.mark.parametrize(
+    ("event", "asked"),
+    [
+        (LaplaceEvent(3, 5), ("from_discrete_laplace_mechanism", math.nextafter(1 / 3, 1), 5, CELLS)),
+        (LaplaceEvent(4, Fraction(9, 2)), ("from_discrete_laplace_mechanism", 0.25, 5, CELLS)),
+        (LaplaceEvent(4, 1000), ("from_discrete_laplace_mechanism", 0.25, 1000, CELLS)),
+    ],
+)
+def test_discrete_noise_is_asked_for_with_its_rate_and_shift_rounded_up(library, event, asked):
+    pld_module._leaf.__wrapped__(event)
+    assert library.asked == [asked]
+
+
+def test_a_shift_of_more_than_a_thousand_steps_is_asked_for_as_continuous_noise(library):
+    pld_module._leaf.__wrapped__(LaplaceEvent(8, Fraction(2001, 2)))
+    overhang = 1 - 16 * math.log(2 / (1 + math.exp(-1 / 8)))
+    assert 0 < overhang < 1
+    assert pld_module._overhang(8.0) == pytest.approx(overhang, rel=1e-12)
+    assert library.asked == [("from_laplace_mechanism", 8 * (1 - 1e-12), 1001 + pld_module._overhang(8.0), CELLS)]
+
+
+def test_a_pure_event_is_asked_for_with_its_epsilon_rounded_up_and_no_delta(library):
+    pld_module._leaf.__wrapped__(PureEvent(Fraction(1, 10)))
+    ((name, parameters, cells),) = library.asked
+    assert (name, cells) == ("from_privacy_parameters", CELLS)
+    assert Fraction(parameters.epsilon) >= Fraction(1, 10)
+    assert (parameters.epsilon, parameters.delta) == (pytest.approx(0.1, rel=1e-15), 0)
+
+
+def test_parts_are_composed_as_often_as_they_ran(library, monkeypatch):
+    monkeypatch.setattr(pld_module, "_leaf", lambda event: library)
+    leaves = frozenset({(PureEvent(1), 3), (LaplaceEvent(2, 1), 5)})
+    pld_module._distribution.__wrapped__(Composition(leaves, gaussian=Fraction(1, 16)))
+    assert library.asked == [
+        ("self_compose", 5),
+        ("self_compose", 3),
+        ("from_gaussian_mechanism", 4.0, CELLS),
+        ("identity", CELLS),
+        *[("compose", library)] * 3,
+    ]
+    library.asked.clear()
+    pld_module._distribution.__wrapped__(Composition(leaves))
+    assert [name for name, *_ in library.asked] == ["self_compose", "self_compose", "identity", "compose", "compose"]
+
+
+@pytest.mark.parametrize(("told", "found"), [(1.0, Fraction(1_000_000_001, 10**9)), (0.0, 0), (math.inf, None)])
+def test_an_epsilon_is_asked_for_at_a_little_less_delta_and_told_a_little_higher(told, found, monkeypatch):
+    asked = []
+
+    class Distribution:
+        def get_epsilon_for_delta(self, delta):
+            asked.append(delta)
+            return told
+
+    monkeypatch.setattr(pld_module, "_distribution", lambda composed: Distribution())
+    assert pld_module._epsilon.__wrapped__(Composition(), DELTA) == found
+    assert asked == [1e-6 * (1 - 1e-12)]
+
+
+def test_losses_are_looked_at_with_the_delta_that_thresholds_leave(monkeypatch):
+    asked = []
+
+    def epsilon(composed, delta):
+        asked.append(delta)
+        return Fraction(1, 100)
+
+    monkeypatch.setattr(pld_module, "_epsilon", epsilon)
+    tenth = Fraction(1, 10)
+    account = PLDAccountant().compose(ThresholdEvent(tenth))
+    assert account.compute_spent(tenth) == ApproxDP(0, tenth)
+    assert account.compute_spent(2 * tenth) == ApproxDP(0, 2 * tenth)
+    assert asked == [], "thresholds alone lose nothing else"
+    both = account.compose(PureEvent(2))
+    assert both.compute_spent(tenth) == ApproxDP(2, tenth)
+    assert asked == [], "no delta is left"
+    assert both.compute_spent(3 * tenth) == ApproxDP(Fraction(1, 100), 3 * tenth)
+    assert asked == [2 * tenth]
+
+
+def test_nothing_remains_after_what_has_no_price():
+    assert PLDAccountant(PureDP(3), NonPrivateEvent()).compute_remaining() == PureDP(0)
+    assert PLDAccountant(PureDP(3), PureEvent(1)).compute_remaining() == PureDP(2)
+    assert PLDAccountant(PureDP(3), PureEvent(4)).compute_remaining() == PureDP(0)
+    assert PLDAccountant(ApproxDP(3, "1e-6"), PureEvent(4)).compute_remaining() == ApproxDP(0, "1e-6")
+
+
+def test_events_are_listed_one_after_another_and_repeated_ones_once():
+    account = PLDAccountant().compose(PureEvent(1)).compose(PureEvent(2), 3).compose(PureEvent(3), 0)
+    assert account.event == ComposedEvent(
+        (pld_module.NOTHING, PureEvent(1), SelfComposedEvent(PureEvent(2), 3), SelfComposedEvent(PureEvent(3), 0))
+    )

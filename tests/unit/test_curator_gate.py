@@ -5,9 +5,11 @@ Each function is held to its exact result, on tables of a few rows that are writ
 from __future__ import annotations
 
 import hashlib
+import os
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from fractions import Fraction
@@ -25,6 +27,7 @@ from deniable.dp.accounting import LaplaceEvent, NonPrivateEvent, epsilon_of_zcd
 from deniable.dp.accounting.serialization import from_dict
 from deniable.engines.base import Engine, Listed, Sampled
 from deniable.engines.duckdb import DuckDBEngine
+from deniable.engines.sources import stamp_file
 from deniable.errors import (
     CHARGED,
     NOTHING_CHARGED,
@@ -32,6 +35,7 @@ from deniable.errors import (
     BudgetExceeded,
     DataError,
     ExecutionFailed,
+    IntegrityError,
     InternalError,
     ParameterError,
     Stopped,
@@ -39,7 +43,8 @@ from deniable.errors import (
 )
 from deniable.governance.grants import Asker, Role
 from deniable.governance.withdrawals import COLLECTION, Withdrawal
-from deniable.ledger import Act, Posting
+from deniable.ledger import Act, Ledger, Posting
+from deniable.ledger.witness import MARKED_ROWS, Source, Witness
 from deniable.policy.budget import ZCDP, PureDP
 from deniable.policy.document import parse
 from deniable.policy.schema import Neighboring, PrivacyUnit
@@ -901,3 +906,292 @@ def test_a_question_names_its_private_tables_and_attaches_its_public_ones(stewar
     assert (job.text, dict(job.details), job.canonical) == (plan.text, {"asked": plan.text}, plan.canonical)
     open_plan = compile_query("SELECT COUNT(*) AS n FROM wards", steward.policy.tables)
     assert (charge.job_of(open_plan).private, charge.job_of(open_plan).public) == ((), ("wards",))
+
+
+# What is remembered beside the ledger, and the names of copies.
+
+
+def test_the_store_remembers_the_last_charge_with_its_answer_or_at_once_where_none_will_be_stored(
+    steward: Context,
+) -> None:
+    assert steward.store.last_seen() is None
+    first = charge.charge(steward, job_of())
+    assert steward.store.last_seen() == (first.number, first.head)
+    charge.charge(steward, job_of(), stored=True)
+    assert steward.store.last_seen() == (first.number, first.head), "the answer will bring it"
+    made = charge.run_job(steward, job_of(canonical="n"))
+    assert made.receipt is not None
+    assert steward.store.last_seen() == (made.receipt.number, made.receipt.head)
+
+
+def test_a_charge_whose_answer_was_not_stored_is_not_yet_remembered_and_a_disk_that_refuses_says_it_stands(
+    steward: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise StorageError("the disk is full")
+
+    monkeypatch.setattr(type(steward.store), "see", refuse)
+    with pytest.raises(StorageError) as told:
+        charge.charge(steward, job_of())
+    assert told.value.charged == CHARGED
+    charge.charge(steward, job_of(), stored=True)
+    assert acts(steward) == ["charge", "charge"]
+
+
+def test_a_ledger_that_is_older_than_its_answers_is_refused_when_it_is_opened(tmp_path: Path) -> None:
+    place = tmp_path / "ledger.sqlite"
+    made = opened(ledger=place)
+    charge.run_job(made, job_of(canonical="n"))
+    made.close()
+    opened(ledger=place).close()
+    for file in tmp_path.glob("ledger.sqlite*"):
+        file.unlink()
+    with pytest.raises(IntegrityError, match="not the one that charged"):
+        opened(ledger=place)
+
+
+def test_a_store_that_lost_who_withdrew_is_refused_when_it_is_opened(tmp_path: Path) -> None:
+    place = tmp_path / "ledger.sqlite"
+    made = opened(ledger=place)
+    made.ledger.record(Posting(Act.WITHDRAW, analyst="steward", details={"commitment": "c"}))
+    made.close()
+    with pytest.raises(IntegrityError, match="people withdrew"):
+        opened(ledger=place)
+
+
+def test_copies_are_named_by_epoch_and_source_with_twelve_digits_of_a_digest(tmp_path: Path) -> None:
+    epoch = "2026-Q4 +2/é"
+    digest = hashlib.sha256(epoch.encode()).hexdigest()
+    assert scope._name_folder(epoch) == f"2026-Q4_+2__-{digest[:12]}"
+    source = hashlib.sha256(f"{tmp_path.resolve()}\nvisits.csv".encode()).hexdigest()
+    assert scope._name_place(tmp_path.resolve(), "visits.csv") == source[:12]
+    here = hashlib.sha256(f"{Path.cwd()}\nvisits.csv".encode()).hexdigest()
+    assert scope._name_place(Path(), "visits.csv") == here[:12]
+
+
+def test_the_copies_of_the_last_two_epochs_stay_and_nothing_that_is_not_a_copy_goes(tmp_path: Path) -> None:
+    names = [scope._name_folder(str(n)) for n in range(4)]
+    for age, name in enumerate([*names, "mine", "short-0123456789a", "long-0123456789abc"]):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "rows.csv").write_text("x")
+        os.utime(tmp_path / name, ns=(age, age))
+    scope._drop_copies(tmp_path)
+    kept = {"mine", "short-0123456789a", "long-0123456789abc", *names[2:]}
+    assert kept <= {each.name for each in tmp_path.iterdir()}
+    assert not {each.name for each in tmp_path.iterdir()} & set(names[:2])
+    assert not list(tmp_path.glob("*.part"))
+
+
+def test_files_of_one_size_are_compared_by_what_they_hold(tmp_path: Path) -> None:
+    for name, text in (("a", "same"), ("b", "same"), ("c", "else")):
+        (tmp_path / name).write_text(text)
+    assert context._hold_the_same(tmp_path / "a", tmp_path / "a")
+    assert context._hold_the_same(tmp_path / "a", tmp_path / "b")
+    assert not context._hold_the_same(tmp_path / "a", tmp_path / "c")
+
+
+# Turns of an asker, and the witness outside of the ledger.
+
+
+class Waits(Exception):
+    """Somebody would wait for a turn."""
+
+
+@pytest.mark.parametrize(("failures", "together"), [(0, 3), (1, 2), (2, 1), (3, 1), (5, 1)])
+def test_an_asker_has_so_many_jobs_under_way_as_may_still_fail(
+    steward: Context, failures: int, together: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(failures):
+        steward.ledger.record(Posting(Act.FAIL, analyst="ana"))
+    told: list[float] = []
+    steward.ledger.record(Posting(Act.FAIL, analyst="ben"))
+
+    def wait(seconds: float) -> None:
+        told.append(seconds)
+        raise Waits
+
+    monkeypatch.setattr(steward.state._turns, "wait", wait)
+    with ExitStack() as turns:
+        for _ in range(together):
+            turns.enter_context(steward.state.take_turn("ana"))
+        with pytest.raises(Waits):
+            turns.enter_context(steward.state.take_turn("ana", threading.Event()))
+        assert told == [context.TURN_SECONDS]
+        stopped = threading.Event()
+        stopped.set()
+        turns.enter_context(steward.state.take_turn("ana", stopped))
+        turns.enter_context(steward.state.take_turn("ben"))
+        assert dict(steward.state._running) == {"ana": together + 1, "ben": 1}
+    assert dict(steward.state._running) == {"ana": 0, "ben": 0}
+
+
+def test_who_waits_for_a_turn_is_told_when_one_ends_even_badly(
+    steward: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[int] = []
+    monkeypatch.setattr(steward.state._turns, "notify_all", lambda: told.append(steward.state._running["ana"]))
+    with pytest.raises(Waits), steward.state.take_turn("ana"):
+        raise Waits
+    assert told == [0]
+
+
+def test_the_steward_and_free_jobs_take_no_turn(steward: Context, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[str] = []
+
+    @contextmanager
+    def take(self: LedgerState, analyst: str, stop: object = None) -> Iterator[None]:
+        taken.append(analyst)
+        yield
+
+    monkeypatch.setattr(LedgerState, "take_turn", take)
+    charge.run_job(steward, job_of())
+    charge.run_job(steward.speak_for(ANA), replace(job_of(), private=(), public=("wards",), free=True))
+    assert taken == []
+    charge.run_job(steward.speak_for(ANA), job_of())
+    assert taken == ["ana"]
+
+
+def write_visits(folder: Path, people: int = 40) -> None:
+    lines = [f"{n},{'FM'[n % 2]},a,{n}" for n in range(people)]
+    (folder / "visits.csv").write_text("\n".join(["id,sex,ward,age", *lines]) + "\n")
+
+
+def on_disk(folder: Path, name: str | None = "ledger.sqlite", text: str = POLICY) -> Context:
+    return open_context(parse(text, folder=folder), ledger=None if name is None else folder / name)
+
+
+def test_private_sources_are_listed_by_their_real_place_and_when_they_changed(tmp_path: Path) -> None:
+    write_visits(tmp_path)
+    (tmp_path / "wards.csv").write_text("code,region\na,north\n")
+    made = on_disk(tmp_path)
+    listed = made.scope.list_sources()
+    stamp = hashlib.sha256(repr([stamp_file(tmp_path / "visits.csv")]).encode()).hexdigest()
+    assert listed == {"visits": (str((tmp_path / "visits.csv").resolve()), stamp)}, "beds are gone, wards are public"
+    assert opened().scope.list_sources() == {}, "frames have no place"
+    other = open_context(parse(POLICY, folder=tmp_path), sources={"visits": SOURCES["visits"]})
+    assert other.scope.list_sources() == {}
+
+
+def test_rows_are_known_by_their_least_hashes_whatever_their_order(tmp_path: Path) -> None:
+    write_visits(tmp_path)
+    made = on_disk(tmp_path)
+    few, many = made.scope.hash_some_rows("visits", 5), made.scope.hash_some_rows("visits", 1000)
+    assert (len(few), len(many), many[:5]) == (5, 40, few)
+    assert many == sorted(set(many))
+    header, *lines = (tmp_path / "visits.csv").read_text().splitlines()
+    (tmp_path / "visits.csv").write_text("\n".join([header, *reversed(lines), lines[0]]) + "\n")
+    assert made.scope.hash_some_rows("visits", 1000) == many
+    assert made.scope.hash_some_rows("beds", 5) == []
+
+
+def test_rows_are_hashed_only_where_a_source_is_not_as_it_was(tmp_path: Path) -> None:
+    write_visits(tmp_path)
+    made = on_disk(tmp_path)
+    ((path, stamp),) = made.scope.list_sources().values()
+    hashes = made.scope.hash_some_rows("visits", MARKED_ROWS)
+    assert len(hashes) == MARKED_ROWS
+    assert context.mark_sources(made.scope, {}) == [Source(path, stamp, hashes)]
+    assert context.mark_sources(made.scope, {path: "before"}) == [Source(path, stamp, hashes)]
+    assert context.mark_sources(made.scope, {path: stamp}) == [Source(path, stamp, ())]
+
+
+def test_a_ledger_in_memory_knows_of_the_one_that_holds_its_rows_and_prices_nothing(tmp_path: Path) -> None:
+    write_visits(tmp_path)
+    alone = on_disk(tmp_path, None)
+    assert (alone.place, alone.elsewhere) == ("", "")
+    holder = on_disk(tmp_path)
+    assert (holder.place, holder.elsewhere) == (str((tmp_path / "ledger.sqlite").resolve()), "")
+    beside = on_disk(tmp_path, None)
+    assert (beside.place, beside.elsewhere) == ("", holder.place)
+    with pytest.raises(AccessRefused, match="have a budget already"):
+        charge.charge(beside, job_of())
+    charge.charge(beside, replace(job_of(), event=None))
+    assert acts(beside) == ["release"]
+    assert on_disk(tmp_path, None, WITHOUT_BUDGETS).elsewhere == ""
+
+
+def test_a_second_ledger_over_the_same_rows_is_refused_and_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_visits(tmp_path)
+    on_disk(tmp_path)
+    closed: list[str] = []
+    for kind in (scope.Scope, Ledger):
+        close = kind.close
+        monkeypatch.setattr(
+            kind, "close", lambda self, close=close, kind=kind: closed.append(kind.__name__) or close(self)
+        )
+    with pytest.raises(AccessRefused, match="have a budget already"):
+        on_disk(tmp_path, "other.sqlite")
+    assert closed == ["Scope", "Ledger"]
+    on_disk(tmp_path, "third.sqlite", WITHOUT_BUDGETS).close()
+
+
+def test_the_witness_is_told_how_far_a_ledger_is_when_it_is_closed(tmp_path: Path) -> None:
+    write_visits(tmp_path)
+    made = on_disk(tmp_path)
+    charge.charge(made, job_of())
+    assert Witness().forget(made.place) == 0, "it was opened without an entry"
+    made.close()
+    assert Witness().forget(made.place) == 1
+
+
+def test_a_context_is_closed_though_the_witness_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_visits(tmp_path)
+    made = on_disk(tmp_path)
+
+    def refuse(*_: Any) -> None:
+        raise StorageError("no room")
+
+    monkeypatch.setattr(Witness, "see", refuse)
+    made.close()
+    opened().close()
+
+
+def test_an_epoch_is_named_by_the_calendar_or_the_manifest_where_the_policy_has_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Clock(datetime):
+        @classmethod
+        def now(cls, zone: Any = None) -> datetime:
+            return datetime(2026, 11, 15, 23, 30, tzinfo=zone)
+
+    monkeypatch.setattr(context, "datetime", Clock)
+    (tmp_path / "as_of.txt").write_text("2026-11-01\n")
+    named = {
+        "": "",
+        "epochs: {copies: kept}\n": "",
+        "epochs: {every: month}\n": "2026-11",
+        "epochs: {every: month, copies: kept}\n": "2026-11",
+        "epochs: {manifest: as_of.txt}\n": "2026-11-01",
+    }
+    for text, name in named.items():
+        assert context._name_period(parse(POLICY + text, folder=tmp_path)) == name
+
+
+def test_of_a_private_table_columns_leave_that_were_decided_on_and_of_a_public_one_all() -> None:
+    text = POLICY.replace("      ward: {role: insensitive}\n", "      ward: {}\n")
+    assert text != POLICY
+    every = opened(text)
+    assert every.scope.columns_to_release("visits") == ("id", "sex", "age")
+    assert every.scope.columns_to_release("wards") is None
+    least = opened(text + "release: {minimize: {columns: [sex, ward, code]}}\n")
+    assert least.scope.columns_to_release("visits") == ("sex",)
+    assert least.scope.columns_to_release("wards") == ("code",)
+
+
+def test_tables_are_attached_as_they_are_declared_and_a_public_one_without_columns_as_it_is(
+    steward: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    declared: dict[str, Any] = {}
+    attach = DuckDBEngine.attach
+
+    def watched(self: DuckDBEngine, name: str, source: Any, schema: Any = None, **more: Any) -> Any:
+        declared[name] = schema
+        return attach(self, name, source, schema, **more)
+
+    monkeypatch.setattr(DuckDBEngine, "attach", watched)
+    steward.scope.attach("visits")
+    steward.scope.attach_public("wards", "codes")
+    table = steward.policy.table
+    assert declared == {"visits": table("visits"), "wards": table("wards"), "codes": None}

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from deniable.dp.samplers import exponential
 from deniable.dp.samplers.bernoulli import exp_floor
 from deniable.dp.samplers.entropy import Reader
 from deniable.dp.samplers.exponential import (
@@ -184,3 +185,148 @@ def test_laws_list_outcomes_until_their_weight_is_below_the_precision(precision:
         for minus_zero, zeros in ((True, 2), (False, 1)):
             low, high = TwoSidedLaw(scale**2, minus_zero=minus_zero).total(precision)
             assert low <= both + zeros * Decimal(2) ** precision <= high
+
+
+@pytest.mark.parametrize("precision", [16, 80])
+@pytest.mark.parametrize("gamma", [Fraction(1, 10**9), Fraction(3, 7), Fraction(1), Fraction(15, 2), Fraction(31, 2)])
+def test_the_series_is_taken_below_a_sixteenth_with_16_bits_to_spare(
+    gamma: Fraction, precision: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Halved as often as the whole part has bits, and four times more; a squaring doubles an error: a bit each."""
+    asked: list[tuple[tuple[int, int], int]] = []
+
+    def watched(x: tuple[int, int], bits: int) -> tuple[int, int]:
+        asked.append((x, bits))
+        return _series(x, bits)
+
+    monkeypatch.setattr(exponential, "_series", watched)
+    exp_minus(gamma, precision)
+    halvings = int(gamma).bit_length() + 4
+    working = precision + halvings + 16
+    below = int(gamma * 2 ** (working - halvings))
+    assert asked == [((below, below + 1), working)]
+    assert gamma / 2**halvings < Fraction(1, 16)
+
+
+def test_what_cannot_be_seen_at_a_precision_is_enclosed_by_one_unit() -> None:
+    assert exp_minus(Fraction(33), 32) == exp_minus(Fraction(32), 32) == exp_minus(Fraction(10**9), 32) == (0, 1)
+    assert exp_minus(Fraction(0), 32) == (1 << 32, 1 << 32)
+
+
+@pytest.mark.parametrize("x", [0, 1, 5, 1 << 7, 1 << 12, 1 << 16])
+def test_a_series_is_summed_term_by_term_with_its_roundings_outwards(x: int) -> None:
+    one, ends = 1 << 16, ((x, x), (x, x + 1))
+    for low_x, high_x in ends:
+        low = high = least = most = one
+        order = 0
+        while most > 1:
+            order += 1
+            least, most = least * low_x // (order * one), -(-most * high_x // (order * one))
+            low, high = (low - most, high - least) if order % 2 else (low + least, high + most)
+        assert _series((low_x, high_x), 16) == (max(0, low - 1), high + 1)
+
+
+class Unread(Reader):
+    """A reader that gives told words of 64 bits, and fails where there is none left."""
+
+    def __init__(self, *values: int) -> None:
+        self.values = list(values)
+
+    def integer(self, bits: int) -> int:
+        assert bits == 64
+        return self.values.pop(0)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "decided"),
+    [
+        (6 << 32, 7 << 32, True),
+        ((6 << 32) - 1, 7 << 32, None),
+        (4 << 32, 5 << 32, False),
+        (4 << 32, (5 << 32) + 1, None),
+        ((5 << 32) + 1, (5 << 32) + 2, None),
+    ],
+)
+def test_a_comparison_is_decided_where_the_whole_interval_is_on_one_side(
+    low: int, high: int, decided: bool | None
+) -> None:
+    """U is between 5/8 and 6/8; what is asked next is 64 bits of U and as many of the threshold."""
+    asked: list[int] = []
+
+    def enclose(precision: int) -> tuple[int, int]:
+        asked.append(precision)
+        return (low, high) if precision == 3 + 32 else (0, 0)
+
+    assert settle_below(5, 3, enclose, Unread(*[7] * (decided is None))) is bool(decided)
+    assert asked == ([35] if decided is not None else [35, 99])
+
+
+def test_bits_of_u_are_put_behind_those_that_are_known() -> None:
+    word = (5 << 64) + 7
+    edges = [((word << 32, word << 32), False), ((word + 1 << 32, word + 1 << 32), True)]
+    for (low, high), expected in edges:
+        enclose = lambda precision, ends=(low, high): ends if precision > 35 else (5 << 32, 6 << 32)  # noqa: E731
+        assert settle_below(5, 3, enclose, Unread(7)) is expected
+
+
+def test_powers_are_products_rounded_outwards_and_as_many_as_asked_for() -> None:
+    ratio, one = exp_minus(Fraction(1, 3), 20), (1 << 20, 1 << 20)
+    assert powers(Fraction(1, 3), 0, 20) == []
+    assert powers(Fraction(1, 3), 3, 20) == [one, ratio, multiply(ratio, ratio, 20)]
+
+
+ROOM = 2**62
+
+
+@pytest.mark.parametrize(
+    ("costs", "unit", "words"),
+    [
+        ([1], Fraction(ROOM - 1, ROOM - 3), True),
+        ([1], Fraction(ROOM + 1, ROOM - 1), False),
+        ([0], Fraction(ROOM - 1), True),
+        ([0], Fraction(ROOM), False),
+        ([3], Fraction(1, ROOM - 1), True),
+        ([3], Fraction(1, ROOM), False),
+        ([2**31], Fraction(2**31 - 1, 5), True),
+        ([2**31], Fraction(2**31, 5), False),
+        ([], Fraction(ROOM - 1), True),
+    ],
+)
+def test_exponents_are_split_in_words_where_products_fit(
+    costs: list[int], unit: Fraction, words: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ways: list[bool] = []
+    for name in ("_split_words", "_split_integers"):
+        split = getattr(exponential, name)
+        monkeypatch.setattr(
+            exponential, name, lambda c, u, split=split, name=name: ways.append(name == "_split_words") or split(c, u)
+        )
+    Exponents.of(costs, unit)
+    assert ways == [words]
+
+
+@pytest.mark.parametrize("denominator", [1, 7, 2**31 - 1, 2**31, 2**31 + 11, 2**45 + 5, 2**61 + 1])
+def test_fractions_in_words_lose_the_bits_that_do_not_fit(denominator: int) -> None:
+    costs = [0, 1, 5, 12345, 2**31 + 3]
+    unit = Fraction(3, denominator) if denominator % 3 else Fraction(2, denominator)
+    whole, fraction = exponential._split_words(np.array(costs), unit)
+    lost = max(0, unit.denominator.bit_length() - 31)
+    for cost, found, part in zip(costs, whole.tolist(), fraction.tolist(), strict=True):
+        assert found == cost * unit.numerator // unit.denominator
+        rest = cost * unit.numerator % unit.denominator
+        assert part == min(((rest >> lost) << 32) // (unit.denominator >> lost), ONE - 1)
+    exact_whole, exact = exponential._split_integers(np.array(costs), unit)
+    assert exact_whole.tolist() == whole.tolist()
+    assert exact.tolist() == [int((cost * unit % 1) * ONE) for cost in costs]
+
+
+def test_fixed_point_values_are_the_nested_series_in_whole_numbers() -> None:
+    factors = [min(ONE - 1, exp_minus(Fraction(n), 32)[0]) for n in range(24)]
+    for whole in (0, 1, 5, 22, 23, 24, 25, 10**9):
+        # The last two show the order at which the series is cut.
+        for part in (0, 1, 12345, ONE // 3, ONE // 2, ONE - 1, 3_937_606_820, 3_981_756_481):
+            near = ONE
+            for k in range(13, 0, -1):
+                near = ONE - (part * near >> 32) // k
+            expected = near * factors[whole] >> 32 if whole < 24 else 0
+            assert exp_fixed(np.array([whole]), np.array([part], dtype=np.uint64)).tolist() == [expected]

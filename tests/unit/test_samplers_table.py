@@ -8,12 +8,13 @@ from itertools import accumulate
 import numpy as np
 import pytest
 
+from deniable.dp.samplers import table as table_module
 from deniable.dp.samplers.choice import LayerLaw
 from deniable.dp.samplers.entropy import Reader
 from deniable.dp.samplers.gaussian import TwoSidedLaw
 from deniable.dp.samplers.laplace import DigitLaw, TopLaw
 from deniable.dp.samplers.seeded import SeededEntropy
-from deniable.dp.samplers.table import BITS, WORTH_A_GUIDE, Law, Table, settle
+from deniable.dp.samplers.table import BITS, WORTH_A_GUIDE, Law, Table, accumulate_weights, settle
 
 FINE = 240  # bits of U in these tests
 
@@ -149,3 +150,40 @@ def test_few_and_many_draws_of_one_table_follow_one_law() -> None:
     many = np.bincount(table.draw(40 * WORTH_A_GUIDE, SeededEntropy(1)), minlength=8)
     few = sum(np.bincount(table.draw(WORTH_A_GUIDE - 1, SeededEntropy(i)), minlength=8) for i in range(40))
     assert np.all(np.abs(many - few) < 6 * np.sqrt(many + few))
+
+
+@pytest.mark.parametrize("bits", [8, 48])
+@pytest.mark.parametrize(
+    ("law", "weights"), LAWS, ids=lambda each: repr(each)[:40] if not isinstance(each, list) else ""
+)
+def test_cumulative_weights_are_rounded_outwards_with_32_bits_to_spare(
+    law: Law, weights: list[Decimal], bits: int
+) -> None:
+    floors, ceilings = accumulate_weights(law, bits)
+    listed, (least, most) = law.weights(bits + 32), law.total(bits + 32)
+    expected_floors = [2**bits * sum(low for low, _ in listed[: k + 1]) // most for k in range(len(listed))]
+    sums = [sum(high for _, high in listed[: k + 1]) for k in range(len(listed))]
+    expected_ceilings = [min(-(-(2**bits) * each // least), 2**bits) for each in sums]
+    if law.finite:
+        expected_floors[-1] = expected_ceilings[-1] = 2**bits
+    assert (floors, ceilings) == (expected_floors, expected_ceilings)
+    assert Table(law)._ceilings[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("word", "outcome"), [(0, 0), (1, 0), (2, None), (3, 1), (4, 1), (5, None), (6, None), (7, None)]
+)
+def test_an_outcome_is_settled_where_all_that_is_before_it_is_below_the_word(
+    word: int, outcome: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Floors 2, 5 and ceilings 3, 6 of 8: words 2 and 5 may be either, 6 and 7 are beyond all that is listed."""
+    asked: list[int] = []
+
+    def accumulate_told(law: object, bits: int) -> tuple[list[int], list[int]]:
+        asked.append(bits)
+        return ([2, 5], [3, 6]) if bits == 3 else ([1 << bits], [1 << bits])
+
+    monkeypatch.setattr(table_module, "accumulate_weights", accumulate_told)
+    found = settle(LayerLaw((0,), (1,)), word, 3, Reader(Continuation(0, 8)))
+    assert found == (outcome if outcome is not None else 0)
+    assert asked == ([3] if outcome is not None else [3, 67])
