@@ -62,7 +62,8 @@ PACKAGES = {
     "curator": Package(
         ("curator/charge.py", "curator/scope.py", "curator/context.py"),
         (
-            *("unit/test_curator_*.py", "workflows/test_governance_workflow.py", "workflows/test_query_commands.py"),
+            *("unit/test_curator_*.py", "unit/test_ledger_witness.py"),
+            *("workflows/test_governance_workflow.py", "workflows/test_query_commands.py"),
             *("workflows/test_ledger_faults.py", "workflows/test_http_api.py", "workflows/test_train_workflow.py"),
             "contracts/test_charging_contract.py",
         ),
