@@ -26,8 +26,7 @@ from deniable import world
 from deniable.attacks.aggregates.published_tables import Attribute, Statistic, find_worlds
 from deniable.attacks.aggregates.reconstruction import reconstruct
 from deniable.attacks.fuzzy_linkage import Field, Like, score_pairs
-from deniable.attacks.inference import infer_secret
-from deniable.attacks.linkability import link_halves
+from deniable.attacks.inference import infer_secret, link_halves
 from deniable.attacks.linkage import link_register
 from deniable.attacks.ratings import Knowledge, Records, find_by_ratings
 from deniable.attacks.singling_out import single_out_people

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from deniable.cli.main import main
+from deniable.cli.main import run
 
 if __name__ == "__main__":
-    main()
+    run()

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deniable.attacks.inference import infer_secret
-from deniable.attacks.linkability import link_halves
+from deniable.attacks.inference import infer_secret, link_halves
 from deniable.attacks.membership import claim_membership, measure_separation, score_closeness, score_density
 from deniable.attacks.nearest_records import find_nearest, scale_tables
 from deniable.attacks.singling_out import single_out_people
@@ -127,3 +126,9 @@ def test_density_against_a_reference_finds_what_was_copied():
 def test_nobody_to_compare_is_refused():
     with pytest.raises(ParameterError):
         claim_membership(np.zeros(0), np.zeros(5))
+
+
+def test_the_search_for_predicates_ends_where_a_column_is_empty() -> None:
+    table = pa.table({"a": [1, 2, 3], "b": ["x", "y", "z"], "c": pa.array([None, None, None], pa.string())})
+    found = single_out_people(table, table, attacks=5, width=3)
+    assert found.attack.trials == 0

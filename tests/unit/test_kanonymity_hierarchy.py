@@ -10,10 +10,10 @@ import pytest
 
 from deniable.errors import DataError, ParameterError
 from deniable.kanonymity.builders.categories import Order, Prefix, Redact, build_groups, parse_tree, read_tree
-from deniable.kanonymity.builders.dates import Dates
 from deniable.kanonymity.builders.numbers import (
     Brackets,
     Coordinates,
+    Dates,
     Geohash,
     Intervals,
     Quantiles,

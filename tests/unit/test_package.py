@@ -27,6 +27,17 @@ def test_the_command_line_loads_nothing_heavy_before_a_command_runs() -> None:
     assert _loaded_after("import deniable.cli.main") == set()
 
 
+def test_anonymizing_a_file_loads_no_compiler_no_linear_algebra_and_no_frames(tmp_path: Path) -> None:
+    rows = "".join(f"{20 + n % 30},{n % 4}\n" for n in range(200))
+    (tmp_path / "people.csv").write_text("age,ward\n" + rows)
+    words = ["deniable", "anonymize", str(tmp_path / "people.csv"), "--qi", "age,ward", "-o", str(tmp_path / "o.csv")]
+    code = f"import sys; sys.argv = {words!r}\nfrom deniable.cli.main import run\ntry: run()\nexcept SystemExit: pass"
+    printed = _loaded_after(code)
+    assert (tmp_path / "o.csv.release.json").exists()
+    assert {"numpy", "duckdb"} <= printed
+    assert not printed & {"numba", "scipy", "pandas"}
+
+
 def test_the_check_sees_a_heavy_import() -> None:
     assert "numpy" in _loaded_after("import numpy")
 

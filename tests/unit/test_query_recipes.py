@@ -316,7 +316,7 @@ def test_a_value_is_clamped_in_steps_unless_it_is_as_it_was_read() -> None:
          "the weights are not numbers"),
         ("SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS (epsilon = -1) COUNT(*) FROM visits", None, "epsilon"),
         ("SELECT COUNT(*) FROM (SELECT age FROM visits UNION ALL SELECT age FROM answers) t", PureDP(1),
-         "protect different units"),
+         "ids of different types"),
         ("SELECT SUM(CLAMP(score, 0, 1000000000)) FROM visits", PureDP(Fraction(1, 10**15)), "scale"),
     ],
 )  # fmt: skip

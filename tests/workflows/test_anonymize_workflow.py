@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
-from deniable.cli.main import app
-from deniable.errors import DeniableError
+from deniable.cli.main import app, narrow_app
+from deniable.errors import DataError, DeniableError, InternalError, ParameterError
 from deniable.release import verify
 
 ROWS = 1200
@@ -325,3 +325,88 @@ def test_a_map_shows_only_cells_with_k_rows(clinic: Path) -> None:
         run("anonymize", "rides.parquet", "--grid", "lat", "-o", "map.csv")
     with pytest.raises(DeniableError, match="latt"):
         run("anonymize", "rides.parquet", "--grid", "latt,lon", "-o", "map.csv")
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--k", "1"), "k is at least 2"),
+        (("--top", "age=nan"), "--top COLUMN=NUMBER"),
+        (("--bottom", "age=-inf"), "--bottom COLUMN=NUMBER"),
+        (("--suppressed", "zz"), "One of drop, star"),
+        (("--form", "zz"), "There is no form 'zz'"),
+        (("--seconds", "nan"), "More than 0"),
+        (("--seconds", "-1"), "More than 0"),
+        (("--l", "nope=2"), "There is no column 'nope'"),
+        (("--t", "nope=0.5"), "There is no column 'nope'"),
+        (("--hierarchy", "age=intervals:x"), "Numbers, above 0"),
+        (("--hierarchy", "age=intervals:nan"), "Numbers, above 0"),
+        (("--hierarchy", "age=order:0"), "Whole numbers, at least 2"),
+        (("--hierarchy", "age=brackets:0,x"), "Numbers, separated by commas"),
+        (("--hierarchy", "age=withhold:1"), "There is no hierarchy 'withhold'"),
+        (("--hierarchy", "nope=intervals:5"), "There is no column 'nope'"),
+        (("--population", "blank.csv"), "begins with an empty line"),
+    ],
+    ids=" ".join,
+)
+def test_an_option_that_means_nothing_is_refused_in_plain_words(
+    clinic: Path, words: tuple[str, ...], told: str
+) -> None:
+    (clinic / "blank.csv").write_text("\n\n")
+    found = CliRunner().invoke(app, ["anonymize", "visits.csv", "--qi", QI, "-o", "o.csv", *words])
+    assert isinstance(found.exception, DeniableError)
+    assert not isinstance(found.exception, InternalError)
+    assert told in found.exception.message
+    assert not (clinic / "o.csv").exists()
+
+
+@pytest.mark.parametrize("words", [("--t", "diagnosis=nan"), ("--l", "diagnosis=nan"), ("--t", "diagnosis=inf")])
+def test_a_threshold_that_is_no_number_is_not_met_by_everything(clinic: Path, words: tuple[str, str]) -> None:
+    found = CliRunner().invoke(app, ["check", "visits.csv", "--qi", QI, "--keep", "name,charge", *words])
+    assert isinstance(found.exception, ParameterError)
+
+
+@pytest.mark.parametrize("text", ["\n", "\n\n\n", "\r\n\r\n"])
+@pytest.mark.parametrize("command", ["anonymize", "check"])
+def test_a_file_of_empty_lines_is_refused_for_what_it_is(clinic: Path, text: str, command: str) -> None:
+    (clinic / "blank.csv").write_bytes(text.encode())
+    out = ("-o", "o.csv") if command == "anonymize" else ()
+    found = CliRunner().invoke(app, [command, "blank.csv", "--qi", "age", *out])
+    assert isinstance(found.exception, DataError)
+    assert "no header" in found.exception.message
+
+
+@pytest.mark.parametrize("out", ["o.csv", "o.parquet"])
+def test_a_column_named_like_a_formula_is_released(clinic: Path, out: str) -> None:
+    pq.write_table(pa.table({"=x": [n % 4 for n in range(80)], "zip": [str(n % 3) for n in range(80)]}), "odd.parquet")
+    found = CliRunner().invoke(app, ["anonymize", "odd.parquet", "--qi", "=x,zip", "-o", out])
+    assert found.exit_code == 0, found.exception
+    assert verify(clinic / out).body["details"]["measured"]["rows"] == 80
+
+
+def test_infinite_numbers_are_generalized_like_others_and_have_no_mean(clinic: Path) -> None:
+    ages = [float("inf") if n % 20 == 3 else float(20 + n % 40) for n in range(80)]
+    pq.write_table(pa.table({"age": ages}), "far.parquet")
+    found = CliRunner().invoke(app, ["anonymize", "far.parquet", "--qi", "age", "-o", "o.csv"])
+    assert found.exit_code == 0, found.exception
+    words = ["anonymize", "far.parquet", "--qi", "age", "--method", "microaggregate", "-o", "o.csv"]
+    refused = CliRunner().invoke(app, words)
+    assert isinstance(refused.exception, DataError)
+    assert "infinite" in refused.exception.message
+
+
+def test_the_command_line_of_one_command_has_that_command_alone_and_of_a_slip_has_all() -> None:
+    assert [each.name for each in narrow_app(["anonymize", "x.csv"]).registered_commands] == ["anonymize"]
+    assert [each.name for each in narrow_app(["policy", "check"]).registered_groups] == ["policy"]
+    assert narrow_app(["anonimize"]) is app
+    assert narrow_app([]) is app
+    assert len(app.registered_commands) > 10
+
+
+def test_l_and_t_beside_people_are_told_to_count_rows(clinic: Path) -> None:
+    rows = pq.read_table("visits.parquet")
+    pq.write_table(rows.append_column("who", pa.array([n // 2 for n in range(ROWS)])), "visits.parquet")
+    words = ["anonymize", "visits.parquet", "--qi", QI, "--person", "who", "--sensitive", "diagnosis", "-o", "o.csv"]
+    plain, diverse = (CliRunner().invoke(app, [*words, *more, "--json"]) for more in ((), ("--l", "diagnosis=2")))
+    assert not any("count rows" in told for told in json.loads(plain.stdout)["warnings"])
+    assert any("count rows" in told for told in json.loads(diverse.stdout)["warnings"])

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from deniable.assess.risk import COUNT, Evidence
-from deniable.attacks.linkage import link_register
+from deniable.assess.evidence import COUNT, Evidence
 from deniable.attacks.uniqueness import (
     JointRisk,
     blame_columns,
@@ -19,6 +17,7 @@ from deniable.attacks.uniqueness import (
     find_weakest_rows,
     measure_joint_risk,
     measure_uniqueness,
+    sweep_knowledge,
 )
 from deniable.errors import Infeasible
 from deniable.policy.grammar import format_number
@@ -62,22 +61,13 @@ def describe_exposure(
     sets = find_identifying_sets(release, columns, share=0.5, unit=unit, seconds=seconds) if release.num_rows else ()
     return Exposure(
         identifying_sets=[{"columns": list(one.columns), "share": one.share} for one in sets],
-        curve=_sweep_knowledge(release, columns, unit),
+        curve=[
+            {"known": len(chosen), "columns": list(chosen)} | rate.as_dict()
+            for chosen, rate in sweep_knowledge(release, columns, unit=unit)
+        ],
         blame=[{"column": name, "unique_without": share} for name, share in blame_columns(release, knows, unit=unit)],
         weakest=[{"row": row, "alike": alike} for row, alike in find_weakest_rows(release, knows)],
     )
-
-
-def _sweep_knowledge(release: pa.Table, columns: Sequence[str], unit: str | None) -> list[dict[str, Any]]:
-    """For each number of known columns the worst choice of so many, and the share of people it singles out."""
-    found = []
-    for size in range(1, len(columns) + 1):
-        tried = [
-            (measure_uniqueness(release, chosen, unit=unit).attack, chosen) for chosen in combinations(columns, size)
-        ]
-        worst, chosen = max(tried, key=lambda pair: pair[0].share)
-        found.append({"known": size, "columns": list(chosen)} | worst.as_dict())
-    return found
 
 
 def find_untouched_columns(evidence: Evidence) -> list[UntouchedColumn]:
@@ -175,15 +165,20 @@ def _count_together(engine: Engine, name: str, columns: Sequence[str], unit: str
     return float(found.column(0)[0].as_py() or 0.0)
 
 
+def measure_joint_rows(rows: pa.Table, columns: Sequence[str], unit: str | None = None) -> JointExposure | None:
+    """What columns of rows at hand single out together; None where there are none."""
+    named = [name for name in dict.fromkeys(columns) if name != unit]
+    if not named or not rows.num_rows:
+        return None
+    as_text = pa.table({name: rows[name].cast(pa.string()) for name in (*named, unit) if name})
+    risk = measure_joint_risk(as_text, named, unit=unit)
+    return describe_joint_risk(risk, rows.num_rows, "people" if unit else "rows")
+
+
 def describe_joint_exposure(evidence: Evidence) -> JointExposure | None:
     """What all columns of a release single out together, whatever the intruder was taken to know."""
     release, unit = evidence.release, evidence.unit if evidence.unit in evidence.release.column_names else None
-    names = [name for name in release.column_names if name not in (unit, COUNT)]
-    if not names or not release.num_rows or COUNT in release.column_names:
-        return None
-    as_text = pa.table({name: release[name].cast(pa.string()) for name in (*names, unit) if name})
-    risk = measure_joint_risk(as_text, names, unit=unit)
-    return describe_joint_risk(risk, release.num_rows, "people" if unit else "rows")
+    return None if COUNT in release.column_names else measure_joint_rows(release, release.column_names, unit)
 
 
 def describe_joint_risk(risk: JointRisk, rows: int, of: str = "people") -> JointExposure:
@@ -212,12 +207,15 @@ def judge_joint_exposure(found: JointExposure | None, limit: JointLimit | None) 
             remedy="Release fewer columns, generalize more of them, or let the steward stand for it in the policy: "
             f"release: {{joint: {{most: {format_number(limit.most)}, accepted_by: NAME}}}}",
             charge="Nothing was charged. The ledger names a release that did not leave.",
+            limit="joint",
         )
     return replace(found, accepted_by=limit.accepted_by)
 
 
 def attack_original(evidence: Evidence) -> dict[str, dict[str, Any]]:
     """By the attack's name: uniqueness and linkage of the original rows, as if they had been released as they are."""
+    from deniable.attacks.linkage import link_register
+
     assert evidence.original is not None
     original = evidence.original
     unit = evidence.unit if evidence.unit in original.column_names else None

@@ -17,6 +17,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from deniable.storage import escape_formula
+
 if TYPE_CHECKING:
     from deniable.policy.schema import Spec
 
@@ -75,11 +77,21 @@ def open_released(released: Path | pa.Table) -> tuple[list[str], Iterator[pa.Tab
     return arrow.schema.names, parts
 
 
+def read_released(released: Path | pa.Table) -> pa.Table:
+    """All rows at once; of a file without rows, its columns."""
+    if isinstance(released, pa.Table):
+        return released
+    names, parts = open_released(released)
+    held = list(parts)
+    return pa.concat_tables(held) if held else pa.table({name: pa.array([], pa.string()) for name in names})
+
+
 def _open_csv(path: Path) -> tuple[list[str], Iterator[pa.Table]]:
     from pyarrow import csv as arrow_csv
 
     with path.open(encoding="utf-8", newline="") as file:
         names = next(csv.reader(file), [])
+    told = [_unescape_formula(name) for name in names]
     reader = arrow_csv.open_csv(
         path,
         read_options=arrow_csv.ReadOptions(block_size=BLOCK_BYTES),
@@ -91,7 +103,12 @@ def _open_csv(path: Path) -> tuple[list[str], Iterator[pa.Table]]:
             quoted_strings_can_be_null=False,
         ),
     )
-    return names, (pa.Table.from_batches([batch]) for batch in reader)
+    return told, (pa.Table.from_batches([batch]).rename_columns(told) for batch in reader)
+
+
+def _unescape_formula(name: str) -> str:
+    """The name of a column without the quote that keeps a spreadsheet from running it."""
+    return name[1:] if escape_formula(name[1:]) == name else name
 
 
 def spell_column(name: str, names: Sequence[str]) -> list[str]:

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from deniable.assess.evidence import COUNT, NOBODY, Evidence, Settings, Trial
-from deniable.attacks import class_disclosure, inference, linkability, linkage, membership, ratings, singling_out
+from deniable.attacks import class_disclosure, inference, linkage, membership, ratings, singling_out
 from deniable.attacks.aggregates.differencing import find_parents, subtract_maps
 from deniable.attacks.codes import Codes, encode_column, encode_combinations, pack_codes, require_column
 from deniable.attacks.composition import (
@@ -127,6 +127,8 @@ def lacks_minimality(evidence: Evidence) -> str:
     """Why minimality cannot be tried; empty when it can."""
     if evidence.recoding is None or evidence.original is None:
         return "needs a k-anonymous release with its recoding beside it, and the original rows (--original)"
+    if any(spec.kind == "k_people" for spec in evidence.recoding.models):
+        return "needs classes that are counted in rows: whose a row is stands in no recoding"
     if _find_secret(evidence.recoding) is None:
         return "needs a privacy model about a secret (l, t): k alone does not look at secrets, so it tells none"
     if evidence.original.num_rows != evidence.recoding.rows:
@@ -440,7 +442,7 @@ def _try_linkability(evidence: Evidence, settings: Settings) -> tuple[Outcome, .
     assert evidence.original is not None
     rest = tuple(name for name in _list_shared_columns(evidence) if name not in evidence.knows)
     known = tuple(name for name in evidence.knows if name in evidence.original.column_names)
-    found = linkability.link_halves(
+    found = inference.link_halves(
         evidence.original, evidence.release, (known, rest), control=evidence.control, attacks=settings.attacks,
         seed=settings.seed, seconds=settings.seconds,
     )  # fmt: skip

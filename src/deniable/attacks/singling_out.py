@@ -213,7 +213,7 @@ def _find_different(
                 fresh.append(place)
         found.append(alone.take(np.array(fresh, np.int64)))
         tell(progress, len(seen) / attacks)
-        tried += len(batch)
+        tried += len(batch) or BATCH  # where a column is empty, none is left of those drawn
         if len(seen) >= attacks or tried >= TRIES * attacks:
             break
     return Predicates.of(found, width)

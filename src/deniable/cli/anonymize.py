@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from deniable.cli.terminal import Encoding, JsonFlag, LedgerOption, emit, show_progress
+from deniable.cli.terminal import Encoding, JsonFlag, LedgerOption, emit_lines, show_progress
 from deniable.errors import ParameterError, nearest
 from deniable.storage import refuse_unwritable
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from deniable.curator.anonymize.request import Asked, Order
+    from deniable.policy.grammar import Shape
     from deniable.policy.schema import Spec
 
 EXAMPLES = """\b
@@ -89,9 +89,8 @@ def anonymize(
         return _draft_hierarchies(source, qi, as_json)
     from deniable.curator.anonymize import run
     from deniable.curator.anonymize.request import Order
-    from deniable.curator.context import ledger_of
 
-    place = ledger_of(policy, ledger) if policy else None
+    place = _find_ledger(policy, ledger) if policy else None
     if update is not None:
         return _update_release(
             update, Order(_require_source(source), out, policy, table, ledger=place, encoding=encoding), as_json
@@ -134,8 +133,13 @@ def anonymize(
     with show_progress("Anonymizing") as told:
         made = run.anonymize(order, told)
     _write_page(report, made, measure)
-    emit(made.to_dict(), as_json, lambda console: _print_release(console, made))
-    return None
+    return emit_lines(made, as_json, lambda: _describe_release(made))
+
+
+def _find_ledger(policy: Path, ledger: str | None) -> str:
+    from deniable.curator.context import ledger_of
+
+    return ledger_of(policy, ledger)
 
 
 def _read_kept(keep: str | None, policy: Path | None) -> tuple[str, ...] | None:
@@ -169,7 +173,7 @@ def check(
         if len(both) != 2:
             raise ParameterError(f"{len(both)} releases are named", expected="Two recodings, separated by a comma")
         together = anonymize_check.check_together(source, *both)
-        return emit(together.to_dict(), as_json, lambda console: _print_together(console, together))
+        return emit_lines(together, as_json, lambda: _describe_together(together))
     least, most = _read_numbers(l, "--l"), _read_numbers(t, "--t")
     named = tuple(dict.fromkeys((*_split_names(sensitive), *least, *most)))
     kept = _split_names(keep)
@@ -177,7 +181,7 @@ def check(
     rest: Any = {"fraction": fraction, "encoding": encoding, "hierarchies": trees, "population": population}
     found = anonymize_check.check(source, _split_names(qi), named, keep=kept, models=models, **rest)
     failed = anonymize_check.unmet(found, k, least, most)
-    emit({**found.to_dict(), "unmet": failed}, as_json, lambda console: _print_findings(console, found, failed))
+    emit_lines(found, as_json, lambda: _describe_findings(found, failed), unmet=failed)
     if failed:
         raise typer.Exit(2)
     return None
@@ -187,14 +191,14 @@ def _draft_hierarchies(source: str | None, qi: str | None, as_json: bool) -> Non
     from deniable.curator.anonymize import run
 
     drafted = run.draft(_require_source(source), _split_names(qi))
-    emit(drafted.to_dict(), as_json, lambda console: _print_draft(console, drafted))
+    emit_lines(drafted, as_json, lambda: _describe_draft(drafted))
 
 
 def _update_release(release: Path, order: Order, as_json: bool) -> None:
     from deniable.curator.anonymize import run
 
     found = run.update(release, order)
-    emit(found.to_dict(), as_json, lambda console: _print_update(console, found))
+    emit_lines(found, as_json, lambda: _describe_update(found))
 
 
 def _release_map(order: Order, columns: tuple[str, ...], digits: int, as_json: bool) -> None:
@@ -202,7 +206,7 @@ def _release_map(order: Order, columns: tuple[str, ...], digits: int, as_json: b
 
     made = run.release_map(order, columns, digits)
     told = f"{made['cells']} cells written to {made['output']}; {made['dropped']} of {made['rows']} rows dropped"
-    emit(made.to_dict(), as_json, lambda console: console.print(told, markup=False))
+    emit_lines(made, as_json, lambda: [told])
 
 
 def _require_source(source: str | None) -> str:
@@ -217,9 +221,12 @@ def _split_names(text: str | None) -> tuple[str, ...]:
 
 def _read_numbers(pairs: list[str] | None, option: str) -> dict[str, float]:
     try:
-        return {name: float(value) for name, value in (pair.rsplit("=", 1) for pair in pairs or ())}
+        read = {name: float(value) for name, value in (pair.rsplit("=", 1) for pair in pairs or ())}
+        if all(map(math.isfinite, read.values())):
+            return read
     except ValueError:
-        raise ParameterError(f"{option} was given wrongly", expected=f"{option} COLUMN=NUMBER") from None
+        pass
+    raise ParameterError(f"{option} was given wrongly", expected=f"{option} COLUMN=NUMBER")
 
 
 def _read_demands(
@@ -269,13 +276,35 @@ def _read_hierarchy(words: str) -> Spec:
     known = HIERARCHIES.kind(kind)
     if not colon or Path(words).exists():
         return Spec("tree", {"file": words})
-    if known is None or known.short is None:
-        kinds = [each.name for each in HIERARCHIES.kinds if each.short is not None]
+    if known is None or not known.short:
+        kinds = [each.name for each in HIERARCHIES.kinds if each.short]
         expected = f"A file with one line a leaf, or KIND:LEVEL,LEVEL with one of {', '.join(kinds)}"
         raise ParameterError(f"There is no hierarchy '{kind}'", expected=expected, remedy=nearest(kind, kinds))
     levels = tuple(_read_level(level) for level in rest.split(","))
     alone = kind in ("redact", "standard") or rest == "ages"
+    if not alone:
+        _refuse_levels(kind, known.option(known.short).shape, levels)
     return Spec(kind, {known.short: rest if alone else levels})
+
+
+def _refuse_levels(kind: str, shape: Shape, levels: Sequence[int | float | str]) -> None:
+    """Refuse levels that are no numbers, or too small ones, where the hierarchy is made of numbers."""
+    from deniable.policy.grammar import Amount, Either, ListOf, Whole
+
+    shapes = shape.shapes if isinstance(shape, Either) else (shape,)
+    item = next((each.item for each in shapes if isinstance(each, ListOf)), None)
+    if not isinstance(item, Whole | Amount):
+        return
+    least = item.least if isinstance(item, Whole) or item.above is None else item.above
+    strict = isinstance(item, Amount) and item.above is not None
+    for level in levels:
+        wanted = int if isinstance(item, Whole) else (int, float)
+        number = level if isinstance(level, wanted) else math.nan
+        if math.isfinite(number) and (least is None or number > least or (number == least and not strict)):
+            continue
+        floor = "" if least is None else f", {'above' if strict else 'at least'} {least}"
+        expected = f"{'Whole numbers' if isinstance(item, Whole) else 'Numbers'}{floor}, separated by commas"
+        raise ParameterError(f"A level of the hierarchy '{kind}' is '{level}'", expected=expected)
 
 
 def _read_level(text: str) -> int | float | str:
@@ -293,84 +322,81 @@ def _write_page(path: Path | None, made: Mapping[str, Any], measure: str) -> Non
         write(build_lattice_page(made, measure), path)
 
 
-def _print_release(console: Console, made: Mapping[str, Any]) -> None:
-    console.print(f"{made['released']} of {made['rows']} rows written to {made['output']}", markup=False)
-    console.print(f"  {made['suppressed']} suppressed, {made['classes']} classes", markup=False)
+def _describe_release(made: Mapping[str, Any]) -> Iterator[str]:
+    yield f"{made['released']} of {made['rows']} rows written to {made['output']}"
+    yield f"  {made['suppressed']} suppressed, {made['classes']} classes"
     for model in made["models"]:
-        console.print(f"  {model}", markup=False)
+        yield f"  {model}"
     for name, level in made.get("levels", {}).items():
-        console.print(f"  {name}: level {level}", markup=False)
+        yield f"  {name}: level {level}"
     if risk := made.get("risk"):
         before, after = (risk[when]["prosecutor"]["at_risk"] for when in ("before", "after"))
-        console.print(f"  rows at risk: {before:.1%} before, {after:.1%} after", markup=False)
+        yield f"  rows at risk: {before:.1%} before, {after:.1%} after"
     if joint := made.get("joint"):
-        console.print(f"  {joint['words']}", markup=False)
+        yield f"  {joint['words']}"
     if learned := made.get("accuracy"):
         told = f"{learned['released']:.1%} from the release, {learned['original']:.1%} from the original"
-        console.print(f"  {learned['target']} predicted: {told}, {learned['commonest']:.1%} blindly", markup=False)
+        yield f"  {learned['target']} predicted: {told}, {learned['commonest']:.1%} blindly"
     if proof := made.get("proof"):
         told = "optimal" if proof["optimal"] else f"within {proof['gap']:.4g} of the optimum"
-        console.print(f"  {told}: {proof['checks']} of {proof['nodes']} nodes checked", markup=False)
+        yield f"  {told}: {proof['checks']} of {proof['nodes']} nodes checked"
     for sentence in made["warnings"]:
-        console.print(f"  Warning: {sentence}.", markup=False)
+        yield f"  Warning: {sentence}."
     if together := made.get("composition"):
-        _print_together(console, together)
+        yield from _describe_together(together)
 
 
-def _print_findings(console: Console, found: Mapping[str, Any], failed: list[str]) -> None:
-    console.print(f"k = {found['k']}   {found['classes']} classes of {found['rows']} rows", markup=False)
+def _describe_findings(found: Mapping[str, Any], failed: list[str]) -> Iterator[str]:
+    yield f"k = {found['k']}   {found['classes']} classes of {found['rows']} rows"
     for column in found["sensitive"]:
         line = (
             f"{column['column']}: l = {column['distinct_l']} (entropy {column['entropy_l']:.2f}), t = {column['t']:.4f}"
         )
         ordered = "" if column["ordered_t"] is None else f" (ordered {column['ordered_t']:.4f})"
-        console.print(f"{line}{ordered}, certain for {column['certain']:.1%} of rows", markup=False)
+        yield f"{line}{ordered}, certain for {column['certain']:.1%} of rows"
     if found["joint"] is not None:
-        console.print(found["joint"]["words"], markup=False)
+        yield found["joint"]["words"]
     risks = found["risks"]
-    console.print(
+    yield (
         f"prosecutor: highest {risks['prosecutor']['highest']:.1%}, mean {risks['prosecutor']['mean']:.1%}, "
         f"{risks['prosecutor']['at_risk']:.1%} of rows at risk   marketer: {risks['marketer']:.1%}   "
-        f"unique: {risks['sample_uniqueness']:.1%}",
-        markup=False,
+        f"unique: {risks['sample_uniqueness']:.1%}"
     )
     guess = risks["bayesian"]
     told = f"one guess of a Bayesian intruder: {guess['score']:.1%} right (prior: {guess['prior']})"
-    console.print(told, markup=False)
+    yield told
     if found["uniqueness"]:
         zayatz, pitman = found["uniqueness"]["zayatz"], found["uniqueness"]["pitman"]
-        console.print(f"unique in the population: {zayatz:.1%} (Zayatz), {pitman:.1%} (Pitman)", markup=False)
+        yield f"unique in the population: {zayatz:.1%} (Zayatz), {pitman:.1%} (Pitman)"
     for one in found["properties"]:
         asked = ", ".join(f"{name} = {value}" for name, value in one["parameters"].items())
         told = "" if one["measured"] is None else f", measured {one['measured']:.4g}"
-        console.print(f"{one['name']} ({asked}): {'holds' if one['holds'] else 'fails'}{told}", markup=False)
+        yield f"{one['name']} ({asked}): {'holds' if one['holds'] else 'fails'}{told}"
     for blamed in found["blame"][:3]:
-        console.print(f"without {blamed['column']}: {blamed['at_risk_without']:.1%} at risk", markup=False)
+        yield f"without {blamed['column']}: {blamed['at_risk_without']:.1%} at risk"
     for sentence in failed:
-        console.print(f"not met: {sentence}", markup=False)
+        yield f"not met: {sentence}"
 
 
-def _print_together(console: Console, found: Mapping[str, Any]) -> None:
-    console.print(
+def _describe_together(found: Mapping[str, Any]) -> Iterator[str]:
+    yield (
         f"Both releases together: groups of {found['k']} rows at least, {found['exposed']} rows in groups under "
-        f"{found['asked_k']}, {found['singled_out']} singled out with exact values",
-        markup=False,
+        f"{found['asked_k']}, {found['singled_out']} singled out with exact values"
     )
     for column, rows in ((name, rows) for name, rows in found["certain"] if rows):
-        console.print(f"  {column} becomes certain for {rows} rows", markup=False)
+        yield f"  {column} becomes certain for {rows} rows"
 
 
-def _print_update(console: Console, found: Mapping[str, Any]) -> None:
-    console.print(
+def _describe_update(found: Mapping[str, Any]) -> Iterator[str]:
+    yield (
         f"{found['shown']} of {found['rows']} new rows may be shown ({found['new_classes']} new classes, "
-        f"{found['grown_classes']} grown); {found['waiting']} wait for more of their kind",
-        markup=False,
+        f"{found['grown_classes']} grown); {found['waiting']} wait for more of their kind"
     )
     if found["search_again"]:
-        console.print("The recoding no longer serves: anonymize the whole table again.", markup=False)
+        yield "The recoding no longer serves: anonymize the whole table again."
 
 
-def _print_draft(console: Console, drafted: Mapping[str, Any]) -> None:
+def _describe_draft(drafted: Mapping[str, Any]) -> Iterator[str]:
     for name, spec in drafted["hierarchies"].items():
         words = "(shown as it is, or withheld)" if spec is None else f"{{hierarchy: {spec}}}".replace("'", "")
-        console.print(f"{name}: {words}", markup=False)
+        yield f"{name}: {words}"

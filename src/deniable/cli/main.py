@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
+from copy import copy
 from typing import Annotated
 
 import typer
@@ -17,12 +19,11 @@ from deniable.cli import (
     key,
     ledger,
     mask,
-    parity,
     policy,
     query,
     randomize,
     release,
-    serve,
+    start,
     survey,
     synthesize,
     train,
@@ -33,6 +34,7 @@ from deniable.errors import DeniableError, InternalError
 EPILOG = """\b
 Workflows:
   deniable demo                                      the story of one town
+  deniable start people.csv                          from a table to a first release, step by step
   deniable scan people.csv                           find identifiers, draft a policy
   deniable policy check policy.yaml                  who is protected, and how much
   deniable query "SELECT COUNT(*) FROM visits" -p policy.yaml --epsilon 0.5
@@ -51,7 +53,9 @@ Every command has --help with examples, and --json.
 
 app = typer.Typer(name="deniable", no_args_is_help=True, rich_markup_mode=None, epilog=EPILOG)
 app.command(name="demo")(demo.demo)
+app.command(name="start", epilog=start.EXAMPLES)(start.start)
 app.command(name="query", epilog=query.EXAMPLES)(query.query)
+app.command(name="bounds", epilog=query.BOUNDS_EXAMPLES)(query.bounds)
 app.command(name="hierarchy", epilog=hierarchy.EXAMPLES)(hierarchy.hierarchy)
 app.command(name="mask", epilog=mask.EXAMPLES)(mask.mask)
 app.command(name="anonymize", epilog=anonymize.EXAMPLES)(anonymize.anonymize)
@@ -63,13 +67,13 @@ app.command(name="describe", epilog=synthesize.EXAMPLES)(synthesize.describe)
 app.command(name="generate", epilog=synthesize.EXAMPLES)(synthesize.generate)
 app.command(name="train", epilog=train.EXAMPLES)(train.train)
 app.command(name="predict", epilog=train.EXAMPLES)(train.predict)
-app.command(name="parity", epilog=parity.EXAMPLES)(parity.parity)
+app.command(name="parity", epilog=inspect.PARITY_EXAMPLES)(inspect.parity)
 app.command(name="inspect", epilog=inspect.EXAMPLES)(inspect.inspect)
 app.command(name="scan", epilog=policy.SCAN_EXAMPLES)(policy.scan)
 app.command(name="randomize")(randomize.randomize)
 app.command(name="estimate")(randomize.estimate)
 app.command(name="ladder")(randomize.ladder)
-app.command(name="serve", epilog=serve.EXAMPLES)(serve.serve)
+app.command(name="serve", epilog=governance.SERVE_EXAMPLES)(governance.serve)
 governance.add_to(app)
 app.add_typer(key.app, name="key")
 app.add_typer(ledger.app, name="ledger")
@@ -99,11 +103,30 @@ def deniable(
     """A privacy curator for tables: it stands between the people in the data and the people who ask."""
 
 
+def narrow_app(words: Sequence[str]) -> typer.Typer:
+    """The command line with the one command that was named: building all of them takes longer than most commands."""
+    named = next(iter(words), "")
+    found = copy(app)
+    found.registered_commands = [each for each in app.registered_commands if each.name == named]
+    found.registered_groups = [each for each in app.registered_groups if each.name == named]
+    return found if found.registered_commands or found.registered_groups else app
+
+
+class NoPandas:
+    """Says that there is no pandas: Arrow imports it only to see whether it was given a frame, and no command is."""
+
+    @staticmethod
+    def find_spec(name: str, *_rest: object) -> None:
+        """Refuse pandas, and know nothing of other modules."""
+        if name == "pandas":
+            raise ModuleNotFoundError(name, name=name)
+
+
 def main() -> None:
     """Run one command; every refusal leaves as one paragraph (or one JSON document) and a documented exit code."""
     as_json = "--json" in sys.argv
     try:
-        app()
+        narrow_app(sys.argv[1:])()
     except DeniableError as refusal:
         sys.exit(refuse(refusal, as_json))
     except Exception as failure:
@@ -118,3 +141,9 @@ def main() -> None:
         if os.environ.get("DENIABLE_DEBUG"):
             raise
         sys.exit(refuse(bug, as_json))
+
+
+def run() -> None:
+    """The program: one command in a process of its own, in which nobody else needs pandas."""
+    sys.meta_path.insert(0, NoPandas)
+    main()

@@ -80,6 +80,31 @@ def query(
         emit(document, as_json, lambda console: _print_answer(console, answer, more))
 
 
+BOUNDS_EXAMPLES = "Example: deniable bounds visits charge -p clinic.yaml --epsilon 0.1"
+
+
+def bounds(
+    table: Annotated[str, typer.Argument(help="The table's name in the policy.")],
+    column: Annotated[str, typer.Argument(help="A column of numbers without declared bounds.")],
+    policy: Annotated[Path, typer.Option("--policy", "-p", help="The policy file.")] = Path("policy.yaml"),
+    epsilon: Annotated[str, typer.Option(help="Epsilon to spend.")] = "0.1",
+    ledger: LedgerOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Find bounds of a column with noise, within a budget: powers of two between which most values lie."""
+    with open_curator(policy, ledger) as curator:
+        answer = curator.find_bounds(table, column, epsilon)
+    (row,) = answer.to_pylist()
+    told = (
+        f"between: [{row['lower']:g}, {row['upper']:g}]"
+        if row["found"]
+        else "Nothing rose above the noise: spend more, or declare bounds from what you know of the subject."
+    )
+    details: dict[str, Any] = dict(answer.release.details)
+    cost = _render_cost(details["cost"])
+    emit({**row, **details}, as_json, lambda console: console.print(f"{told}\nCost: {cost}"))
+
+
 def _count_more_like_this(curator: Any, answer: Any, sql: str, **asked: Any) -> int | None:
     """How often the question would still fit: what is left, in words that need no epsilon; None without a limit."""
     if not answer.release.details.get("remaining"):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from deniable.curator import Curator
     from deniable.governance.grants import Asker
+    from deniable.release.record import Record
 
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
@@ -48,6 +49,14 @@ def emit(document: dict[str, Any] | list[Any], as_json: bool, human: Callable[[C
         sys.stdout.write(json.dumps(document, indent=2, default=str, ensure_ascii=False) + "\n")
     else:
         human(open_output())
+
+
+def emit_lines(result: Record, as_json: bool, lines: Callable[[], Iterable[str]], **more: Any) -> None:
+    """Print a result as one JSON document, with what else is to stand in it, or line by line as people read it."""
+    if as_json:
+        sys.stdout.write(json.dumps({**result.to_dict(), **more}, indent=2, default=str, ensure_ascii=False) + "\n")
+    else:
+        sys.stdout.writelines(f"{line}\n" for line in lines())
 
 
 def refuse(refusal: DeniableError, as_json: bool) -> int:

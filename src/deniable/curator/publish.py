@@ -11,7 +11,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from deniable.curator.scope import SAMPLE_KEYS
 from deniable.errors import DataError, InternalError
 
 if TYPE_CHECKING:
@@ -66,12 +65,18 @@ def gate_joint_exposure(
     columns: Sequence[str],
     unit: str | None,
     released: Path | pa.Table,
+    rows: pa.Table | None = None,
 ) -> JointExposure | None:
-    """What all released columns of an attached table single out; beyond the policy's limit the file goes, refused."""
-    from deniable.assess.exposure import judge_joint_exposure, measure_joint_exposure
+    """What all released columns of an attached table single out; beyond the policy's limit the file goes, refused.
+
+    Where the rows are at hand they are measured, and nothing needs to be attached.
+    """
+    from deniable.assess.exposure import judge_joint_exposure, measure_joint_exposure, measure_joint_rows
 
     limit = context.policy.release.joint if context is not None else None
     try:
+        if rows is not None:
+            return judge_joint_exposure(measure_joint_rows(rows, columns, unit), limit)
         return judge_joint_exposure(measure_joint_exposure(engine, name, columns, unit), limit)
     except Exception:
         _remove_files(released, ())
@@ -125,15 +130,17 @@ def find_signing_key(context: Context | None) -> bytes | None:
     """
     if context is None or not context.store.is_lasting:
         return None
+    from deniable.curator.scope import SAMPLE_KEYS
+
     return context.store.keep(SAMPLE_KEYS, "signing", "signing", secrets.token_bytes(32))
 
 
 def note_published(context: Context | None, sealed: Statement, release: str) -> None:
     """Write to the ledger which file left, by its digest, and under which key."""
-    from deniable.ledger import Act, Posting
-
     if context is None:
         return
+    from deniable.ledger import Act, Posting
+
     purpose, analyst = context.path
     digests = {"file": sealed.body["file"]["sha256"], "statement": sealed.sha256, "key": sealed.key}
     who = analyst if context.asker is not None else "steward"

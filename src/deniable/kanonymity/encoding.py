@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -121,11 +122,14 @@ class Histograms:
     counts: Counts
     size: int
 
+    def owners(self) -> NDArray[np.int64]:
+        """The tuple or class that each entry belongs to."""
+        return np.repeat(np.arange(len(self.starts) - 1), np.diff(self.starts))
+
     def dense(self) -> Counts:
         """The histograms as a matrix, one row each; for tables small enough to look at."""
         out = np.zeros((len(self.starts) - 1, self.size), np.int64)
-        owner = np.repeat(np.arange(len(self.starts) - 1), np.diff(self.starts))
-        np.add.at(out, (owner, self.values), self.counts)
+        np.add.at(out, (self.owners(), self.values), self.counts)
         return out
 
     def total(self) -> Counts:
@@ -135,12 +139,18 @@ class Histograms:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Tuples:
-    """Distinct tuples of quasi-identifier codes, with everything that is counted about them."""
+    """Distinct tuples of quasi-identifier codes, with everything that is counted about them.
+
+    Each column of the codes lies in one piece of memory, since they are read column by column."""
 
     codes: Codes
     counts: Counts
     sensitive: tuple[Histograms, ...] = ()
     population: Counts | None = None
+
+    def take_codes(self, places: NDArray[Any]) -> Codes:
+        """The codes of some of the tuples."""
+        return self.codes.T.take(places, axis=1).T
 
     @property
     def rows(self) -> int:
@@ -176,37 +186,65 @@ def collapse(
     rows = len(columns[0])
     weights = np.ones(rows, np.int64) if weights is None else weights.astype(np.int64)
     _, first, tuple_of = number_rows(columns, sizes)
-    codes = np.ascontiguousarray(np.column_stack([column[first] for column in columns]).astype(np.int32))
+    codes = stack_codes([column[first] for column in columns])
     counts = np.bincount(tuple_of, weights=weights, minlength=len(first)).astype(np.int64)
     histograms = tuple(build_histograms(tuple_of, len(first), values, size, weights) for values, size in sensitive)
     return Collapsed(Tuples(codes, counts, histograms), tuple_of)
 
 
+def stack_codes(columns: Sequence[Codes]) -> Codes:
+    """Columns side by side, each of them in one piece of memory."""
+    return np.array(columns, np.int32).T
+
+
 def number_rows(columns: Sequence[Codes], sizes: Sequence[int]) -> tuple[int, NDArray[np.int64], NDArray[np.int64]]:
-    """How many distinct rows there are, the first of each, and the number of each row's.
+    """How many distinct rows there are, one row of each kind, and the kind of each row.
 
     Columns are packed into one 64-bit key while they fit; where they do not, the key so far is renumbered densely,
-    which needs no more values than there are rows.
+    which needs no more values than there are rows. A column in which all rows are alike tells nothing.
     """
     rows = len(columns[0])
     key, span = np.zeros(rows, np.int64), 1
     for column, size in zip(columns, sizes, strict=True):
-        if span * max(size, 1) >= 2**62:
-            _, key = np.unique(key, return_inverse=True)
-            span = int(key.max(initial=0)) + 1
-        key = key * max(size, 1) + column
-        span *= max(size, 1)
-    _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
-    return len(first), first, inverse.astype(np.int64, copy=False)
+        if size < 2:
+            continue
+        if span * size >= 2**62:
+            span, key = _number_keys(key, span)
+        key *= size
+        key += column
+        span *= size
+    count, number = _number_keys(key, span)
+    sample = np.empty(count, np.int64)
+    sample[number] = np.arange(rows)
+    return count, sample, number
+
+
+DENSE = 4
+"""A table with a place for each possible key serves where there are at most so many times more keys than rows."""
+
+
+def _number_keys(key: NDArray[np.int64], span: int) -> tuple[int, NDArray[np.int64]]:
+    """How many different keys there are, and a number for each row's; keys are below `span`."""
+    if span <= DENSE * len(key):
+        there = np.zeros(span, np.bool_)
+        there[key] = True
+        place = np.cumsum(there)
+        return int(place[-1]), place[key] - 1
+    coded = pa.array(key).dictionary_encode()
+    return len(coded.dictionary), coded.indices.to_numpy().astype(np.int64)
 
 
 def build_histograms(
     owner: NDArray[np.int64], owners: int, values: Codes, size: int, weights: Counts | None = None
 ) -> Histograms:
     """How often each value occurs with each owner."""
-    key = owner * max(size, 1) + values
-    used, inverse = np.unique(key, return_inverse=True)
-    counts = np.bincount(inverse, weights=weights, minlength=len(used)).astype(np.int64)
+    key, span = owner * max(size, 1) + values, owners * max(size, 1)
+    if span <= DENSE * len(key):
+        used = np.flatnonzero(np.bincount(key, minlength=span))
+        counts = np.bincount(key, weights=weights, minlength=span)[used].astype(np.int64)
+    else:
+        used, inverse = np.unique(key, return_inverse=True)
+        counts = np.bincount(inverse, weights=weights, minlength=len(used)).astype(np.int64)
     starts = np.searchsorted(used, np.arange(owners + 1) * max(size, 1)).astype(np.int64)
     return Histograms(starts, (used % max(size, 1)).astype(np.int32), counts, size)
 
@@ -216,7 +254,7 @@ def add_population(sample: Tuples, codes: Codes, counts: Counts, sizes: Sequence
     both = [np.concatenate([sample.codes[:, q], codes[:, q]]) for q in range(sample.width)]
     many, first, number = number_rows(both, sizes)
     mine, theirs = number[: sample.size], number[sample.size :]
-    joined = np.ascontiguousarray(np.column_stack([column[first] for column in both]).astype(np.int32))
+    joined = stack_codes([column[first] for column in both])
     rows = np.bincount(mine, weights=sample.counts, minlength=many).astype(np.int64)
     people = np.bincount(theirs, weights=counts, minlength=many).astype(np.int64)
     return Tuples(joined, rows, tuple(regroup_histograms(h, mine, many) for h in sample.sensitive), people)
@@ -224,5 +262,4 @@ def add_population(sample: Tuples, codes: Codes, counts: Counts, sizes: Sequence
 
 def regroup_histograms(old: Histograms, place: NDArray[np.int64], owners: int) -> Histograms:
     """The same counts for other owners: `place` says to whom each old owner's counts go."""
-    owner = place[np.repeat(np.arange(len(old.starts) - 1), np.diff(old.starts))]
-    return build_histograms(owner, owners, old.values, old.size, old.counts)
+    return build_histograms(place[old.owners()], owners, old.values, old.size, old.counts)

@@ -61,9 +61,14 @@ def _read_numbers(table: pa.Table, name: str) -> NDArray[np.float64]:
     if column.null_count:
         raise DataError(f"Column '{name}' has missing values, which have no mean", remedy="Leave out those rows first")
     try:
-        return np.asarray(pc.cast(column, pa.float64(), safe=False).to_numpy(), np.float64)
+        numbers = np.asarray(pc.cast(column, pa.float64(), safe=False).to_numpy(), np.float64)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         raise DataError(f"Column '{name}' is not one of numbers", remedy="Microaggregate numbers only") from None
+    if not np.isfinite(numbers).all():
+        raise DataError(
+            f"Column '{name}' has infinite numbers, which have no mean", remedy="Leave out those rows first"
+        )
+    return numbers
 
 
 def _group_points(points: NDArray[np.float64], k: int) -> NDArray[np.int64]:

@@ -184,7 +184,8 @@ Volumes = NDArray[np.float64]
 class Partition:
     """The classes of a node: sizes, volumes, which are released, and the table's own numbers.
 
-    `whole` is the volume of the domain; `detail` is minus the entropy of the original tuples, in bits.
+    Volumes are there for the divergence alone. `whole` is the volume of the domain; `detail` is minus the entropy of
+    the original tuples, in bits.
     """
 
     sizes: Counts
@@ -200,6 +201,9 @@ class PartitionMeasure(Protocol):
 
     def value(self, partition: Partition) -> float:
         """The cost of the classes, with suppression as it is."""
+
+    def floor(self, partition: Partition, least: int, /) -> float:
+        """What the node and every node above it costs at least, where a released class has `least` rows or more."""
 
     def excess(self, partition: Partition, /) -> float:
         """What suppression adds, if that can only grow at nodes below; else 0."""
@@ -219,6 +223,11 @@ class Discernibility:
         """Sum of squared class sizes, plus rows suppressed times rows."""
         kept = partition.sizes[partition.released].astype(np.float64)
         return float((kept**2).sum() + (partition.rows - kept.sum()) * partition.rows)
+
+    def floor(self, partition: Partition, least: int) -> float:
+        """A row stays with its class, in which there are the least rows that any has, or it is suppressed."""
+        sizes = partition.sizes.astype(np.float64)
+        return float((sizes * np.maximum(sizes, min(least, partition.rows))).sum())
 
     def excess(self, partition: Partition) -> float:
         """A suppressed row costs all rows instead of those in its class, which is only smaller further down."""
@@ -241,6 +250,16 @@ class AverageClassSize:
         """Rows over classes."""
         kept = int(partition.released.sum())
         return partition.rows / max(kept + (kept < len(partition.sizes)), 1)
+
+    def floor(self, partition: Partition, least: int) -> float:
+        """A class holds one that is large enough here, or only small ones, which make one of the least size together.
+
+        One more is that of all suppressed rows.
+        """
+        small = partition.sizes < least
+        joined = min(int(small.sum()), int(partition.sizes[small].sum()) // least)
+        most = min(len(small), len(small) - int(small.sum()) + joined + 1)
+        return partition.rows / max(most, 1)
 
     def excess(self, _partition: Partition, /) -> float:
         """The number of classes lost below is not known from here."""
@@ -272,6 +291,10 @@ class Divergence:
         if gone > 0.5 / rows:
             rebuilt += gone * (np.log2(gone) - partition.whole)
         return partition.detail - rebuilt
+
+    def floor(self, partition: Partition, _least: int, /) -> float:
+        """What it costs without suppression."""
+        return self.value(replace(partition, released=np.ones(len(partition.sizes), np.bool_)))
 
     def excess(self, _partition: Partition, /) -> float:
         """Not monotone by itself."""

@@ -1,7 +1,8 @@
-"""Pages of attacks: the motivated-intruder test of a release, an expert's determination, and the distinguishing game.
+"""Pages of attacks: the motivated-intruder test, an expert's determination, a first release, the distinguishing game.
 
 The first tells how many people are exposed, by whom, knowing what, and how sure; the second documents all of that for
-the expert who signs; the third sets the best attacker's wins beside what epsilon allows, and the proven lower bound."""
+the expert who signs; the third shows a data officer a first release, attacked before and after; the last sets the best
+attacker's wins beside what epsilon allows, and the proven lower bound."""
 
 from __future__ import annotations
 
@@ -9,7 +10,19 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from deniable.reports import plots
-from deniable.reports.blocks import Block, Callout, KeyFigure, KeyFigures, Page, Paragraph, Plot, Section, Table, Tone
+from deniable.reports.blocks import (
+    Block,
+    Callout,
+    Commands,
+    KeyFigure,
+    KeyFigures,
+    Page,
+    Paragraph,
+    Plot,
+    Section,
+    Table,
+    Tone,
+)
 
 Found = Mapping[str, Any]
 
@@ -283,6 +296,69 @@ def _draw_signatures() -> tuple[Block, ...]:
     line = "_" * 24
     rows = tuple((name, line, line) for name in lines)
     return (Paragraph(told), Table(("", "expert", "for the data steward"), rows))
+
+
+def build_start_page(found: Found) -> Page:
+    """The page for the data officer, from the document that `deniable start --json` prints."""
+    sections = (
+        Section("In short", _summarize_start(found)),
+        Section("What was decided", (Table(("decision", "answer"), tuple(_list_decisions(found["decisions"]))),)),
+        Section("What leaves of each column", (_tabulate_columns(found["columns"]),)),
+        Section("Exposed if the table were given away as it is", _describe_start_attack(found["before"])),
+        Section("Exposed by what was released", _describe_start_attack(found["after"])),
+        Section("What is promised, and what not", (Paragraph("\n\n".join(found["release"]["words"])),)),
+        Section("Read back", (Paragraph("\n\n".join(found["verified"]["proves"])),)),
+        Section("Who gets which file", (Table(("file", "for whom"), tuple(found["files"].items())),)),
+        Section("The same by hand", tuple(Commands((one["command"],), one["step"]) for one in found["commands"])),
+        Section(
+            "Released by",
+            (Table(("", ""), tuple((name, "_" * 24) for name in ("Data steward", "Data officer", "Date"))),),
+        ),
+    )
+    return Page(
+        "First release",
+        sections,
+        f"{found['title'][:1].upper()}{found['title'][1:]}.",
+        "For the steward and the data officer. No row of the table is shown.",
+    )
+
+
+def _summarize_start(found: Found) -> tuple[Block, ...]:
+    passed = found["after"]["failed"]
+    told = "A limit is passed: this must not leave." if passed else "Every limit of the policy is met."
+    figures = [KeyFigure(f"{found['release']['released']:,}", "rows released", f"the table has {found['rows']:,}")]
+    if "uniqueness" in found["before"]["exposed"]:
+        share, known = found["before"]["exposed"]["uniqueness"], ", ".join(found["before"]["knows"])
+        figures.append(KeyFigure(f"{share:.1%}", "singled out before", f"by {known}"))
+    if judged := found["after"].get("verdicts"):
+        worst = max(judged, key=lambda one: float(one["exposed"]))
+        allowed = f"{worst['attack'].replace('_', ' ')}; at most {worst['most']:.0%} is allowed"
+        figures.append(KeyFigure(f"{worst['exposed']:.1%}", "exposed after, at worst", allowed))
+    if "audit" in found["after"]:
+        wins = found["after"]["audit"]["game"]["wins"]
+        figures.append(KeyFigure(f"{wins['share']:.1%}", "of games won by the best attacker", "half is a coin"))
+    return (Callout(told, Tone.DANGER if passed else Tone.GOOD), KeyFigures(tuple(figures)))
+
+
+def _list_decisions(decided: Found) -> list[tuple[str, str]]:
+    """Decisions that are one word or number; what was decided on columns has a table of its own."""
+    return [(name.replace("_", " "), str(value)) for name, value in decided.items() if not isinstance(value, Mapping)]
+
+
+def _tabulate_columns(columns: Sequence[Found]) -> Table:
+    names = ("column", "role", "before", "after", "why")
+    return Table(names, tuple(tuple(one[name] for name in names) for one in columns))
+
+
+def _describe_start_attack(found: Found) -> tuple[Block, ...]:
+    if "audit" in found:
+        game = found["audit"]["game"]
+        told = f"The best attacker wins {game['wins']['share']:.1%} of games, and epsilon allows {game['most']:.1%}."
+        return (Paragraph(f"{told} {found['audit']['audit']['sentence']}"),)
+    joint = (Paragraph(found["joint"]["words"]),) if found.get("joint") else ()
+    rows = _tabulate_attacks({**found, "attacks": [made for made in found["attacks"] if made["outcomes"]]})
+    remark = (Paragraph(found["remark"]),) if found.get("remark") else ()
+    return (*rows, *joint, *remark)
 
 
 def build_audit_page(found: Found) -> Page:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from deniable.curator.anonymize.request import TABLE, Roles, statement
-from deniable.curator.context import Context
 from deniable.errors import AccessRefused, Infeasible, ParameterError
 from deniable.policy.schema import Role, Spec
 from deniable.release.record import Record
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
 
     from deniable.assess.certificate import MeasuredProperty
     from deniable.assess.released_rows import Ancestors
+    from deniable.curator.context import Context
     from deniable.engines.base import Engine
     from deniable.kanonymity.recoding import Recoding
     from deniable.kanonymity.request import Request
@@ -257,7 +257,11 @@ def find_warnings(engine: Engine, roles: Roles, request: Request) -> list[str]:
 def _warn_rows_not_people(roles: Roles, request: Request) -> list[str]:
     """Where a person has several rows, a class of k rows may be fewer than k people."""
     unit = roles.schema.unit if roles.schema else None
-    if unit is None or unit.is_row or request.person is not None:
+    if request.person is not None:
+        about = [str(model) for model in request.models if getattr(model, "column", request.person) != request.person]
+        told = "which count rows: a person with several rows in a class counts several times in them"
+        return [f"k counts people, unlike {', '.join(about)}, {told}"] if about else []
+    if unit is None or unit.is_row:
         return []
     return [f"k counts rows; the policy protects {unit}, who may have several rows in one class"]
 

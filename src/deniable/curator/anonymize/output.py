@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from deniable.curator.anonymize.check import list_ancestors
 from deniable.curator.anonymize.request import TABLE, Order, Roles, rows_to_release, statement
-from deniable.curator.charge import Job, charge
-from deniable.curator.context import Context
 from deniable.curator.publish import (
     MEASURED,
     RECORDED,
@@ -30,6 +28,7 @@ if TYPE_CHECKING:
 
     from deniable.assess.exposure import JointExposure
     from deniable.assess.released_rows import Ancestors, Claim
+    from deniable.curator.context import Context
     from deniable.engines.base import Engine
     from deniable.kanonymity.recoding import Recoding
     from deniable.kanonymity.request import Request
@@ -72,6 +71,8 @@ def record_release(context: Context | None, roles: Roles, method: str, identity:
     """
     if roles.schema is None or context is None:
         return ""
+    from deniable.curator.charge import Job, charge
+
     unit = roles.schema.unit or PrivacyUnit()
     job: Job[None] = Job(
         "k-anonymity", "", None, unit, (roles.schema.name,), details={"method": method, **note_acceptance(context)}
@@ -112,9 +113,15 @@ def attach_released(work: Work, rows: pa.Table | Path, name: str) -> pa.Table:
     return work.engine.run(statement("SELECT * FROM {}", name))
 
 
-def measure_jointly(work: Work, rows: pa.Table | Path) -> JointExposure | None:
+def measure_jointly(work: Work, made: Made) -> JointExposure | None:
     """What all released columns together single out, told in one sentence; refused beyond the policy's limit."""
-    name = "released jointly"
+    from deniable.assess.exposure import JOINT_ROWS
+    from deniable.assess.released_rows import read_released
+
+    name, rows = "released jointly", made.rows
+    if made.details["released"] <= JOINT_ROWS:
+        told = read_released(rows)
+        return gate_joint_exposure(work.context, work.engine, name, told.column_names, None, rows, told)
     work.engine.attach(name, rows.absolute() if isinstance(rows, Path) else rows)
     columns = [field.name for field in work.engine.describe(name)]
     return gate_joint_exposure(work.context, work.engine, name, columns, None, rows)

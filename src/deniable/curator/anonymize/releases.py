@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING
 from deniable.curator.anonymize import check
 from deniable.curator.anonymize.check import CompositionReport
 from deniable.curator.anonymize.request import COUNT, TABLE, Order, check_columns, statement
-from deniable.curator.context import Context
 from deniable.errors import Infeasible
 from deniable.release.record import SparseRecord
 
 if TYPE_CHECKING:
+    from deniable.curator.context import Context
     from deniable.engines.base import Engine
     from deniable.kanonymity.recoding import Recoding
 

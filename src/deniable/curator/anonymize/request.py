@@ -4,6 +4,7 @@ A request may tighten the policy's demands and never loosen them."""
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
@@ -12,8 +13,6 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from deniable.curator.context import Context, find_ledger, open_context
-from deniable.curator.scope import refuse_expired
 from deniable.errors import AccessRefused, ParameterError, nearest
 from deniable.policy.access import Anonymize
 from deniable.policy.document import Policy, read
@@ -22,6 +21,7 @@ from deniable.policy.schema import Role, Spec, TableSchema, make_dialect
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from deniable.curator.context import Context
     from deniable.engines.base import Engine
     from deniable.governance.grants import Asker
     from deniable.kanonymity.request import Request
@@ -44,6 +44,8 @@ def demands(policy: Policy | None, asked: Asked) -> Anonymize:
     >>> demands(None, Asked(k=3)).k
     3
     """
+    if policy is None:
+        _refuse_unprotected(asked)
     least = (policy.release.anonymize if policy else None) or Anonymize(k=1 if asked.k else 5)
     _refuse_looser("k", asked.k, least.k)
     for column, number in least.l.items():
@@ -58,6 +60,16 @@ def demands(policy: Policy | None, asked: Asked) -> Anonymize:
         tuple(dict.fromkeys((*least.models, *asked.models))),
         least.second_release,
     )
+
+
+def _refuse_unprotected(asked: Asked) -> None:
+    """Refuse a k of 1 where nothing else is asked: every table as it is would do."""
+    if asked.k is not None and asked.k < 2 and not (asked.l or asked.t or asked.models):
+        raise ParameterError(
+            f"k is {asked.k}, and no other model is asked",
+            expected="k is at least 2: in a class of one row nobody is hidden",
+            remedy="Ask for a larger k, or for a model with --model",
+        )
 
 
 def _refuse_looser(what: str, asked: Fraction | int | None, least: Fraction | int, sign: int = 1) -> None:
@@ -132,6 +144,8 @@ def policy_of(order: Order) -> Policy | None:
     """The policy, if one is named and has not expired."""
     if order.policy is None:
         return None
+    from deniable.curator.scope import refuse_expired
+
     return refuse_expired(order.policy if isinstance(order.policy, Policy) else read(order.policy))
 
 
@@ -142,6 +156,8 @@ def open_order(order: Order, asker: Asker | None = None) -> Iterator[Context | N
     if policy is None:
         yield None
         return
+    from deniable.curator.context import find_ledger, open_context
+
     ledger = find_ledger(order.policy, order.ledger) if isinstance(order.policy, Path) else order.ledger
     with closing(open_context(policy, ledger=ledger, asker=asker)) as context:
         yield context
@@ -224,10 +240,13 @@ def _withheld(context: Context, schema: TableSchema, order: Order) -> tuple[str,
 
 def _with_tails(engine: Engine, specs: Mapping[str, Spec], order: Order) -> dict[str, Spec]:
     """Hierarchies with top and bottom coding; one is drafted where none was declared."""
+    check_columns(engine, tuple(order.hierarchies))
     made = dict(specs)
     for end, numbers in order.tails.items():
         for name, number in numbers.items():
             check_columns(engine, (name,))
+            if not math.isfinite(number):
+                raise ParameterError(f"The {end} of '{name}' is {number}", expected="A finite number")
             spec = made.get(name) or draft_hierarchy(engine, name)
             made[name] = Spec(spec.kind, {**spec.options, end: number})
     return made
@@ -286,7 +305,7 @@ def request_for(engine: Engine, policy: Policy | None, order: Order, roles: Role
 
     asked = demands(policy, order.asked)
     rows = engine.count(TABLE)
-    sensitive = tuple(dict.fromkeys((*roles.sensitive, *asked.l, *asked.t)))
+    sensitive = check_columns(engine, tuple(dict.fromkeys((*roles.sensitive, *asked.l, *asked.t))))
     secret = tuple(name for name in sensitive if name not in roles.quasi_identifiers)
     person = find_person(engine, order, roles)
     people = (KPeople(person, asked.k),) if person is not None else ()
@@ -325,6 +344,7 @@ def _distances(engine: Engine, sensitive: tuple[str, ...]) -> dict[str, Any]:
 
 def population_of(engine: Engine, order: Order, request: Request) -> pa.Table | None:
     """The quasi-identifiers of the population, where one is named; refused where a model needs it and none is."""
+    from deniable.engines.base import require_columns
     from deniable.kanonymity.request import needs_population
 
     if order.population is None:
@@ -332,6 +352,7 @@ def population_of(engine: Engine, order: Order, request: Request) -> pa.Table | 
             raise ParameterError("A privacy model compares with the population", remedy="Name its table: --population")
         return None
     engine.attach("population", Path(order.population).absolute())
+    require_columns([f.name for f in engine.describe("population")], request.quasi_identifiers, "the population")
     return engine.run(statement("SELECT {} FROM {}", request.quasi_identifiers, "population"))
 
 

@@ -46,7 +46,6 @@ from deniable.curator.anonymize.request import (
     rows_to_release,
     statement,
 )
-from deniable.curator.context import Context
 from deniable.curator.publish import publish_file
 from deniable.errors import AccessRefused, ParameterError
 from deniable.policy.budget import Amount, exact
@@ -57,6 +56,7 @@ from deniable.storage import refuse_unwritable
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from deniable.curator.context import Context
     from deniable.engines.base import Engine
     from deniable.governance.grants import Asker
     from deniable.kanonymity.anonymize import Anonymized
@@ -182,7 +182,7 @@ def anonymize_rows(
 def _release(context: Context | None, order: Order, progress: Progress | None) -> tuple[Release, dict[str, Any]]:
     """The release, and the report about it."""
     refuse_unwritable(order.out, rows=True)
-    refuse_unknown("method", order.method, METHODS)
+    _refuse_unknown_words(order)
     with open_table(context, order) as (engine, schema):
         roles = roles_of(engine, context, schema, order)
         check_columns(engine, (order.target,) if order.target else ())
@@ -192,13 +192,23 @@ def _release(context: Context | None, order: Order, progress: Progress | None) -
         warnings = check.find_warnings(engine, roles, work.request)
         made = _globally(work, progress) if order.method == "optimal" else _locally(work)
         made.details["warnings"] = [*warnings, *made.details.get("warnings", ())]
-        joint = measure_jointly(work, made.rows)
+        joint = measure_jointly(work, made)
         made.details["joint"] = None if joint is None else joint.to_dict()
         release, report = seal_release(work, made)
         if made.recoding is not None:
             keep_recoding(work, made.recoding)
         releases.remember_release(context, name_table(schema), made.recoding)
     return release, report | {"lattice": made.lattice}
+
+
+def _refuse_unknown_words(order: Order) -> None:
+    from deniable.kanonymity.recoding import Form, Suppressed
+
+    refuse_unknown("method", order.method, METHODS)
+    refuse_unknown("form", order.form, list(Form))
+    refuse_unknown("way to leave suppressed rows", order.suppressed_rows, list(Suppressed))
+    if order.seconds is not None and not order.seconds > 0:
+        raise ParameterError(f"The search may take {order.seconds:g} seconds", expected="More than 0")
 
 
 def draft(source: Any, columns: tuple[str, ...] = ()) -> HierarchyDraft:
@@ -399,14 +409,15 @@ def _details(found: Anonymized, request: Request) -> dict[str, Any]:
 
 def _points(found: Anonymized, request: Request) -> list[dict[str, Any]]:
     """The lattice as data for a picture."""
-    from dataclasses import asdict
+    from dataclasses import fields
 
-    from deniable.kanonymity.search.problem import list_lattice_points
+    from deniable.kanonymity.search.problem import LatticePoint, list_lattice_points
 
-    rows = found.recoding.rows
-    names = request.quasi_identifiers
-    points = [asdict(point) for point in list_lattice_points(found.verdicts, found.solution, rows)]
-    return [point | {"levels": dict(zip(names, point["levels"], strict=True))} for point in points]
+    names, told = request.quasi_identifiers, [field.name for field in fields(LatticePoint)]
+    return [
+        {name: getattr(point, name) for name in told} | {"levels": dict(zip(names, point.levels, strict=True))}
+        for point in list_lattice_points(found.verdicts, found.solution, found.recoding.rows)
+    ]
 
 
 def _plain(value: object) -> Any:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 MARK = f"# {READ_FROM_DATA}: not public"
 DRAFT_ROWS = 50_000
 FEW_VALUES = 20
+FILE_SCHEMES = ("file:", "csv:", "parquet:", "arrow:", "duckdb:")
 REPEATED = 0.05
 """A number with fewer distinct values for each row than this is a code of something, not of a person."""
 Progress = Callable[[float], None]
@@ -37,7 +38,12 @@ Progress = Callable[[float], None]
 
 @dataclass(frozen=True, slots=True)
 class Drafted:
-    """One column of a draft: its type, role and reason, a mask and a hierarchy that would suit, and marked lines."""
+    """One column of a draft: its type, role and reason, a mask and a hierarchy that would suit, and lines of policy.
+
+    `lines` are declared; `marked` ones are comments that show values. `shape` tells in words what the column holds,
+    `distinct` how many values of it were seen, `commonest` the share of rows that have the commonest of them, and
+    `code` whether its numbers seem to stand for something else.
+    """
 
     name: str
     type: ColumnType
@@ -46,6 +52,26 @@ class Drafted:
     mask: Spec | None = None
     hierarchy: str = ""
     marked: tuple[str, ...] = ()
+    lines: tuple[str, ...] = ()
+    shape: str = ""
+    distinct: int = 0
+    commonest: float = 0.0
+    code: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A policy in the making: one table, its source as the policy's folder sees it, and its columns.
+
+    `unit` is the column that seems to tell people apart; None where each row is taken for a person.
+    """
+
+    table: str
+    source: str
+    encoding: str | None
+    unit: str | None
+    rows: int
+    columns: tuple[Drafted, ...]
 
 
 _QUASI_NAMES = (
@@ -60,7 +86,13 @@ _SENSITIVE_NAMES = (
 _IDENTIFIER_NAMES = r"(user|person|patient|customer)|(.+ )?(id|uuid|key|number|no|nr|nbr)|login|user ?name|mrn|ssn"
 
 
-def draft(
+def draft(source: str, folder: Path | None = None, **asked: Any) -> str:
+    """The text of a policy for one table; `folder` is where the policy file will stand, the rest as `draft_table`."""
+    made = draft_table(source, folder, **asked)
+    return write_document(made, _write_unit(made.unit))
+
+
+def draft_table(
     source: str,
     folder: Path | None = None,
     *,
@@ -68,13 +100,13 @@ def draft(
     show_values: bool = False,
     encoding: str | None = None,
     progress: Progress | None = None,
-) -> str:
-    """The text of a policy for one table; `folder` is where the policy file will stand."""
+) -> Draft:
+    """Look at a table: its columns with their roles as far as the evidence goes, and who seems to be a person."""
     from deniable.engines.duckdb import DuckDBEngine
 
     with DuckDBEngine() as engine:
         engine.attach("table", source, csv=make_dialect(encoding))
-        fields = engine.describe("table")
+        fields, count = engine.describe("table"), engine.count("table")
         # One statement: a table of thousands of columns takes seconds to bind.
         rows = engine.run(f'SELECT * FROM "table" USING SAMPLE reservoir({DRAFT_ROWS} ROWS) REPEATABLE (1)')  # noqa: S608
     _tell(progress, 0.4)
@@ -82,8 +114,8 @@ def draft(
         raise ParameterError(f"the table has no column '{unit}'", expected=f"One of {', '.join(rows.column_names)}")
     columns = draft_columns(rows, fields, show_values=show_values)
     _tell(progress, 1.0)
-    unit_lines = _write_unit(unit or _find_unit(columns, rows))
-    return _write_document(_name_table(source), _relate(source, folder), encoding, unit_lines, columns)
+    whose = unit or _find_unit(columns, rows)
+    return Draft(_name_table(source), _relate(source, folder), encoding, whose, count, columns)
 
 
 def save(text: str, path: Path, *, replace_it: bool = False) -> None:
@@ -111,8 +143,19 @@ def draft_columns(rows: pa.Table, fields: Sequence[Field], *, show_values: bool 
         reason = "; ".join(filter(None, (reason, told.get(profile.name, ""))))
         marked = _show_values(profile, field.type) if show_values and role is not Role.IDENTIFIER else ()
         hierarchy = _choose_hierarchy(profile, findings[profile.name], field.type, role)
-        found.append(Drafted(profile.name, field.type, role, reason, _suit(mask, field.type), hierarchy, marked))
+        shape, commonest = _describe_values(profile), _share_commonest(rows[field.name])
+        seen: dict[str, Any] = {"distinct": profile.distinct, "commonest": commonest, "code": is_code(profile)}
+        suited = _suit(mask, field.type)
+        found.append(Drafted(profile.name, field.type, role, reason, suited, hierarchy, marked, shape=shape, **seen))
     return tuple(found)
+
+
+def _share_commonest(column: pa.ChunkedArray) -> float:
+    """The share of the rows that have the commonest value."""
+    import pyarrow.compute as pc
+
+    counts = pc.value_counts(column.drop_null()).field("counts")
+    return float(pc.max(counts).as_py() or 0) / max(len(column), 1)
 
 
 def decide_role(profile: Profile, finding: Finding | None) -> tuple[Role, str, Spec | None]:
@@ -290,9 +333,11 @@ def _name_table(source: str) -> str:
 
 
 def _relate(source: str, folder: Path | None) -> str:
-    if folder is None or re.match(r"[a-z]{2,}:", source):
+    """A file as it is found from the policy's folder, also one with its format before it; other sources as they are."""
+    scheme, path = m.groups() if (m := re.match(r"([a-z]{2,}:)(.*)", source, re.DOTALL)) else ("", source)
+    if folder is None or scheme not in ("", *FILE_SCHEMES):
         return source
-    return os.path.relpath(source, folder)
+    return scheme + os.path.relpath(path, folder)
 
 
 def _find_unit(columns: Sequence[Drafted], rows: pa.Table) -> str | None:
@@ -314,23 +359,23 @@ def _write_unit(column: str | None) -> list[str]:
     ]
 
 
-def _write_document(table: str, source: str, encoding: str | None, unit: list[str], columns: Sequence[Drafted]) -> str:
-    dataset = table if table[0].isalpha() else f"data_{table}"
+def write_document(made: Draft, unit: Sequence[str], head: Sequence[str] = (), rest: Sequence[str] = ()) -> str:
+    """The text of a policy: what was drafted, with the lines that say whom it protects, and those around the table."""
+    dataset = made.table if made.table[0].isalpha() else f"data_{made.table}"
     lines = [
-        "# A draft: confirm every role, decide on every column, and fill in bounds from what you know of the subject.",
-        "# An undecided column is withheld from releases of rows.",
+        *(head or _HEAD),
         "version: 1",
         f"dataset: {yaml_word(dataset[:64])}",
         "tables:",
-        f"  {yaml_word(table)}:",
-        f"    source: {yaml_word(source)}",
-        *([f"    csv: {{encoding: {yaml_word(encoding)}}}"] if encoding else []),
+        f"  {yaml_word(made.table)}:",
+        f"    source: {yaml_word(made.source)}",
+        *([f"    csv: {{encoding: {yaml_word(made.encoding)}}}"] if made.encoding else []),
         *unit,
         "    columns:",
     ]
-    for column in columns:
+    for column in made.columns:
         lines += _write_column(column)
-    return "\n".join([*lines, *_REST]) + "\n"
+    return "\n".join([*lines, *(rest or _REST)]) + "\n"
 
 
 def _write_column(column: Drafted) -> list[str]:
@@ -340,9 +385,14 @@ def _write_column(column: Drafted) -> list[str]:
         lines.append(f"        mask: {write_spec(column.mask)}")
     if column.hierarchy:
         lines.append(f"        hierarchy: {column.hierarchy}")
+    lines += [f"        {line}" for line in column.lines]
     return [*lines, *(f"        # {line}  {MARK}" for line in column.marked)]
 
 
+_HEAD = [
+    "# A draft: confirm every role, decide on every column, and fill in bounds from what you know of the subject.",
+    "# An undecided column is withheld from releases of rows.",
+]
 _REST = [
     "release:",
     "  joint: {most: 0.05}  # the share of people that all released columns together may single out",

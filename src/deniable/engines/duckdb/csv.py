@@ -65,6 +65,8 @@ def _find_layout(
         raise DataError(f"{title} is empty: it has not even a header", remedy="Write the header, or leave the file out")
     delimiter, quoting, escape, sniffed = _sniff(connection, paths[0], dialect, title)
     first = _read_first_record(paths[0], delimiter, quoting)
+    if not first:
+        raise DataError(f"{title} begins with an empty line: it has no header", remedy="Write the header on top")
     header = dialect.header if dialect.header is not None else _has_header(first, sniffed, schema, title)
     names = normalize_names(first if header else [""] * len(first))
     if header:

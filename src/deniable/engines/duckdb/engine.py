@@ -82,7 +82,7 @@ class DuckDBEngine:
         self._lock = threading.RLock()
         self._local = threading.local()
         self._running: dict[Any, int] = {}
-        self._connection = open_sealed(self._limits, (), {})
+        self._connection: Any = None  # opened when the first statement runs, or a source is attached
 
     def attach(
         self, name: str, source: Source, schema: TableSchema | None = None, *, csv: CsvDialect | None = None
@@ -186,7 +186,8 @@ class DuckDBEngine:
         """Let go of all sources and remove all temporary files; closing twice is fine."""
         self.cancel()
         self._scans, self._copies, self._sources, self._local = {}, None, {}, threading.local()
-        self._connection.close()
+        if self._connection is not None:
+            self._connection.close()
         self._finalizer()
 
     def __enter__(self) -> Self:
@@ -264,7 +265,8 @@ class DuckDBEngine:
     def _refresh(self) -> None:
         """Let new copies be taken if a file was changed since; statements that run go on with the old ones."""
         with self._lock:
-            if any(copy.outdated for copy in (self._copies or {}).values()):
+            self._require_open()
+            if self._connection is None or any(copy.outdated for copy in (self._copies or {}).values()):
                 self._reseal(self._scans)
 
     def _list_scans(self) -> Iterator[tuple[str, Scan]]:

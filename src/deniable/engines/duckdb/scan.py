@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.dataset as ds
-import pyarrow.parquet as pq
 
 from deniable.engines.base import Field, Listed, Restriction, Sampled, normalize_names, quote, require_columns
 from deniable.engines.duckdb.connection import Limits, literal, literals, open_probe, translate_errors
@@ -108,6 +106,8 @@ def scan_database(files: Files, schema: TableSchema | None, limits: Limits) -> S
 
 def scan_arrow_files(files: Files, schema: TableSchema | None, limits: Limits, registered: str) -> Scan:
     """A Scan of Arrow files; a stream, or a file with names that must change, is copied to the private folder first."""
+    import pyarrow.dataset as ds
+
     paths = tuple(_convert_to_arrow_file(path, limits.scratch) for path in files.paths)
     schemas = [pa.ipc.open_file(pa.memory_map(str(path))).schema for path in paths]
     for path, found in zip(files.paths, schemas, strict=True):
@@ -201,6 +201,8 @@ def _require_one_schema(files: Files) -> pa.Schema:
 
 
 def _read_parquet_schema(path: Path) -> pa.Schema:
+    import pyarrow.parquet as pq
+
     try:
         return pq.read_schema(path)
     except (pa.ArrowException, OSError):

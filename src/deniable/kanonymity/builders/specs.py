@@ -25,12 +25,12 @@ from deniable.kanonymity.builders.categories import (
     parse_tree,
     read_tree,
 )
-from deniable.kanonymity.builders.dates import Dates
 from deniable.kanonymity.builders.library import Classification, expand_standard, suggest_hierarchy
 from deniable.kanonymity.builders.numbers import (
     AGES,
     Brackets,
     Coordinates,
+    Dates,
     Geohash,
     Intervals,
     Quantiles,

@@ -1,1 +1,1 @@
-"""Compiled kernels: loops over integer arrays, compiled once and kept on disk; none knows what a column means."""
+"""Loops over integer arrays, in numpy or compiled once and kept on disk; none knows what a column means."""

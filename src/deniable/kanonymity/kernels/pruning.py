@@ -1,127 +1,73 @@
-"""Which nodes of a lattice lie below or above another, and which node is worth checking next."""
+"""Which nodes of a lattice lie below or above another, and which node is worth checking next.
+
+Nodes are compared column by column, so that each column should lie in one piece of memory."""
 
 from __future__ import annotations
 
-import numba as nb
 import numpy as np
+from numpy.typing import NDArray
+
+Nodes = NDArray[np.int8]
 
 
-@nb.njit(cache=True, nogil=True)
-def at_most(nodes, levels):  # type: ignore[no-untyped-def]
+def at_most(nodes: Nodes, levels: Nodes) -> NDArray[np.bool_]:
     """Which nodes are at most as general as `levels` in every column."""
-    count, width = nodes.shape
-    out = np.empty(count, np.bool_)
-    for i in range(count):
-        fits = True
-        for q in range(width):
-            if nodes[i, q] > levels[q]:
-                fits = False
-                break
-        out[i] = fits
-    return out
+    fits = np.ones(len(nodes), np.bool_)
+    for q, level in enumerate(levels):
+        fits &= nodes[:, q] <= level
+    return fits
 
 
-@nb.njit(cache=True, nogil=True)
-def at_least(nodes, levels):  # type: ignore[no-untyped-def]
+def at_least(nodes: Nodes, levels: Nodes) -> NDArray[np.bool_]:
     """Which nodes are at least as general as `levels` in every column."""
-    count, width = nodes.shape
-    out = np.empty(count, np.bool_)
-    for i in range(count):
-        fits = True
-        for q in range(width):
-            if nodes[i, q] < levels[q]:
-                fits = False
-                break
-        out[i] = fits
-    return out
+    fits = np.ones(len(nodes), np.bool_)
+    for q, level in enumerate(levels):
+        fits &= nodes[:, q] >= level
+    return fits
 
 
-@nb.njit(cache=True, nogil=True)
-def choose_pivot(nodes, pivots, probes):  # type: ignore[no-untyped-def]
+def choose_pivot(nodes: Nodes, pivots: NDArray[np.int64], probes: NDArray[np.int64], *, additive: bool) -> int:
     """The pivot whose check removes most, whatever its outcome.
 
-    Nodes stand in the order of their lower bounds. If a pivot fails, the nodes below it go; if it holds, at best those
-    after it in the order go. The smaller of both, estimated on probes, is what the check is worth.
+    Nodes stand in the order of their lower bounds. If a pivot fails, the nodes below it go. If it holds, at best those
+    after it in the order go; where costs do not add up over columns, those above it. The smaller of both, estimated on
+    probes, is what the check is worth.
     """
-    width = nodes.shape[1]
-    winner, most = pivots[0], -1
-    for j in range(pivots.shape[0]):
-        p = pivots[j]
-        under, after = 0, 0
-        for i in range(probes.shape[0]):
-            r = probes[i]
-            if r >= p:
-                after += 1
-            fits = True
-            for q in range(width):
-                if nodes[r, q] > nodes[p, q]:
-                    fits = False
-                    break
-            if fits:
-                under += 1
-        worth = min(under, after)
-        if worth > most:
-            most = worth
-            winner = p
-    return winner
+    under, over = (np.ones((len(pivots), len(probes)), np.bool_) for _ in range(2))
+    for q in range(nodes.shape[1]):
+        tried, column = nodes[probes, q], nodes[pivots, q][:, None]
+        under &= tried <= column
+        if not additive:
+            over &= tried >= column
+    after = len(probes) - np.searchsorted(probes, pivots) if additive else np.count_nonzero(over, axis=1)
+    return int(pivots[np.argmax(np.minimum(np.count_nonzero(under, axis=1), after))])
 
 
-@nb.njit(cache=True, nogil=True)
-def climb(start, tops, nodes, probes, accepted):  # type: ignore[no-untyped-def]
+def climb(
+    start: Nodes, tops: Nodes, nodes: Nodes, probes: NDArray[np.int64], accepted: Nodes
+) -> tuple[Nodes, NDArray[np.int64]]:
     """A path upwards from a failing node that covers as many probes as it can, short of nodes known to be accepted.
 
     Returns the nodes of the path and how many probes lie below each; the first is the start itself.
     """
-    width = start.shape[0]
-    longest = 1
-    for q in range(width):
-        longest += tops[q] - start[q]
-    path = np.empty((longest, width), np.int8)
-    cover = np.zeros(longest, np.int64)
-    path[0] = start
-    for i in range(probes.shape[0]):
-        fits = True
-        for q in range(width):
-            if nodes[probes[i], q] > start[q]:
-                fits = False
-                break
-        if fits:
-            cover[0] += 1
-    length = 1
-    node = start.copy()
+    seen, held, node = nodes.T.take(probes, axis=1), np.ascontiguousarray(accepted.T), start
+    path, cover = [start], [int(at_most(seen.T, start).sum())]
     while True:
-        best, most = -1, -1
-        for q in range(width):
-            if node[q] >= tops[q]:
-                continue
-            node[q] += 1
-            known = False
-            for a in range(accepted.shape[0]):
-                over = True
-                for z in range(width):
-                    if accepted[a, z] > node[z]:
-                        over = False
-                        break
-                if over:
-                    known = True
-                    break
-            if not known:
-                covered = 0
-                for i in range(probes.shape[0]):
-                    fits = True
-                    for z in range(width):
-                        if nodes[probes[i], z] > node[z]:
-                            fits = False
-                            break
-                    if fits:
-                        covered += 1
-                if covered > most:
-                    most = covered
-                    best = q
-            node[q] -= 1
-        if best < 0:
-            return path[:length], cover[:length]
+        steps = (node < tops) & (_count_above_steps(held, node) == 0)
+        if not steps.any():
+            return np.array(path), np.array(cover)
+        covered = np.where(steps, _count_above_steps(seen, node), -1)
+        best = int(np.argmax(covered))
+        node = node.copy()
         node[best] += 1
-        path[length] = node
-        cover[length] = most
-        length += 1
+        path.append(node)
+        cover.append(int(covered[best]))
+
+
+def _count_above_steps(columns: Nodes, node: Nodes) -> NDArray[np.int64]:
+    """For each column, how many nodes are at most as general as `node` raised by one in that column."""
+    distance = columns - node[:, None]
+    many = (distance > 0).sum(axis=0, dtype=np.int8)
+    reached = (distance == 1) & (many == 1)
+    counts: NDArray[np.int64] = np.count_nonzero(many == 0) + reached.sum(axis=1)
+    return counts

@@ -78,8 +78,7 @@ class Classes:
 
     def owners(self, column: str) -> NDArray[np.int64]:
         """The class that each entry of a column's histograms belongs to."""
-        starts = self.histograms(column).starts
-        return np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+        return self.histograms(column).owners()
 
     def people(self) -> Counts:
         """How many people of the population are in each class."""

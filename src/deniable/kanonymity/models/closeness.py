@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deniable.errors import ParameterError
-from deniable.kanonymity.encoding import Histograms
+from deniable.kanonymity.encoding import Counts, Histograms, build_histograms
+from deniable.kanonymity.hierarchy import Codes
 from deniable.kanonymity.models.base import (
     SLACK,
     Classes,
@@ -59,31 +60,24 @@ class Closeness:
         held, against = classes.histograms(self.column), classes.references[self.column]
         sizes = np.maximum(classes.sizes, 1)
         if self.distance is Distance.ORDERED:
-            from deniable.kanonymity.kernels.grouping import measure_along_order
+            return _measure_along_order(held, sizes, against.distribution)
+        # On a tree with equal steps from leaf to root, mass leaves each group of each level through one edge: the
+        # distance is the mean over levels of that between the groups, which are all equally far from each other.
+        levels = self._levels(against)
+        parts = (held if n == 0 else _merge_values(held, level) for n, level in enumerate(levels))
+        shares = (np.bincount(level, against.distribution, against.size).astype(np.float64) for level in levels)
+        return np.mean([_measure_equal(part, sizes, q) for part, q in zip(parts, shares, strict=True)], axis=0)  # type: ignore[no-any-return]
 
-            return measure_along_order(held.starts, held.values, held.counts, sizes, against.distribution)  # type: ignore[no-any-return]
+    def _levels(self, against: Reference) -> tuple[Codes, ...]:
+        """The group of each value, level by level; the last level, at which all are one, tells nothing."""
         if self.distance is Distance.EQUAL:
-            over = np.maximum(held.counts / sizes[classes.owners(self.column)] - against.distribution[held.values], 0.0)
-            return np.bincount(classes.owners(self.column), weights=over, minlength=len(classes)).astype(np.float64)
-        from deniable.kanonymity.kernels.grouping import measure_along_tree
-
-        groups, shares = self._levels(against)
-        return measure_along_tree(held.starts, held.values, held.counts, sizes, groups, shares, len(groups))  # type: ignore[no-any-return]
-
-    def _levels(self, against: Reference) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
-        levels = against.groups[:1]
-        if self.distance is Distance.HIERARCHICAL:
-            if not against.hierarchical:
-                raise ParameterError(
-                    f"t-closeness along the hierarchy of '{self.column}' was asked, and it has none",
-                    remedy="Declare a hierarchy for the sensitive column, or ask for equal or ordered distance",
-                )
-            levels = against.groups[:-1] or levels
-        groups = np.ascontiguousarray(np.stack(levels))
-        shares = np.stack([np.bincount(level, against.distribution, against.size) for level in groups]).astype(
-            np.float64
-        )
-        return groups, shares
+            return against.groups[:1]
+        if not against.hierarchical:
+            raise ParameterError(
+                f"t-closeness along the hierarchy of '{self.column}' was asked, and it has none",
+                remedy="Declare a hierarchy for the sensitive column, or ask for equal or ordered distance",
+            )
+        return against.groups[:-1] or against.groups[:1]
 
     def meets(self, measured: Measured) -> Verdicts:
         """At most t."""
@@ -233,4 +227,37 @@ def _take_largest(classes: Classes, column: str, entries: Measured) -> Measured:
     some = np.flatnonzero(np.diff(starts))  # a class of the population alone has no entries
     if some.size:
         out[some] = np.maximum.reduceat(entries, starts[some])
+    return out
+
+
+def _measure_equal(held: Histograms, sizes: Counts, shares: NDArray[np.float64]) -> Measured:
+    """The distance of every class when all values are equally far from each other."""
+    owner = held.owners()
+    over = np.maximum(held.counts / sizes[owner] - shares[held.values], 0.0)
+    return np.bincount(owner, weights=over, minlength=len(sizes)).astype(np.float64)
+
+
+def _merge_values(held: Histograms, groups: Codes) -> Histograms:
+    """Histograms of groups of values; a group is numbered by one of its values."""
+    return build_histograms(held.owners(), len(held.starts) - 1, groups[held.values], held.size, held.counts)
+
+
+CELLS = 1 << 20
+"""So many shares are compared at a time: classes times values may be far more than there are rows."""
+
+
+def _measure_along_order(held: Histograms, sizes: Counts, shares: NDArray[np.float64]) -> Measured:
+    """The distance of every class when values are equally spaced in their order.
+
+    Between two neighbors flows the difference of the cumulative shares.
+    """
+    owner, out = held.owners(), np.zeros(len(sizes))
+    step = max(1, CELLS // max(held.size, 1))
+    for begin in range(0, len(sizes) if held.size > 1 else 0, step):
+        end = min(begin + step, len(sizes))
+        part = slice(held.starts[begin], held.starts[end])
+        key = (owner[part] - begin) * held.size + held.values[part]
+        own = np.bincount(key, held.counts[part] / sizes[owner[part]], (end - begin) * held.size)
+        flow = np.cumsum(own.reshape(-1, held.size) - shares, axis=1)
+        out[begin:end] = np.abs(flow).sum(axis=1) / (held.size - 1)
     return out

@@ -119,10 +119,14 @@ class RecursiveDiversity:
 
     def measure(self, classes: Classes) -> Measured:
         """r1 / (rl + ... + rm), infinite where there are fewer than l values."""
-        from deniable.kanonymity.kernels.grouping import measure_tails
-
-        histograms = classes.histograms(self.column)
-        return measure_tails(histograms.starts, histograms.counts, self.l)  # type: ignore[no-any-return]
+        histograms, owner = classes.histograms(self.column), classes.owners(self.column)
+        falling = histograms.counts[np.lexsort((-histograms.counts, owner))].astype(np.float64)
+        starts = histograms.starts[:-1]
+        rank = np.arange(len(falling)) - starts[owner]
+        tail = np.bincount(owner, weights=np.where(rank >= self.l - 1, falling, 0.0), minlength=len(classes))
+        most = np.append(falling, 0.0)[starts]
+        ratios: Measured = np.divide(most, tail, out=np.full(len(classes), np.inf), where=tail > 0)
+        return ratios
 
     def meets(self, measured: Measured) -> Verdicts:
         """Below c."""

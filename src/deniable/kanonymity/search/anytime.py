@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from deniable.kanonymity.encoding import Counts, Tuples, number_rows, regroup_histograms
+from deniable.kanonymity.encoding import Counts, Tuples, number_rows, regroup_histograms, stack_codes
 from deniable.kanonymity.hierarchy import Hierarchy
 from deniable.kanonymity.kernels import pruning
 from deniable.kanonymity.quality import Costs
@@ -269,7 +269,7 @@ def _solve_part(problem: Problem, columns: tuple[int, ...], tables: list[Costs])
 def _project_tuples(tuples: Tuples, columns: tuple[int, ...], sizes: Sequence[int]) -> Tuples:
     kept = [tuples.codes[:, q] for q in columns]
     many, first, number = number_rows(kept, sizes)
-    codes = np.ascontiguousarray(np.column_stack([column[first] for column in kept]).astype(np.int32))
+    codes = stack_codes([column[first] for column in kept])
     people = None if tuples.population is None else _sum_counts(number, tuples.population, many)
     held = tuple(regroup_histograms(h, number, many) for h in tuples.sensitive)
     return Tuples(codes, _sum_counts(number, tuples.counts, many), held, people)

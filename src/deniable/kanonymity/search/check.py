@@ -6,17 +6,17 @@ every node above it, so a few of them are kept (roll-up).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from deniable.kanonymity.encoding import Counts, Histograms, Tuples
+from deniable.kanonymity.encoding import Counts, Histograms, Tuples, number_rows, regroup_histograms
 from deniable.kanonymity.hierarchy import Codes, Hierarchy
-from deniable.kanonymity.kernels import grouping
-from deniable.kanonymity.models import DeltaPresence, KAnonymity, PrivacyModel, holds
+from deniable.kanonymity.models import DeltaPresence, DistinctDiversity, KAnonymity, PrivacyModel, holds
 from deniable.kanonymity.models.base import Classes, Measured, gather_histograms
-from deniable.kanonymity.quality import Mean, Partition
+from deniable.kanonymity.quality import Divergence, Mean, Partition
 from deniable.kanonymity.search.problem import Levels, Problem, Released, Verdict
 
 ANCHORS = 400
@@ -33,40 +33,65 @@ ROUNDING = 1e-6
 """Lost rows are counted in fractions; their sum is compared with a whole number."""
 
 
+Places = NDArray[np.int64]
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Grouped:
-    """The classes of one node: the tuples they were made from, the class of each tuple, one tuple of each class."""
+    """The classes of one node: the tuples they were made from, the class of each tuple, one tuple of each class.
+
+    `packed` are the tuples again, several columns in one code."""
 
     source: Tuples
-    class_of: Codes
-    sample: Codes
+    packed: Codes
+    class_of: Places
+    sample: Places
     sizes: Counts
 
 
-class Keys:
-    """Table entries whose sums are exact keys of generalized tuples, in as few 64-bit words as they need."""
+PACKED = 4096
+"""Columns share a code while they have at most so many combinations: fewer columns are looked up for each tuple."""
 
-    def __init__(self, hierarchies: tuple[Hierarchy, ...]) -> None:
-        self.first = [np.cumsum([0] + [h.size] * (h.height - 1)) for h in hierarchies]
-        start = 0
-        for offsets, h in zip(self.first, hierarchies, strict=True):
-            offsets += start
-            start += h.size * h.height
-        word, stride, places = 0, 1, []
-        for h in hierarchies:
-            span = max(level.size for level in h.levels)
-            if stride * span >= 2**63:
-                word, stride = word + 1, 1
-            places.append((word, stride))
-            stride *= span
-        self.entries = np.zeros((word + 1, max(start, 1)), np.uint64)
-        for (word, stride), offsets, h in zip(places, self.first, hierarchies, strict=True):
-            for offset, level in zip(offsets, h.levels, strict=True):
-                self.entries[word, offset : offset + h.size] = level.groups.astype(np.uint64) * np.uint64(stride)
 
-    def offsets(self, levels: Levels) -> NDArray[np.int64]:
-        """Where the entries of each column begin at these levels."""
-        return np.array([self.first[q][level] for q, level in enumerate(levels)], np.int64)
+class Packing:
+    """Columns put together so that few codes tell all of them."""
+
+    def __init__(self, hierarchies: Sequence[Hierarchy]) -> None:
+        self.hierarchies, self.packs = hierarchies, list[list[int]]()
+        span = PACKED + 1
+        for q, h in enumerate(hierarchies):
+            span *= max(h.size, 1)
+            if span > PACKED:
+                self.packs.append([])
+                span = max(h.size, 1)
+            self.packs[-1].append(q)
+        self._tables: dict[tuple[int, Levels], tuple[Codes, int]] = {}
+
+    def pack(self, codes: Codes) -> Codes:
+        """One row for each pack, with a code for each tuple."""
+        packed = np.zeros((len(self.packs), len(codes)), np.int32)
+        for row, columns in zip(packed, self.packs, strict=True):
+            for q in columns:
+                row *= self.hierarchies[q].size
+                row += codes[:, q]
+        return packed
+
+    def generalize(self, packed: Codes, levels: Levels) -> tuple[list[Codes], list[int]]:
+        """The groups of every pack at these levels, and how many groups a pack can have."""
+        tables = [self._table(p, tuple(levels[q] for q in columns)) for p, columns in enumerate(self.packs)]
+        telling = [p for p, (_, size) in enumerate(tables) if size > 1]
+        return [tables[p][0].take(packed[p]) for p in telling], [tables[p][1] for p in telling]
+
+    def _table(self, pack: int, levels: Levels) -> tuple[Codes, int]:
+        """The group of every code of a pack."""
+        if (pack, levels) not in self._tables:
+            groups, size = np.zeros(1, np.int32), 1
+            for q, number in zip(self.packs[pack], levels, strict=True):
+                level = self.hierarchies[q].levels[number]
+                groups = (groups[:, None] * level.size + level.groups).astype(np.int32).ravel()
+                size *= level.size
+            self._tables[pack, levels] = groups, size
+        return self._tables[pack, levels]
 
 
 class Checker:
@@ -74,28 +99,20 @@ class Checker:
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
-        self.keys = Keys(problem.hierarchies)
         self.verdicts: dict[Levels, Verdict] = {}
         self._needs_values = any(getattr(model, "column", None) for model in problem.models)
-        self._group = grouping.group_one if len(self.keys.entries) == 1 else grouping.group_many
-        self._table(problem.tuples.size)
-        self._anchors: list[Tuples] = [problem.tuples]
+        self._packing = Packing(problem.hierarchies)
+        self._anchors = [(problem.tuples, self._packing.pack(problem.tuples.codes))]
         self._anchor_levels = np.zeros((1, problem.tuples.width), np.int64)
         self._held = problem.tuples.size
         self._price()
 
-    def _table(self, tuples: int) -> None:
-        size = 64
-        while size < 2 * tuples:
-            size *= 2
-        self._slots = np.zeros(size, np.int32)
-        self._epochs = np.zeros(size, np.int32)
-        self._hashed = np.zeros((size, len(self.keys.entries)), np.uint64)
-        self._epoch = 0
-
     def _price(self) -> None:
         """Tables of what cells cost, or the constants of a measure of classes."""
         problem, tuples = self.problem, self.problem.tuples
+        self._sizes = np.array([h.size for h in problem.hierarchies], np.int64)
+        spans = self._sizes * np.array([h.height for h in problem.hierarchies], np.int64)
+        self._first: Places = np.cumsum(spans) - spans
         self.additive = hasattr(problem.measure, "costs")
         self.geometric = False
         if self.additive:
@@ -141,9 +158,10 @@ class Checker:
         problem, grouped = self.problem, self.group(levels)
         rolled = self._keep(levels, grouped)
         relaxed = self._large_enough(grouped)
-        if self.additive and int(grouped.sizes[~relaxed].sum()) > problem.limit:
-            gone = int(grouped.sizes[~relaxed].sum())
-            return Verdict(levels, False, gone, len(relaxed), FOREVER, float(self.base(levels)), True, 0.0)
+        if (gone := int(grouped.sizes[~relaxed].sum())) > problem.limit:
+            base, _ = self._costs(levels, grouped, np.ones(len(relaxed), np.bool_))
+            floor = self._floor(levels, grouped, relaxed)
+            return Verdict(levels, False, gone, len(relaxed), FOREVER, base, True, 0.0, floor)
         classes = self._classes(grouped, rolled)
         relaxed = relaxed & self._apply_models(classes, problem.relaxed)
         released, lost = self._accept_classes(classes, relaxed)
@@ -154,7 +172,8 @@ class Checker:
         excess = 0.0 if barred else self._excess(levels, grouped, relaxed, lost)
         price = cost if acceptable else FOREVER
         shown = int((released & (grouped.sizes > 0)).sum())
-        return Verdict(levels, acceptable, suppressed, shown, price, base, bool(barred), excess)
+        floor = self._floor(levels, grouped, released)
+        return Verdict(levels, acceptable, suppressed, shown, price, base, bool(barred), excess, floor)
 
     def _large_enough(self, grouped: Grouped) -> Released:
         """Which classes meet the models that need only sizes: they are cheap, and most failing nodes fail by them."""
@@ -201,25 +220,21 @@ class Checker:
 
     def group(self, levels: Levels, *, roll_up: bool = True) -> Grouped:
         """The classes of a node."""
-        source = self._source(levels) if roll_up else self.problem.tuples
-        class_of, sample = np.empty(source.size, np.int32), np.empty(source.size, np.int32)
-        self._epoch += 1
-        found = self._group(
-            source.codes,
-            self.keys.offsets(levels),
-            self.keys.entries,
-            self._hashed,
-            self._slots,
-            self._epochs,
-            self._epoch,
-            class_of,
-            sample,
-        )
-        return Grouped(source, class_of, sample[:found], grouping.sum_groups(class_of, source.counts, found))
+        source, packed = self._source(levels) if roll_up else self._anchors[0]
+        groups, sizes = self._packing.generalize(packed, levels)
+        if not groups:
+            class_of = np.zeros(source.size, np.int64)
+            return Grouped(source, packed, class_of, class_of[:1], source.counts.sum(keepdims=True)[: source.size])
+        many, sample, class_of = number_rows(groups, sizes)
+        return Grouped(source, packed, class_of, sample, _sum_groups(class_of, source.counts, many))
 
-    def _source(self, levels: Levels) -> Tuples:
+    def _offsets(self, levels: Levels) -> Places:
+        """Where the costs or volumes of each column begin at these levels, in tables over columns, levels, leaves."""
+        return self._first + self._sizes * np.array(levels, np.int64)
+
+    def _source(self, levels: Levels) -> tuple[Tuples, Codes]:
         fits = np.flatnonzero((self._anchor_levels <= np.array(levels)).all(axis=1))
-        return min((self._anchors[i] for i in fits), key=lambda tuples: tuples.size)
+        return min((self._anchors[i] for i in fits), key=lambda anchor: anchor[0].size)
 
     def _keep(self, levels: Levels, grouped: Grouped) -> Tuples | None:
         """Keep the classes of this node as tuples for nodes above it, where that pays."""
@@ -230,12 +245,12 @@ class Checker:
             return None
         people = source.population
         rolled = Tuples(
-            np.ascontiguousarray(source.codes[grouped.sample]),
+            source.take_codes(grouped.sample),
             grouped.sizes,
             self._histograms(grouped),
-            None if people is None else grouping.sum_groups(grouped.class_of, people, count),
+            None if people is None else _sum_groups(grouped.class_of, people, count),
         )
-        self._anchors.append(rolled)
+        self._anchors.append((rolled, grouped.packed.take(grouped.sample, axis=1)))
         self._anchor_levels = np.vstack([self._anchor_levels, levels])
         self._held += count
         return rolled
@@ -245,13 +260,8 @@ class Checker:
 
     def merge_histograms(self, grouped: Grouped) -> tuple[Histograms, ...]:
         """The histograms of sensitive columns of every class."""
-        made = []
-        for old in grouped.source.sensitive:
-            starts, values, counts = grouping.merge_histograms(
-                grouped.class_of, len(grouped.sizes), old.starts, old.values, old.counts, old.size
-            )
-            made.append(Histograms(starts, values, counts, old.size))
-        return tuple(made)
+        many = len(grouped.sizes)
+        return tuple(regroup_histograms(old, grouped.class_of, many) for old in grouped.source.sensitive)
 
     def _classes(self, grouped: Grouped, rolled: Tuples | None) -> Classes:
         if rolled is not None:
@@ -265,7 +275,7 @@ class Checker:
             grouped.source.codes[:0],
             grouped.sizes,
             self._histograms(grouped),
-            None if people is None else grouping.sum_groups(grouped.class_of, people, len(grouped.sizes)),
+            None if people is None else _sum_groups(grouped.class_of, people, len(grouped.sizes)),
         )
         return _as_classes(merged, self.problem)
 
@@ -274,10 +284,17 @@ class Checker:
             held = np.array([costs[level] for costs, level in zip(self.column_costs, levels, strict=True)])
             gone = self._slack_of(levels, grouped, np.where(released, 0, grouped.sizes))
             return float(self.combine_costs(held)), float(self.combine_costs(held + gone))
-        every = np.ones(len(released), np.bool_)
-        measure = self.problem.measure
-        base = measure.value(self._partition(levels, grouped, every))  # type: ignore[union-attr]
-        return base, measure.value(self._partition(levels, grouped, released))  # type: ignore[union-attr]
+        measure, split = self.problem.measure, self._partition(levels, grouped, released)
+        base = measure.value(replace(split, released=np.ones(len(split.sizes), np.bool_)))  # type: ignore[union-attr]
+        return base, base if released.all() else measure.value(split)  # type: ignore[union-attr]
+
+    def _floor(self, levels: Levels, grouped: Grouped, released: Released) -> float:
+        """What every node above costs at least; of measures that add up over cells, the static bounds tell as much."""
+        if self.additive:
+            return 0.0
+        needed = (getattr(model, "k", getattr(model, "l", 1)) for model in self.problem.relaxed if _counts_rows(model))
+        partition = self._partition(levels, grouped, released)
+        return self.problem.measure.floor(partition, max(needed, default=1))  # type: ignore[union-attr]
 
     def _excess(self, levels: Levels, grouped: Grouped, relaxed: Released, lost: Measured) -> float:
         if self.additive:
@@ -288,15 +305,26 @@ class Checker:
     def _slack_of(self, levels: Levels, grouped: Grouped, gone: Measured) -> Measured:
         """What suppressing so many rows of each class costs beyond their generalization, for each column."""
         some = np.flatnonzero(gone)
-        codes = grouped.source.codes[grouped.sample[some]]
-        return np.asarray(gone[some] @ self._slack[codes + self.keys.offsets(levels)], np.float64)
+        codes = grouped.source.take_codes(grouped.sample[some])
+        return np.asarray(gone[some] @ self._slack[codes + self._offsets(levels)], np.float64)
 
     def _partition(self, levels: Levels, grouped: Grouped, released: Released) -> Partition:
         there = grouped.sizes > 0
-        codes = grouped.source.codes[grouped.sample[there]]
-        volumes = self._volumes[codes + self.keys.offsets(levels)].sum(axis=1)
+        volumes = np.zeros(0)
+        if isinstance(self.problem.measure, Divergence):
+            codes = grouped.source.take_codes(grouped.sample[there])
+            volumes = self._volumes[codes + self._offsets(levels)].sum(axis=1)
         rows = self.problem.tuples.rows
         return Partition(grouped.sizes[there], volumes, released[there], rows, self._whole, self._detail)
+
+
+def _counts_rows(model: PrivacyModel) -> bool:
+    """Whether the number that a model asks for is one of rows that a released class has at least."""
+    return isinstance(model, KAnonymity | DistinctDiversity)
+
+
+def _sum_groups(class_of: Places, amounts: Counts, many: int) -> Counts:
+    return np.bincount(class_of, weights=amounts, minlength=many).astype(np.int64)
 
 
 def _as_classes(tuples: Tuples, problem: Problem) -> Classes:

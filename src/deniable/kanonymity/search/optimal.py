@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,31 +44,33 @@ class _Candidates:
     def keep(self, kept: NDArray[np.bool_]) -> int:
         gone = len(kept) - int(kept.sum())
         if gone:
-            self.nodes = np.ascontiguousarray(self.nodes[kept])
+            self.nodes = np.compress(kept, self.nodes.T, axis=1).T
             self.static, self.lower = self.static[kept], self.lower[kept]
         return gone
 
 
 @dataclass(eq=False)
 class OptimalSearch:
-    """One search: its candidates, the best verdict so far, and the nodes known to be acceptable."""
+    """One search: its candidates, the best verdict so far, and the least general nodes known to be acceptable."""
 
     problem: Problem
     checker: Checker
     best: Verdict | None = None
-    accepted: list[Levels] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.lattice: Lattice = self.problem.lattice
+        self.accepted = np.zeros((0, len(self.lattice.heights)), np.int8)
         nodes = self.lattice.all()
         static = compute_lower_bounds(self.checker, nodes)
         order = np.argsort(static, kind="stable")
-        self.left = _Candidates(np.ascontiguousarray(nodes[order]), static[order], static[order].copy())
+        self.left = _Candidates(nodes.T.take(order, axis=1).T, static[order], static[order].copy())
 
     def run(self, progress: Progress | None = None, seconds: float | None = None) -> Solution | None:
         """Search to the end, or until the time is over; None when no node is acceptable."""
         deadline = None if seconds is None else time.monotonic() + seconds
         self._bisect(find_cheapest_path(self.checker))
+        if not self.checker.additive:
+            self._descend()
         while len(self.left.nodes) and (deadline is None or time.monotonic() < deadline):
             self._step()
             if progress:
@@ -79,17 +81,14 @@ class OptimalSearch:
         nodes = self.left.nodes
         probes = np.unique(np.linspace(0, len(nodes) - 1, PROBES).astype(np.int64))
         pivots = np.unique(np.linspace(0, len(nodes) - 1, PIVOTS).astype(np.int64))
-        levels = _to_levels(nodes[pruning.choose_pivot(nodes, pivots, probes)])
+        levels = _to_levels(nodes[pruning.choose_pivot(nodes, pivots, probes, additive=self.checker.additive)])
         verdict = self.checker.check(levels)
         if verdict.barred and len(nodes) > PIVOTS:
             path, cover = pruning.climb(
-                np.array(levels, np.int8), np.array(self.lattice.top, np.int8), nodes, probes, self._stack_accepted()
+                np.array(levels, np.int8), np.array(self.lattice.top, np.int8), nodes, probes, self.accepted
             )
             self._bisect_failing(path, cover, len(probes))
         self._learn(verdict)
-
-    def _stack_accepted(self) -> NDArray[np.int8]:
-        return np.array(self.accepted, np.int8).reshape(-1, len(self.lattice.heights))
 
     def _bisect_failing(self, path: NDArray[np.int8], cover: NDArray[np.int64], probes: int) -> None:
         """Find the highest node of a path that still fails: the higher it is, the more lies below it."""
@@ -110,14 +109,29 @@ class OptimalSearch:
             self._learn(verdict)
             low, high = (low, middle) if verdict.acceptable else (middle, high)
 
+    def _descend(self) -> None:
+        """Go down from the best solution while a node below is better: a good one early excludes much.
+
+        Measures of classes have weak bounds before anything is checked, so that the order of the bounds leads nowhere.
+        """
+        before = None
+        while self.best is not None and self.best is not before:
+            before = self.best
+            for node in self.lattice.below(before.levels):
+                self._learn(self.checker.check(node))
+
     def _note(self, verdict: Verdict) -> None:
         """Remember a solution that is better, and a node that is acceptable."""
         if not verdict.acceptable:
             return
         if self.problem.monotone:
-            self.accepted.append(verdict.levels)
+            self._accept(np.array(verdict.levels, np.int8))
         if self.best is None or verdict.cost < self.best.cost - _scale_tolerance(self.best.cost):
             self.best = verdict
+
+    def _accept(self, levels: NDArray[np.int8]) -> None:
+        if not pruning.at_most(self.accepted, levels).any():
+            self.accepted = np.vstack([self.accepted[~pruning.at_least(self.accepted, levels)], levels])
 
     def _learn(self, verdict: Verdict) -> None:
         """Remove every candidate that this verdict excludes."""
@@ -131,7 +145,7 @@ class OptimalSearch:
         else:
             left.lower[under] = np.maximum(left.lower[under], left.static[under] + verdict.excess)
         if not self.checker.additive:
-            left.lower[over] = np.maximum(left.lower[over], verdict.base)
+            left.lower[over] = np.maximum(left.lower[over], verdict.floor)
         gone = under if verdict.barred else under & over
         left.keep(~gone)
         if self.best is not None:

@@ -46,9 +46,8 @@ class Lattice:
         return tuple(height - 1 for height in self.heights)
 
     def all(self) -> NDArray[np.int8]:
-        """Every node as a row of levels, the last column changing fastest."""
-        grid = np.indices(self.heights, dtype=np.int8)
-        return np.ascontiguousarray(grid.reshape(len(self.heights), -1).T)
+        """Every node as a row of levels, the last column changing fastest; each column lies in one piece."""
+        return np.indices(self.heights, dtype=np.int8).reshape(len(self.heights), -1).T
 
     def above(self, node: Levels) -> list[Levels]:
         """The nodes one step more general."""
@@ -104,7 +103,8 @@ class Verdict:
     """What a check of one node found.
 
     `cost` is the quality measure with suppression; `base` without. `barred` says that no node below can be acceptable;
-    `excess` is what suppression adds to the cost of every node below, at least.
+    `excess` is what suppression adds to the cost of every node below, at least; `floor` is what every node above costs
+    at least.
     """
 
     levels: Levels
@@ -115,6 +115,7 @@ class Verdict:
     base: float
     barred: bool
     excess: float
+    floor: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

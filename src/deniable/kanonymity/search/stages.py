@@ -103,7 +103,7 @@ def _restrict_problem(problem: Problem, left: Places) -> Problem:
     """The same problem for some of the tuples, any of whose rows may be suppressed."""
     old = problem.tuples
     tuples = Tuples(
-        np.ascontiguousarray(old.codes[left]),
+        old.take_codes(left),
         old.counts[left],
         tuple(_select_histograms(h, left) for h in old.sensitive),
     )
@@ -138,7 +138,7 @@ class _Assembly:
         number = np.full(len(released), -1, np.int64)
         number[released] = len(self.sizes) + np.arange(int(released.sum()))
         self.class_of[left] = number[grouped.class_of]
-        codes = grouped.source.codes[grouped.sample[released]]
+        codes = grouped.source.take_codes(grouped.sample[released])
         runs = [self._runs(q, levels[q], codes[:, q]) for q in range(len(levels))]
         self.low.append(np.column_stack([low for low, _ in runs]))
         self.high.append(np.column_stack([high for _, high in runs]))

@@ -1,0 +1,226 @@
+"""What follows from a steward's decisions: the policy, how the budget is divided, and every step as a command.
+
+The text holds names, types and what the steward declared; values of the data are in it only where they were learned
+with noise, at a price that the ledger holds."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import sqrt
+from pathlib import Path
+from typing import Any
+
+from deniable.curator.policy.decisions import (
+    K_ANONYMITY,
+    LEARN,
+    QUERIES,
+    ROW,
+    SYNTHETIC,
+    TECHNIQUES,
+    Decisions,
+    list_diverse,
+    list_released,
+    list_role,
+    role_of,
+)
+from deniable.curator.policy.draft import Draft, Drafted, write_document, yaml_word
+from deniable.policy.schema import ColumnType, Role
+
+DELTA = "1e-6"
+DELTA_OF_RELEASE = "1e-7"
+LEARNED = 0.22
+"""The part of the budget for learning values; with the release it is less than half, so that both can be repeated."""
+DELTA_OF_LEARNING = "1e-9"
+"""Of each column: even a hundred of them take little of the whole."""
+
+
+def state_costs(decided: Decisions) -> dict[str, str]:
+    """How epsilon is divided: for the release itself, and for each column whose values are learned.
+
+    The ledger adds up squares (zero-concentrated privacy): all that is learned takes about a fifth of the whole.
+    """
+    total = float(decided.epsilon or 0)
+    learned = sum(1 for value in decided.values.values() if value == LEARN)
+    # rho of the whole is at least total^2 / (4 (ln(1/delta) + total)); a part of epsilon e without delta costs e^2 / 2.
+    rho = total**2 / (4 * (13.8156 + total))
+    each = sqrt(2 * LEARNED * rho / learned) if learned else 0.0
+    release = total / 2 if decided.technique == SYNTHETIC else total / 10
+    return {"release": f"{release:.3g}", "each": f"{each:.2g}"}
+
+
+def write_policy(made: Draft, decided: Decisions, learned: Mapping[str, Any] | None = None) -> str:
+    """The policy that the decisions make; `learned` are values that were learned with noise."""
+    public = {**decided.values, **(learned or {})}
+    each = state_costs(decided)["each"]
+    columns = tuple(_decide_column(column, decided, public.get(column.name), each) for column in made.columns)
+    rest = _write_rest(made, decided, list_attacks(made, decided, learned or {}))
+    head = (
+        f"# For {decided.recipient}: {TECHNIQUES[str(decided.technique)]}.",
+        "# Written by deniable start from decisions.yaml. An undecided column is withheld from releases of rows.",
+    )
+    return write_document(replace(made, columns=columns), [_write_unit(decided)], head, rest)
+
+
+def _decide_column(column: Drafted, decided: Decisions, public: Any, each: str) -> Drafted:
+    role = role_of(column, decided)
+    own = role is not column.role and role is not Role.UNDECIDED
+    reason = "decided by the steward" if own else column.reason.split("; with ")[0]
+    hierarchy = _choose_hierarchy(column) if role is Role.QUASI_IDENTIFIER else ""
+    lines = _write_values(column, public, decided.values.get(column.name) == LEARN, each)
+    return replace(column, role=role, reason=reason, mask=None, hierarchy=hierarchy, marked=(), lines=lines)
+
+
+def _choose_hierarchy(column: Drafted) -> str:
+    """The hierarchy that was found to suit, else one of the column's type; a text without one is kept or withheld."""
+    if column.hierarchy or column.code:
+        return column.hierarchy
+    usual = {
+        ColumnType.INTEGER: "{rounding: [5, 10, 100, 1000]}",
+        ColumnType.DECIMAL: "{rounding: [1, 10, 100, 1000]}",
+        ColumnType.DATE: "{dates: [month, year, decade]}",
+        ColumnType.DATETIME: "{dates: [day, month, year, decade]}",
+    }
+    return usual.get(column.type, "")
+
+
+def _write_values(column: Drafted, public: Any, learned: bool, each: str) -> tuple[str, ...]:
+    if not isinstance(public, Mapping) or not public:
+        return ()
+    ((word, listed),) = public.items()
+    told = f"learned with noise, epsilon {each}" if learned else "public knowledge, not read from the data"
+    written = ", ".join(yaml_word(one) if column.type is ColumnType.TEXT else str(one) for one in listed)
+    lines = (f"{word}: [{written}]  # {told}",)
+    return (*lines, "step: 0.01") if word == "between" and column.type is ColumnType.DECIMAL else lines
+
+
+def _write_unit(decided: Decisions) -> str:
+    if decided.unit == ROW:
+        return "    unit: row"
+    most = decided.rows_per_person
+    bounds = f", max_groups: {most}, max_rows_per_group: {most}" if most else ""
+    return f"    unit: {{column: {yaml_word(decided.unit)}{bounds}}}"
+
+
+def _write_rest(made: Draft, decided: Decisions, limited: Sequence[str]) -> list[str]:
+    if decided.technique == K_ANONYMITY:
+        return ["release:", *_write_models(made, decided)]
+    lines = ["budgets:", f"  dataset: {{epsilon: {decided.epsilon:g}, delta: {DELTA}, accounting: zcdp}}"]
+    if decided.technique == QUERIES:
+        quarter = f"{float(decided.epsilon or 0) / 4:g}"
+        lines.append(f"  purposes: {{analysis: {{epsilon: {decided.epsilon:g}}}}}")
+        lines.append(f"  analysts: {{first-analyst: {{purposes: [analysis], epsilon: {quarter}}}}}")
+    limits = ", ".join(f"{name}: {decided.risk:g}" for name in limited)
+    attacked = [f"  attack: {{most: {{{limits}}}}}"] if limits else []
+    return [
+        *lines,
+        "release:",
+        *attacked,
+        f"  joint: {{most: {MOST_EXPOSED}}}  # if rows themselves were ever released",
+    ]
+
+
+def _write_models(made: Draft, decided: Decisions) -> Iterator[str]:
+    diverse = [column.name for column in list_diverse(made, decided)] if (decided.l or 1) > 1 else []
+    secrets = f", l: {{{', '.join(f'{yaml_word(name)}: {decided.l}' for name in diverse)}}}" if diverse else ""
+    yield f"  anonymize: {{k: {decided.k}{secrets}, suppress: {decided.suppress:g}}}"
+    most = min(float(decided.risk or 0), MOST_EXPOSED)
+    yield f"  attack: {{most: {{uniqueness: {most:g}, linkability: {most:g}}}}}"
+    yield f"  joint: {{most: {decided.risk:g}}}  # what all released columns together may single out"
+
+
+MOST_EXPOSED = 0.05
+"""The share of people that an intruder who knows the quasi-identifiers may find in k-anonymous rows, at most."""
+FEWEST_TO_HOLD_OUT = 400
+"""With fewer rows too few people can be held out to tell luck from leak."""
+
+
+def list_attacks(made: Draft, decided: Decisions, learned: Mapping[str, Any]) -> list[str]:
+    """The attacks that synthetic rows must withstand, by what there is to know and to learn in columns with values.
+
+    Singling out is tried and told, and not limited: it rests on the few predicates that single out a released row.
+    """
+    public = {**decided.values, **learned}
+    valued = [c.name for c in made.columns if isinstance(public.get(c.name), Mapping) and public[c.name]]
+    coded = [c.name for c in made.columns if c.type is ColumnType.BOOLEAN] + valued
+    known = [name for name in list_role(made, decided, Role.QUASI_IDENTIFIER) if name in coded]
+    beside = [name for name in list_released(made, decided) if name in coded and name not in known]
+    if decided.technique != SYNTHETIC or made.rows < FEWEST_TO_HOLD_OUT or not (known or beside):
+        return []
+    return ["membership", *(["linkability"] if known and beside else [])]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step as a command that can be pasted."""
+
+    title: str
+    words: tuple[str, ...]
+
+    @property
+    def command(self) -> str:
+        """The command as a shell reads it."""
+        return shlex.join(("deniable", *self.words))
+
+
+def name_step(title: str, *words: object) -> Step:
+    """A step, from words that may be paths; None is no word."""
+    return Step(title, tuple(str(word) for word in words if word is not None))
+
+
+def name_learning(made: Draft, column: Drafted, each: str, policy: Path) -> Step:
+    """The command that learns the values of a column: its groups with noise, or the bounds of its numbers."""
+    listed = is_listed(column)
+    asked = ("query", write_learning(made, column)) if listed else ("bounds", made.table, column.name)
+    delta = ("--delta", DELTA_OF_LEARNING) if listed else ()
+    return name_step(f"Learn the values of {column.name} with noise", *asked, "-p", policy, "--epsilon", each, *delta)
+
+
+def is_listed(column: Drafted) -> bool:
+    """Whether the public values of a column are a list, and not bounds."""
+    return column.type is ColumnType.TEXT or column.code
+
+
+def write_learning(made: Draft, column: Drafted) -> str:
+    """The question that learns which values of a column many people have."""
+    name, table = (f'"{word.replace(chr(34), chr(34) * 2)}"' for word in (column.name, made.table))
+    return f"SELECT {name}, COUNT(*) AS n FROM {table} GROUP BY {name}"  # noqa: S608  quoted names
+
+
+def write_first_question(made: Draft, decided: Decisions) -> str:
+    """A first question for analysts: how many are in each group of the column that has fewest."""
+    released = list_released(made, decided)
+    grouped = [c for c in made.columns if c.name in released and is_listed(c) and 1 < c.distinct <= 50]
+    if grouped:
+        return write_learning(made, min(grouped, key=lambda column: column.distinct))
+    table = made.table.replace('"', '""')
+    return f'SELECT COUNT(*) AS n FROM "{table}"'  # noqa: S608  a quoted name
+
+
+def describe_change(column: Drafted, decided: Decisions, learned: Mapping[str, Any] | None = None) -> tuple[str, str]:
+    """What a column holds before, and what leaves of it, in words."""
+    role = role_of(column, decided)
+    before = f"{column.type}: {column.shape}"
+    if column.name == decided.unit or role is Role.IDENTIFIER:
+        return before, "removed"
+    if role is Role.UNDECIDED or (decided.technique != K_ANONYMITY and "," in column.name):
+        return before, "withheld"
+    if decided.technique == K_ANONYMITY:
+        coarser = (
+            f"generalized: {_choose_hierarchy(column)}" if _choose_hierarchy(column) else "kept, or withheld whole"
+        )
+        return before, coarser if role is Role.QUASI_IDENTIFIER else "as it is"
+    if decided.technique == QUERIES:
+        return before, "may be asked about, with noise"
+    public = {**decided.values, **(learned or {})}.get(column.name)
+    return before, f"drawn anew {_say_values(column, public)}"
+
+
+def _say_values(column: Drafted, public: Any) -> str:
+    if isinstance(public, Mapping) and public:
+        ((word, listed),) = public.items()
+        return f"among {len(listed)} values" if word == "categories" else f"between {listed[0]} and {listed[1]}"
+    if public == LEARN:
+        return "from values learned with noise"
+    return "in shapes of texts learned with noise" if column.type is ColumnType.TEXT else "from yes and no"

@@ -1,0 +1,233 @@
+"""A first release is decided by questions: what is recommended makes a valid policy, which withholds the rest."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from deniable.attacks.uniqueness import measure_uniqueness, sweep_knowledge
+from deniable.curator import start
+from deniable.curator.policy import compose, decisions
+from deniable.curator.policy.decisions import (
+    RECIPIENTS,
+    SUITED,
+    Decisions,
+    merge_decisions,
+    next_question,
+    read_answers,
+    recommend_all,
+    take_answer,
+    write_decisions,
+)
+from deniable.curator.policy.draft import Draft, Drafted
+from deniable.errors import DeniableError, ParameterError
+from deniable.policy.document import parse
+from deniable.policy.schema import ColumnType, PrivacyUnit, Role
+
+COLUMNS = (
+    Drafted("patient", ColumnType.TEXT, Role.IDENTIFIER, "record id", shape="words", distinct=4_000),
+    Drafted("age", ColumnType.INTEGER, Role.QUASI_IDENTIFIER, "age", hierarchy="{standard: ages}", shape="numbers",
+            distinct=80, commonest=0.03),
+    Drafted("sex", ColumnType.TEXT, Role.QUASI_IDENTIFIER, "its name", shape="2 different words", distinct=2,
+            commonest=0.5),
+    Drafted("diagnosis", ColumnType.TEXT, Role.SENSITIVE, "its name", shape="words", distinct=90, commonest=0.2),
+    Drafted("hiv", ColumnType.TEXT, Role.SENSITIVE, "its name", shape="2 different words", distinct=2, commonest=0.99),
+    Drafted("seen", ColumnType.DATE, Role.IDENTIFIER, "its name", shape="values", distinct=300),
+    Drafted("charge", ColumnType.DECIMAL, Role.UNDECIDED, "numbers", shape="numbers", distinct=900, commonest=0.01),
+    Drafted("ward, wing", ColumnType.TEXT, Role.UNDECIDED, "3 different words", shape="3 different words", distinct=3,
+            commonest=0.4),
+)  # fmt: skip
+TABLE = Draft("visits", "../visits.csv", None, "patient", 9_000, COLUMNS)
+
+
+def decide(made: Draft = TABLE, **given: object) -> Decisions:
+    """All decisions: those given, and what is recommended."""
+    return recommend_all(made, read_answers(made, given))
+
+
+@pytest.mark.parametrize("recipient", RECIPIENTS)
+def test_what_is_recommended_makes_a_valid_policy_for_every_recipient(recipient: str) -> None:
+    decided = decide(recipient=recipient)
+    policy = parse(compose.write_policy(TABLE, decided))
+    table = policy.table("visits")
+    assert next_question(TABLE, decided) is None
+    assert decided.technique == SUITED[recipient][0]
+    assert {c.name for c in table.columns if c.role is Role.UNDECIDED} == {"charge", "ward, wing"}
+    assert all(column.categories is None and column.mask is None for column in table.columns)
+    if decided.technique == "k-anonymity":
+        assert policy.budgets is None
+        assert (policy.release.anonymize.k, dict(policy.release.anonymize.l)) == (5, {"diagnosis": 2})  # type: ignore[union-attr]
+        assert table.unit == PrivacyUnit("patient")
+    else:
+        assert policy.budgets is not None
+        assert table.unit == PrivacyUnit("patient", 2, 2)
+        assert table.column("age").bounds is not None  # type: ignore[union-attr]
+
+
+def test_every_question_states_a_reason_and_a_recommended_answer_that_it_takes() -> None:
+    for recipient, suited in SUITED.items():
+        for technique in suited:
+            decided, asked = read_answers(TABLE, {"recipient": recipient, "technique": technique}), []
+            while (question := next_question(TABLE, decided)) is not None:
+                assert question.reason.endswith(".")
+                assert question.recommended
+                asked.append(question.key)
+                decided = take_answer(TABLE, decided, question, "")
+            assert len(set(asked)) == len(asked)
+            assert "roles.charge" in asked
+
+
+def test_few_rows_are_not_recommended_to_be_synthetic() -> None:
+    assert decide(replace(TABLE, rows=900)).technique == "k-anonymity"
+    assert decide(TABLE).technique == "synthetic"
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"recipiant": "public"}, "Did you mean 'recipient'?"),
+        ({"recipient": "researcher"}, "Did you mean 'researchers'?"),
+        ({"technique": "k-anonimity"}, "Did you mean 'k-anonymity'?"),
+        ({"recipient": "analysts", "technique": "synthetic"}, "One of queries"),
+        ({"unit": "patiant"}, "Did you mean 'patient'?"),
+        ({"roles": {"diagnose": "sensitive"}}, "Did you mean 'diagnosis'?"),
+        ({"roles": {"age": "quasi identifier"}}, "Did you mean 'quasi-identifier'?"),
+        ({"roles": "age"}, "no list of columns"),
+        ({"values": {"sexx": "learn"}}, "Did you mean 'sex'?"),
+        ({"k": "1"}, "A whole number, 2 or more"),
+        ({"epsilon": "100"}, "at most 10"),
+        ({"suppress": "200%"}, "A share such as"),
+        ({"risk": "much"}, "A share such as"),
+        ({"values": {"age": {"between": [9, 3]}}}, "do not rise"),
+        ({"values": {"sex": {"between": [1, 2]}}}, "holds text"),
+        ({"values": {"sex": {"any": [1, 2]}}}, "learn, none"),
+        ({"values": {"age": {"between": ["young", "old"]}}}, "LOW to HIGH"),
+        ({"values": {"charge": {"categories": [1, 2]}}}, "LOW to HIGH"),
+        ({"values": {"seen": "learn"}}, "dates, which are not learned"),
+    ],
+)
+def test_wrong_answers_are_refused_with_what_would_be_right(given: dict[str, object], said: str) -> None:
+    with pytest.raises(ParameterError, match=re.escape(said)):
+        read_answers(TABLE, given)
+
+
+def test_roles_are_changed_and_the_rest_is_withheld_in_one_answer() -> None:
+    decided = read_answers(TABLE, {"recipient": "researchers", "technique": "k-anonymity", "unit": "row"})
+    question = next_question(TABLE, decided)
+    assert question is not None
+    assert question.key == "roles"
+    decided = take_answer(TABLE, decided, question, "age=sensitive, hiv=identifier")
+    assert (decided.roles["age"], decided.roles["hiv"], decided.roles["sex"]) == (
+        "sensitive", "identifier", "quasi-identifier")  # fmt: skip
+    question = next_question(TABLE, decided)
+    assert question is not None
+    assert question.key == "roles.charge"
+    decided = take_answer(TABLE, decided, question, "rest")
+    assert decided.roles["charge"] == decided.roles["ward, wing"] == "undecided"
+    following = next_question(TABLE, decided)
+    assert following is not None
+    assert following.key == "k"
+
+
+def test_what_is_recommended_leaves_what_was_answered() -> None:
+    given = {"age": "sensitive", "diagnosis": "undecided", "charge": "insensitive"}
+    decided = decide(recipient="researchers", roles=given, k="3", suppress="1%", values={"sex": "none"})
+    assert {name: decided.roles[name] for name in given} == given
+    assert (decided.k, decided.suppress, decided.values["sex"]) == (3, 0.01, "none")
+
+
+def test_values_are_typed_as_bounds_or_as_a_list() -> None:
+    decided = decide(recipient="public", values={"age": "18 to 90", "sex": "F, M, X"})
+    assert decided.values["age"] == {"between": [18, 90]}
+    assert decided.values["sex"] == {"categories": ["F", "M", "X"]}
+    table = parse(compose.write_policy(TABLE, decided)).table("visits")
+    assert table.column("sex").categories == ("F", "M", "X")  # type: ignore[union-attr]
+
+
+def test_learned_values_are_in_the_policy_and_what_did_not_rise_above_the_noise_is_not() -> None:
+    decided = decide(recipient="public")
+    learned = {"sex": {"categories": ["F", "M"]}, "diagnosis": {}, "hiv": {"categories": ["no", "yes"]}}
+    table = parse(compose.write_policy(TABLE, decided, learned)).table("visits")
+    assert table.column("hiv").categories == ("no", "yes")  # type: ignore[union-attr]
+    assert table.column("diagnosis").categories is None  # type: ignore[union-attr]
+    assert start.list_drawn(TABLE, decided, learned) == ("age", "sex", "diagnosis", "hiv")
+    number = decide(recipient="public", roles={"charge": "sensitive"})
+    assert "charge" not in start.list_drawn(TABLE, number, {**learned, "charge": {}})
+    assert "charge" in start.list_drawn(TABLE, number, {**learned, "charge": {"between": [0.0, 512.0]}})
+
+
+def test_attacks_are_limited_only_where_they_can_be_tried() -> None:
+    decided, learned = decide(recipient="public"), {"sex": {"categories": ["F", "M"]}}
+    assert compose.list_attacks(TABLE, decided, learned) == ["membership"]
+    assert compose.list_attacks(TABLE, decided, {"hiv": {"categories": ["no", "yes"]}}) == ["membership", "linkability"]
+    assert compose.list_attacks(replace(TABLE, rows=300), decided, learned) == []
+
+
+def test_decisions_are_read_back_as_they_were_written(tmp_path: Path) -> None:
+    names = ("yes", "# x", "a: b", 'it\'s "q"', "é,日本", "02138", "null")
+    odd = replace(TABLE, columns=tuple(replace(COLUMNS[2], name=name) for name in names), unit=None)
+    given = {
+        "recipient": "public",
+        "roles": dict.fromkeys(names, "sensitive"),
+        "values": {"yes": {"categories": ["NO", "x, y"]}},
+    }
+    decided = decide(odd, **given)
+    (tmp_path / "d.yaml").write_text(write_decisions(decided, ("a head",)))
+    assert start.read_decisions(odd, tmp_path / "d.yaml") == decided
+    fewer = replace(odd, columns=odd.columns[:2])
+    with pytest.raises(ParameterError, match="there is no column"):
+        start.read_decisions(fewer, tmp_path / "d.yaml")
+    still = start.read_decisions(fewer, tmp_path / "d.yaml", known_only=True)
+    assert set(still.roles) == {"yes", "# x"}
+
+
+def test_answers_go_before_what_was_kept() -> None:
+    kept = decide(recipient="researchers", roles={"charge": "sensitive"}, k="7")
+    merged = merge_decisions(kept, read_answers(TABLE, {"recipient": "analysts", "roles": {"hiv": "identifier"}}))
+    assert (merged.recipient, merged.technique, merged.k) == ("analysts", "queries", 7)
+    assert (merged.roles["charge"], merged.roles["hiv"]) == ("sensitive", "identifier")
+
+
+def test_commands_are_one_line_a_shell_reads_as_it_was_meant(tmp_path: Path) -> None:
+    made = replace(TABLE, columns=(*COLUMNS[1:5], replace(COLUMNS[2], name='it\'s "x"', role=Role.SENSITIVE)))
+    decided = decide(made, recipient="public", unit="row")
+    place = start.Place("my visits.csv", tmp_path / "an out")
+    found = start.Findings(learned={"sex": {"categories": ["F", "M"]}}, release={"attack": {}})
+    for step in start.list_steps(place, made, decided, found):
+        assert "\n" not in step.command
+        assert tuple(shlex.split(step.command)) == ("deniable", *step.words)
+
+
+def test_what_commands_cannot_name_is_withheld_from_synthetic_rows() -> None:
+    decided = decide(recipient="public", roles={"ward, wing": "insensitive"})
+    assert "ward, wing" not in decisions.list_released(TABLE, decided)
+    assert compose.describe_change(COLUMNS[7], decided)[1] == "withheld"
+    kept = decide(recipient="researchers", roles={"ward, wing": "insensitive"})
+    assert "ward, wing" in decisions.list_released(TABLE, kept)
+
+
+def test_nothing_that_could_leave_is_refused_before_anything_is_read() -> None:
+    nobody = dict.fromkeys((column.name for column in COLUMNS), "undecided")
+    for recipient in RECIPIENTS:
+        with pytest.raises(DeniableError, match="no column"):
+            start.refuse_nothing(TABLE, decide(recipient=recipient, roles=nobody))
+        start.refuse_nothing(TABLE, decide(recipient=recipient))
+
+
+@pytest.mark.parametrize(("rows", "people"), [(0, None), (1, None), (400, None), (400, 50)])
+def test_the_sweep_of_knowledge_agrees_with_uniqueness_of_every_choice(rows: int, people: int | None) -> None:
+    from itertools import combinations
+
+    generator = np.random.default_rng(rows)
+    table = pa.table({name: generator.integers(0, 5, rows) for name in "abcd"} | {"u": generator.integers(0, 50, rows)})
+    unit = "u" if people else None
+    for chosen, rate in sweep_knowledge(table, tuple("abcd"), unit=unit):
+        every = [measure_uniqueness(table, some, unit=unit).attack for some in combinations("abcd", len(chosen))]
+        assert rate == max(every, key=lambda one: one.share)
+        assert rate == measure_uniqueness(table, chosen, unit=unit).attack

@@ -1,0 +1,359 @@
+"""`deniable start`: from a table to a release, in a conversation, by answers or unasked; no row is written besides."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import pty
+import random
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner, Result
+
+from deniable.cli.main import app
+from deniable.curator import start
+from deniable.curator.governance.reports import verify_file
+from deniable.curator.governance.steward import read_ledger
+from deniable.curator.policy.check import check_policy
+from deniable.errors import DataError, Infeasible, ParameterError, StorageError
+from deniable.policy.document import read
+
+CANARY = re.compile(r"Zebedee\d+|QX\d{5}|secret \d+ of the note|Atlantis|Zoster")
+
+
+def write_people(path: Path, rows: int, seed: int = 1) -> Path:
+    """A table of made people, each with a name, a card and a note that nobody else has; one stands out in all."""
+    draw = random.Random(seed)
+    lines = ["name,card,age,sex,region,diagnosis,ward,stay,note"]
+    for i in range(rows):
+        kept = f"{draw.randint(20, 79)},{draw.choice('FM')},{draw.choice(['north', 'south'])},{draw.choice('ABCD')}9"
+        kept = "101,F,Atlantis,Zoster" if i == 17 else kept
+        stay = f"{draw.choice(['red', 'blue', 'green'])},{draw.randint(0, 39)}"
+        lines.append(f"Zebedee{i},QX{i:05},{kept},{stay},secret {i} of the note that was written about somebody")
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def run(*words: object, typed: str = "") -> Result:
+    """One run in this process, with lines that are typed."""
+    return CliRunner().invoke(app, [str(word) for word in words], input=typed, catch_exceptions=True)
+
+
+def read_columns(path: str) -> list[str]:
+    """The columns of a released CSV file."""
+    with Path(path).open(newline="") as file:
+        return next(csv.reader(file))
+
+
+def find_canaries(folder: Path) -> list[str]:
+    """Files of a folder in which something of one person is written."""
+    return [
+        path.name for path in folder.rglob("*") if path.is_file() and CANARY.search(path.read_bytes().decode("latin-1"))
+    ]
+
+
+@pytest.fixture
+def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A small table in a folder where commands are given; names are relative to it. Few guesses are tried."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(start, "ATTACKS", 60)
+    write_people(tmp_path / "people.csv", 300)
+    return Path("people.csv")
+
+
+def test_unasked_it_releases_rows_that_are_certified_attacked_and_of_nobody(table: Path) -> None:
+    done = run("start", table, "--yes", "--json")
+    assert done.exit_code == 0, done.output
+    told, folder = json.loads(done.stdout), Path("people-release")
+    assert (told["technique"], told["recipient"]) == ("k-anonymity", "public")
+    assert told["after"]["failed"] is False
+    assert told["after"]["exposed"]["uniqueness"] <= told["after"]["limits"]["uniqueness"]
+    assert {v["attack"] for v in told["after"]["verdicts"]} >= {"uniqueness"}
+    assert told["before"]["exposed"]["uniqueness"] > 0
+    assert verify_file(folder / "release.csv").unchanged
+    assert read_columns("people-release/release.csv") == ["age", "sex", "region", "diagnosis"]
+    assert read(folder / "policy.yaml").release.anonymize.k == 10  # type: ignore[union-attr]
+    assert not check_policy(folder / "policy.yaml", data=True).is_open
+    assert find_canaries(folder) == []
+    assert "First release" in (folder / "report.html").read_text()
+
+
+def test_a_second_run_makes_nothing_anew_until_the_table_is_changed(table: Path) -> None:
+    assert run("start", table, "--yes").exit_code == 0
+    first = Path("people-release/release.csv").read_bytes()
+    again = run("start", table, "--yes")
+    assert again.exit_code == 0
+    assert "The release was made already" in again.output
+    assert Path("people-release/release.csv").read_bytes() == first
+    write_people(table, 350, seed=2)
+    changed = run("start", table, "--yes")
+    assert changed.exit_code == 0
+    assert "The table was changed since the last run" in changed.output
+    assert "made already" not in changed.output
+    assert Path("people-release/release.csv").read_bytes() != first
+
+
+CONVERSATION = "researcher\nresearchers\n\n\nage=quasi identifier\n\nrest\n4\n1\n10%\n40%\n\n"
+
+
+def test_a_conversation_explains_asks_again_and_takes_what_is_typed(table: Path) -> None:
+    done = run("start", table, "--out", "talk", typed=CONVERSATION)
+    assert done.exit_code == 0, done.output
+    for screen in ("What is in people.csv", "Who is exposed", "Decision 1: Who will receive it?",
+                   "Did you mean 'researchers'?", "Did you mean 'quasi-identifier'?", "What will leave",
+                   "Attacking what was released", "What is promised of it", "The same by hand"):  # fmt: skip
+        assert screen in done.output
+    assert "Withheld: ward, stay, note" in done.output
+    assert CANARY.search(done.output) is None
+    kept = Path("talk/decisions.yaml").read_text()
+    assert '"researchers"' in kept
+    assert "k: 4\n" in kept
+    assert "suppress: 0.1\n" in kept
+
+
+def test_a_conversation_that_ends_goes_on_where_it_was(table: Path) -> None:
+    broken = run("start", table, "--out", "talk", typed="researchers\nk-anonymity\n")
+    assert broken.exit_code == 2
+    assert "Go on with:\n  deniable start people.csv --out talk" in broken.output
+    assert not Path("talk/release.csv").exists()
+    assert not Path("talk/policy.yaml").exists()
+    refused = run("start", table, "--out", "talk", typed="\n\nrest\n\n\n\n\nno\n")
+    assert refused.exit_code == 2
+    assert "Who will receive it?" not in refused.output
+    assert "Decision 1: Who is a person?" in refused.output
+    assert not Path("talk/release.csv").exists()
+    done = run("start", table, "--out", "talk", typed="\n")
+    assert done.exit_code == 0, done.output
+    assert "Decision" not in done.output
+    assert Path("talk/release.csv").exists()
+
+
+def test_a_terminal_that_is_killed_loses_no_decision(table: Path) -> None:
+    command = [sys.executable, "-c", "from deniable.cli.main import main; main()", "start", str(table), "--out", "tty"]
+    ours, theirs = pty.openpty()
+    running = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True)
+    os.close(theirs)
+    seen = read_until(ours, "Decision 1:")
+    os.write(ours, b"researchers\n")
+    read_until(ours, "Decision 2:")
+    os.write(ours, b"\n")
+    read_until(ours, "Decision 3:")
+    os.killpg(running.pid, signal.SIGKILL)
+    running.wait()
+    os.close(ours)
+    assert "What is in people.csv" in seen
+    assert Path("tty/decisions.yaml").read_text().count("\n") == 3
+    done = run("start", table, "--out", "tty", "--yes")
+    assert done.exit_code == 0, done.output
+    assert '"researchers"' in Path("tty/decisions.yaml").read_text()
+    assert "Attacking the table as it stands" not in done.output
+
+
+def read_until(terminal: int, words: str) -> str:
+    """What a terminal shows, until some words are there and it waits for an answer."""
+    shown, patience = b"", time.monotonic() + 300
+    while words.encode() not in shown or not shown.endswith(b"> "):
+        assert time.monotonic() < patience, shown.decode()
+        if select.select([terminal], [], [], 1)[0]:
+            shown += os.read(terminal, 4096)
+    return shown.decode()
+
+
+SYNTHETIC = """
+recipient: public
+technique: synthetic
+unit: row
+roles: {name: identifier, card: identifier, diagnosis: sensitive, region: quasi-identifier, stay: insensitive}
+values: {sex: {categories: [F, M]}, age: 0 to 120, region: learn, diagnosis: learn, stay: learn}
+epsilon: 6
+"""
+
+
+@pytest.fixture
+def large(table: Path) -> Path:
+    """A table in which many people share values, so that those rise above the noise."""
+    return write_people(table, 6000)
+
+
+def test_synthetic_rows_have_values_that_were_declared_or_learned_with_noise(large: Path) -> None:
+    Path("answers.yaml").write_text(SYNTHETIC)
+    done = run("start", large, "--answers", "answers.yaml", "--yes", "--out", "made", "--json")
+    assert done.exit_code == 0, done.output
+    told = json.loads(done.stdout)
+    assert told["after"]["failed"] is False
+    assert {one["attack"] for one in told["after"]["verdicts"]} == {"membership", "linkability"}
+    columns = {column.name: column for column in read("made/policy.yaml").tables[0].columns}
+    assert columns["region"].categories == ("north", "south")
+    assert columns["diagnosis"].categories == ("A9", "B9", "C9", "D9")
+    assert columns["ward"].categories is None
+    assert str(columns["stay"].bounds.upper) in ("32", "64")  # type: ignore[union-attr]
+    assert read_columns("made/release.csv") == ["age", "sex", "region", "diagnosis", "stay"]
+    assert 5000 < told["release"]["released"] < 7000
+    assert find_canaries(Path("made")) == []
+    spent = [step["command"] for step in told["commands"] if "--epsilon" in step["command"]]
+    assert len(spent) == 4
+    steps = {one["command"].split()[1]: one for one in reversed(told["commands"])}
+    paste([steps[word] for word in ("query", "bounds", "synthesize", "release")], Path("made"))
+
+
+@pytest.mark.parametrize(("recipient", "name"), [("analysts", "answers.csv"), ("developers", "release.csv")])
+def test_answers_and_rows_that_look_real_leave_with_their_guarantee(large: Path, recipient: str, name: str) -> None:
+    Path("answers.json").write_text(json.dumps({"recipient": recipient, "values": {"sex": {"categories": ["F", "M"]}}}))
+    done = run("start", large, "--answers", "answers.json", "--yes", "--out", "given", "--json")
+    assert done.exit_code == 0, done.output
+    told = json.loads(done.stdout)
+    assert verify_file(Path("given") / name).unchanged
+    assert any("epsilon" in sentence for sentence in told["release"]["words"])
+    assert find_canaries(Path("given")) == []
+    if recipient == "analysts":
+        assert told["after"]["audit"]["failed"] is False
+        assert read_columns("given/answers.csv") == ["sex", "n", "n_low", "n_high"]
+
+
+def test_a_table_that_was_changed_is_asked_anew_within_the_same_budget(table: Path) -> None:
+    Path("answers.yaml").write_text("recipient: analysts\nunit: row\nvalues: {sex: {categories: [F, M]}}\n")
+    for rows in (300, 3000):
+        write_people(table, rows)
+        done = run("start", table, "--answers", "answers.yaml", "--yes", "--out", "asked")
+        assert done.exit_code == 0, done.output
+        with Path("asked/answers.csv").open(newline="") as file:
+            counted = sum(float(line["n"]) for line in csv.DictReader(file))
+        assert abs(counted - rows) < 0.4 * rows
+    with read_ledger(Path("asked/policy.yaml"), None) as ledger:
+        assert len([entry for entry in ledger.entries() if entry.act == "charge"]) == 2
+
+
+def test_every_command_that_is_printed_works_when_it_is_pasted(table: Path) -> None:
+    Path("answers.yaml").write_text("recipient: researchers\n")
+    done = run("start", table, "--answers", "answers.yaml", "--yes", "--out", "my release", "--json")
+    assert done.exit_code == 0, done.output
+    paste(json.loads(done.stdout)["commands"], Path("my release"))
+    assert find_canaries(Path("my release")) == []
+
+
+def paste(commands: list[dict[str, str]], folder: Path) -> None:
+    """Run commands in a shell, as they are printed; what they would write anew is removed first."""
+    for path in folder.glob("release.*"):
+        path.unlink()
+    program = Path("bin") / "deniable"
+    program.parent.mkdir(exist_ok=True)
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -c "from deniable.cli.main import main; main()" "$@"\n')
+    program.chmod(0o755)
+    script = "set -e\n" + "\n".join(one["command"] for one in commands) + "\n"
+    path = f"{program.parent.absolute()}:{os.environ['PATH']}"
+    ran = subprocess.run(["/bin/sh", "-c", script], env={**os.environ, "PATH": path}, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert list(folder.glob("release.*.release.json"))
+
+
+def test_columns_that_single_out_too_many_together_are_left_out_and_told(table: Path) -> None:
+    rows = [f"{i % 2},{'FM'[i % 2]},{i * 37 % 1009},{i % 3}" for i in range(600)]
+    table.write_text("region,sex,salary,income\n" + "\n".join(rows) + "\n")
+    done = run("start", table, "--yes", "--out", "cut")
+    assert done.exit_code == 0, done.output
+    assert "Which column shall be left out? salary." in done.output
+    assert read_columns("cut/release.csv") == ["region", "sex", "income"]
+    assert '"salary": "undecided"' in Path("cut/decisions.yaml").read_text()
+
+
+def test_people_with_several_rows_are_counted_as_people(table: Path) -> None:
+    rows = [f"p{i // 2:04},{20 + i // 2 % 3},{'FM'[i // 2 % 2]},{'ABC'[i % 3]}9" for i in range(200)]
+    table.write_text("patient_id,age,sex,diagnosis\n" + "\n".join(rows) + "\n")
+    Path("answers.yaml").write_text("recipient: researchers\nrisk: 90%\n")
+    done = run("start", table, "--yes", "--answers", "answers.yaml", "--out", "people", "--json")
+    assert done.exit_code == 0, done.output
+    told = json.loads(done.stdout)
+    assert told["decisions"]["unit"] == "patient_id"
+    assert {"5-anonymity of people"} < set(told["release"]["models"])
+    skipped = {made["attack"]: made["skipped"] for made in told["after"]["attacks"]}
+    assert "counted in rows" in skipped["minimality"]
+
+
+def test_a_table_of_a_database_is_released_like_a_file(table: Path) -> None:
+    import duckdb
+
+    with duckdb.connect("clinic.duckdb") as connection:
+        connection.execute("CREATE TABLE visits AS SELECT age, sex, region, diagnosis FROM 'people.csv'")
+    done = run("start", "duckdb:clinic.duckdb#visits", "--yes")
+    assert done.exit_code == 0, done.output
+    assert pq.read_table("visits-release/release.parquet").column_names == ["age", "sex", "region", "diagnosis"]
+
+
+WIDE = (
+    ",".join(f"c{i}" for i in range(200))
+    + "\n"
+    + "\n".join(",".join(str(i * j % 5) for i in range(200)) for j in range(12))
+)
+
+
+@pytest.mark.parametrize(
+    ("content", "kind", "said"),
+    [
+        ("age,sex\n", DataError, "no rows"),
+        ("name,age\nAda,36\n", Infeasible, "the table has 1 rows"),
+        ("code\n" + "\n".join(f"k{i}" for i in range(300)), Infeasible, "no column is a quasi-identifier"),
+        (WIDE, Infeasible, "no column is a quasi-identifier"),
+    ],
+)
+def test_a_table_that_cannot_be_released_is_refused_in_plain_words(
+    table: Path, content: str, kind: type[Exception], said: str
+) -> None:
+    table.write_text(content + "\n")
+    done = run("start", table, "--yes", "--out", "odd")
+    assert type(done.exception) is kind
+    assert said in str(done.exception)
+    assert not list(Path().glob("odd/release*"))
+
+
+@pytest.mark.parametrize(
+    ("content", "options"),
+    [
+        (b"sex\n" + b"F\nM\n" * 50, ()),
+        (b"age,sex,diagnosis\n" + b",,\n" * 40 + b"30,F,\n" * 40, ()),
+        (b"age,city\n" + "31,Zürich\n32,Genève\n".encode("latin-1") * 40, ("--encoding", "latin-1")),
+        (b'"age","a, b","it\'s ""x""",yes\n' + b"30,1,2,3\n40,2,1,3\n" * 40, ()),
+    ],
+)
+def test_odd_tables_are_released(table: Path, content: bytes, options: tuple[str, ...]) -> None:
+    table.write_bytes(content)
+    done = run("start", table, "--yes", "--out", "odd", *options)
+    assert done.exit_code == 0, (done.output, done.exception)
+    assert list(Path("odd").glob("release.*.release.json"))
+
+
+def test_a_file_that_is_not_utf8_is_refused_with_the_option_that_helps(table: Path) -> None:
+    table.write_bytes("age,city\n31,Zürich\n".encode("latin-1"))
+    done = run("start", table, "--yes")
+    assert isinstance(done.exception, DataError)
+    assert "encoding" in str(done.exception)
+
+
+def test_a_file_that_is_gone_is_refused_and_its_decisions_stay(table: Path) -> None:
+    run("start", table, "--out", "talk", typed="researchers\n")
+    kept = Path("talk/decisions.yaml").read_text()
+    table.unlink()
+    gone = run("start", table, "--out", "talk", typed="\n")
+    assert isinstance(gone.exception, DataError)
+    assert Path("talk/decisions.yaml").read_text() == kept
+
+
+def test_a_wrong_answer_file_and_a_policy_of_others_are_refused(table: Path) -> None:
+    Path("answers.yaml").write_text("recipiant: public\n")
+    wrong = run("start", table, "--answers", "answers.yaml", "--yes")
+    assert isinstance(wrong.exception, ParameterError)
+    assert "Did you mean 'recipient'?" in str(wrong.exception)
+    Path("mine").mkdir()
+    Path("mine/policy.yaml").write_text("version: 1\n")
+    assert isinstance(run("start", table, "--out", "answers.yaml", "--yes").exception, StorageError)
+    theirs = run("start", table, "--out", "mine", "--yes")
+    assert isinstance(theirs.exception, ParameterError)
+    assert Path("mine/policy.yaml").read_text() == "version: 1\n"
