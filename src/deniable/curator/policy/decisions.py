@@ -47,7 +47,7 @@ LEARN, NOTHING, REST = "learn", "none", "rest"
 _DATES = (ColumnType.DATE, ColumnType.DATETIME)
 ROW = "row"
 FEW_ROWS = 5_000
-"""With fewer rows the noise of a synthetic table drowns most of what it could tell."""
+"""With fewer rows the noise of a synthetic table is larger than most of its counts."""
 MANY_ALIKE = 0.9
 """Where so many rows have one value of a secret, whole classes have it too, and l distinct values cannot be asked."""
 
@@ -333,7 +333,7 @@ def _ask_technique(made: Draft, decided: Decisions) -> Iterator[Question]:
         if chosen == SYNTHETIC and K_ANONYMITY in suited and made.rows < FEW_ROWS:
             chosen, reason = (
                 K_ANONYMITY,
-                f"{made.rows:,} rows are few: noise would drown what synthetic rows could tell.",
+                f"{made.rows:,} rows are few: the noise would be larger than most counts of synthetic rows.",
             )
         yield Question("technique", "In which form?", (), {name: TECHNIQUES[name] for name in suited}, chosen, reason)
 
