@@ -264,7 +264,7 @@ def test_a_state_folder_that_cannot_be_written_is_refused_in_words(
 ) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("DENIABLE_STATE", str(tmp_path / "file"))
-    with pytest.raises(StorageError):
+    with pytest.raises(StorageError, match="in the environment variable DENIABLE_STATE"):
         Curator.open(policy)
 
 

@@ -19,10 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from deniable.errors import AccessRefused, IntegrityError
+from deniable.errors import AccessRefused, IntegrityError, StorageError
 from deniable.ledger.ledger import POSTGRES, Ledger
 from deniable.ledger.sqlite import roll_back_on_error, translate_errors
-from deniable.storage import PRIVATE_FILE, storage_errors
+from deniable.storage import PRIVATE_FILE
 
 STATE_VARIABLE = "DENIABLE_STATE"
 FILE = "ledgers.sqlite"
@@ -157,9 +157,15 @@ class Witness:
 
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
-        with storage_errors(self.path):
+        try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, PRIVATE_FILE))
+        except OSError:
+            raise StorageError(
+                f"'{self.path.name}' could not be written in '{self.path.parent}', where it is kept which ledger "
+                "protects which rows",
+                remedy=f"Name a folder that can be written in the environment variable {STATE_VARIABLE}",
+            ) from None
         with (
             translate_errors(self.path),
             closing(sqlite3.connect(self.path, timeout=PATIENCE, isolation_level=None)) as connection,
