@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 import shutil
@@ -32,11 +33,21 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     shutil.rmtree(config.stash[STATES], ignore_errors=True)
 
 
+MAKE_FOLDER = pytest.TempPathFactory.mktemp
+
+
+def make_folder(factory: pytest.TempPathFactory, config: pytest.Config, name: str, numbered: bool = True) -> Path:
+    """A folder for fixtures that several tests share: what is opened in it has a state of its own, too."""
+    os.environ["DENIABLE_STATE"] = f"{config.stash[STATES]}/{os.getpid()}-{next(NUMBERS)}"
+    return MAKE_FOLDER(factory, name, numbered)
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Only tests that state their false-alarm rate are ever run again."""
     config.pluginmanager.register(reruns, "reruns")
     config.stash[STATES] = tempfile.mkdtemp(prefix="deniable-states-")
     os.environ["DENIABLE_STATE"] = f"{config.stash[STATES]}/shared"
+    pytest.TempPathFactory.mktemp = functools.partialmethod(make_folder, config)  # type: ignore[method-assign,assignment]
     settings.load_profile("searching" if config.option.markexpr == "slow" else "repeatable")
 
 
