@@ -159,6 +159,18 @@ def test_identifiers_that_a_mask_leaves_as_they_are_do_not_leave(
         curator.mask("people")
 
 
+@pytest.mark.parametrize("mask_of_id", ["{round: 1}", "{noise: 0.001}", "{noise: {scale: 0.5, shape: uniform}}"])
+def test_numbers_that_identify_and_a_mask_hardly_changes_do_not_leave(folder: Path, mask_of_id: str) -> None:
+    told = POLICY.replace("id: {role: identifier,", "id: {type: integer, role: identifier,")
+    policy = parse(told.replace("{token: {key: people}}", mask_of_id), folder=folder)
+    rows = pd.concat([_frame()] * 20).assign(id=range(400_000, 400_080))
+    with (
+        Curator(policy, sources={"people": rows}) as curator,
+        pytest.raises(DataError, match="leaves identifiers"),
+    ):
+        curator.mask("people")
+
+
 def test_identifiers_that_a_mask_changes_all_of_leave(folder: Path) -> None:
     policy = parse(POLICY.replace("{token: {key: people}}", "{regex: {find: '.*(.)', put: '*\\1'}}"), folder=folder)
     rows = _frame().assign(id=["P11", "P12", "P13", "P14"])

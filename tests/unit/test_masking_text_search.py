@@ -345,3 +345,14 @@ def test_finds_that_overlap_do_not_move_what_is_found_after_them(odd: str) -> No
     masked = replacement.scrub_texts(texts)
     assert masked[1:] == ["nothing to say", "call [phone] now", "card [card] on file"]
     assert "@" not in masked[0]
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["maximilian_mustermann@klinik.example", "anna_maria_huber@web.example", "first.last_name@a.example", "o!k@b.example"],
+)
+def test_an_address_with_an_underscore_is_one_address(address: str) -> None:
+    for text in (f"write to {address}", f"mailto:{address}", f"{address}, or call"):
+        masked = text_search.search_kinds(text)
+        (span,) = [one for one in masked if one.kind == "email"]
+        assert text[span.start : span.end].endswith(address)

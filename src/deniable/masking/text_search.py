@@ -149,11 +149,12 @@ def search_kinds(text: str, kinds: Sequence[str] = ()) -> list[Span]:
     left, claimed = folded.text, []
     for finder in FINDERS:
         if not kinds or finder.kind in kinds:
-            if finder.kind not in ("url", "email"):  # these two have underscores inside; for the others they are gaps
-                left = left.replace("_", _GAP_SIGN)
-            spans = _join_spans(finder.spans(left))
+            # An underscore may be a part of these two; for the others it is a gap.
+            seen = left if finder.kind in ("url", "email") else left.replace("_", _GAP_SIGN)
+            spans = _join_spans(finder.spans(seen))
             left = _cut_spans(left, spans)
             claimed += spans
+    left = left.replace("_", _GAP_SIGN)
     claimed = _claim_beside(left, sorted(claimed, key=lambda span: span.start))
     left = _cut_spans(left, claimed)
     claimed += _search_names(text, left, kinds)
@@ -387,7 +388,7 @@ FINDERS = (
         "url", _compile(r":(?<=[A-Za-z]{3}:)//[^\s<>\"'\0\1]"), left=_compile(r"[A-Za-z]{3,8}\Z"), right=_REST_OF_URL
     ),
     Finder("url", _compile(r"[wW][wW][wW]\.[^\s<>\"'\0\1]"), right=_REST_OF_URL),
-    Finder("email", _compile(r"@(?:[\w-]{1,63}\.){1,8}[A-Za-z]{2,24}(?![A-Za-z])"), left=_compile(r"[\w.+%'-]+\Z")),
+    Finder("email", _compile(r"@(?:[\w-]{1,63}\.){1,8}[A-Za-z]{2,24}(?![A-Za-z])"), left=_compile(r"[\w.+%'!#$&*=?^{|}~-]+\Z")),
     Finder(
         "url",
         _compile(rf"\.(?<=[A-Za-z0-9-]\.)(?:{DOMAINS}|{DOMAINS.upper()})\b"),

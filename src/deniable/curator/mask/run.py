@@ -342,8 +342,8 @@ def _claim_columns(engine: Engine, schema: TableSchema, made: TablePlan) -> Clai
     return Claim(columns, engine.count(made.table), secrets=secrets, searched=tokens, identifiers=left)
 
 
-KEEPING = ("regex", "scrub", "shuffle")
-"""Masks that may leave a value as it is."""
+MOVING = ("shift_dates",)
+"""Masks whose values are those of others by chance."""
 
 
 def _list_doubtful(schema: TableSchema, made: TablePlan) -> list[str]:
@@ -351,7 +351,8 @@ def _list_doubtful(schema: TableSchema, made: TablePlan) -> list[str]:
     from deniable.policy.schema import Role
 
     named = {column.name for column in schema.with_role(Role.IDENTIFIER)} | {made.unit}
-    return [each.name for each in made.columns if each.name in named and each.spec and each.spec.kind in KEEPING]
+    sure = (*HIDING, *MOVING)
+    return [each.name for each in made.columns if each.name in named and each.spec and each.spec.kind not in sure]
 
 
 def _is_long_token(spec: Spec | None) -> bool:
