@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
-from datetime import datetime
 from fractions import Fraction
 from pathlib import Path
 
@@ -37,7 +36,6 @@ class LedgerMachine(RuleBasedStateMachine):
     def open(self) -> None:
         self.folder = tempfile.TemporaryDirectory()
         self.clock = Clock(2026, 11, 15)
-        self.latest = self.clock.now
         self.spent: Counter[tuple[object, ...]] = Counter()
         self.requests: dict[tuple[str, str], tuple[object, ...]] = {}
         self.written = 0
@@ -77,7 +75,6 @@ class LedgerMachine(RuleBasedStateMachine):
     @rule()
     def record(self) -> None:
         self.ledger.record(Posting(Act.RELEASE, technique="masking"))
-        self.latest = max(self.latest, self.clock.now)
         self.written += 1
 
     @invariant()
@@ -108,7 +105,7 @@ class LedgerMachine(RuleBasedStateMachine):
         return "charged"
 
     def _nodes(self, analyst: str, purpose: str) -> dict[object, Fraction]:
-        now = max(self.latest, self.clock.now)
+        now = self.clock.now
         nodes: dict[object, Fraction] = {"dataset": LIMITS["dataset"]}
         if purpose:
             period = (now.year, now.month) if purpose == "operations" else None
@@ -121,7 +118,6 @@ class LedgerMachine(RuleBasedStateMachine):
         for node in self._nodes(analyst, purpose):
             self.spent[node, 0] += Fraction(epsilon)  # type: ignore[assignment]
             self.spent[node, 1] += Fraction(delta)  # type: ignore[assignment]
-        self.latest: datetime = max(self.latest, self.clock.now)
         self.written += 1
         if request:
             self.requests[analyst, request] = (purpose, epsilon, delta)

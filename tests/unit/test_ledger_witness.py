@@ -15,10 +15,11 @@ import pytest
 from deniable import Curator
 from deniable.curator.demo import make_world
 from deniable.curator.governance.steward import separate
-from deniable.errors import AccessRefused, BudgetExceeded, DeniableError, IntegrityError, StorageError
+from deniable.errors import AccessRefused, BudgetExceeded, DeniableError, IntegrityError, PolicyError, StorageError
 from deniable.ledger.witness import FEW_ROWS, FILE, Source, Witness, name_place, state_folder
 from deniable.policy.document import read
 
+pytestmark = pytest.mark.usefixtures("marked_rows")
 POLICY = """
 version: 1
 dataset: clinic
@@ -148,6 +149,14 @@ def test_a_ledger_in_memory_has_no_budget_for_rows_that_a_ledger_on_disk_protect
         spend(curator)
     with Curator(read(policy), sources={"visits": rows(1000)}) as curator:
         spend(curator)
+
+
+def test_the_file_of_a_private_table_is_public_in_no_other_policy(policy: Path) -> None:
+    """Raw rows were answered at no cost to whoever declared the file as public in a policy of their own."""
+    other = policy.with_name("public.yaml")
+    other.write_text("version: 1\ndataset: open\ntables:\n  t: {source: visits.csv, public: true}\n")
+    with pytest.raises(PolicyError, match=r"is declared public, and the ledger .* protects people in its file"):
+        Curator.open(other)
 
 
 def test_other_people_have_a_budget_of_their_own(policy: Path) -> None:

@@ -349,7 +349,7 @@ def test_finds_that_overlap_do_not_move_what_is_found_after_them(odd: str) -> No
 
 @pytest.mark.parametrize(
     "address",
-    ["maximilian_mustermann@klinik.example", "anna_maria_huber@web.example", "first.last_name@a.example", "o!k@b.example"],
+    ["max_mustermann@klinik.example", "anna_maria_huber@web.example", "first.last_name@a.example", "o!k@b.example"],
 )
 def test_an_address_with_an_underscore_is_one_address(address: str) -> None:
     for text in (f"write to {address}", f"mailto:{address}", f"{address}, or call"):

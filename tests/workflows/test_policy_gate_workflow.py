@@ -79,6 +79,7 @@ READING = {
     ("attack", "--original"): ("visits.csv", "visits.csv", "--knows", "sex,lat"),
     ("synthesize",): ("visits", *SMALL, "-o", "made.csv", "--method", "independent"),
     ("describe",): ("visits", *SMALL, "-o", "model.json", "--method", "independent"),
+    ("bounds",): ("visits", "charge", "--epsilon", "1"),
     ("train",): ("visits", "--target", "charge", "--epsilon", "1", "-o", "trained.json"),
     ("parity",): ("findings.sql", "--methods", "independent", "--epsilon", "1", "--runs", "1", "--workers", "1"),
     ("inspect",): ("known.json", "--against", "visits"),

@@ -69,6 +69,9 @@ def start(
         raise typer.Exit(2)
 
 
+REMOVED = "A limit is passed: the release was removed. Change decisions.yaml, or delete lines of it, and start again."
+
+
 @dataclass(frozen=True, slots=True)
 class Talk:
     """A conversation: about which table, on which screen, and whether recommended answers are taken unasked."""
@@ -281,7 +284,9 @@ def _release(talk: Talk, made: Draft, decided: Decisions, found: Findings) -> tu
     place = talk.place
     if found.basis != (basis := steps.name_basis(decided)):
         found = replace(found, basis=basis, learned={}, release={}, after={}, verified={})
+    steps.refuse_again(place, found)
     if found.release and place.release(decided).exists():
+        found = steps.read_back(place, decided, found)  # a file that was changed since is refused
         talk.say("\nThe release was made already, by these decisions. Nothing was read or charged.")
     else:
         decided, found = _make(talk, made, decided, found)
@@ -292,6 +297,8 @@ def _release(talk: Talk, made: Draft, decided: Decisions, found: Findings) -> tu
             found = steps.attack_after(place, made, decided, found, told)
         found = steps.read_back(place, decided, found)
         steps.save_state(place, found)
+    if found.after["failed"]:
+        steps.remove_release(place, decided, found)
     return decided, found
 
 
@@ -386,9 +393,7 @@ def _print_end(console: Console, talk: Talk, report: StartReport) -> None:
     else:
         tried = [made for made in report.after["attacks"] if made["outcomes"]]
         print_attacks(console, {**report.after, "attacks": tried, "identifying_sets": [], "blame": []})
-    talk.say(
-        "A limit is passed: do not give it away." if report.failed else "Every limit of the policy is met.", "bold"
-    )
+    talk.say(REMOVED if report.failed else "Every limit of the policy is met.", "bold")
     talk.title("What is promised of it")
     for sentence in report.release["words"]:
         talk.say(f"- {sentence}")

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from deniable.governance.tokens import Token
     from deniable.ledger import Balance, Ledger
     from deniable.ledger.answer_store import AnswerStore
-    from deniable.ledger.witness import Source
+    from deniable.ledger.witness import Source, Witness
     from deniable.policy.budget import Budget
     from deniable.policy.document import Policy
     from deniable.policy.schema import TableSchema
@@ -390,14 +390,28 @@ def _call_witness(scope: Scope, policy: Policy, opened: Ledger, ledger: str | Pa
         return "", next(iter(witness.find_holders(mark_sources(scope, {}))), "") if known else ""
     place = name_place(ledger, policy.dataset)
     try:
+        _refuse_published(scope, witness, place)
         witness.compare(place, opened)
-        if policy.budgets is not None:
+        if policy.budgets is not None and not is_expired(policy):
             witness.claim(place, mark_sources(scope, witness.find_stamps(place)))
     except DeniableError:
         scope.close()
         opened.close()
         raise
     return place, ""
+
+
+def _refuse_published(scope: Scope, witness: Witness, place: str) -> None:
+    """Refuse a public table whose file is a private one of another ledger: its rows would be free under this policy."""
+    from deniable.ledger.witness import Source
+
+    for name, (path, stamp) in scope.list_sources(public=True).items():
+        for other in [] if witness.is_blank else witness.find_holders([Source(path, stamp)], place):
+            raise PolicyError(
+                f"the table '{name}' is declared public, and the ledger {other} protects people in its file",
+                expected="A source is private or public, whatever policy names it",
+                remedy="Declare it with unit: instead of public: true, and use that ledger",
+            )
 
 
 def mark_sources(scope: Scope, known: Mapping[str, str]) -> list[Source]:

@@ -108,12 +108,12 @@ class Scope:
         content = hash_source(source, policy.folder)
         return None if content is None else self.seal_version(name, content)
 
-    def list_sources(self) -> dict[str, tuple[str, str]]:
-        """Where the files of each private table are, and when they were changed; but for frames and what is gone."""
+    def list_sources(self, *, public: bool = False) -> dict[str, tuple[str, str]]:
+        """Where the files of each private (or public) table are, and their stamps; but for frames and what is gone."""
         from deniable.engines.sources import is_frame, stamp_source
 
         found, policy = {}, self._shared.policy
-        for table in policy.private:
+        for table in (each for each in policy.tables if each.public is public):
             source = self.sources.get(table.name, table.source)
             if not is_frame(source):
                 with suppress(DeniableError, OSError):

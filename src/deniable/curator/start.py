@@ -7,6 +7,7 @@ noise."""
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import json
 from collections.abc import Callable, Mapping
@@ -91,6 +92,8 @@ class Findings(Record):
     release: dict[str, Any] = field(default_factory=dict)
     after: dict[str, Any] = field(default_factory=dict)
     verified: dict[str, Any] = field(default_factory=dict)
+    refused: str = ""
+    """The basis of a release that an attack passed a limit of: the same decisions are not tried until one passes."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -474,6 +477,24 @@ def read_back(place: Place, decided: Decisions, found: Findings) -> Findings:
 
     with read_ledger(place.policy, None) as known:
         return replace(found, verified=verify_file(place.release(decided), "", known).to_dict())
+
+
+def remove_release(place: Place, decided: Decisions, found: Findings) -> None:
+    """Remove a release that an attack passed a limit of, with all that was written beside it; it is not made anew."""
+    out = place.release(decided)
+    for path in (out, *out.parent.glob(f"{glob.escape(out.name)}.*.json")):
+        path.unlink(missing_ok=True)
+    save_state(place, replace(found, release={}, after={}, verified={}, refused=found.basis))
+
+
+def refuse_again(place: Place, found: Findings) -> None:
+    """Refuse decisions whose release was attacked and removed: attacks draw their targets, and the next may miss."""
+    if found.refused and found.refused == found.basis:
+        raise Infeasible(
+            "a release by these decisions was attacked, passed a limit and was removed",
+            expected="Other decisions: the same rows are not released again until an attack misses them",
+            remedy=f"Change {place.decisions}: fewer columns, a larger k, or more risk",
+        )
 
 
 def preview_release(place: Place, decided: Decisions, rows: int = 5) -> pa.Table:

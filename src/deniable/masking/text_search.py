@@ -388,7 +388,11 @@ FINDERS = (
         "url", _compile(r":(?<=[A-Za-z]{3}:)//[^\s<>\"'\0\1]"), left=_compile(r"[A-Za-z]{3,8}\Z"), right=_REST_OF_URL
     ),
     Finder("url", _compile(r"[wW][wW][wW]\.[^\s<>\"'\0\1]"), right=_REST_OF_URL),
-    Finder("email", _compile(r"@(?:[\w-]{1,63}\.){1,8}[A-Za-z]{2,24}(?![A-Za-z])"), left=_compile(r"[\w.+%'!#$&*=?^{|}~-]+\Z")),
+    Finder(
+        "email",
+        _compile(r"@(?:[\w-]{1,63}\.){1,8}[A-Za-z]{2,24}(?![A-Za-z])"),
+        left=_compile(r"[\w.+%'!#$&*=?^{|}~-]+\Z"),
+    ),
     Finder(
         "url",
         _compile(rf"\.(?<=[A-Za-z0-9-]\.)(?:{DOMAINS}|{DOMAINS.upper()})\b"),

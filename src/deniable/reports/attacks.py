@@ -325,7 +325,7 @@ def build_start_page(found: Found) -> Page:
 
 def _summarize_start(found: Found) -> tuple[Block, ...]:
     passed = found["after"]["failed"]
-    told = "A limit is passed: this must not leave." if passed else "Every limit of the policy is met."
+    told = "A limit is passed: the release was removed." if passed else "Every limit of the policy is met."
     figures = [KeyFigure(f"{found['release']['released']:,}", "rows released", f"the table has {found['rows']:,}")]
     if "uniqueness" in found["before"]["exposed"]:
         share, known = found["before"]["exposed"]["uniqueness"], ", ".join(found["before"]["knows"])
