@@ -1072,6 +1072,7 @@ def test_private_sources_are_listed_by_their_real_place_and_when_they_changed(tm
     assert other.scope.list_sources() == {}
 
 
+@pytest.mark.usefixtures("marked_rows")
 def test_rows_are_known_by_their_least_hashes_whatever_their_order(tmp_path: Path) -> None:
     write_visits(tmp_path)
     made = on_disk(tmp_path)
@@ -1084,6 +1085,7 @@ def test_rows_are_known_by_their_least_hashes_whatever_their_order(tmp_path: Pat
     assert made.scope.hash_some_rows("beds", 5) == []
 
 
+@pytest.mark.usefixtures("marked_rows")
 def test_rows_are_hashed_only_where_a_source_is_not_as_it_was(tmp_path: Path) -> None:
     write_visits(tmp_path)
     made = on_disk(tmp_path)
