@@ -42,9 +42,11 @@ def spend(curator: Curator, name: str = "n") -> None:
     curator.query(f"SELECT COUNT(*) AS {name} FROM visits", epsilon=1)
 
 
-def spend_all(policy: Path) -> None:
+def spend_all(policy: Path) -> int:
+    """Ask once for all of the budget; how many charges the ledger has then."""
     with Curator.open(policy) as curator:
         spend(curator)
+        return len(list(curator.context.ledger.entries(0, ("charge",))))
 
 
 @pytest.fixture
@@ -162,7 +164,7 @@ def test_the_file_of_a_private_table_is_public_in_no_other_policy(policy: Path) 
 def test_other_people_have_a_budget_of_their_own(policy: Path) -> None:
     other = copy_folder(policy)
     csv.write_csv(rows(5000), other.with_name("visits.csv"))
-    spend_all(other)
+    assert spend_all(other) == 1
 
 
 def test_tables_of_a_few_rows_are_alike_by_chance_and_not_compared(tmp_path: Path) -> None:
@@ -170,7 +172,7 @@ def test_tables_of_a_few_rows_are_alike_by_chance_and_not_compared(tmp_path: Pat
         (tmp_path / name).mkdir()
         (tmp_path / name / "policy.yaml").write_text(POLICY)
         csv.write_csv(rows(0, FEW_ROWS - 1), tmp_path / name / "visits.csv")
-        spend_all(tmp_path / name / "policy.yaml")
+        assert spend_all(tmp_path / name / "policy.yaml") == 1
 
 
 def test_a_source_that_changes_keeps_its_ledger(policy: Path) -> None:

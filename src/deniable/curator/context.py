@@ -405,8 +405,9 @@ def _refuse_published(scope: Scope, witness: Witness, place: str) -> None:
     """Refuse a public table whose file is a private one of another ledger: its rows would be free under this policy."""
     from deniable.ledger.witness import Source
 
-    for name, (path, stamp) in scope.list_sources(public=True).items():
-        for other in [] if witness.is_blank else witness.find_holders([Source(path, stamp)], place):
+    public = {} if witness.is_blank else scope.list_sources(public=True)
+    for name, (path, stamp) in public.items():
+        for other in witness.find_holders([Source(path, stamp)], place):
             raise PolicyError(
                 f"the table '{name}' is declared public, and the ledger {other} protects people in its file",
                 expected="A source is private or public, whatever policy names it",

@@ -116,10 +116,7 @@ class Scheduler:
 
     async def run(self, owner: str, work: Callable[[], Result], name: Hashable = None) -> Result:
         """Do some work for an owner; under a name that is being worked on, wait for that instead."""
-        try:
-            return await self._begin_and_wait(owner, self._threads, lambda _stop: work(), name)
-        except TimedOut:
-            raise TimedOut from None
+        return await self._begin_and_wait(owner, self._threads, lambda _stop: work(), name, charged=False)
 
     async def ask(self, owner: str, question: dict[str, Any], name: Hashable = None) -> QueryAnswer:
         """Have a question answered by the curator, in the worker pool if there is one."""
@@ -130,7 +127,9 @@ class Scheduler:
             owner, self._slot_threads, lambda stop: curator.query(**question, stop=stop), name
         )
 
-    async def _begin_and_wait(self, owner: str, threads: ThreadPool, work: Work[Result], name: Hashable) -> Result:
+    async def _begin_and_wait(
+        self, owner: str, threads: ThreadPool, work: Work[Result], name: Hashable, *, charged: bool = True
+    ) -> Result:
         key = (owner, name) if name else object()
         begun = self._jobs.get(key) or self._begin(key, owner, threads, work)
         try:
@@ -138,7 +137,7 @@ class Scheduler:
                 done: Result = await asyncio.shield(begun.outcome)
                 return done
         except TimeoutError:
-            raise TimedOut(charged=True) from None
+            raise TimedOut(charged=charged) from None
         except asyncio.CancelledError:
             if begun.future.cancelled():
                 raise Busy("the question was cancelled before it was begun", remedy="Ask again") from None
