@@ -14,9 +14,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from deniable.attacks.confidence import lower_bound, upper_bound
 from deniable.attacks.dp_audit import audit, audit_one_run
 from deniable.attacks.membership import claim_membership
+from deniable.attacks.outcome import lower_bound, upper_bound
 from deniable.learn import features, linear, logistic, training
 from deniable.learn.features import Fit
 from deniable.learn.training import Planned, Task, plan_training, train_model

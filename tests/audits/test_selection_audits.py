@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from deniable.attacks.confidence import lower_bound, upper_bound
+from deniable.attacks.outcome import lower_bound, upper_bound
 from deniable.dp import samplers
 from deniable.dp.accounting import GaussianEvent
 from deniable.dp.mechanisms import (

@@ -6,7 +6,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from deniable.attacks.confidence import lower_bound, upper_bound
+from deniable.attacks.outcome import lower_bound, upper_bound
 from deniable.dp.accounting import (
     PLDAccountant,
     PureAccountant,

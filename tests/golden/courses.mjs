@@ -104,29 +104,52 @@ function words(client, bound) {
 function remember(client, { most, allowance, told }) {
   const stored = {};
   const storage = { getItem: (name) => stored[name] ?? null, setItem: (name, text) => { stored[name] = text; } };
-  const open = () => new client.Memory(storage, "memory", most ?? undefined, allowance ?? undefined);
-  const heard = told.map(([question, answer, epsilon, period]) => {
-    const recipe = { protocol: "k-ary", domain: 100, odds: [3, 1] };
+  const open = (period) => new client.Memory(storage, "memory", most ?? undefined, allowance ?? undefined, () => period);
+  const heard = told.map(([question, answer, recipe, period]) => {
     try {
-      return open().response(question, recipe, answer, epsilon, period);
+      return open(period).response(question, recipe, answer);
     } catch (refusal) {
       if (!(refusal instanceof client.Refused)) throw refusal;
       return "refused";
     }
   });
-  return { heard, spent: open().state.spent };
+  return { heard, spent: open("").state.spent, stored: JSON.parse(stored.memory) };
 }
 
 // One answer to a survey's question: how many responses, and what was counted as told.
 function answer(client, { question, given, period }) {
-  const memory = new client.Memory();
-  return { responses: client.respond(question, given, memory, period).length, spent: memory.state.spent };
+  const memory = new client.Memory(null, "memory", undefined, undefined, () => period);
+  try {
+    return { responses: client.respond(question, given, memory).length, spent: memory.state.spent };
+  } catch (refusal) {
+    if (!(refusal instanceof client.Refused)) throw refusal;
+    return "refused";
+  }
 }
 
 async function perform(job) {
   const client = await load(job.grid ?? 65536);
   const { recipe, answer: value } = job;
   switch (job.kind) {
+    case "loss": {
+      try {
+        return client.privacyLoss(recipe);
+      } catch (refusal) {
+        if (!(refusal instanceof client.Refused)) throw refusal;
+        return "refused";
+      }
+    }
+    case "word": return client.normalize(value);
+    case "pin": return client.pin(new TextEncoder().encode(value));
+    case "serial": return client.encodeSerial(Uint8Array.from(Buffer.from(value, "hex")), job.bits).toString(16);
+    case "given": {
+      try {
+        return client.randomize(recipe, value).length;
+      } catch (refusal) {
+        if (!(refusal instanceof client.Refused)) throw refusal;
+        return "refused";
+      }
+    }
     case "law": return follow((draw) => client.randomize(recipe, value, draw), job);
     case "report": return follow((draw) => client.rapporReport(recipe, value, draw), job);
     case "coin": return follow((draw) => client.expMinus(...value, draw), job);

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from fractions import Fraction
 from importlib.resources import files
 from itertools import product
-from math import factorial, gcd
+from math import factorial, gcd, log
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +24,11 @@ from deniable.localdp import client, serialization
 from deniable.localdp.frequency.hadamard import Hadamard
 from deniable.localdp.frequency.hashing import LocalHashing
 from deniable.localdp.frequency.randomized_response import Direct, three_envelopes, two_coins, warner
-from deniable.localdp.frequency.sketch import HadamardSketch, hash_strings
+from deniable.localdp.frequency.sketch import CountMeanSketch, HadamardSketch, Rappor, hash_strings
 from deniable.localdp.frequency.subset import Subset
-from deniable.localdp.likelihood_ratio import is_within_epsilon, odds_below
-from deniable.localdp.numeric.mechanisms import BoundedLaplace, Duchi, Window
+from deniable.localdp.frequency.unary import Unary
+from deniable.localdp.likelihood_ratio import epsilon_of, is_within_epsilon, odds_below
+from deniable.localdp.numeric.mechanisms import BoundedLaplace, Duchi, Hybrid, Window
 from deniable.localdp.numeric.scale import Scale
 
 CLIENT = Path(str(files("deniable.localdp"))) / "client.mjs"
@@ -140,20 +141,23 @@ def remember(path: Path, most: int | None, allowance: float | None, told: list[A
     """What a memory says to answers in turn: a response, or "refused"; and what it has counted as told."""
     limits = {name: limit for name, limit in (("most_answers", most), ("allowance", allowance)) if limit is not None}
     heard: list[Any] = []
-    for question, answer, epsilon, period in told:
-        memory = client.Memory(str(path), **limits)  # type: ignore[arg-type]
-        recipe = {"protocol": "k-ary", "domain": 100, "odds": [3, 1]}
-        try:
-            heard.append(memory.response(question, recipe, answer, epsilon, period))
-        except client.Refused:
-            heard.append("refused")
-    return {"heard": heard, "spent": client.Memory(str(path))._state["spent"]}
+    for question, answer, recipe, period in told:
+        memory = client.Memory(str(path), **limits, name_period=lambda period=period: period)  # type: ignore[arg-type]
+        heard.append(or_refused(lambda memory=memory, q=question, r=recipe, a=answer: memory.response(q, r, a)))
+    return {"heard": heard, "spent": client.Memory(str(path))._state["spent"], "stored": json.loads(path.read_text())}
+
+
+def or_refused(ask: Callable[[], Any]) -> Any:
+    try:
+        return ask()
+    except client.Refused:
+        return "refused"
 
 
 def answer(question: dict[str, Any], given: Any, period: str) -> Any:
     """One answer to a survey's question: how many responses, and what was counted as told."""
-    memory = client.Memory()
-    survey = client.Survey({"survey": "s", "period": period, "questions": [question]})
+    memory = client.Memory(name_period=lambda: period)
+    survey = client.Survey({"survey": "s", "period": "the server's", "questions": [question]})
     told = survey.responses({question["name"]: given}, memory)
     return {"responses": len(told[question["name"]]), "spent": memory._state["spent"]}
 
@@ -183,7 +187,17 @@ def perform(job: Job, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
             case "memory":
                 return remember(folder / job["name"], job.get("most"), job.get("allowance"), job["told"])
             case "survey":
-                return answer(job["question"], job["given"], job["period"])
+                return or_refused(lambda: answer(job["question"], job["given"], job["period"]))
+            case "loss":
+                return or_refused(lambda: client.privacy_loss(recipe))
+            case "word":
+                return client.normalize(value)
+            case "pin":
+                return client.pin(value.encode())
+            case "serial":
+                return f"{client.encode_serial(bytes.fromhex(value), job['bits']):x}"
+            case "given":
+                return or_refused(lambda: len(client.randomize(recipe, value)))
             case unknown:
                 raise LookupError(unknown)
 
@@ -489,47 +503,194 @@ def test_clamped_laplace_responses_are_the_others_held_at_the_ends(given: int, r
 # ---- what a device remembers and counts
 
 
-def test_a_question_is_answered_in_as_many_ways_as_allowed_and_no_more(run: Run) -> None:
-    jobs = []
-    for most in (1, 2, 3, None):
-        told = [["q", way, 1.0, "may"] for way in (0, 1, 0, 2, 3, 4, 1)]
-        jobs.append({"kind": "memory", "name": f"{most}.json", "most": most, "told": told})
-    for most, found in zip((1, 2, 3, 3), run(jobs), strict=True):  # three ways unless said otherwise
-        heard = found["heard"]
-        ways = [0, 1, 0, 2, 3, 4, 1]
-        assert [each != "refused" for each in heard] == [way < most for way in ways], most
-        assert heard[0] == heard[2]  # remembered
+def costing(epsilon: Fraction | str | int, steps: int = 99) -> dict[str, Any]:
+    """A recipe over steps + 1 answers whose epsilon is exactly this."""
+    exact = Fraction(epsilon)
+    scale = {"lower": [0, 1], "upper": [steps, 1], "steps": steps}
+    return {"protocol": "laplace", "scale": scale, "claimed": [exact.numerator, exact.denominator], "clamped": False}
+
+
+COINS = {"protocol": "coins", "instructions": ["truth", "truth", "yes", "no"]}
+
+
+def test_a_question_is_answered_as_often_as_allowed_and_no_more(run: Run) -> None:
+    ways = [0, 1, 0, 2, 3, 4, 1]
+    told = [["q", way, costing(1), "may"] for way in ways]
+    jobs = [{"kind": "memory", "name": f"{most}.json", "most": most, "told": told} for most in (1, 2, 3, None)]
+    everything = run(jobs)
+    for most, found in zip((1, 2, 3, 7), everything, strict=True):
+        assert [each != "refused" for each in found["heard"]] == [turn < most for turn in range(7)], most
         assert found["spent"] == {"may": float(most)}
+    assert everything[2]["heard"][0] == everything[2]["heard"][2]  # the same answer has the same response
 
 
-def test_another_question_has_ways_of_its_own(run: Run) -> None:
-    told = [["a", 0, 1.0, ""], ["b", 1, 1.0, ""], ["a", 1, 1.0, ""], ["b", 1, 1.0, ""]]
+def test_another_question_is_counted_by_itself(run: Run) -> None:
+    told = [["a", 0, costing(1), ""], ["b", 1, costing(1), ""], ["a", 1, costing(1), ""]]
     (found,) = run([{"kind": "memory", "name": "two.json", "most": 1, "told": told}])
-    assert [each == "refused" for each in found["heard"]] == [False, False, True, False]
+    assert [each == "refused" for each in found["heard"]] == [False, False, True]
 
 
-def test_what_is_told_is_counted_to_the_last_of_the_allowance_and_by_period(run: Run) -> None:
+def test_once_every_response_was_told_a_question_costs_nothing_more(run: Run) -> None:
+    answers = [0, 0, 1, 0, 1, 1, 0]
+    told = [["q", each, COINS, "may"] for each in answers]
+    (found,) = run([{"kind": "memory", "name": "coins.json", "most": 2, "told": told}])
+    assert "refused" not in found["heard"]
+    assert found["spent"]["may"] == pytest.approx(2 * log(3))
+    assert len({(given, json.dumps(heard)) for given, heard in zip(answers, found["heard"], strict=True)}) == 2
+
+
+def test_what_is_told_is_counted_to_the_last_of_the_allowance_and_by_the_device_s_own_period(run: Run) -> None:
     told = [
-        ["a", 0, 0.75, "may"], ["a", 0, 0.75, "may"], ["b", 0, 0.75, "may"], ["c", 0, 0.5, "may"],
-        ["d", 0, 0.25, "may"], ["e", 0, 0.25, "june"], ["a", 0, 0.75, "june"], ["f", 0, 2.0, "june"],
-        ["f", 0, 1.75, "june"],
+        ["a", 0, costing("3/4"), "may"], ["b", 0, costing("3/4"), "may"], ["c", 0, costing("1/2"), "may"],
+        ["d", 0, costing("1/4"), "may"], ["e", 0, costing("1/4"), "june"], ["f", 0, costing(2), "june"],
+        ["f", 0, costing("7/4"), "june"],
     ]  # fmt: skip
     (found,) = run([{"kind": "memory", "name": "three.json", "allowance": 2.0, "told": told}])
-    refused = [each == "refused" for each in found["heard"]]
-    # may: 0.75, again free, 1.5, 2.0 which is all, and nothing more; june: 0.25, remembered, too much, the rest.
-    assert refused == [False, False, False, False, True, False, False, True, False]
+    # may: 0.75, 1.5, 2.0 which is all, and nothing more; june: 0.25, too much, the rest.
+    assert [each == "refused" for each in found["heard"]] == [False, False, False, True, False, True, False]
     assert found["spent"] == {"may": 2.0, "june": 2.0}
 
 
-def test_a_question_of_several_parts_costs_its_epsilon_once(run: Run) -> None:
+def test_what_a_device_stores_is_the_same_whichever_answer_was_given(run: Run) -> None:
+    """The responses to all answers are drawn in one order, so that only chance differs; no answer is marked."""
+    for recipe, given in ((COINS, (0, 1)), (costing(1, 12), (0, 7, 12))):
+        jobs = [
+            {"kind": "memory", "name": f"{recipe['protocol']}{each}.json", "told": [["q", each, recipe, "may"]]}
+            for each in given
+        ]
+        stored = [found["stored"]["questions"]["q"] for found in run(jobs)]
+        for one in stored:
+            (drawn,) = one["drawn"].values()
+            assert (one["times"], drawn["told"], len(drawn["responses"])) == (1, 1, max(given) + 1)
+
+
+def test_a_question_of_several_parts_costs_what_its_recipes_tell(run: Run) -> None:
     part = {"protocol": "k-ary", "domain": 2, "odds": [3, 1]}
-    several = {"name": "q", "type": "several", "epsilon": 2.0, "options": ["x", "y", "z", "w"], "parts": [part] * 4}
+    several = {"name": "q", "type": "several", "epsilon": 4.4, "options": ["x", "y", "z", "w"], "parts": [part] * 4}
     one = {"name": "q", "type": "choice", "epsilon": 2.0, "options": ["x", "y"], "parts": [part]}
     jobs = [
         {"kind": "survey", "question": several, "given": ["x", "w"], "period": "may"},
         {"kind": "survey", "question": one, "given": "y", "period": "june"},
     ]
-    assert run(jobs) == [
-        {"responses": 4, "spent": {"may": 2.0}},
-        {"responses": 1, "spent": {"june": 2.0}},
+    found = run(jobs)
+    assert [each["responses"] for each in found] == [4, 1]
+    assert found[0]["spent"] == {"may": pytest.approx(4 * log(3))}
+    assert found[1]["spent"] == {"june": pytest.approx(log(3))}
+
+
+# ---- a client believes nobody
+
+
+SCALE_OF_FIVE = Scale.between(0, 5)
+PROTOCOLS: dict[str, Any] = {
+    "coins": two_coins(),
+    "k-ary": Direct.calibrate(5, 1),
+    "unary": Unary.calibrate(4, 1),
+    "symmetric unary": Unary.symmetric(4, 2),
+    "hashing": LocalHashing.calibrate(6, 1),
+    "hadamard": Hadamard.calibrate(6, 1),
+    "subset": Subset.calibrate(6, 1),
+    "rappor": Rappor.calibrate(2, width=8, hashes=2, cohorts=2),
+    "count mean sketch": CountMeanSketch.calibrate(1, hashes=3, width=4),
+    "hadamard sketch": HadamardSketch.calibrate(1, hashes=5, width=8),
+    "duchi": Duchi.calibrate(SCALE_OF_FIVE, 1),
+    "window": Window.piecewise(SCALE_OF_FIVE, 1, places=12),
+    "hybrid": Hybrid(Duchi.calibrate(SCALE_OF_FIVE, 1), Window.piecewise(SCALE_OF_FIVE, 2, places=9), 26000),
+    "hybrid without windows": Hybrid(Duchi.calibrate(SCALE_OF_FIVE, 1), Window.piecewise(SCALE_OF_FIVE, 2), 0),
+}
+
+
+def test_both_clients_compute_the_epsilon_that_enumeration_counts(run: Run) -> None:
+    """The oracle is the largest ratio of likelihoods, which tests elsewhere find by walking through every response."""
+    jobs = [{"kind": "loss", "recipe": serialization.recipe(protocol)} for protocol in PROTOCOLS.values()]
+    jobs.append({"kind": "loss", "recipe": costing("3/4")})
+    without_windows = epsilon_of(PROTOCOLS["hybrid without windows"].bit.odds)
+    stated = [epsilon_of(protocol.odds) for protocol in PROTOCOLS.values()]
+    assert run(jobs) == pytest.approx([*stated[:-1], without_windows, 0.75])
+
+
+LIES: dict[str, dict[str, Any]] = {
+    "odds without noise": {"protocol": "k-ary", "domain": 4, "odds": [10**9, 1]},
+    "odds that favor lies": {"protocol": "k-ary", "domain": 4, "odds": [1, 10**9]},
+    "bits that are kept": {"protocol": "unary", "domain": 4, "keep": 65535, "flip": 1},
+    "a hybrid whose window is open": {
+        **serialization.recipe(Hybrid.calibrate(SCALE_OF_FIVE, 1)),
+        "window": {**serialization.recipe(Window.piecewise(SCALE_OF_FIVE, 1)), "odds": [10**9, 1]},
+    },
+    "noise of no size": costing(1000),
+}
+BROKEN: dict[str, dict[str, Any]] = {
+    "unknown": {"protocol": "clear"},
+    "a method of every object": {"protocol": "constructor"},
+    "no odds": {"protocol": "k-ary", "domain": 4},
+    "odds of nothing": {"protocol": "k-ary", "domain": 4, "odds": [3, 0]},
+    "negative odds": {"protocol": "k-ary", "domain": 4, "odds": [-3, -1]},
+    "a fraction for odds": {"protocol": "k-ary", "domain": 4, "odds": [2.5, 1]},
+    "coins that prove": {"protocol": "coins", "instructions": ["truth", "yes"]},
+    "coins of truth": {"protocol": "coins", "instructions": ["truth"]},
+    "bits without noise": {"protocol": "unary", "domain": 4, "keep": 65536, "flip": 0},
+    "a sketch without noise": {"protocol": "count-mean-sketch", "hashes": 3, "width": 8, "flip": 0},
+    "scales that differ": {
+        **serialization.recipe(Hybrid.calibrate(SCALE_OF_FIVE, 1)),
+        "window": serialization.recipe(Window.piecewise(Scale.between(0, 9), 1)),
+    },
+}
+
+
+def test_a_recipe_that_tells_more_than_the_survey_says_is_refused_by_both_clients(run: Run) -> None:
+    jobs = []
+    for recipe in LIES.values():
+        question = {"name": "q", "type": "choice", "epsilon": 0.01, "options": ["a", "b"], "parts": [recipe]}
+        jobs.append({"kind": "survey", "question": question, "given": "a", "period": "may"})
+    assert run(jobs) == ["refused"] * len(LIES)
+    assert all(loss > 5 for loss in run([{"kind": "loss", "recipe": recipe} for recipe in LIES.values()]))
+
+
+def test_a_recipe_that_says_its_epsilon_truly_is_refused_where_the_device_s_own_allowance_ends(run: Run) -> None:
+    question = {
+        "name": "q",
+        "type": "choice",
+        "epsilon": 30,
+        "options": ["a", "b"],
+        "parts": [LIES["odds without noise"]],
+    }
+    assert run([{"kind": "survey", "question": question, "given": "a", "period": "may"}]) == ["refused"]
+
+
+def test_a_recipe_that_is_broken_or_would_prove_the_answer_is_refused_by_both_clients(run: Run) -> None:
+    jobs = [{"kind": "loss", "recipe": recipe} for recipe in BROKEN.values()]
+    assert run(jobs) == ["refused"] * len(BROKEN)
+
+
+def test_an_answer_that_the_noise_would_not_cover_is_refused_by_both_clients(run: Run) -> None:
+    """A question that has more options, or more steps, than its recipe would send the truth."""
+    recipes = [PROTOCOLS[name] for name in ("k-ary", "coins", "duchi", "window", "hybrid")]
+    outside = [(serialization.recipe(each), getattr(each, "domain", 6)) for each in recipes]
+    given = [*outside, (costing(1), 100), (costing(1), -1), (serialization.recipe(PROTOCOLS["hadamard sketch"]), 3)]
+    assert run([{"kind": "given", "recipe": recipe, "answer": each} for recipe, each in given]) == ["refused"] * len(
+        given
+    )
+
+
+TYPED = [
+    "Aspirin", "  aspirin\t", "\uff21\uff53\uff50irin", "ASPIRIN\u3000forte", "\ufb01g", "STRASSE", "Straße",
+    "Ολυμπος", "ΟΔΟΣ", "İstanbul", "e\u0301te\u0301", "a\x85b", "\ufeffx", "", "a\u2028b", "half\ud800", "💊 Pill",
+]  # fmt: skip
+
+
+def test_words_are_normalized_alike_by_both_clients(run: Run) -> None:
+    found = run([{"kind": "word", "answer": word} for word in TYPED])
+    assert found == [client.normalize(word) for word in TYPED]
+    assert found[:4] == ["aspirin", "aspirin", "aspirin", "aspirin forte"]
+    assert all(client.normalize(word) == word for word in found)
+
+
+def test_both_clients_pin_a_survey_and_encode_a_serial_alike(run: Run) -> None:
+    texts = ["", "{}", '{"title":"Größe"}']
+    serials = [bytes(32).hex(), bytes(range(32)).hex()]
+    assert run([{"kind": "pin", "answer": text} for text in texts]) == [client.pin(text.encode()) for text in texts]
+    jobs = [
+        {"kind": "serial", "answer": serial, "bits": bits} for serial in serials for bits in (2048, 2049, 3071, 4096)
     ]
+    expected = [f"{client.encode_serial(bytes.fromhex(job['answer']), job['bits']):x}" for job in jobs]
+    assert run(jobs) == expected

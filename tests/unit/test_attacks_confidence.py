@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import beta, binom
 
-from deniable.attacks.confidence import compute_interval, incomplete_beta, lower_bound, upper_bound
 from deniable.attacks.dp_audit import audit
+from deniable.attacks.outcome import compute_interval, incomplete_beta, lower_bound, upper_bound
 from deniable.errors import ParameterError
 
 

@@ -19,10 +19,12 @@ from deniable.assess.released_rows import Claim
 from deniable.curator.anonymize.check import check
 from deniable.curator.anonymize.request import Asked, Order
 from deniable.curator.anonymize.run import anonymize, update
-from deniable.errors import InternalError, ParameterError
+from deniable.engines.duckdb import DuckDBEngine
+from deniable.engines.sources import write_rows
+from deniable.errors import Infeasible, InternalError, ParameterError
 from deniable.kanonymity.recoding import Recoder
 from deniable.policy.document import parse
-from deniable.policy.schema import Spec
+from deniable.policy.schema import CsvDialect, Spec
 from deniable.release import statement_path, verify
 
 CITIES = pa.table(
@@ -98,8 +100,6 @@ WRONG = {
 @pytest.mark.parametrize("ending", [".csv", ".parquet", ".arrow"])
 @pytest.mark.parametrize("fault", WRONG)
 def test_each_fault_of_a_file_is_found_in_each_format(fault: str, ending: str, tmp_path: Path) -> None:
-    from deniable.engines.sources import write_rows
-
     honest = pa.table({"city": ["*"] * 10, "sex": ["f", "m"] * 5, "weeks": [1, 2, 3, 4, 5] * 2})
     whole = pa.table({"value": [1, 2, 3, 4, 5], "count": [2] * 5})
     models = (Spec("k_anonymity", {"k": 5}), Spec("closeness", {"column": "weeks", "t": 0.9, "distance": "ordered"}))
@@ -309,3 +309,33 @@ def test_cells_of_the_population_are_counted_once() -> None:
     people = pa.table({"q": ["a"], COUNT: [3]})
     claim = Claim({"q": None}, 2, 0, False, ("q",), (), (Spec("k_map", {"k": 3}),), population=people)
     assert not certify(pa.table({"q": ["a", "a"]}), claim).broken
+
+
+@pytest.mark.parametrize("values", [["x", None, "", "x"], [1, None, 3, None], [True, None, False, True]])
+def test_a_file_of_one_column_keeps_its_rows_in_every_reader(values: list[Any], tmp_path: Path) -> None:
+    import csv
+
+    out = tmp_path / "out.csv"
+    write_rows(pa.table({"a": pa.array(values)}), out)
+    with out.open(newline="") as file:
+        assert len(list(csv.reader(file))) == 1 + len(values)
+    assert arrow_csv.read_csv(out).num_rows == len(values)
+    with DuckDBEngine(root=tmp_path) as engine:
+        engine.attach("t", "out.csv", csv=CsvDialect(header=True))
+        assert engine.count("t") == len(values)
+    assert certify(out, Claim({"a": pa.array(values).type}, len(values))).broken == ()
+
+
+def test_nothing_and_an_empty_text_are_one_sensitive_value(tmp_path: Path) -> None:
+    """Nobody who reads the CSV file could tell them apart, so they are no diversity."""
+    table = pa.table({"city": ["Oslo"] * 4, "sex": ["f"] * 4, "illness": [None, "", None, ""]})
+    models = (Spec("distinct_diversity", {"column": "illness", "l": "2"}),)
+    assert measure_properties(table, ("city",), models)[0].measured == 1
+    assert check(table, ("city", "sex"), ("illness",))["sensitive"][0]["distinct_l"] == 1
+    with pytest.raises(Infeasible):
+        anonymize(order(table, tmp_path / "out.csv", k=2, models=models))
+    mixed = table.set_column(2, "illness", pa.array([None, "", "flu", "flu"]))
+    anonymize(order(mixed, tmp_path / "out.csv", k=2, models=models))
+    stated = json.loads(statement_path(tmp_path / "out.csv").read_text())["statement"]["details"]
+    assert stated["measured"]["properties"][1]["measured"] == 2
+    assert update(tmp_path / "out.csv", order(mixed, tmp_path / "more.csv", k=2)).shown == 4

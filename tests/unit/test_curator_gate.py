@@ -450,7 +450,7 @@ def test_who_withdrew_is_left_out_of_tables_that_were_attached_before(steward: C
     withdraw(steward, "other", "6")
     assert steward.scope.attach("visits", "beds", "wards").count("visits") == 10
     assert steward.scope.attach("beds").count("beds") == 3
-    assert scope.withdrawn_rows(steward.policy, steward.store, "visits") == (Listed("id", ("4", "5"), keep=False),)
+    assert scope.withdrawn_rows(steward.policy, steward.store, "visits") == (Listed("id", ("4", "5"), keep=False, loose=True),)
     assert scope.withdrawn_rows(steward.policy, steward.store, "beds") == ()
     assert scope.withdrawn_rows(steward.policy, steward.store, "wards") == ()
     assert scope.withdrawn_rows(steward.policy, opened().store, "visits") == ()
@@ -506,9 +506,9 @@ def test_rows_are_opened_under_other_names_and_from_other_files(steward: Context
 
 def test_the_tables_that_hold_a_person_are_told_withdrawn_or_not(steward: Context) -> None:
     withdraw(steward, "id", "4")
-    assert steward.scope.tables_holding("id", "4", ["visits"]) == ["visits"]
-    assert steward.scope.tables_holding("ward", "a", ["visits", "beds"]) == ["visits", "beds"]
-    assert steward.scope.tables_holding("ward", "z", ["visits", "beds"]) == []
+    assert steward.scope.tables_holding(["4"], {"visits": "id"}) == ["visits"]
+    assert steward.scope.tables_holding(["a"], {"visits": "ward", "beds": "ward"}) == ["visits", "beds"]
+    assert steward.scope.tables_holding(["z"], {"visits": "ward", "beds": "ward"}) == []
 
 
 NAMES = ("id", "sex", "ward", "age")

@@ -274,7 +274,7 @@ def test_a_person_is_told_of_the_copy(tmp_path: Path) -> None:
     with open_curator(tmp_path) as curator:
         count(curator)
         write_csv(tmp_path, 3)
-        assert curator.context.scope.tables_holding("id", "19", ["visits"]) == ["visits"]
+        assert curator.context.scope.tables_holding(["19"], {"visits": "id"}) == ["visits"]
 
 
 def test_a_file_that_is_being_written_to_is_not_copied(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -118,3 +119,156 @@ def test_a_table_without_rows_is_refused_before_anything_is_recorded(tmp_path: P
 def test_a_table_without_rows_can_be_checked(tmp_path: Path) -> None:
     with opened(tmp_path, "integer", empty=True) as curator:
         assert curator.check("people").rows == 0
+
+
+LINKED = """
+version: 1
+dataset: clinic
+tables:
+  people:
+    source: people.csv
+    unit: {column: patient_id, max_groups: 1, max_rows_per_group: 1}
+    columns: {patient_id: {role: identifier, mask: redact}, sex: {role: quasi-identifier, categories: [F, M]}}
+  visits:
+    source: visits.csv
+    unit: {column: pat, max_groups: 1, max_rows_per_group: 9}
+    same_people_as: people
+    columns: {pat: {role: identifier, mask: redact}, ward: {role: quasi-identifier, categories: [a, b]}}
+  bills:
+    source: bills.csv
+    unit: {column: payer, max_groups: 1, max_rows_per_group: 9}
+    same_people_as: visits
+    columns: {payer: {type: text, role: identifier, mask: redact}, ward: {role: quasi-identifier, categories: [a, b]}}
+  staff:
+    source: staff.csv
+    unit: {column: staff_id, max_groups: 1, max_rows_per_group: 1}
+    columns: {staff_id: {role: identifier, mask: redact}, ward: {role: quasi-identifier, categories: [a, b]}}
+budgets: {dataset: {epsilon: 10}}
+"""
+TABLES = {
+    "people": "patient_id,sex\nAnn-7,F\nBob-8,M\n",
+    "visits": "pat,ward\nann-7,a\nANN-7 ,b\nbob-8,a\n",
+    "bills": "payer,ward\n ann-7,a\nbob-8,b\n",
+    "staff": "staff_id,ward\nann-7,a\n",
+}
+
+
+@pytest.fixture
+def linked(tmp_path: Path) -> Iterator[Curator]:
+    (tmp_path / "policy.yaml").write_text(LINKED)
+    for name, text in TABLES.items():
+        (tmp_path / f"{name}.csv").write_text(text)
+    with Curator.open(tmp_path / "policy.yaml", ledger=tmp_path / "policy.ledger.sqlite") as curator:
+        yield curator
+
+
+def count_rows(curator: Curator) -> dict[str, int]:
+    columns = {"people": "sex", "visits": "ward", "bills": "ward", "staff": "ward"}
+    return {name: curator.check(name, [column]).rows for name, column in columns.items()}
+
+
+@pytest.mark.parametrize(
+    ("column", "value"), [("patient_id", "Ann-7"), ("pat", "ANN-7"), ("payer", " ann-7"), ("patient_id", "ann-7  ")]
+)
+def test_a_person_is_left_out_of_every_linked_table_whatever_its_column_is_called(
+    linked: Curator, column: str, value: str
+) -> None:
+    assert count_rows(linked) == {"people": 2, "visits": 3, "bills": 2, "staff": 1}
+    withdrawals.withdraw(linked.context, column, value)
+    assert count_rows(linked) == {"people": 1, "visits": 1, "bills": 1, "staff": 1}, "staff is not linked"
+    found = reports.subject_report(linked.context, "patient_id", "ann-7")
+    assert found.withdrawn is not None
+    assert found.tables == ["people", "visits", "bills"]
+    reach = withdrawals.find_reach(linked.policy, column)
+    assert (reach.left_out_of, reach.not_left_out_of) == (["people", "visits", "bills"], {"staff": "staff_id"})
+
+
+def test_spellings_of_one_person_are_one_withdrawal(linked: Curator) -> None:
+    for value in ("Ann-7", "ann-7", " ANN-7 "):
+        withdrawals.withdraw(linked.context, "pat", value)
+    assert len(list(linked.ledger.entries(acts=("withdraw",)))) == 1
+
+
+def test_a_withdrawal_is_taken_back_by_the_steward_and_may_be_made_again(linked: Curator, tmp_path: Path) -> None:
+    for _ in range(2):
+        withdrawals.withdraw(linked.context, "patient_id", "Ann-7")
+        assert count_rows(linked)["visits"] == 1
+        withdrawals.reinstate(linked.context, "pat", "ann-7", "signed again")
+        assert count_rows(linked)["visits"] == 3
+        assert reports.subject_report(linked.context, "pat", "ann-7").withdrawn is None
+    with pytest.raises(ParameterError, match="nobody with the value given"):
+        withdrawals.reinstate(linked.context, "pat", "ann-7", "twice")
+    withdrawals.withdraw(linked.context, "pat", "ann-7")
+    with pytest.raises(ParameterError, match="needs a reason"):
+        withdrawals.reinstate(linked.context, "pat", "ann-7", " ")
+    acts = [entry.act for entry in linked.ledger.entries()]
+    assert acts == ["withdraw", "reinstate", "withdraw", "reinstate", "withdraw"]
+    with Curator.open(tmp_path / "policy.yaml", ledger=tmp_path / "policy.ledger.sqlite") as other:
+        assert count_rows(other)["visits"] == 1, "another process sees the same"
+
+
+def test_a_withdrawal_from_before_spellings_were_normalized_still_counts(linked: Curator) -> None:
+    from deniable.governance.withdrawals import COLLECTION, Withdrawal
+    from deniable.ledger import Act, Posting
+
+    context = linked.context
+    old = Withdrawal("pat", "ANN-7")
+    digest = old._commit(withdrawals._key(context.store), "ANN-7")
+    context.store.keep(COLLECTION, digest, digest, old.to_bytes())
+    context.ledger.record(Posting(Act.WITHDRAW, details={"column": "pat", "commitment": digest}))
+    assert count_rows(linked)["visits"] == 1
+    assert reports.subject_report(context, "pat", "ANN-7").withdrawn is not None
+    withdrawals.reinstate(context, "pat", "ANN-7", "signed again")
+    assert count_rows(linked)["visits"] == 3
+
+
+def test_a_respondents_token_is_for_one_person_and_names_nobody(linked: Curator, tmp_path: Path) -> None:
+    from deniable.curator.governance import requests
+    from deniable.errors import AccessRefused
+    from deniable.governance.grants import Role
+
+    context = linked.context
+    text, grant = requests.issue(context, "ann", Role.RESPONDENT, subject=("patient_id", "Ann-7"))
+    assert grant.subject is not None
+    again = requests.authenticate(context, text)
+    for column, value in (("patient_id", "Ann-7"), ("pat", "ann-7"), ("payer", "ANN-7")):
+        withdrawals.refuse_other_subject(context, again, column, value)
+    for column, value in (("patient_id", "Bob-8"), ("staff_id", "ann-7"), ("pat", "nobody")):
+        with pytest.raises(AccessRefused, match="another person"):
+            withdrawals.refuse_other_subject(context, again, column, value)
+    with pytest.raises(ParameterError, match="names the person"):
+        requests.issue(context, "ann", Role.RESPONDENT)
+    with pytest.raises(ParameterError, match="names the person"):
+        requests.issue(context, "eve", Role.AUDITOR, subject=("patient_id", "Ann-7"))
+    steward = requests.issue(context, "sam", Role.STEWARD)[1]
+    withdrawals.refuse_other_subject(context, steward, "patient_id", "Bob-8")
+    linked.close()
+    held = b"".join(each.read_bytes() for each in tmp_path.glob("policy.ledger.sqlite*"))
+    assert b"ann-7" not in held.lower()
+
+
+def test_a_link_to_a_table_that_tells_nobody_apart_is_a_mistake_and_dropping_one_loosens() -> None:
+    from deniable.errors import PolicyError
+    from deniable.policy.diff import list_loosened
+    from deniable.policy.document import parse
+
+    for wrong in ("nothing", "visits"):
+        with pytest.raises(PolicyError, match="no other table that tells people apart"):
+            parse(LINKED.replace("same_people_as: people", f"same_people_as: {wrong}"))
+    found = list_loosened(parse(LINKED), parse(LINKED.replace("    same_people_as: people\n", "")))
+    assert any("no longer left out" in words for words in found)
+
+
+def test_the_commands_name_a_respondents_person_and_take_a_withdrawal_back(linked: Curator, tmp_path: Path) -> None:
+    linked.close()
+    at = ["-p", str(tmp_path / "policy.yaml")]
+
+    def run(*words: str) -> str:
+        done = CliRunner().invoke(app, [*words, *at])
+        assert done.exit_code == 0, done.output
+        return done.output
+
+    assert "respondent ann" in run("token", "new", "ann", "--role", "respondent", "--column", "pat", "--value", "ann-7")
+    run("withdraw", "ann-7", "--column", "pat")
+    assert "Taken in again" in run("reinstate", "ANN-7", "--column", "payer", "--reason", "signed again")
+    assert "withdrawn  no" in run("subject", "ann-7", "--column", "pat")

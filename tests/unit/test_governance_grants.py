@@ -30,6 +30,7 @@ MAY = {
     "purge": "s",
     "epoch": "s",
     "resume": "s",
+    "reinstate": "s",
 }
 LETTERS = {Role.STEWARD: "s", Role.ANALYST: "a", Role.AUDITOR: "u", Role.RESPONDENT: "r"}
 NAMES_A_PURPOSE = {"query", "explain", "request"}

@@ -63,29 +63,45 @@ def test_counts_from_a_part_of_all_grow_with_the_square_and_with_the_luck_of_the
     assert everybody.variances.tolist() == [5.0, 7.0]
 
 
-RECIPE: dict[str, Any] = {"protocol": "k-ary", "domain": 9, "odds": [3, 1]}
+SCALE: dict[str, Any] = {"lower": [0, 1], "upper": [8, 1], "steps": 8}
+
+
+def recipe_costing(numerator: int, denominator: int) -> dict[str, Any]:
+    """A recipe of exactly this epsilon."""
+    return {"protocol": "laplace", "scale": SCALE, "claimed": [numerator, denominator], "clamped": False}
 
 
 def test_tenths_of_an_allowance_add_up_to_all_of_it() -> None:
-    memory = Memory(most_answers=10, allowance=0.3)
+    memory = Memory(allowance=0.3)
     for answer in range(3):
-        memory.response("q", RECIPE, answer, 0.1)
-    with pytest.raises(Refused, match=r"epsilon 0\.3 of 0\.3"):
-        memory.response("q", RECIPE, 3, 1e-6)
+        memory.response("q", recipe_costing(1, 10), answer)
+    with pytest.raises(Refused, match=r"told 0\.3 of 0\.3"):
+        memory.response("q", recipe_costing(1, 10**6), 3)
     with pytest.raises(Refused):
-        Memory(allowance=1.0).response("q", RECIPE, 0, 1 + 1.5e-9)
+        Memory(allowance=1.0).response("q", recipe_costing(10**10 + 15, 10**10), 0)
 
 
-def test_a_question_has_as_many_answers_as_allowed_and_each_period_its_own_allowance() -> None:
-    memory = Memory(most_answers=2, allowance=1.0)
-    first = memory.response("q", RECIPE, 0, 0.5, "may")
-    memory.response("q", RECIPE, 1, 0.5, "may")
-    assert memory.response("q", RECIPE, 0, 0.5, "may") == first
-    with pytest.raises(Refused, match="2 different ways"):
-        memory.response("q", RECIPE, 2, 0.5, "june")
-    with pytest.raises(Refused, match="is spent"):
-        memory.response("other", RECIPE, 0, 0.5, "may")
-    memory.response("other", RECIPE, 0, 1.0, "june")
+def test_a_question_is_answered_as_often_as_allowed_and_each_month_has_its_own_allowance() -> None:
+    months = ["may"]
+    memory = Memory(most_answers=2, allowance=1.0, name_period=lambda: months[-1])
+    first = memory.response("q", recipe_costing(1, 2), 0)
+    assert memory.response("q", recipe_costing(1, 2), 0) == first
+    with pytest.raises(Refused, match="2 times"):
+        memory.response("q", recipe_costing(1, 2), 2)
+    with pytest.raises(Refused, match="this device has told 1 of 1"):
+        memory.response("other", recipe_costing(1, 2), 0)
+    months.append("june")
+    memory.response("other", recipe_costing(1, 1), 0)
+
+
+def test_a_survey_may_ask_a_device_less_often_but_not_more() -> None:
+    memory = Memory(most_answers=2)
+    memory.response("q", recipe_costing(1, 2), 0, most_answers=1)
+    with pytest.raises(Refused, match="1 times"):
+        memory.response("q", recipe_costing(1, 2), 0, most_answers=1)
+    memory.response("q", recipe_costing(1, 2), 0, most_answers=100)
+    with pytest.raises(Refused, match="2 times"):
+        memory.response("q", recipe_costing(1, 2), 0, most_answers=100)
 
 
 def test_numbers_are_held_to_their_bounds_and_rounded_to_the_nearest_step() -> None:

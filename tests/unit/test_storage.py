@@ -16,7 +16,7 @@ import pytest
 
 from deniable.engines.sources import write_rows
 from deniable.errors import StorageError
-from deniable.storage import whole_file, write_whole
+from deniable.storage import SCRATCH, make_scratch, remove_scratch, sweep_scratch, whole_file, write_whole
 
 
 def test_the_name_appears_only_at_the_end(tmp_path: Path) -> None:
@@ -141,3 +141,43 @@ def test_a_killed_process_leaves_the_old_file(tmp_path: Path) -> None:
     child.wait()
     child.stdout.close()
     assert path.read_text() == "old"
+
+
+def test_what_a_killed_process_left_is_removed_and_what_a_living_one_uses_is_not(tmp_path: Path) -> None:
+    program = (
+        "import sys, time; from deniable.storage import make_scratch;"
+        " print(make_scratch(sys.argv[1]), flush=True); time.sleep(60)"
+    )
+    children = [
+        subprocess.Popen([sys.executable, "-c", program, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    dead, living = (Path(child.stdout.readline().strip()) for child in children)  # type: ignore[union-attr]
+    children[0].kill()
+    children[0].wait()
+    stranger = tmp_path / f"{SCRATCH}not-ours"
+    stranger.mkdir()
+    sweep_scratch(tmp_path)
+    assert dead.exists(), "it is too young"
+    for folder in (dead, living, stranger):
+        os.utime(folder, (0, 0))
+    sweep_scratch(tmp_path)
+    assert not dead.exists()
+    assert living.exists()
+    assert stranger.exists(), "it has no lock of ours"
+    children[1].kill()
+    for child in children:
+        child.wait()
+        child.stdout.close()  # type: ignore[union-attr]
+
+
+def test_a_private_folder_ends_with_its_lock(tmp_path: Path) -> None:
+    folder = make_scratch(str(tmp_path))
+    assert folder.stat().st_mode & 0o777 == 0o700
+    before = len(os.listdir("/proc/self/fd")) if Path("/proc/self/fd").exists() else 0
+    for _ in range(20):
+        remove_scratch(make_scratch(str(tmp_path)))
+    after = len(os.listdir("/proc/self/fd")) if Path("/proc/self/fd").exists() else 0
+    assert after == before
+    remove_scratch(folder)
+    assert list(tmp_path.iterdir()) == []

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
-import sqlite3
 from pathlib import Path
 
 import pytest
 
 from deniable.errors import AccessRefused, DataError, IntegrityError, StorageError
 from deniable.localdp import client
-from deniable.localdp.survey import service
+from deniable.localdp.serialization import FORMAT
 from deniable.localdp.survey.definition import parse_survey
 from deniable.localdp.survey.results import contrast_groups, estimate_results
 from deniable.localdp.survey.service import SurveyService, open_service, open_store
-from deniable.localdp.survey.store import Arrival, SqliteStore
+from deniable.localdp.survey.store import Arrival
 
 SURVEY = parse_survey(
     "{survey: ward, title: Ward, questions: {"
@@ -28,12 +28,17 @@ CLIENT = client.Survey(SURVEY.describe())
 
 @pytest.fixture
 def survey_service(tmp_path: Path) -> SurveyService:
-    return open_service(SURVEY, tmp_path / "store.sqlite")
+    return open_service(SURVEY, tmp_path / "store")
 
 
 def message(survey_service: SurveyService, **changes: object) -> bytes:
     responses = CLIENT.responses({"smoker": "no", "ward": "B", "hours": 7}, client.Memory())
-    body = {"format": 1, "survey": SURVEY.identity, "ticket": survey_service.ticket(), "responses": responses} | changes
+    body = {
+        "format": FORMAT,
+        "survey": SURVEY.identity,
+        "ticket": os.urandom(32).hex(),
+        "responses": responses,
+    } | changes
     return json.dumps(body).encode()
 
 
@@ -54,7 +59,7 @@ def test_two_copies_in_one_batch_count_once(survey_service):
 @pytest.mark.parametrize(
     "changes",
     [
-        {"format": 2},
+        {"format": FORMAT + 1},
         {"survey": "another"},
         {"responses": {}},
         {"responses": []},
@@ -83,62 +88,160 @@ def test_what_is_not_even_a_document_is_turned_away(survey_service, raw):
         survey_service.check(raw)
 
 
-@pytest.mark.parametrize("ticket", ["", "x", "A" * 43, None, 7, "é" * 43, "A" * 10_000, ["A"]])
-def test_forged_tickets_are_refused(survey_service, ticket):
+@pytest.mark.parametrize(
+    "ticket", ["", "x", "A" * 64, None, 7, "é" * 64, "a" * 10_000, ["a"], "0" * 64 + ".1", "0" * 63]
+)
+def test_what_is_no_serial_is_no_ticket(survey_service, ticket):
     with pytest.raises(AccessRefused):
         survey_service.check(message(survey_service, ticket=ticket))
 
 
-def test_a_ticket_of_another_survey_or_key_is_refused(survey_service):
+INVITED = parse_survey(
+    "{survey: w, title: W, respondents: invited, questions: {q: {ask: Q?, type: yes-no, epsilon: 1}}}"
+)
+
+
+@pytest.fixture(scope="module")
+def invited(tmp_path_factory: pytest.TempPathFactory) -> SurveyService:
+    return open_service(INVITED, tmp_path_factory.mktemp("invited") / "w.responses")
+
+
+def blinded_for(invited: SurveyService, invitation: str, memory: client.Memory) -> bytes:
+    modulus = invited.signer.modulus
+    serial, secret = memory.ticket(invitation, modulus)
+    body = {"survey": INVITED.identity, "invitation": invitation}
+    return json.dumps(body | {"blinded": f"{client.blind(serial, secret, modulus, 65537):x}"}).encode()
+
+
+def ticket_for(invited: SurveyService, invitation: str, memory: client.Memory) -> str:
+    signed = int(invited.exchange(blinded_for(invited, invitation, memory)), 16)
+    modulus = invited.signer.modulus
+    serial, secret = memory.ticket(invitation, modulus)
+    return f"{serial.hex()}.{client.unblind(serial, secret, signed, modulus, 65537):x}"
+
+
+def answer_with(invited: SurveyService, ticket: str) -> bool:
+    body = {"format": FORMAT, "survey": INVITED.identity, "ticket": ticket, "responses": {"q": [[1]]}}
+    return invited.store.add([invited.check(json.dumps(body).encode())]) == [True]
+
+
+def test_an_invitation_lets_one_response_in_and_a_lost_signature_is_given_again(invited):
+    (invitation,), memory = invited.invitations(1), client.Memory()
+    asked = blinded_for(invited, invitation, memory)
+    assert invited.exchange(asked) == invited.exchange(asked)  # the first answer may have been lost
+    ticket = ticket_for(invited, invitation, memory)
+    assert answer_with(invited, ticket)
+    assert not answer_with(invited, ticket)
+    with pytest.raises(AccessRefused, match="used before"):
+        invited.exchange(blinded_for(invited, invitation, client.Memory()))  # another device, another serial
+
+
+def test_without_an_invitation_there_is_no_ticket(invited, survey_service):
+    memory = client.Memory()
+    for forged in ("", "x", "A" * 43, "é" * 43, open_service_elsewhere(invited)):
+        with pytest.raises(AccessRefused, match="by invitation"):
+            invited.exchange(blinded_for(invited, forged, memory))
+    with pytest.raises(DataError):
+        survey_service.exchange(b'{"survey": "ward", "invitation": "", "blinded": "1"}')
+    for blinded in (0, 1, "zz", None, "f" * 2000, f"{invited.signer.modulus:x}", f"{invited.signer.p:x}", "0", "1"):
+        (invitation,) = invited.invitations(1)
+        body = {"survey": INVITED.identity, "invitation": invitation, "blinded": blinded}
+        with pytest.raises(DataError):
+            invited.exchange(json.dumps(body).encode())
+
+
+def open_service_elsewhere(invited: SurveyService) -> str:
+    """An invitation under another key."""
+    from deniable.localdp.survey.service import issue_invitation
+
+    return issue_invitation(b"another key" * 3, INVITED.identity)
+
+
+@pytest.mark.parametrize("ticket", ["", "x", "0" * 64, "0" * 64 + ".", "0" * 64 + ".1", "0" * 64 + ".zz", None, 7])
+def test_forged_tickets_are_refused(invited, ticket):
     with pytest.raises(AccessRefused):
-        survey_service.check(message(survey_service, ticket=service.issue_ticket(survey_service.key, "another")))
-    forged = service.issue_ticket(service.make_ticket_key(), SURVEY.identity)
+        answer_with(invited, ticket)
+
+
+def test_a_ticket_of_another_key_or_serial_is_refused(invited):
+    (invitation,), memory = invited.invitations(1), client.Memory()
+    serial, _, signature = ticket_for(invited, invitation, memory).partition(".")
     with pytest.raises(AccessRefused):
-        survey_service.check(message(survey_service, ticket=forged))
+        answer_with(invited, f"{'0' * 64}.{signature}")
+    with pytest.raises(AccessRefused):
+        answer_with(invited, f"{serial}.{int(signature, 16) + invited.signer.modulus:x}")  # the same number, twice
 
 
-def test_an_invited_survey_hands_out_no_tickets_but_takes_invitations(tmp_path):
-    invited = parse_survey(
-        "{survey: w, title: W, respondents: invited, questions: {q: {ask: Q?, type: yes-no, epsilon: 1}}}"
-    )
-    survey_service = open_service(invited, tmp_path / "s.sqlite")
-    with pytest.raises(AccessRefused, match="invitation"):
-        survey_service.ticket()
-    links = survey_service.invitations(3)
-    assert len(set(links)) == 3
-    body = {"format": 1, "survey": invited.identity, "ticket": links[0], "responses": {"q": [[1]]}}
-    assert survey_service.store.add([survey_service.check(json.dumps(body).encode())]) == [True]
+def test_a_ticket_is_a_signature_as_cryptography_checks_it(invited):
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives.asymmetric import padding, rsa
+    from cryptography.hazmat.primitives.hashes import SHA384
+
+    public = rsa.RSAPublicNumbers(65537, invited.signer.modulus).public_key()
+    (invitation,) = invited.invitations(1)
+    serial, _, signature = ticket_for(invited, invitation, client.Memory()).partition(".")
+    raw = int(signature, 16).to_bytes(256, "big")
+    public.verify(raw, bytes.fromhex(serial), padding.PSS(padding.MGF1(SHA384()), 0), SHA384())
+    with pytest.raises(InvalidSignature):
+        public.verify(raw, bytes(32), padding.PSS(padding.MGF1(SHA384()), 0), SHA384())
 
 
-def test_the_file_keeps_no_ticket_no_time_no_order_and_is_the_owners(survey_service, tmp_path):
-    sent = [message(survey_service) for _ in range(50)]
+def test_every_blinded_ticket_could_be_any_serial_so_the_service_cannot_know_one_again(invited):
+    """For each pair of a blinded ticket and a serial there is exactly one secret that joins them: none is likelier."""
+    modulus, private = invited.signer.modulus, invited.signer._raise_private
+    tickets = [client.Memory().ticket("x", modulus) for _ in range(3)]
+    for _, secret in tickets:
+        for serial, _ in tickets:
+            blinded = client.blind(tickets[0][0], secret, modulus, 65537)
+            encoded = client.encode_serial(serial, modulus.bit_length())
+            joining = private(blinded * pow(encoded, -1, modulus) % modulus)
+            assert client.blind(serial, joining, modulus, 65537) == blinded
+
+
+def test_a_survey_whose_key_is_weak_or_whose_signature_is_wrong_is_refused_by_the_client(invited):
+    modulus, memory = invited.signer.modulus, client.Memory()
+    serial, secret = memory.ticket("x", modulus)
+    for weak, exponent in ((modulus >> 8 | 1, 65537), (modulus + 1, 65537), (modulus, 3)):
+        with pytest.raises(client.Refused, match="key"):
+            client.blind(serial, secret, weak, exponent)
+    with pytest.raises(client.Refused, match="signature"):
+        client.unblind(serial, secret, 12345, modulus, 65537)
+
+
+def test_the_files_keep_no_ticket_no_time_no_order_and_are_the_owners(survey_service, tmp_path):
+    sent = [message(survey_service) for _ in range(600)]  # more than fit at first
     for one in sent:
         survey_service.store.add([survey_service.check(one)])
     survey_service.store.close()
-    path = tmp_path / "store.sqlite"
-    assert path.stat().st_mode & 0o077 == 0
-    content = b"".join(file.read_bytes() for file in tmp_path.iterdir())
+    folder = tmp_path / "store"
+    assert all(file.stat().st_mode & 0o077 == 0 for file in (folder, *folder.iterdir()))
+    content = b"".join(file.read_bytes() for file in folder.iterdir())
     assert not any(json.loads(one)["ticket"].encode() in content for one in sent)
-    connection = sqlite3.connect(path)
-    columns = [
-        row[1] for table in ("tickets", "responses") for row in connection.execute(f"pragma table_info({table})")
-    ]
-    assert columns == ["stub", "place", "body"]
-    stored = [json.loads(body) for (body,) in connection.execute("select body from responses order by place")]
+    assert not any(bytes.fromhex(json.loads(one)["ticket"]) in content for one in sent)
+    stored = [json.loads(body) for body in open_store(folder, SURVEY, writable=False).bodies()]
     arrived = [json.loads(one)["responses"] for one in sent]
-    connection.close()
-    assert stored != arrived
     assert sorted(map(json.dumps, stored)) == sorted(json.dumps(one, sort_keys=True) for one in arrived)
 
 
 def test_a_store_that_cannot_be_used_is_refused_in_words(tmp_path):
     with pytest.raises(StorageError, match="no store"):
-        open_store(tmp_path / "absent.sqlite", SURVEY, writable=False)
+        open_store(tmp_path / "absent", SURVEY, writable=False)
     with pytest.raises(StorageError):
-        SqliteStore(tmp_path / "no-such-folder" / "s.sqlite")
-    (tmp_path / "notes.txt").write_text("not a database at all, " * 100)
+        open_store(tmp_path / "no-such-folder" / "s", SURVEY)
+    (tmp_path / "notes.txt").write_text("not a store at all, " * 100)
     with pytest.raises(IntegrityError, match="not a store"):
-        SqliteStore(tmp_path / "notes.txt")
+        open_store(tmp_path / "notes.txt", SURVEY)
+
+
+def test_half_a_record_counts_for_nothing_and_its_place_is_free(tmp_path):
+    store = open_store(tmp_path / "s", SURVEY)
+    assert store.add([Arrival(os.urandom(32), "{}"), Arrival(os.urandom(32), "{}")]) == [True, True]
+    store.close()
+    content = bytearray((tmp_path / "s" / "responses").read_bytes())
+    place = next(at for at, byte in enumerate(content) if byte)
+    content[place + 20] ^= 1
+    (tmp_path / "s" / "responses").write_bytes(content)
+    assert open_store(tmp_path / "s", SURVEY, writable=False).count() == 1
 
 
 def test_a_store_of_another_version_of_the_survey_is_refused(survey_service, tmp_path):
@@ -146,18 +249,23 @@ def test_a_store_of_another_version_of_the_survey_is_refused(survey_service, tmp
     survey_service.store.close()
     edited = parse_survey("{survey: ward, title: Ward, questions: {smoker: {ask: Smoker?, type: yes-no, epsilon: 1}}}")
     with pytest.raises(IntegrityError, match="another version"):
-        open_service(edited, tmp_path / "store.sqlite")
+        open_service(edited, tmp_path / "store")
 
 
-def test_a_full_disk_refuses_the_batch_and_keeps_what_was_filed(tmp_path):
-    store = SqliteStore(tmp_path / "s.sqlite")
-    assert store.add([Arrival(b"a", "{}")]) == [True]
-    pages = store._connection.execute("pragma page_count").fetchone()[0]
-    store._connection.execute(f"pragma max_page_count = {pages}")
-    with pytest.raises(StorageError):
-        store.add([Arrival(os.urandom(32), "x" * 5000) for _ in range(10)])
-    assert store.count() == 1
+def test_a_disk_that_refuses_loses_nothing_that_was_filed(tmp_path, monkeypatch):
+    store = open_store(tmp_path / "s", SURVEY)
+    assert store.add([Arrival(b"a" * 32, "{}")]) == [True]
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", refuse_to_flush)
+        with pytest.raises(StorageError, match="disk is full"):
+            store.add([Arrival(os.urandom(32), "{}")])
+    assert Arrival(b"a" * 32, "{}").stub in store._responses.records
+    assert store.add([Arrival(b"a" * 32, "{}")]) == [False]
     store.close()
+
+
+def refuse_to_flush(_descriptor: int) -> None:
+    raise OSError(errno.ENOSPC, "")
 
 
 def test_results_recover_shares_and_means_within_their_intervals(survey_service):
@@ -165,7 +273,7 @@ def test_results_recover_shares_and_means_within_their_intervals(survey_service)
     batch = []
     for smoker, ward, hours in people:
         told = CLIENT.responses({"smoker": smoker, "ward": ward, "hours": hours}, client.Memory())
-        body = {"format": 1, "survey": SURVEY.identity, "ticket": survey_service.ticket(), "responses": told}
+        body = {"format": FORMAT, "survey": SURVEY.identity, "ticket": os.urandom(32).hex(), "responses": told}
         batch.append(survey_service.check(json.dumps(body).encode()))
     assert all(survey_service.store.add(batch))
     found = estimate_results(SURVEY, survey_service.store.bodies(), confidence=0.9999999)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from datetime import date
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
-from deniable.errors import Infeasible, ParameterError
+from deniable.errors import ParameterError
 from deniable.policy.budget import ApproxDP
 from deniable.policy.schema import Bounds, Column, ColumnType, PrivacyUnit, Role, TableSchema
 from deniable.synth import generate as generating
@@ -88,8 +89,32 @@ def test_identifiers_are_numbered_on_from_batch_to_batch(model, monkeypatch: pyt
     assert made["id"].to_pylist() == [f"synthetic-id-{i:02d}" for i in range(1, 71)]
 
 
-def test_a_condition_that_too_few_rows_meet_is_given_up(model, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
-    monkeypatch.setattr(generating, "CHUNK", 100)
-    monkeypatch.setattr(generating, "MOST_DRAWN", 2)
-    with pytest.raises(Infeasible, match="of 1,000 rows met"):
-        generate(model, 1000, where={"age": "33"})
+def test_a_condition_that_hardly_a_record_meets_is_drawn_given_it(model, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
+    asked: list[int] = []
+    drawing = generating.draw_records
+    monkeypatch.setattr(generating, "draw_records", lambda e, d, n, s: (asked.append(n), drawing(e, d, n, s))[1])
+    nobody = {"sex": "F", "age": "0", "seen": "2020-01-31", "smoker": "true"}
+    made = generate(model, 1000, where=nobody)
+    assert made.num_rows == 1000
+    assert set(made["age"].to_pylist()) == {0}
+    assert sum(asked) <= generating.TRIES * generating.MOST_TRIED
+
+
+def test_drawing_under_a_condition_looks_at_a_bounded_number_of_records(model, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
+    asked: list[int] = []
+    drawing = generating.draw_records
+    monkeypatch.setattr(generating, "draw_records", lambda e, d, n, s: (asked.append(n), drawing(e, d, n, s))[1])
+    for seed in range(6):
+        for where in ({"age": "34"}, {"seen": "2020-01-05"}, {"age": "100"}):
+            asked.clear()
+            assert generate(model, 40, seed, where).num_rows == 40
+            assert sum(asked) <= 2 * generating.FEWEST_TRIED
+
+
+def test_what_the_condition_says_of_other_columns_is_kept_when_it_is_drawn_given_it(model) -> None:  # type: ignore[no-untyped-def]
+    d = model.description
+    sex, smoker = d.domain.names.index("sex"), d.domain.names.index("smoker")
+    man = int(d.collapsed.maps[sex][1])
+    codes = generating.draw_given_columns(d.estimates, d.collapsed.domain, {sex: np.full(4000, man)}, 3, 4000, False)
+    known = codes[smoker][codes[smoker] < 2]
+    assert (known == 1).mean() > 0.9

@@ -1,6 +1,16 @@
-"""Structural truths hold exactly in every synthetic row, whatever was drawn."""
+"""Truths hold exactly and together in every synthetic row, whatever was drawn; what no row can keep is refused.
+
+The oracle is SQL: every truth is written as a condition, and SQLite counts the rows that break it.
+"""
 
 from __future__ import annotations
+
+import itertools
+import random
+import sqlite3
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -8,70 +18,267 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deniable.errors import Infeasible
+from deniable.assess.released_rows import TruthCheck
+from deniable.errors import Infeasible, ParameterError, PolicyError
 from deniable.policy.budget import ApproxDP
+from deniable.policy.conditions import read_condition
 from deniable.policy.document import parse
-from deniable.policy.schema import Spec
-from deniable.synth.constraints import ConstraintEnforcer, select_constraints
+from deniable.policy.schema import Bounds, Column, ColumnType, PrivacyUnit, Spec, TableSchema
+from deniable.policy.truths import columns_of, find_contradiction
+from deniable.synth.constraints import ConstraintEngine, select_constraints
 from deniable.synth.describe import describe_table
+from deniable.synth.domain import attributes_of
 from deniable.synth.generate import generate
 
 small = st.one_of(st.none(), st.integers(0, 4))
 tables = st.lists(st.tuples(small, small, small), min_size=1, max_size=30)
 
 
-def _mended(rows: list[tuple[int | None, ...]], *truths: Spec) -> list[dict[str, int | None]]:
-    columns = [pa.array([row[i] for row in rows], pa.int64()) for i in range(3)]
-    batch = pa.record_batch(columns, names=["a", "b", "c"])
-    return ConstraintEnforcer(truths).enforce(batch, np.random.default_rng(0)).to_pylist()
+def _numbers(*names: str, upper: int = 4, nullable: bool = True) -> tuple[Column, ...]:
+    return tuple(Column(n, ColumnType.INTEGER, bounds=Bounds(0, upper), nullable=nullable) for n in names)
+
+
+def _engine(columns: Sequence[Column], *truths: Spec, fixed: Sequence[str] = ()) -> ConstraintEngine:
+    table = TableSchema("t", "t.csv", tuple(columns), PrivacyUnit())
+    return ConstraintEngine(truths, attributes_of(table), frozenset(fixed))
+
+
+def _batch(rows: Sequence[Sequence[Any]], columns: Sequence[Column]) -> pa.RecordBatch:
+    kinds = {ColumnType.INTEGER: pa.int64(), ColumnType.TEXT: pa.string(), ColumnType.BOOLEAN: pa.bool_()}
+    arrays = [pa.array([row[i] for row in rows], kinds[column.type]) for i, column in enumerate(columns)]
+    return pa.record_batch(arrays, names=[column.name for column in columns])
+
+
+def _enforced(rows: list[tuple[int | None, ...]], *truths: Spec, upper: int = 4) -> list[dict[str, int | None]]:
+    columns = _numbers("a", "b", "c", upper=upper)
+    return _engine(columns, *truths).enforce(_batch(rows, columns), np.random.default_rng(0)).to_pylist()
 
 
 @given(tables)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_an_order_holds_and_no_value_is_lost(rows: list[tuple[int | None, ...]]) -> None:
-    for before, row in zip(rows, _mended(rows, Spec("order", {"columns": ["a", "b"]})), strict=True):
+    for before, row in zip(rows, _enforced(rows, Spec("order", {"columns": ["a", "b"]})), strict=True):
         assert row["a"] is None or row["b"] is None or row["a"] <= row["b"]
         assert {row["a"], row["b"]} == set(before[:2])
 
 
 @given(tables)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_a_dependency_holds(rows: list[tuple[int | None, ...]]) -> None:
     seen: dict[object, object] = {}
-    for row in _mended(rows, Spec("determines", {"from": ["a"], "to": ["b", "c"]})):
+    for row in _enforced(rows, Spec("determines", {"from": ["a"], "to": ["b", "c"]})):
         assert seen.setdefault(row["a"], (row["b"], row["c"])) == (row["b"], row["c"])
 
 
 @given(tables)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_a_sum_adds_up(rows: list[tuple[int | None, ...]]) -> None:
-    for row in _mended(rows, Spec("sum", {"parts": ["a", "b"], "total": "c"})):
-        whole = None if row["a"] is None or row["b"] is None else row["a"] + row["b"]
-        assert row["c"] == whole
+    for row in _enforced(rows, Spec("sum", {"parts": ["a", "b"], "total": "c"}), upper=8):
+        if None not in (row["a"], row["b"], row["c"]):
+            assert row["a"] + row["b"] == row["c"]  # type: ignore[operator]
+
+
+def test_a_sum_whose_total_would_leave_its_bounds_keeps_them() -> None:
+    made = _enforced([(4, 4, 0)] * 50, Spec("sum", {"parts": ["a", "b"], "total": "c"}))
+    assert all(row["a"] + row["b"] == row["c"] <= 4 for row in made)  # type: ignore[operator]
+
+
+def test_orders_that_meet_hold_together_in_whatever_sequence_they_are_listed() -> None:
+    generator = np.random.default_rng(1)
+    rows = [tuple(int(v) for v in generator.integers(0, 5, 3)) for _ in range(2000)]
+    made = _enforced(rows, Spec("order", {"columns": ["b", "c"]}), Spec("order", {"columns": ["a", "b"]}))
+    assert all(row["a"] <= row["b"] <= row["c"] for row in made)  # type: ignore[operator]
+
+
+def test_a_strict_order_rises() -> None:
+    rows = [(3, 3, 0), (4, 1, 0), (0, 0, 0)] * 20
+    made = _enforced(rows, Spec("order", {"columns": ["a", "b"], "strict": True}))
+    assert all(row["a"] < row["b"] for row in made)  # type: ignore[operator]
+
+
+def test_dependencies_hold_in_whatever_sequence_they_are_listed() -> None:
+    generator = np.random.default_rng(2)
+    rows = [tuple(int(v) for v in generator.integers(0, 5, 3)) for _ in range(500)]
+    chained = [Spec("determines", {"from": ["b"], "to": ["c"]}), Spec("determines", {"from": ["a"], "to": ["b"]})]
+    made = _enforced(rows, *chained)
+    for left, right in (("a", "b"), ("b", "c")):
+        assert len({(row[left], row[right]) for row in made}) == len({row[left] for row in made})
+
+
+def test_a_sum_and_an_order_hold_together() -> None:
+    generator = np.random.default_rng(3)
+    rows = [tuple(int(v) for v in generator.integers(0, 5, 3)) for _ in range(2000)]
+    made = _enforced(rows, Spec("sum", {"parts": ["a", "b"], "total": "c"}), Spec("order", {"columns": ["a", "b"]}))
+    assert all(row["a"] + row["b"] == row["c"] and row["a"] <= row["b"] for row in made)  # type: ignore[operator]
 
 
 def test_an_impossible_combination_gives_way_to_a_possible_row() -> None:
-    made = _mended([(1, 2, 0), (1, 3, 0), (0, 2, 0)], Spec("impossible", {"when": {"a": 1, "b": [2, 4]}}))
+    made = _enforced([(1, 2, 0), (1, 3, 0), (0, 2, 0)], Spec("impossible", {"when": {"a": 1, "b": [2, 4]}}))
     assert not [row for row in made if row["a"] == 1 and row["b"] in (2, 4)]
     assert len(made) == 3
 
 
-def test_when_nothing_possible_was_drawn_it_is_said() -> None:
-    with pytest.raises(Infeasible, match="impossible"):
-        _mended([(1, 2, 0)], Spec("impossible", {"when": {"a": 1}}))
+def test_columns_that_are_fixed_are_never_changed_and_what_they_exclude_is_said() -> None:
+    columns, order = _numbers("a", "b", nullable=False), Spec("order", {"columns": ["a", "b"], "strict": True})
+    made = _engine(columns, order, fixed=["a"]).enforce(_batch([(3, 0), (2, 1)], columns), np.random.default_rng(0))
+    assert made.column("a").to_pylist() == [3, 2]
+    assert all(row["a"] < row["b"] for row in made.to_pylist())
+    with pytest.raises(Infeasible, match="no row was found that keeps all truths about a, b"):
+        _engine(columns, order, fixed=["a"]).enforce(_batch([(4, 0)], columns), np.random.default_rng(0))
 
 
 def test_what_one_batch_decided_holds_for_the_next() -> None:
-    mender = ConstraintEnforcer([Spec("determines", {"from": ["a"], "to": ["b"]})])
-    names = ["a", "b"]
-    mender.enforce(pa.record_batch([pa.array([1]), pa.array([7])], names=names), np.random.default_rng(0))
-    later = mender.enforce(pa.record_batch([pa.array([1]), pa.array([9])], names=names), np.random.default_rng(0))
+    columns = _numbers("a", "b", upper=9)
+    engine = _engine(columns, Spec("determines", {"from": ["a"], "to": ["b"]}))
+    engine.enforce(_batch([(1, 7)], columns), np.random.default_rng(0))
+    later = engine.enforce(_batch([(1, 9)], columns), np.random.default_rng(0))
     assert later.to_pylist() == [{"a": 1, "b": 7}]
 
 
 def test_truths_about_columns_that_are_not_released_are_left_out() -> None:
     truths = [Spec("order", {"columns": ["a", "z"]}), Spec("order", {"columns": ["a", "b"]})]
     assert select_constraints(truths, ["a", "b"]) == (truths[1],)
+
+
+SEXES = ("F", "M", "X")
+COLUMNS = (
+    Column("a", ColumnType.INTEGER, bounds=Bounds(0, 5), nullable=False),
+    Column("b", ColumnType.INTEGER, bounds=Bounds(1, 9, Fraction(2))),
+    Column("c", ColumnType.INTEGER, categories=(0, 3, 7), nullable=False),
+    Column("s", ColumnType.TEXT, categories=SEXES),
+    Column("m", ColumnType.BOOLEAN, nullable=False),
+)
+VALUES: dict[str, list[Any]] = {
+    "a": [0, 1, 2, 3, 4, 5], "b": [1, 3, 5, 7, 9], "c": [0, 3, 7], "s": list(SEXES), "m": [False, True],
+}  # fmt: skip
+
+
+def _random_condition(lots: random.Random, depth: int = 0) -> str:
+    if depth < 2 and lots.random() < 0.45:
+        parts = [_random_condition(lots, depth + 1) for _ in range(2)]
+        joined = f" {lots.choice(['AND', 'OR'])} ".join(f"({part})" for part in parts)
+        return f"NOT ({joined})" if lots.random() < 0.2 else joined
+    number, sign = lots.choice("abc"), lots.choice(["<", "<=", "=", "<>", ">", ">="])
+    return lots.choice(
+        [
+            f"{number} {sign} {lots.randint(0, 9)}",
+            f"{number} {sign} {lots.choice('abc')} + {lots.randint(0, 3)}",
+            f"a + b {sign} c",
+            f"2 * a - b {sign} {lots.randint(-3, 5)}",
+            f"s IN ('{lots.choice(SEXES)}', '{lots.choice(SEXES)}')",
+            f"s {sign} '{lots.choice(SEXES)}'",
+            f"{number} NOT BETWEEN {lots.randint(0, 3)} AND {lots.randint(3, 6)}",
+            f"{lots.choice('bs')} IS {lots.choice(['', 'NOT '])}NULL",
+            f"m = {lots.choice(['true', 'false'])}",
+            "m",
+        ]
+    )
+
+
+def _random_truth(lots: random.Random) -> Spec:
+    kind = lots.choice(["order", "order", "sum", "determines", "impossible", "holds", "holds"])
+    names = lots.sample("abc", 3)
+    match kind:
+        case "order":
+            return Spec("order", {"columns": names[: lots.choice([2, 2, 3])], "strict": lots.random() < 0.4})
+        case "sum":
+            return Spec("sum", {"parts": names[: lots.choice([1, 2])], "total": names[2]})
+        case "determines":
+            every = lots.sample("abcsm", 4)
+            return Spec("determines", {"from": every[: lots.choice([1, 2])], "to": every[2 : lots.choice([3, 4])]})
+        case "impossible":
+            some = lots.sample("abcsm", 2)
+            return Spec("impossible", {"when": {n: lots.sample(VALUES[n], lots.choice([1, 2])) for n in some}})
+        case _:
+            return Spec("holds", {"condition": _random_condition(lots)})
+
+
+def _to_sql(truth: Spec) -> str:
+    """The truth as a condition in SQL."""
+    told: Any = truth.options
+    match truth.kind:
+        case "order":
+            sign = "<" if told.get("strict") else "<="
+            return " AND ".join(f"{a} {sign} {b}" for a, b in itertools.pairwise(told["columns"]))
+        case "sum":
+            return f"{' + '.join(told['parts'])} = {told['total']}"
+        case "impossible":
+            listed = {
+                n: ", ".join(f"'{v}'" if isinstance(v, str) else str(int(v)) for v in vs)
+                for n, vs in told["when"].items()
+            }
+            return "NOT (" + " AND ".join(f"{n} IN ({values})" for n, values in listed.items()) + ")"
+        case _:
+            return str(told["condition"])
+
+
+def _count_broken(rows: list[tuple[Any, ...]], truths: Sequence[Spec]) -> int:
+    """How many rows break a truth, and how many keys have two values, counted by SQLite."""
+    names = "".join(VALUES)
+    with sqlite3.connect(":memory:") as held:
+        held.execute(f"CREATE TABLE t ({', '.join(names)})")
+        held.executemany("INSERT INTO t VALUES (?, ?, ?, ?, ?)", rows)
+        broken = 0
+        for truth in truths:
+            if truth.kind == "determines":
+                told: Any = truth.options
+                keys, both = (", ".join(each) for each in (told["from"], [*told["from"], *told["to"]]))
+                counted = [
+                    held.execute(f"SELECT COUNT(*) FROM (SELECT DISTINCT {c} FROM t)").fetchone()[0]
+                    for c in (keys, both)
+                ]
+                broken += counted[1] - counted[0]
+            else:
+                broken += held.execute(f"SELECT COUNT(*) FROM t WHERE NOT ({_to_sql(truth)})").fetchone()[0]
+        return broken
+
+
+def _can_be_kept(truths: Sequence[Spec]) -> bool:
+    """Whether any row keeps all; null counts where a condition asks for it."""
+    alone = [truth for truth in truths if truth.kind != "determines"]
+    asked = " ".join(str(truth.options.get("condition", "")) for truth in alone)
+    values = [[*VALUES[n], *([None] if n in "bs" and f"{n} IS" in asked else [])] for n in VALUES]
+    whole = " AND ".join(f"COALESCE({_to_sql(truth)}, 1)" for truth in alone) or "1"
+    with sqlite3.connect(":memory:") as held:
+        held.execute(f"CREATE TABLE t ({', '.join(VALUES)})")
+        held.executemany("INSERT INTO t VALUES (?, ?, ?, ?, ?)", itertools.product(*values))
+        return bool(held.execute(f"SELECT COUNT(*) FROM t WHERE {whole}").fetchone()[0])
+
+
+def _try_truths(seed: int) -> bool:
+    """Whether a random set of truths was refused; if not, its rows keep all of it."""
+    lots = random.Random(seed)
+    truths = [_random_truth(lots) for _ in range(lots.randint(2, 6))]
+    against = find_contradiction(truths, COLUMNS)
+    assert bool(against) != _can_be_kept(truths), (seed, truths)
+    if against:
+        assert not _can_be_kept(against), (seed, against)
+        assert all(_can_be_kept([t for t in against if t is not one]) for one in against), (seed, against)
+        return True
+    engine = _engine(COLUMNS, *truths)
+    made: list[tuple[Any, ...]] = []
+    for _ in range(2):
+        rows = [[lots.choice([*VALUES[n], *([None] if n in "bs" else [])]) for n in VALUES] for _ in range(25)]
+        kept = engine.enforce(_batch(rows, COLUMNS), np.random.default_rng(seed))
+        made += [tuple(row.values()) for row in kept.to_pylist()]
+    assert len(made) == 50
+    assert all(
+        value in VALUES[n] or (value is None and n in "bs")
+        for row in made
+        for n, value in zip(VALUES, row, strict=True)
+    )
+    assert _count_broken(made, truths) == 0, (seed, truths)
+    return False
+
+
+def test_random_sets_of_truths_are_kept_by_every_row_or_refused_as_contradictory() -> None:
+    refused = sum(_try_truths(seed) for seed in range(200))
+    assert 0 < refused < 150
+
+
+@pytest.mark.slow
+def test_ten_thousand_random_sets_of_truths_are_kept_or_refused() -> None:
+    assert 0 < sum(_try_truths(seed) for seed in range(10_000)) < 8_000
 
 
 def test_a_policy_with_truths_gives_a_model_whose_rows_keep_them() -> None:
@@ -105,3 +312,82 @@ release:
     made = generate(model, 2000, 3).to_pylist()
     assert all(row["came"] <= row["left"] for row in made)
     assert not [row for row in made if row["sex"] == "M" and row["ward"] == "births"]
+
+
+WARD = """
+version: 1
+dataset: ward
+tables:
+  stays:
+    source: stays.csv
+    unit: row
+    columns:
+      came: {role: sensitive, type: integer, between: [0, 1000000]}
+      left: {role: sensitive, type: integer, between: [0, 1000000]}
+      paid: {role: sensitive, type: integer, between: [0, 10]}
+      sex:  {role: sensitive, categories: [F, M], nullable: false}
+      day:  {role: sensitive, type: date, between: [2020-01-01, 2020-12-31]}
+release:
+  truths: [%s]
+"""
+
+
+@pytest.mark.parametrize(
+    ("truths", "words"),
+    [
+        ("{order: {columns: [came, left], strict: true}}, {order: [left, came]}", "came < left; left <= came"),
+        ("{sum: {parts: [came, left], total: paid}}, {holds: came > 10}", "came + left = paid; came > 10"),
+        ("{impossible: {when: {sex: [F, M]}}}", "impossible sex"),
+        ("{holds: day < '2020-01-01'}", "day < '2020-01-01'"),
+        ("{holds: wage > 3}", "there is no column 'wage'"),
+        ("{holds: came > }", "it ends too early"),
+        ("{holds: sex > 3}", "not a column"),
+        ("{holds: sex}", "neither true nor false"),
+        ("{holds: came ! 3}", "is not understood"),
+        ("{holds: came > 3 left}", "not expected there"),
+        ("{holds: day = 'Tuesday'}", "no date"),
+        ("{order: [came, sex]}", "different types"),
+        ("{sum: {parts: [sex], total: paid}}", "no numbers"),
+    ],
+)
+def test_truths_that_contradict_one_another_or_cannot_be_read_are_mistakes_of_the_policy(
+    truths: str, words: str
+) -> None:
+    with pytest.raises(PolicyError) as refused:
+        parse(WARD % truths)
+    assert words in str(refused.value.mistakes[0])
+
+
+def test_a_condition_is_read_with_signs_sums_and_parentheses() -> None:
+    types = {"a": ColumnType.INTEGER, "b": ColumnType.INTEGER}
+    assert read_condition("a < 3", types) == read_condition("3 > a", types)
+    assert read_condition("NOT (a = 1 OR b = 2)", types) != read_condition("NOT a = 1 OR b = 2", types)
+    assert columns_of(Spec("holds", {"condition": '"a" - 2 * b >= -1 AND c IS NOT NULL'})) == {"a", "b", "c"}
+    with pytest.raises(ParameterError, match="nested"):
+        read_condition("NOT " * 60 + "a = 1", types)
+
+
+def test_cells_that_no_row_can_have_are_empty_in_the_estimates() -> None:
+    columns = (*_numbers("a", "b", upper=9, nullable=False), Column("s", ColumnType.TEXT, categories=("F", "M")))
+    generator = np.random.default_rng(5)
+    a = generator.integers(0, 10, 800)
+    rows = pa.table({"a": a, "b": np.maximum(a, generator.integers(0, 10, 800)), "s": ["F", "M"] * 400})
+    table, truth = TableSchema("t", "t.csv", columns, PrivacyUnit()), Spec("order", {"columns": ["a", "b"]})
+    model = describe_table(rows, table, ApproxDP(1, 1e-6), "mst", truths=(truth,))
+    held = model.description.estimates.tables[0, 1]
+    maps = model.description.collapsed.maps
+    for i, j in np.ndindex(*held.shape):
+        if np.flatnonzero(maps[0] == i).min() > np.flatnonzero(maps[1] == j).max():
+            assert held[i, j] < 1e-3
+    assert held.sum() == pytest.approx(model.description.estimates.total, rel=0.05)
+
+
+def test_the_certificate_finds_by_itself_what_breaks_a_truth() -> None:
+    """Other code than the engine's reads the rows back; SQLite says what it should find."""
+    lots, names = random.Random(7), "".join(VALUES)
+    for _ in range(300):
+        truth = _random_truth(lots)
+        rows = [tuple(lots.choice([*VALUES[n], *([None] if n in "bs" else [])]) for n in names) for _ in range(3)]
+        check = TruthCheck([truth], list(names))
+        check.add(pa.Table.from_batches([_batch(rows, COLUMNS)]))
+        assert bool(check.broken) == bool(_count_broken(rows, [truth])), (truth, rows)

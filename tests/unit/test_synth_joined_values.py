@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import math
 import random
+from dataclasses import replace
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from deniable.dp.accounting import GaussianEvent
-from deniable.synth.bins import MOST_INTERVALS, RARE_DEVIATIONS, _join_neighbors, _join_rare
+from deniable.policy.budget import ApproxDP
+from deniable.policy.schema import Bounds, Column, ColumnType, PrivacyUnit, TableSchema
+from deniable.synth.bins import MOST_INTERVALS, RARE_DEVIATIONS, _join_neighbors, _join_rare, group_codes
+from deniable.synth.describe import describe_table
+from deniable.synth.generate import generate
 from deniable.synth.marginal import Marginal
 
 
@@ -48,3 +54,43 @@ def test_rare_values_share_the_last_code_unless_that_joins_nothing() -> None:
     assert _join_rare(_marginal([9.0, 1.0, 3.0, 2.0], 1.0)).tolist() == [0, 2, 1, 2]
     assert _join_rare(_marginal([9.0, 1.0, 3.0], 1.0)).tolist() == [0, 1, 2]
     assert _join_rare(_marginal([1.0, 1.0, 2.0], 1.0)).tolist() == [0, 1, 2]
+
+
+def _ages_and_incomes(count: int) -> tuple[pa.Table, TableSchema]:
+    """Children have no income, and everybody else has one."""
+    generator = np.random.default_rng(3)
+    ages = generator.integers(0, 90, count)
+    incomes = np.exp(generator.normal(10, 0.7, count)).astype(int).clip(0, 99_999)
+    rows = pa.table({"age": ages, "income": pa.array(incomes, mask=ages < 16)})
+    columns = (
+        Column("age", ColumnType.INTEGER, bounds=Bounds(0, 89), nullable=False),
+        Column("income", ColumnType.INTEGER, bounds=Bounds(0, 99_999)),
+    )
+    return rows, TableSchema("people", "people.csv", columns, PrivacyUnit())
+
+
+def test_null_is_no_neighbor_of_the_largest_number() -> None:
+    rows, table = _ages_and_incomes(6000)
+    made = generate(describe_table(rows, table, ApproxDP(100, 1e-6)), None, 1)
+    ages, income = made["age"].to_numpy(), made["income"].is_null().to_numpy()
+    # Ages near the limit may be joined with one another.
+    assert (~income[ages < 12]).mean() < 0.01
+    assert income[ages >= 20].mean() < 0.01
+
+
+def test_groups_of_an_ordered_column_keep_null_apart() -> None:
+    assert group_codes(np.array([5.0, 5, 5, 5, 1]), True, 3, True) == (0, 0, 1, 1, 2)
+    assert group_codes(np.array([5.0, 5, 5, 5, 1]), True, 2, True) == (0, 0, 0, 0, 1)
+
+
+@pytest.mark.parametrize("rows", [60, 400, 30_000])
+def test_values_have_their_shares_whatever_the_number_of_rows(rows: int) -> None:
+    real, table = _ages_and_incomes(3000)
+    model = describe_table(real.select(["age"]), replace(table, columns=table.columns[:1]), ApproxDP(1, 1e-6))
+    truth = np.bincount(real["age"].to_numpy(), minlength=90) / 3000
+
+    def distance(each: int, draws: int) -> float:
+        held = [np.bincount(generate(model, each, seed)["age"].to_numpy(), minlength=90) for seed in range(draws)]
+        return float(np.abs(sum(held) / (each * draws) - truth).sum() / 2)
+
+    assert distance(rows, max(30_000 // rows, 1)) <= 1.1 * distance(3000, 10) + 0.005

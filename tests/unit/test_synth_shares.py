@@ -405,19 +405,19 @@ def test_a_share_buys_the_variance_that_its_worth_asks_for(smoothed: bool) -> No
             spend.variance(share)
 
 
-BOUGHT = [(1, 1e-6), (0.1, 1e-9), (5, 1e-6), (30, 1e-3)]
+BOUGHT = [(1, 1e-6), (0.1, 1e-9), (5, 1e-6), (30, 1e-3), (100, 1e-6)]
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), BOUGHT)
-def test_a_budget_buys_the_larger_of_what_two_curves_prove(epsilon: float, delta: float) -> None:
+def test_a_budget_buys_what_the_curve_proves_that_leaves_less_noise(epsilon: float, delta: float) -> None:
     budget = ApproxDP(epsilon, delta)
     ratio, rho = ratio_within(budget.epsilon, budget.delta), rho_within(budget.epsilon, budget.delta)
     assert ratio is not None
     assert rho
     found = convert_budget(budget, 3)
-    assert found.amount == max(1 / ratio, 2 * rho)
-    assert found.smoothed == (1 / ratio >= 2 * rho)
-    assert found.rows == 3
+    # A table with a 32nd of the amount: its noise, and where the curve asks for smoothing that of it.
+    smoothed = 32 * 9 * ratio + SMOOTHING <= 32 * 9 / (2 * rho)
+    assert found == GaussianBudget(1 / ratio if smoothed else 2 * rho, 3, smoothed)
     assert convert_budget(ZCDP(Fraction(1, 7)), 2) == GaussianBudget(Fraction(2, 7), 2, False)
 
 

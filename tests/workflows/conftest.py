@@ -80,7 +80,9 @@ class Served:
 
 
 @contextlib.contextmanager
-def serving(folder: Path, policy: str = POLICY, limits: Any = None, **places: Any) -> Iterator[Served]:
+def serving(
+    folder: Path, policy: str = POLICY, limits: Any = None, ledger: str | None = None, **places: Any
+) -> Iterator[Served]:
     """A server in a thread of its own until the block ends."""
     pytest.importorskip("uvicorn", reason="the server extra is not installed")
     from deniable.curator import Curator
@@ -92,7 +94,7 @@ def serving(folder: Path, policy: str = POLICY, limits: Any = None, **places: An
     from deniable.server.worker_pool import WorkerPool
 
     written = write_clinic(folder, policy)
-    home = Fulfillment(written, str(folder / "ledger.sqlite"))
+    home = Fulfillment(written, ledger or str(folder / "ledger.sqlite"))
     curator = Curator.open(written, ledger=home.ledger)
     chosen = ServerOptions(**{"port": 0, "steward": "127.0.0.1:0", "postgres": 0} | places)
     generous = limits or Limits(rate=5000, burst=20000, guesses=10_000, at_once=64, quantum=0.005, seconds=20)
@@ -145,7 +147,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 @pytest.fixture
 def serve(tmp_path: Path) -> Callable[..., contextlib.AbstractContextManager[Served]]:
     """A function that starts a server with a policy or limits of the test's own."""
-    return lambda policy=POLICY, limits=None, **places: serving(tmp_path, policy, limits, **places)
+    return lambda policy=POLICY, limits=None, **rest: serving(tmp_path, policy, limits, **rest)
 
 
 @pytest.fixture(scope="session")

@@ -9,6 +9,7 @@ import hmac
 import os
 import shutil
 import socket
+import ssl
 import subprocess
 import threading
 
@@ -17,7 +18,15 @@ import pytest
 from deniable.curator.governance import requests
 from deniable.errors import AccessRefused
 from deniable.governance.grants import Role
-from deniable.governance.scram import ROUNDS, Exchange, ScramKeys, salt_of
+from deniable.governance.scram import (
+    BOUND_MECHANISM,
+    MECHANISM,
+    ROUNDS,
+    Exchange,
+    ScramKeys,
+    bind_to_certificate,
+    salt_of,
+)
 
 psycopg = pytest.importorskip("psycopg")
 SCRAM_ONLY = {"require_auth": "scram-sha-256"}
@@ -86,14 +95,55 @@ def test_any_valid_token_of_a_name_counts_and_no_other(served):
             psycopg.connect(f"{place} password={wrong}")
 
 
-def test_under_tls_a_client_that_could_bind_the_channel_is_served(serve, certificate):
+@pytest.mark.parametrize("binding", ["require", "prefer", "disable"])
+def test_under_tls_the_proof_is_bound_to_the_servers_certificate(serve, certificate, binding):
     crt, key = certificate
     with (
         serve(certificate=crt, key=key) as served,
-        psycopg.connect(served.dsn(sslmode="require", **SCRAM_ONLY)) as connection,
+        psycopg.connect(served.dsn(sslmode="require", channel_binding=binding, **SCRAM_ONLY)) as connection,
     ):
         assert connection.pgconn.ssl_in_use
         assert connection.execute("SHOW deniable.purpose").fetchone() == ("research",)
+
+
+def test_a_client_that_insists_on_binding_is_not_served_without_tls(served):
+    with pytest.raises(psycopg.OperationalError, match="channel binding"):
+        psycopg.connect(served.dsn(sslmode="disable", channel_binding="require"))
+
+
+def test_a_proof_for_another_certificate_and_an_offer_taken_out_are_refused():
+    known = [(ScramKeys.of("ana", "new"), 2)]
+
+    def ended(start: str, mechanism: str, bound: bytes) -> int:
+        exchange: Exchange[int] = Exchange("ana", known, b"the certificate")
+        first = exchange.first(f"{start}n=,r=abc".encode(), mechanism).decode()
+        without = f"c={base64.b64encode(bound).decode()},r={first.split(',')[0][2:]}"
+        return exchange.final(f"{without},p={proof('new', 'n=,r=abc', first, without)}".encode())[0]
+
+    plus, header = BOUND_MECHANISM, "p=tls-server-end-point,,"
+    assert ended(header, plus, header.encode() + b"the certificate") == 2
+    assert ended("n,,", MECHANISM, b"n,,") == 2
+    for start, mechanism, bound in (
+        (header, plus, header.encode() + b"another one"),
+        (header, plus, header.encode()),
+        ("y,,", MECHANISM, b"y,,"),
+        ("n,,", plus, b"n,,"),
+        (header, MECHANISM, header.encode() + b"the certificate"),
+        ("p=tls-unique,,", plus, b"p=tls-unique,,the certificate"),
+    ):
+        with pytest.raises(AccessRefused):
+            ended(start, mechanism, bound)
+
+
+def test_what_a_proof_is_bound_to_is_that_of_rfc_5929(certificate):
+    x509 = pytest.importorskip("cryptography.x509")
+    pem = certificate[0].read_bytes()
+    read = x509.load_pem_x509_certificate(pem)
+    assert read.signature_hash_algorithm.name == "sha256"
+    der = ssl.PEM_cert_to_DER_cert(pem.decode())
+    assert bind_to_certificate(der) == hashlib.sha256(der).digest()
+    for cut in (0, 1, 2, 30):
+        assert bind_to_certificate(der[:cut]) == b""
 
 
 def test_a_name_without_such_a_token_gives_its_token_as_password_on_loopback(served):

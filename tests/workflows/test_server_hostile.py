@@ -236,7 +236,8 @@ def test_tokens_cannot_be_guessed_quickly(serve):
         assert found == [401] * 5 + [429] * 3
         for _ in range(2):
             with pytest.raises(psycopg.OperationalError, match="too many"):
-                psycopg.connect(strict.dsn())
+                psycopg.connect(strict.dsn().replace(strict.tokens["ana"], "deniable_guess"))
+        psycopg.connect(strict.dsn()).close()  # a right token from the same address is let in
 
 
 PATHS = (

@@ -4,9 +4,13 @@ Nothing here comes from the code that makes releases: files are read by Arrow's 
 text of their cells, and each property is written out again from its definition. So what a statement says was measured
 on what left, and a fault anywhere before, in the search, the recoding or the writing, shows here.
 
-Every cell counts as it is written: an empty text and a missing value are two, 0 and -0 are one. Readers who see fewer
-differences see larger classes. Rows that were suppressed and stay as `*` are a class of their own, which must be as
-large as the others; nothing else is claimed of it, since it shows no sensitive value."""
+Every cell counts as it is written: an empty text and a missing value make two classes, 0 and -0 one. Readers who see
+fewer differences see larger classes. Of sensitive values it is the other way round: they would see fewer of them, so
+an empty text and a missing value are one. Rows that were suppressed and stay as `*` are a class of their own, which
+must be as large as the others; nothing else is claimed of it, since it shows no sensitive value.
+
+Who a row belongs to is in no release: where people are counted, the cells that each person's rows would have come from
+the recoding, and must agree with the file, in rows and in sensitive values, before anything is counted with them."""
 
 from __future__ import annotations
 
@@ -22,18 +26,27 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from deniable.assess.released_rows import (
+    COUNT,
+    OF,
+    PERSON,
     SLACK,
     Ancestors,
     Claim,
+    Counts,
     TruthCheck,
     compare_columns,
     compare_types,
+    count_people,
+    count_values,
     find_identifiers,
     find_secrets,
+    index_of,
     open_released,
     read_types,
     spell_column,
+    weigh_rows,
     write_texts,
+    write_values,
 )
 from deniable.release.record import Record, SparseRecord
 
@@ -41,7 +54,6 @@ if TYPE_CHECKING:
     from deniable.policy.schema import Spec
 
 STAR = "*"
-Counts = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -97,7 +109,7 @@ def certify(released: Path | pa.Table, claim: Claim) -> Certificate:
         return Certificate(measured, tuple(dict.fromkeys(broken)), tuple(dict.fromkeys(left)))
     classes = cells.collect()
     stars, classes = _part_stars(classes, claim)
-    broken += _compare_stars(stars, claim) + _compare_values(classes, claim)
+    broken += _compare_stars(stars, claim) + _compare_values(classes, claim) + _compare_people(classes, claim)
     sizes = np.concatenate([classes.sizes, stars])
     smallest = int(sizes.min()) if len(sizes) else None
     found = [_measure_property(spec, classes, stars, claim) for spec in claim.models]
@@ -112,10 +124,15 @@ def measure_properties(
     models: tuple[Spec, ...],
     trees: Mapping[str, Ancestors] | None = None,
     population: pa.Table | None = None,
+    person: str | None = None,
 ) -> list[MeasuredProperty]:
-    """Every property of a table as it stands; closeness is that of its classes to the table itself."""
+    """Every property of a table as it stands; closeness is that of its classes to the table itself.
+
+    `person` names the column that tells people apart, where models count people.
+    """
     about = tuple(dict.fromkeys(str(spec.options["column"]) for spec in models if "column" in spec.options))
-    whole = {name: _count_column(rows, name) for name in about}
+    everyone = None if person is None else rows[person]
+    whole = {name: count_values(rows[name], everyone) for name in about}
     people = None if population is None else _count_cells(population, quasi_identifiers)
     claim = Claim(
         dict.fromkeys(rows.column_names),
@@ -125,13 +142,9 @@ def measure_properties(
         whole=whole,
         trees=trees or {},
         population=people,
+        people=None if everyone is None else count_people(rows.select(quasi_identifiers), rows.select(about), everyone),
     )
     return certify(rows, claim).measured.properties or []
-
-
-def _count_column(rows: pa.Table, name: str) -> pa.Table:
-    counted = rows.group_by(name).aggregate([([], "count_all")]).rename_columns(["value", "count"])
-    return counted.sort_by("value")
 
 
 def _count_cells(rows: pa.Table, names: tuple[str, ...]) -> pa.Table:
@@ -198,28 +211,21 @@ class _Cells:
         return Classes(classes.select(known), sizes, values)
 
 
-COUNT = "rows of these cells"
-
-
 def _find_rows(cells: pa.Table, among: pa.Table) -> Counts:
     """The place of every row among distinct rows; -1 where it is none of them."""
     keys = np.zeros((cells.num_rows, among.num_columns), np.int64)
     known = np.zeros((among.num_rows, among.num_columns), np.int64)
     for q, name in enumerate(among.column_names):
         texts = pc.unique(among[name])
-        keys[:, q], known[:, q] = (_index_of(table[name], texts) for table in (cells, among))
+        keys[:, q], known[:, q] = (index_of(table[name], texts) for table in (cells, among))
     place = {tuple(row): i for i, row in enumerate(known.tolist())}
     return np.fromiter((place.get(tuple(row), -1) for row in keys.tolist()), np.int64, len(keys))
 
 
-def _index_of(column: pa.ChunkedArray, texts: pa.Array) -> Counts:
-    found = pc.index_in(column, value_set=texts)
-    return np.asarray(pc.fill_null(found, -1).to_numpy(), np.int64)
-
-
-def _tally(column: pa.ChunkedArray, owner: Counts, weight: Counts) -> Histogram:
+def _tally(cells: pa.ChunkedArray, owner: Counts, weight: Counts) -> Histogram:
+    column = write_values(cells)
     texts = pc.unique(column)
-    value = _index_of(column, texts)
+    value = index_of(column, texts)
     keys, place = np.unique(owner * max(len(texts), 1) + value, return_inverse=True)
     rows = np.bincount(place, weights=weight, minlength=len(keys)).astype(np.int64)
     return Histogram(keys // max(len(texts), 1), keys % max(len(texts), 1), rows, texts.to_pylist())
@@ -276,20 +282,25 @@ def _flag(options: Options, name: str) -> bool:
     return str(options.get(name, False)).lower() in ("true", "yes", "1")
 
 
-def _measure_k(options: Options, classes: Classes, stars: Counts, _claim: Claim) -> Measured:
+def _measure_k(options: Options, classes: Classes, stars: Counts, claim: Claim) -> Measured:
+    if "person" in options:
+        return _measure_people(options, classes, claim)
     sizes = np.concatenate([classes.sizes, stars])
     least = int(sizes.min()) if len(sizes) else None
     return least, least is None or least >= math.ceil(_number(options, "k"))
 
 
-def _histogram(options: Options, classes: Classes) -> Histogram:
-    empty = np.zeros(0, np.int64)
-    return classes.values.get(str(options["column"]), Histogram(empty, empty, empty, []))
+def _histogram(options: Options, classes: Classes, claim: Claim) -> Histogram:
+    empty, column = np.zeros(0, np.int64), str(options["column"])
+    if "person" in options and len(classes.sizes):
+        held = find_holders(classes, claim, column)
+        return held.weigh(claim.whole[column])
+    return classes.values.get(column, Histogram(empty, empty, empty, []))
 
 
-def _group(options: Options, classes: Classes) -> Iterator[tuple[list[str | None], NDArray[np.float64]]]:
-    """The values of each class, and how many rows have them."""
-    held = _histogram(options, classes)
+def _group(options: Options, classes: Classes, claim: Claim) -> Iterator[tuple[list[str | None], NDArray[np.float64]]]:
+    """The values of each class, and how many rows have them, or how many parts of people."""
+    held = _histogram(options, classes, claim)
     order = np.argsort(held.owner, kind="stable")
     cuts = np.flatnonzero(np.diff(held.owner[order])) + 1
     for part in np.split(order, cuts) if len(order) else ():
@@ -306,19 +317,20 @@ def _worst(
     return (worst if math.isfinite(worst) else None), holds(worst)
 
 
-def _measure_distinct(options: Options, classes: Classes, _stars: Counts, _claim: Claim) -> Measured:
-    figures = (float(len(rows)) for _, rows in _group(options, classes))
+def _measure_distinct(options: Options, classes: Classes, _stars: Counts, claim: Claim) -> Measured:
+    figures = (float(len(rows)) for _, rows in _group({"column": options["column"]}, classes, claim))
+    if "person" in options and len(classes.sizes):
+        figures = map(float, find_holders(classes, claim, str(options["column"])).match())
     return _worst(figures, min, lambda least: least >= math.ceil(_number(options, "l")))
 
 
-def _measure_entropy(options: Options, classes: Classes, _stars: Counts, _claim: Claim) -> Measured:
-    figures = (
-        math.exp(-float((p * np.log(p)).sum())) for p in (rows / rows.sum() for _, rows in _group(options, classes))
-    )
+def _measure_entropy(options: Options, classes: Classes, _stars: Counts, claim: Claim) -> Measured:
+    shares = (rows / rows.sum() for _, rows in _group(options, classes, claim))
+    figures = (math.exp(-float((p * np.log(p)).sum())) for p in shares)
     return _worst(figures, min, lambda least: least >= _number(options, "l") * (1 - SLACK))
 
 
-def _measure_recursive(options: Options, classes: Classes, _stars: Counts, _claim: Claim) -> Measured:
+def _measure_recursive(options: Options, classes: Classes, _stars: Counts, claim: Claim) -> Measured:
     place = math.ceil(_number(options, "l")) - 1
 
     def compare(rows: NDArray[np.float64]) -> float:
@@ -326,23 +338,27 @@ def _measure_recursive(options: Options, classes: Classes, _stars: Counts, _clai
         rest = sum(falling[place:])
         return falling[0] / rest if rest else math.inf
 
-    figures = (compare(rows) for _, rows in _group(options, classes))
+    figures = (compare(rows) for _, rows in _group(options, classes, claim))
     return _worst(figures, max, lambda most: most < _number(options, "c"))
 
 
 def _shares(options: Options, claim: Claim) -> tuple[list[str | None], NDArray[np.float64]]:
     """The values of the whole table in their order, and their shares."""
-    counts = _count_whole(claim.whole[str(options["column"])])
+    whole = claim.whole[str(options["column"])]
+    counts = _count_whole(whole, weigh_rows(whole) if "person" in options else None)
     rows = np.array(list(counts.values()), np.float64)
     return list(counts), rows / max(rows.sum(), 1.0)
 
 
-def _count_whole(whole: pa.Table) -> dict[str | None, int]:
-    """How often each value occurs in the whole table, in the order of the values."""
+def _count_whole(whole: pa.Table, weights: Mapping[int, int] | None = None) -> dict[str | None, int]:
+    """How often each value occurs in the whole table, or how many parts of people have it, in the order of values."""
     counts: dict[str | None, int] = {}
-    for text, count in zip(write_texts(whole["value"]).to_pylist(), whole["count"].to_pylist(), strict=True):
+    rows = whole["count"].to_pylist()
+    if weights is not None:
+        rows = [count * weights[of] for count, of in zip(rows, whole[OF].to_pylist(), strict=True)]
+    for text, count in zip(write_values(whole["value"]).to_pylist(), rows, strict=True):
         counts[text] = counts.get(text, 0) + count
-    return counts
+    return {text: counts[text] for text in sorted(counts, key=lambda text: text is None)}
 
 
 def _compare_with_whole(
@@ -351,7 +367,7 @@ def _compare_with_whole(
     """For each class the shares of all values of the table, in the class and in the table."""
     texts, whole = _shares(options, claim)
     place = {text: i for i, text in enumerate(texts)}
-    for values, rows in _group(options, classes):
+    for values, rows in _group(options, classes, claim):
         own = np.zeros(len(texts))
         own[[place[value] for value in values if value in place]] = (
             rows[[value in place for value in values]] / rows.sum()
@@ -437,29 +453,95 @@ def _measure_presence(options: Options, classes: Classes, _stars: Counts, claim:
     return most, holds and (not len(shares) or least >= _number(options, "least") - SLACK)
 
 
-PEOPLE = "people of these cells"
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Holders:
+    """Who has which value of a sensitive column in each class: entries of (class, value, person), in rows."""
+
+    owner: Counts
+    value: Counts
+    person: Counts
+    of: Counts
+    rows: Counts
+    texts: list[str | None]
+
+    def weigh(self, whole: pa.Table) -> Histogram:
+        """The values of each class in parts of people."""
+        weights = weigh_rows(whole)
+        parts = np.array([weights[of] for of in self.of.tolist()], np.int64) * self.rows
+        many = max(len(self.texts), 1)
+        keys, place = np.unique(self.owner * many + self.value, return_inverse=True)
+        summed = np.bincount(place, weights=parts, minlength=len(keys)).astype(np.int64)
+        return Histogram(keys // many, keys % many, summed, self.texts)
+
+    def match(self) -> Iterator[int]:
+        """For each class, how many of its people have different values, one each."""
+        held: dict[int, dict[int, set[int]]] = {}
+        for owner, value, person in zip(self.owner.tolist(), self.value.tolist(), self.person.tolist(), strict=True):
+            held.setdefault(owner, {}).setdefault(value, set()).add(person)
+        for having in held.values():
+            taken: dict[int, int] = {}
+            yield sum(
+                _find_person(value, having, taken, set()) for value in sorted(having, key=lambda v: len(having[v]))
+            )
 
 
-def count_people(cells: pa.Table, person: pa.ChunkedArray) -> pa.Table:
-    """Cells with the number of rows, and of different people, that have them; nobody counts as somebody."""
-    names = cells.column_names
-    told = pa.table({name: write_texts(cells[name]) for name in names}).append_column(PEOPLE, person)
-    counted = told.group_by(names).aggregate(
-        [([], "count_all"), (PEOPLE, "count_distinct", pc.CountOptions(mode="all"))]
-    )
-    return counted.rename_columns([*names, COUNT, PEOPLE])
+def _find_person(value: int, having: Mapping[int, set[int]], taken: dict[int, int], seen: set[int]) -> bool:
+    """Whether one more value finds a person, who may leave another value to somebody else."""
+    free = next((person for person in having[value] if person not in taken), None)
+    if free is not None:
+        taken[free] = value
+        return True
+    for person in having[value] - seen:
+        if person in seen:
+            continue
+        seen.add(person)
+        if _find_person(taken[person], having, taken, seen):
+            taken[person] = value
+            return True
+    return False
 
 
-def _measure_people(options: Options, classes: Classes, _stars: Counts, claim: Claim) -> Measured:
-    """The fewest people in a class, if the rows that were counted are those that were written."""
-    known = claim.people
-    if known is None or not len(classes.sizes):
-        return None, not len(classes.sizes)
-    place = _find_rows(classes.cells, known.select(classes.cells.column_names))
-    rows, people = (known[name].to_numpy()[np.maximum(place, 0)] for name in (COUNT, PEOPLE))
-    least = int(people.min())
-    same = bool((place >= 0).all() and (rows == classes.sizes).all())
-    return least, same and least >= math.ceil(_number(options, "k"))
+def find_holders(classes: Classes, claim: Claim, column: str | None = None) -> Holders:
+    """Who has the rows of each class; where they are not the rows that were written, nobody has them."""
+    known, none = claim.people, np.zeros(0, np.int64)
+    if known is None:
+        return Holders(none, none, none, none, none, [])
+    place = _find_rows(known.select(classes.cells.column_names), classes.cells)
+    there = place >= 0
+    owner = place[there]
+    person, of, rows = (known[name].to_numpy()[there].astype(np.int64) for name in (PERSON, OF, COUNT))
+    told = classes.values.get(column) if column is not None else None
+    texts: list[str | None] = [] if told is None else told.texts
+    value = np.zeros_like(owner)
+    if column is not None:
+        value = index_of(known[column].filter(pa.array(there)), pa.array(texts, pa.string()))
+    return Holders(owner, value, person, of, rows, texts)
+
+
+def _compare_people(classes: Classes, claim: Claim) -> list[str]:
+    """The rows that people are counted with must be those that were written, and have their values."""
+    if claim.people is None or not len(classes.sizes):
+        return []
+    held = find_holders(classes, claim)
+    counted = np.bincount(held.owner, weights=held.rows, minlength=len(classes.sizes))
+    broken = [] if (counted == classes.sizes).all() else ["the rows whose people were counted are not those written"]
+    for name, told in classes.values.items():
+        if name in claim.people.column_names:
+            held, many = find_holders(classes, claim, name), max(len(told.texts), 1)
+            cells = np.bincount(held.owner * many + held.value, weights=held.rows, minlength=len(classes.sizes) * many)
+            same = (held.value >= 0).all() and (cells[told.owner * many + told.value] == told.rows).all()
+            broken += [] if same else [f"the people of column '{name}' were counted with other values"]
+    return broken
+
+
+def _measure_people(options: Options, classes: Classes, claim: Claim) -> Measured:
+    """The fewest people in a class."""
+    if not len(classes.sizes):
+        return None, True
+    held = find_holders(classes, claim)
+    pairs = np.unique(np.column_stack([held.owner, held.person]), axis=0)
+    least = int(np.bincount(pairs[:, 0], minlength=len(classes.sizes)).min())
+    return least, least >= math.ceil(_number(options, "k"))
 
 
 def _measure_average(options: Options, classes: Classes, _stars: Counts, _claim: Claim) -> Measured:
@@ -470,7 +552,6 @@ def _measure_average(options: Options, classes: Classes, _stars: Counts, _claim:
 
 MEASURES: Mapping[str, Callable[[Options, Classes, Counts, Claim], Measured]] = {
     "k_anonymity": _measure_k,
-    "k_people": _measure_people,
     "k_map": _measure_map,
     "distinct_diversity": _measure_distinct,
     "entropy_diversity": _measure_entropy,

@@ -1,7 +1,9 @@
-"""Our own mechanisms, audited: the distinguishing game and the lower bound on epsilon, on two worst-case neighbors.
+"""Mechanisms, audited: the distinguishing game and the lower bound on epsilon, on the worst neighbors found.
 
-The neighbors are two tables that differ in one person, as a mechanism sees them: the counts 0 and 1, the scores that
-one person turns, the answers yes and no. Nobody's data is touched, and nothing is charged.
+A subject is anything that can be run on a world: a mechanism of ours, a question under a policy, a function, a program,
+or outputs that are at hand. Its neighbors are worlds that differ in one person: the counts 0 and 1, the answers yes and
+no, two tables. Our own mechanisms and questions are run on made-up people: nobody's data is touched, and nothing is
+charged.
 
 Training and synthesis are too slow to be run thousands of times, so many canaries share one run. A canary is a person
 with a value of their own, put into the table or left out by a coin. The intruder sees what was learned, scores every
@@ -10,31 +12,56 @@ calls are right (Steinke, Nasr and Jagielski 2023)."""
 
 from __future__ import annotations
 
+import hashlib
 import math
-from collections.abc import Callable
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from datetime import date, datetime
+from decimal import Decimal
 from fractions import Fraction
-from typing import Any
+from functools import partial
+from itertools import combinations
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
-from deniable.attacks.dp_audit import Game, Run, Runs, audit, audit_one_run, play_distinguishing_game
+from deniable.attacks.dp_audit import (
+    AuditOutcome,
+    Game,
+    OneRunOutcome,
+    Run,
+    audit_one_run,
+    audit_outputs,
+    find_worst_neighbors,
+    play_with_outputs,
+)
 from deniable.attacks.outcome import Progress, Rate, tell
 from deniable.dp.mechanisms import ExponentialMechanism, GaussianMechanism, LaplaceMechanism
 from deniable.errors import ParameterError, nearest
-from deniable.localdp.frequency.randomized_response import Direct
+from deniable.localdp.protocol_choice import CANDIDATES
 from deniable.policy.budget import ApproxDP, budget
-from deniable.policy.schema import Bounds, Column, ColumnType, PrivacyUnit, TableSchema
+from deniable.policy.schema import Bounds, Column, ColumnType, Neighboring, PrivacyUnit, TableSchema
 from deniable.release.record import Record
 
-Neighbors = tuple[Runs, Runs]
+if TYPE_CHECKING:
+    from deniable.policy.budget import Budget
+    from deniable.query.plan import QueryPlan
+
 MOST_POINTS = 40
+MOST_COLUMNS = 1000
+"""Of outputs with more entries, those that occur most are looked at."""
+SYNTHESIZERS = ("independent", "correlated", "mst", "mwem", "auto")
+SCREENED = 16
+"""Neighbors are compared by so small a part of the runs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What is audited: a mechanism, the epsilon and delta claimed of it, and what it really spends."""
+    """What is audited: a mechanism, the epsilon and delta (or the mu) claimed of it, and what it really spends."""
 
     mechanism: str
     epsilon: Fraction
@@ -42,41 +69,77 @@ class Claim:
     spends: Fraction | None = None
     runs: int = 20_000
     confidence: float = 0.999
+    mu: Fraction | None = None
 
 
-def _laplace(epsilon: Fraction, _: Fraction) -> Neighbors:
+Outputs = Sequence[Any] | NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What is run: on a world, so many times; and the worlds that are neighbors, each pair with its name."""
+
+    words: str
+    run: Callable[[Any, int], Outputs]
+    pairs: tuple[tuple[Any, Any], ...]
+    labels: tuple[str, ...] = ("",)
+
+    def sample(self, place: int, runs: int) -> tuple[NDArray[Any], NDArray[Any], tuple[str, ...]]:
+        """Outputs of a pair as numbers, and what each column is."""
+        one, other = self.pairs[place]
+        return tabulate_outputs(self.run(one, runs), self.run(other, runs))
+
+
+def _laplace(epsilon: Fraction, _: Fraction) -> Subject:
     made = LaplaceMechanism.within(budget(epsilon))
-    return tuple(_release_counts(made.release, count) for count in (0, 1))  # type: ignore[return-value]
+    return Subject("", lambda count, runs: made.release(np.full(runs, count, np.int64)), ((0, 1),))
 
 
-def _gaussian(epsilon: Fraction, delta: Fraction) -> Neighbors:
+def _gaussian(epsilon: Fraction, delta: Fraction) -> Subject:
     # A sensitivity of 20 steps: the grid on which the noise is drawn is then fine beside the noise.
     made = GaussianMechanism.within(budget(epsilon, delta), 20)
-    return tuple(_release_counts(made.release, count) for count in (0, 20))  # type: ignore[return-value]
+    return Subject("", lambda count, runs: made.release(np.full(runs, count, np.int64)), ((0, 20),))
 
 
-def _release_counts(release: Callable[[Any], Any], count: int) -> Runs:
-    return lambda runs: release(np.full(runs, count, np.int64))
-
-
-def _exponential(epsilon: Fraction, _: Fraction) -> Neighbors:
+def _exponential(epsilon: Fraction, _: Fraction) -> Subject:
     made = ExponentialMechanism(epsilon)
-    sides = ([1, 0, 0, 0], [0, 1, 1, 1])  # one person who moves every score, each by one, against the first
-    return tuple(lambda runs, side=side: np.array([made.release(side) for _ in range(runs)]) for side in sides)  # type: ignore[return-value]
+    # One person who moves every score, each by one, against the first.
+    pair = ([1, 0, 0, 0], [0, 1, 1, 1])
+    return Subject("", lambda scores, runs: np.array([made.release(scores) for _ in range(runs)]), (pair,))
 
 
-def _response(epsilon: Fraction, _: Fraction) -> Neighbors:
-    made = Direct.calibrate(2, epsilon)
-    return tuple(lambda runs, answer=answer: made.randomize(np.full(runs, answer))[0] for answer in (0, 1))  # type: ignore[return-value]
+ANSWERS = 4
+"""A local randomizer is audited over so many answers."""
 
 
-MECHANISMS: tuple[tuple[str, Callable[[Fraction, Fraction], Neighbors], str], ...] = (
-    ("laplace", _laplace, "a count with Laplace noise, of 0 and of 1 people"),
-    ("gaussian", _gaussian, "a sum with Gaussian noise, with and without one person; needs delta"),
-    ("exponential", _exponential, "a choice of four by scores that one person moves"),
-    ("response", _response, "one person's randomized response, who would say no and who would say yes"),
-)
-"""Every mechanism that can be audited, with its neighbors in words."""
+def _randomize(place: int, epsilon: Fraction, _: Fraction) -> Subject:
+    made = CANDIDATES[place][2](ANSWERS, epsilon)
+    pairs = tuple(combinations(range(made.domain), 2))
+
+    def run(answer: int, runs: int) -> NDArray[Any]:
+        parts = made.randomize(np.full(runs, answer))
+        return np.column_stack([np.asarray(part, np.int64).reshape(runs, -1) for part in parts])
+
+    return Subject("", run, pairs, tuple(f"answer {one} or {other}" for one, other in pairs))
+
+
+def _respond(epsilon: Fraction, _: Fraction) -> Subject:
+    made = CANDIDATES[0][2](2, epsilon)
+    return Subject("", lambda answer, runs: made.randomize(np.full(runs, answer))[0], ((0, 1),))
+
+
+_ANSWERED = f"one person's response to a question with {ANSWERS} answers"
+MECHANISMS: dict[str, tuple[Callable[[Fraction, Fraction], Subject], str]] = {
+    "laplace": (_laplace, "a count with Laplace noise, of 0 and of 1 people"),
+    "gaussian": (_gaussian, "a sum with Gaussian noise, with and without one person; needs delta"),
+    "exponential": (_exponential, "a choice of four by scores that one person moves"),
+    "response": (_respond, "one person's randomized response, who would say no and who would say yes"),
+    **{
+        f"local:{name.replace(' ', '-')}": (partial(_randomize, place), _ANSWERED)
+        for place, (name, _, _) in enumerate(CANDIDATES)
+    },
+}
+"""Every mechanism of ours that is audited by many runs, with its neighbors in words."""
 
 
 TRAINED, LEARNED = 400, 4000
@@ -110,7 +173,7 @@ def _train(epsilon: Fraction, delta: Fraction) -> Run:
     return run
 
 
-def _synthesize(epsilon: Fraction, delta: Fraction) -> Run:
+def _synthesize(method: str, epsilon: Fraction, delta: Fraction) -> Run:
     """A description of one column in which each canary has a value of its own: its score is the value's noisy count."""
     from deniable.synth.domain import Domain
     from deniable.synth.marginal import convert_budget
@@ -120,80 +183,332 @@ def _synthesize(epsilon: Fraction, delta: Fraction) -> Run:
 
     def run(inside: Any) -> Any:
         codes = np.flatnonzero(inside).astype(np.int32)[None, :]
-        return run_method(codes, domain, METHODS["independent"], spend).one_way[0].counts.ravel()
+        return run_method(codes, domain, METHODS[method], spend).one_way[0].counts.ravel()
 
     return run
 
 
+_LEARNED = f"which of {LEARNED} people a synthetic model was learned from; needs delta"
 ONE_RUN: dict[str, tuple[Callable[[Fraction, Fraction], Run], int, str]] = {
     "training": (_train, TRAINED, f"which of {TRAINED} people a linear model was trained on; needs delta"),
-    "synthesis": (_synthesize, LEARNED, f"which of {LEARNED} people a synthetic model was learned from; needs delta"),
+    "synthesis": (partial(_synthesize, "independent"), LEARNED, _LEARNED),
+    **{f"synthesis:{name}": (partial(_synthesize, name), LEARNED, _LEARNED) for name in SYNTHESIZERS},
 }
 """What is audited by one run: how it is run, how many canaries it has, and the question in words."""
 
 
-def audit_in_one_run(
-    name: str, spent: Fraction, epsilon: float, delta: Fraction, confidence: float
-) -> tuple[dict[str, Any], dict[str, Any], bool]:
-    """The game, the proof and whether the claim is refuted, as plain values; a game is one call about one canary."""
-    make, canaries, _ = ONE_RUN[name]
+def audit_canaries(run: Run, canaries: int, claim: Claim, words: str, guesses: int | None = None) -> AuditReport:
+    """The audit in one run; a game is one call about one canary."""
+    epsilon, delta = float(claim.epsilon), float(claim.delta)
     found = audit_one_run(
-        make(spent, delta), canaries, epsilon=epsilon, delta=float(delta), guesses=canaries // SURE,
-        confidence=confidence,
+        run, canaries, epsilon=epsilon, delta=delta, guesses=guesses or max(2, canaries // SURE),
+        confidence=claim.confidence,
     )  # fmt: skip
     most = 1 / (1 + math.exp(-epsilon))
     game = {"wins": Rate(found.correct, found.guesses).as_dict(), "most": most, "points": []}
-    return game, asdict(found) | {"sentence": str(found)}, found.violated
+    proof = asdict(found) | {"sentence": str(found)}
+    return AuditReport(
+        claim.mechanism, words, epsilon, delta, None, 1, game, proof, _list_blind_spots_of_one_run(found),
+        found.violated,
+    )  # fmt: skip
 
 
-def make_neighbors(name: str, epsilon: Fraction, delta: Fraction) -> tuple[Neighbors, str]:
-    """The mechanism on two neighbors, and what they are."""
-    for known, make, words in MECHANISMS:
-        if known == name:
-            return make(epsilon, delta), words
-    names = [*(known for known, _, _ in MECHANISMS), *ONE_RUN]
-    expected = f"One of {', '.join(names)}"
-    raise ParameterError(f"There is no mechanism '{name}' to audit", expected=expected, remedy=nearest(name, names))
+def make_subject(name: str, epsilon: Fraction, delta: Fraction) -> Subject:
+    """One of our own mechanisms."""
+    if name not in MECHANISMS:
+        names = [*MECHANISMS, *ONE_RUN]
+        expected = f"One of {', '.join(names)}; or module:function, a question (SELECT ...), a program with {{world}}"
+        raise ParameterError(f"There is no mechanism '{name}' to audit", expected=expected, remedy=nearest(name, names))
+    make, words = MECHANISMS[name]
+    made = make(epsilon, delta)
+    return Subject(words, made.run, made.pairs, made.labels)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AuditReport(Record):
-    """The distinguishing game against a mechanism: the best attacker's wins, and a proven lower bound on epsilon."""
+    """The distinguishing game against a mechanism: the best attacker's wins, and proven lower bounds.
+
+    `blind` says what this audit could not have seen.
+    """
 
     mechanism: str
     neighbors: str
     epsilon: float
     delta: float
+    mu: float | None
     runs: int
     game: dict[str, Any]
     audit: dict[str, Any]
+    blind: list[str]
     failed: bool
 
 
 def audit_claim(claim: Claim, progress: Progress | None = None) -> AuditReport:
-    """Play the game and bound epsilon from below; plain values for the page and for JSON."""
+    """Audit one of our own mechanisms; plain values for the page and for JSON."""
     if claim.mechanism in ("gaussian", *ONE_RUN) and not 0 < claim.delta < 1:
         raise ParameterError("Gaussian noise has no epsilon without a delta", remedy="Say --delta 1e-5")
     spent = claim.epsilon if claim.spends is None else claim.spends
     if claim.mechanism in ONE_RUN:
-        return _audit_in_one_run(claim, spent)
-    (left, right), words = make_neighbors(claim.mechanism, spent, claim.delta)
-    epsilon, delta = float(claim.epsilon), float(claim.delta)
-    game = play_distinguishing_game(left, right, epsilon=epsilon, delta=delta, runs=claim.runs, points=MOST_POINTS)
+        make, canaries, words = ONE_RUN[claim.mechanism]
+        return audit_canaries(make(spent, claim.delta), canaries, claim, words)
+    return audit_subject(make_subject(claim.mechanism, spent, claim.delta), claim, progress)
+
+
+def audit_subject(subject: Subject, claim: Claim, progress: Progress | None = None) -> AuditReport:
+    """Find the worst neighbors, run them anew, play the game and bound epsilon, delta and mu from below."""
+    epsilon, delta, pairs = float(claim.epsilon), float(claim.delta), len(subject.pairs)
+    worst = 0
+    if pairs > 1:
+        few = max(200, claim.runs // SCREENED)
+        worst = find_worst_neighbors(
+            lambda place, runs: subject.sample(place, runs)[:2], pairs, epsilon=epsilon, delta=delta, runs=few,
+            progress=lambda share: tell(progress, share / 2),
+        )  # fmt: skip
     tell(progress, 0.5)
-    bound = audit(left, right, epsilon=epsilon, delta=delta, runs=claim.runs, confidence=claim.confidence)
+    left, right, names = subject.sample(worst, claim.runs)
+    tell(progress, 0.8)
+    mu = None if claim.mu is None else float(claim.mu)
+    found = audit_outputs(left, right, epsilon=epsilon, delta=delta, mu=mu, confidence=claim.confidence, names=names)
+    game = play_with_outputs(left, right, epsilon=epsilon, delta=delta, points=MOST_POINTS)
     tell(progress, 1.0)
-    proven = asdict(bound) | {"sentence": str(bound)}
+    label = subject.labels[worst] if worst < len(subject.labels) else ""
+    words = f"{subject.words}; the worst of {pairs} pairs: {label or worst + 1}" if pairs > 1 else subject.words
+    proof = asdict(found) | {"sentence": str(found)}
     return AuditReport(
-        claim.mechanism, words, epsilon, delta, claim.runs, game=_plain(game), audit=proven, failed=bound.violated
-    )
-
-
-def _audit_in_one_run(claim: Claim, spent: Fraction) -> AuditReport:
-    epsilon, delta = float(claim.epsilon), float(claim.delta)
-    game, proof, failed = audit_in_one_run(claim.mechanism, spent, epsilon, claim.delta, claim.confidence)
-    return AuditReport(claim.mechanism, ONE_RUN[claim.mechanism][2], epsilon, delta, 1, game, proof, failed)
+        claim.mechanism, words, epsilon, delta, mu, min(len(left), len(right)), _plain(game), proof,
+        _list_blind_spots(found, pairs), found.violated,
+    )  # fmt: skip
 
 
 def _plain(game: Game) -> dict[str, Any]:
     return {"wins": game.wins.as_dict(), "most": game.bound, "points": [asdict(point) for point in game.points]}
+
+
+def _list_blind_spots(found: AuditOutcome, pairs: int) -> list[str]:
+    """What an audit that refutes nothing leaves open."""
+    tried = "the pair that was tried" if pairs == 1 else f"the {pairs} pairs that were tried"
+    power = found.power
+    return [
+        f"a true epsilon below {power.epsilon:.3f}, and an event rarer than {power.leak:.2g} a run: so many runs find "
+        "neither with an even chance",
+        f"neighbors other than {tried}",
+        "what is not in the output: time, memory, files, messages",
+        "what outputs tell together: every run is taken as the first one, and as independent of the others",
+    ]
+
+
+def _list_blind_spots_of_one_run(found: OneRunOutcome) -> list[str]:
+    return [
+        f"anything about other people than the {found.canaries} canaries",
+        f"more than {found.guesses} calls prove: one run refutes less than many do",
+    ]
+
+
+# Outputs of any kind, as numbers.
+
+
+def tabulate_outputs(first: Outputs, second: Outputs) -> tuple[NDArray[Any], NDArray[Any], tuple[str, ...]]:
+    """Outputs as two tables of numbers with the same columns.
+
+    Lists have a column for each place and mappings one for each key, missing where an output has none; texts that are
+    no numbers become numbers of their own, and a text of several lines counts each of its lines.
+
+    >>> tabulate_outputs([{"a": 1}, {"a": 2, "b": "x"}], [{"a": 0}])[2]
+    ('output a', 'output b', 'output entries')
+    """
+    arrays = [side for side in (first, second) if isinstance(side, np.ndarray) and side.dtype.kind in "iufb"]
+    if len(arrays) == 2 and arrays[0].ndim == arrays[1].ndim <= 2:
+        return arrays[0].reshape(len(arrays[0]), -1), arrays[1].reshape(len(arrays[1]), -1), ()
+    listed = [[dict(_flatten("", output)) for output in side] for side in (first, second)]
+    seen = Counter(name for side in listed for output in side for name in output)
+    names = sorted(name for name, _ in seen.most_common(MOST_COLUMNS))
+    tables = [np.array([[output.get(name, np.nan) for name in names] for output in side], float) for side in listed]
+    if any(count < sum(map(len, listed)) for count in seen.values()):
+        lengths = [np.array([[len(output)] for output in side], float) for side in listed]
+        names, tables = [*names, "entries"], [np.hstack(pair) for pair in zip(tables, lengths, strict=True)]
+    return tables[0], tables[1], tuple(f"output {name}".strip() for name in names)
+
+
+def _flatten(name: str, output: Any) -> Iterator[tuple[str, float]]:
+    """The numbers of an output, each with the way to it."""
+    if isinstance(output, Mapping):
+        for key, value in output.items():
+            yield from _flatten(f"{name}.{key}" if name else str(key), value)
+    elif isinstance(output, list | tuple | np.ndarray):
+        for place, value in enumerate(output):
+            yield from _flatten(f"{name}.{place + 1}" if name else str(place + 1), value)
+    elif isinstance(output, str) and "\n" in output.strip():
+        for line, times in Counter(output.strip().splitlines()).items():
+            yield f"{name} lines '{line}'".strip(), float(times)
+    else:
+        yield name, _convert(output)
+
+
+def _convert(value: Any) -> float:
+    if value is None:
+        return math.nan
+    if isinstance(value, str):
+        try:
+            return float(value)
+        except ValueError:
+            return float(int.from_bytes(hashlib.blake2b(value.encode(), digest_size=6).digest(), "big"))
+    if isinstance(value, date | datetime):
+        return float(value.toordinal()) + (value.hour / 24 if isinstance(value, datetime) else 0.0)
+    if isinstance(value, int | float | Decimal | Fraction | np.generic):
+        return float(value)
+    raise ParameterError("an output is not made of numbers and texts", expected="Numbers, texts, lists or mappings")
+
+
+# Questions under a policy, asked of made-up people.
+
+CROWD, MANY_ROWS = 12, 8
+SALT, SALTS = re.compile(r"CAST\((\d+) AS UBIGINT\)"), 5
+UNKNOWN = "stranger"
+
+
+def make_question_subject(sql: str, tables: Sequence[TableSchema], asked: Budget | None, **options: Any) -> Subject:
+    """A question as it would be measured, over made-up rows: the policy's private tables with and without one person.
+
+    The person is as hostile as the declared columns allow: extreme values, values beyond them, missing ones, many rows,
+    every key and unknown ones.
+    """
+    from deniable.query.compile import compile_query
+
+    plan = compile_query(sql, tuple(tables), asked, **options)
+    pairs, labels = make_hostile_pairs([table for table in tables if not table.public])
+    public = [table for table in tables if table.public]
+
+    def run(world: Mapping[str, pa.Table], runs: int) -> list[Any]:
+        return _measure_many(plan, world, public, tables, runs)
+
+    return Subject("a question over made-up rows, with and without one person", run, pairs, labels)
+
+
+def _measure_many(
+    plan: QueryPlan,
+    world: Mapping[str, pa.Table],
+    public: Sequence[TableSchema],
+    tables: Sequence[TableSchema],
+    runs: int,
+) -> list[Any]:
+    from deniable.engines.duckdb import DuckDBEngine
+    from deniable.query.execute import measure
+
+    schemas = {table.name: table for table in tables}
+    with DuckDBEngine(threads=1) as engine:
+        for name, rows in world.items():
+            engine.attach(name, rows, schemas[name])
+        for table in public:
+            engine.attach(table.name, table.source, csv=table.csv)
+        replaying = _Replaying(engine)
+        return [_list_noisy(measure(plan, replaying)) for _ in range(runs)]
+
+
+class _Replaying:
+    """An engine that runs each statement once for each of a few salts, and remembers the exact answer.
+
+    The noise is drawn anew for every run. Bounds hold for every salt, so a sound plan is as sound with few of them.
+    """
+
+    def __init__(self, engine: Any) -> None:
+        self._engine, self._known = engine, dict[str, pa.Table]()
+
+    def run(self, sql: str, parameters: Any = None, **options: Any) -> pa.Table:
+        """Run a statement, or repeat its answer; what is computed from noisy numbers is never repeated."""
+        few = SALT.sub(lambda found: f"CAST({int(found[1]) % SALTS} AS UBIGINT)", sql)
+        if options.get("frames"):
+            return self._engine.run(few, parameters, **options)
+        if few not in self._known:
+            self._known[few] = self._engine.run(few, parameters, **options)
+        return self._known[few]
+
+
+def _list_noisy(found: Any) -> dict[str, float]:
+    """The noisy numbers of an execution by node, key and measurement; a key that is not shown has none."""
+    told = {}
+    for node, parts in found.items():
+        for step, part in enumerate(parts):
+            keys = ["/".join(map(str, row.values())) for row in part.keys.to_pylist()] or [""]
+            for number, values in enumerate(part.values):
+                told |= {f"{node}.{step}.{key}.{number}": float(v) for key, v in zip(keys, values, strict=False)}
+    return told
+
+
+def make_hostile_pairs(
+    tables: Sequence[TableSchema],
+) -> tuple[tuple[tuple[dict[str, pa.Table], dict[str, pa.Table]], ...], tuple[str, ...]]:
+    """Made-up worlds with and without one hostile person (or with another in their place), and what the person is."""
+    pairs, labels = [], []
+    for label, choose, rows in HOSTILE:
+        worlds = []
+        for present in (True, False):
+            world = {}
+            for table in tables:
+                replaced = table.unit is not None and table.unit.neighboring is Neighboring.REPLACE
+                crowd = [_make_row(table, person, place) for place, person in enumerate([*range(CROWD), 0, 1])]
+                worst = [_make_row(table, CROWD, place, choose) for place in range(rows)]
+                other = [_make_row(table, CROWD, 0)] if replaced else []
+                world[table.name] = _build_rows(table, crowd + (worst if present else other))
+            worlds.append(world)
+        pairs.append((worlds[0], worlds[1]))
+        labels.append(label)
+    return tuple(pairs), tuple(labels)
+
+
+def _make_row(table: TableSchema, person: int, place: int, choose: str = "usual") -> dict[str, Any]:
+    unit = table.unit.column if table.unit else None
+    return {
+        column.name: _make_id(column, person) if column.name == unit else _make_value(column, place, choose)
+        for column in table.columns
+    }
+
+
+def _make_id(column: Column, person: int) -> Any:
+    return person if column.type.numeric else f"p{person}"
+
+
+def _make_value(column: Column, place: int, choose: str) -> Any:
+    """A value of a column: within what is declared for the crowd, at its ends, beyond or missing for the hostile."""
+    if choose == "missing" and column.nullable:
+        return None
+    if column.categories is not None:
+        known = column.categories[place % len(column.categories)]
+        return UNKNOWN if choose == "beyond" and isinstance(known, str) else known
+    if column.bounds is not None:
+        return _make_number(column, place, choose)
+    plain = {"text": f"{UNKNOWN}{place}" if choose != "usual" else "town", "boolean": place % 2 == 0,
+             "date": date(2020, 1, 1 + place % 28), "datetime": datetime(2020, 1, 1 + place % 28),
+             "integer": place, "decimal": float(place)}  # fmt: skip
+    return plain[column.type.value]
+
+
+def _make_number(column: Column, place: int, choose: str) -> Any:
+    assert column.bounds is not None
+    low, high = column.bounds.lower, column.bounds.upper
+    if isinstance(low, date):
+        return {"least": low, "greatest": high}.get(choose, (low, high)[place % 2])
+    lower, upper = Fraction(low), Fraction(high)  # type: ignore[arg-type]
+    far = 1000 * (abs(lower) + abs(upper) + 1)
+    ends = {"least": lower, "greatest": upper, "beyond": far if place % 2 else -far}
+    value = ends.get(choose, lower + (upper - lower) * Fraction(place % 5, 4))
+    return int(value) if column.type is ColumnType.INTEGER else float(value)
+
+
+HOSTILE: tuple[tuple[str, str, int], ...] = (
+    ("one row with the greatest values", "greatest", 1),
+    ("one row with the least values", "least", 1),
+    ("many rows with the greatest values", "greatest", MANY_ROWS),
+    ("many rows over all keys", "every", MANY_ROWS),
+    ("many rows beyond all limits", "beyond", MANY_ROWS),
+    ("rows with missing values", "missing", 2),
+)
+_ARROW = {"integer": pa.int64(), "decimal": pa.float64(), "text": pa.string(), "boolean": pa.bool_(),
+          "date": pa.date32(), "datetime": pa.timestamp("us")}  # fmt: skip
+
+
+def _build_rows(table: TableSchema, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
+    columns = {}
+    for column in table.columns:
+        values = [row[column.name] for row in rows]
+        columns[column.name] = pa.array(values, _ARROW[column.type.value])
+    return pa.table(columns)

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
-from deniable.attacks.confidence import compute_interval
+from deniable.attacks.outcome import compute_interval
 from deniable.errors import DataError, ParameterError
 
 if TYPE_CHECKING:

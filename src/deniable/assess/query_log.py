@@ -1,26 +1,144 @@
-"""The risk of a query log: what its answers, taken together, give away about single people."""
+"""The risk of a query log: what its answers, taken together, give away about single people.
+
+A log has one JSON object a line: `where` names public columns and what they must be, `of` the secret that was counted,
+summed, averaged or of which the largest was told, `aggregate` how, `answer` the number. A condition is a value, a list
+of values, or an object with any of `min`, `max` (both included) and `not`. `low` and `high`, where given, are what
+everybody knows the secret to lie between.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from deniable.assess.risk import Attempt
 from deniable.attacks.aggregates.differencing import attack_by_differencing
 from deniable.attacks.aggregates.query_auditing import Verdicts, audit_counts, audit_maxima, audit_sums
-from deniable.attacks.aggregates.query_log import Family, group_questions, read_log
 from deniable.attacks.aggregates.reconstruction import reconstruct
+from deniable.attacks.codes import require_column
 from deniable.attacks.nearest_records import convert_to_floats, is_number
 from deniable.attacks.outcome import Deadline, Outcome, Progress, tell
-from deniable.errors import ParameterError
+from deniable.errors import DataError, ParameterError
 
 MOST_AUDITED = 300
 """Bits and numbers of so many people are audited by a solver; beyond, linear algebra alone is used."""
 SECONDS = 10.0
 """What an audit may take where nobody says."""
+AGGREGATES = ("count", "sum", "mean", "max")
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """An answered question: the group, the secret, how it was aggregated, and the answer."""
+
+    where: Mapping[str, Any]
+    of: str
+    aggregate: str
+    answer: float
+    low: float = -np.inf
+    high: float = np.inf
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Family:
+    """All questions about one secret: who is in each group, and the total of the secret over it (or its maximum).
+
+    `low` and `high` are what the secret is known to lie between.
+    """
+
+    of: str
+    aggregate: str
+    groups: NDArray[np.bool_]
+    totals: NDArray[np.float64]
+    low: float = -np.inf
+    high: float = np.inf
+
+
+def read_log(lines: Iterable[str]) -> tuple[Question, ...]:
+    """The questions of a log; blank lines are passed over, a line that is none is refused by its number."""
+    return tuple(_parse_question(line, number) for number, line in enumerate(lines, start=1) if line.strip())
+
+
+def _parse_question(line: str, number: int) -> Question:
+    expected = 'A line such as {"where": {"sex": "F"}, "of": "hiv", "aggregate": "count", "answer": 12}'
+    try:
+        entry = json.loads(line)
+        found = Question(
+            dict(entry["where"]),
+            str(entry["of"]),
+            str(entry["aggregate"]),
+            float(entry["answer"]),
+            float(entry.get("low", -np.inf)),
+            float(entry.get("high", np.inf)),
+        )
+    except (ValueError, KeyError, TypeError):
+        raise DataError(f"Line {number} of the log is not an answered question", expected=expected, charge="") from None
+    if found.aggregate not in AGGREGATES:
+        raise DataError(
+            f"Line {number} of the log has an unknown aggregate", expected=f"One of {', '.join(AGGREGATES)}", charge=""
+        )
+    return found
+
+
+def find_members(where: Mapping[str, Any], population: pa.Table) -> NDArray[np.bool_]:
+    """Who of a population meets all conditions; a missing value meets none."""
+    mask = np.ones(population.num_rows, np.bool_)
+    for name, condition in where.items():
+        mask &= _meets(require_column(population, name), condition)
+    return mask
+
+
+def _meets(values: pa.ChunkedArray, condition: Any) -> NDArray[np.bool_]:
+    parts: list[Any] = []
+    if isinstance(condition, Mapping):
+        if "min" in condition:
+            parts.append(pc.greater_equal(values, _cast_value(condition["min"], values.type)))
+        if "max" in condition:
+            parts.append(pc.less_equal(values, _cast_value(condition["max"], values.type)))
+        if "not" in condition:
+            parts.append(pc.invert(pc.is_in(values, _list_values(condition["not"], values.type))))
+    else:
+        parts.append(pc.is_in(values, _list_values(condition, values.type)))
+    met = np.ones(len(values), np.bool_)
+    for part in parts:
+        met &= np.asarray(pc.fill_null(part, False).to_numpy(zero_copy_only=False), np.bool_)
+    return met
+
+
+def _cast_value(value: Any, kind: pa.DataType) -> pa.Scalar:
+    try:
+        return pa.scalar(value).cast(kind)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        raise DataError(f"A condition of the log does not fit a column of type {kind}", charge="") from None
+
+
+def _list_values(value: Any, kind: pa.DataType) -> pa.Array:
+    every = value if isinstance(value, list) else [value]
+    return pa.array([_cast_value(one, kind).as_py() for one in every], kind)
+
+
+def group_questions(questions: Sequence[Question], population: pa.Table) -> tuple[Family, ...]:
+    """The questions by secret and kind: counts, sums (means as the sums they amount to) and maxima apart."""
+    found: dict[tuple[str, str], list[Question]] = {}
+    for question in questions:
+        kind = "sum" if question.aggregate == "mean" else question.aggregate
+        found.setdefault((question.of, kind), []).append(question)
+    return tuple(_build_family(of, kind, asked, population) for (of, kind), asked in found.items())
+
+
+def _build_family(of: str, kind: str, asked: Sequence[Question], population: pa.Table) -> Family:
+    groups = np.array([find_members(question.where, population) for question in asked])
+    sizes = groups.sum(axis=1)
+    totals = [q.answer * (n if q.aggregate == "mean" else 1) for q, n in zip(asked, sizes, strict=True)]
+    low, high = max(question.low for question in asked), min(question.high for question in asked)
+    return Family(of, kind, groups, np.array(totals, np.float64), low, high)
 
 
 def attack_log(

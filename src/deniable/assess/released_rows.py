@@ -1,12 +1,15 @@
 """Released rows as they were written: the claim that is made of them, the file read back, and rules row by row.
 
-Files are read by Arrow's own readers, CSV as text in which only what has no quotes can be missing. Nothing here comes
-from the code that makes releases."""
+Files are read by Arrow's own readers, CSV as text in which only what has no quotes can be missing (or nothing in
+quotes, where it is the only column). As a sensitive value an empty text is a missing one: both tell nothing, and most
+readers of CSV see no difference. Nothing here comes from the code that makes releases."""
 
 from __future__ import annotations
 
 import csv
+import functools
 import itertools
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -16,7 +19,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
+from deniable.policy.conditions import Compared, Linear, Member, Missing, Not, Tree, list_columns, read_condition
+from deniable.policy.schema import ColumnType
 from deniable.storage import escape_formula
 
 if TYPE_CHECKING:
@@ -26,6 +32,7 @@ SLACK = 1e-9
 """Shares are sums of quotients; a threshold that was met exactly may be missed by so much."""
 BLOCK_BYTES = 16 << 20
 
+Counts = NDArray[np.int64]
 Ancestors = Mapping[str | None, Sequence[str | None]]
 
 
@@ -37,7 +44,8 @@ class Claim:
     generalized may be two in the file, NAME_low and NAME_high. `whole` has, for each sensitive column, its values in
     the whole table in their order, with counts. `trees` has the groups of sensitive values, from the value upwards.
     `population` has the cells of the population as the release would write them, and `people` those of all rows, with
-    the number of rows and of different people that have them. `counts` is the column that says for
+    who has them: the person, how many rows that person has in the whole table, and the sensitive values. Where shares
+    of people are claimed, `whole` tells the same number of rows beside each value. `counts` is the column that says for
     how many rows a row stands, where rows were counted. `secrets` are values by column that must be nowhere in the
     columns `searched`. `identifiers` are values by column that must not be left in that column. `truths` are rules
     between columns that every row keeps, as a policy says them.
@@ -100,7 +108,7 @@ def _open_csv(path: Path) -> tuple[list[str], Iterator[pa.Table]]:
             column_types={name: pa.string() for name in names},
             null_values=[""],
             strings_can_be_null=True,
-            quoted_strings_can_be_null=False,
+            quoted_strings_can_be_null=len(names) == 1,  # a line of nothing would be no row: it has quotes
         ),
     )
     return told, (pa.Table.from_batches([batch]).rename_columns(told) for batch in reader)
@@ -172,6 +180,72 @@ def write_texts(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return column if pa.types.is_string(column.type) else pc.cast(column, pa.string())
 
 
+def write_values(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Sensitive cells as texts: an empty one is missing."""
+    texts = write_texts(column)
+    return pc.if_else(pc.equal(texts, ""), pa.scalar(None, pa.string()), texts)
+
+
+COUNT = "rows of these cells"
+PERSON, OF = "person with these cells", "rows of that person"
+
+
+def count_people(
+    cells: pa.Table, values: pa.Table, person: pa.ChunkedArray, everyone: pa.ChunkedArray | None = None
+) -> pa.Table:
+    """Cells and sensitive values with the person who has them, in how many rows, and how many rows that person has.
+
+    `person` tells whose each row is; `everyone` does so for the whole table, where some of its rows are not there.
+    """
+    whole = write_texts(person if everyone is None else everyone)
+    known = pc.unique(whole)
+    total = np.bincount(index_of(whole, known), minlength=len(known))
+    codes = index_of(write_texts(person), known)
+    of = pa.array(total[codes])
+    told = {name: write_texts(cells[name]) for name in cells.column_names}
+    told |= {name: write_values(values[name]) for name in values.column_names}
+    held = pa.table(told | {PERSON: pa.array(codes), OF: of})
+    counted = held.group_by(held.column_names).aggregate([([], "count_all")])
+    return counted.rename_columns([*held.column_names, COUNT])
+
+
+def index_of(column: pa.ChunkedArray, texts: pa.Array) -> Counts:
+    """The place of every text among others; -1 where it is none of them."""
+    found = pc.index_in(column, value_set=texts)
+    return np.asarray(pc.fill_null(found, -1).to_numpy(), np.int64)
+
+
+def count_values(column: pa.ChunkedArray, everyone: pa.ChunkedArray | None = None) -> pa.Table:
+    """The values of a whole column in their order, how often each occurs, and with people in rows of how many."""
+    if everyone is None:
+        counted = pa.table({"value": column}).group_by("value").aggregate([([], "count_all")])
+        return counted.rename_columns(["value", "count"]).sort_by("value")
+    told = pa.table({"value": column, OF: _count_rows_of(everyone)})
+    counted = told.group_by(["value", OF]).aggregate([([], "count_all")])
+    return counted.rename_columns(["value", OF, "count"]).sort_by("value")
+
+
+def _count_rows_of(everyone: pa.ChunkedArray) -> pa.Array:
+    """For every row, how many rows its person has in all; those of nobody are one person's."""
+    texts = write_texts(everyone)
+    codes = index_of(texts, pc.unique(texts))
+    return pa.array(np.bincount(codes)[codes])
+
+
+EXACT = 2**53
+"""All parts of all people together are at most so many, which floating point adds exactly."""
+
+
+def weigh_rows(whole: pa.Table) -> dict[int, int]:
+    """What a row weighs whose person has so many: the parts of a person, shared out evenly and rounded down."""
+    rows: dict[int, int] = {}
+    for of, count in zip(whole[OF].to_pylist(), whole["count"].to_pylist(), strict=True):
+        rows[of] = rows.get(of, 0) + count
+    people = max(sum(count // of for of, count in rows.items()), 1)
+    parts = min(math.lcm(*rows), EXACT // people)
+    return {of: max(parts // of, 1) for of in rows}
+
+
 LEAST_LETTERS = 6
 """Shorter values are found by chance in columns of other things."""
 
@@ -221,6 +295,8 @@ def _name_columns(truth: Spec) -> list[str]:
     named = [str(name) for option in listed for name in _as_list(given[option])]
     if truth.kind == "sum":
         return [*named, str(given["total"])]
+    if truth.kind == "holds":
+        return sorted(set(list_columns(read_condition(str(given["condition"]), None))))
     return named or [str(name) for name in given["when"]]  # type: ignore[attr-defined]
 
 
@@ -245,9 +321,57 @@ def _keeps_sum(options: Any, batch: pa.Table, _meant: object) -> bool:
 
 
 def _keeps_order(options: Any, batch: pa.Table, _meant: object) -> bool:
-    names = _as_list(options["columns"])
-    falls = [pc.any(pc.greater(batch[one], batch[next_])).as_py() for one, next_ in itertools.pairwise(names)]
-    return not any(falls)
+    names, falls = _as_list(options["columns"]), pc.greater_equal if options.get("strict") else pc.greater
+    found = [pc.any(falls(batch[one], batch[next_])).as_py() for one, next_ in itertools.pairwise(names)]
+    return not any(found)
+
+
+def _keeps_condition(options: Any, batch: pa.Table, _meant: object) -> bool:
+    types = {field.name: _column_type(field.type) for field in batch.schema}
+    held = _hold_condition(read_condition(str(options["condition"]), types), batch)
+    return bool(pc.all(held, skip_nulls=True, min_count=0).as_py())
+
+
+def _column_type(kind: pa.DataType) -> ColumnType:
+    if pa.types.is_boolean(kind):
+        return ColumnType.BOOLEAN
+    if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
+        return ColumnType.DATE if pa.types.is_date(kind) else ColumnType.DATETIME
+    return ColumnType.TEXT if _is_text(kind) else ColumnType.DECIMAL
+
+
+def _hold_condition(tree: Tree, batch: pa.Table) -> Any:
+    """Of each row, whether a condition holds, null where it is not known: by Arrow's logic with nulls."""
+    match tree:
+        case Linear(terms, sign, constant, strict):
+            total = pa.scalar(0.0)
+            for name, factor in terms:
+                total = pc.add(total, pc.multiply(_to_floats(batch[name]), float(factor)))
+            near = pc.less_equal(pc.abs(pc.subtract(total, float(constant))), SLACK * max(abs(float(constant)), 1.0))
+            below = pc.less(total, float(constant))
+            return near if sign == "=" else pc.and_not(below, near) if strict else pc.or_(below, near)
+        case Member(column, values):
+            wanted = pa.array([value if isinstance(value, str) else str(value) for value in values], pa.string())
+            return pc.if_else(pc.is_null(batch[column]), None, pc.is_in(batch[column].cast(pa.string()), wanted))
+        case Compared(left, sign, right, fixed):
+            other = pa.scalar(right) if fixed else batch[right]
+            compare = {"<": pc.less, "<=": pc.less_equal, ">": pc.greater, ">=": pc.greater_equal, "=": pc.equal}
+            return compare[sign](batch[left].cast(pa.string()), other)
+        case Missing(column):
+            return pc.is_null(batch[column])
+        case Not(part):
+            return pc.invert(_hold_condition(part, batch))
+    found = [_hold_condition(part, batch) for part in tree.parts]
+    return functools.reduce(pc.or_kleene if tree.any else pc.and_kleene, found)
+
+
+def _to_floats(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Numbers; days and seconds since 1970 of times, 0 and 1 of truth values."""
+    if pa.types.is_date(column.type):
+        column = column.cast(pa.date32()).cast(pa.int32())
+    elif pa.types.is_timestamp(column.type):
+        column = column.cast(pa.timestamp("s"), safe=False).cast(pa.int64())
+    return column.cast(pa.uint8()).cast(pa.float64()) if pa.types.is_boolean(column.type) else column.cast(pa.float64())
 
 
 def _write_value(value: object) -> str:
@@ -269,5 +393,6 @@ TRUTHS: Mapping[str, Callable[[Any, pa.Table, Any], bool]] = {
     "sum": _keeps_sum,
     "order": _keeps_order,
     "impossible": _keeps_possible,
+    "holds": _keeps_condition,
 }
 """How each kind of truth is checked."""

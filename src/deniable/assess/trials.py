@@ -127,7 +127,7 @@ def lacks_minimality(evidence: Evidence) -> str:
     """Why minimality cannot be tried; empty when it can."""
     if evidence.recoding is None or evidence.original is None:
         return "needs a k-anonymous release with its recoding beside it, and the original rows (--original)"
-    if any(spec.kind == "k_people" for spec in evidence.recoding.models):
+    if any("person" in spec.options for spec in evidence.recoding.models):
         return "needs classes that are counted in rows: whose a row is stands in no recoding"
     if _find_secret(evidence.recoding) is None:
         return "needs a privacy model about a secret (l, t): k alone does not look at secrets, so it tells none"

@@ -2,58 +2,80 @@
 
 A guarantee is an upper bound on what an intruder can learn; an audit plays the intruder and bounds it from below. If
 the lower bound passes the claim, the claim is false (but with probability 1 - confidence). If it does not, nothing is
-proven: the audit may have looked at the wrong event, or at the wrong pair of neighbors. The one-run audit puts many
-canaries into the data, each by a coin (Steinke et al. 2023). The distinguishing game shows how often the best attacker
-tells two neighbors apart, beside what epsilon allows."""
+proven: the audit may have looked at the wrong event, or at the wrong pair of neighbors; `power` says what so many runs
+could have found. Runs are taken to be independent: a mechanism that remembers must be made anew for each. The one-run
+audit puts many canaries into the data, each by a coin (Steinke et al. 2023). The distinguishing game shows how often
+the best attacker tells two neighbors apart, beside what epsilon allows."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from deniable.attacks.confidence import incomplete_beta, lower_bound, upper_bound
-from deniable.attacks.outcome import Rate
+from deniable.attacks.distinguishers import Event, Goal, learn_events, measure_distance
+from deniable.attacks.outcome import Progress, Rate, incomplete_beta, lower_bound, tell, upper_bound
 from deniable.errors import ParameterError
 
 Runs = Callable[[int], NDArray[Any]]
 """Runs a mechanism so many times on one fixed input: an array of numbers, one row (or number) a run."""
 
-BINS = 64
+FEWEST = 100
+MOST_EPSILON = 40.0
+
+
+@dataclass(frozen=True, slots=True)
+class Power:
+    """What so many runs could have found, with an even chance, had the audit looked at the right event.
+
+    `epsilon` is the smallest true epsilon that would have refuted the claim, by an event as likely as can be; `leak`
+    the smallest probability of an event that never happens under the other neighbor.
+    """
+
+    epsilon: float
+    leak: float
 
 
 @dataclass(frozen=True, slots=True)
 class AuditOutcome:
     """What the runs prove: `epsilon_bound` is at most the mechanism's true epsilon (at `delta`), with `confidence`.
 
-    `delta_bound` bounds, in the same way, the delta that is needed at the claimed epsilon.
+    `delta_bound` bounds, in the same way, the delta that is needed at the claimed epsilon, and `mu_bound` the mu of
+    Gaussian differential privacy. All three hold together. A claim with a `mu` is about that mu alone.
     """
 
     epsilon: float
     delta: float
     epsilon_bound: float
     delta_bound: float
+    mu_bound: float
     confidence: float
     runs: int
     feature: str
     likely: int
     unlikely: int
     tested: int
+    power: Power
+    mu: float | None = None
 
     @property
     def violated(self) -> bool:
         """Whether the claim is refuted."""
-        return self.epsilon_bound > self.epsilon
+        return self.epsilon_bound > self.epsilon if self.mu is None else self.mu_bound > self.mu
 
     def __str__(self) -> str:
         verdict = "refuted" if self.violated else "not refuted"
-        claim = f"claimed {self.epsilon:.3f}, delta {self.delta:g}"
+        if self.mu is None:
+            told = f"epsilon is at least {self.epsilon_bound:.3f} (claimed {self.epsilon:.3f}, delta {self.delta:g})"
+        else:
+            told = f"mu is at least {self.mu_bound:.3f} (claimed {self.mu:.3f})"
         counts = f"{self.likely} against {self.unlikely} times in {self.tested} runs each"
-        return f"epsilon is at least {self.epsilon_bound:.3f} ({claim}): {verdict}; by its {self.feature} {counts}"
+        return f"{told}: {verdict}; by the {self.feature} {counts}"
 
 
 def audit(
@@ -62,159 +84,207 @@ def audit(
     *,
     epsilon: float,
     delta: float = 0.0,
+    mu: float | None = None,
     runs: int = 10_000,
     confidence: float = 0.999,
-    progress: Callable[[float], None] | None = None,
+    names: Sequence[str] = (),
+    progress: Progress | None = None,
 ) -> AuditOutcome:
     """Bound epsilon from below by `runs` runs on each of two neighboring inputs.
 
     **Scenario.** The intruder holds both neighbors and one output, and must say which of them it came from. Success is
     an event that is more than e^epsilon times (and delta) likelier under one of them than under the other.
-    **Method.** A quarter of the runs ranks outcomes by their likelihood ratio, under several features of the output; a
-    second quarter picks the one event with the best bound; the other half, never looked at before, tests that event
-    alone by Clopper-Pearson bounds. Picking and testing on the same runs would accuse sound mechanisms.
-    **Outcome.** The bound, the claim, and the counts behind them.
+    **Method.** Half of the runs teach which events tell the neighbors apart (`attacks.distinguishers`); three of them
+    are kept, the best against the claim, for epsilon and for mu. The other half, never looked at before, tests these by
+    Clopper-Pearson bounds that hold for all of them together. Picking and testing on the same runs would accuse sound
+    mechanisms.
+    **Outcome.** The bounds, the claim, the counts behind them, and what so many runs could have found.
     """
-    _check(epsilon, delta, runs, confidence)
-    samples = [_run_mechanism(left, runs), _run_mechanism(right, runs)]
-    _tell(progress, 0.5)
-    quarter = runs // 4
-    events = [event for feature in FEATURES for event in _find_events(feature, samples, quarter, delta)]
-    best = max(events, key=lambda event: event.promise(delta, confidence))
-    _tell(progress, 1.0)
-    return _test_event(best, runs - 2 * quarter, epsilon, delta, confidence, runs)
+    check_claim(epsilon, delta, confidence)
+    if runs < FEWEST:
+        raise ParameterError(f"fewer than {FEWEST} runs prove nothing", expected="thousands of runs")
+    outputs = [_run_mechanism(side, runs) for side in (left, right)]
+    tell(progress, 0.5)
+    found = audit_outputs(
+        outputs[0], outputs[1], epsilon=epsilon, delta=delta, mu=mu, confidence=confidence, names=names
+    )
+    tell(progress, 1.0)
+    return found
+
+
+def audit_outputs(
+    left: NDArray[Any],
+    right: NDArray[Any],
+    *,
+    epsilon: float,
+    delta: float = 0.0,
+    mu: float | None = None,
+    confidence: float = 0.999,
+    names: Sequence[str] = (),
+) -> AuditOutcome:
+    """Bound epsilon from below by outputs that are at hand: one row a run, as many columns under both neighbors."""
+    check_claim(epsilon, delta, confidence)
+    sides = [_check_outputs(side, len(side)) for side in (left, right)]
+    if min(map(len, sides)) < FEWEST or sides[0].shape[1] != sides[1].shape[1]:
+        raise ParameterError(
+            "The outputs are too few, or not alike", expected=f"{FEWEST} runs or more of each, with as many columns"
+        )
+    taught, tested = zip(*((side[: len(side) // 2], side[len(side) // 2 :]) for side in sides), strict=True)
+    goal = Goal(epsilon, delta, min(map(len, tested)))
+    events = learn_events(taught[0], taught[1], goal, names)
+    return _test_events(events, (tested[0], tested[1]), Claimed(epsilon, delta, mu, confidence), max(map(len, sides)))
+
+
+def find_worst_neighbors(
+    sample: Callable[[int, int], tuple[NDArray[Any], NDArray[Any]]],
+    pairs: int,
+    *,
+    epsilon: float,
+    delta: float = 0.0,
+    runs: int = 1000,
+    progress: Progress | None = None,
+) -> int:
+    """Which of several pairs of neighbors is told apart best against the claim; `sample` runs a pair by its place.
+
+    The worse half is dropped after `runs` runs of each, the rest is run twice as often, until one is left. What this
+    finds is only a choice: the audit itself must be of new runs.
+    """
+    left, first = list(range(pairs)), pairs
+    while len(left) > 1:
+        goal = Goal(epsilon, delta, runs // 2)
+        far = {place: _measure_neighbors(sample(place, runs), goal) for place in left}
+        left = sorted(left, key=lambda place: -far[place])[: (len(left) + 1) // 2]
+        runs *= 2
+        tell(progress, 1 - (len(left) - 1) / first)
+    return left[0]
+
+
+def _measure_neighbors(outputs: tuple[NDArray[Any], NDArray[Any]], goal: Goal) -> float:
+    one, other = (_check_outputs(side, len(side)) for side in outputs)
+    event = learn_events(one[: len(one) // 2], other[: len(other) // 2], goal)[0]
+    return measure_distance(event, one[len(one) // 2 :], other[len(other) // 2 :], goal)
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
-    """A set of outcomes, by how often each half saw it: picked on some runs, to be tested on others."""
+class Claimed:
+    """What is claimed of a mechanism, and how sure a refutation must be."""
 
-    feature: str
-    picked: tuple[int, int]
-    picked_of: int
-    tested: tuple[int, int]
-
-    def promise(self, delta: float, confidence: float) -> float:
-        """The bound that the picking runs alone would give; only used to choose."""
-        return _bound_epsilon(*self.picked, self.picked_of, delta, confidence)
+    epsilon: float
+    delta: float
+    mu: float | None
+    confidence: float
 
 
-def _test_event(best: Event, tested: int, epsilon: float, delta: float, confidence: float, runs: int) -> AuditOutcome:
-    side = (1 + confidence) / 2  # two one-sided bounds hold together by a union bound
-    low, high = lower_bound(best.tested[0], tested, side), upper_bound(best.tested[1], tested, side)
+@dataclass(frozen=True, slots=True)
+class _Tested:
+    """An event with its counts under the likelier and the other neighbor, and bounds on its probabilities."""
+
+    event: Event
+    likely: int
+    unlikely: int
+    low: float
+    high: float
+
+    def bound_epsilon(self, delta: float) -> float:
+        """epsilon >= ln((p - delta) / q) follows from p <= e^epsilon q + delta."""
+        return max(0.0, math.log((self.low - delta) / self.high)) if self.low > delta else 0.0
+
+    def bound_delta(self, epsilon: float) -> float:
+        """delta >= p - e^epsilon q, by the same inequality."""
+        return max(0.0, self.low - math.exp(min(epsilon, 700.0)) * self.high)
+
+    def bound_mu(self) -> float:
+        """Under mu-GDP hits are at most Phi(Phi^-1(false alarms) + mu)."""
+        if self.low <= 0 or self.high >= 1:
+            return 0.0
+        return max(0.0, NormalDist().inv_cdf(self.low) - NormalDist().inv_cdf(self.high))
+
+
+def _test_events(
+    events: Sequence[Event], outputs: tuple[NDArray[Any], NDArray[Any]], claim: Claimed, runs: int
+) -> AuditOutcome:
+    different = list({id(event): event for event in events}.values())
+    side = 1 - (1 - claim.confidence) / (2 * len(different))  # two bounds for each event hold together
+    found = [_test_event(event, outputs, side) for event in different]
+    bounds = [one.bound_epsilon(claim.delta) for one in found]
+    # The event that was chosen against the claim is shown; where another proves more, that one.
+    shown = found[max(range(len(found)), key=lambda place: bounds[place])]
+    if claim.mu is not None:
+        shown = max(found, key=_Tested.bound_mu)
+    tested = min(map(len, outputs))
     return AuditOutcome(
-        epsilon=epsilon,
-        delta=delta,
-        epsilon_bound=_log_ratio(low, high, delta),
-        delta_bound=max(0.0, low - math.exp(min(epsilon, 700.0)) * high),
-        confidence=confidence,
+        epsilon=claim.epsilon,
+        delta=claim.delta,
+        epsilon_bound=max(bounds),
+        delta_bound=max(one.bound_delta(claim.epsilon) for one in found),
+        mu_bound=max(one.bound_mu() for one in found),
+        confidence=claim.confidence,
         runs=runs,
-        feature=best.feature,
-        likely=best.tested[0],
-        unlikely=best.tested[1],
+        feature=shown.event.view.name,
+        likely=shown.likely,
+        unlikely=shown.unlikely,
         tested=tested,
+        power=compute_power(tested, claim.epsilon, claim.delta, 1 - (1 - claim.confidence) / 6),
+        mu=claim.mu,
     )
 
 
-def _bound_epsilon(likely: int, unlikely: int, trials: int, delta: float, confidence: float) -> float:
-    side = (1 + confidence) / 2
-    return _log_ratio(lower_bound(likely, trials, side), upper_bound(unlikely, trials, side), delta)
+def _test_event(event: Event, outputs: tuple[NDArray[Any], NDArray[Any]], side: float) -> _Tested:
+    one, other = outputs[event.likelier], outputs[1 - event.likelier]
+    likely, unlikely = event.count(one), event.count(other)
+    low, high = lower_bound(likely, len(one), side), upper_bound(unlikely, len(other), side)
+    return _Tested(event, likely, unlikely, low, high)
+
+
+def compute_power(tested: int, epsilon: float, delta: float, side: float) -> Power:
+    """What `tested` runs on each neighbor would refute with an even chance, by counts as expected."""
+
+    def refutes(truth: float) -> bool:
+        share = 1 / (1 + math.exp(-truth))
+        low, high = (round(tested * part) for part in (share, 1 - share))
+        return _log_ratio(lower_bound(low, tested, side), upper_bound(high, tested, side), delta) > epsilon
+
+    found, most = epsilon, MOST_EPSILON
+    if not refutes(most):
+        found = math.inf
+    else:
+        for _ in range(20):
+            middle = (found + most) / 2
+            found, most = (found, middle) if refutes(middle) else (middle, most)
+        found = most
+    return Power(found, _find_smallest_leak(tested, epsilon, delta, side))
+
+
+def _find_smallest_leak(tested: int, epsilon: float, delta: float, side: float) -> float:
+    needed = delta + math.exp(min(epsilon, 700.0)) * upper_bound(0, tested, side)
+    low, high = 0, tested
+    if lower_bound(tested, tested, side) <= needed:
+        return math.inf
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if lower_bound(middle, tested, side) > needed else (middle, high)
+    return high / tested
 
 
 def _log_ratio(low: float, high: float, delta: float) -> float:
-    """epsilon >= ln((p - delta) / q) follows from p <= e^epsilon q + delta."""
     return max(0.0, math.log((low - delta) / high)) if low > delta else 0.0
 
 
-Feature = tuple[str, Callable[[list[NDArray[Any]], int], list[NDArray[np.int64]]]]
-
-
-def _find_events(feature: Feature, samples: list[NDArray[Any]], quarter: int, delta: float) -> list[Event]:
-    """The promising events of one feature: for either direction, the best prefix of outcomes by likelihood ratio."""
-    name, labels_of = feature
-    labels = labels_of(samples, quarter)
-    size = 1 + max(int(label.max(initial=0)) for label in labels)
-    parts = [(0, quarter), (quarter, 2 * quarter), (2 * quarter, None)]
-    ranked, picked, tested = (
-        [np.bincount(label[start:stop], minlength=size) for label in labels] for start, stop in parts
-    )
-    return [_best_prefix(name, ranked, picked, tested, way, delta) for way in ((0, 1), (1, 0))]
-
-
-def _best_prefix(
-    name: str,
-    ranked: Sequence[NDArray[np.int64]],
-    picked: Sequence[NDArray[np.int64]],
-    tested: Sequence[NDArray[np.int64]],
-    way: tuple[int, int],
-    delta: float,
-) -> Event:
-    """Outcomes in the order of their likelihood ratio; the prefix whose rough bound on the picking runs is best."""
-    one, other = way
-    order = np.argsort(-(ranked[one] + 0.5) / (ranked[other] + 0.5), kind="stable")
-    likely, unlikely = np.cumsum(picked[one][order]), np.cumsum(picked[other][order])
-    # Three standard deviations of a count: rough, fast, and only for choosing.
-    low = likely - 3 * np.sqrt(likely) - delta * picked[one].sum()
-    high = unlikely + 3 * np.sqrt(unlikely + 1) + 3
-    best = int(np.argmax(low / high))
-    chosen = order[: best + 1]
-    counts = [int(part[side][chosen].sum()) for part in (picked, tested) for side in way]
-    return Event(name, (counts[0], counts[1]), int(picked[0].sum()), (counts[2], counts[3]))
-
-
-def _whole_output(samples: list[NDArray[Any]], _: int) -> list[NDArray[np.int64]]:
-    """Each distinct output is an outcome."""
-    labels = np.unique(np.concatenate(samples), axis=0, return_inverse=True)[1]
-    return np.split(labels.reshape(-1).astype(np.int64), [len(samples[0])])
-
-
-def _total(samples: list[NDArray[Any]], quarter: int) -> list[NDArray[np.int64]]:
-    """Bins of the sum of the output's entries, cut by the ranking runs."""
-    sums = [sample.sum(axis=1, dtype=np.float64) for sample in samples]
-    seen = np.concatenate([total[:quarter] for total in sums])
-    edges = np.unique(np.quantile(seen, np.linspace(0, 1, BINS + 1)[1:-1]))
-    return [np.searchsorted(edges, total, side="right").astype(np.int64) for total in sums]
-
-
-def _lowest_bit(samples: list[NDArray[Any]], _: int) -> list[NDArray[np.int64]]:
-    """The place of the lowest binary digit of the first entry.
-
-    Floating-point noise on 0 has finer digits than on 1 (Mironov 2012): the digits tell the inputs apart.
-    """
-    return [_place(sample[:, 0].astype(np.float64)) for sample in samples]
-
-
-def _place(values: NDArray[np.float64]) -> NDArray[np.int64]:
-    mantissa, exponent = np.frexp(np.where(np.isfinite(values), values, 0.0))
-    whole = np.abs(mantissa * 2.0**53).astype(np.int64)
-    trailing = np.log2(np.maximum(whole & -whole, 1)).astype(np.int64)
-    return np.where(whole == 0, 0, exponent.astype(np.int64) - 53 + trailing + 1200)
-
-
-FEATURES: tuple[Feature, ...] = (
-    ("exact value", _whole_output),
-    ("total", _total),
-    ("lowest binary digit", _lowest_bit),
-)
-
-
 def _run_mechanism(mechanism: Runs, runs: int) -> NDArray[Any]:
-    outputs = np.asarray(mechanism(runs))
+    return _check_outputs(np.asarray(mechanism(runs)), runs)
+
+
+def _check_outputs(outputs: NDArray[Any], runs: int) -> NDArray[Any]:
     if outputs.shape[:1] != (runs,) or outputs.ndim > 2 or outputs.dtype.kind not in "iufb":
         raise ParameterError("the runs are not an array of numbers", expected="One row of numbers for each run")
-    return outputs.reshape(runs, -1)
+    numbers = outputs.reshape(runs, -1)
+    return numbers.astype(np.int64) if numbers.dtype.kind == "b" else numbers
 
 
-def _check(epsilon: float, delta: float, runs: int, confidence: float) -> None:
+def check_claim(epsilon: float, delta: float, confidence: float) -> None:
+    """Refuse what is no claim."""
     if not (epsilon >= 0 and 0 <= delta < 1 and 0 < confidence < 1):
         raise ParameterError("the claim is not an epsilon from 0 up with a delta and a confidence below 1")
-    if runs < 100:
-        raise ParameterError("fewer than 100 runs prove nothing", expected="thousands of runs")
-
-
-def _tell(progress: Callable[[float], None] | None, share: float) -> None:
-    if progress is not None:
-        progress(share)
 
 
 Run = Callable[[NDArray[np.bool_]], NDArray[np.float64]]
@@ -359,22 +429,28 @@ def play_distinguishing_game(
     **Method.** Half of the runs teach which outcomes are likelier under which neighbor, the other half are played.
     **Outcome.** The share of games won; under (epsilon, delta) at most (e^epsilon + delta)/(1 + e^epsilon).
     """
-    if runs < 100:
-        raise ParameterError("Fewer than 100 runs teach nothing", expected="Thousands of runs")
-    samples = [np.asarray(side(runs), np.float64).reshape(runs, -1)[:, 0] for side in (left, right)]
-    half = runs // 2
-    edges = np.unique(np.quantile(np.concatenate([s[:half] for s in samples]), np.linspace(0, 1, 257)[1:-1]))
-    bins = [np.searchsorted(edges, sample, side="right") for sample in samples]
-    taught = [np.bincount(b[:half], minlength=len(edges) + 1) + 0.5 for b in bins]
-    order = np.argsort(-taught[1] / taught[0], kind="stable")  # likeliest under the right neighbor first
-    played = [np.bincount(b[half:], minlength=len(edges) + 1)[order] for b in bins]
-    alarms, hits = (np.concatenate([[0.0], np.cumsum(part)]) / (runs - half) for part in played)
-    says_right = (taught[1] > taught[0])[order]
-    won = int(played[1][says_right].sum() + played[0][~says_right].sum())
+    if runs < FEWEST:
+        raise ParameterError(f"Fewer than {FEWEST} runs teach nothing", expected="Thousands of runs")
+    one, other = (_run_mechanism(side, runs) for side in (left, right))
+    return play_with_outputs(one, other, epsilon=epsilon, delta=delta, points=points)
+
+
+def play_with_outputs(
+    left: NDArray[Any], right: NDArray[Any], *, epsilon: float, delta: float = 0.0, points: int = 40
+) -> Game:
+    """Play the game with outputs that are at hand: one row a run, as many columns under both neighbors."""
+    outputs = [_check_outputs(side, len(side)) for side in (left, right)]
+    taught, played = zip(*((side[: len(side) // 2], side[len(side) // 2 :]) for side in outputs), strict=True)
+    event = learn_events(taught[0], taught[1], Goal(0.0, 0.0, min(map(len, played))))[0]
+    ranks = [event.rank_outputs(side) for side in played]
+    likely, other = ranks[event.likelier], ranks[1 - event.likelier]
+    won = int((likely >= event.least).sum() + (other < event.least).sum())
     power = math.exp(min(epsilon, 700.0))
-    kept = np.unique(np.linspace(0, len(alarms) - 1, points).astype(int))
-    shown = tuple(GamePoint(float(alarms[i]), float(hits[i]), _most_hits(float(alarms[i]), power, delta)) for i in kept)
-    return Game(epsilon, delta, Rate(won, 2 * (runs - half)), (power + delta) / (1 + power), shown)
+    cuts = np.unique(np.concatenate([*ranks, [np.inf]]))[::-1]
+    kept = cuts[np.unique(np.linspace(0, len(cuts) - 1, points).astype(int))]
+    rates = [(float((other >= cut).mean()), float((likely >= cut).mean())) for cut in kept]
+    shown = tuple(GamePoint(alarms, hits, _most_hits(alarms, power, delta)) for alarms, hits in rates)
+    return Game(epsilon, delta, Rate(won, sum(map(len, played))), (power + delta) / (1 + power), shown)
 
 
 def _most_hits(alarms: float, power: float, delta: float) -> float:

@@ -161,6 +161,7 @@ def check(
     hierarchy: Annotated[list[str] | None, typer.Option(help="Of a sensitive COLUMN, for distances along it.")] = None,
     population: Annotated[str | None, typer.Option(help="People with cells as in the table, for k-map.")] = None,
     fraction: Annotated[float | None, typer.Option(help="The share of the population in the table.")] = None,
+    person: Annotated[str | None, typer.Option(help="The column that tells people apart, to count people.")] = None,
     releases: Annotated[str | None, typer.Option(help="Two recodings of this table, to check together.")] = None,
     encoding: Encoding = None,
     as_json: JsonFlag = False,
@@ -179,6 +180,7 @@ def check(
     kept = _split_names(keep)
     models, trees = tuple(_read_model(text) for text in model or ()), _read_hierarchies(hierarchy)
     rest: Any = {"fraction": fraction, "encoding": encoding, "hierarchies": trees, "population": population}
+    rest |= {"person": person, "asked": _read_demands(k, l, t, None, None)}
     found = anonymize_check.check(source, _split_names(qi), named, keep=kept, models=models, **rest)
     failed = anonymize_check.unmet(found, k, least, most)
     emit_lines(found, as_json, lambda: _describe_findings(found, failed), unmet=failed)

@@ -158,30 +158,56 @@ AUDIT_EXAMPLES = """\b
 Examples:
   deniable audit laplace --epsilon 1
   deniable audit gaussian --epsilon 1 --delta 1e-3 --runs 100000 --report audit.html
-  deniable audit response --epsilon 0.5 --json
+  deniable audit local:optimized-unary --epsilon 0.5 --json
   deniable audit laplace --epsilon 1 --spends 3          (a broken twin: it is caught)
   deniable audit training --epsilon 1 --delta 1e-5       (too slow for many runs: one run, many people)
+  deniable audit synthesis:mst --epsilon 1 --delta 1e-5
+  deniable audit "SELECT sex, COUNT(*) FROM visits GROUP BY sex" --policy policy.yaml --epsilon 1 --runs 1000
+  deniable audit mine:noisy_mean --world "[1,2,3]" --world "[1,2]" --epsilon 1     (a function of a world)
+  deniable audit mine:noisy_mean --neighbors mine:random_pair --tries 50           (the worst pair is found)
+  deniable audit mine:train_and_score --canaries 1000 --epsilon 2 --delta 1e-5     (one run, many canaries)
+  deniable audit "./other-product --data {world}" --world with.csv --world without.csv --runs 500
+  deniable audit outputs --world with.csv --world without.csv --epsilon 1          (outputs at hand, one a row)
 """
 
 
 def audit(
-    mechanism: Annotated[str, typer.Argument(help="laplace, gaussian, exponential, response, training or synthesis.")],
+    subject: Annotated[
+        str,
+        typer.Argument(
+            metavar="SUBJECT",
+            help="A mechanism (laplace, gaussian, exponential, response, local:NAME, training, synthesis:NAME), a "
+            "question, module:function, a program with {world}, or the word outputs.",
+        ),
+    ],
     epsilon: Annotated[str, typer.Option(help="The epsilon that is claimed.")] = "1",
     delta: Annotated[str, typer.Option(help="The delta that is claimed.")] = "0",
+    mu: Annotated[str | None, typer.Option(help="The mu that is claimed instead (Gaussian privacy).")] = None,
     spends: Annotated[str | None, typer.Option(help="Epsilon really spent: makes a broken twin.")] = None,
+    world: Annotated[list[str] | None, typer.Option(help="A world: a value or a file; repeat it.")] = None,
+    neighbors: Annotated[str | None, typer.Option(help="module:function that gives a pair for a number.")] = None,
+    tries: Annotated[int, typer.Option(help="Pairs asked of --neighbors.", min=1)] = 20,
+    policy: Annotated[Path | None, typer.Option("--policy", "-p", help="The policy of a question.")] = None,
+    canaries: Annotated[int | None, typer.Option(help="One run: the function scores so many canaries.")] = None,
+    timed: Annotated[bool, typer.Option("--timed", help="The time of each run is an output too.")] = False,
     runs: Annotated[int, typer.Option(help="Runs on each neighbor.", min=400)] = 20_000,
-    confidence: Annotated[float, typer.Option(help="Of the lower bound on epsilon.")] = 0.999,
+    confidence: Annotated[float, typer.Option(help="Of the lower bounds, together.")] = 0.999,
     report: Annotated[Path | None, typer.Option(help="Write the page with the game (HTML).")] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Play the distinguishing game against a mechanism, and prove a lower bound on its epsilon.
+    """Play the distinguishing game against anything that claims an epsilon, and prove a lower bound on it.
 
-    No data is touched and nothing is charged. Exit code 2 when the claim is refuted.
+    No private table is read and nothing is charged. Exit code 2 when the claim is refuted.
     """
-    from deniable.curator import attack
+    from deniable.curator.audit import AuditOrder
+    from deniable.curator.audit import audit as run_audit
 
+    order = AuditOrder(
+        subject, epsilon, delta, mu, spends, tuple(world or ()), neighbors, tries, policy, canaries, timed, runs,
+        confidence,
+    )  # fmt: skip
     with show_progress("Auditing") as told:
-        found = attack.audit(mechanism, epsilon, delta, spends=spends, runs=runs, confidence=confidence, progress=told)
+        found = run_audit(order, told)
     if report is not None:
         from deniable.reports.attacks import build_audit_page
         from deniable.reports.page import write
@@ -198,3 +224,9 @@ def _print_audit(console: Console, found: Mapping[str, Any]) -> None:
     told = f"the best attacker wins {wins['share']:.1%} of games ({wins['low']:.1%} to {wins['high']:.1%})"
     console.print(f"{told}; epsilon allows {found['game']['most']:.1%}", markup=False)
     console.print(found["audit"]["sentence"], markup=False)
+    proof = found["audit"]
+    if "delta_bound" in proof:
+        told = f"delta is at least {proof['delta_bound']:.2g} at this epsilon, mu at least {proof['mu_bound']:.3f}"
+        console.print(f"{told}; all with confidence {proof['confidence']:g}", markup=False)
+    for one in found["blind"]:
+        console.print(f"  not seen: {one}", markup=False, style="dim")

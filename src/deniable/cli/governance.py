@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from deniable.curator.governance.withdrawals import Reach
 
 
+TokenId = Annotated[str, typer.Argument(metavar="ID", help="The token's id.", show_default=False)]
 RequestId = Annotated[str, typer.Argument(metavar="ID", help="The request's id.", show_default=False)]
 Reason = Annotated[str, typer.Option("--reason", help="Why; it is recorded.", show_default=False)]
 UnitColumn = Annotated[str, typer.Option("--column", help="The column that tells people apart.", show_default=False)]
@@ -102,6 +103,18 @@ def withdraw(
     emit({**done.as_dict(), **reach.to_dict()}, as_json, lambda console: _print_reach(console, done.number, reach))
 
 
+def reinstate(
+    value: Person, column: UnitColumn, reason: Reason, policy: PolicyOption = DEFAULT_POLICY,
+    ledger: LedgerOption = None, as_json: JsonFlag = False,
+) -> None:  # fmt: skip
+    """Take a person in again who withdrew and changed their mind; the steward says why."""
+    from deniable.curator.governance.steward import reinstate as workflow
+
+    done = workflow(policy, ledger, column, value, reason)
+    text = f"Taken in again from now on; recorded as entry {done.number}."
+    emit(done.as_dict(), as_json, lambda console: console.print(text, markup=False))
+
+
 def subject(
     value: Person, column: UnitColumn, policy: PolicyOption = DEFAULT_POLICY, ledger: LedgerOption = None,
     as_json: JsonFlag = False,
@@ -163,6 +176,7 @@ def add_to(app: typer.Typer) -> None:
         (decline, "deniable decline 5f0c1a --reason 'a query answers this'"),
         (fulfill, "deniable fulfill 5f0c1a -o released/"),
         (withdraw, "deniable withdraw 1042 --column patient_id"),
+        (reinstate, "deniable reinstate 1042 --column patient_id --reason 'signed the form again'"),
         (subject, "deniable subject 1042 --column patient_id"),
         (resume, "deniable resume ana -p policy.yaml"),
         (purge, "deniable purge -p policy.yaml"),
@@ -245,12 +259,15 @@ def new(
     role: Annotated[str, typer.Option(help="steward, analyst, auditor or respondent.")] = "analyst",
     purpose: Annotated[list[str] | None, typer.Option(help="A purpose it is good for; may be repeated.")] = None,
     days: Annotated[float | None, typer.Option(help="Days until it expires. [default: 90]", show_default=False)] = None,
+    column: Annotated[str | None, typer.Option(help="Of a respondent: the column that tells people apart.")] = None,
+    value: Annotated[str | None, typer.Option(help="Of a respondent: the person's value of that column.")] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Give out a token. It is printed once; only its hash is kept."""
+    """Give out a token. It is printed once; only its hash is kept, and a keyed digest of the person it is for."""
     from deniable.curator.governance.steward import new_token
 
-    done = new_token(policy, ledger, name, role, purpose, days)
+    subject = None if column is None or value is None else (column, value)
+    done = new_token(policy, ledger, name, role, purpose, days, subject)
     emit(done.to_dict(), as_json, lambda console: _print_token(console, done))
 
 
@@ -265,16 +282,39 @@ def list_(policy: PolicyOption = DEFAULT_POLICY, ledger: LedgerOption = None, as
 
 @token_app.command(epilog="Example: deniable token revoke 3f9a1c22d07b -p policy.yaml")
 def revoke(
-    identity: Annotated[str, typer.Argument(metavar="ID", help="The token's id.", show_default=False)],
-    policy: PolicyOption = DEFAULT_POLICY,
-    ledger: LedgerOption = None,
-    as_json: JsonFlag = False,
+    identity: TokenId, policy: PolicyOption = DEFAULT_POLICY, ledger: LedgerOption = None, as_json: JsonFlag = False
 ) -> None:
     """End a token at once."""
     from deniable.curator.governance.steward import revoke_token
 
     done = revoke_token(policy, ledger, identity)
     text = f"Token {identity} of {done.name} is revoked."
+    emit(done.to_dict(), as_json, lambda console: console.print(text, markup=False))
+
+
+@token_app.command(epilog="Example: deniable token pause 3f9a1c22d07b --reason 'half of the budget in an hour'")
+def pause(
+    identity: TokenId, reason: Reason, policy: PolicyOption = DEFAULT_POLICY, ledger: LedgerOption = None,
+    as_json: JsonFlag = False,
+) -> None:  # fmt: skip
+    """Hold a token up until it is resumed; whoever holds it is refused meanwhile."""
+    from deniable.curator.governance.steward import pause_token
+
+    done = pause_token(policy, ledger, identity, reason)
+    text = f"Token {identity} of {done.name} is paused."
+    emit(done.to_dict(), as_json, lambda console: console.print(text, markup=False))
+
+
+@token_app.command(name="resume", epilog="Example: deniable token resume 3f9a1c22d07b --reason 'explained by phone'")
+def resume_token(
+    identity: TokenId, reason: Reason, policy: PolicyOption = DEFAULT_POLICY, ledger: LedgerOption = None,
+    as_json: JsonFlag = False,
+) -> None:  # fmt: skip
+    """Let a token count again that was paused."""
+    from deniable.curator.governance.steward import pause_token
+
+    done = pause_token(policy, ledger, identity, reason, resume=True)
+    text = f"Token {identity} of {done.name} counts again."
     emit(done.to_dict(), as_json, lambda console: console.print(text, markup=False))
 
 
@@ -321,7 +361,8 @@ def _print_token(console: Console, done: Mapping[str, Any]) -> None:
 
 def _print_tokens(console: Console, found: Sequence[Mapping[str, Any]]) -> None:
     for token in found:
-        state = f"revoked {token['revoked']}" if token["revoked"] else f"until {token['expires']}"
+        ends = f"paused {token['paused']}" if token.get("paused") else f"until {token['expires']}"
+        state = f"revoked {token['revoked']}" if token["revoked"] else ends
         purposes = "all purposes" if token["purposes"] is None else ", ".join(token["purposes"])
         console.print(f"{token['id']}  {token['role']} {token['name']}: {purposes}; {state}", markup=False)
     if not found:
@@ -362,6 +403,10 @@ def serve(
     processes: Annotated[
         int, typer.Option(help="Processes that work questions out, one for each core; 0 for threads.", min=0, max=64)
     ] = 0,
+    proxy: Annotated[
+        list[str] | None,
+        typer.Option(help="The address of a proxy whose X-Forwarded-For is believed.", show_default=False),
+    ] = None,
 ) -> None:
     """Serve a policy: tokens, budgets, HTTP, PostgreSQL and the ledger in one process. Stop with Ctrl-C."""
     from deniable.server.limits import Limits
@@ -369,4 +414,5 @@ def serve(
     from deniable.server.serve import serve as served
 
     places = ServerOptions(host, port, steward, postgres or None, certificate, key, tuple(name or ()), oidc)
-    served(policy, ledger, places, Limits(seconds=seconds, rate=rate, burst=4 * rate, processes=processes))
+    limits = Limits(seconds=seconds, rate=rate, burst=4 * rate, processes=processes, proxies=tuple(proxy or ()))
+    served(policy, ledger, places, limits)

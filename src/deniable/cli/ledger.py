@@ -37,28 +37,93 @@ def verify(
     ledger: LedgerOption = None,
     head: Annotated[str | None, typer.Option(help="The head in a receipt: shows that nothing was cut off.")] = None,
     number: Annotated[int | None, typer.Option(help="The number in the same receipt.")] = None,
+    against: Annotated[
+        Path | None, typer.Option(help="A file of heads that was kept elsewhere: each must be in the ledger.")
+    ] = None,
+    key: Annotated[
+        str, typer.Option(help="The public key that those heads are signed with.", show_default="the register's")
+    ] = "",
     as_json: JsonFlag = False,
 ) -> None:
     """Recompute the whole chain (exit code 2 when anything was changed, removed, reordered or cut off)."""
     from deniable.curator.governance.steward import verify as workflow
 
-    found = workflow(policy, ledger, head, number)
-    text = f"The ledger is what was written: {found['entries']} entries.\nhead {found['head']}"
-    emit(found.to_dict(), as_json, lambda console: console.print(text, markup=False))
+    found = workflow(policy, ledger, head, number, against, key)
+    lines = [f"The ledger is what was written: {found['entries']} entries.", f"head {found['head']}"]
+    if found.heads_compared is not None:
+        how = "signatures are checked" if found.signatures_checked else "signatures are not checked: name --key"
+        lines.append(f"It holds all {found.heads_compared} heads that were kept; {how}.")
+    emit(found.to_dict(), as_json, lambda console: console.print("\n".join(lines), markup=False))
 
 
-@app.command(epilog="Example: deniable ledger export -p policy.yaml --form csv -o ledger.csv")
+@app.command(epilog="Example: deniable ledger head -p policy.yaml --sign --to /mnt/elsewhere/heads.txt")
+def head(
+    policy: PolicyOption = DEFAULT_POLICY,
+    ledger: LedgerOption = None,
+    sign: Annotated[bool, typer.Option("--sign", help="Sign it with the curator's key.")] = False,
+    to: Annotated[str, typer.Option(help="A file to append it to, or an http(s) address to send it to.")] = "",
+    as_json: JsonFlag = False,
+) -> None:
+    """Print how far the ledger is, as a note for a witness: whoever keeps it can tell a ledger that lost entries."""
+    from deniable.curator.governance.steward import show_head
+
+    found = show_head(policy, ledger, sign=sign, to=to)
+    emit(found.to_dict(), as_json, lambda _: sys.stdout.write(found.note) and None)
+
+
+@app.command(epilog="Example: deniable ledger backup /mnt/backup/clinic-2026-11-16.backup -p policy.yaml")
+def backup(
+    file: Annotated[Path, typer.Argument(help="The file to write; it holds personal ids and keys.")],
+    policy: PolicyOption = DEFAULT_POLICY,
+    ledger: LedgerOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Copy the ledger and its stored answers into one file, as they are at one moment, and verify it."""
+    from deniable.curator.governance.steward import back_up
+
+    done = back_up(policy, ledger, file)
+    text = f"{done.entries} entries and the stored answers are in {done.file}, and verified.\n{done.note}"
+    emit(done.to_dict(), as_json, lambda console: console.print(text.rstrip("\n"), markup=False))
+
+
+@app.command(epilog="Example: deniable ledger restore /mnt/backup/clinic-2026-11-16.backup -p policy.yaml")
+def restore(
+    file: Annotated[Path, typer.Argument(help="The backup.")],
+    policy: PolicyOption = DEFAULT_POLICY,
+    ledger: LedgerOption = None,
+    lost: Annotated[bool, typer.Option("--lost", help="Everything newer than the backup is lost.")] = False,
+    by: Annotated[str, typer.Option(help="Who decides this; else the system's name for you.")] = "",
+    reason: Annotated[str, typer.Option(help="With --lost: why; it is written into the ledger.")] = "",
+    as_json: JsonFlag = False,
+) -> None:
+    """Put a backup where no ledger is. An older one than was last used is refused, unless the newest is lost."""
+    from getpass import getuser
+
+    from deniable.curator.governance.steward import restore as workflow
+
+    done = workflow(policy, ledger, file, lost=lost, by=by or getuser(), reason=reason)
+    text = f"{done.entries} entries and the stored answers are restored.\n{done.note}"
+    emit(done.to_dict(), as_json, lambda console: console.print(text.rstrip("\n"), markup=False))
+
+
+@app.command(epilog="Example: deniable ledger export -p policy.yaml --form ecs --follow --after 1200")
 def export(
     policy: PolicyOption = DEFAULT_POLICY,
     ledger: LedgerOption = None,
-    form: Annotated[str, typer.Option(help="csv, jsonl, or google (events of Google's dp-accounting).")] = "csv",
+    form: Annotated[
+        str, typer.Option(help="csv, jsonl, ecs (Elastic Common Schema), or google (dp-accounting).")
+    ] = "csv",
     out: Annotated[Path | None, typer.Option("--out", "-o", help="A file; else standard output.")] = None,
+    after: Annotated[int, typer.Option(min=0, help="Only entries after this number.")] = 0,
+    follow: Annotated[bool, typer.Option("--follow", help="Go on as entries are written, until Ctrl-C.")] = False,
 ) -> None:
-    """Write the ledger as CSV, as JSON lines, or as one event of Google's dp-accounting."""
+    """Write the ledger as CSV, as JSON lines, in the names of ECS, or as one event of Google's dp-accounting."""
     from deniable.curator.governance.steward import export as workflow
 
-    for piece in workflow(policy, ledger, form, out):
+    for piece in workflow(policy, ledger, form, out, after, follow=follow):
         sys.stdout.write(piece)
+        if follow:
+            sys.stdout.flush()
 
 
 @app.command(epilog="Example: deniable ledger separate -p study.yaml --by ana --reason 'other people: the 2019 cohort'")

@@ -20,7 +20,7 @@ app = typer.Typer(no_args_is_help=True, help="Ask people whose answers are rando
 SurveyFile = Annotated[Path, typer.Argument(help="The survey file (YAML).", show_default=False)]
 StoreOption = Annotated[
     str | None,
-    typer.Option("--store", help="A SQLite file or a postgresql:// address.", show_default="beside the survey file"),
+    typer.Option("--store", help="The folder of the responses.", show_default="beside the survey file"),
 ]
 
 
@@ -57,11 +57,13 @@ def serve(
 
     Example: deniable survey serve staff.yaml --port 8765
     """
+    from deniable.curator.survey import link_to, open_service
     from deniable.server.serve import serve_survey as served
 
-    scheme = "https" if certificate else "http"
-    open_errors().print(f"Survey at {scheme}://{host}:{port}/  (stop with Ctrl-C). No visitor is logged.", markup=False)
-    served(file, store, host, port, certificate, key)
+    service = open_service(file, store)
+    link = link_to(service, f"{'https' if certificate else 'http'}://{host}:{port}")
+    open_errors().print(f"Survey at {link}  (stop with Ctrl-C). No visitor is logged.", markup=False)
+    served(service, host, port, certificate, key)
 
 
 @app.command()
@@ -72,7 +74,7 @@ def invite(
     store: StoreOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Print one link a person; each lets one response in, and nothing joins a link to a response.
+    """Print one link a person; each pins the survey and lets one response in, and nothing joins a link to a response.
 
     Example: deniable survey invite staff.yaml --count 120 --address https://survey.clinic.example
     """

@@ -1,4 +1,4 @@
-"""Attack a table, a release, statistics or a log with what is at hand, before anything leaves; audit a mechanism."""
+"""Attack a table, a release, statistics or a log with what is at hand, before anything leaves."""
 
 from __future__ import annotations
 
@@ -93,20 +93,6 @@ class AttackReport(SparseRecord):
     before: dict[str, Any] | None = None
     limits: dict[str, float]
     verdicts: list[dict[str, Any]]
-    failed: bool
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class AuditReport(Record):
-    """The distinguishing game against a mechanism: the best attacker's wins, and a proven lower bound on epsilon."""
-
-    mechanism: str
-    neighbors: str
-    epsilon: float
-    delta: float
-    runs: int
-    game: dict[str, Any]
-    audit: dict[str, Any]
     failed: bool
 
 
@@ -313,7 +299,11 @@ def _read_rows(source: str, order: Order, context: Context | None) -> pa.Table:
     if context is None or statement_path(source).exists():
         return table_at(source, order.encoding)
     tables = (table.name for table in context.policy.private)
-    left_out = (each for name in tables for each in withdrawn_rows(context.policy, context.store, name))
+    left_out = (
+        each
+        for name in tables
+        for each in withdrawn_rows(context.policy, context.store, name, context.state.withdrawals()[1])
+    )
     return table_at(source, order.encoding, tuple(dict.fromkeys(left_out)))
 
 
@@ -466,22 +456,3 @@ def _check_word(name: str) -> None:
         raise ParameterError(
             f"There is no attack '{name}'", expected=f"One of {', '.join(ATTACKS)}", remedy=nearest(name, ATTACKS)
         )
-
-
-def audit(
-    mechanism: str,
-    epsilon: str,
-    delta: str = "0",
-    *,
-    spends: str | None = None,
-    runs: int = 20_000,
-    confidence: float = 0.999,
-    progress: Callable[[float], None] | None = None,
-) -> AuditReport:
-    """Audit a mechanism at the epsilon claimed of it; `spends` makes a broken twin, which spends more than claimed."""
-    from deniable.assess.mechanism_audit import Claim, audit_claim
-    from deniable.policy.budget import exact
-
-    spent = None if spends is None else exact(spends, "spends")
-    claim = Claim(mechanism, exact(epsilon, "epsilon"), exact(delta, "delta"), spent, runs, confidence)
-    return AuditReport(**audit_claim(claim, progress))

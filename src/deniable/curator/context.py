@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import secrets
 import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,9 +24,9 @@ from typing import TYPE_CHECKING, Any
 
 from cachetools import LRUCache, cached
 
-from deniable.curator.scope import Scope, SharedTables, is_expired, refuse_expired
+from deniable.curator.scope import SAMPLE_KEYS, Scope, SharedTables, is_expired, refuse_expired
 from deniable.errors import AccessRefused, DataError, DeniableError, ParameterError, PolicyError, nearest
-from deniable.governance import requests, tokens
+from deniable.governance import requests, tokens, withdrawals
 from deniable.governance.withdrawals import COLLECTION
 
 if TYPE_CHECKING:
@@ -91,6 +92,8 @@ class LedgerState:
         self._tokens: dict[str, Token] = {}
         self._requests: dict[str, Request] = {}
         self._withdrawals = 0
+        self._reinstated: frozenset[str] = frozenset()
+        self._terms: set[tuple[str, str, str]] = set()
         self._epochs = 0
         self._failures: Counter[str] = Counter()
         self._turns = threading.Condition()
@@ -106,10 +109,16 @@ class LedgerState:
         self._fold()
         return self._requests
 
-    def withdrawals(self) -> int:
-        """How many people withdrew, by whichever process that was recorded."""
+    def withdrawals(self) -> tuple[int, frozenset[str]]:
+        """How many acts of withdrawal there were, by whichever process, and the digests of who was taken in again."""
         self._fold()
-        return self._withdrawals
+        return self._withdrawals, self._reinstated
+
+    def has_acknowledged(self, analyst: str, purpose: str, digest: str) -> bool:
+        """Whether somebody acknowledged the terms of a purpose in this wording."""
+        if (analyst, purpose, digest) not in self._terms:
+            self._fold()
+        return (analyst, purpose, digest) in self._terms
 
     def epochs(self) -> int:
         """How many epochs were declared, by whichever process that was recorded."""
@@ -141,19 +150,22 @@ class LedgerState:
                 self._turns.notify_all()
 
     def _fold(self) -> None:
-        acts = (*tokens.ACTS, *requests.ACTS, "withdraw", "epoch", "fail", "resume")
+        acts = (*tokens.ACTS, *requests.ACTS, *withdrawals.ACTS, "epoch", "fail", "resume", "acknowledge")
         with self._lock:
             new = list(self._ledger.entries(self._upto, acts))
             if new:
                 self._tokens = tokens.fold_tokens(new, self._tokens)
                 self._requests = requests.fold_requests(new, self._requests)
-                self._withdrawals += sum(act.act == "withdraw" for act in new)
+                self._withdrawals += sum(act.act in withdrawals.ACTS for act in new)
+                self._reinstated = withdrawals.fold_reinstated(new, self._reinstated)
                 self._epochs += sum(act.act == "epoch" for act in new)
                 for act in new:
                     if act.act == "fail":
                         self._failures[act.analyst] += 1
                     elif act.act == "resume":
                         self._failures.pop(act.details["analyst"], None)
+                    elif act.act == "acknowledge":
+                        self._terms.add((act.analyst, act.purpose, act.details["terms"]))
                 self._upto = new[-1].sequence
 
 
@@ -340,6 +352,13 @@ def open_context(
     )
     scope = Scope(shared, asker)
     place, elsewhere = _call_witness(scope, policy, opened, ledger)
+    if place and policy.witness:
+        try:
+            _name_herald(policy, opened, store)
+        except DeniableError:
+            scope.close()
+            opened.close()
+            raise
     return Context(policy, scope, opened, store, state, Cache(), Cache(), asker, place, elsewhere)
 
 
@@ -399,6 +418,24 @@ def _call_witness(scope: Scope, policy: Policy, opened: Ledger, ledger: str | Pa
         opened.close()
         raise
     return place, ""
+
+
+def _name_herald(policy: Policy, opened: Ledger, store: AnswerStore) -> None:
+    """Let the witness that the policy names be told the signed head; refuse a ledger that lost what it was told."""
+    from deniable.ledger.witness import WEB, Herald
+
+    named = str(policy.witness)
+    herald = Herald(named if named.startswith(WEB) else str(policy.path(named)), lambda: find_signing_key(store))
+    herald.refuse_rollback(opened)
+    opened.on_written = herald.note_entry
+
+
+def find_signing_key(store: AnswerStore) -> bytes | None:
+    """The curator's private key, drawn once and kept beside the ledger; None where nothing would keep it.
+
+    A signature under a key that is gone with the process proves nothing to anybody.
+    """
+    return store.keep(SAMPLE_KEYS, "signing", "signing", secrets.token_bytes(32)) if store.is_lasting else None
 
 
 def _refuse_published(scope: Scope, witness: Witness, place: str) -> None:

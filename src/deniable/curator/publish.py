@@ -5,7 +5,6 @@ into memory. The statement carries what was measured on the file."""
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -124,15 +123,10 @@ def publish_file(
 
 
 def find_signing_key(context: Context | None) -> bytes | None:
-    """The curator's private key, drawn once and kept beside the ledger; None where nothing would keep it.
+    """The curator's private key; None where nothing would keep it."""
+    from deniable.curator.context import find_signing_key as find_kept_key
 
-    A signature under a key that is gone with the process proves nothing to anybody.
-    """
-    if context is None or not context.store.is_lasting:
-        return None
-    from deniable.curator.scope import SAMPLE_KEYS
-
-    return context.store.keep(SAMPLE_KEYS, "signing", "signing", secrets.token_bytes(32))
+    return None if context is None else find_kept_key(context.store)
 
 
 def note_published(context: Context | None, sealed: Statement, release: str) -> None:

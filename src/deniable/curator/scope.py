@@ -182,15 +182,18 @@ class Scope:
                 engine.restrict(alias, *self._release_restrictions(name))
             yield engine
 
-    def tables_holding(self, column: str, value: str, names: Sequence[str]) -> list[str]:
-        """Which of these tables hold rows of one person, withdrawn or not. For that person and the steward only."""
+    def tables_holding(self, values: Sequence[str], names: Mapping[str, str]) -> list[str]:
+        """Which tables hold rows of one person, withdrawn or not. For that person and the steward only.
+
+        `names` are tables with the column that tells people apart; `values` the forms of the person's value.
+        """
         from deniable.engines.base import Listed
 
         found, policy = [], self._shared.policy
         with self._shared.make_engine() as engine:
-            for name in names:
+            for name, column in names.items():
                 engine.attach(name, self._shared.locate(name, self._shared.copied_epoch()), policy.table(name))
-                engine.restrict(name, Listed(column, (value,), keep=True))
+                engine.restrict(name, Listed(column, tuple(values), keep=True, loose=True))
                 found += [name] if engine.count(name) else []
         return found
 
@@ -296,7 +299,8 @@ class Scope:
 class SharedTables:
     """What all askers share: the sources, an engine for each list of rows, and who withdrew.
 
-    `count_withdrawals` says how many people withdrew, by whichever process that was recorded; `whole` is the engine of
+    `find_withdrawals` says how many acts of withdrawal there were, by whichever process that was recorded, and the
+    digests of those who were taken in again; `whole` is the engine of
     askers without a list of rows, where one was given. `public` holds public tables alone, at an engine of its own:
     what is done there cannot depend on a private file, not even in its time.
     """
@@ -305,7 +309,7 @@ class SharedTables:
         self,
         policy: Policy,
         store: AnswerStore,
-        count_withdrawals: Callable[[], int],
+        find_withdrawals: Callable[[], tuple[int, frozenset[str]]],
         name_epoch: Callable[[], str],
         sources: Mapping[str, Any],
         make_engine: Callable[[], Engine],
@@ -315,7 +319,7 @@ class SharedTables:
         self.store = store
         self.sources = sources
         self.make_engine = make_engine
-        self._count_withdrawals = count_withdrawals
+        self._find_withdrawals = find_withdrawals
         self._name_epoch = name_epoch
         self._whole = whole
         self._views: dict[tuple[str | None, frozenset[tuple[str, tuple[str, ...]]]], AttachedTables] = {}
@@ -377,7 +381,7 @@ class SharedTables:
         if table.public:
             return ()
         kept = (Listed(column, tuple(values), keep=True) for column, values in rows.items())
-        return (*withdrawn_rows(self.policy, self.store, name), *kept)
+        return (*withdrawn_rows(self.policy, self.store, name, self._find_withdrawals()[1]), *kept)
 
     def schemas(self) -> tuple[TableSchema, ...]:
         """The tables as a question may name them; a public table without declared columns shows its own."""
@@ -398,7 +402,7 @@ class SharedTables:
             self._whole.close()
 
     def _refresh(self) -> None:
-        withdrawals = self._count_withdrawals()
+        withdrawals, _ = self._find_withdrawals()
         if withdrawals != self._withdrawals:
             for view in self._views.values():
                 view.refresh()
@@ -483,22 +487,24 @@ def _hash_rows(engine: Engine, name: str, most: int, columns: int | None = None)
     return [int(row) for row in engine.run(asked).column(0).to_pylist()]
 
 
-def withdrawn_rows(policy: Policy, store: AnswerStore, table: str) -> tuple[Restriction, ...]:
-    """The restriction that leaves out of a table whoever withdrew; none where nobody did."""
+def withdrawn_rows(
+    policy: Policy, store: AnswerStore, table: str, reinstated: frozenset[str] = frozenset()
+) -> tuple[Restriction, ...]:
+    """The restriction that leaves out of a table whoever withdrew, there or in a linked one; none where nobody did."""
     from deniable.engines.base import Listed
 
     unit = policy.table(table).unit
     if unit is None or unit.column is None:
         return ()
-    withdrawn = (read_withdrawal(kept) for _, kept in sorted(store.list_all(COLLECTION).items()))
-    values = tuple(each.value for each in withdrawn if each.column == unit.column)
-    return (Listed(unit.column, values, keep=False),) if values else ()
+    linked, listed = policy.same_people(unit.column), sorted(store.list_all(COLLECTION).items())
+    withdrawn = (read_withdrawal(kept) for name, kept in listed if name not in reinstated)
+    values = tuple(dict.fromkeys(each.value for each in withdrawn if each.column in linked))
+    return (Listed(unit.column, values, keep=False, loose=True),) if values else ()
 
 
 def find_analyst(policy: Policy, asker: Asker | None) -> Analyst | None:
     """The policy's entry of an asker, if there is one."""
-    listed = policy.budgets.analysts if policy.budgets else ()
-    return None if asker is None else next((each for each in listed if each.name == asker.name), None)
+    return None if asker is None or policy.budgets is None else policy.budgets.find_analyst(asker.name)
 
 
 def is_expired(policy: Policy) -> bool:

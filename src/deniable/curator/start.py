@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from deniable.curator import attack
+from deniable.curator import attack, audit
 from deniable.curator.policy import compose, decisions
 from deniable.curator.policy.compose import Step, name_step
 from deniable.curator.policy.decisions import K_ANONYMITY, LEARN, QUERIES, SYNTHETIC, Decisions
@@ -461,7 +461,7 @@ def attack_after(
 def _audit_answer(released: Mapping[str, Any], progress: Progress | None) -> dict[str, Any]:
     """The distinguishing game against the noise of the answer: is its epsilon what is claimed?"""
     name, delta = _name_mechanism(released)
-    found = attack.audit(name, str(released["epsilon"]), delta, progress=progress)
+    found = audit.audit(audit.AuditOrder(name, str(released["epsilon"]), delta), progress)
     return {"failed": found.failed, "audit": found.to_dict()}
 
 

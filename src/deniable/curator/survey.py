@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -123,9 +124,22 @@ class SurveyPage(Record):
     invited: bool
     epsilon: float
     period: str
-    allowance: float
     most_answers: int
+    key: dict[str, Any] | None
+    """The key that signs tickets, where people answer by invitation."""
     questions: list[dict[str, Any]]
+
+    @property
+    def document(self) -> bytes:
+        """What clients are served: links pin these very bytes."""
+        return json.dumps(self.to_dict(), ensure_ascii=False, separators=(",", ":")).encode()
+
+    @property
+    def pin(self) -> str:
+        """What a link says of the survey that it was made for."""
+        from deniable.localdp.client import pin
+
+        return pin(self.document)
 
 
 def randomize(
@@ -276,7 +290,7 @@ def check_survey(file: Path, respondents: int = 1000) -> SurveyCheck:
 
 def default_store(file: Path) -> Path:
     """Where responses rest unless told otherwise: beside the survey file."""
-    return file.with_suffix(".responses.sqlite")
+    return file.with_suffix(".responses")
 
 
 def open_service(file: Path, store: str | None = None) -> SurveyService:
@@ -288,13 +302,19 @@ def open_service(file: Path, store: str | None = None) -> SurveyService:
 
 
 def invite(file: Path, count: int, address: str, store: str | None = None) -> list[str]:
-    """Links for so many invited people; each lets one response in."""
+    """Links for so many invited people; each lets one response in, and pins the survey it was made for."""
     if not 1 <= count <= MOST_INVITATIONS:
         raise ParameterError(f"{count} invitations", expected=f"1 to {MOST_INVITATIONS}")
     service = open_service(file, store)
-    links = [f"{address.rstrip('/')}/#{ticket}" for ticket in service.invitations(count)]
-    service.store.close()
-    return links
+    if not service.survey.invited:
+        raise ParameterError("anyone may answer this survey", remedy="Write `respondents: invited` into its file")
+    link = link_to(service, address)
+    return [f"{link}.{invitation}" for invitation in service.invitations(count)]
+
+
+def link_to(service: SurveyService, address: str) -> str:
+    """The link to a survey, which pins it."""
+    return f"{address.rstrip('/')}/#{page_of(service).pin}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,9 +337,7 @@ def read_results(
     if (by is None) != (of is None):
         raise ParameterError("a comparison needs two questions", expected="Both --by and --of")
     survey = read_survey(file)
-    kept = open_store(store or default_store(file), survey, writable=False)
-    bodies = list(kept.bodies())
-    kept.close()
+    bodies = list(open_store(store or default_store(file), survey, writable=False).bodies())
     found = estimated(survey, bodies, confidence)
     return SurveyReport(found, contrast_groups(survey, bodies, by, of) if by and of else ())
 
@@ -347,7 +365,7 @@ def page_of(service: SurveyService) -> SurveyPage:
         {**shown, "leaves": describe_message(question), "deniable": describe_deniability(question)}
         for shown, question in zip(described["questions"], service.survey.questions, strict=True)
     ]
-    return SurveyPage(**{**described, "questions": questions})
+    return SurveyPage(**{**described, "questions": questions, "key": service.describe_key()})
 
 
 def client_file(name: str) -> bytes:

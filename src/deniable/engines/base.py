@@ -120,12 +120,13 @@ def quote(name: str) -> str:
 class Listed:
     """Rows by the values of one column, written as text: kept only if listed, or left out if listed.
 
-    A missing value is not listed.
+    A missing value is not listed. `loose` compares texts in one spelling: composed, lower case, one space for several.
     """
 
     column: str
     values: tuple[str, ...] = field(repr=False)
     keep: bool
+    loose: bool = False
 
 
 @dataclass(frozen=True, slots=True)

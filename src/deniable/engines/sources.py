@@ -429,8 +429,10 @@ def write_rows(
 
 
 def _escape_formulas(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The rows as a CSV file may hold them: no text that a spreadsheet would run."""
+    """The rows as a CSV file may hold them: no text that a spreadsheet would run, and no line without anything."""
     columns = [_escape_column(column) for column in batch.columns]
+    if len(columns) == 1:
+        columns = [_quote_missing(columns[0])]
     return pa.RecordBatch.from_arrays(columns, names=[escape_formula(name) for name in batch.schema.names])
 
 
@@ -444,6 +446,12 @@ def _escape_column(column: pa.Array) -> pa.Array:
         return column
     safe = [value if value is None else escape_formula(value) for value in plain.to_pylist()]
     return pa.array(safe, kind).cast(column.type)
+
+
+def _quote_missing(column: pa.Array) -> pa.Array:
+    """The only column of a file as texts, which are quoted: readers skip an empty line, and a row would be lost."""
+    plain = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+    return pc.fill_null(pc.cast(plain, pa.string()), "")
 
 
 def _choose_format(path: Path, format: str | None) -> str:
@@ -492,6 +500,8 @@ def _open_writer(file: BinaryIO, schema: pa.Schema, format: str) -> Any:
     if nested:
         raise DataError(f"column '{nested[0]}' holds lists or records, which CSV cannot", remedy="Write Parquet")
     named = pa.schema([field.with_name(escape_formula(field.name)) for field in schema])
+    if len(named) == 1:
+        named = pa.schema([named.field(0).with_type(pa.string())])
     return csv.CSVWriter(file, named, write_options=csv.WriteOptions(quoting_style="needed"))
 
 

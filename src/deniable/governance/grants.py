@@ -48,6 +48,7 @@ class Action(StrEnum):
     PURGE = "purge"
     EPOCH = "epoch"
     RESUME = "resume"
+    REINSTATE = "reinstate"
 
 
 PUBLIC = frozenset({Action.REGISTER})
@@ -70,8 +71,19 @@ AFTER_EXPIRY = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
+class Subject:
+    """The person whom a respondent's grant is for: a unit column, and keyed digests of the value instead of it."""
+
+    column: str
+    commitments: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Grant:
-    """What somebody may do. `purposes` None grants them all; `expires` None never ends; `id` names its token."""
+    """What somebody may do. `purposes` None grants them all; `expires` None never ends; `id` names its token.
+
+    A respondent's grant names its `subject`: the person who may withdraw by it, and ask for a report.
+    """
 
     name: str
     role: Role
@@ -79,6 +91,7 @@ class Grant:
     purposes: tuple[str, ...] | None = None
     expires: datetime | None = None
     id: str = ""
+    subject: Subject | None = None
 
     def authorize(
         self, action: Action, dataset: str, purpose: str, now: datetime, policy_expires: date | None = None
@@ -140,6 +153,7 @@ def _describe_action(action: Action) -> str:
         Action.PURGE: "purge what is stored",
         Action.EPOCH: "declare epochs",
         Action.RESUME: "let askers go on",
+        Action.REINSTATE: "take back a withdrawal",
     }[action]
 
 

@@ -18,6 +18,9 @@ from typing import Generic, TypeVar
 from deniable.errors import AccessRefused
 
 MECHANISM = "SCRAM-SHA-256"
+BOUND_MECHANISM = "SCRAM-SHA-256-PLUS"
+"""The same, with the proof bound to the server's certificate: it is worth nothing to whoever sits between."""
+BINDING = "p=tls-server-end-point"
 ROUNDS = 4096
 """Iterations of the key derivation: what PostgreSQL takes, and plenty for random tokens."""
 
@@ -56,19 +59,27 @@ def salt_of(name: str) -> bytes:
 class Exchange(Generic[Holder]):
     """A server's side of one proof: two messages come, two are sent. Whatever is wrong is one refusal."""
 
-    def __init__(self, name: str, known: Iterable[tuple[ScramKeys, Holder]]) -> None:
+    def __init__(self, name: str, known: Iterable[tuple[ScramKeys, Holder]], channel: bytes = b"") -> None:
+        self._channel, self._bound = channel, False
         self._known = tuple(known)
         self._salt = salt_of(name)
         self._nonce = base64.b64encode(secrets.token_bytes(18)).decode()
         self._header = self._bare = self._first = ""
 
-    def first(self, message: bytes) -> bytes:
-        """The challenge to a client's first message."""
+    @property
+    def mechanisms(self) -> tuple[str, ...]:
+        """What is offered to a client."""
+        return (BOUND_MECHANISM, MECHANISM) if self._channel else (MECHANISM,)
+
+    def first(self, message: bytes, mechanism: str = MECHANISM) -> bytes:
+        """The challenge to a client's first message, by the mechanism that it chose."""
         header, comma, rest = _decode_text(message).partition(",")
         named, also, self._bare = rest.partition(",")
         fields = _split_fields(self._bare)
-        # A client that insists on binding the channel cannot be served; one that only could is told that we cannot.
-        if not comma or not also or header not in ("n", "y") or (named and not named.startswith("a=")):
+        self._bound = mechanism == BOUND_MECHANISM
+        # "y": the client could bind the channel and was not offered it. If it was, somebody between took that out.
+        allowed = (BINDING,) if self._bound else ("n",) if self._channel else ("n", "y")
+        if not comma or not also or header not in allowed or (named and not named.startswith("a=")):
             raise build_refusal()
         if not fields.get("r") or "n" not in fields or "m" in fields:
             raise build_refusal()
@@ -80,7 +91,7 @@ class Exchange(Generic[Holder]):
         """Whose token was proved, and the server's own proof; refuses a proof of none."""
         without, found, proof = _decode_text(message).rpartition(",p=")
         fields = _split_fields(without)
-        bound = base64.b64encode(self._header.encode()).decode()
+        bound = base64.b64encode(self._header.encode() + (self._channel if self._bound else b"")).decode()
         if not found or not self._first or fields.get("c") != bound or fields.get("r") != self._nonce:
             raise build_refusal()
         signed = f"{self._bare},{self._first},{without}".encode()
@@ -90,6 +101,34 @@ class Exchange(Generic[Holder]):
             raise build_refusal()
         keys, holder = holders[0]
         return holder, b"v=" + base64.b64encode(_compute_mac(keys.server, signed))
+
+
+SIGNATURE_HASHES = {
+    "2a864886f70d010104": "sha256", "2a864886f70d010105": "sha256", "2a864886f70d01010b": "sha256",
+    "2a864886f70d01010c": "sha384", "2a864886f70d01010d": "sha512", "2a8648ce3d0401": "sha256",
+    "2a8648ce3d040302": "sha256", "2a8648ce3d040303": "sha384", "2a8648ce3d040304": "sha512",
+}  # fmt: skip
+"""The hash of RFC 5929 for each algorithm that a certificate is signed with (its object identifier in DER)."""
+
+
+def bind_to_certificate(der: bytes) -> bytes:
+    """What binds a proof to a server's certificate (`tls-server-end-point`); empty where that is not defined."""
+    try:
+        signed = _read_der(_read_der(der)[0])[1]  # after the part that is signed comes the algorithm
+        algorithm = _read_der(_read_der(signed)[0])[0]
+    except IndexError:
+        return b""
+    name = SIGNATURE_HASHES.get(algorithm.hex())
+    return hashlib.new(name, der).digest() if name else b""
+
+
+def _read_der(encoded: bytes) -> tuple[bytes, bytes]:
+    """The content of the first element of some DER, and what follows it."""
+    length, start = encoded[1], 2
+    if length & 0x80:
+        start += length & 0x7F
+        length = int.from_bytes(encoded[2:start], "big")
+    return encoded[start : start + length], encoded[start + length :]
 
 
 def build_refusal() -> AccessRefused:

@@ -15,11 +15,11 @@ from datetime import datetime
 from typing import Any
 
 from deniable.errors import AccessRefused, ParameterError
-from deniable.governance.grants import Grant, LedgerEntry, Role
+from deniable.governance.grants import Grant, LedgerEntry, Role, Subject
 from deniable.governance.scram import ScramKeys
 
 PREFIX = "deniable_"
-ACTS = ("token", "revoke")
+ACTS = ("token", "revoke", "pause", "unpause")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +30,8 @@ class Token:
     digest: str
     issued: datetime
     revoked: datetime | None = None
+    paused: datetime | None = None
+    """Since when the steward holds it up; it counts again when that is taken back."""
     scram: ScramKeys | None = None
     """What proofs of it are checked with; None for tokens of an earlier version."""
 
@@ -44,6 +46,8 @@ class Token:
             "issued": self.issued.isoformat(timespec="seconds"),
             "expires": grant.expires.isoformat(timespec="seconds") if grant.expires else None,
             "revoked": self.revoked.isoformat(timespec="seconds") if self.revoked else None,
+            "paused": self.paused.isoformat(timespec="seconds") if self.paused else None,
+            "subject": grant.subject.column if grant.subject else None,
         }
 
 
@@ -53,11 +57,18 @@ def issue_token(grant: Grant) -> tuple[str, dict[str, Any]]:
         raise ParameterError("a token needs a name", expected="The name of the one who will use it")
     if grant.role is Role.ANALYST and not grant.purposes:
         raise ParameterError("an analyst's token names its purposes", remedy="Say --purpose")
+    if (grant.role is Role.RESPONDENT) != (grant.subject is not None):
+        raise ParameterError(
+            "a respondent's token names the person it is for, and no other token does",
+            remedy="Say --column and --value for a respondent",
+        )
     text = PREFIX + secrets.token_urlsafe(32)
     digest = digest_of(text)
     facts: dict[str, Any] = {"id": digest[:12], "hash": digest, "name": grant.name, "role": str(grant.role)}
     facts |= {"dataset": grant.dataset, "purposes": None if grant.purposes is None else list(grant.purposes)}
     facts |= {"scram": ScramKeys.of(grant.name, text).to_text()}
+    if grant.subject is not None:
+        facts |= {"subject": {"column": grant.subject.column, "commitments": list(grant.subject.commitments)}}
     return text, facts | {"expires": grant.expires.isoformat() if grant.expires else None}
 
 
@@ -73,10 +84,16 @@ def fold_tokens(acts: Iterable[LedgerEntry], known: Mapping[str, Token] | None =
         if act.act == "token":
             token = _read_token(act)
             tokens[token.digest] = token
-        elif act.act == "revoke":
+        elif act.act in ACTS:
             named = [key for key, token in tokens.items() if token.grant.id == act.details["id"]]
-            tokens |= {key: replace(tokens[key], revoked=act.time) for key in named}
+            tokens |= {key: _change_token(tokens[key], act) for key in named}
     return tokens
+
+
+def _change_token(token: Token, act: LedgerEntry) -> Token:
+    if act.act == "revoke":
+        return replace(token, revoked=act.time)
+    return replace(token, paused=act.time if act.act == "pause" else None)
 
 
 def grant_of(token: str, tokens: Mapping[str, Token]) -> Grant:
@@ -84,12 +101,14 @@ def grant_of(token: str, tokens: Mapping[str, Token]) -> Grant:
     found = tokens.get(digest_of(token))
     if found is None or found.revoked is not None:
         raise AccessRefused("the token is not valid", remedy="Ask the steward for another")
+    if found.paused is not None:
+        raise AccessRefused("the token is paused", remedy="Ask the steward, who may resume it: deniable token resume")
     return found.grant
 
 
 def find_provable(name: str, tokens: Mapping[str, Token]) -> list[tuple[ScramKeys, Grant]]:
     """The tokens of a name that still count and can be proved without being sent."""
-    found = [each for each in tokens.values() if each.grant.name == name and each.revoked is None]
+    found = [each for each in tokens.values() if each.grant.name == name and not (each.revoked or each.paused)]
     return [(each.scram, each.grant) for each in found if each.scram is not None]
 
 
@@ -105,6 +124,8 @@ def _read_token(act: LedgerEntry) -> Token:
     facts = act.details
     purposes = None if facts["purposes"] is None else tuple(facts["purposes"])
     expires = datetime.fromisoformat(facts["expires"]) if facts["expires"] else None
-    grant = Grant(facts["name"], Role(facts["role"]), facts["dataset"], purposes, expires, facts["id"])
+    named = facts.get("subject")
+    subject = Subject(named["column"], tuple(named["commitments"])) if named else None
+    grant = Grant(facts["name"], Role(facts["role"]), facts["dataset"], purposes, expires, facts["id"], subject)
     scram = ScramKeys.read(facts["scram"]) if facts.get("scram") else None
     return Token(grant, facts["hash"], act.time, scram=scram)

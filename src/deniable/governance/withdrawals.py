@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -17,6 +18,7 @@ from deniable.governance.grants import LedgerEntry
 
 COLLECTION = "withdrawn"
 KEYS = "keys"
+ACTS = ("withdraw", "reinstate")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +29,15 @@ class Withdrawal:
     value: str = field(repr=False)
 
     def commitment(self, key: bytes) -> str:
-        """What the record holds instead of the value."""
-        return hmac.new(key, json.dumps([self.column, self.value]).encode(), hashlib.sha256).hexdigest()
+        """What the record holds instead of the value: the same for every spelling that names the same person."""
+        return self._commit(key, normalize_spelling(self.value))
+
+    def commitments(self, key: bytes) -> tuple[str, ...]:
+        """What the record may hold instead of the value: now, and as it was before spellings were normalized."""
+        return tuple(dict.fromkeys((self.commitment(key), self._commit(key, self.value))))
+
+    def _commit(self, key: bytes, value: str) -> str:
+        return hmac.new(key, json.dumps([self.column, value]).encode(), hashlib.sha256).hexdigest()
 
     def to_bytes(self) -> bytes:
         """What the answer store keeps."""
@@ -41,6 +50,30 @@ def read_withdrawal(kept: bytes) -> Withdrawal:
     return Withdrawal(form["column"], form["value"])
 
 
-def find_recorded_time(acts: Iterable[LedgerEntry], commitment: str) -> datetime | None:
-    """When the withdrawal with this digest was written down; None if it was not."""
-    return next((act.time for act in acts if act.details.get("commitment") == commitment), None)
+def normalize_spelling(value: str) -> str:
+    """A value in the form that decides whether it names the same person: composed, lower case, one space for several.
+
+    >>> normalize_spelling(" ANN  Smith ") == normalize_spelling("ann smith")
+    True
+    """
+    return " ".join(unicodedata.normalize("NFC", value).lower().split())
+
+
+def fold_reinstated(acts: Iterable[LedgerEntry], known: frozenset[str] = frozenset()) -> frozenset[str]:
+    """The digests of those who withdrew and were taken in again, after further acts."""
+    reinstated = {*known}
+    for act in acts:
+        if act.act == "withdraw":
+            reinstated.discard(act.details["commitment"])
+        elif act.act == "reinstate":
+            reinstated.add(act.details["commitment"])
+    return frozenset(reinstated)
+
+
+def find_recorded_time(acts: Iterable[LedgerEntry], commitments: Iterable[str]) -> datetime | None:
+    """When a withdrawal that still stands was written down with one of these digests; None where none does."""
+    sought, since = {*commitments}, None
+    for act in acts:
+        if act.details.get("commitment") in sought:
+            since = (since or act.time) if act.act == "withdraw" else None
+    return since

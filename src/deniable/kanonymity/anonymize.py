@@ -13,6 +13,7 @@ from deniable.kanonymity.builders.specs import freeze_spec
 from deniable.kanonymity.encoding import Coded, Declared, Histograms
 from deniable.kanonymity.hierarchy import TOP, Codes, Hierarchy, Label
 from deniable.kanonymity.models import KAnonymity, PrivacyModel
+from deniable.kanonymity.models.base import looks_inside
 from deniable.kanonymity.recoding import ColumnRecoding, Form, Recoder, Recoding, ReleasedClasses, Suppressed
 from deniable.kanonymity.request import Prepared, Request, prepare, to_spec
 from deniable.kanonymity.search.check import Checker
@@ -75,7 +76,7 @@ def explain_infeasible(checker: Checker) -> Infeasible:
     hints = [f"allow {np.ceil(1000 * fewest / rows) / 10:g}% of the rows to be suppressed"] if fewest < rows else []
     if open_tops:
         hints.append(f"let {', '.join(open_tops)} be generalized to one group")
-    hints += [_suggest_weaker(model, checker) for model in problem.models if getattr(model, "column", None)]
+    hints += [_suggest_weaker(model, checker) for model in problem.models if looks_inside(model)]
     asked = " and ".join(str(model) for model in (*problem.models, *problem.risks))
     return Infeasible(
         f"No generalization meets {asked} with at most {problem.limit} of {problem.tuples.rows} rows suppressed",
@@ -116,7 +117,7 @@ def describe_recoding(
     return Recoding(
         tuple(_describe_column(coded, level) for coded, level in zip(prepared.columns, levels, strict=True)),
         classes,
-        tuple(name for name in request.sensitive if name != request.person),
+        request.sensitive,
         request.identifiers,
         tuple(to_spec(model) for model in request.models),
         prepared.problem.tuples.rows,
@@ -153,9 +154,7 @@ def _list_values(
     prepared: Prepared, held: tuple[Histograms, ...], released: Released
 ) -> Mapping[str, tuple[Mapping[str, int], ...]]:
     out = {}
-    for name, coded, histograms in zip(prepared.request.sensitive, prepared.sensitive, held, strict=True):
-        if name == prepared.request.person:
-            continue
+    for name, coded, histograms in zip(prepared.request.sensitive, prepared.sensitive, held, strict=False):
         leaves = coded.hierarchy.leaves
         out[name] = tuple(
             {

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -72,6 +72,15 @@ def plain_numbers(values: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedAr
     if not pa.types.is_floating(values.type):
         return values
     return pc.add(pc.if_else(pc.is_nan(values), pa.scalar(None, values.type), values), pa.scalar(0.0, values.type))
+
+
+def blank_as_missing(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """A sensitive column in which an empty text is a missing value: both tell nothing, and CSV hardly parts them."""
+    if pa.types.is_dictionary(column.type):
+        column = pc.cast(column, column.type.value_type)
+    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+        return column
+    return pc.if_else(pc.equal(column, ""), pa.scalar(None, column.type), column)
 
 
 def encode_column(name: str, column: pa.ChunkedArray, declared: Declared) -> Coded:
@@ -168,6 +177,23 @@ class Tuples:
         return int(self.codes.shape[1])
 
 
+class Held(NamedTuple):
+    """A column to count for each tuple: the code of every row, how many codes there are, and what a row weighs."""
+
+    codes: Codes
+    size: int
+    weight: Counts | None = None
+
+    def select(self, there: NDArray[np.bool_]) -> Held:
+        """Some of the rows."""
+        return Held(self.codes[there], self.size, None if self.weight is None else self.weight[there])
+
+    def tally(self, owner: NDArray[np.int64], owners: int, rows: Counts | None = None) -> Histograms:
+        """How often each value occurs with each owner, by weight; `rows` says how many rows each row stands for."""
+        weight = rows if self.weight is None else self.weight if rows is None else rows * self.weight
+        return build_histograms(owner, owners, self.codes, self.size, weight)
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Collapsed:
     """The tuples of a table and the tuple of each row."""
@@ -179,7 +205,7 @@ class Collapsed:
 def collapse(
     columns: Sequence[Codes],
     sizes: Sequence[int],
-    sensitive: Sequence[tuple[Codes, int]] = (),
+    sensitive: Sequence[tuple[Codes, int] | Held] = (),
     weights: Counts | None = None,
 ) -> Collapsed:
     """Collapse coded columns to distinct tuples; `weights` says how many rows each row stands for (one by default)."""
@@ -188,7 +214,7 @@ def collapse(
     _, first, tuple_of = number_rows(columns, sizes)
     codes = stack_codes([column[first] for column in columns])
     counts = np.bincount(tuple_of, weights=weights, minlength=len(first)).astype(np.int64)
-    histograms = tuple(build_histograms(tuple_of, len(first), values, size, weights) for values, size in sensitive)
+    histograms = tuple(Held(*each).tally(tuple_of, len(first), weights) for each in sensitive)
     return Collapsed(Tuples(codes, counts, histograms), tuple_of)
 
 

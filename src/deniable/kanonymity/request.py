@@ -17,12 +17,17 @@ from deniable.errors import Infeasible, ParameterError, nearest
 from deniable.kanonymity.encoding import (
     Coded,
     Collapsed,
+    Counts,
     Declared,
+    Held,
     add_population,
+    blank_as_missing,
     collapse,
     column_of,
     encode_column,
     encode_table,
+    factorize,
+    number_rows,
 )
 from deniable.kanonymity.hierarchy import Hierarchy
 from deniable.kanonymity.models import (
@@ -36,11 +41,10 @@ from deniable.kanonymity.models import (
     EntropyDiversity,
     KAnonymity,
     KMap,
-    KPeople,
     PrivacyModel,
     RecursiveDiversity,
 )
-from deniable.kanonymity.models.base import build_reference
+from deniable.kanonymity.models.base import Reference, build_reference, name_pairs, name_weights
 from deniable.kanonymity.quality import Loss, Measure
 from deniable.kanonymity.search.problem import Levels, Problem
 from deniable.policy.access import Anonymize
@@ -67,8 +71,8 @@ class Request:
 
     @property
     def person(self) -> str | None:
-        """The column that tells people apart, where classes are counted in people; it is counted, and never kept."""
-        return next((model.column for model in self.models if isinstance(model, KPeople)), None)
+        """The column that tells people apart, where a model counts people; it is counted, and never kept."""
+        return next((str(name) for model in self.models if (name := getattr(model, "person", None))), None)
 
     def __post_init__(self) -> None:
         if not self.quasi_identifiers:
@@ -80,6 +84,8 @@ class Request:
         roles = [*self.quasi_identifiers, *self.identifiers]
         if len(set(roles)) < len(roles):
             raise ParameterError("A column is named twice among quasi-identifiers and identifiers")
+        if len({name for model in self.models if (name := getattr(model, "person", None))}) > 1:
+            raise ParameterError("Privacy models name different columns of people", expected="One column for all")
         needed = {str(column) for model in self.models if (column := getattr(model, "column", None))}
         if absent := sorted(needed - set(self.sensitive)):
             raise ParameterError(
@@ -97,6 +103,8 @@ class Prepared:
     sensitive: tuple[Coded, ...]
     collapsed: Collapsed
     problem: Problem
+    held: tuple[Held, ...]
+    """What is counted of every row, in the order of the problem's histograms."""
 
     def absolute(self, levels: Levels) -> Levels:
         """Levels of the whole hierarchies, where a request allows only some of them."""
@@ -123,33 +131,94 @@ def prepare(
     sensitive = tuple(_encode_sensitive(table, name, declared.get(name)) for name in request.sensitive)
     weights = table[counts].to_numpy() if counts else None
     sizes = [c.hierarchy.size for c in columns]
-    held = [(c.codes, c.hierarchy.size) for c in sensitive]
+    trees = {n: c.hierarchy for n, c in zip(request.sensitive, sensitive, strict=True) if declared.get(n) is not None}
+    people = _hold_people(table, request, sensitive, weights, trees)
+    held = (*(Held(c.codes, c.hierarchy.size) for c in sensitive), *(each for each, _ in people.values()))
     collapsed = collapse([c.codes for c in columns], sizes, held, weights)
     refuse_too_few(collapsed.tuples.rows, request)
     tuples = collapsed.tuples
     if population is not None:
-        people = encode_table(population, request.quasi_identifiers, {c.hierarchy.column: c.hierarchy for c in columns})
-        known = collapse([c.codes for c in people], sizes).tuples
+        others = encode_table(population, request.quasi_identifiers, {c.hierarchy.column: c.hierarchy for c in columns})
+        known = collapse([c.codes for c in others], sizes).tuples
         tuples = add_population(tuples, known.codes, known.counts, sizes)
     references = {
-        name: build_reference(held.total(), coded.hierarchy if declared.get(name) is not None else None)
-        for name, held, coded in zip(request.sensitive, tuples.sensitive, sensitive, strict=True)
-    }
+        name: build_reference(told.total(), trees.get(name))
+        for name, told in zip(request.sensitive, tuples.sensitive, strict=False)
+    } | {name: reference for name, (_, reference) in people.items()}
     problem = Problem(
         tuples,
         tuple(_limit_levels(c.hierarchy, request) for c in columns),
         tuple(model for model in request.models if not isinstance(model, AverageRisk)),
         request.measure,
         int(np.floor(request.suppress * tuples.rows + 1e-9)),
-        request.sensitive,
+        (*request.sensitive, *people),
         references,
         tuple(model for model in request.models if isinstance(model, AverageRisk)),
     )
-    return Prepared(request, columns, sensitive, collapsed, problem)
+    return Prepared(request, columns, sensitive, collapsed, problem, held)
+
+
+def _hold_people(
+    table: pa.Table,
+    request: Request,
+    sensitive: tuple[Coded, ...],
+    rows: Counts | None,
+    trees: Mapping[str, Hierarchy],
+) -> dict[str, tuple[Held, Reference]]:
+    """What models count of people, by the name of its histograms: people, their values, and rows by their weight."""
+    if request.person is None:
+        return {}
+    person = code_people(column_of(table, request.person))
+    none = Reference(np.zeros(0), ())
+    made = {name_pairs(request.person): (person, none)}
+    totals = np.bincount(person.codes, weights=rows, minlength=person.size).astype(np.int64)
+    parts = weigh_rows(totals)
+    values = {n: Held(c.codes, c.hierarchy.size) for n, c in zip(request.sensitive, sensitive, strict=True)}
+    for model in request.models:
+        column = getattr(model, "column", None)
+        if getattr(model, "person", None) is None or column is None:
+            continue
+        if isinstance(model, DistinctDiversity):
+            made[name_pairs(column)] = pair_with_people(values[column], person)
+        else:
+            weighed = values[column]._replace(weight=parts[person.codes])
+            total = weighed.tally(np.zeros(len(person.codes), np.int64), 1, rows).total()
+            reference = build_reference(total, trees.get(column), int(parts[totals > 0].max(initial=1)))
+            made[name_weights(column, request.person)] = weighed, reference
+    return made
+
+
+def code_people(column: pa.ChunkedArray) -> Held:
+    """A code for every person; all rows without one have one code."""
+    values, codes = factorize(column)
+    return Held(np.where(codes < 0, len(values), codes).astype(np.int32), len(values) + 1)
+
+
+def pair_with_people(values: Held, person: Held) -> tuple[Held, Reference]:
+    """Values together with the person who has them, as codes; and the value and the person of each code."""
+    many, first, number = number_rows([values.codes, person.codes], [values.size, person.size])
+    pairs = values.codes[first], person.codes[first]
+    return Held(number.astype(np.int32), many), Reference(np.zeros(0), (), pairs=pairs)
+
+
+MOST_PARTS = 2**53
+"""Sums of whole numbers up to here are exact in floating point, by which they are added."""
+
+
+def weigh_rows(totals: Counts) -> Counts:
+    """What a row weighs of a person who has so many in the table, as whole parts of a person.
+
+    A person is as many parts as all numbers of rows divide, where the parts of all people can be added exactly. Else a
+    person is as many parts as can be, and a row's weight is rounded down, the same for all rows of a person.
+    """
+    there = totals[totals > 0]
+    many = max(len(there), 1)
+    parts = math.lcm(*np.unique(there).tolist())
+    return np.maximum(min(parts, MOST_PARTS // many) // np.maximum(totals, 1), 1)
 
 
 def _encode_sensitive(table: pa.Table, name: str, declared: Declared) -> Coded:
-    return encode_column(name, column_of(table, name), declared or Spec("order", {"sizes": (2,)}))
+    return encode_column(name, blank_as_missing(column_of(table, name)), declared or Spec("order", {"sizes": (2,)}))
 
 
 def _limit_levels(whole: Hierarchy, request: Request) -> Hierarchy:
@@ -187,7 +256,6 @@ def needs_population(models: tuple[Condition, ...]) -> bool:
 
 KINDS: tuple[tuple[str, type[Any]], ...] = (
     ("k_anonymity", KAnonymity),
-    ("k_people", KPeople),
     ("k_map", KMap),
     ("distinct_diversity", DistinctDiversity),
     ("entropy_diversity", EntropyDiversity),
@@ -264,25 +332,34 @@ def to_spec(model: Condition) -> Spec:
     """The words that mean a model."""
     kind = next(kind for kind, known in KINDS if isinstance(model, known))
     given = {field.name: getattr(model, field.name) for field in fields(model)}  # type: ignore[arg-type]
-    return Spec(kind, {name: str(v) if isinstance(v, Distance) else v for name, v in given.items()})
+    told = {name: str(v) if isinstance(v, Distance) else v for name, v in given.items() if v is not None}
+    return Spec(kind, told)
 
 
 def build_conditions(
-    asked: Anonymize, rows: int, distances: Mapping[str, Distance] | None = None
+    asked: Anonymize, rows: int, distances: Mapping[str, Distance] | None = None, person: str | None = None
 ) -> tuple[Condition, ...]:
     """The models that a policy's `anonymize:` means for a table of so many rows.
 
-    A k-map whose population is given by its size alone is estimated: a class of n rows stands for n N / rows people, so
-    it asks for classes of k rows / N.
+    With `person`, the column that tells people apart, they count people wherever they can. A k-map whose population is
+    given by its size alone is estimated: a class of n rows stands for n N / rows people, so it asks for classes of
+    k rows / N.
     """
-    models: list[Condition] = [KAnonymity(asked.k)]
-    models += [DistinctDiversity(column, math.ceil(least)) for column, least in asked.l.items()]
+    models: list[Condition] = [KAnonymity(asked.k, person)]
+    models += [DistinctDiversity(column, math.ceil(least), person) for column, least in asked.l.items()]
     chosen = distances or {}
-    models += [Closeness(column, float(t), chosen.get(column, Distance.EQUAL)) for column, t in asked.t.items()]
+    models += [Closeness(column, float(t), chosen.get(column, Distance.EQUAL), person) for column, t in asked.t.items()]
     for spec in asked.models:
         if spec.kind == "k_map" and spec.options.get("population"):
             needed = int(str(spec.options["k"])) * rows / int(str(spec.options["population"]))
             models.append(KAnonymity(max(1, math.ceil(needed))))
         else:
-            models.append(parse_condition(spec))
+            models.append(count_people(parse_condition(spec), person))
     return tuple(models)
+
+
+def count_people(model: Condition, person: str | None) -> Condition:
+    """A model that counts people if it can, where it names no column of people itself."""
+    if person is None or getattr(model, "person", "") is not None:
+        return model
+    return replace(model, person=person)  # type: ignore[call-arg]

@@ -20,7 +20,15 @@ import numpy as np
 import pyarrow as pa
 
 from deniable.errors import ParameterError
-from deniable.kanonymity.encoding import Counts, Histograms, build_histograms, column_of, factorize, number_rows
+from deniable.kanonymity.encoding import (
+    Counts,
+    Histograms,
+    blank_as_missing,
+    build_histograms,
+    column_of,
+    factorize,
+    number_rows,
+)
 from deniable.kanonymity.hierarchy import Codes
 from deniable.kanonymity.models import BetaLikeness, Closeness, DeltaDisclosure, DistinctDiversity, EntropyDiversity
 from deniable.kanonymity.models.base import Classes, Measured, Reference, build_reference
@@ -250,8 +258,8 @@ def _encode_cells(table: pa.Table, name: str) -> tuple[Codes, int]:
 
 
 def _measure_sensitive(table: pa.Table, name: str, class_of: Counts, sizes: Counts) -> SensitiveFindings:
-    values, positions = factorize(column_of(table, name))
-    ranked = _is_ordered(values)
+    values, positions = factorize(blank_as_missing(column_of(table, name)))
+    ranked = is_ordered(values.type)
     if ranked:
         place = np.empty(len(values), np.int64)
         place[np.argsort(values.to_numpy(zero_copy_only=False), kind="stable")] = np.arange(len(values))
@@ -274,8 +282,8 @@ def _measure_sensitive(table: pa.Table, name: str, class_of: Counts, sizes: Coun
     )
 
 
-def _is_ordered(values: pa.Array) -> bool:
-    kind = values.type
+def is_ordered(kind: pa.DataType) -> bool:
+    """Whether values of a type have an order to measure closeness along."""
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_temporal(kind))
 
 

@@ -17,21 +17,29 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from deniable.errors import ParameterError
-from deniable.kanonymity.encoding import Histograms, build_histograms, column_of, factorize, number_rows
+from deniable.kanonymity.encoding import (
+    Histograms,
+    blank_as_missing,
+    build_histograms,
+    column_of,
+    factorize,
+    number_rows,
+)
 from deniable.kanonymity.hierarchy import Label, text_of
 from deniable.kanonymity.models import (
     AverageRisk,
     Closeness,
     DeltaPresence,
     Distance,
+    DistinctDiversity,
+    KAnonymity,
     KMap,
-    KPeople,
     PrivacyModel,
     holds,
 )
-from deniable.kanonymity.models.base import Classes, build_reference
+from deniable.kanonymity.models.base import Classes, build_reference, name_pairs
 from deniable.kanonymity.recoding import Recoder, Recoding, ReleasedClasses, Suppressed
-from deniable.kanonymity.request import Condition
+from deniable.kanonymity.request import Condition, code_people, pair_with_people
 
 MISSING = "None"
 """How a recoding writes a missing sensitive value."""
@@ -90,32 +98,53 @@ def update_recoding(recoding: Recoding, added: pa.Table, conditions: Iterable[Co
 
 
 def _require_judged(conditions: Iterable[Condition]) -> tuple[PrivacyModel, ...]:
-    """The models, if a recoding holds all that they are judged by."""
+    """The models in rows, if a recoding holds all that they are judged by; who the people are is not kept."""
     models: list[PrivacyModel] = []
     for each in conditions:
         tree = isinstance(each, Closeness) and each.distance is Distance.HIERARCHICAL
-        if isinstance(each, AverageRisk | KMap | DeltaPresence) or tree:
+        if isinstance(each, AverageRisk | KMap | DeltaPresence) or tree or _weighs_people(each):
             raise ParameterError(
                 f"Rows that are added cannot be judged by {each}",
-                expected="Models of each class, without a population or a hierarchy of sensitive values",
+                expected="Models of each class, without a population, a hierarchy of values or shares of people",
                 remedy="Anonymize the whole table again",
             )
-        if not isinstance(each, KPeople):
-            models.append(each)
+        models.append(replace(each, person=None) if _counts_people(each) else each)  # type: ignore[call-arg,type-var]
     return tuple(models)
+
+
+def _counts_people(model: object) -> bool:
+    return getattr(model, "person", None) is not None
+
+
+def _weighs_people(model: object) -> bool:
+    return _counts_people(model) and not isinstance(model, KAnonymity | DistinctDiversity)
 
 
 def _check_people(
     conditions: Iterable[Condition], added: pa.Table, class_of: NDArray[np.int64], many: int
 ) -> NDArray[np.bool_]:
-    """Which classes have new rows of enough people; those before had enough, and who they were is not kept."""
+    """Which classes have new rows of enough people; those before had enough, and more rows take nobody away."""
     fine = np.ones(many, np.bool_)
+    sizes = np.bincount(class_of, minlength=many).astype(np.int64)
     for each in conditions:
-        if isinstance(each, KPeople):
-            _, person = factorize(column_of(added, each.column))
-            pairs = np.unique(np.column_stack([class_of, person]), axis=0)
-            fine &= np.bincount(pairs[:, 0], minlength=many) >= each.k
+        if isinstance(each, KAnonymity | DistinctDiversity) and each.person is not None:
+            fine &= holds(each, _tally_people(each, added, class_of, sizes))
     return fine
+
+
+def _tally_people(
+    model: KAnonymity | DistinctDiversity, added: pa.Table, class_of: NDArray[np.int64], sizes: NDArray[np.int64]
+) -> Classes:
+    """The new rows by themselves, with the people who have them or their values."""
+    assert model.person is not None
+    person, many = code_people(column_of(added, model.person)), len(sizes)
+    if isinstance(model, KAnonymity):
+        return Classes(sizes, {name_pairs(model.person): person.tally(class_of, many)})
+    values = code_people(blank_as_missing(column_of(added, model.column)))
+    pairs, reference = pair_with_people(values, person)
+    name = name_pairs(model.column)
+    held = {name: pairs.tally(class_of, many), model.column: values.tally(class_of, many)}
+    return Classes(sizes, held, {name: reference})
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -125,7 +154,7 @@ class _Tally:
 
 
 def _read_texts(table: pa.Table, name: str) -> NDArray[np.object_]:
-    values, positions = factorize(column_of(table, name))
+    values, positions = factorize(blank_as_missing(column_of(table, name)))
     return np.array([*text_of(values), MISSING], object)[positions]
 
 

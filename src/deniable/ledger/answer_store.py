@@ -16,21 +16,38 @@ import json
 import secrets
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
 from deniable.errors import IntegrityError
 from deniable.ledger.group_commit import GroupCommit
-from deniable.ledger.sqlite import open_connection, roll_back_on_error, touch, translate_errors
-
-SCHEMA = (
-    "CREATE TABLE IF NOT EXISTS kept (drawer TEXT NOT NULL, name TEXT NOT NULL, alias TEXT NOT NULL,"
-    " value BLOB NOT NULL, PRIMARY KEY (drawer, name), UNIQUE (drawer, alias)) STRICT"
+from deniable.ledger.sqlite import (
+    close_on_error,
+    find_version,
+    migrate,
+    open_connection,
+    refuse_newer,
+    roll_back_on_error,
+    set_version,
+    touch,
+    translate_errors,
 )
 
+STEPS: tuple[tuple[str, ...], ...] = (
+    (
+        "CREATE TABLE IF NOT EXISTS kept (drawer TEXT NOT NULL, name TEXT NOT NULL, alias TEXT NOT NULL,"
+        " value BLOB NOT NULL, PRIMARY KEY (drawer, name), UNIQUE (drawer, alias)) STRICT",
+    ),
+)
+"""How a layout becomes the next one; the last step, to values that are sealed, is that of `adopt_key`."""
+SEALED = len(STEPS) + 1
+"""The layout in which every value is sealed."""
 
+
+Row = tuple[str, str, str, bytes]
+"""What is stored: collection, name, alias, value."""
 Change = Callable[[str, str, str, bytes], bytes]
 """What becomes of a value that is stored in a collection under a name and an alias."""
 
@@ -59,6 +76,9 @@ class Shelf(Protocol):
     def adopt_key(self, key: bytes, change: Change) -> bytes:
         """The key of the seals; where there is none yet, this one, with everything that is stored already changed."""
 
+    def dump(self) -> Sequence[Row]:
+        """All that is stored, as it is."""
+
     def close(self) -> None:
         """Let go of it."""
 
@@ -74,7 +94,8 @@ class AnswerStore:
     def __init__(self, inner: Shelf) -> None:
         self._inner = inner
         self._key = secrets.token_bytes(32)
-        self._key = inner.adopt_key(self._key, self._seal)
+        with close_on_error(inner):
+            self._key = inner.adopt_key(self._key, self._seal)
 
     def keep(
         self, collection: str, name: str, alias: str, value: bytes, *, seen: tuple[int, str] | None = None
@@ -116,6 +137,14 @@ class AnswerStore:
             return None
         number, _, head = found.decode("ascii", "replace").partition(" ")
         return (int(number), head) if number.isdigit() else (0, head)
+
+    def dump(self) -> Sequence[Row]:
+        """All that is stored, sealed as it is; refuses where something was changed."""
+        rows = self._inner.dump()
+        for collection, name, alias, value in rows:
+            if collection not in (SEEN, SEAL):
+                self._open(collection, bytes(value), name, alias)
+        return rows
 
     def close(self) -> None:
         """Let go of it."""
@@ -193,6 +222,16 @@ class MemoryShelf:
         """The key: a new shelf holds nothing yet."""
         return self.keep(SEAL, SEAL, SEAL, key)
 
+    def dump(self) -> list[Row]:
+        """All that is stored, as it is."""
+        with self._lock:
+            aliases = {(c, name): alias for c, held in self._aliases.items() for alias, name in held.items()}
+            return [
+                (c, name, aliases.get((c, name), name), value)
+                for c, held in self._collections.items()
+                for name, value in held.items()
+            ]
+
     def close(self) -> None:
         """Nothing to let go of."""
 
@@ -211,9 +250,12 @@ class SqliteShelf:
         with translate_errors(self.path):
             touch(self.path)
             self._connection = open_connection(self.path.absolute().as_uri())
-            for pragma in ("journal_mode = WAL", "synchronous = FULL", "secure_delete = ON"):
-                self._connection.execute(f"PRAGMA {pragma}")
-            self._connection.execute(SCHEMA)
+            with close_on_error(self._connection):
+                for pragma in ("journal_mode = WAL", "synchronous = FULL", "secure_delete = ON"):
+                    self._connection.execute(f"PRAGMA {pragma}")
+                refuse_newer(find_version(self._connection), SEALED, f"'{self.path.name}'")
+                if find_version(self._connection) < SEALED:
+                    migrate(self._connection, STEPS, "kept", self.path)
             self._reader = open_connection(f"{self.path.absolute().as_uri()}?mode=ro")
         self._group_commit: GroupCommit[sqlite3.Connection, tuple[str, str, str, bytes, bytes | None], bytes]
         self._group_commit = GroupCommit(self._transaction, _store_first)
@@ -248,17 +290,24 @@ class SqliteShelf:
     def adopt_key(self, key: bytes, change: Change) -> bytes:
         """The key of the seals; where there is none yet, this one, with everything that is stored already changed."""
         found = self.find(SEAL, SEAL)
-        if found is not None:
+        if found is not None and find_version(self._connection) == SEALED:
             return found
         with self._transaction() as run:
             known = _find_value(run, SEAL, SEAL)
             if known is None:
+                refuse_lost_key(find_version(run) == SEALED)
                 rows = run.execute("SELECT drawer, name, alias, value FROM kept").fetchall()
                 for drawer, name, alias, value in rows:
                     sql = "UPDATE kept SET value = ? WHERE drawer = ? AND name = ?"
                     run.execute(sql, (change(drawer, name, alias, bytes(value)), drawer, name))
                 run.execute("INSERT INTO kept VALUES (?, ?, ?, ?)", (SEAL, SEAL, SEAL, key))
+            set_version(run, SEALED)
             return key if known is None else known
+
+    def dump(self) -> list[Row]:
+        """All that is stored, as it is: collection, name, alias, value."""
+        with self._reading, translate_errors(self.path):
+            return self._reader.execute("SELECT drawer, name, alias, value FROM kept").fetchall()
 
     def close(self) -> None:
         """Let go of the file."""
@@ -273,6 +322,15 @@ class SqliteShelf:
             with roll_back_on_error(self._connection):
                 yield self._connection
                 self._connection.execute("COMMIT")
+
+
+def refuse_lost_key(was_sealed: bool) -> None:
+    """Refuse a store that had a key and has none: under a new one, whatever was changed meanwhile would be sealed."""
+    if was_sealed:
+        raise IntegrityError(
+            "the answer store has lost the key of its seals",
+            remedy="Put the newest copy of the store back; charge nothing until it is explained",
+        )
 
 
 def _put_seen(run: sqlite3.Connection, seen: bytes) -> None:

@@ -59,7 +59,7 @@ def find_path(budgets: Budgets | None, purpose: str, analyst: str, time: datetim
     if budgets is None:
         return _build_nodes(None, None, None, time)
     # An analyst whom the policy calls so is held to that analyst's own limit, as when entries are added up again.
-    steward = analyst in ("", STEWARD) and all(each.name != analyst for each in budgets.analysts)
+    steward = analyst in ("", STEWARD) and budgets.find_analyst(analyst) is None
     known = None if steward and not purpose else purpose_of(budgets, purpose)
     granted = None if steward else analyst_of(budgets, analyst)
     if granted is not None and known is not None and known.name not in granted.purposes:
@@ -75,8 +75,7 @@ def find_entry_path(budgets: Budgets | None, entry: Entry) -> tuple[Node, ...]:
     """The nodes that an entry counts against, whether or not the policy would still grant it."""
     if budgets is None:
         return _build_nodes(None, None, None, entry.time)
-    purpose = next((each for each in budgets.purposes if each.name == entry.purpose), None)
-    analyst = next((each for each in budgets.analysts if each.name == entry.analyst), None)
+    purpose, analyst = budgets.find_purpose(entry.purpose), budgets.find_analyst(entry.analyst)
     return _build_nodes(budgets, purpose, analyst, entry.time)
 
 
@@ -90,7 +89,8 @@ def _build_nodes(
         nodes.append(Node(key, f"purpose '{purpose.name}'", purpose.allowance, period))
     if analyst is not None:
         key = f"{nodes[-1].key} analyst {analyst.name}"
-        nodes.append(Node(key, f"analyst '{analyst.name}'", analyst.allowance, period))
+        title = f"{'group' if analyst.members else 'analyst'} '{analyst.name}'"
+        nodes.append(Node(key, title, analyst.allowance, period))
     return tuple(nodes)
 
 
@@ -106,13 +106,23 @@ def purpose_of(budgets: Budgets, purpose: str) -> Purpose | None:
 
 
 def analyst_of(budgets: Budgets, analyst: str) -> Analyst | None:
-    """The analyst of that name; None where the policy lists no analysts."""
-    names = [each.name for each in budgets.analysts]
-    if analyst in names:
-        return budgets.analysts[names.index(analyst)]
-    if not names:
-        return None
+    """The analyst of that name, or their group; None where the policy lists no analysts."""
+    found = budgets.find_analyst(analyst)
+    if found is not None and found.members and analyst == found.name:
+        raise AccessRefused(f"'{analyst}' is a group", remedy="Ask by the name of a member")
+    if found is not None or not budgets.analysts:
+        return found
     raise AccessRefused(f"the policy has no analyst '{analyst}'", remedy="Ask the steward for a grant")
+
+
+def refuse_ended(budgets: Budgets | None, analyst: str, time: datetime) -> None:
+    """Refuse an analyst whose grant has ended by the policy."""
+    granted = budgets.find_analyst(analyst) if budgets is not None else None
+    if granted is not None and granted.until is not None and time.date() > granted.until:
+        raise AccessRefused(
+            f"the grant of '{analyst}' ended on {granted.until}",
+            remedy="The steward may extend it in the policy: budgets: analysts: until",
+        )
 
 
 def period_of(every: Period | None, time: datetime) -> str:

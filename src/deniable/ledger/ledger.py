@@ -139,6 +139,8 @@ class Ledger:
         self._accounting = budget_tree.choose_accounting(budgets)
         self._group_commit: GroupCommit[_Work, Posting, Receipt] = GroupCommit(self._begin, self._write)
         self._standing = _Standing(None, {})
+        self.on_written: Callable[[Ledger], None] = lambda _: None
+        """What is called after entries were written, such as to tell a witness."""
         self._seen: dict[tuple[str, str], _PathBalance] = {}
 
     def charge(self, posting: Posting) -> Receipt:
@@ -159,6 +161,7 @@ class Ledger:
             work = _Work(book, self._follow(book, known))
             yield work
         self._standing = work.standing
+        self.on_written(self)
 
     def _write(self, work: _Work, posting: Posting) -> Receipt:
         """Decide on a posting and write it; whatever is refused is refused before anything is written."""
@@ -170,6 +173,7 @@ class Ledger:
         units = work.standing.units | _list_units(posting)
         if posting.act is Act.CHARGE:
             _refuse_other_unit(posting, work.standing.units)
+            budget_tree.refuse_ended(self.budgets, posting.analyst, time)
             nodes = budget_tree.find_path(self.budgets, posting.purpose, posting.analyst, time)
             charged = budget_tree.charge_nodes(self._accounting, nodes, accounts, posting.event)
         entry = chain_entry(posting, head, time, self.dataset, self.policy)
@@ -209,8 +213,9 @@ class Ledger:
         return self._standing
 
     def admit(self, purpose: str = "", analyst: str = "") -> None:
-        """Refuse a purpose or an analyst that the policy does not grant."""
-        budget_tree.find_path(self.budgets, purpose, analyst, self._clock())
+        """Refuse a purpose or an analyst that the policy does not grant, or no longer."""
+        budget_tree.find_path(self.budgets, purpose, analyst, self._now())
+        budget_tree.refuse_ended(self.budgets, analyst, self._now())
 
     def balance(self, purpose: str = "", analyst: str = "") -> tuple[Balance, ...]:
         """What is spent and left on the path from the dataset to an asker; only the dataset's if none is named."""

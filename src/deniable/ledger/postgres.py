@@ -7,6 +7,7 @@ servers never decide on the same entries. Triggers refuse to change or delete an
 from __future__ import annotations
 
 import hashlib
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,8 +15,9 @@ from threading import Event as Flag
 from typing import Any, LiteralString, cast
 
 from deniable.errors import UNKNOWN, IntegrityError, MissingExtra, StorageError
-from deniable.ledger.answer_store import SEAL, SEEN, Change
+from deniable.ledger.answer_store import SEAL, SEEN, Change, Row, refuse_lost_key
 from deniable.ledger.entry import Line
+from deniable.ledger.sqlite import close_on_error, refuse_newer
 
 SCHEMA: tuple[LiteralString, ...] = (
     "CREATE TABLE IF NOT EXISTS deniable_entries (dataset text, sequence bigint, act text NOT NULL,"
@@ -30,11 +32,20 @@ SCHEMA: tuple[LiteralString, ...] = (
     "CREATE OR REPLACE TRIGGER deniable_whole BEFORE TRUNCATE ON deniable_entries"
     " FOR EACH STATEMENT EXECUTE FUNCTION deniable_entries_are_final()",
 )
-WAIT_SECONDS = 20
+WAIT_SECONDS = 10
 """How long a connection, a lock or a statement may take: a database that stalls must not hold its servers up."""
-LAID_OUT: LiteralString = (
-    "SELECT count(*) = 2 FROM pg_trigger WHERE tgname IN ('deniable_final', 'deniable_whole')"
-    " AND tgrelid = to_regclass('deniable_entries') AND to_regclass('deniable_kept') IS NOT NULL"
+MOST_CONNECTIONS = 4
+"""Connections that one process opens to a ledger: those who read do not wait for the one who writes."""
+STEPS: tuple[tuple[LiteralString, ...], ...] = (
+    SCHEMA,
+    # Totals beside the entries could be falsified; what was spent follows from the entries alone.
+    ("DROP TABLE IF EXISTS deniable_totals",),
+)
+"""How a layout becomes the next one. A database from before layouts had numbers is of one of these."""
+LAYOUT: tuple[LiteralString, ...] = (
+    "CREATE TABLE IF NOT EXISTS deniable_layout (version integer NOT NULL)",
+    "GRANT SELECT ON deniable_layout TO PUBLIC",
+    "INSERT INTO deniable_layout SELECT 0 WHERE NOT EXISTS (SELECT FROM deniable_layout)",
 )
 SCHEMA_LOCK = 0x64656E6961626C65  # 'deniable': one process at a time lays the tables out
 FIND: LiteralString = (
@@ -43,56 +54,88 @@ FIND: LiteralString = (
 
 
 class Database:
-    """One connection to the database of a ledger, used by one thread at a time; opened again when it was lost."""
+    """A few connections to the database of a ledger: a transaction takes one that is free, or opens another."""
 
     def __init__(self, address: str, dataset: str) -> None:
         self._address = address
-        self._lock = threading.RLock()
-        self._connection: Any = None
+        self._room = threading.BoundedSemaphore(MOST_CONNECTIONS)
+        self._free: list[Any] = []
+        self._owner = os.getpid()
+        self._closed = False
         self.dataset = dataset
         # A 63-bit name of the dataset: two datasets that share it only wait for each other.
         self.key = int.from_bytes(hashlib.sha256(dataset.encode()).digest()[:8], "big") >> 1
-        with self.transaction() as run:
-            (laid_out,) = run(LAID_OUT).fetchone()
-        if not laid_out:  # so that a role that may not make tables can use a ledger that is there
-            with self.transaction(SCHEMA_LOCK) as run:
-                for statement in SCHEMA:
-                    run(statement)
+        with close_on_error(self):
+            with self.transaction() as run:
+                version = _find_version(run)
+            refuse_newer(version, len(STEPS), "the ledger's database")
+            if version < len(STEPS):  # a role that may not make tables can use a ledger that is laid out
+                self._migrate()
 
     @contextmanager
     def transaction(self, lock: int | None = None) -> Iterator[Any]:
         """A transaction, holding the lock of that number from its first moment."""
         done = Flag()
-        with self._lock, self._open_guarded(done) as connection, connection.transaction():
+        with self._take_connection(done) as connection, connection.transaction():
             if lock is not None:
                 connection.execute("SELECT pg_advisory_xact_lock(%s)", (lock,))
             yield connection.execute
             if lock is not None:
                 done.set()
 
+    def _migrate(self) -> None:
+        """Bring the tables to the newest layout, one step after the other in one transaction."""
+        with self.transaction(SCHEMA_LOCK) as run:
+            for statement in LAYOUT:
+                run(statement)
+            for number, statements in enumerate(STEPS[_find_version(run) :], start=_find_version(run) + 1):
+                for statement in statements:
+                    run(statement)
+                run("UPDATE deniable_layout SET version = %s", (number,))
+
     def close(self) -> None:
         """Let go of the database."""
-        with self._lock:
-            if self._connection is not None:
-                self._connection.close()
+        self._closed = True
+        self._drop_free()
 
     @contextmanager
-    def _open_guarded(self, done: Flag) -> Iterator[Any]:
-        """The connection. What fails when all is `done` failed at the commit, whose reply may have been lost."""
+    def _take_connection(self, done: Flag) -> Iterator[Any]:
+        """A connection. What fails when all is `done` failed at the commit, whose reply may have been lost."""
         psycopg = _import_driver()
+        if not self._room.acquire(timeout=WAIT_SECONDS):
+            raise _refuse_database(None)
         try:
-            if self._connection is None or self._connection.closed:
-                self._connection = psycopg.connect(self._address, autocommit=True, **_limit_waiting())
-            yield self._connection
+            connection = self._find_free() or psycopg.connect(self._address, autocommit=True, **_limit_waiting())
+            try:
+                yield connection
+            finally:
+                self._put_back(connection)
         except psycopg.errors.IntegrityError:
             raise IntegrityError("the ledger's database refused a change of what is written") from None
         except psycopg.Error:
-            # The driver's own text may quote the address with its password.
-            raise StorageError(
-                "the ledger's PostgreSQL database could not be used",
-                remedy="Check that it runs, its address, its disk and its permissions",
-                charge=UNKNOWN if done.is_set() else None,
-            ) from None
+            self._drop_free()  # those that wait were lost with this one, as when the database was started anew
+            raise _refuse_database(UNKNOWN if done.is_set() else None) from None
+        finally:
+            self._room.release()
+
+    def _find_free(self) -> Any | None:
+        if os.getpid() != self._owner:  # a connection must not cross a fork
+            self._owner, self._free = os.getpid(), []
+        while self._free:
+            connection = self._free.pop()
+            if not connection.closed:
+                return connection
+        return None
+
+    def _put_back(self, connection: Any) -> None:
+        if self._closed:
+            connection.close()
+        elif not connection.closed:
+            self._free.append(connection)
+
+    def _drop_free(self) -> None:
+        while self._free:
+            self._free.pop().close()
 
 
 class PostgresStore:
@@ -222,6 +265,7 @@ class PostgresShelf:
         with self._database.transaction(self._database.key) as run:
             found = run(FIND, (mine, SEAL, [SEAL], [SEAL])).fetchone()
             if found is None:
+                refuse_lost_key(run(FIND, (mine, SEEN, [SEEN], [SEEN])).fetchone() is not None)
                 rows = run(
                     "SELECT drawer, name, alias, value FROM deniable_kept WHERE dataset = %s", (mine,)
                 ).fetchall()
@@ -235,10 +279,32 @@ class PostgresShelf:
         """Let go of the database."""
         self._database.close()
 
+    def dump(self) -> list[Row]:
+        """All that is stored, as it is: collection, name, alias, value."""
+        sql = "SELECT drawer, name, alias, value FROM deniable_kept WHERE dataset = %s"
+        with self._database.transaction() as run:
+            return [(*names, bytes(value)) for *names, value in run(sql, (self._database.dataset,))]
+
     def _find_value(self, collection: str, names: list[str]) -> bytes | None:
         with self._database.transaction() as run:
             row = run(FIND, (self._database.dataset, collection, names, names)).fetchone()
         return None if row is None else bytes(row[0])
+
+
+def _find_version(run: Any) -> int:
+    """The number of the layout; 0 in a new database, and in one from before layouts had numbers."""
+    if run("SELECT to_regclass('deniable_layout')").fetchone()[0] is None:
+        return 0
+    return int(run("SELECT coalesce(max(version), 0) FROM deniable_layout").fetchone()[0])
+
+
+def _refuse_database(charge: str | None) -> StorageError:
+    """The refusal of a database that fails; the driver's own text may quote the address with its password."""
+    return StorageError(
+        "the ledger's PostgreSQL database could not be used",
+        remedy="Check that it runs, its address, its disk and its permissions",
+        charge=charge,
+    )
 
 
 def _limit_waiting() -> dict[str, Any]:
@@ -250,6 +316,8 @@ def _limit_waiting() -> dict[str, Any]:
         "connect_timeout": WAIT_SECONDS,
         "tcp_user_timeout": milliseconds,
         "keepalives_idle": WAIT_SECONDS,
+        "keepalives_interval": 2,
+        "keepalives_count": 3,
         "options": f"{options} -c synchronous_commit=on",
     }
 

@@ -3,6 +3,9 @@
 `BEGIN IMMEDIATE` takes the one write lock before anything is read, so that two processes never decide on the same
 entries. `synchronous = FULL` flushes the log before a commit returns: what was charged survives a power cut. Triggers
 refuse to change or delete an entry, against accidents; against malice there is the chain.
+
+A file tells its layout by a number (`user_version`). One of an earlier layout is brought to this one, step by step, in
+one transaction; one of a later layout is refused.
 """
 
 from __future__ import annotations
@@ -10,10 +13,10 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, Protocol
 
 from deniable.errors import DeniableError, IntegrityError, StorageError
 from deniable.ledger.entry import Line
@@ -22,19 +25,23 @@ from deniable.storage import PRIVATE_FILE, storage_errors
 PATIENCE = 60.0
 """Seconds that a writer waits for its turn."""
 
-SCHEMA = """
-CREATE TABLE IF NOT EXISTS entries (
-  sequence INTEGER PRIMARY KEY, act TEXT NOT NULL, analyst TEXT NOT NULL, request TEXT NOT NULL, text TEXT NOT NULL,
-  UNIQUE (analyst, request)) STRICT;
-CREATE INDEX IF NOT EXISTS entries_by_act ON entries (act, sequence);
-CREATE TRIGGER IF NOT EXISTS entries_are_final BEFORE UPDATE ON entries
-  BEGIN SELECT RAISE(ABORT, 'entries are never changed'); END;
-CREATE TRIGGER IF NOT EXISTS entries_stay BEFORE DELETE ON entries
-  BEGIN SELECT RAISE(ABORT, 'entries are never deleted'); END;
-CREATE TRIGGER IF NOT EXISTS entries_are_in_order BEFORE INSERT ON entries
-  WHEN NEW.sequence <> (SELECT coalesce(max(sequence), 0) + 1 FROM entries)
-  BEGIN SELECT RAISE(ABORT, 'entries are appended at the end'); END;
-"""
+STEPS: tuple[tuple[str, ...], ...] = (
+    (
+        "CREATE TABLE IF NOT EXISTS entries (sequence INTEGER PRIMARY KEY, act TEXT NOT NULL, analyst TEXT NOT NULL,"
+        " request TEXT NOT NULL, text TEXT NOT NULL, UNIQUE (analyst, request)) STRICT",
+        "CREATE INDEX IF NOT EXISTS entries_by_act ON entries (act, sequence)",
+        "CREATE TRIGGER IF NOT EXISTS entries_are_final BEFORE UPDATE ON entries"
+        " BEGIN SELECT RAISE(ABORT, 'entries are never changed'); END",
+        "CREATE TRIGGER IF NOT EXISTS entries_stay BEFORE DELETE ON entries"
+        " BEGIN SELECT RAISE(ABORT, 'entries are never deleted'); END",
+        "CREATE TRIGGER IF NOT EXISTS entries_are_in_order BEFORE INSERT ON entries"
+        " WHEN NEW.sequence <> (SELECT coalesce(max(sequence), 0) + 1 FROM entries)"
+        " BEGIN SELECT RAISE(ABORT, 'entries are appended at the end'); END",
+    ),
+    # Totals beside the entries could be falsified; what was spent follows from the entries alone.
+    ("DROP TABLE IF EXISTS totals",),
+)
+"""How a layout becomes the next one. Files from before layouts had numbers say 0, and are of one of these."""
 
 COLUMNS = "sequence, act, analyst, request, text"
 
@@ -110,7 +117,10 @@ class SqliteStore:
 
     def _open_reader(self) -> sqlite3.Connection:
         with translate_errors(self.path):
-            return open_connection(f"{self.path.absolute().as_uri()}?mode=ro")
+            connection = open_connection(f"{self.path.absolute().as_uri()}?mode=ro")
+            with close_on_error(connection):
+                refuse_newer(find_version(connection), len(STEPS), f"'{self.path.name}'")
+            return connection
 
     def _open(self) -> sqlite3.Connection:
         with translate_errors(self.path):
@@ -118,13 +128,10 @@ class SqliteStore:
                 return self._open_reader()
             touch(self.path)
             connection = open_connection(self.path.absolute().as_uri())
-            connection.execute("PRAGMA journal_mode = WAL")
-            connection.execute("PRAGMA synchronous = FULL")
-            connection.execute("BEGIN IMMEDIATE")
-            with roll_back_on_error(connection):
-                for statement in SCHEMA.split(";\n"):
-                    connection.execute(statement)
-                connection.execute("COMMIT")
+            with close_on_error(connection):
+                connection.execute("PRAGMA journal_mode = WAL")
+                connection.execute("PRAGMA synchronous = FULL")
+                migrate(connection, STEPS, "entries", self.path)
             return connection
 
 
@@ -155,6 +162,43 @@ class SqliteBook:
         self._run(f"INSERT INTO entries ({COLUMNS}) VALUES (?, ?, ?, ?, ?)", line)  # noqa: S608  our own words
 
 
+def migrate(connection: sqlite3.Connection, steps: Sequence[Sequence[str]], table: str, path: Path) -> None:
+    """Bring a file to the newest layout, one step after the other in one transaction; refuse a later layout.
+
+    `table` must be there in the end: a file that says its layout and has lost it was damaged.
+    """
+    connection.execute("BEGIN IMMEDIATE")
+    with roll_back_on_error(connection):
+        version = find_version(connection)
+        refuse_newer(version, len(steps), f"'{path.name}'")
+        for number, statements in enumerate(steps[version:], start=version + 1):
+            for statement in statements:
+                connection.execute(statement)
+            set_version(connection, number)
+        if connection.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (table,)).fetchone() is None:
+            raise IntegrityError(f"'{path.name}' was damaged: '{table}' is gone", remedy="Restore it from a backup")
+        connection.execute("COMMIT")
+
+
+def find_version(connection: sqlite3.Connection) -> int:
+    """The number of a file's layout; 0 in a new file, and in one from before layouts had numbers."""
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+
+def set_version(connection: sqlite3.Connection, version: int) -> None:
+    """Write the number of a file's layout, in the transaction that is under way."""
+    connection.execute(f"PRAGMA user_version = {version:d}")
+
+
+def refuse_newer(version: int, known: int, what: str) -> None:
+    """Refuse a layout that this version of the program does not know."""
+    if version > known:
+        raise StorageError(
+            f"{what} was written by a newer version of deniable: its layout is {version}, and this one knows {known}",
+            remedy="Use the newer version, or one that is newer still",
+        )
+
+
 @contextmanager
 def translate_errors(path: Path) -> Iterator[None]:
     """Turn what SQLite and the disk refuse into refusals of ours, saying that nothing was charged."""
@@ -171,7 +215,7 @@ def translate_errors(path: Path) -> Iterator[None]:
 
 def _refuse(failure: sqlite3.Error, path: Path) -> NoReturn:
     name = getattr(failure, "sqlite_errorname", "")
-    if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
+    if name == "SQLITE_ERROR" or name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):  # our own SQL is right
         raise IntegrityError(f"'{path.name}' is no ledger, or was damaged", remedy="Restore it from a backup") from None
     reasons = {
         "SQLITE_FULL": ("the disk is full", "Free some space"),
@@ -195,6 +239,23 @@ def touch(path: Path) -> None:
     if not path.exists():
         with suppress(FileExistsError):
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, PRIVATE_FILE))
+
+
+@contextmanager
+def close_on_error(opened: Closable) -> Iterator[None]:
+    """Let go of something that was opened when the block raises."""
+    try:
+        yield
+    except BaseException:
+        opened.close()
+        raise
+
+
+class Closable(Protocol):
+    """Something that can be let go of."""
+
+    def close(self) -> None:
+        """Let go of it."""
 
 
 @contextmanager

@@ -1,13 +1,18 @@
 // Client file for answering a deniable survey from a browser (or Node): one file, no dependencies, copy it anywhere.
 //
-// The answer is randomized here, with the platform's cryptographic entropy, before anything is sent. A recipe carries
-// exact integer probabilities, so nothing here rounds. The same algorithms, in the same order of draws, are in
-// client.py; both pass the same test vectors.
+// The answer is randomized here, with the platform's cryptographic entropy, before anything is sent. The server is not
+// trusted: epsilon is computed from the recipe that is run, the limits are this device's own, a link pins the survey it
+// was made for, and a ticket cannot be traced to the invitation it was given for. A recipe carries exact integer
+// probabilities, so nothing here rounds. The same algorithms, in the same order of draws, are in client.py; both pass
+// the same test vectors.
 //
 // All integers stay below 2^53, where a JavaScript number is exact. Products that could pass it use BigInt.
 
-export const FORMAT = 1;
+export const FORMAT = 2;
 const GRID = 65536;
+export const ALLOWANCE = 10; // the epsilon that a device tells in a month of its own calendar
+export const MOST_ANSWERS = 12; // how often a device answers one question
+const MOST_DRAWN = 1024; // up to so many possible answers, the responses to all of them are drawn beforehand
 
 /** Bytes of the platform's entropy. */
 export function systemBytes(count) {
@@ -260,38 +265,178 @@ const RANDOMIZERS = {
   "hadamard-sketch": hadamardSketch,
 };
 
+function whole(recipe, name, least, most) {
+  const number = recipe[name];
+  if (!Number.isSafeInteger(number) || number < least || number > most) throw new Refused(name);
+  return number;
+}
+
+const stepsOf = (recipe) => whole(recipe.scale, "steps", 1, 2 ** 30);
+
+function logOdds(recipe, name = "odds") {
+  const [numerator, denominator] = [0, 1].map((place) => whole(recipe[name], place, 1, Number.MAX_SAFE_INTEGER));
+  return Math.abs(Math.log(numerator) - Math.log(denominator));
+}
+
+/** The loss of a biased bit that is 1 with probability one / GRID under one answer, other / GRID under another. */
+function logBit(one, other) {
+  return Math.abs(Math.log(one) - Math.log(other)) + Math.abs(Math.log(GRID - one) - Math.log(GRID - other));
+}
+
+function lossOfCoins({ instructions }) {
+  const tell = { yes: [1, 1], no: [0, 0], truth: [0, 1], opposite: [1, 0] };
+  const [no, yes] = [0, 1].map((truth) => instructions.reduce((sum, word) => sum + tell[word][truth], 0));
+  const all = instructions.length;
+  return Math.max(Math.abs(Math.log(yes) - Math.log(no)), Math.abs(Math.log(all - yes) - Math.log(all - no)));
+}
+
+function lossOfDomain(recipe) {
+  const domain = whole(recipe, "domain", 2, 2 ** 26);
+  for (const [name, least, most] of [["buckets", 2, 2 ** 20], ["blocks", 1, domain], ["count", 1, domain - 1]]) {
+    if (name in recipe) whole(recipe, name, least, most);
+  }
+  return logOdds(recipe);
+}
+
+function lossOfUnary(recipe) {
+  whole(recipe, "domain", 2, 2 ** 24);
+  return logBit(whole(recipe, "keep", 1, GRID - 1), whole(recipe, "flip", 1, GRID - 1));
+}
+
+function lossOfString(recipe) {
+  for (const name of ["width", "hashes"]) whole(recipe, name, 1, 2 ** 16);
+  if ("odds" in recipe) return logOdds(recipe);
+  const flip = whole(recipe, "flip", 1, GRID - 1);
+  const bitsTold = recipe.protocol === "rappor" && whole(recipe, "cohorts", 1, 2 ** 12) ? recipe.hashes : 1;
+  return bitsTold * logBit(GRID - flip, flip); // two strings differ in two bits for each function
+}
+
+function lossOfPosition(recipe) {
+  stepsOf(recipe);
+  if (recipe.protocol === "window") for (const name of ["places", "width"]) whole(recipe, name, 1, 2 ** 20);
+  return logOdds(recipe);
+}
+
+function lossOfHybrid(recipe) {
+  const turns = whole(recipe, "window_turns", 0, GRID);
+  const arms = [recipe.bit, recipe.window];
+  if (arms[0].protocol !== "duchi" || arms[1].protocol !== "window" || stepsOf(arms[0]) !== stepsOf(arms[1])) {
+    throw new Refused("arms");
+  }
+  return Math.max(...arms.filter((_, arm) => (arm ? turns > 0 : turns < GRID)).map(lossOfPosition));
+}
+
+function lossOfLaplace(recipe) {
+  logOdds(recipe, "claimed");
+  stepsOf(recipe);
+  return recipe.claimed[0] / recipe.claimed[1];
+}
+
+const LOSSES = {
+  coins: lossOfCoins, unary: lossOfUnary, hashing: lossOfDomain, hadamard: lossOfDomain, subset: lossOfDomain,
+  rappor: lossOfString, duchi: lossOfPosition, window: lossOfPosition, hybrid: lossOfHybrid, laplace: lossOfLaplace,
+  "k-ary": lossOfDomain,
+  "count-mean-sketch": lossOfString,
+  "hadamard-sketch": lossOfString,
+};
+
+/**
+ * The epsilon of a recipe: the logarithm of the largest likelihood ratio among the responses it can draw, computed from
+ * the probabilities that are run, whatever the server says of them.
+ */
+export function privacyLoss(recipe) {
+  let loss = NaN;
+  try {
+    if (Object.hasOwn(LOSSES, recipe.protocol)) loss = LOSSES[recipe.protocol](recipe);
+  } catch { /* told below */ }
+  if (!Number.isFinite(loss)) throw new Refused("A recipe of the survey is unknown, broken, or would prove the answer.");
+  return loss;
+}
+
+/** How many different answers a recipe randomizes; null for strings. */
+export function countAnswers(recipe) {
+  if (recipe.protocol === "coins") return 2;
+  if ("domain" in recipe) return recipe.domain;
+  const { scale } = recipe.bit ?? recipe;
+  return scale ? scale.steps + 1 : null;
+}
+
+/** How many answers a recipe randomizes; refused where this is none of them, since no noise would cover it. */
+function checkAnswer(recipe, answer) {
+  const most = countAnswers(recipe);
+  const fits = most === null ? typeof answer === "string" : Number.isInteger(answer) && answer >= 0 && answer < most;
+  if (!fits) throw new Refused("The answer is none of those that the recipe randomizes.");
+  return most;
+}
+
 /** The response to send for an answer: an index, a position on the scale, or a string. */
 export function randomize(recipe, answer, draw = drawFrom()) {
+  checkAnswer(recipe, answer);
   return RANDOMIZERS[recipe.protocol](recipe, answer, draw);
 }
 
+/** A text for an object whose keys are in order, the same for the same recipe. */
+function canonical(value) {
+  if (Array.isArray(value)) return `[${value.map(canonical).join(",")}]`;
+  if (value === null || typeof value !== "object") return JSON.stringify(value);
+  return `{${Object.keys(value).sort().map((key) => `${JSON.stringify(key)}:${canonical(value[key])}`).join(",")}}`;
+}
+
+function thisMonth() {
+  const now = new Date();
+  return `${now.getFullYear()}-${String(now.getMonth() + 1).padStart(2, "0")}`;
+}
+
 /**
- * What the respondent's own device remembers: responses already given, and how much was spent on them.
- * The same answer to the same question always gets the same response, so asking again teaches nothing.
+ * What the respondent's own device remembers: responses drawn beforehand, and how much was told.
+ * The responses to all possible answers of a question are drawn at its first use and kept, so that the same answer
+ * always gets the same response (asking again teaches nothing) and the storage does not say which answer was given.
+ * What it cannot tell apart it counts in full: each time a question is answered costs the recipe's epsilon, until all
+ * of its responses are told. Months are those of this device. Strings are drawn anew and counted each time.
  */
 export class Memory {
-  constructor(storage = null, name = "deniable", mostAnswers = 3, allowance = Infinity) {
-    Object.assign(this, { storage, name, mostAnswers, allowance, drawn: {} });
-    this.state = { responses: {}, spent: {}, ...JSON.parse(storage?.getItem(name) ?? "{}") };
+  constructor(storage = null, name = "deniable", mostAnswers = MOST_ANSWERS, allowance = ALLOWANCE, namePeriod = thisMonth) {
+    Object.assign(this, { storage, name, mostAnswers, allowance, namePeriod, drawn: {} });
+    this.state = { questions: {}, spent: {}, tickets: {}, ...JSON.parse(storage?.getItem(name) ?? "{}") };
   }
 
-  response(question, recipe, answer, epsilon, period = "", draw = drawFrom()) {
-    const told = (this.state.responses[question] ??= {});
-    const key = JSON.stringify([recipe, answer]);
-    if (!(key in told)) {
-      this.spend(question, told, epsilon, period);
-      told[key] = (this.drawn[question] ??= {})[key] ??= randomize(recipe, answer, draw);
-      this.save();
+  response(question, recipe, answer, draw = drawFrom(), mostAnswers = this.mostAnswers) {
+    const epsilon = privacyLoss(recipe);
+    const size = checkAnswer(recipe, answer);
+    if (recipe.protocol === "rappor") {
+      throw new Refused("RAPPOR is for one string for life: keep its permanent response, send reports of that.");
     }
-    return recipe.protocol === "rappor" ? rapporReport(recipe, told[key], draw) : told[key];
+    const known = (this.state.questions[question] ??= { times: 0, drawn: {} });
+    const key = canonical(recipe);
+    const drawn = (known.drawn[key] ??= { told: 0, responses: [] });
+    if (size === null || drawn.told < size) {
+      this.spend(question, known, epsilon, Math.min(this.mostAnswers, mostAnswers || this.mostAnswers));
+      drawn.told += 1;
+    }
+    let response;
+    if (size !== null && size <= MOST_DRAWN) {
+      if (!drawn.responses.length) {
+        drawn.responses = (this.drawn[question] ??= {})[key] ??=
+          Array.from({ length: size }, (_, each) => randomize(recipe, each, draw));
+      }
+      response = drawn.responses[answer];
+    } else {
+      // Before it is sent, an answer that is taken back and given again must not be drawn again either.
+      response = (this.drawn[question] ??= {})[canonical([recipe, answer])] ??= randomize(recipe, answer, draw);
+    }
+    this.save();
+    return response;
   }
 
-  spend(question, told, epsilon, period) {
+  spend(question, known, epsilon, most) {
+    const period = this.namePeriod();
     const spent = this.state.spent[period] ?? 0;
-    if (Object.keys(told).length >= this.mostAnswers) {
-      throw new Refused(`This question was already answered in ${this.mostAnswers} different ways on this device.`);
+    if (known.times >= most) throw new Refused(`A question was already answered ${most} times on this device.`);
+    if (spent + epsilon > this.allowance + 1e-9) {
+      const told = `epsilon ${epsilon.toPrecision(3)}; this device has told ${spent.toPrecision(3)} of ${this.allowance}`;
+      throw new Refused(`A question would tell ${told} in this month. Leave some questions out.`);
     }
-    if (spent + epsilon > this.allowance + 1e-9) throw new Refused("This device has told enough for this period.");
+    known.times += 1;
     this.state.spent[period] = spent + epsilon;
   }
 
@@ -301,7 +446,7 @@ export class Memory {
 
   /** A copy to try answers on before sending: nothing is spent until it is adopted, yet nobody can draw twice. */
   draft() {
-    const copy = new Memory(null, this.name, this.mostAnswers, this.allowance);
+    const copy = new Memory(null, this.name, this.mostAnswers, this.allowance, this.namePeriod);
     copy.state = JSON.parse(JSON.stringify(this.state));
     copy.drawn = this.drawn;
     return copy;
@@ -309,15 +454,180 @@ export class Memory {
 
   /** Remember what a draft told: to be called before it is sent. */
   adopt(draft) {
-    this.state = draft.state;
+    this.state = { ...draft.state, tickets: this.state.tickets };
     this.save();
   }
 
+  /** Forget the responses; what was told in this month stays counted. */
   forget() {
-    this.state = { responses: {}, spent: {} };
+    this.state = { questions: {}, spent: this.state.spent, tickets: {} };
     this.drawn = {};
-    this.storage?.removeItem(this.name);
+    this.save();
   }
+
+  /** The serial and the secret that stand for an invitation until its response is received. */
+  ticket(invitation, modulus, take = systemBytes) {
+    const name = hex(sha256(new TextEncoder().encode(invitation)));
+    if (!(name in this.state.tickets)) {
+      this.state.tickets[name] = [hex(take(32)), (drawBig(modulus - 1n, take) + 1n).toString(16)];
+      this.save();
+    }
+    const [serial, secret] = this.state.tickets[name];
+    return { serial, secret: BigInt(`0x${secret}`) };
+  }
+
+  /** The response was received: nothing here may join it with its invitation. */
+  forgetTicket(invitation) {
+    delete this.state.tickets[hex(sha256(new TextEncoder().encode(invitation)))];
+    this.save();
+  }
+}
+
+// SHA-384 (FIPS 180-4), in BigInt: it is used for tickets only, a few blocks at a time.
+const MASK = (1n << 64n) - 1n;
+const PRIMES = [];
+for (let candidate = 2n; PRIMES.length < 80; candidate += 1n) {
+  if (PRIMES.every((prime) => candidate % prime !== 0n)) PRIMES.push(candidate);
+}
+
+/** The first 64 bits of the fraction of a prime's root: floor(root(prime) 2^64) mod 2^64. */
+function rootBits(prime, power) {
+  const target = prime << (64n * power);
+  let [low, high] = [0n, prime << 64n];
+  while (high - low > 1n) {
+    const middle = (low + high) >> 1n;
+    if (middle ** power <= target) low = middle; else high = middle;
+  }
+  return low & MASK;
+}
+
+const ROUND512 = PRIMES.map((prime) => rootBits(prime, 3n));
+const START384 = PRIMES.slice(8, 16).map((prime) => rootBits(prime, 2n));
+const turn64 = (word, by) => ((word >> by) | (word << (64n - by))) & MASK;
+
+/** The SHA-384 digest of bytes. */
+export function sha384(message) {
+  const padded = new Uint8Array((((message.length + 16) >> 7) + 1) << 7);
+  padded.set(message);
+  padded[message.length] = 0x80;
+  const view = new DataView(padded.buffer);
+  view.setUint32(padded.length - 4, message.length * 8);
+  let state = START384;
+  for (let at = 0; at < padded.length; at += 128) state = compress512(state, view, at);
+  const digest = new DataView(new ArrayBuffer(48));
+  state.slice(0, 6).forEach((word, index) => digest.setBigUint64(index * 8, word));
+  return new Uint8Array(digest.buffer);
+}
+
+function compress512(state, view, at) {
+  const words = Array.from({ length: 16 }, (_, i) => view.getBigUint64(at + i * 8));
+  for (let i = 16; i < 80; i += 1) {
+    const [early, late] = [words[i - 15], words[i - 2]];
+    const first = turn64(early, 1n) ^ turn64(early, 8n) ^ (early >> 7n);
+    const second = turn64(late, 19n) ^ turn64(late, 61n) ^ (late >> 6n);
+    words.push((words[i - 16] + first + words[i - 7] + second) & MASK);
+  }
+  let [a, b, c, d, e, f, g, h] = state;
+  for (let i = 0; i < 80; i += 1) {
+    const choice = (turn64(e, 14n) ^ turn64(e, 18n) ^ turn64(e, 41n)) + ((e & f) ^ (~e & MASK & g));
+    const one = h + choice + ROUND512[i] + words[i];
+    const two = (turn64(a, 28n) ^ turn64(a, 34n) ^ turn64(a, 39n)) + ((a & b) ^ (a & c) ^ (b & c));
+    [h, g, f, e, d, c, b, a] = [g, f, e, (d + one) & MASK, c, b, a, (one + two) & MASK];
+  }
+  return [a, b, c, d, e, f, g, h].map((word, index) => (state[index] + word) & MASK);
+}
+
+const bigOf = (bytes) => BigInt(`0x${hex(bytes)}`);
+
+/** A uniform integer below a large bound. */
+function drawBig(bound, take) {
+  const length = Math.ceil(bound.toString(16).length / 2);
+  for (;;) {
+    const drawn = bigOf(take(length));
+    if (drawn < bound) return drawn;
+  }
+}
+
+function powerModulo(base, exponent, modulus) {
+  let [result, square] = [1n, base % modulus];
+  for (let rest = exponent; rest > 0n; rest >>= 1n) {
+    if (rest & 1n) result = (result * square) % modulus;
+    square = (square * square) % modulus;
+  }
+  return result;
+}
+
+function inverseModulo(number, modulus) {
+  let [rest, next, factor, following] = [number, modulus, 1n, 0n];
+  while (next > 0n) {
+    const quotient = rest / next;
+    [rest, next, factor, following] = [next, rest - quotient * next, following, factor - quotient * following];
+  }
+  if (rest !== 1n) throw new Refused("The survey's key is not one for tickets.");
+  return ((factor % modulus) + modulus) % modulus;
+}
+
+/** A serial as the number that is signed: EMSA-PSS of RFC 8017 with SHA-384 and no salt; see client.py. */
+export function encodeSerial(serial, bits) {
+  const length = Math.floor((bits + 6) / 8);
+  const inner = new Uint8Array(56);
+  inner.set(sha384(serial), 8);
+  const digest = sha384(inner);
+  const masked = new Uint8Array(length - 49);
+  masked[masked.length - 1] = 1;
+  for (let block = 0; block * 48 < masked.length; block += 1) {
+    const mask = sha384(new Uint8Array([...digest, 0, 0, block >> 8, block & 255]));
+    for (let at = 0; at < 48 && block * 48 + at < masked.length; at += 1) masked[block * 48 + at] ^= mask[at];
+  }
+  masked[0] &= 255 >> (8 * length - bits + 1);
+  return bigOf(new Uint8Array([...masked, ...digest, 0xbc]));
+}
+
+const bytesOf = (text) => Uint8Array.from({ length: text.length / 2 }, (_, at) => parseInt(text.substr(at * 2, 2), 16));
+const bitsOf = (number) => number.toString(2).length;
+
+function readKey({ modulus, exponent }) {
+  const key = { modulus: BigInt(`0x${modulus}`), exponent: BigInt(exponent) };
+  if (bitsOf(key.modulus) < 2048 || key.modulus % 2n === 0n || exponent !== 65537) {
+    throw new Refused("The survey's key is not one for tickets.");
+  }
+  return key;
+}
+
+/** What is sent to have an invitation's ticket signed without being seen. */
+export function blindTicket(key, invitation, memory, take = systemBytes) {
+  const { modulus, exponent } = readKey(key);
+  const { serial, secret } = memory.ticket(invitation, modulus, take);
+  const encoded = encodeSerial(bytesOf(serial), bitsOf(modulus));
+  return ((encoded * powerModulo(secret, exponent, modulus)) % modulus).toString(16);
+}
+
+/** The ticket from the signature of its blinded form; checked. */
+export function finishTicket(key, invitation, memory, signed) {
+  const { modulus, exponent } = readKey(key);
+  const { serial, secret } = memory.ticket(invitation, modulus);
+  const signature = (BigInt(`0x${signed}`) * inverseModulo(secret, modulus)) % modulus;
+  if (powerModulo(signature, exponent, modulus) !== encodeSerial(bytesOf(serial), bitsOf(modulus))) {
+    throw new Refused("The server's signature is not one of the survey's key.");
+  }
+  return `${serial}.${signature.toString(16)}`;
+}
+
+/** A ticket for a survey that anyone may answer: so that a response sent twice counts once. */
+export function openTicket(take = systemBytes) {
+  return hex(take(32));
+}
+
+/** What a link says of the survey it was made for: the SHA-256 digest of the survey's document. */
+export function pin(document) {
+  const digest = String.fromCharCode(...sha256(document));
+  return btoa(digest).replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "");
+}
+
+/** A word as it is looked up: one form of each character (NFKC), lower case, single spaces. */
+export function normalize(word) {
+  const lower = word.replace(/\p{Surrogate}/gu, "\ufffd").normalize("NFKC").toLowerCase().normalize("NFKC");
+  return lower.replace(/[\s\x1c-\x1f\x85\ufeff]+/g, " ").replace(/^ +| +$/g, "");
 }
 
 /** An answer as the numbers or strings that the question's parts randomize. */
@@ -327,16 +637,28 @@ export function encode(question, answer) {
     const held = Math.min(Math.max(Number(answer), lower), upper);
     return [Math.round(((held - lower) / (upper - lower)) * steps)];
   }
-  if (question.type === "word") return [String(answer).trim().toLowerCase()];
+  if (question.type === "word") return [normalize(String(answer))];
   const chosen = Array.isArray(answer) ? answer : [answer];
+  if (!chosen.every((option) => question.options.includes(option)) || (question.type !== "several" && chosen.length !== 1)) {
+    throw new Refused(`An answer is one of ${question.options.join(", ")}.`);
+  }
   if (question.type === "several") return question.options.map((option) => (chosen.includes(option) ? 1 : 0));
   return [question.options.indexOf(chosen[0])];
 }
 
+/** The epsilon of a question by its recipes; refused where that is more than the survey says. */
+export function checkStated(question) {
+  const loss = question.parts.reduce((sum, part) => sum + privacyLoss(part), 0);
+  if (!(loss <= question.epsilon + 1e-9)) {
+    throw new Refused(`The survey says epsilon ${question.epsilon}, but a recipe tells ${loss.toPrecision(3)}.`);
+  }
+  return loss;
+}
+
 /** Randomized responses to one question: one for each of its parts. */
-export function respond(question, answer, memory = new Memory(), period = "", draw = drawFrom()) {
+export function respond(question, answer, memory = new Memory(), draw = drawFrom(), mostAnswers = undefined) {
   const values = encode(question, answer);
-  const each = question.epsilon / question.parts.length;
+  checkStated(question);
   return question.parts.map((part, index) =>
-    memory.response(`${question.name}/${index}`, part, values[index], each, period, draw));
+    memory.response(`${question.name}/${index}`, part, values[index], draw, mostAnswers));
 }

@@ -1,26 +1,35 @@
 """Client file for answering a deniable survey from Python: one file, standard library only, copy it anywhere.
 
-The answer is randomized here, with the operating system's entropy, before anything is sent. A recipe, fetched from the
-survey server or written by hand, carries exact integer probabilities, so nothing here rounds. The same algorithms, in
-the same order of draws, are in `client.mjs` for browsers; both pass the same test vectors.
+The answer is randomized here, with the operating system's entropy, before anything is sent. The server is not trusted:
+epsilon is computed from the recipe that is run, the limits are this device's own, a link pins the survey it was made
+for, and a ticket cannot be traced to the invitation it was given for. A recipe carries exact integer probabilities, so
+nothing here rounds. The same algorithms, in the same order of draws, are in `client.mjs` for browsers; both pass the
+same test vectors.
 
-    survey = Survey.fetch("http://localhost:8765")
+    survey = Survey.fetch("http://localhost:8765/#the-rest-of-your-link")
     survey.submit({"smoker": "no", "hours": 38}, Memory("answers.json"))
 """
 
 from __future__ import annotations
 
+import base64
 import json
 import math
 import os
+import re
+import time
+import unicodedata
 import urllib.request
 from collections.abc import Callable
-from hashlib import sha256
+from hashlib import sha256, sha384
 from pathlib import Path
 from typing import Any
 
-FORMAT = 1
+FORMAT = 2
 GRID = 65536
+ALLOWANCE = 10.0  # the epsilon that a device tells in a month of its own calendar, unless its owner says otherwise
+MOST_ANSWERS = 12  # how often a device answers one question
+MOST_DRAWN = 1024  # up to so many possible answers, the responses to all of them are drawn beforehand
 Draw = Callable[[int], int]
 Recipe = dict[str, Any]
 
@@ -214,49 +223,216 @@ RANDOMIZERS: dict[str, Callable[[Recipe, Any, Draw], list[Any]]] = {
 }
 
 
+def _read_whole(recipe: Recipe, name: str, least: int, most: int) -> int:
+    number = recipe[name]
+    if type(number) is not int or not least <= number <= most:
+        raise ValueError(name)
+    return number
+
+
+def _count_steps(recipe: Recipe) -> int:
+    return _read_whole(recipe["scale"], "steps", 1, 1 << 30)
+
+
+def _log_odds(recipe: Recipe, name: str = "odds") -> float:
+    numerator, denominator = recipe[name]
+    if type(numerator) is not int or type(denominator) is not int or min(numerator, denominator) < 1:
+        raise ValueError(name)
+    return abs(math.log(numerator) - math.log(denominator))
+
+
+def _log_bit(one: int, other: int) -> float:
+    """The loss of a biased bit that is 1 with probability one / GRID under one answer, other / GRID under another."""
+    return abs(math.log(one) - math.log(other)) + abs(math.log(GRID - one) - math.log(GRID - other))
+
+
+def _lose_by_coins(recipe: Recipe) -> float:
+    told = [{"yes": (1, 1), "no": (0, 0), "truth": (0, 1), "opposite": (1, 0)}[word] for word in recipe["instructions"]]
+    no, yes = (sum(each[truth] for each in told) for truth in (0, 1))
+    return max(abs(math.log(yes) - math.log(no)), abs(math.log(len(told) - yes) - math.log(len(told) - no)))
+
+
+def _lose_by_domain(recipe: Recipe) -> float:
+    domain = _read_whole(recipe, "domain", 2, 1 << 26)
+    for name, least, most in (("buckets", 2, 1 << 20), ("blocks", 1, domain), ("count", 1, domain - 1)):
+        if name in recipe:
+            _read_whole(recipe, name, least, most)
+    return _log_odds(recipe)
+
+
+def _lose_by_unary(recipe: Recipe) -> float:
+    _read_whole(recipe, "domain", 2, 1 << 24)
+    return _log_bit(*(_read_whole(recipe, name, 1, GRID - 1) for name in ("keep", "flip")))
+
+
+def _lose_by_string(recipe: Recipe) -> float:
+    for name in ("width", "hashes"):
+        _read_whole(recipe, name, 1, 1 << 16)
+    if "odds" in recipe:
+        return _log_odds(recipe)
+    flip, bits = _read_whole(recipe, "flip", 1, GRID - 1), 1
+    if recipe["protocol"] == "rappor":
+        bits = recipe["hashes"]
+        _read_whole(recipe, "cohorts", 1, 1 << 12)
+    return bits * _log_bit(GRID - flip, flip)  # two strings differ in two bits for each function
+
+
+def _lose_by_position(recipe: Recipe) -> float:
+    _count_steps(recipe)
+    if recipe["protocol"] == "window":
+        _read_whole(recipe, "places", 1, 1 << 20), _read_whole(recipe, "width", 1, 1 << 20)
+    return _log_odds(recipe)
+
+
+def _lose_by_hybrid(recipe: Recipe) -> float:
+    turns, bit, window = _read_whole(recipe, "window_turns", 0, GRID), recipe["bit"], recipe["window"]
+    arms = [bit] * (turns < GRID) + [window] * (turns > 0)
+    if (bit["protocol"], window["protocol"]) != ("duchi", "window") or _count_steps(bit) != _count_steps(window):
+        raise ValueError("arms")
+    return max(_lose_by_position(arm) for arm in arms)
+
+
+def _lose_by_laplace(recipe: Recipe) -> float:
+    _log_odds(recipe, "claimed")
+    _count_steps(recipe)
+    return float(recipe["claimed"][0] / recipe["claimed"][1])
+
+
+LOSSES: dict[str, Callable[[Recipe], float]] = {
+    "coins": _lose_by_coins,
+    "k-ary": _lose_by_domain,
+    "unary": _lose_by_unary,
+    "hashing": _lose_by_domain,
+    "hadamard": _lose_by_domain,
+    "subset": _lose_by_domain,
+    "rappor": _lose_by_string,
+    "count-mean-sketch": _lose_by_string,
+    "hadamard-sketch": _lose_by_string,
+    "duchi": _lose_by_position,
+    "window": _lose_by_position,
+    "hybrid": _lose_by_hybrid,
+    "laplace": _lose_by_laplace,
+}
+
+
+def privacy_loss(recipe: Recipe) -> float:
+    """The epsilon of a recipe: the logarithm of the largest likelihood ratio among the responses it can draw.
+
+    It is computed from the probabilities that are run, whatever the server says of them.
+    """
+    try:
+        return LOSSES[recipe["protocol"]](recipe)
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
+        raise Refused("a recipe of the survey is unknown, broken, or would prove the answer") from None
+
+
+def count_answers(recipe: Recipe) -> int | None:
+    """How many different answers a recipe randomizes; None for strings."""
+    if recipe["protocol"] == "coins":
+        return 2
+    if "domain" in recipe:
+        return int(recipe["domain"])
+    scale = recipe.get("bit", recipe).get("scale")
+    return int(scale["steps"]) + 1 if scale else None
+
+
+def check_answer(recipe: Recipe, answer: Any) -> int | None:
+    """How many answers a recipe randomizes; refused where this is none of them, since no noise would cover it."""
+    most = count_answers(recipe)
+    if isinstance(answer, str) if most is None else type(answer) is int and 0 <= answer < most:
+        return most
+    raise Refused("the answer is none of those that the recipe randomizes")
+
+
 def randomize(recipe: Recipe, answer: Any, draw: Draw = system_draw) -> list[Any]:
     """The response to send for an answer: an index, a position on the scale, or a string.
 
     For RAPPOR this is the permanent response: remember it, and send `rappor_report` of it.
     """
+    check_answer(recipe, answer)
     return RANDOMIZERS[recipe["protocol"]](recipe, answer, draw)
 
 
-class Memory:
-    """What a respondent's own device remembers: responses already given, and how much was spent on them.
+def _name_month() -> str:
+    return time.strftime("%Y-%m")
 
-    The same answer to the same question always gets the same response (memoization), so asking again teaches
-    nothing. A new answer costs its epsilon; when a question has been answered in `most_answers` different ways, or the
-    period's allowance is spent, the client refuses. The file is as private as the device it lies on.
+
+class Memory:
+    """What a respondent's own device remembers: responses drawn beforehand, and how much was told.
+
+    The responses to all possible answers of a question are drawn at its first use and kept, so that the same answer
+    always gets the same response (asking again teaches nothing) and the file does not say which answer was given.
+    What it cannot tell apart it counts in full: each time a question is answered costs the recipe's epsilon, until
+    all of its responses are told. Months are those of this device; when the month's allowance is spent, or a question
+    was answered `most_answers` times, the client refuses. Strings are drawn anew each time, and counted each time.
     """
 
-    def __init__(self, path: str | None = None, most_answers: int = 3, allowance: float = math.inf) -> None:
+    def __init__(
+        self,
+        path: str | None = None,
+        most_answers: int = MOST_ANSWERS,
+        allowance: float = ALLOWANCE,
+        name_period: Callable[[], str] = _name_month,
+    ) -> None:
         self._path = Path(path) if path else None
         self.most_answers = most_answers
         self.allowance = allowance
+        self._name_period = name_period
         stored = self._path.read_text("utf-8") if self._path and self._path.exists() else "{}"
-        self._state: dict[str, Any] = {"responses": {}, "spent": {}} | json.loads(stored)
+        self._state: dict[str, Any] = {"questions": {}, "spent": {}, "tickets": {}} | json.loads(stored)
 
     def response(
-        self, question: str, recipe: Recipe, answer: Any, epsilon: float, period: str = "", draw: Draw = system_draw
+        self, question: str, recipe: Recipe, answer: Any, draw: Draw = system_draw, most_answers: int | None = None
     ) -> list[Any]:
-        """The remembered response to this answer, or a fresh one within the limits."""
-        told = self._state["responses"].setdefault(question, {})
-        key = json.dumps([recipe, answer], sort_keys=True)
-        if key not in told:
-            self._spend(question, told, epsilon, period)
-            told[key] = randomize(recipe, answer, draw)
-            self._save()
-        remembered: list[Any] = told[key]
-        return rappor_report(recipe, remembered, draw) if recipe["protocol"] == "rappor" else remembered
+        """The response to this answer, drawn beforehand or now; refused beyond the limits."""
+        epsilon, size = privacy_loss(recipe), check_answer(recipe, answer)
+        if recipe["protocol"] == "rappor":
+            raise Refused("RAPPOR is for one string for life: keep its permanent response, send reports of that")
+        known = self._state["questions"].setdefault(question, {"times": 0, "drawn": {}})
+        key = json.dumps(recipe, sort_keys=True)
+        drawn = known["drawn"].setdefault(key, {"told": 0, "responses": []})
+        if size is None or drawn["told"] < size:
+            self._spend(question, known, epsilon, min(self.most_answers, most_answers or self.most_answers))
+            drawn["told"] += 1
+        if size is not None and size <= MOST_DRAWN:
+            if not drawn["responses"]:
+                drawn["responses"] = [randomize(recipe, each, draw) for each in range(size)]
+            response: list[Any] = drawn["responses"][answer]
+        else:
+            response = randomize(recipe, answer, draw)
+        self._save()
+        return response
 
-    def _spend(self, question: str, told: dict[str, Any], epsilon: float, period: str) -> None:
+    def _spend(self, question: str, known: dict[str, Any], epsilon: float, most: int) -> None:
+        period = self._name_period()
         spent = self._state["spent"].get(period, 0.0)
-        if len(told) >= self.most_answers:
-            raise Refused(f"'{question}' was already answered in {self.most_answers} different ways")
+        if known["times"] >= most:
+            raise Refused(f"'{question}' was already answered {most} times on this device")
         if spent + epsilon > self.allowance + 1e-9:
-            raise Refused(f"epsilon {spent:.3g} of {self.allowance:.3g} is spent in this period")
+            raise Refused(
+                f"'{question}' would tell epsilon {epsilon:.3g}; this device has told {spent:.3g} of {self.allowance:.3g}"
+                " in this month. Leave the question out, or give Memory a larger allowance"
+            )
+        known["times"] += 1
         self._state["spent"][period] = spent + epsilon
+
+    def ticket(self, invitation: str, modulus: int, draw: Draw = system_draw) -> tuple[bytes, int]:
+        """The serial and the secret that stand for an invitation until its response is received.
+
+        The secret is uniform below the modulus, so that every serial explains a blinded one equally well.
+        """
+        pending = self._state["tickets"]
+        name = sha256(invitation.encode()).hexdigest()
+        if name not in pending:
+            pending[name] = [os.urandom(32).hex(), hex(draw(modulus - 1) + 1)]
+            self._save()
+        serial, secret = pending[name]
+        return bytes.fromhex(serial), int(secret, 16)
+
+    def forget_ticket(self, invitation: str) -> None:
+        """The response was received: nothing here may join it with its invitation."""
+        if self._state["tickets"].pop(sha256(invitation.encode()).hexdigest(), None):
+            self._save()
 
     def _save(self) -> None:
         if self._path:
@@ -266,21 +442,35 @@ class Memory:
             unfinished.replace(self._path)
 
 
+def pin(document: bytes) -> str:
+    """What a link says of the survey it was made for: the SHA-256 digest of the survey's document."""
+    return base64.urlsafe_b64encode(sha256(document).digest()).decode().rstrip("=")
+
+
 class Survey:
     """A survey as its server describes it."""
 
-    def __init__(self, description: dict[str, Any], address: str = "") -> None:
+    def __init__(self, description: dict[str, Any], address: str = "", invitation: str = "") -> None:
         self.description = description
         self.address = address.rstrip("/")
+        self.invitation = invitation
 
     @classmethod
-    def fetch(cls, address: str) -> Survey:
-        """The survey served at an address."""
-        return cls(_exchange(f"{address.rstrip('/')}/survey.json"), address)
+    def fetch(cls, link: str) -> Survey:
+        """The survey that a link leads to, refused if it is not the one that the link was made for."""
+        address, _, fragment = link.partition("#")
+        pinned, _, invitation = fragment.partition(".")
+        document = _exchange(f"{address.rstrip('/')}/survey.json")
+        if pinned and pin(document) != pinned:
+            raise Refused("the server shows another survey than the one this link was made for")
+        return cls(json.loads(document), address, invitation)
 
     # a dictionary: by the questions' names, as it is sent
     def responses(self, answers: dict[str, Any], memory: Memory, draw: Draw = system_draw) -> dict[str, Any]:
-        """Randomized responses to plain answers, by question; questions without an answer are left out."""
+        """Randomized responses to plain answers, by question.
+
+        Questions without an answer are left out: that they were is visible to whoever reads the responses.
+        """
         known = {question["name"]: question for question in self.description["questions"]}
         sent: dict[str, Any] = {}
         for name, answer in answers.items():
@@ -290,46 +480,106 @@ class Survey:
         return sent
 
     def _respond_to(self, question: dict[str, Any], answer: Any, memory: Memory, draw: Draw) -> list[Any]:
-        period = self.description.get("period", "")
-        parts = question["parts"]
-        values = encode(question, answer)
-        each = question["epsilon"] / len(parts)
+        parts, values = question["parts"], encode(question, answer)
+        check_stated(question)
         return [
-            memory.response(f"{question['name']}/{index}", part, value, each, period, draw)
+            memory.response(f"{question['name']}/{index}", part, value, draw, self.description.get("most_answers"))
             for index, (part, value) in enumerate(zip(parts, values, strict=True))
         ]
 
     # a dictionary: JSON as the server sent it
-    def submit(self, answers: dict[str, Any], memory: Memory | None = None, ticket: str = "") -> dict[str, Any]:
+    def submit(self, answers: dict[str, Any], memory: Memory | None = None) -> dict[str, Any]:
         """Randomize here, send only that, and return the server's receipt."""
-        sent = self.responses(answers, memory or Memory())
-        ticket = ticket or _exchange(f"{self.address}/ticket", b"{}")["ticket"]
+        memory = memory or Memory()
+        sent = self.responses(answers, memory)
+        ticket = self._take_ticket(memory) if self.description.get("key") else os.urandom(32).hex()
         body = {"format": FORMAT, "survey": self.description["survey"], "ticket": ticket, "responses": sent}
-        return _exchange(f"{self.address}/responses", json.dumps(body).encode())
+        receipt: dict[str, Any] = json.loads(_exchange(f"{self.address}/responses", json.dumps(body).encode()))
+        memory.forget_ticket(self.invitation)
+        return receipt
+
+    def _take_ticket(self, memory: Memory) -> str:
+        """A ticket for the invitation, signed without being seen: the server cannot know it again."""
+        modulus, exponent = int(self.description["key"]["modulus"], 16), self.description["key"]["exponent"]
+        serial, secret = memory.ticket(self.invitation, modulus)
+        blinded = blind(serial, secret, modulus, exponent)
+        body = {"survey": self.description["survey"], "invitation": self.invitation, "blinded": f"{blinded:x}"}
+        signed = json.loads(_exchange(f"{self.address}/ticket", json.dumps(body).encode()))["signed"]
+        return f"{serial.hex()}.{unblind(serial, secret, int(signed, 16), modulus, exponent):x}"
+
+
+def check_stated(question: dict[str, Any]) -> float:
+    """The epsilon of a question by its recipes; refused where that is more than the survey says."""
+    loss = sum(privacy_loss(part) for part in question["parts"])
+    if loss > question["epsilon"] + 1e-9:
+        raise Refused(f"'{question['name']}' says epsilon {question['epsilon']:.3g}, but its recipe tells {loss:.3g}")
+    return loss
+
+
+def encode_serial(serial: bytes, bits: int) -> int:
+    """A serial as the number that is signed: EMSA-PSS of RFC 8017 with SHA-384 and no salt, for a modulus of `bits`.
+
+    With blinding this is RSABSSA-SHA384-PSSZERO-Deterministic of RFC 9474; serials are random, as it asks.
+    """
+    length = (bits + 6) // 8
+    digest = sha384(bytes(8) + sha384(serial).digest()).digest()
+    padding = bytes(length - 50) + b"\x01"
+    turns = range(-(-len(padding) // 48))
+    mask = b"".join(sha384(digest + turn.to_bytes(4, "big")).digest() for turn in turns)
+    masked = bytearray(left ^ right for left, right in zip(padding, mask, strict=False))
+    masked[0] &= 0xFF >> (8 * length - bits + 1)
+    return int.from_bytes(bytes(masked) + digest + b"\xbc", "big")
+
+
+def blind(serial: bytes, secret: int, modulus: int, exponent: int) -> int:
+    """A serial hidden behind a random secret: what is signed tells nothing of it."""
+    if modulus.bit_length() < 2048 or modulus % 2 == 0 or exponent != 65537 or math.gcd(secret, modulus) != 1:
+        raise Refused("the survey's key is not one for tickets")
+    return encode_serial(serial, modulus.bit_length()) * pow(secret, exponent, modulus) % modulus
+
+
+def unblind(serial: bytes, secret: int, signed: int, modulus: int, exponent: int) -> int:
+    """The signature of a serial from that of its blinded form; checked."""
+    signature = signed * pow(secret, -1, modulus) % modulus
+    if pow(signature, exponent, modulus) != encode_serial(serial, modulus.bit_length()):
+        raise Refused("the server's signature is not one of the survey's key")
+    return signature
+
+
+SPACES = re.compile("[\\s\\x1c-\\x1f\\x85\\ufeff]+")
+
+
+def normalize(word: str) -> str:
+    """A word as it is looked up: one form of each character (NFKC), lower case, single spaces."""
+    whole = re.sub("[\\ud800-\\udfff]", "\ufffd", word)
+    lower = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", whole).lower())
+    return SPACES.sub(" ", lower).strip(" ")
 
 
 def encode(question: dict[str, Any], answer: Any) -> list[Any]:
     """An answer as the numbers or strings that the question's parts randomize."""
     if question["type"] == "number":
         low, high, steps = question["lower"], question["upper"], question["steps"]
-        held = min(max(float(answer), low), high)
-        return [math.floor((held - low) / (high - low) * steps + 0.5)]
+        number = float(answer)
+        if math.isnan(number):
+            raise Refused(f"an answer to '{question['name']}' is a number")
+        return [math.floor((min(max(number, low), high) - low) / (high - low) * steps + 0.5)]
     if question["type"] == "word":
-        return [str(answer).strip().lower()]
+        return [normalize(str(answer))]
     options = question["options"]
     chosen = list(answer) if isinstance(answer, list | tuple | set) else [answer]
-    if any(choice not in options for choice in chosen):
+    if any(choice not in options for choice in chosen) or (question["type"] != "several" and len(chosen) != 1):
         raise Refused(f"an answer to '{question['name']}' is one of {', '.join(options)}")
     if question["type"] == "several":
         return [int(option in chosen) for option in options]
     return [options.index(chosen[0])]
 
 
-def _exchange(address: str, body: bytes | None = None) -> dict[str, Any]:
+def _exchange(address: str, body: bytes | None = None) -> bytes:
     if not address.startswith(("http://", "https://")):
         raise Refused("the survey's address does not begin with http:// or https://")
     headers = {"Content-Type": "application/json"}
     request = urllib.request.Request(address, body, headers)  # noqa: S310  checked above
     with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310
-        document: dict[str, Any] = json.load(answer)
-        return document
+        content: bytes = answer.read()
+        return content

@@ -146,6 +146,19 @@ class Whole:
 
 
 @dataclass(frozen=True, slots=True)
+class Selected:
+    """An integer whose bound is the one that the field before it selects; where that is 0, no such response exists."""
+
+    name: str
+    bounds: tuple[int, ...]
+
+    @property
+    def bytes(self) -> int:
+        """Bytes on the wire, the same for every bound."""
+        return Whole(self.name, max(self.bounds)).bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Bits:
     """A string of `length` bits; bit i is bit (i mod 8), counted from the least significant, of byte (i div 8)."""
 
@@ -172,11 +185,11 @@ class Chosen:
         return self.count * Whole(self.name, self.bound).bytes
 
 
-Field = Whole | Bits | Chosen
+Field = Whole | Selected | Bits | Chosen
 Layout = tuple[Field, ...]
 
 Responses = tuple[NDArray[Any], ...]
-"""Many responses as columns, one array a field: Whole (n,) int64, Bits (n, bytes) uint8, Chosen (n, count) int64."""
+"""Many responses as columns, one array a field: Whole and Selected (n,) int64, Bits (n, bytes) uint8, Chosen (n, count) int64."""
 
 
 def message_bytes(layout: Layout) -> int:

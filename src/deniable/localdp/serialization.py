@@ -1,4 +1,4 @@
-"""Serialization: what a protocol is called, and how its responses travel, as JSON and as bytes. Format 1, stable.
+"""Serialization: what a protocol is called, and how its responses travel, as JSON and as bytes. Format 2, stable.
 
 A *recipe* is a protocol as JSON: its name and its exact parameters, rationals as [numerator, denominator]. A client
 needs nothing else: no exponential, no rounding. A *response* is a JSON list with one entry for each field of the
@@ -25,9 +25,9 @@ from deniable.localdp.frequency.subset import Subset
 from deniable.localdp.frequency.unary import Unary
 from deniable.localdp.numeric.mechanisms import BoundedLaplace, Duchi, Hybrid, Window
 from deniable.localdp.numeric.scale import Scale
-from deniable.localdp.protocol import Bits, Chosen, Field, Layout, Responses, Whole, message_bytes
+from deniable.localdp.protocol import Bits, Chosen, Field, Layout, Responses, Selected, Whole, message_bytes
 
-FORMAT = 1
+FORMAT = 2
 PROTOCOLS: tuple[type[Any], ...] = (
     CoinDesign,
     Direct,
@@ -130,15 +130,17 @@ def check(layout: Layout, response: object) -> None:
     """Refuse a JSON response that is not exactly of the layout: hostile input ends here."""
     if not isinstance(response, list) or len(response) != len(layout):
         raise _build_refusal()
-    for field, entry in zip(layout, response, strict=True):
-        if not _fits(field, entry):
+    for field, entry, before in zip(layout, response, [None, *response], strict=False):
+        if not _fits(field, entry, before):
             raise _build_refusal()
 
 
-def _fits(field: Field, entry: object) -> bool:
+def _fits(field: Field, entry: object, before: Any) -> bool:
     match field:
         case Whole(_, bound):
             return type(entry) is int and 0 <= entry < bound
+        case Selected(_, bounds):
+            return type(entry) is int and 0 <= entry < bounds[before]
         case Bits(_, length):
             return _is_bits(entry, length, field.bytes)
         case Chosen(_, count, bound):
@@ -183,7 +185,7 @@ def to_bytes(layout: Layout, responses: Responses) -> bytes:
 def _bytes_column(field: Field, column: NDArray[Any]) -> NDArray[np.uint8]:
     if isinstance(field, Bits):
         return column
-    width = field.bytes if isinstance(field, Whole) else field.bytes // field.count
+    width = field.bytes // (field.count if isinstance(field, Chosen) else 1)
     wide = column.astype(">u8").reshape(*column.shape, 1).view(np.uint8)[..., 8 - width :]
     return wide.reshape(len(column), field.bytes)
 
@@ -194,27 +196,29 @@ def from_bytes(layout: Layout, message: bytes) -> Responses:
     if len(message) % length:
         raise _build_refusal()
     table = np.frombuffer(message, dtype=np.uint8).reshape(-1, length)
-    columns, start = [], 0
+    columns: list[NDArray[Any]] = []
+    start = 0
     for field in layout:
-        columns.append(_read_field(field, table[:, start : start + field.bytes]))
+        columns.append(_read_field(field, table[:, start : start + field.bytes], columns))
         start += field.bytes
     return tuple(columns)
 
 
-def _read_field(field: Field, part: NDArray[np.uint8]) -> NDArray[Any]:
+def _read_field(field: Field, part: NDArray[np.uint8], before: Sequence[NDArray[Any]]) -> NDArray[Any]:
     if isinstance(field, Bits):
         spare = field.length % 8
         if spare and len(part) and int(part[:, -1].max()) >> spare:
             raise _build_refusal()
         return part.copy()
-    count, bound = (field.count, field.bound) if isinstance(field, Chosen) else (1, field.bound)
+    count = field.count if isinstance(field, Chosen) else 1
+    bound = np.array(field.bounds)[before[-1]][:, None] if isinstance(field, Selected) else field.bound
     width = field.bytes // count
     wide = np.zeros((len(part), count, 8), dtype=np.uint8)
     wide[..., 8 - width :] = part.reshape(len(part), count, width)
     numbers = wide.view(">u8")[..., 0].astype(np.int64)
-    if numbers.size and not (int(numbers.min()) >= 0 and int(numbers.max()) < bound):
+    if not ((numbers >= 0) & (numbers < bound)).all():
         raise _build_refusal()
-    if isinstance(field, Whole):
+    if not isinstance(field, Chosen):
         return numbers[:, 0]
     if (np.diff(numbers, axis=1) <= 0).any():
         raise _build_refusal()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import date
 from enum import StrEnum
 from fractions import Fraction
 
@@ -34,11 +35,18 @@ class Period(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Purpose:
-    """Why somebody asks; an allowance inside the dataset's, renewed each period if one is given."""
+    """Why somebody asks; an allowance inside the dataset's, renewed each period if one is given.
+
+    `approvals` is how many different stewards approve a release of rows, `justify` whether its request says what it is
+    needed for, `terms` what an analyst acknowledges before asking.
+    """
 
     name: str
     allowance: Budget
     every: Period | None = None
+    approvals: int = 1
+    justify: bool = False
+    terms: str = ""
 
 
 RESERVED_NAMES = ("steward", "auditor", "analyst")
@@ -50,6 +58,7 @@ class Analyst:
     """Somebody who asks: the purposes granted, the allowance inside each, and what may be seen.
 
     `columns` may be named; of tables that have a column of `rows`, only rows with one of its values are counted.
+    `until` is the last day of the grant. A group has `members`, who ask by their own names and share all of this.
     """
 
     name: str
@@ -57,6 +66,8 @@ class Analyst:
     allowance: Budget
     columns: tuple[str, ...] | None = None
     rows: Mapping[str, tuple[str, ...]] = field(default_factory=Frozen)
+    until: date | None = None
+    members: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +78,14 @@ class Budgets:
     accounting: Accounting = Accounting.PURE
     purposes: tuple[Purpose, ...] = ()
     analysts: tuple[Analyst, ...] = ()
+
+    def find_analyst(self, name: str) -> Analyst | None:
+        """The entry of somebody: their own, or that of their group."""
+        return next((each for each in self.analysts if name == each.name or name in each.members), None)
+
+    def find_purpose(self, name: str) -> Purpose | None:
+        """The purpose of that name."""
+        return next((each for each in self.purposes if each.name == name), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +190,7 @@ def build_budgets(entry: Section, mistakes: Mistakes) -> Budgets | None:
         name: _purpose(name, s, dataset, mistakes) for name, s in _sections(entry, "purposes") if _has_amount(s)
     }
     analysts = [_analyst(name, s, dataset, purposes, mistakes) for name, s in _sections(entry, "analysts")]
+    _check_members(entry, analysts, mistakes)
     return Budgets(dataset, accounting, tuple(purposes.values()), tuple(analysts))
 
 
@@ -218,7 +238,8 @@ def _purpose(name: str, entry: Section, dataset: Budget, mistakes: Mistakes) -> 
     allowance = _allowance(entry, dataset)
     _check_inside(f"purpose '{name}'", allowance, entry, "the dataset", dataset, mistakes)
     every = entry.get("every", None)
-    return Purpose(name, allowance, None if every is None else Period(every))
+    demands = (entry.get("approvals", 1), entry.get("justify", False), entry.get("terms", ""))
+    return Purpose(name, allowance, None if every is None else Period(every), *demands)
 
 
 def _analyst(name: str, entry: Section, dataset: Budget, purposes: dict[str, Purpose], mistakes: Mistakes) -> Analyst:
@@ -234,7 +255,22 @@ def _analyst(name: str, entry: Section, dataset: Budget, purposes: dict[str, Pur
             )
     if "epsilon" in entry and "rho" in entry:
         mistakes.add(entry.place_of("rho"), f"analyst '{name}' has epsilon and rho", "Expected: one of the two")
-    return Analyst(name, granted, allowance, entry.get("columns", None), entry.get("rows", Frozen()))
+    seen = (entry.get("columns", None), entry.get("rows", Frozen()))
+    return Analyst(name, granted, allowance, *seen, entry.get("until", None), entry.get("members", ()))
+
+
+def _check_members(entry: Section, analysts: Iterable[Analyst], mistakes: Mistakes) -> None:
+    """Refuse somebody who stands twice, whose limits would be unclear, and roles as members of a group."""
+    listed = entry.section("analysts")
+    taken = {each.name for each in analysts}
+    for group in (each for each in analysts if each.members):
+        place = listed.section(group.name).place_of("members")
+        for name in group.members:
+            if name in taken:
+                mistakes.add(place, f"'{name}' stands twice among the analysts and the members of groups", "Once")
+            if name.strip().casefold() in RESERVED_NAMES:
+                mistakes.add(place, f"'{name}' is the name of a role, and of no analyst", "The name of a person")
+            taken.add(name)
 
 
 def _check_inside(what: str, part: Budget, entry: Section, container: str, whole: Budget, mistakes: Mistakes) -> None:

@@ -53,6 +53,10 @@ class Terms(Protocol):
     def accepts(self) -> tuple[str, ...]:
         """What the steward stands for."""
 
+    @property
+    def witness(self) -> str | None:
+        """Who is told the head of the ledger."""
+
 
 STRICTNESS = (Role.INSENSITIVE, Role.SENSITIVE, Role.QUASI_IDENTIFIER, Role.IDENTIFIER, Role.UNDECIDED)
 """Roles by what a release does to their columns: shown, shown where classes are diverse, generalized, left out."""
@@ -72,6 +76,8 @@ def list_loosened(before: Terms, after: Terms) -> tuple[str, ...]:
     if before.epochs != after.epochs and after.epochs is not None:
         found.append("epochs: equal questions are answered anew at other times")
     found += [f"accepts: {name} was added" for name in after.accepts if name not in before.accepts]
+    if before.witness is not None and before.witness != after.witness:
+        found.append("witness: the head of the ledger is no longer told to the one before")
     return tuple(found)
 
 
@@ -89,6 +95,8 @@ def _compare_tables(before: TableSchema | None, after: TableSchema) -> Iterator[
     if before.source != after.source:
         yield f"{after.name}: its source became {after.source}"
     yield from _compare_units(after.name, before.unit, after.unit)
+    if before.same_people_as is not None and before.same_people_as != after.same_people_as:
+        yield f"{after.name}: who withdraws from {before.same_people_as} is no longer left out of it"
     columns = {column.name: column for column in before.columns}
     for column in after.columns:
         for words in _compare_columns(columns.get(column.name), column):
@@ -150,6 +158,12 @@ def _compare_purposes(before: Purpose | None, after: Purpose) -> Iterator[str]:
     yield from _compare_amounts(what, before.allowance, after.allowance)
     if after.every is not None and before.every != after.every:
         yield f"{what}: renewed every {before.every or 'time the policy says so'} became every {after.every}"
+    if after.approvals < before.approvals:
+        yield f"{what}: approvals {before.approvals} became {after.approvals}"
+    if before.justify and not after.justify:
+        yield f"{what}: requests need no justification any more"
+    if before.terms and not after.terms:
+        yield f"{what}: the terms were dropped"
 
 
 def _compare_analysts(before: Analyst | None, after: Analyst) -> Iterator[str]:
@@ -159,6 +173,9 @@ def _compare_analysts(before: Analyst | None, after: Analyst) -> Iterator[str]:
         return
     yield from _compare_amounts(what, before.allowance, after.allowance)
     yield from (f"{what}: may ask for {name}" for name in after.purposes if name not in before.purposes)
+    if before.until is not None and (after.until is None or after.until > before.until):
+        yield f"{what}: the grant until {before.until} became until {after.until or 'the policy ends'}"
+    yield from (f"{what}: {name} is a new member" for name in after.members if name not in before.members)
     yield from _compare_lists(f"{what}: columns", before.columns, after.columns)
     for column, values in before.rows.items():
         yield from _compare_lists(f"{what}: rows by {column}", values, after.rows.get(column))

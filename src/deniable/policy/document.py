@@ -44,6 +44,7 @@ class Policy:
     keys: tuple[KeyPlace, ...] = ()
     epochs: Epochs | None = None
     accepts: tuple[str, ...] = ()
+    witness: str | None = None
     folder: Path = field(default=Path(), compare=False, repr=False)
 
     @property
@@ -64,6 +65,19 @@ class Policy:
         known = [table.name for table in self.tables]
         expected = f"The policy has: {', '.join(known)}"
         raise ParameterError(f"the policy has no table '{name}'", expected=expected, remedy=nearest(name, known))
+
+    def same_people(self, column: str) -> tuple[str, ...]:
+        """All columns that hold the same people's values as this unit column does, through declared links.
+
+        Equal names are one; a link joins two names.
+        """
+        names = {table.name: table.unit.column for table in self.private if table.unit and table.unit.column}
+        links = [(names[t.name], names[t.same_people_as]) for t in self.private
+                 if t.name in names and t.same_people_as in names]  # fmt: skip
+        found = [column]
+        for name in found:  # grows while it is read: whatever is linked to a name that was found is found too
+            found += sorted({other for link in links if name in link for other in link} - {*found})
+        return tuple(found)
 
     def is_expired(self, today: date) -> bool:
         """Whether the last day on which anything may be released has passed."""
@@ -167,6 +181,7 @@ def _build_policy(entry: Section, folder: Path, mistakes: Mistakes) -> Policy:
         release_settings.build_key_places(entry.section("keys")),
         access.build_epochs(entry.section("epochs"), mistakes),
         entry.get("accepts", ()),
+        entry.get("witness", None),
         folder,
     )
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from fractions import Fraction
 
+from deniable.errors import ParameterError, nearest
 from deniable.policy.access import Anonymize, AttackLimits, JointLimit, KeyPlace, Minimize, ReleaseSettings, Synthesize
 from deniable.policy.check import tree_checker
 from deniable.policy.check.tree_checker import Chosen, Item, Section, build_spec, strip_places
+from deniable.policy.conditions import read_condition
 from deniable.policy.schema import Column, Frozen, Role, Spec, TableSchema
+from deniable.policy.truths import columns_of, describe_contradiction, find_wrong_types
 from deniable.policy.yaml_tree import Leaf, Mistakes
 
 
@@ -48,14 +51,28 @@ def _attack(entry: Section) -> AttackLimits:
 
 def _truths(item: Item, tables: tuple[TableSchema, ...], mistakes: Mistakes) -> tuple[Spec, ...]:
     assert isinstance(item.value, tuple)
-    return tuple(_truth(each, tables, mistakes) for each in item.value)
+    before = len(mistakes.found)
+    truths = tuple(_truth(each, tables, mistakes) for each in item.value)
+    if len(mistakes.found) == before:
+        _refuse_contradictions(item, truths, tables, mistakes)
+    return truths
+
+
+def _refuse_contradictions(
+    item: Item, truths: tuple[Spec, ...], tables: tuple[TableSchema, ...], mistakes: Mistakes
+) -> None:
+    """Truths of one table that no row can keep together are a mistake."""
+    for table in tables:
+        own = [truth for truth in truths if columns_of(truth) <= set(table.names)]
+        if own and (words := describe_contradiction(own, table.columns)):
+            mistakes.add(item.place, words, remedy="Correct or remove one of them")
 
 
 def _truth(item: Item, tables: tuple[TableSchema, ...], mistakes: Mistakes) -> Spec:
     """One truth; all its columns stand in one table, and its values have the types of their columns."""
     chosen = item.value
     assert isinstance(chosen, Chosen)
-    named = _list_columns(chosen)
+    named = _list_columns(chosen, item, mistakes)
     known = {name for table in tables for name in table.names}
     home = next((table for table in tables if named <= set(table.names)), None)
     if home is None:
@@ -63,12 +80,26 @@ def _truth(item: Item, tables: tuple[TableSchema, ...], mistakes: Mistakes) -> S
             mistakes.add(
                 item.place, f"the columns of '{chosen.kind}' stand in different tables", "Columns of one table"
             )
+        for name in sorted(named - known) if chosen.kind == "holds" else ():  # other kinds refer to columns
+            mistakes.add(item.place, f"there is no column '{name}'", remedy=nearest(name, known))
         return build_spec(chosen)
     if chosen.kind != "impossible" or "when" not in chosen.options:
-        return build_spec(chosen)
+        return _check_types(build_spec(chosen), item, home, mistakes)
     when = Section(chosen.options["when"])
     values = {name: _values(when[name], home.column(name), mistakes) for name in when}
     return Spec("impossible", Frozen({"when": Frozen(values)}))
+
+
+def _check_types(truth: Spec, item: Item, home: TableSchema, mistakes: Mistakes) -> Spec:
+    """The truth, after noting columns of types that it cannot speak of."""
+    try:
+        if truth.kind == "holds":
+            read_condition(str(truth.options["condition"]), {column.name: column.type for column in home.columns})
+        elif words := find_wrong_types(truth, home.columns):
+            mistakes.add(item.place, words, "Numbers, or for an order columns of one type")
+    except ParameterError as refused:
+        mistakes.add(item.place, refused.happened, refused.expected, refused.remedy)
+    return truth
 
 
 def _workload(entry: Section, tables: tuple[TableSchema, ...], mistakes: Mistakes) -> tuple[tuple[str, ...], ...]:
@@ -96,9 +127,15 @@ def _check_home(item: Item, tables: tuple[TableSchema, ...], mistakes: Mistakes)
             mistakes.add(item.place, happened, remedy="Leave it out of the workload")
 
 
-def _list_columns(chosen: Chosen) -> set[str]:
-    """The columns that a truth names."""
+def _list_columns(chosen: Chosen, item: Item, mistakes: Mistakes) -> set[str]:
+    """The columns that a truth names; none of a condition that cannot be read, which is noted."""
     names: set[str] = set()
+    if chosen.kind == "holds":
+        try:
+            return set(columns_of(build_spec(chosen))) if "condition" in chosen.options else names
+        except ParameterError as refused:
+            mistakes.add(item.place, refused.happened, refused.expected, refused.remedy)
+            return names
     for item in chosen.options.values():
         value = strip_places(item)
         if isinstance(value, (tuple, Frozen)):

@@ -272,6 +272,8 @@ class TableSchema:
     """The table with one row for each unit that synthetic rows of this one belong to."""
     sequence: str | None = None
     """The column in whose order a unit's rows follow one another."""
+    same_people_as: str | None = None
+    """A table whose unit column holds the values of the same people under another name."""
     csv: CsvDialect = field(default_factory=CsvDialect)
     """How the file is written, if it is a CSV file."""
 

@@ -99,7 +99,8 @@ def _table(name: str, entry: Section, folder: Path, mistakes: Mistakes) -> Table
     unit = None if public else _unit(entry, mistakes)
     parent, sequence = entry.get("parent", None), entry.get("sequence", None)
     dialect = _dialect(entry.section("csv"), mistakes)
-    return TableSchema(name, entry.get("source", ""), columns, unit, public, parent, sequence, dialect)
+    same = entry.get("same_people_as", None)
+    return TableSchema(name, entry.get("source", ""), columns, unit, public, parent, sequence, same, dialect)
 
 
 def _check_protected(name: str, entry: Section, public: bool, mistakes: Mistakes) -> None:
@@ -395,9 +396,11 @@ def follow_likes(
 
 
 def check_links(table: TableSchema, tables: tuple[TableSchema, ...], entry: Section, mistakes: Mistakes) -> None:
-    """Check what a table says of its parent and of its sequence."""
+    """Check what a table says of its parent, of its sequence, and of another table with the same people."""
     if table.parent is not None:
         _check_parent(table, tables, entry, mistakes)
+    if table.same_people_as is not None:
+        _check_same_people(table, tables, entry, mistakes)
     if table.sequence is not None:
         _check_sequence(table, entry, mistakes)
 
@@ -411,6 +414,17 @@ def _check_parent(table: TableSchema, tables: tuple[TableSchema, ...], entry: Se
     elif _who(table) is None or _who(found) != _who(table):
         happened = f"'{table.name}' and its parent '{found.name}' do not have the same unit column"
         mistakes.add(place, happened, "Both private, with unit: {column: NAME} of one name")
+
+
+def _check_same_people(table: TableSchema, tables: tuple[TableSchema, ...], entry: Section, mistakes: Mistakes) -> None:
+    place = entry.place_of("same_people_as")
+    known = {each.name: each for each in tables if each.name != table.name and _who(each) is not None}
+    if table.same_people_as not in known:
+        happened = f"'{table.same_people_as}' is no other table that tells people apart by a column"
+        mistakes.add(place, happened, f"Known: {', '.join(known)}", nearest(str(table.same_people_as), known))
+    elif _who(table) is None:
+        happened = f"the rows of '{table.name}' are each their own unit, so nobody can be found in them"
+        mistakes.add(place, happened, "unit: {column: NAME}")
 
 
 def _check_sequence(table: TableSchema, entry: Section, mistakes: Mistakes) -> None:

@@ -34,6 +34,7 @@ from deniable.query.sql.binder import bind_statement
 from deniable.query.sql.clauses import Clauses, Within
 
 LARGEST_DELTA = Fraction(1, 100)
+MOST_MEASUREMENTS = 4_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,11 +164,21 @@ def _draft_nodes(nodes: tuple[Measured, ...], clauses: Clauses) -> tuple[list[Dr
     for node in nodes:
         unit = bound_unit(node, clauses)
         found, recipes[node.name] = decompose_aggregates(node, clauses.text, unit.is_row)
+        _refuse_many_measurements(len(node.grouping_sets) * len(found))
         for places in node.grouping_sets:
             clauses.refuse_late()
             drafts.append(_draft_grouping_set(node, places, found, unit, recipes[node.name]))
     _refuse_many_cells(drafts)
     return drafts, recipes
+
+
+def _refuse_many_measurements(count: int) -> None:
+    """Each aggregate is measured in each grouping set and priced by itself; explanations of that are free."""
+    if count > MOST_MEASUREMENTS:
+        raise QueryRefused(
+            f"the question has {count:,} measurements in its grouping sets, and {MOST_MEASUREMENTS:,} is the most",
+            remedy="Ask for fewer aggregates or fewer grouping sets at once",
+        )
 
 
 def _refuse_many_cells(drafts: list[Draft]) -> None:

@@ -25,10 +25,14 @@ from deniable.release.guarantee import Guarantee, Property, to_text
 _ROW = str(PrivacyUnit())
 _MEANING = {
     "k-anonymity": "every combination of the quasi-identifiers is shared by at least k rows",
-    "k-people": "every combination of the quasi-identifiers is shared by rows of at least k different people",
     "l-diversity": "every such group has at least l well-represented sensitive values",
     "t-closeness": "in every such group the sensitive values are spread almost as in the whole table, within t",
     "delta-presence": "the chance that a known person is in the table lies between the two bounds",
+}
+
+_OF_PEOPLE = {
+    "k-anonymity": "every combination of the quasi-identifiers is shared by rows of at least k different people",
+    "distinct-diversity": "in every such group at least l different people have l different values between them",
 }
 
 
@@ -50,7 +54,8 @@ def _explain_syntactic(guarantee: Guarantee) -> tuple[str, ...]:
 
 
 def _explain_property(each: Property) -> str:
-    meaning = _MEANING.get(each.name, "")
+    counted = "person" in dict(each.parameters) and each.name in _OF_PEOPLE
+    meaning = (_OF_PEOPLE if counted else _MEANING).get(each.name, "")
     return f"The table has {each}" + (f": {meaning}." if meaning else ".")
 
 

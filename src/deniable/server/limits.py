@@ -1,4 +1,4 @@
-"""Limits of a server: bytes, seconds, questions a second, guesses of tokens; and a time that refusals have in common.
+"""Limits of a server: bytes, seconds, questions a second, guesses of tokens, connections; a time refusals share.
 
 Nothing here depends on data. Rates are token buckets: a bucket holds `burst` drops, refills at `rate` a second, and
 each request takes one.
@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
 from deniable.errors import ParameterError
 from deniable.server.refusals import TooManyRequests
 
+LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
+"""Names of this machine for itself."""
 REPEAT_SECONDS = 0.1
 """How long a grant, and an answer that was a repeat already, is remembered before it is looked up again.
 
@@ -45,16 +47,25 @@ class Limits:
     """Questions of one asker that are worked on or wait."""
     waiting: int = 256
     """Questions of everybody that wait."""
-    workers: int = 4
+    workers: int = 8
+    """Threads; one asker has at most half of them."""
     processes: int = 0
     """Processes beside the server's own that work questions out; 0 has its threads do it."""
     connections: int = 200
+    """Connections of PostgreSQL."""
+    http_connections: int = 1000
+    """Connections of each HTTP port."""
+    header_seconds: float = 10.0
+    """The longest that the first line and the headers of a request may take to arrive."""
+    proxies: tuple[str, ...] = ()
+    """Addresses of proxies whose X-Forwarded-For is believed."""
     quantum: float = 0.02
     """Answers that were charged, and refusals, leave at whole multiples of so many seconds after the request."""
 
     def __post_init__(self) -> None:
         positive = (self.seconds, self.body, self.rate, self.burst, self.guesses, self.at_once, self.waiting)
-        if min(positive) <= 0 or self.workers < 1 or self.connections < 1 or min(self.quantum, self.processes) < 0:
+        positive += (self.workers, self.connections, self.http_connections, self.header_seconds)
+        if min(positive) <= 0 or min(self.quantum, self.processes) < 0:
             raise ParameterError("a limit of the server is not positive", expected="Limits above 0")
 
 
@@ -83,6 +94,60 @@ class RateLimiter:
         self._buckets.move_to_end(who)
         if len(self._buckets) > MOST_BUCKETS:
             self._buckets.popitem(last=False)
+
+
+class Connections:
+    """Who is connected to a port. Those who proved a token keep their place.
+
+    Of the others the oldest is closed when room is short, at the port or for one address: whoever has a token sends it
+    at once, and whoever only holds connections open loses them.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most, self._share = most, max(1, most // 4)
+        self._strangers: OrderedDict[Hashable, tuple[str, Callable[[], None]]] = OrderedDict()
+        self._by_address: dict[str, OrderedDict[Hashable, None]] = {}
+        self._admitted: set[Hashable] = set()
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self._strangers) + len(self._admitted)
+
+    def enter(self, key: Hashable, address: str, close: Callable[[], None]) -> bool:
+        """Let a connection in, and make room for it; whether there is any."""
+        if len(self) >= self._most and not self._strangers:
+            return False
+        mine = self._by_address.setdefault(address, OrderedDict())
+        self._strangers[key], mine[key] = (address, close), None
+        if len(mine) > self._share:
+            self._close_one(next(iter(mine)))
+        elif len(self) > self._most:
+            self._close_one(next(iter(self._strangers)))
+        return True
+
+    def admit(self, key: Hashable) -> None:
+        """Note that a connection brought a token that is valid."""
+        if self._forget_stranger(key) is not None:
+            self._admitted.add(key)
+
+    def leave(self, key: Hashable) -> None:
+        """Note that a connection ended."""
+        self._forget_stranger(key)
+        self._admitted.discard(key)
+
+    def _close_one(self, key: Hashable) -> None:
+        close = self._forget_stranger(key)
+        if close is not None:
+            close()
+
+    def _forget_stranger(self, key: Hashable) -> Callable[[], None] | None:
+        address, close = self._strangers.pop(key, ("", None))
+        mine = self._by_address.get(address)
+        if mine is not None:
+            mine.pop(key, None)
+            if not mine:
+                del self._by_address[address]
+        return close
 
 
 async def wait_for_quantum(since: float, quantum: float) -> None:

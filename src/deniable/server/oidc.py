@@ -33,6 +33,14 @@ LEEWAY = 10
 """Seconds by which clocks may differ."""
 REFRESH_SECONDS = 30.0
 """Seconds between looks at the key set, however many unknown keys are named."""
+STALE_SECONDS = 300.0
+"""Keys are looked up anew after so many seconds: one that the issuer took back stops counting by then."""
+LOST_SECONDS = 3600.0
+"""After so many seconds without a look at the key set, no key of it counts."""
+LEAST_BITS = 2048
+"""Bits of an RSA key at least."""
+LAST_TIME = 253_402_300_799
+"""The end of the year 9999, beyond which no time can be told."""
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
@@ -98,7 +106,7 @@ class Verifier:
         self._policy = policy
         self._jwt = _import_jwt()
         self._keys: Mapping[str, Any] = self._fetch()
-        self._looked = time.monotonic()
+        self._looked = self._fetched = time.monotonic()
         self._lock = threading.Lock()
 
     def grant(self, token: str) -> Grant:
@@ -112,10 +120,11 @@ class Verifier:
     def _decode_claims(self, token: str) -> dict[str, Any]:
         if len(token) > LONGEST_TOKEN:
             raise ValueError
-        head = self._jwt.get_unverified_header(token)
+        head, age = self._jwt.get_unverified_header(token), time.monotonic() - self._fetched
         key = self._keys.get(str(head.get("kid", "")))
-        if key is None:
+        if key is None or age > STALE_SECONDS:
             self._refresh_in_background()
+        if key is None or age > LOST_SECONDS:
             raise KeyError
         # The algorithm must be allowed, and be the one that this key is for: a key never serves two.
         if head["alg"] not in self._issuer.algorithms or head["alg"] != key.algorithm_name:
@@ -130,12 +139,14 @@ class Verifier:
         name, role = claims[self._issuer.name], self._choose_role(claims)
         if not isinstance(name, str) or not name or not name.isprintable() or len(name) > 200:
             raise ValueError
-        expires = datetime.fromtimestamp(int(claims["exp"]), UTC)
+        if self._issuer.name == "email" and claims.get("email_verified") is not True:
+            raise ValueError  # anybody may write somebody else's address into an account
+        expires = datetime.fromtimestamp(min(int(claims["exp"]), LAST_TIME), UTC)
         purposes = self._list_purposes(name, claims) if role is Role.ANALYST else None
         return Grant(name, role, self._policy.dataset, purposes, expires, f"oidc {name}")
 
     def _choose_role(self, claims: dict[str, Any]) -> Role:
-        groups = _split_claim(claims.get(self._issuer.roles)) if self._issuer.roles else ()
+        groups = _list_groups(claims.get(self._issuer.roles)) if self._issuer.roles else ()
         if set(groups) & set(self._issuer.stewards):
             return Role.STEWARD
         return Role.AUDITOR if set(groups) & set(self._issuer.auditors) else Role.ANALYST
@@ -143,9 +154,9 @@ class Verifier:
     def _list_purposes(self, name: str, claims: dict[str, Any]) -> tuple[str, ...]:
         """What the policy grants this analyst, narrowed by the claim if there is one."""
         budgets = self._policy.budgets
-        analysts = {each.name: each.purposes for each in budgets.analysts} if budgets else {}
-        every = tuple(each.name for each in budgets.purposes) if budgets else ()
-        granted = analysts.get(name, ()) if analysts else every
+        listed = budgets.find_analyst(name) if budgets else None
+        every = tuple(each.name for each in budgets.purposes) if budgets and not budgets.analysts else ()
+        granted = listed.purposes if listed is not None else every
         if not self._issuer.purposes:
             return tuple(granted)
         return tuple(each for each in granted if each in _split_claim(claims.get(self._issuer.purposes)))
@@ -160,7 +171,7 @@ class Verifier:
 
     def _refresh(self) -> None:
         try:
-            self._keys = self._fetch()
+            self._keys, self._fetched = self._fetch(), time.monotonic()
         except (DataError, ParameterError):
             return  # the keys that are known stay
 
@@ -177,7 +188,9 @@ class Verifier:
                     key = self._jwt.PyJWK.from_dict(form)
                 except (self._jwt.PyJWTError, ValueError, TypeError, KeyError):
                     continue
-                if key.algorithm_name in self._issuer.algorithms:
+                if key.algorithm_name in self._issuer.algorithms and getattr(key.key, "key_size", 1 << 20) >= _least(
+                    key
+                ):
                     found[str(form["kid"])] = key
         return found
 
@@ -186,6 +199,18 @@ class Verifier:
             return (self._issuer.folder / self._issuer.jwks).read_bytes()[:MOST_KEYS]
         with urllib.request.urlopen(self._issuer.jwks, timeout=10) as response:  # noqa: S310  https, or loopback
             return bytes(response.read(MOST_KEYS))
+
+
+def _least(key: Any) -> int:
+    """The fewest bits that a key of this kind may have: those of curves are chosen by the algorithm."""
+    return LEAST_BITS if key.algorithm_name[:2] in ("RS", "PS") else 0
+
+
+def _list_groups(value: object) -> tuple[str, ...]:
+    """A claim of groups: a list of names, or one name, which may have spaces in it."""
+    if isinstance(value, str):
+        return (value,)
+    return tuple(each for each in value if isinstance(each, str)) if isinstance(value, list) else ()
 
 
 def _split_claim(value: object) -> tuple[str, ...]:

@@ -1,6 +1,7 @@
-"""The scheduler: a few threads, a bounded queue, and one job for each request id.
+"""The scheduler: a few threads, a fair and bounded queue, and one job for each request id.
 
-The event loop never blocks on the curator. A question that still waits can be cancelled, and is then not charged. One
+The event loop never blocks on the curator. Askers take turns, and no asker has all threads, so that one who sends
+costly questions holds up only their own. A question that still waits can be cancelled, and is then not charged. One
 that was begun is stopped alone: before its charge it costs nothing, after it the charge stands. Whoever only stops
 waiting finds the answer stored. Two requests with one id share one job. What runs inside an engine is interrupted by
 the identity of its thread, again and again until it has ended: an interrupt between two statements is lost."""
@@ -9,7 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections import Counter
+import time
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -28,34 +30,68 @@ Result = TypeVar("Result")
 Work = Callable[[threading.Event], Result]
 INTERRUPT_SECONDS = 0.05
 """Seconds between interrupts."""
+COSTLY_SECONDS = 0.1
+"""Seconds of the processor: an owner whose recent work took more on average has one thread at a time."""
 
 
 class _Task:
-    """A piece of work: whether it was taken back, and which thread does it."""
+    """A piece of work of an owner: whether it was taken back, and which thread does it."""
 
-    __slots__ = ("stop", "thread")
+    __slots__ = ("future", "owner", "stop", "thread", "work")
 
-    def __init__(self) -> None:
+    def __init__(self, owner: str, work: Work[Any]) -> None:
+        self.owner, self.work = owner, work
+        self.future: Future[Any] = Future()
         self.stop = threading.Event()
         self.thread: int | None = None
 
 
 class ThreadPool:
-    """Some threads; `interrupt` stops what an engine does for the thread of an identity."""
+    """Some threads, of which one owner has at most half; `interrupt` stops what an engine does for a thread.
+
+    Owners take turns: who has waited longest for a turn is next, however much the others have in the line. An owner
+    of costly work has one thread at a time, since threads of one process share its interpreter.
+    """
 
     def __init__(self, count: int, interrupt: Callable[[int], None]) -> None:
         self._pool = ThreadPoolExecutor(count, thread_name_prefix="deniable")
+        self._count, self._share = count, max(1, count // 2)
+        self._costs: dict[str, float] = {}
         self._interrupt = interrupt
         self._tasks: dict[Future[Any], _Task] = {}
-        self._lock = threading.Lock()
+        self._lines: OrderedDict[str, deque[_Task]] = OrderedDict()
+        self._running: Counter[str] = Counter()
+        self._lock = threading.RLock()
 
-    def begin(self, work: Work[Result]) -> Future[Result]:
-        """Put a piece of work in the line."""
-        piece = _Task()
-        future = self._pool.submit(self._run_task, work, piece)
-        self._tasks[future] = piece
-        future.add_done_callback(lambda done: self._tasks.pop(done, None))
-        return future
+    def begin(self, owner: str, work: Work[Result]) -> Future[Result]:
+        """Put a piece of work in its owner's line."""
+        piece = _Task(owner, work)
+        with self._lock:
+            self._tasks[piece.future] = piece
+            self._lines.setdefault(owner, deque()).append(piece)
+        piece.future.add_done_callback(lambda done: self._tasks.pop(done, None))
+        self._start_waiting()
+        return piece.future
+
+    def _start_waiting(self) -> None:
+        """Give free threads to those whose turn it is."""
+        with self._lock:
+            while self._running.total() < self._count and (piece := self._find_next()) is not None:
+                self._running[piece.owner] += 1
+                self._pool.submit(self._run_task, piece)
+
+    def _find_next(self) -> _Task | None:
+        """The next piece of the owner who had no turn for longest; what was taken back meanwhile is left out."""
+        for owner, line in list(self._lines.items()):
+            while line and line[0].future.cancelled():
+                line.popleft()
+            share = 1 if self._costs.get(owner, 0.0) > COSTLY_SECONDS else self._share
+            if line and self._running[owner] < share:
+                self._lines.move_to_end(owner)
+                return line.popleft()
+            if not line:
+                del self._lines[owner]
+        return None
 
     def stop(self, future: Future[Any]) -> bool:
         """Take work back; whether it had not been begun. What was begun is interrupted, and ends soon."""
@@ -69,16 +105,40 @@ class ThreadPool:
 
     def close(self) -> None:
         """Finish what was begun, and drop the rest."""
+        with self._lock:
+            dropped = [piece for line in self._lines.values() for piece in line]
+            self._lines.clear()
+        for piece in dropped:
+            piece.future.cancel()
         self._pool.shutdown(wait=True, cancel_futures=True)
 
-    def _run_task(self, work: Work[Result], piece: _Task) -> Result:
-        piece.thread = threading.get_ident()
+    def _run_task(self, piece: _Task) -> None:
+        piece.thread, since = threading.get_ident(), time.thread_time()
         try:
-            return work(piece.stop)
+            if piece.future.set_running_or_notify_cancel():
+                self._settle_task(piece)
         finally:
-            # From here on the thread may take up other work, which must not be interrupted for this one.
             with self._lock:
-                piece.thread = None
+                cost, took = self._costs.get(piece.owner, 0.0), time.thread_time() - since
+                self._costs[piece.owner] = cost + (took - cost) / 5
+                self._running[piece.owner] -= 1
+                if not self._running[piece.owner]:
+                    del self._running[piece.owner]
+            self._start_waiting()
+
+    def _settle_task(self, piece: _Task) -> None:
+        outcome, failure = None, None
+        try:
+            outcome = piece.work(piece.stop)
+        except BaseException as raised:
+            failure = raised
+        # From here on the thread may take up other work, which must not be interrupted for this one.
+        with self._lock:
+            piece.thread = None
+        if failure is None:
+            piece.future.set_result(outcome)
+        else:
+            piece.future.set_exception(failure)
 
     def _interrupt_until_done(self, future: Future[Any], piece: _Task) -> None:
         ended = threading.Event()
@@ -137,6 +197,8 @@ class Scheduler:
                 done: Result = await asyncio.shield(begun.outcome)
                 return done
         except TimeoutError:
+            if not charged:  # nobody finds it stored: it is given up, so that its thread is free again
+                threads.stop(begun.future)
             raise TimedOut(charged=charged) from None
         except asyncio.CancelledError:
             if begun.future.cancelled():
@@ -145,7 +207,7 @@ class Scheduler:
 
     def leave(self, work: Callable[[], None]) -> None:
         """Begin some work that nobody waits for."""
-        self._threads.begin(lambda _stop: work())
+        self._threads.begin("releases", lambda _stop: work())
 
     def cancel(self, owner: str, name: Hashable) -> bool:
         """Take a question back; whether it had not been begun, so that nothing was charged."""
@@ -169,7 +231,7 @@ class Scheduler:
             raise Busy(f"{self._limits.at_once} questions of yours are being worked on", remedy="Wait for one of them")
         if self.waiting >= self._limits.waiting:
             raise Busy("too many questions wait", remedy="Try again in some seconds")
-        future = threads.begin(work)
+        future = threads.begin(owner, work)
         begun = self._jobs[key] = _Job(future, asyncio.wrap_future(future))
         self._counts[owner] += 1
         begun.outcome.add_done_callback(lambda outcome: self._end(key, owner, outcome))

@@ -11,22 +11,21 @@ import contextlib
 import signal
 import ssl
 from collections.abc import Coroutine, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from deniable.curator.context import ledger_of
 from deniable.curator.curator import Curator
-from deniable.curator.governance import requests
-from deniable.curator.survey import open_service
 from deniable.errors import MissingExtra, ParameterError, StorageError
-from deniable.server.limits import Limits
+from deniable.server.limits import LOOPBACK, Connections, Limits
 from deniable.server.monitoring import Log, log_to_stderr
 from deniable.server.service import Fulfillment, Service
 from deniable.server.worker_pool import WorkerPool
 
 if TYPE_CHECKING:
+    from deniable.localdp.survey.service import SurveyService
     from deniable.server.oidc import Verifier
 
 
@@ -120,24 +119,25 @@ async def start(
 ) -> RunningServer:
     """Listen on every port; the stack closes them."""
     with _require_extra():
-        from deniable.server.http.app import LOOPBACK, build_analyst_app, build_steward_app
-        from deniable.server.http.pages import OneTimeKey
+        from deniable.server.http.app import build_analyst_app, build_steward_app
+        from deniable.server.http.pages import OneTimeKey, has_steward
         from deniable.server.monitoring import Metrics
     from deniable.server.wire.listener import Listener
 
     _require_tls(options)
     tls = _load_tls(options)
     service, metrics = Service(curator, limits, pool, fulfillment, log, _open_verifier(options, curator)), Metrics()
-    stack.callback(service.scheduler.close)
-    first, text = OneTimeKey.new() if not _has_steward(curator) else (OneTimeKey(), "")
-    hosts = LOOPBACK | set(options.hosts) | {options.host} if _is_loopback(options.host) or options.hosts else None
+    stack.callback(service.close_threads)
+    first, text = OneTimeKey.new() if not has_steward(curator.context) else (OneTimeKey(), "")
     scheme = "https" if tls else "http"
-    http = await _listen(stack, build_analyst_app(service, metrics, hosts=hosts, tls=bool(tls)), options, options.port)
-    steward = build_steward_app(service, metrics, first=first, tls=bool(tls))
-    where = await _listen_steward(stack, steward, options, scheme)
+    analysts = build_analyst_app(service, metrics, hosts=_list_hosts(options.host, options), tls=bool(tls))
+    http = await _listen(stack, analysts, options, options.port, limits)
+    named = _list_hosts(_steward_host(options) or "127.0.0.1", options)
+    steward = build_steward_app(service, metrics, first=first, hosts=named, tls=bool(tls))
+    where = await _listen_steward(stack, steward, options, scheme, limits)
     postgres = None
     if options.postgres is not None:
-        listener = Listener(service, tls)
+        listener = Listener(service, tls, _read_channel(options))
         with _refuse_unusable_port(options.host, options.postgres):
             postgres = await listener.start(options.host, options.postgres)
         stack.push_async_callback(listener.stop)
@@ -159,21 +159,28 @@ async def _forget_expired(service: Service, log: Log) -> None:
         await asyncio.sleep(EXPIRY_SECONDS)
 
 
+def _list_hosts(host: str, options: ServerOptions) -> frozenset[str] | None:
+    """The names under which a port may be asked; None where it is open to other machines and none was named."""
+    loopback = _is_loopback(host)
+    return LOOPBACK | set(options.hosts) | {host} if loopback or options.hosts else None
+
+
 async def _listen(
-    stack: contextlib.AsyncExitStack, application: Any, options: ServerOptions, port: int, **where: Any
+    stack: contextlib.AsyncExitStack, application: Any, options: ServerOptions, port: int, limits: Limits, **where: Any
 ) -> int:
     """Start one HTTP server, and say its port (0 for a Unix socket)."""
     import uvicorn
 
     config = uvicorn.Config(
-        application, host=options.host, port=port, **where,
+        application, host=options.host, port=port, **where, http=_build_protocol(limits),
         log_config=None, access_log=False, server_header=False, date_header=False, proxy_headers=False,
-        lifespan="off", timeout_keep_alive=30, limit_concurrency=1000, h11_max_incomplete_event_size=16_384,
+        lifespan="off", timeout_keep_alive=30, h11_max_incomplete_event_size=16_384,
         ssl_certfile=options.certificate, ssl_keyfile=options.key, timeout_graceful_shutdown=5,
     )  # fmt: skip
     config.load()
     server = uvicorn.Server(config)
     server.lifespan = config.lifespan_class(config)
+    server.lifespan.state["connections"] = Connections(_count_room(limits))
     with _refuse_unusable_port(options.host, port):
         await server.startup()
     task = asyncio.create_task(server.main_loop())
@@ -188,22 +195,71 @@ async def _listen(
     return int(names[0][1]) if names and isinstance(names[0], tuple) else 0
 
 
+def _count_room(limits: Limits) -> int:
+    """How many connections a port takes: never so many that the process has no files left for its own work."""
+    try:
+        import resource
+    except ImportError:  # Windows has no such limit
+        return limits.http_connections
+    return max(8, min(limits.http_connections, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4))
+
+
+def _build_protocol(limits: Limits) -> type[asyncio.Protocol]:
+    """uvicorn's HTTP protocol, with a time limit for headers, and connections that make room for one another."""
+    from uvicorn.protocols.http.auto import AutoHTTPProtocol
+
+    class GuardedProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
+        waiting: asyncio.TimerHandle | None = None
+
+        def connection_made(self, transport: asyncio.Transport) -> None:
+            super().connection_made(transport)
+            self._wait_for_headers()
+            peer, connections = self.client, self.app_state["connections"]
+            if peer is not None and not connections.enter(tuple(peer), peer[0], transport.abort):
+                transport.abort()
+
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            self._wait_for_headers()
+
+        def connection_lost(self, failure: Exception | None) -> None:
+            super().connection_lost(failure)
+            self._stop_waiting()
+            if self.client is not None:
+                self.app_state["connections"].leave(tuple(self.client))
+
+        def _wait_for_headers(self) -> None:
+            """Close the connection in some seconds, unless a request has begun to be answered by then."""
+            if self.cycle is not None and not self.cycle.response_complete:
+                self._stop_waiting()
+            elif self.waiting is None:
+                self.waiting = self.loop.call_later(limits.header_seconds, self.transport.abort)
+
+        def _stop_waiting(self) -> None:
+            if self.waiting is not None:
+                self.waiting.cancel()
+                self.waiting = None
+
+    return GuardedProtocol
+
+
 async def _listen_steward(
-    stack: contextlib.AsyncExitStack, application: Any, options: ServerOptions, scheme: str
+    stack: contextlib.AsyncExitStack, application: Any, options: ServerOptions, scheme: str, limits: Limits
 ) -> str:
-    host, colon, port = options.steward.rpartition(":")
-    if not colon or not port.isdigit():
-        await _listen(stack, application, options, 0, uds=options.steward)
+    host = _steward_host(options)
+    if host is None:
+        await _listen(stack, application, options, 0, limits, uds=options.steward)
         Path(options.steward).chmod(0o600)
         return f"unix:{options.steward}"
-    bound = await _listen(stack, application, _replace_host(options, host), int(port))
+    port = int(options.steward.rpartition(":")[2])
+    bound = await _listen(stack, application, replace(options, host=host), port, limits)
     return f"{scheme}://{host}:{bound}/"
 
 
-def _replace_host(options: ServerOptions, host: str) -> ServerOptions:
-    from dataclasses import replace
-
-    return replace(options, host=host)
+def _steward_host(options: ServerOptions) -> str | None:
+    """The address of the steward's port; None for a Unix socket."""
+    host, colon, port = options.steward.rpartition(":")
+    return host if colon and port.isdigit() else None
 
 
 def _open_verifier(options: ServerOptions, curator: Curator) -> Verifier | None:
@@ -212,12 +268,6 @@ def _open_verifier(options: ServerOptions, curator: Curator) -> Verifier | None:
     from deniable.server import oidc
 
     return oidc.Verifier(oidc.read_issuer(options.issuer), curator.policy)
-
-
-def _has_steward(curator: Curator) -> bool:
-    return any(
-        each["role"] == "steward" and not each["revoked"] for each in requests.list_tokens(curator.context).values()
-    )
 
 
 def _load_tls(options: ServerOptions) -> ssl.SSLContext | None:
@@ -233,12 +283,26 @@ def _load_tls(options: ServerOptions) -> ssl.SSLContext | None:
     return context
 
 
+def _read_channel(options: ServerOptions) -> bytes:
+    """What a proof of a token is bound to on a TLS connection: the server's certificate."""
+    from deniable.governance.scram import bind_to_certificate
+
+    if options.certificate is None:
+        return b""
+    end = "-----END CERTIFICATE-----"
+    first = options.certificate.read_text(encoding="ascii", errors="replace").partition(end)[0]
+    begin = first.find("-----BEGIN CERTIFICATE-----")
+    return bind_to_certificate(ssl.PEM_cert_to_DER_cert(first[begin:] + end)) if begin >= 0 else b""
+
+
 def _require_tls(options: ServerOptions) -> None:
-    if not _is_loopback(options.host) and options.certificate is None:
-        raise ParameterError(
-            f"'{options.host}' can be reached from other machines, and tokens may not travel unencrypted",
-            remedy="Give --certificate and --key, or listen on 127.0.0.1 behind a proxy that has them",
-        )
+    """Refuse to listen for other machines without TLS, on the analysts' port and on the steward's."""
+    for host in (options.host, _steward_host(options) or "127.0.0.1"):
+        if not _is_loopback(host) and options.certificate is None:
+            raise ParameterError(
+                f"'{host}' can be reached from other machines, and tokens may not travel unencrypted",
+                remedy="Give --certificate and --key, or listen on 127.0.0.1 behind a proxy that has them",
+            )
 
 
 def _is_loopback(host: str) -> bool:
@@ -268,7 +332,7 @@ def _require_extra() -> Iterator[None]:
 
 
 def serve_survey(
-    file: Path, store: str | None, host: str, port: int, certificate: Path | None = None, key: Path | None = None
+    service: SurveyService, host: str, port: int, certificate: Path | None = None, key: Path | None = None
 ) -> None:
     """Listen on a port. No access log is written: who answered when is nobody's business."""
     try:
@@ -282,7 +346,7 @@ def serve_survey(
     options: dict[str, Any] = {"access_log": False, "server_header": False, "log_level": "warning"}
     if certificate is not None:
         options |= {"ssl_certfile": str(certificate), "ssl_keyfile": str(key) if key else None}
-    config = uvicorn.Config(build_app(open_service(file, store)), host=host, port=port, **options)
+    config = uvicorn.Config(build_app(service), host=host, port=port, **options)
     try:
         uvicorn.Server(config).run()
     except SystemExit:

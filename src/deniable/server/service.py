@@ -6,7 +6,9 @@ finds their files."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -17,12 +19,12 @@ from deniable.curator.context import forget_answers
 from deniable.curator.governance import fulfill, requests
 from deniable.curator.query import metadata
 from deniable.curator.scope import is_expired
-from deniable.errors import AccessRefused, DeniableError, ParameterError
+from deniable.errors import AccessRefused, DeniableError, ParameterError, StorageError
 from deniable.governance.grants import Action, Asker, Grant, Role
 from deniable.governance.scram import Exchange
 from deniable.server.limits import MOST_REPEATS, REPEAT_SECONDS, Limits, RateLimiter
 from deniable.server.monitoring import Log, locate_failure, log_to_stderr
-from deniable.server.refusals import NotFound, TokenRefused
+from deniable.server.refusals import NotFound, TokenRefused, TooManyRequests
 from deniable.server.scheduler import Scheduler
 
 if TYPE_CHECKING:
@@ -38,6 +40,9 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 LONGEST_REQUEST_ID = 200
+RECORD_SECONDS = 5.0
+"""How long a look into the ledger's record of tokens may take before whoever waits for it is refused."""
+RECORD_THREADS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,50 +96,68 @@ class Service:
         self._answers: TTLCache[tuple[Grant, Question], QueryAnswer] = TTLCache(MOST_REPEATS, REPEAT_SECONDS)
         # One wrong token costs a drop; a bucket refills in a minute.
         self._guesses = RateLimiter(self.limits.guesses / 60, self.limits.guesses)
+        # Threads of their own, so that tokens are looked up while every other thread works on questions.
+        self._record_threads = ThreadPoolExecutor(RECORD_THREADS, thread_name_prefix="deniable-record")
 
     @property
     def dataset(self) -> str:
         """The dataset that is served."""
         return self.curator.policy.dataset
 
-    def admit(self, token: str, address: str) -> Grant:
-        """The grant of a token; who guesses is slowed down by address, and who asks by token."""
-        self._refuse_guessing(address)
-        grant = self._grants.get(token) or self._authenticate(token, address)
+    async def admit(self, token: str, address: str) -> Grant:
+        """The grant of a token. Who asks is slowed down by token; who guesses by address, and nobody with them."""
+        grant = self._grants.get(token)
+        if grant is None:
+            try:
+                grant = await self.read_record(lambda: self._authenticate(token))
+            except AccessRefused as refusal:
+                raise self._refuse_guess(address, refusal) from None
+            self._grants[token] = grant
         self._rate.take(grant.id or grant.name)
         return grant
 
-    def begin_exchange(self, name: str) -> Exchange[Grant] | None:
+    def admit_again(self, token: str) -> bool:
+        """Whether a token was found valid a moment ago, and does not ask too often."""
+        grant = self._grants.get(token)
+        if grant is None or self._rate.read_level(grant.id or grant.name) < 1:
+            return False
+        self._rate.take(grant.id or grant.name)
+        return True
+
+    async def begin_exchange(self, name: str, channel: bytes = b"") -> Exchange[Grant] | None:
         """An exchange in which somebody proves a token of a name; None where the name has none that can be proved."""
-        known = requests.provable(self.curator.context, name)
-        return Exchange(name, known) if known else None
+        known = await self.read_record(lambda: requests.provable(self.curator.context, name))
+        return Exchange(name, known, channel) if known else None
 
     def admit_proof(self, exchange: Exchange[Grant], message: bytes, address: str) -> tuple[Grant, bytes]:
         """The grant of a token that was proved, and our own proof; guesses count as those of tokens do."""
-        self._refuse_guessing(address)
         try:
             grant, proof = exchange.final(message)
         except AccessRefused as refusal:
-            self._guesses.take(address)
-            raise TokenRefused(refusal.happened, remedy=refusal.remedy) from None
+            raise self._refuse_guess(address, refusal) from None
         self._rate.take(grant.id or grant.name)
         return grant, proof
 
-    def _refuse_guessing(self, address: str) -> None:
-        if self._guesses.read_level(address) < 1:
-            self._guesses.take(address)
-
-    def _authenticate(self, token: str, address: str) -> Grant:
+    async def read_record(self, work: Callable[[], Result]) -> Result:
+        """Look something up in the record of tokens and requests, off the event loop and not for long."""
+        looked = asyncio.get_running_loop().run_in_executor(self._record_threads, work)
         try:
-            if self._verifier is not None and token.count(".") == 2:
-                grant = self._verifier.grant(token)
-            else:
-                grant = requests.authenticate(self.curator.context, token)
-        except AccessRefused as refusal:
+            return await asyncio.wait_for(looked, RECORD_SECONDS)
+        except TimeoutError:
+            raise StorageError("the ledger does not answer in time", remedy="Try again in some seconds") from None
+
+    def _refuse_guess(self, address: str, refusal: AccessRefused) -> DeniableError:
+        """The refusal of a wrong token; after several, who sends more of them from there is told to wait."""
+        try:
             self._guesses.take(address)
-            raise TokenRefused(refusal.happened, remedy=refusal.remedy) from None
-        self._grants[token] = grant
-        return grant
+        except TooManyRequests as wait:
+            return wait
+        return TokenRefused(refusal.happened, remedy=refusal.remedy)
+
+    def _authenticate(self, token: str) -> Grant:
+        if self._verifier is not None and token.count(".") == 2:
+            return self._verifier.grant(token)
+        return requests.authenticate(self.curator.context, token)
 
     def authorize(self, grant: Grant, action: Action, purpose: str = "") -> Asker:
         """Who asks, and what for: a grant with one purpose need not name it."""
@@ -205,7 +228,7 @@ class Service:
 
     async def file(self, grant: Grant, identity: str, table: str) -> Path:
         """The file of a release that was made for this asker."""
-        request = self.curator.context.state.requests().get(identity)
+        request = await self.read_record(lambda: self.curator.context.state.requests().get(identity))
         self.authorize(grant, Action.REQUEST, request.purpose if request and request.analyst == grant.name else "")
         maker, curator = self._fulfillment, self.curator
         found = await self.run_for(grant, lambda: maker.file(curator, grant.name, identity, table)) if maker else None
@@ -221,8 +244,13 @@ class Service:
 
     def close(self) -> None:
         """Finish the work that was begun, and let go of the curator."""
-        self.scheduler.close()
+        self.close_threads()
         self.curator.close()
+
+    def close_threads(self) -> None:
+        """Finish the work that was begun."""
+        self.scheduler.close()
+        self._record_threads.shutdown(wait=False, cancel_futures=True)
 
 
 def _fill_parameters(question: Question) -> Question:

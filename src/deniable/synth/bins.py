@@ -110,7 +110,10 @@ class CollapsedDomain:
 
 def collapse_domain(domain: Domain, one_way: list[Marginal]) -> CollapsedDomain:
     """Join the values that the noise hides."""
-    maps = [_join_neighbors(m) if place in domain.ordered else _join_rare(m) for place, m in enumerate(one_way)]
+    maps = [
+        _join_neighbors(m, place in domain.nulls) if place in domain.ordered else _join_rare(m)
+        for place, m in enumerate(one_way)
+    ]
     sizes = tuple(int(mapping.max()) + 1 for mapping in maps)
     return CollapsedDomain(domain.resize(sizes), tuple(maps))
 
@@ -125,9 +128,16 @@ def _join_rare(marginal: Marginal) -> NDArray[np.int32]:
     return mapping
 
 
-def _join_neighbors(marginal: Marginal) -> NDArray[np.int32]:
+def _join_neighbors(marginal: Marginal, null: bool = False) -> NDArray[np.int32]:
+    """Stretches of neighbors; null, the last code where there is one, is nobody's neighbor and stays by itself."""
+    if not null:
+        return _join_stretches(marginal.counts, np.sqrt(marginal.variance))
+    mapping = _join_stretches(marginal.counts[:-1], np.sqrt(marginal.variance))
+    return np.append(mapping, mapping.max(initial=-1) + 1).astype(np.int32)
+
+
+def _join_stretches(counts: Floats, deviation: float) -> NDArray[np.int32]:
     """Neighbors joined from the left until a stretch holds its part of the records, and more than its noise."""
-    counts, deviation = marginal.counts, np.sqrt(marginal.variance)
     enough = max(float(np.maximum(counts, 0).sum()) / MOST_INTERVALS, 0.0)
     mapping = np.zeros(counts.size, dtype=np.int32)
     code, held, length = 0, 0.0, 0
@@ -177,7 +187,7 @@ def group_clique(domain: Domain, columns: Sequence[Floats], clique: Clique, most
     """A clique in at most so many cells, as far as two groups a column allow."""
     sizes = choose_resolution(domain.shape(clique), most)
     made = (
-        group_codes(columns[place], place in domain.ordered, groups)
+        group_codes(columns[place], place in domain.ordered, groups, place in domain.nulls)
         for place, groups in zip(clique, sizes, strict=True)
     )
     return GroupedClique(clique, tuple(made))
@@ -198,8 +208,8 @@ def choose_resolution(shape: tuple[int, ...], most: float) -> tuple[int, ...]:
     return tuple(sizes)
 
 
-def group_codes(column: Floats, ordered: bool, groups: int) -> tuple[int, ...]:
-    """The group of every code of a column.
+def group_codes(column: Floats, ordered: bool, groups: int, null: bool = False) -> tuple[int, ...]:
+    """The group of every code of a column; of an ordered one, null as the last code is a group of its own.
 
     >>> group_codes(np.array([1.0, 1, 1, 1, 4]), True, 2)
     (0, 0, 0, 0, 1)
@@ -208,6 +218,9 @@ def group_codes(column: Floats, ordered: bool, groups: int) -> tuple[int, ...]:
     """
     if column.size <= groups:
         return tuple(range(column.size))
+    if ordered and null:
+        numbers = group_codes(column[:-1], True, groups - 1)
+        return (*numbers, max(numbers) + 1)
     if ordered:
         weights = np.maximum(column, 0.0) + 1e-9
         middle = (np.cumsum(weights) - weights / 2) / weights.sum()

@@ -1,12 +1,14 @@
 """Conditions on generated rows: only those with given values. Post-processing of a public model: it costs nothing.
 
-Rows are drawn and those that fit are kept, so what the other columns have to do with the condition stays as modeled.
+A value among values that the noise joined says no more of the other columns than all of them together do, so records
+are drawn that have the joined value, and get the value itself (`generate.draw_meeting`).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -17,21 +19,21 @@ from numpy.typing import NDArray
 from deniable.errors import ParameterError, nearest
 from deniable.synth.domain import Bins, Labels, arrow_type
 from deniable.synth.encode import encode_column
-from deniable.synth.model import SynthModel
+from deniable.synth.estimate.residuals import project_to_simplex
+from deniable.synth.marginal import Floats
+from deniable.synth.model import Description, SynthModel
 
 NULL = "null"
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """Columns with the values that kept rows have there, and the share of rows that is guessed to fit."""
+    """Columns with the values that rows have there, their codes, and the share of rows that is guessed to fit."""
 
     values: tuple[tuple[str, pa.Scalar], ...]
-    share: float
-
-    def keep(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows that fit."""
-        return rows.filter(self.fits(rows))
+    codes: Mapping[int, int] = field(default_factory=dict)
+    """By the place of the column in the model's domain."""
+    share: float = 1.0
 
     def fits(self, rows: pa.RecordBatch) -> pa.BooleanArray:
         """Of each row, whether it fits."""
@@ -60,11 +62,11 @@ def parse_condition(text: str) -> dict[str, str]:
 def build_condition(model: SynthModel, where: Mapping[str, str]) -> Condition:
     """The condition that a model's rows can meet; what none can meet is refused."""
     known = {attribute.name: attribute for attribute in model.attributes if isinstance(attribute, Labels | Bins)}
-    values = parse_values(known, where)
-    return Condition(
-        values,
-        _estimate_share(model, [encode_column(known[name], pa.array([value])) for name, value in values], values),
-    )
+    values, names = parse_values(known, where), model.description.domain.names
+    codes = {names.index(name): int(encode_column(known[name], pa.array([value]))[0]) for name, value in values}
+    # As if columns were independent: a guess.
+    shares = (estimate_share(model.description, place, code) for place, code in codes.items())
+    return Condition(values, codes, math.prod(shares))
 
 
 def parse_values(known: Mapping[str, Labels | Bins], where: Mapping[str, str]) -> tuple[tuple[str, pa.Scalar], ...]:
@@ -79,16 +81,26 @@ def parse_values(known: Mapping[str, Labels | Bins], where: Mapping[str, str]) -
     return tuple((name, _parse_scalar(known[name], text)) for name, text in where.items())
 
 
-def _estimate_share(
-    model: SynthModel, codes: list[NDArray[np.int32]], values: tuple[tuple[str, pa.Scalar], ...]
-) -> float:
-    """The product of the estimated shares, as if columns were independent: a guess of how many rows to draw."""
-    description, share = model.description, 1.0
-    for code, (name, _) in zip(codes, values, strict=True):
-        place = description.domain.names.index(name)
-        counts = np.maximum(description.one_way[place].counts, 1.0)
-        share *= float(counts[code[0]] / counts.sum())
-    return share
+def estimate_share(description: Description, place: int, code: int) -> float:
+    """The estimated share of records that have a value of a column."""
+    joined = int(description.collapsed.maps[place][code])
+    members = description.collapsed.members(place, joined)
+    weights = weigh_members(description, place, members)
+    within = float(weights[members == code].sum() / weights.sum())
+    return within * float(description.estimates.columns[place][joined]) / max(description.estimates.total, 1.0)
+
+
+def weigh_members(description: Description, place: int, members: NDArray[np.int64]) -> Floats:
+    """What the values behind one joined code weigh: their noisy counts, made to be counts of the table that was seen.
+
+    Counts are brought to the estimate of the joined code, never to the number of rows that are drawn: noise would weigh
+    more the more the two differ.
+    """
+    if members.size == 1 or not description.one_way:
+        return np.ones(members.size)
+    estimated = float(description.estimates.columns[place][int(description.collapsed.maps[place][members[0]])])
+    weights: Floats = project_to_simplex(description.one_way[place].counts[members], estimated) + 1e-9
+    return weights
 
 
 def _parse_scalar(attribute: Labels | Bins, text: str) -> pa.Scalar:

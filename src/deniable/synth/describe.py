@@ -25,9 +25,10 @@ from deniable.engines.base import quote
 from deniable.errors import InternalError, ParameterError, nearest
 from deniable.policy.budget import ZCDP, ApproxDP, Budget
 from deniable.policy.schema import PrivacyUnit, Spec, TableSchema
+from deniable.policy.truths import describe_contradiction, list_names
 from deniable.synth import text_shapes
 from deniable.synth.bins import count_rounds, cut_bins
-from deniable.synth.constraints import select_constraints
+from deniable.synth.constraints import apply_structural_zeros, select_constraints
 from deniable.synth.domain import (
     Attribute,
     Bins,
@@ -38,6 +39,7 @@ from deniable.synth.domain import (
     Surrogate,
     areas_refusal,
     attributes_of,
+    build_domain,
     find_areas,
     surrogate_prefix,
 )
@@ -64,8 +66,7 @@ def domain_of(chosen: tuple[Attribute, ...]) -> Domain:
     coded = [attribute for attribute in chosen if not isinstance(attribute, Surrogate)]
     if not coded:
         raise ParameterError("no column can be synthesized", expected="Columns with declared categories or bounds")
-    ordered = frozenset(i for i, attribute in enumerate(coded) if isinstance(attribute, Bins))
-    return Domain(tuple(a.name for a in coded), tuple(a.size for a in coded), ordered)
+    return build_domain(coded)
 
 
 def cliques_of(workload: Workload, domain: Domain) -> tuple[Clique, ...]:
@@ -85,13 +86,30 @@ def _clique_of(names: tuple[str, ...], domain: Domain) -> Clique:
 
 
 def refuse_unsuited(
-    table: TableSchema, method: str, columns: tuple[str, ...] | None, workload: Workload, areas: str | None
-) -> None:
-    """Refuse, before anything is charged, what could not be described: from the policy alone."""
+    table: TableSchema, method: str, columns: tuple[str, ...] | None, workload: Workload, areas: str | None,
+    truths: Sequence[Spec] = (),
+) -> None:  # fmt: skip
+    """Refuse, before anything is charged, what could not be described or drawn: from the policy alone."""
     chosen = attributes_of(table, columns)
+    refuse_unkept(truths, table, chosen)
     cliques_of(workload, domain_of(chosen))
     if find_areas(table, chosen, areas) is None and find_method(method).areas:
         raise areas_refusal()
+
+
+def refuse_unkept(truths: Sequence[Spec], table: TableSchema, chosen: Sequence[Attribute]) -> None:
+    """Refuse truths about columns that are described which no synthetic row could keep."""
+    own = select_constraints(truths, [attribute.name for attribute in chosen])
+    if words := describe_contradiction(own, table.columns, doubtful=False):
+        raise ParameterError(words, remedy="Correct the truths of the policy")
+    anew = {attribute.name for attribute in chosen if isinstance(attribute, Surrogate)}
+    for truth in (each for each in own if each.kind == "determines"):
+        made = sorted(anew.intersection(list_names(truth.options["to"])))
+        if made and not anew.intersection(list_names(truth.options["from"])):
+            raise ParameterError(
+                f"'{made[0]}' is made anew for every row, so nothing can determine it",
+                remedy="Remove it from the truth, or leave the column out with --columns",
+            )
 
 
 def price_description(method: str, budget: Budget, most_rows: int) -> Event:
@@ -130,6 +148,8 @@ def describe_table(
     if not way.free:
         check_double_entry(description.event, budget)
     kept = select_constraints(truths, [attribute.name for attribute in coded])
+    certain = apply_structural_zeros(description.estimates, description.collapsed, coded, kept)
+    description = replace(description, estimates=certain)
     types = tuple(name_type(rows.schema.field(attribute.name).type) for attribute in chosen)
     # The model is what its file says, to the last digit written.
     return from_plain(to_plain(SynthModel(table.name, learned.attributes, description, kept, types)))

@@ -44,6 +44,8 @@ class Domain:
     """The places of columns whose neighboring codes are neighboring values."""
     given: frozenset[int] = frozenset()
     """The places of columns that are never drawn, only drawn from: what they have to do with one another is no use."""
+    nulls: frozenset[int] = frozenset()
+    """The places of ordered columns whose last code is null, which is no neighbor of the largest value."""
 
     def __post_init__(self) -> None:
         if len(self.names) != len(self.sizes) or len(set(self.names)) != len(self.names):
@@ -179,6 +181,15 @@ class Surrogate:
 
 Coded = Labels | Bins | ShapedText
 Attribute = Coded | Surrogate
+
+
+def build_domain(
+    coded: Sequence[Coded], ordered: frozenset[int] | None = None, given: frozenset[int] = frozenset()
+) -> Domain:
+    """The domain of coded attributes; numbers and dates are ordered, unless told otherwise."""
+    rising = frozenset(i for i, a in enumerate(coded) if isinstance(a, Bins)) if ordered is None else ordered
+    nulls = frozenset(i for i in rising if coded[i].nullable)
+    return Domain(tuple(a.name for a in coded), tuple(a.size for a in coded), rising, given, nulls)
 
 
 def surrogate_prefix(name: str) -> str:

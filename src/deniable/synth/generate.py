@@ -19,14 +19,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from deniable.errors import Infeasible, ParameterError
-from deniable.synth.condition import Condition, build_condition
-from deniable.synth.constraints import ConstraintEnforcer
+from deniable.errors import ParameterError
+from deniable.synth.condition import Condition, build_condition, weigh_members
+from deniable.synth.constraints import ConstraintEngine
 from deniable.synth.domain import Clique, Domain, Surrogate
 from deniable.synth.encode import decode_column, generate_surrogates, restore_type
 from deniable.synth.estimate import Estimates
 from deniable.synth.estimate.graphical_model import find_unmet_cliques, order_cliques
-from deniable.synth.estimate.residuals import fit_axis_margins, project_to_simplex
+from deniable.synth.estimate.residuals import fit_axis_margins
 from deniable.synth.marginal import Codes, Floats, index_cells
 from deniable.synth.model import Description, SynthModel
 
@@ -34,8 +34,9 @@ CHUNK = 500_000
 """Rows in a batch. Records are fitted once for so many: further batches are the same records in another order, with
 numbers and dates drawn anew inside their bins. Under a condition every batch is fitted by itself, so that rare rows
 are not the same few again."""
-MOST_DRAWN = 40
-"""How many chunks are drawn for a condition before it is given up."""
+FEWEST_TRIED, MOST_TRIED, TRIES = 20_000, 1_000_000, 2
+"""How many records are drawn at a time to keep those that meet a condition, and how often; the rest is drawn given it.
+"""
 
 Where = Mapping[str, str]
 
@@ -67,24 +68,38 @@ def generate_batches(
 
 
 def _draw_batches(model: SynthModel, wanted: int, seed: int, only: Condition) -> Iterator[pa.RecordBatch]:
-    """Batches of kept rows until there are enough; the first comes even if it is empty, for its columns."""
-    kept, offset, enforcer, fitted = (
-        0,
-        0,
-        ConstraintEnforcer(model.truths),
-        _RecordPool(model, seed, fresh=bool(only.values)),
-    )
-    while kept < wanted or not offset:
-        if kept < wanted and offset >= MOST_DRAWN * CHUNK and only.values:
-            raise Infeasible(
-                f"only {kept:,} of {wanted:,} rows met the condition", remedy="Ask for fewer rows or fewer conditions"
-            )
-        size = min(CHUNK, math.ceil((wanted - kept) / only.share))
-        rows = _decode_batch(model, fitted.take(size, offset), (seed, offset))
-        rows = enforcer.enforce(rows, np.random.default_rng((seed, offset, 3)))
-        rows = only.keep(rows).slice(0, wanted - kept)
-        kept, offset = kept + rows.num_rows, offset + max(size, 1)
-        yield rows
+    """Batches until there are enough rows; the first comes even if it is empty, for its columns."""
+    coded = [attribute for attribute in model.attributes if not isinstance(attribute, Surrogate)]
+    engine = ConstraintEngine(model.truths, coded, frozenset(name for name, _ in only.values))
+    pool = _RecordPool(model, seed)
+    for offset in range(0, max(wanted, 1), CHUNK):
+        size, d = min(CHUNK, wanted - offset), model.description
+        drawn = draw_meeting(d, only.codes, size, (seed, offset)) if only.codes else pool.take(size, offset)
+        rows = _decode_batch(model, drawn, (seed, offset), only)
+        yield engine.enforce(rows, np.random.default_rng((seed, offset, 3)))
+
+
+def draw_meeting(description: Description, codes: Mapping[int, int], records: int, seed: tuple[int, ...]) -> Codes:
+    """Records whose columns have given values, each among those that the noise joined with it.
+
+    Records are drawn and those that meet it are kept, which keeps all that the estimates say. That is tried a fixed
+    number of times; what is missing then is drawn column by column given the condition, so no condition starves.
+    """
+    estimates, domain = description.estimates, description.collapsed.domain
+    given = {place: int(description.collapsed.maps[place][code]) for place, code in codes.items()}
+    share = math.prod(float(estimates.columns[place][code]) / estimates.total for place, code in given.items())
+    found = [np.zeros((len(domain), 0), dtype=np.int32)]
+    for attempt in range(TRIES):
+        missing = records - sum(part.shape[1] for part in found)
+        tried = math.ceil(1.1 * missing / max(share, 1e-12))
+        if not missing or tried > MOST_TRIED:
+            break
+        drawn = draw_records(estimates, domain, max(tried, FEWEST_TRIED), (*seed, attempt))
+        meets = np.all([drawn[place] == code for place, code in given.items()], axis=0)
+        found.append(drawn[:, np.flatnonzero(meets)[:missing]])
+    missing = records - sum(part.shape[1] for part in found)
+    fixed = {place: np.full(missing, code, dtype=np.int32) for place, code in given.items()}
+    return np.concatenate([*found, draw_given_columns(estimates, domain, fixed, (*seed, TRIES), missing, False)], 1)
 
 
 def _add_surrogates(model: SynthModel, rows: pa.RecordBatch, after: int, total: int) -> pa.RecordBatch:
@@ -101,15 +116,15 @@ def _add_surrogates(model: SynthModel, rows: pa.RecordBatch, after: int, total: 
 
 
 class _RecordPool:
-    """Records that fit the estimates: fitted for the first batch, and for each further one if they must be fresh."""
+    """Records that fit the estimates: fitted for the first batch, and shuffled for each further one."""
 
-    def __init__(self, model: SynthModel, seed: int, *, fresh: bool) -> None:
-        self._description, self._seed, self._fresh = model.description, seed, fresh
+    def __init__(self, model: SynthModel, seed: int) -> None:
+        self._description, self._seed = model.description, seed
         self._held: Codes | None = None
 
     def take(self, size: int, offset: int) -> Codes:
         """The records of a batch that begins at an offset."""
-        if self._held is None or self._fresh or size > self._held.shape[1]:
+        if self._held is None or size > self._held.shape[1]:
             d = self._description
             self._held = draw_records(d.estimates, d.collapsed.domain, size, (self._seed, offset))
             return self._held
@@ -117,11 +132,16 @@ class _RecordPool:
         return self._held[:, order[:size]]
 
 
-def _decode_batch(model: SynthModel, drawn: Codes, start: tuple[int, int]) -> pa.RecordBatch:
-    codes = restore_codes(model.description, drawn, start)
+def _decode_batch(model: SynthModel, drawn: Codes, start: tuple[int, int], only: Condition) -> pa.RecordBatch:
+    codes, given = restore_codes(model.description, drawn, start), dict(only.values)
     generator = np.random.default_rng((*start, 2))
     coded = [attribute for attribute in model.attributes if not isinstance(attribute, Surrogate)]
-    columns = [decode_column(attribute, own, generator) for attribute, own in zip(coded, codes, strict=True)]
+    columns = [
+        pa.repeat(given[attribute.name], own.size)
+        if attribute.name in given
+        else decode_column(attribute, own, generator)
+        for attribute, own in zip(coded, codes, strict=True)
+    ]
     return pa.record_batch(columns, names=[attribute.name for attribute in coded])
 
 
@@ -258,9 +278,13 @@ MIXED_SHARE = 1e-6
 
 
 def draw_given_columns(
-    estimates: Estimates, domain: Domain, given: Mapping[int, Codes], seed: int | tuple[int, ...], records: int
-) -> Codes:
-    """Records over the collapsed domain with the given columns as they are."""
+    estimates: Estimates, domain: Domain, given: Mapping[int, Codes], seed: int | tuple[int, ...], records: int,
+    fit: bool = True,
+) -> Codes:  # fmt: skip
+    """Records over the collapsed domain with the given columns as they are.
+
+    With `fit` they are moved until all tables suit the population that the given columns tell of.
+    """
     generator = np.random.default_rng(seed)
     codes = np.zeros((len(domain), records), dtype=np.int32)
     for place, column in given.items():
@@ -268,7 +292,8 @@ def draw_given_columns(
     cliques = [clique for clique in estimates.tables if not set(clique) <= set(given)]
     if records:
         _draw_free_columns(codes, estimates, domain, set(given), cliques, generator)
-        _fit_within_groups(codes, estimates, domain, set(given), cliques, generator)
+        if fit:
+            _fit_within_groups(codes, estimates, domain, set(given), cliques, generator)
     return codes
 
 
@@ -381,6 +406,6 @@ def _restore_column(description: Description, place: int, drawn: Codes, generato
     ends = np.cumsum(np.bincount(drawn, minlength=len(members)))
     for own, at in zip(members, np.split(order, ends[:-1]), strict=True):
         if own.size > 1 and at.size:
-            weights = project_to_simplex(description.one_way[place].counts[own], float(at.size)) + 1e-9
+            weights = weigh_members(description, place, own)
             values[at] = generator.permutation(np.repeat(own, apportion_counts(weights, at.size, generator)))
     return values

@@ -112,8 +112,12 @@ NO_BUDGET = GaussianBudget(Fraction(0), 1, False)
 """For methods that measure nothing."""
 
 
+TYPICAL_SHARE = 1 / 32
+"""The share by which ways to spend a budget are compared: smoothing adds the same to every variance, however small."""
+
+
 def convert_budget(budget: Budget, rows: int) -> GaussianBudget:
-    """The spending that a budget allows."""
+    """The spending that a budget allows, by the accountant that leaves a typical table the least noise."""
     match budget:
         case ZCDP(rho) if rho > 0:
             return GaussianBudget(2 * rho, rows, False)
@@ -122,7 +126,7 @@ def convert_budget(budget: Budget, rows: int) -> GaussianBudget:
             choices = [GaussianBudget(1 / ratio, rows, True)] if ratio is not None else []
             choices += [GaussianBudget(2 * rho, rows, False)] if rho else []
             if choices:
-                return max(choices, key=lambda choice: choice.amount)
+                return min(choices, key=lambda choice: choice.variance(TYPICAL_SHARE))
     raise ParameterError(
         "synthetic data is measured with Gaussian noise, which needs a delta",
         expected="epsilon and delta above 0, or rho",

@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import date
 from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
@@ -21,7 +22,7 @@ from deniable.errors import IntegrityError, ParameterError
 from deniable.policy.schema import ColumnType, Spec
 from deniable.storage import write_whole
 from deniable.synth.bins import CollapsedDomain
-from deniable.synth.domain import Attribute, Bins, Domain, Labels, ShapedText, Surrogate, equal_cuts
+from deniable.synth.domain import Attribute, Bins, Domain, Labels, ShapedText, Surrogate, build_domain, equal_cuts
 from deniable.synth.estimate import Estimates
 from deniable.synth.estimate.residuals import Residuals, compute_collapsed_residuals
 from deniable.synth.marginal import Marginal
@@ -144,7 +145,7 @@ def from_plain(held: dict[str, Any]) -> SynthModel:
     attributes = tuple(attribute_from_plain(entry) for entry in held["attributes"])
     coded = [attribute for attribute in attributes if not isinstance(attribute, Surrogate)]
     ordered, given = frozenset(held["ordered"]), frozenset(held.get("given", ()))
-    domain = Domain(tuple(a.name for a in coded), tuple(a.size for a in coded), ordered, given)
+    domain = build_domain(coded, ordered, given)
     one_way = tuple(
         Marginal((place,), np.array(c["counts"], dtype=np.float64), float(c["variance"]), _parse_event(c["event"]))
         for place, c in enumerate(held["columns"])
@@ -216,7 +217,9 @@ def constraints_from_plain(held: Iterable[dict[str, Any]]) -> tuple[Spec, ...]:
 def _value_to_plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {str(key): _value_to_plain(item) for key, item in value.items()}
-    return [_value_to_plain(item) for item in value] if isinstance(value, list | tuple) else value
+    if isinstance(value, list | tuple):
+        return [_value_to_plain(item) for item in value]
+    return str(value) if isinstance(value, Fraction | date) else value  # read by the column's type
 
 
 def _parse_event(entry: dict[str, Any]) -> GaussianEvent:

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from deniable.curator.anonymize.request import TABLE, Roles, statement
+from deniable.curator.anonymize.request import TABLE, Asked, Roles, demands, statement
 from deniable.errors import AccessRefused, Infeasible, ParameterError
 from deniable.policy.schema import Role, Spec
 from deniable.release.record import Record
@@ -69,20 +69,26 @@ def check(
     models: tuple[Spec, ...] = (),
     hierarchies: Mapping[str, Spec] | None = None,
     population: Any = None,
+    person: str | None = None,
+    asked: Asked | None = None,
 ) -> CheckReport:
     """Measure a table as it stands: k, l, t and risks, and what all its columns together single out.
 
     `keep` names columns that are neither; what nobody names is told. `models` are measured too; `hierarchies` are those
     of sensitive columns, for distances along them, and `population` is a table of people whose quasi-identifiers are
-    written as in this one.
+    written as in this one. `person` is the column that tells people apart: models, and what is `asked`, are then
+    measured in people.
     """
     from deniable.kanonymity.risk import examine
 
-    specs = _require_models(models, population)
+    specs = _require_models(models, population, person)
     sensitive = tuple(dict.fromkeys((*sensitive, *(str(s.options["column"]) for s in specs if "column" in s.options))))
-    table = _table(source, (*quasi_identifiers, *sensitive, *keep), encoding)
+    people_of = () if person is None else (person,)
+    table = _table(source, (*quasi_identifiers, *sensitive, *keep, *people_of), encoding)
     people = None if population is None else _table(population, quasi_identifiers, encoding)
-    measured = _measure_models(table, quasi_identifiers, specs, hierarchies, people)
+    if person is not None:
+        specs += _require_models(_list_thresholds(asked, table), population, person)
+    measured = _measure_models(table, quasi_identifiers, specs, hierarchies, people, person)
     examined = examine(table, quasi_identifiers, sensitive, fraction=fraction)
     found = CheckReport(**asdict(examined), properties=measured)
     present, joint = _measure_jointly(source, encoding)
@@ -90,10 +96,12 @@ def check(
     return replace(found, joint=joint, unnamed=left)
 
 
-def _require_models(models: tuple[Spec, ...], population: Any) -> tuple[Spec, ...]:
-    from deniable.kanonymity.request import needs_population, parse_condition, to_spec
+def _require_models(models: tuple[Spec, ...], population: Any, person: str | None = None) -> tuple[Spec, ...]:
+    from deniable.kanonymity.request import count_people, needs_population, parse_condition, to_spec
 
-    conditions = tuple(parse_condition(spec) for spec in models)
+    conditions = tuple(count_people(parse_condition(spec), person) for spec in models)
+    if any(getattr(model, "person", None) != person for model in conditions if hasattr(model, "person")):
+        raise ParameterError("A privacy model counts people", remedy="Name the column that tells them apart: --person")
     if needs_population(conditions) and population is None:
         raise ParameterError("A privacy model compares with the population", remedy="Name its table: --population")
     return tuple(map(to_spec, conditions))
@@ -105,13 +113,14 @@ def _measure_models(
     specs: tuple[Spec, ...],
     hierarchies: Mapping[str, Spec] | None,
     people: pa.Table | None,
+    person: str | None = None,
 ) -> list[MeasuredProperty]:
     from deniable.assess.certificate import measure_properties
 
     if not specs:
         return []
     trees = {name: list_ancestors(spec, name, table[name]) for name, spec in (hierarchies or {}).items()}
-    return measure_properties(table, known, specs, trees, people)
+    return measure_properties(table, known, specs, trees, people, person)
 
 
 def list_ancestors(spec: Spec, name: str, column: pa.ChunkedArray) -> Ancestors:
@@ -153,9 +162,29 @@ def check_rows(
     schema = context.policy.table(table)
     known = tuple(quasi_identifiers) or tuple(c.name for c in schema.with_role(Role.QUASI_IDENTIFIER))
     secret = tuple(sensitive) or tuple(c.name for c in schema.with_role(Role.SENSITIVE))
-    listed = ", ".join(map(quote, dict.fromkeys((*known, *secret)))) or "*"
+    person = schema.unit.column if schema.unit is not None else None
+    listed = ", ".join(map(quote, dict.fromkeys((*known, *secret, *(() if person is None else (person,))))))
     rows = context.scope.attach(table).run(f"SELECT {listed} FROM {quote(table)}")  # noqa: S608  quoted names
-    return CheckReport(**asdict(examine(rows, known, secret)))
+    examined, measured = examine(rows, known, secret), list[Any]()
+    if person is not None and known:
+        least = demands(context.policy, Asked())
+        about = Asked(least.k, *({n: v for n, v in each.items() if n in secret} for each in (least.l, least.t)))
+        specs = _require_models(_list_thresholds(about, rows), None, person)
+        measured = _measure_models(rows, known, specs, None, None, person)
+    return CheckReport(**asdict(examined), properties=measured)
+
+
+def _list_thresholds(asked: Asked | None, table: pa.Table) -> tuple[Spec, ...]:
+    """Thresholds as models, k among them in any case, so that they can be counted in people."""
+    from deniable.kanonymity.risk import is_ordered
+
+    asked = asked or Asked()
+    far = {name: "ordered" if is_ordered(table[name].type) else "equal" for name in asked.t}
+    return (
+        Spec("k_anonymity", {"k": asked.k or 1}),
+        *(Spec("distinct_diversity", {"column": name, "l": float(least)}) for name, least in asked.l.items()),
+        *(Spec("closeness", {"column": n, "t": float(most), "distance": far[n]}) for n, most in asked.t.items()),
+    )
 
 
 def unmet(findings: Mapping[str, Any], k: int | None, l: dict[str, float], t: dict[str, float]) -> list[str]:  # noqa: E741
@@ -258,9 +287,9 @@ def _warn_rows_not_people(roles: Roles, request: Request) -> list[str]:
     """Where a person has several rows, a class of k rows may be fewer than k people."""
     unit = roles.schema.unit if roles.schema else None
     if request.person is not None:
-        about = [str(model) for model in request.models if getattr(model, "column", request.person) != request.person]
+        about = [str(model) for model in request.models if getattr(model, "person", None) is None]
         told = "which count rows: a person with several rows in a class counts several times in them"
-        return [f"k counts people, unlike {', '.join(about)}, {told}"] if about else []
+        return [f"people are counted, but not by {', '.join(about)}, {told}"] if about else []
     if unit is None or unit.is_row:
         return []
     return [f"k counts rows; the policy protects {unit}, who may have several rows in one class"]

@@ -61,7 +61,7 @@ class Made:
     population: pa.Table | None = field(default=None, repr=False)
     """The cells of the population as the release would write them."""
     people: pa.Table | None = field(default=None, repr=False)
-    """The cells of all rows, with how many people have them, where classes are counted in people."""
+    """The cells of all rows, and whose they are, where classes are counted in people."""
 
 
 def record_release(context: Context | None, roles: Roles, method: str, identity: str = "") -> str:
@@ -147,8 +147,7 @@ def build_claim(work: Work, made: Made) -> Claim:
 
     request, engine = work.request, work.engine
     models = tuple(to_spec(model) for model in request.models)
-    named = (str(spec.options["column"]) for spec in models if "column" in spec.options)
-    about = tuple(dict.fromkeys(name for name in named if name != request.person))
+    about = list_columns_counted(request)
     return Claim(
         _expect_columns(work),
         engine.count(TABLE),
@@ -157,7 +156,7 @@ def build_claim(work: Work, made: Made) -> Claim:
         request.quasi_identifiers,
         request.sensitive if made.starred else about,
         models,
-        {name: count_values(engine, name) for name in about},
+        {name: count_values(engine, name, request.person) for name in about},
         {name: _list_ancestors(work, name) for name in about if name in work.roles.hierarchies},
         made.population,
         made.people,
@@ -171,10 +170,22 @@ def _expect_columns(work: Work) -> dict[str, pa.DataType | None]:
     return {each.name: None if each.name in changed else each.type for each in shape if each.name not in gone}
 
 
-def count_values(engine: Engine, name: str) -> pa.Table:
-    """The values of a column in their order, and how often each occurs."""
-    words = "SELECT {} AS value, COUNT(*) AS count FROM {} GROUP BY ALL ORDER BY value NULLS LAST"
-    return engine.run(statement(words, name, TABLE))
+def list_columns_counted(request: Request) -> tuple[str, ...]:
+    """The sensitive columns that a model of a request is about."""
+    named = (str(column) for model in request.models if (column := getattr(model, "column", None)))
+    return tuple(dict.fromkeys(named))
+
+
+def count_values(engine: Engine, name: str, person: str | None = None) -> pa.Table:
+    """The values of a column in their order, how often each occurs, and with people in rows of how many."""
+    from deniable.assess.released_rows import OF
+
+    if person is None:
+        words = "SELECT {} AS value, COUNT(*) AS count FROM {} GROUP BY ALL ORDER BY value NULLS LAST"
+        return engine.run(statement(words, name, TABLE))
+    each = "SELECT {} AS value, COUNT(*) OVER (PARTITION BY {}) AS {} FROM {}"
+    words = f"SELECT value, {{}}, COUNT(*) AS count FROM ({each}) GROUP BY ALL ORDER BY value NULLS LAST"  # noqa: S608
+    return engine.run(statement(words, OF, name, person, OF, TABLE))
 
 
 def _list_ancestors(work: Work, name: str) -> Ancestors:

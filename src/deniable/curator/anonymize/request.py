@@ -299,7 +299,6 @@ def refuse_unknown(what: str, name: str, known: Any) -> None:
 
 def request_for(engine: Engine, policy: Policy | None, order: Order, roles: Roles) -> Request:
     """The models of the policy, tightened by what was asked."""
-    from deniable.kanonymity.models import KPeople
     from deniable.kanonymity.quality import find_measure
     from deniable.kanonymity.request import Request, build_conditions, refuse_too_few
 
@@ -308,11 +307,10 @@ def request_for(engine: Engine, policy: Policy | None, order: Order, roles: Role
     sensitive = check_columns(engine, tuple(dict.fromkeys((*roles.sensitive, *asked.l, *asked.t))))
     secret = tuple(name for name in sensitive if name not in roles.quasi_identifiers)
     person = find_person(engine, order, roles)
-    people = (KPeople(person, asked.k),) if person is not None else ()
     request = Request(
         roles.quasi_identifiers,
-        (*build_conditions(asked, rows, _distances(engine, sensitive)), *people),
-        tuple(dict.fromkeys((*secret, *(model.column for model in people)))),
+        build_conditions(asked, rows, _distances(engine, sensitive), person),
+        secret,
         roles.identifiers,
         float(asked.suppress),
         find_measure(order.measure, dict(order.weights)),

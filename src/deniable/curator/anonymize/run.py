@@ -20,6 +20,7 @@ from deniable.curator.anonymize.output import (
     claim_models,
     count_values,
     keep_recoding,
+    list_columns_counted,
     measure_jointly,
     path_of_recoding,
     put_rows,
@@ -233,7 +234,8 @@ def _globally(work: Work, progress: Progress | None) -> Made:
 
     engine, order, request = work.engine, work.order, work.request
     population = population_of(engine, order, request)
-    named = tuple(dict.fromkeys((*request.quasi_identifiers, *request.sensitive)))
+    people = () if request.person is None else (request.person,)
+    named = tuple(dict.fromkeys((*request.quasi_identifiers, *request.sensitive, *people)))
     counted = engine.run(statement("SELECT {}, COUNT(*) AS {} FROM {} GROUP BY ALL", named, COUNT, TABLE))
     found = search(
         counted,
@@ -256,19 +258,19 @@ def _globally(work: Work, progress: Progress | None) -> Made:
 
 
 def _count_people(work: Work, recoder: Recoder) -> pa.Table | None:
-    """The cells that all rows would have, with how many people have them, where classes are counted in people."""
-    from deniable.assess.certificate import count_people
+    """The cells that all rows would have, and whose they are, where people are counted."""
+    from deniable.assess.released_rows import count_people
 
-    known, person = work.request.quasi_identifiers, work.request.person
+    known, person, about = work.request.quasi_identifiers, work.request.person, list_columns_counted(work.request)
     if person is None:
         return None
-    rows = work.engine.run(statement("SELECT {} FROM {}", tuple(dict.fromkeys((*known, person))), TABLE))
-    return count_people(recoder.generalize(rows.select(list(known))), rows[person])
+    rows = work.engine.run(statement("SELECT {} FROM {}", tuple(dict.fromkeys((*known, *about, person))), TABLE))
+    return count_people(recoder.generalize(rows.select(known)), rows.select(about), rows[person])
 
 
 def _generalize_population(recoder: Recoder, population: pa.Table) -> pa.Table:
     """The cells of the population as they would be written, and how many people have each."""
-    from deniable.assess.certificate import COUNT as PEOPLE
+    from deniable.assess.released_rows import COUNT as PEOPLE
 
     cells = recoder.generalize(population)
     counted = cells.group_by(cells.column_names).aggregate([([], "count_all")])
@@ -297,7 +299,7 @@ def _locally(work: Work) -> Made:
 
 
 def _split(work: Work, table: pa.Table) -> tuple[pa.Table, dict[str, Any], pa.Table | None]:
-    from deniable.assess.certificate import count_people
+    from deniable.assess.released_rows import count_people
     from deniable.kanonymity.local_recoding import measure_local_loss, write_local
     from deniable.kanonymity.recoding import Form
     from deniable.kanonymity.request import prepare
@@ -310,7 +312,8 @@ def _split(work: Work, table: pa.Table) -> tuple[pa.Table, dict[str, Any], pa.Ta
     if person is not None:
         whole = replace(prepared, request=replace(work.request, identifiers=()))
         every = write_local(table.append_column(PERSON, table[person]), whole, release, form)
-        people = count_people(every.select(list(work.request.quasi_identifiers)), every[PERSON])
+        cells, values = (every.select(n) for n in (work.request.quasi_identifiers, list_columns_counted(work.request)))
+        people = count_people(cells, values, every[PERSON], table[person])
     details = {
         "rows": table.num_rows,
         "released": written.num_rows,
@@ -332,7 +335,7 @@ def _aggregate(work: Work, table: pa.Table) -> tuple[pa.Table, dict[str, Any], N
     from deniable.kanonymity.models import KAnonymity
 
     first, *others = work.request.models
-    if others or not isinstance(first, KAnonymity):
+    if others or not isinstance(first, KAnonymity) or first.person is not None:
         raise ParameterError("Microaggregation knows k-anonymity only", remedy="Use --method mondrian, or --count-rows")
     made = microaggregate(table, work.request.quasi_identifiers, first.k)
     gone = [name for name in work.request.identifiers if name in table.column_names]
@@ -520,15 +523,13 @@ def update(release: Path, order: Order, *, asker: Asker | None = None) -> Update
 
 def _request_for_update(engine: Engine, roles: Roles, recoding: Recoding) -> Request:
     """What was asked of the release before, of the columns that it shows."""
-    from deniable.kanonymity.models import KPeople
     from deniable.kanonymity.request import Request, parse_condition
 
     names = roles.schema.names if roles.schema else [f.name for f in engine.describe(TABLE)]
     shown = {*recoding.names, *(names if recoding.shown is None else recoding.shown)} - set(recoding.removed)
     models = tuple(parse_condition(spec) for spec in recoding.models)
-    people = tuple(model.column for model in models if isinstance(model, KPeople))
     gone = tuple(name for name in names if name not in shown)
-    return Request(recoding.names, models, (*recoding.sensitive, *people), gone)
+    return Request(recoding.names, models, recoding.sensitive, gone)
 
 
 def _write_update(work: Work, rows: pa.Table, before: Recoding, judged: Update) -> None:

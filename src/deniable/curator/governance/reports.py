@@ -99,12 +99,17 @@ class TrailEntry(Record):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ChainProof(Record):
-    """A ledger whose chain holds: how many entries, its head, and when that was written."""
+class ChainProof(SparseRecord):
+    """A ledger whose chain holds: how many entries, its head, and when that was written.
+
+    With how many heads that were kept elsewhere it was compared, and whether their signatures were checked.
+    """
 
     entries: int
     head: str
     time: str | None
+    heads_compared: int | None = None
+    signatures_checked: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from deniable.curator.context import Context, check_purposes
+from deniable.curator.governance.withdrawals import commit_subject
 from deniable.curator.scope import find_analyst, is_expired
 from deniable.errors import AccessRefused, ParameterError, nearest
 from deniable.governance import requests, tokens
@@ -79,6 +80,9 @@ class TokenReport(SparseRecord):
     issued: str
     expires: str | None
     revoked: str | None
+    paused: str | None = None
+    subject: str | None = None
+    """The column by which a respondent's token names its person; the value is written nowhere."""
 
 
 def price_request(technique: str, parameters: Mapping[str, Any], tables: int = 1) -> dict[str, str]:
@@ -219,13 +223,19 @@ def issue(
     purposes: Sequence[str] | None = None,
     days: float | None = None,
     by: str = "steward",
+    subject: tuple[str, str] | None = None,
 ) -> tuple[str, Grant]:
-    """A new token and its grant; the text is shown once and stored nowhere."""
+    """A new token and its grant; the text is shown once and stored nowhere.
+
+    `subject` is the person whom a respondent's token is for: the column that tells people apart, and the value, of
+    which only a keyed digest is written down.
+    """
     check_purposes(context.policy, tuple(purposes or ()))
     term = TERM if days is None else timedelta(days=days)
     expires = datetime.now(UTC) + term
     listed = None if purposes is None else tuple(purposes)
-    grant = Grant(name, role, context.policy.dataset, listed, expires.replace(microsecond=0))
+    person = None if subject is None else commit_subject(context, *subject)
+    grant = Grant(name, role, context.policy.dataset, listed, expires.replace(microsecond=0), subject=person)
     text, facts = tokens.issue_token(grant)
     _act(context, "token", by, facts)
     return text, tokens.grant_of(text, context.state.tokens())
@@ -233,8 +243,22 @@ def issue(
 
 def revoke(context: Context, identity: str, by: str = "steward") -> Token:
     """End a token; whoever holds it is refused from now on."""
+    return _change_token(context, "revoke", identity, by)
+
+
+def pause(context: Context, identity: str, reason: str = "", by: str = "steward") -> Token:
+    """Hold a token up: whoever holds it is refused until it is resumed."""
+    return _change_token(context, "pause", identity, by, reason)
+
+
+def unpause(context: Context, identity: str, reason: str = "", by: str = "steward") -> Token:
+    """Let a token count again that was paused."""
+    return _change_token(context, "unpause", identity, by, reason)
+
+
+def _change_token(context: Context, act: str, identity: str, by: str, reason: str = "") -> Token:
     token = tokens.find_token(identity, context.state.tokens())
-    _act(context, "revoke", by, {"id": token.grant.id})
+    _act(context, act, by, {"id": token.grant.id} | ({"reason": reason} if reason else {}))
     return tokens.find_token(identity, context.state.tokens())
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from deniable.curator.charge import resume_asker
-from deniable.curator.context import Context, forget_answers, ledger_of, open_context
+from deniable.curator.context import Context, find_signing_key, forget_answers, ledger_of, open_context
 from deniable.curator.governance import epochs, reports, withdrawals
 from deniable.curator.governance import requests as governance
 from deniable.curator.governance.epochs import EpochReport
@@ -19,10 +20,14 @@ from deniable.curator.governance.withdrawals import Reach
 from deniable.errors import ParameterError, nearest
 from deniable.governance.grants import Asker, Role
 from deniable.policy.document import read
-from deniable.release.record import Record
+from deniable.release.record import Record, SparseRecord
+from deniable.storage import storage_errors
 
 if TYPE_CHECKING:
-    from deniable.ledger import Ledger, Receipt
+    from deniable.ledger import Entry, Ledger, Receipt
+
+FOLLOW_SECONDS = 1.0
+"""How often an export that goes on looks for new entries."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -74,11 +79,14 @@ def separate(policy: Path, ledger: str | None, by: str, reason: str, *, lost: bo
     from deniable.ledger.witness import Witness, name_place
 
     known, at = read(policy), ledger_of(policy, ledger)
+    if not reason.strip():
+        raise ParameterError("a budget of its own needs a reason", remedy="Say --reason; it is written into the ledger")
     place, witness = name_place(at, known.dataset), Witness()
     with closing(open_context(known)) as context:
         sources = mark_sources(context.scope, {})
     with closing(open_ledger(at, known)) as opened:
-        entries = witness.forget(place) if lost else 0
+        last = opened.head()
+        entries = max(0, witness.forget(place) - (last.sequence if last else 0)) if lost else 0
         beside = witness.separate(place, sources)
         details = {"beside": beside, "reason": reason, "entries_lost": entries}
         opened.record(Posting(Act.SEPARATE, analyst=by, details=details))
@@ -86,11 +94,17 @@ def separate(policy: Path, ledger: str | None, by: str, reason: str, *, lost: bo
 
 
 def new_token(
-    policy: Path, ledger: str | None, name: str, role: str, purposes: Sequence[str] | None, days: float | None
+    policy: Path,
+    ledger: str | None,
+    name: str,
+    role: str,
+    purposes: Sequence[str] | None,
+    days: float | None,
+    subject: tuple[str, str] | None = None,
 ) -> TokenReport:
     """Give out a token; its text is in the report and nowhere else."""
     with open_policy(policy, ledger) as context:
-        text, grant = governance.issue(context, name, _role(role), purposes, days)
+        text, grant = governance.issue(context, name, _role(role), purposes, days, subject=subject)
         return replace(governance.list_tokens(context)[grant.id], token=text)
 
 
@@ -104,6 +118,13 @@ def revoke_token(policy: Path, ledger: str | None, identity: str) -> TokenReport
     """End a token."""
     with open_policy(policy, ledger) as context:
         return governance.report_token(governance.revoke(context, identity))
+
+
+def pause_token(policy: Path, ledger: str | None, identity: str, reason: str, *, resume: bool = False) -> TokenReport:
+    """Hold a token up, or let it count again."""
+    with open_policy(policy, ledger) as context:
+        change = governance.unpause if resume else governance.pause
+        return governance.report_token(change(context, identity, reason))
 
 
 def request(
@@ -143,6 +164,12 @@ def withdraw(policy: Path, ledger: str | None, column: str, value: str) -> tuple
     """Leave a person out from now on; says of which tables."""
     with open_policy(policy, ledger) as context:
         return withdrawals.withdraw(context, column, value), withdrawals.find_reach(context.policy, column)
+
+
+def reinstate(policy: Path, ledger: str | None, column: str, value: str, reason: str) -> Receipt:
+    """Take a person in again who withdrew."""
+    with open_policy(policy, ledger) as context:
+        return withdrawals.reinstate(context, column, value, reason)
 
 
 def new_epoch(policy: Path, ledger: str | None, reason: str) -> EpochReport:
@@ -191,25 +218,127 @@ def show(policy: Path, ledger: str | None, last: int) -> LedgerReport:
         return LedgerReport(reports.summarize_budget(opened), reports.trail(opened, after))
 
 
-def verify(policy: Path, ledger: str | None, head: str | None, number: int | None) -> ChainProof:
-    """Recompute the chain."""
+def verify(
+    policy: Path,
+    ledger: str | None,
+    head: str | None,
+    number: int | None,
+    against: Path | None = None,
+    key: str = "",
+) -> ChainProof:
+    """Recompute the chain; it must hold a receipt's head, and every head in a file of notes that somebody kept."""
+    from deniable.ledger.witness import read_notes, refuse_other_head
+
     with read_ledger(policy, ledger) as opened:
-        return reports.verify_ledger(opened, head, number)
+        proof = reports.verify_ledger(opened, head, number)
+        if against is None:
+            return proof
+        known = key or reports.find_key(opened) or ""
+        with storage_errors(against):
+            notes = read_notes(against.read_text("utf-8", "replace"), known)
+        for note in notes:
+            refuse_other_head(opened, note)
+        return replace(proof, heads_compared=len(notes), signatures_checked=bool(known))
 
 
-def export(policy: Path, ledger: str | None, form: str, out: Path | None) -> Iterator[str]:
-    """The ledger in a form, piece by piece; or nothing, if it went to a file."""
+@dataclass(frozen=True, slots=True, eq=False)
+class HeadReport(SparseRecord):
+    """How far a ledger is, as a note that may be kept elsewhere; with the public key where it is signed."""
+
+    dataset: str
+    number: int
+    hash: str
+    time: str | None
+    note: str
+    key: str | None = None
+
+
+def show_head(policy: Path, ledger: str | None, *, sign: bool = False, to: str = "") -> HeadReport:
+    """The head of a ledger as a note, signed with the curator's key if asked; also sent to a file or an address."""
+    from deniable.ledger.witness import find_public_key, read_head, send_note, write_note
+
+    with open_policy(policy, ledger) as context:
+        key = find_signing_key(context.store) if sign else None
+        head = read_head(context.ledger)
+    note = write_note(head, key)
+    if to:
+        send_note(to, note)
+    at = head.time.isoformat(timespec="microseconds") if head.time else None
+    return HeadReport(head.dataset, head.number, head.hash, at, note, find_public_key(key) if key else None)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BackupReport(Record):
+    """A backup that was written and verified, or restored: its entries and its head."""
+
+    file: str
+    entries: int
+    head: str
+    note: str
+
+
+def back_up(policy: Path, ledger: str | None, file: Path) -> BackupReport:
+    """Copy the ledger and its answer store into one file, and verify that."""
+    from deniable.ledger.export import back_up as copy_both
+    from deniable.ledger.witness import Head, write_note
+
+    with open_policy(policy, ledger) as context:
+        found = copy_both(context.ledger, context.store, file)
+        head = Head(context.policy.dataset, found.entries, found.head, found.time)
+        return BackupReport(str(file), found.entries, found.head, write_note(head, find_signing_key(context.store)))
+
+
+def restore(
+    policy: Path, ledger: str | None, file: Path, *, lost: bool = False, by: str = "", reason: str = ""
+) -> BackupReport:
+    """Put a backup where no ledger is; one that is older than the witness knows only if the newest is `lost`."""
+    from deniable.ledger import open_ledger
+    from deniable.ledger.export import open_backup, restore_backup
+    from deniable.ledger.witness import Witness, name_place, read_head, write_note
+
+    known, at = read(policy), ledger_of(policy, ledger)
+    if lost and not reason.strip():
+        raise ParameterError("a lost ledger needs a reason", remedy="Say --reason; it is written into the ledger")
+    if not lost:
+        with closing(open_backup(file, known.dataset)) as copied:
+            Witness().refuse_older(name_place(at, known.dataset), copied)
+    found = restore_backup(file, known.dataset, at)
+    if lost:
+        separate(policy, ledger, by, reason, lost=True)
+    with closing(open_ledger(at, known)) as opened:
+        return BackupReport(str(file), found.entries, found.head, write_note(read_head(opened)))
+
+
+def export(
+    policy: Path, ledger: str | None, form: str, out: Path | None, after: int = 0, *, follow: bool = False
+) -> Iterator[str]:
+    """The ledger in a form, piece by piece; or nothing, if it went to a file. `follow` goes on as entries come."""
+    from deniable.ledger.export import LINE_FORMS
     from deniable.ledger.export import export as exported
     from deniable.storage import whole_file
 
+    if follow and (form not in LINE_FORMS or out is not None):
+        raise ParameterError(
+            "an export that goes on is written line by line to standard output",
+            expected=f"--form {' or '.join(LINE_FORMS)}, without --out",
+        )
     with read_ledger(policy, ledger) as opened:
-        pieces = exported(opened.entries(), form)
+        pieces = exported(_follow_entries(opened, after) if follow else opened.entries(after), form)
         if out is None:
             yield from pieces
             return
         with whole_file(out) as file:
             for piece in pieces:
                 file.write(piece.encode())
+
+
+def _follow_entries(ledger: Ledger, after: int) -> Iterator[Entry]:
+    """The entries after a number, and those that come, without an end."""
+    while True:
+        for entry in ledger.entries(after):
+            yield entry
+            after = entry.sequence
+        time.sleep(FOLLOW_SECONDS)
 
 
 def _role(word: str) -> Role:

@@ -10,8 +10,9 @@ from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from deniable.curator.context import Context
-from deniable.errors import ParameterError, nearest
+from deniable.errors import AccessRefused, ParameterError, nearest
 from deniable.governance import withdrawals
+from deniable.governance.grants import Grant, Role, Subject
 from deniable.governance.withdrawals import COLLECTION, KEYS, Withdrawal
 from deniable.policy.schema import ColumnType
 from deniable.release.record import Record
@@ -32,8 +33,67 @@ def withdraw(context: Context, column: str, value: str, by: str = "steward") -> 
         commitment = withdrawal.commitment(_key(context.store))
         context.store.keep(COLLECTION, commitment, commitment, withdrawal.to_bytes())
         details, request = {"column": column, "commitment": commitment}, f"withdraw {commitment}"
+        times = _count_reinstated(context, commitment)
+        request += f" {times}" if times else ""  # after a person was taken in again it is another withdrawal
         receipts.append(context.ledger.record(Posting(Act.WITHDRAW, analyst=by, request=request, details=details)))
     return receipts[-1]
+
+
+def reinstate(context: Context, column: str, value: str, reason: str, by: str = "steward") -> Receipt:
+    """Take a person in again who withdrew, by the steward and with a reason; refused where nobody of that value did."""
+    from deniable.ledger import Act, Posting
+
+    if not reason.strip():
+        raise ParameterError("taking a withdrawal back needs a reason", remedy="Say how the person agreed to it")
+    standing = [each for each in _commit_person(context, column, value) if _is_withdrawn(context, each)]
+    if not standing:
+        raise ParameterError(
+            f"nobody with the value given withdrew by '{column}'", remedy="Look at it: deniable subject"
+        )
+    details = {"column": column, "reason": reason}
+    acts = [Posting(Act.REINSTATE, analyst=by, details={**details, "commitment": each}) for each in standing]
+    return [context.ledger.record(act) for act in acts][-1]
+
+
+def commit_subject(context: Context, column: str, value: str) -> Subject:
+    """The person whom a respondent's token is for, without the value."""
+    key = _key(context.store)
+    forms = read_person(context.policy, column, value)
+    return Subject(column, tuple(Withdrawal(column, form).commitment(key) for form in forms))
+
+
+def refuse_other_subject(context: Context, grant: Grant, column: str, value: str) -> None:
+    """Refuse a respondent who asks for somebody else: a withdrawal or a report is for the person of the grant alone.
+
+    The steward may act for anybody. The refusal is the same whether or not the other person is in the data.
+    """
+    if grant.role is not Role.RESPONDENT:
+        return
+    named = grant.subject.commitments if grant.subject is not None else ()
+    if not {*named} & {*_commit_person(context, column, value)}:
+        raise AccessRefused(
+            "this token is for another person",
+            expected="A respondent asks for nobody but the person whom the token names",
+            remedy="Ask the steward for a token of your own",
+        )
+
+
+def _commit_person(context: Context, column: str, value: str) -> tuple[str, ...]:
+    """Every digest that the record may hold of a person: by each linked column, in each form."""
+    key, columns = _key(context.store), context.policy.same_people(column)
+    forms = dict.fromkeys((*read_person(context.policy, column, value), value))
+    found = (each for name in columns for form in forms for each in Withdrawal(name, form).commitments(key))
+    return tuple(dict.fromkeys(found))
+
+
+def _is_withdrawn(context: Context, commitment: str) -> bool:
+    _, reinstated = context.state.withdrawals()
+    return commitment not in reinstated and context.store.find(COLLECTION, commitment) is not None
+
+
+def _count_reinstated(context: Context, commitment: str) -> int:
+    acts = context.ledger.entries(acts=("reinstate",))
+    return sum(entry.details["commitment"] == commitment for entry in acts)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,7 +108,7 @@ def find_reach(policy: Policy, column: str) -> Reach:
     """Where a person is left out by a value of this column, and where by another column or not at all."""
     names = check_unit_column(policy, column)
     others = (table for table in policy.private if table.name not in names)
-    return Reach(names, {table.name: (table.unit.column if table.unit else None) or "" for table in others})
+    return Reach([*names], {table.name: (table.unit.column if table.unit else None) or "" for table in others})
 
 
 def read_person(policy: Policy, column: str, value: str) -> tuple[str, ...]:
@@ -56,7 +116,7 @@ def read_person(policy: Policy, column: str, value: str) -> tuple[str, ...]:
 
     Refuses what no such table can hold: a withdrawal that matches nobody must not be confirmed.
     """
-    columns = (policy.table(name).column(column) for name in check_unit_column(policy, column))
+    columns = (policy.table(name).column(own) for name, own in check_unit_column(policy, column).items())
     kinds = tuple(dict.fromkeys(each.type if each else ColumnType.TEXT for each in columns))
     forms = tuple(dict.fromkeys(form for kind in kinds if (form := _parse_person(value, kind)) is not None))
     if not forms:
@@ -99,7 +159,7 @@ def _parse_moment(value: str) -> str:
 _PARSERS: Mapping[ColumnType, Callable[[str], str | None]] = {
     ColumnType.INTEGER: lambda value: str(int(value)),
     ColumnType.DECIMAL: _parse_decimal,
-    ColumnType.TEXT: lambda value: value or None,
+    ColumnType.TEXT: lambda value: value if value.strip() else None,
     ColumnType.BOOLEAN: lambda value: value.lower() if value.lower() in ("true", "false") else None,
     ColumnType.DATE: lambda value: date.fromisoformat(value).isoformat(),
     ColumnType.DATETIME: _parse_moment,
@@ -107,30 +167,28 @@ _PARSERS: Mapping[ColumnType, Callable[[str], str | None]] = {
 
 
 def withdrawal_time(context: Context, column: str, value: str) -> datetime | None:
-    """When this person withdrew; None if not."""
-    key, recorded = _key(context.store), list(context.ledger.entries(acts=("withdraw",)))
-    forms = dict.fromkeys((*read_person(context.policy, column, value), value))  # or as it was written in earlier times
-    times = (withdrawals.find_recorded_time(recorded, Withdrawal(column, form).commitment(key)) for form in forms)
-    return next((time for time in times if time is not None), None)
+    """Since when this person is withdrawn; None if not, or no longer."""
+    recorded = context.ledger.entries(acts=withdrawals.ACTS)
+    return withdrawals.find_recorded_time(recorded, _commit_person(context, column, value))
 
 
 def tables_with(context: Context, column: str, value: str) -> list[str]:
     """The private tables that hold rows of this person, withdrawn or not. For that person and the steward only."""
     names, forms = check_unit_column(context.policy, column), read_person(context.policy, column, value)
-    holding = {name for form in forms for name in context.scope.tables_holding(column, form, names)}
-    return [name for name in names if name in holding]
+    return context.scope.tables_holding(forms, names)
 
 
-def check_unit_column(policy: Policy, column: str) -> list[str]:
-    """The tables in which this column tells people apart; refuses one that does so nowhere."""
-    names = [table.name for table in policy.private if table.unit is not None and table.unit.column == column]
-    if not names:
-        known = sorted({str(t.unit.column) for t in policy.private if t.unit is not None and t.unit.column})
+def check_unit_column(policy: Policy, column: str) -> dict[str, str]:
+    """The tables in which this column, or one linked to it, tells people apart, each with its own; refuses none."""
+    units = {table.name: table.unit.column for table in policy.private if table.unit is not None and table.unit.column}
+    if column not in units.values():
+        known = sorted({*units.values()})
         expected = f"People are told apart by: {', '.join(known)}" if known else "No table has a unit column"
         raise ParameterError(
             f"no table tells people apart by '{column}'", expected=expected, remedy=nearest(column, known)
         )
-    return names
+    linked = policy.same_people(column)
+    return {name: own for name, own in units.items() if own in linked}
 
 
 def _key(store: AnswerStore) -> bytes:

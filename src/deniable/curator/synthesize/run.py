@@ -141,7 +141,8 @@ def plan_description(context: Context, order: Order) -> tuple[Order, Source, Job
     source = find_source(context, order.table)
     _refuse_unknown_columns(context, order)
     order = replace(order, columns=context.scope.columns_to_describe(order.table, order.columns))
-    refuse_unsuited(source.table, order.method, order.columns, workload_of(context, order), order.areas)
+    truths = context.policy.release.truths
+    refuse_unsuited(source.table, order.method, order.columns, workload_of(context, order), order.areas, truths)
     event = price_description(order.method, order.budget, source.most_rows)
     job: Job[SynthModel] = Job(
         Technique.DP_SYNTHETIC, repr(order), event, source.unit, (source.table.name,),

@@ -8,8 +8,6 @@ the new path as well, so that at no time a connection exists that runs statement
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -47,6 +45,7 @@ from deniable.engines.sources import (
 )
 from deniable.errors import DataError, ParameterError, nearest
 from deniable.policy.schema import CsvDialect, TableSchema
+from deniable.storage import make_scratch, remove_scratch
 
 
 class DuckDBEngine:
@@ -71,8 +70,8 @@ class DuckDBEngine:
         root: str | Path = ".",
         scratch: str | None = None,
     ) -> None:
-        folder = Path(tempfile.mkdtemp(prefix="deniable-", dir=scratch))  # mkdtemp: only the owner can enter
-        self._finalizer = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        folder = make_scratch(scratch)
+        self._finalizer = weakref.finalize(self, remove_scratch, folder)
         self._limits = Limits(memory, threads, folder)
         self._root = Path(root)
         self._scans: dict[str, Scan] = {}

@@ -56,9 +56,15 @@ class Scan:
             return f"{clause} hash({key}, {restriction.salt}::UBIGINT) % 1000000 < {below}"
         native = next(f.native for f in self.fields if f.name == restriction.column)
         listed = quote(f"values {place} of {name}")
-        values = f"SELECT TRY_CAST(value AS {native}) AS value FROM {listed}"
-        found = f"{quote(restriction.column)} IN (SELECT value FROM ({values}) AS v WHERE value IS NOT NULL)"
+        spell = _spell_plainly if restriction.loose and native == "VARCHAR" else str
+        values = f"SELECT {spell(f'TRY_CAST(value AS {native})')} AS value FROM {listed}"
+        found = f"{spell(quote(restriction.column))} IN (SELECT value FROM ({values}) AS v WHERE value IS NOT NULL)"
         return f"WHERE {'' if restriction.keep else 'NOT '}coalesce({found}, false)"
+
+
+def _spell_plainly(text: str) -> str:
+    """A text in the form in which spellings of one value are equal."""
+    return f"lower(trim(regexp_replace(nfc_normalize({text}), '\\s+', ' ', 'g')))"
 
 
 def slots(count: int) -> str:

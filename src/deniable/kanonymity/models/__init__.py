@@ -13,4 +13,3 @@ from deniable.kanonymity.models.size import AverageRisk as AverageRisk
 from deniable.kanonymity.models.size import DeltaPresence as DeltaPresence
 from deniable.kanonymity.models.size import KAnonymity as KAnonymity
 from deniable.kanonymity.models.size import KMap as KMap
-from deniable.kanonymity.models.size import KPeople as KPeople

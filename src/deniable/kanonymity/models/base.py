@@ -10,7 +10,12 @@ search uses no other:
 
 The second implies the first. A model that is not monotone under suppression may name weaker models that it implies and
 that are, and may tell how many rows of a class are lost however the class is split: a kept part that is close to the
-table cannot make up for the rest. The search prunes with both, and stays exact."""
+table cannot make up for the rest. The search prunes with both, and stays exact.
+
+Models count rows, or people where they name the column that tells people apart (`person`; all rows without one are one
+person). A model of shares then gives each person the same weight in the table: a row weighs the n-th part of a person
+who has n rows in the whole table, whatever class it is in. So the shares of merged classes lie between those of their
+parts, as with rows, and what is monotone for rows is so for people."""
 
 from __future__ import annotations
 
@@ -38,6 +43,10 @@ class Reference:
     distribution: Shares
     groups: tuple[Codes, ...]
     hierarchical: bool = False
+    heaviest: int = 1
+    """The largest weight of a row; 1 where rows are counted."""
+    pairs: tuple[Codes, Codes] | None = None
+    """Where entries are pairs of a value and a person, the value and the person of each."""
 
     @property
     def size(self) -> int:
@@ -45,13 +54,24 @@ class Reference:
         return len(self.distribution)
 
 
-def build_reference(counts: Counts, hierarchy: Hierarchy | None = None) -> Reference:
+def build_reference(counts: Counts, hierarchy: Hierarchy | None = None, heaviest: int = 1) -> Reference:
     """The reference of a column from its histogram over all rows, suppressed ones included."""
     total = max(int(counts.sum()), 1)
     own = (np.arange(len(counts), dtype=np.int32),)
     if hierarchy is None:
-        return Reference(counts / total, own)
-    return Reference(counts / total, tuple(level.groups for level in hierarchy.levels), hierarchical=True)
+        return Reference(counts / total, own, heaviest=heaviest)
+    levels = tuple(level.groups for level in hierarchy.levels)
+    return Reference(counts / total, levels, hierarchical=True, heaviest=heaviest)
+
+
+def name_weights(column: str, person: str | None) -> str:
+    """The name of a column's histograms: of its rows, or of its rows weighed so that all people count the same."""
+    return column if person is None else f"{column}\0weighed"
+
+
+def name_pairs(column: str) -> str:
+    """The name of the histograms of a column's values together with the person who has them."""
+    return f"{column}\0people"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -76,9 +96,14 @@ class Classes:
             )
         return self.sensitive[column]
 
-    def owners(self, column: str) -> NDArray[np.int64]:
-        """The class that each entry of a column's histograms belongs to."""
-        return self.histograms(column).owners()
+    def weigh(self, column: str, person: str | None) -> tuple[Histograms, Counts, Reference]:
+        """A column's histograms in rows or in parts of people, what they sum up to in each class, and the table's."""
+        name = name_weights(column, person)
+        held, against = self.histograms(name), self.references[name]
+        if person is None:
+            return held, np.maximum(self.sizes, 1), against
+        totals = np.bincount(held.owners(), weights=held.counts, minlength=len(self)).astype(np.int64)
+        return held, np.maximum(totals, 1), against
 
     def people(self) -> Counts:
         """How many people of the population are in each class."""
@@ -130,6 +155,16 @@ class PrivacyModel(Protocol):
 def holds(model: PrivacyModel, classes: Classes) -> Verdicts:
     """Which classes meet a model."""
     return model.meets(model.measure(classes))
+
+
+def looks_inside(model: object) -> bool:
+    """Whether a model needs more of a class than its size."""
+    return bool(getattr(model, "column", None) or getattr(model, "person", None))
+
+
+def say_unit(person: str | None) -> str:
+    """What a model counts, after its name."""
+    return "" if person is None else ", counted in people"
 
 
 def refuse_below(name: str, value: float, least: float) -> None:

@@ -19,7 +19,9 @@ from deniable.kanonymity.models.base import (
     PrivacyModel,
     Reference,
     Verdicts,
+    name_weights,
     refuse_not_above,
+    say_unit,
 )
 
 
@@ -39,7 +41,8 @@ class Closeness:
     """t-closeness: the values of every class are distributed nearly as in the whole table (Li, Li,
     Venkatasubramanian 2007).
 
-    **Holds when** the earth mover's distance between the class's and the table's distribution is at most t.
+    **Holds when** the earth mover's distance between the class's and the table's distribution is at most t, both of
+    rows, or both of people.
     **Protects against** learning much more about somebody in a class than about anybody in the table (skewness,
     similarity), **and not** against what the table itself tells about all.
     **Monotone under** generalization (the distance is convex), not suppression: a distant class merged in drags along.
@@ -48,6 +51,7 @@ class Closeness:
     column: str
     t: float
     distance: Distance = Distance.EQUAL
+    person: str | None = None
     under_generalization: ClassVar[bool] = True
     under_suppression: ClassVar[bool] = False
 
@@ -57,8 +61,7 @@ class Closeness:
 
     def measure(self, classes: Classes) -> Measured:
         """The distance of every class."""
-        held, against = classes.histograms(self.column), classes.references[self.column]
-        sizes = np.maximum(classes.sizes, 1)
+        held, sizes, against = classes.weigh(self.column, self.person)
         if self.distance is Distance.ORDERED:
             return _measure_along_order(held, sizes, against.distribution)
         # On a tree with equal steps from leaf to root, mass leaves each group of each level through one edge: the
@@ -90,20 +93,23 @@ class Closeness:
     def bound_losses(self, measured: Measured, classes: Classes) -> Measured:
         """Kept parts are within t and so is their mixture; the rest can be no farther than the farthest value.
 
-        With n rows at distance d, of which m are lost, convexity gives n d <= (n - m) t + m w, w the farthest.
+        With n rows at distance d, of which m are lost, convexity gives n d <= (n - m) t + m w, w the farthest. So it
+        does with weights, of which no row has more than the heaviest.
         """
-        farthest = self._farthest(classes.references[self.column])
+        _, sizes, against = classes.weigh(self.column, self.person)
         beyond = np.maximum(measured - self.t - SLACK, 0.0)
-        return classes.sizes * beyond / max(farthest - self.t, SLACK)
+        lost = sizes / against.heaviest * beyond / max(self._farthest(against) - self.t, SLACK)
+        return np.where(classes.sizes > 0, lost, 0.0)
 
     def _farthest(self, against: Reference) -> float:
         """The distance of a class that holds one value only, for the farthest value: distances are convex."""
         one = np.arange(against.size, dtype=np.int64)
         alone = Histograms(np.arange(against.size + 1), one.astype(np.int32), np.ones_like(one), against.size)
-        return float(self.measure(Classes(np.ones_like(one), {self.column: alone}, {self.column: against})).max())
+        name = name_weights(self.column, self.person)
+        return float(self.measure(Classes(np.ones_like(one), {name: alone}, {name: against})).max())
 
     def __str__(self) -> str:
-        return f"{self.t:g}-closeness of {self.column} ({self.distance} distance)"
+        return f"{self.t:g}-closeness of {self.column} ({self.distance} distance){say_unit(self.person)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +126,7 @@ class DeltaDisclosure:
     column: str
     delta: float
     absent_violates: bool = False
+    person: str | None = None
     under_suppression: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
@@ -132,12 +139,11 @@ class DeltaDisclosure:
 
     def measure(self, classes: Classes) -> Measured:
         """The largest |log2(p / q)|."""
-        ratios = np.abs(np.log2(compute_gains(classes, self.column)))
-        worst = _take_largest(classes, self.column, ratios)
+        held, _, against = classes.weigh(self.column, self.person)
+        worst = _take_largest(held, np.abs(np.log2(compute_gains(classes, self.column, self.person))))
         if not self.absent_violates:
             return worst
-        present = np.diff(classes.histograms(self.column).starts)
-        needed = np.count_nonzero(classes.references[self.column].distribution)
+        present, needed = np.diff(held.starts), np.count_nonzero(against.distribution)
         return np.where(present < needed, np.inf, worst)
 
     def meets(self, measured: Measured) -> Verdicts:
@@ -150,10 +156,10 @@ class DeltaDisclosure:
 
     def bound_losses(self, _measured: Measured, classes: Classes, /) -> Measured:
         """Rows of a value beyond 2^delta times its share in the table."""
-        return count_surplus(classes, self.column, np.full(classes.references[self.column].size, 2.0**self.delta))
+        return count_surplus(classes, self.column, self.person, 2.0**self.delta)
 
     def __str__(self) -> str:
-        return f"{self.delta:g}-disclosure privacy of {self.column}"
+        return f"{self.delta:g}-disclosure privacy of {self.column}{say_unit(self.person)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +175,7 @@ class BetaLikeness:
     column: str
     beta: float
     enhanced: bool = False
+    person: str | None = None
     under_generalization: ClassVar[bool] = True
     under_suppression: ClassVar[bool] = False
 
@@ -177,12 +184,13 @@ class BetaLikeness:
 
     def measure(self, classes: Classes) -> Measured:
         """The largest relative gain; with `enhanced`, as a multiple of what the value is allowed, times beta."""
-        gained = compute_gains(classes, self.column) - 1
+        held, _, against = classes.weigh(self.column, self.person)
+        gained = compute_gains(classes, self.column, self.person) - 1
         if self.enhanced:
-            q = classes.references[self.column].distribution[classes.histograms(self.column).values]
+            q = against.distribution[held.values]
             allowed = np.minimum(self.beta, -np.log(q))
             gained = np.where(gained <= allowed + SLACK, np.minimum(gained, self.beta), self.beta * 2 + gained)
-        return _take_largest(classes, self.column, gained)
+        return _take_largest(held, gained)
 
     def meets(self, measured: Measured) -> Verdicts:
         """At most beta."""
@@ -194,36 +202,38 @@ class BetaLikeness:
 
     def bound_losses(self, _measured: Measured, classes: Classes, /) -> Measured:
         """Rows of a value beyond 1 + beta times its share in the table."""
-        q = classes.references[self.column].distribution
-        allowed = np.minimum(self.beta, -np.log(np.maximum(q, 1e-300))) if self.enhanced else np.full(len(q), self.beta)
-        return count_surplus(classes, self.column, 1.0 + allowed)
+        q = classes.weigh(self.column, self.person)[2].distribution
+        allowed = np.minimum(self.beta, -np.log(np.maximum(q, 1e-300))) if self.enhanced else self.beta
+        return count_surplus(classes, self.column, self.person, 1.0 + allowed)
 
     def __str__(self) -> str:
-        return f"{'enhanced' if self.enhanced else 'basic'} {self.beta:g}-likeness of {self.column}"
+        return (
+            f"{'enhanced' if self.enhanced else 'basic'} {self.beta:g}-likeness of {self.column}{say_unit(self.person)}"
+        )
 
 
-def compute_gains(classes: Classes, column: str) -> Measured:
+def compute_gains(classes: Classes, column: str, person: str | None) -> Measured:
     """For every entry of a column's histograms, the share of the value in its class over its share in the table."""
-    held = classes.histograms(column)
-    shares = held.counts / np.maximum(classes.sizes, 1)[classes.owners(column)]
-    return shares / classes.references[column].distribution[held.values]
+    held, sizes, against = classes.weigh(column, person)
+    shares: Measured = held.counts / sizes[held.owners()] / against.distribution[held.values]
+    return shares
 
 
-def count_surplus(classes: Classes, column: str, factors: Measured) -> Measured:
+def count_surplus(classes: Classes, column: str, person: str | None, factors: Measured | float) -> Measured:
     """How many rows must go so that no value's share exceeds its factor times its share in the table.
 
     With n rows, a share p of them with the value, and m lost, n p <= (n - m) c + m, c being the largest share allowed.
+    Where rows have weights, as many go at least as the heaviest ones make up.
     """
-    held = classes.histograms(column)
-    most = np.minimum(factors * classes.references[column].distribution, 1.0)[held.values] * (1 + SLACK)
-    sizes = np.maximum(classes.sizes, 1)[classes.owners(column)]
-    over = np.maximum(held.counts - sizes * most, 0.0) / np.maximum(1.0 - most, SLACK)
-    return np.maximum(_take_largest(classes, column, over), 0.0)
+    held, sizes, against = classes.weigh(column, person)
+    most = np.minimum(factors * against.distribution, 1.0)[held.values] * (1 + SLACK)
+    over = np.maximum(held.counts - sizes[held.owners()] * most, 0.0) / np.maximum(1.0 - most, SLACK)
+    return np.maximum(_take_largest(held, over), 0.0) / against.heaviest
 
 
-def _take_largest(classes: Classes, column: str, entries: Measured) -> Measured:
-    starts = classes.histograms(column).starts
-    out = np.full(len(classes), -np.inf)
+def _take_largest(held: Histograms, entries: Measured) -> Measured:
+    starts = held.starts
+    out = np.full(len(starts) - 1, -np.inf)
     some = np.flatnonzero(np.diff(starts))  # a class of the population alone has no entries
     if some.size:
         out[some] = np.maximum.reduceat(entries, starts[some])

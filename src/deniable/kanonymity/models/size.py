@@ -11,20 +11,30 @@ import numpy as np
 
 from deniable.errors import ParameterError
 from deniable.kanonymity.encoding import Counts
-from deniable.kanonymity.models.base import SLACK, Classes, Measured, PrivacyModel, Verdicts, refuse_below
+from deniable.kanonymity.models.base import (
+    SLACK,
+    Classes,
+    Measured,
+    PrivacyModel,
+    Verdicts,
+    name_pairs,
+    refuse_below,
+    say_unit,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class KAnonymity:
-    """Every row looks like at least k - 1 others.
+    """Every row looks like at least k - 1 others, or like rows of at least k - 1 other people.
 
-    **Holds when** a class has at least k rows.
-    **Protects against** singling a row out by its quasi-identifiers, **and not** against learning what all rows of a
-    class have in common.
-    **Monotone under** generalization and suppression: more rows never make a class smaller.
+    **Holds when** a class has at least k rows; counted in people, when it has rows of at least k different ones.
+    **Protects against** singling a row out by its quasi-identifiers, or a person who has several rows, **and not**
+    against learning what all rows of a class have in common.
+    **Monotone under** generalization and suppression: more rows never make a class smaller, nor remove a person.
     """
 
     k: int
+    person: str | None = None
     under_generalization: ClassVar[bool] = True
     under_suppression: ClassVar[bool] = True
 
@@ -32,62 +42,25 @@ class KAnonymity:
         refuse_below("k", self.k, 1)
 
     def measure(self, classes: Classes) -> Measured:
-        """The size of every class."""
-        return classes.sizes.astype(np.float64)
+        """The size of every class, or the number of its people."""
+        if self.person is None:
+            return classes.sizes.astype(np.float64)
+        return np.diff(classes.histograms(name_pairs(self.person)).starts).astype(np.float64)
 
     def meets(self, measured: Measured) -> Verdicts:
         """At least k."""
         return measured >= self.k
 
     def list_implied(self) -> tuple[PrivacyModel, ...]:
-        """Itself."""
-        return (self,)
+        """Itself, and where people are counted, as many rows, which are counted faster."""
+        return (self,) if self.person is None else (KAnonymity(self.k), self)
 
     def bound_losses(self, measured: Measured, classes: Classes) -> Measured:
         """All rows of a class that is too small: its parts are smaller still."""
         return np.where(self.meets(measured), 0, classes.sizes)
 
     def __str__(self) -> str:
-        return f"{self.k}-anonymity"
-
-
-@dataclass(frozen=True, slots=True)
-class KPeople:
-    """Every row looks like rows of at least k - 1 other people.
-
-    **Holds when** a class has rows of at least k different people, as a column tells them apart; all rows without a
-    person are one.
-    **Protects against** singling out a person who has several rows, **and not** against learning what all people of a
-    class have in common.
-    **Monotone under** generalization and suppression: more rows never remove a person.
-    """
-
-    column: str
-    k: int
-    under_generalization: ClassVar[bool] = True
-    under_suppression: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        refuse_below("k", self.k, 1)
-
-    def measure(self, classes: Classes) -> Measured:
-        """The number of different people."""
-        return np.diff(classes.histograms(self.column).starts).astype(np.float64)
-
-    def meets(self, measured: Measured) -> Verdicts:
-        """At least k."""
-        return measured >= self.k
-
-    def list_implied(self) -> tuple[PrivacyModel, ...]:
-        """Itself."""
-        return (self,)
-
-    def bound_losses(self, measured: Measured, classes: Classes) -> Measured:
-        """All rows of a class with too few people: its parts have no more."""
-        return np.where(self.meets(measured), 0, classes.sizes)
-
-    def __str__(self) -> str:
-        return f"{self.k}-anonymity of people"
+        return f"{self.k}-anonymity{say_unit(self.person)}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from deniable.kanonymity.encoding import Counts, Histograms, Tuples, number_rows, regroup_histograms
 from deniable.kanonymity.hierarchy import Codes, Hierarchy
 from deniable.kanonymity.models import DeltaPresence, DistinctDiversity, KAnonymity, PrivacyModel, holds
-from deniable.kanonymity.models.base import Classes, Measured, gather_histograms
+from deniable.kanonymity.models.base import Classes, Measured, gather_histograms, looks_inside
 from deniable.kanonymity.quality import Divergence, Mean, Partition
 from deniable.kanonymity.search.problem import Levels, Problem, Released, Verdict
 
@@ -100,7 +100,7 @@ class Checker:
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
         self.verdicts: dict[Levels, Verdict] = {}
-        self._needs_values = any(getattr(model, "column", None) for model in problem.models)
+        self._needs_values = any(looks_inside(model) for model in problem.models)
         self._packing = Packing(problem.hierarchies)
         self._anchors = [(problem.tuples, self._packing.pack(problem.tuples.codes))]
         self._anchor_levels = np.zeros((1, problem.tuples.width), np.int64)
@@ -177,7 +177,7 @@ class Checker:
 
     def _large_enough(self, grouped: Grouped) -> Released:
         """Which classes meet the models that need only sizes: they are cheap, and most failing nodes fail by them."""
-        plain = tuple(model for model in self.problem.relaxed if isinstance(model, KAnonymity))
+        plain = (m for m in self.problem.relaxed if isinstance(m, KAnonymity) and not looks_inside(m))
         classes = Classes(grouped.sizes)
         released = np.ones(len(classes), np.bool_)
         for model in plain:
@@ -319,7 +319,7 @@ class Checker:
 
 
 def _counts_rows(model: PrivacyModel) -> bool:
-    """Whether the number that a model asks for is one of rows that a released class has at least."""
+    """Whether a released class has as many rows at least as the number that a model asks for."""
     return isinstance(model, KAnonymity | DistinctDiversity)
 
 

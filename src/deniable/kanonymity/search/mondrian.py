@@ -19,7 +19,7 @@ from deniable.kanonymity.hierarchy import Codes
 from deniable.kanonymity.kernels import splitting
 from deniable.kanonymity.local_recoding import LocalRelease, find_merge_levels, is_numeric, order_leaves
 from deniable.kanonymity.models import DeltaPresence, KAnonymity, KMap, holds
-from deniable.kanonymity.models.base import Classes
+from deniable.kanonymity.models.base import Classes, looks_inside
 from deniable.kanonymity.request import Prepared
 from deniable.kanonymity.search.problem import Problem
 
@@ -149,20 +149,19 @@ def _check_nodes(problem: Problem, tree: _Tree, counts: Counts, rows: Prepared |
 def _build_classes(
     problem: Problem, tree: _Tree, nodes: NDArray[np.int64], sizes: Counts, rows: Prepared | None
 ) -> Classes:
-    if not any(getattr(model, "column", None) for model in problem.models):
+    if not any(looks_inside(model) for model in problem.models):
         return Classes(sizes)
     owner = np.full(len(tree.order), -1, np.int64)
     for number, node in enumerate(nodes):
         owner[tree.order[tree.begin[node] : tree.end[node]]] = number
     held = {}
     for s, name in enumerate(problem.sensitive):
-        size = problem.tuples.sensitive[s].size
         if rows is not None:
             there = owner >= 0
-            held[name] = build_histograms(owner[there], len(nodes), rows.sensitive[s].codes[there], size)
+            held[name] = rows.held[s].select(there).tally(owner[there], len(nodes))
             continue
         old = problem.tuples.sensitive[s]
-        mine = owner[np.repeat(np.arange(len(old.starts) - 1), np.diff(old.starts))]
+        mine = owner[old.owners()]
         there = mine >= 0
-        held[name] = build_histograms(mine[there], len(nodes), old.values[there], size, old.counts[there])
+        held[name] = build_histograms(mine[there], len(nodes), old.values[there], old.size, old.counts[there])
     return Classes(sizes, held, problem.references)

@@ -42,7 +42,7 @@ class _Candidates:
     costly: int = 0
 
     def keep(self, kept: NDArray[np.bool_]) -> int:
-        gone = len(kept) - int(kept.sum())
+        gone = int(len(kept) - np.count_nonzero(kept))
         if gone:
             self.nodes = np.compress(kept, self.nodes.T, axis=1).T
             self.static, self.lower = self.static[kept], self.lower[kept]
@@ -79,8 +79,7 @@ class OptimalSearch:
 
     def _step(self) -> None:
         nodes = self.left.nodes
-        probes = np.unique(np.linspace(0, len(nodes) - 1, PROBES).astype(np.int64))
-        pivots = np.unique(np.linspace(0, len(nodes) - 1, PIVOTS).astype(np.int64))
+        probes, pivots = _spread(len(nodes), PROBES), _spread(len(nodes), PIVOTS)
         levels = _to_levels(nodes[pruning.choose_pivot(nodes, pivots, probes, additive=self.checker.additive)])
         verdict = self.checker.check(levels)
         if verdict.barred and len(nodes) > PIVOTS:
@@ -141,7 +140,7 @@ class OptimalSearch:
         over = pruning.at_least(left.nodes, levels)
         left.checked += count_checked(under, over)
         if verdict.barred:
-            left.failing += int(under.sum()) - count_checked(under, over)
+            left.failing += int(np.count_nonzero(under)) - count_checked(under, over)
         else:
             left.lower[under] = np.maximum(left.lower[under], left.static[under] + verdict.excess)
         if not self.checker.additive:
@@ -193,7 +192,7 @@ def find_cheapest_path(checker: Checker) -> list[Levels]:
 
 def count_checked(under: NDArray[np.bool_], over: NDArray[np.bool_]) -> int:
     """1 where the node itself is still a candidate (it alone is both under and over itself), else 0."""
-    return int((under & over).sum())
+    return int(np.count_nonzero(under & over))
 
 
 def compute_lower_bounds(checker: Checker, nodes: NDArray[np.int8]) -> NDArray[np.float64]:
@@ -213,8 +212,14 @@ def compute_lower_bounds(checker: Checker, nodes: NDArray[np.int8]) -> NDArray[n
     return checker.problem.measure.bound(np.minimum(groups, max(tuples.size, 1)), tuples.rows)  # type: ignore[union-attr]
 
 
+def _spread(many: int, most: int) -> NDArray[np.int64]:
+    """At most so many places, spread evenly from the first to the last."""
+    taken = min(many, most)
+    return np.arange(taken) * (many - 1) // max(taken - 1, 1)
+
+
 def _to_levels(node: NDArray[np.int8]) -> Levels:
-    return tuple(int(level) for level in node)
+    return tuple(node.tolist())
 
 
 def _scale_tolerance(cost: float) -> float:

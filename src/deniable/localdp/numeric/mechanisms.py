@@ -20,10 +20,11 @@ from deniable.dp.samplers import SYSTEM, Entropy, discrete_laplace, uniform_belo
 from deniable.errors import ParameterError
 from deniable.localdp.likelihood_ratio import check_epsilon, check_odds, epsilon_of, odds_below
 from deniable.localdp.numeric.scale import Scale, check_positions, worst_variance
-from deniable.localdp.protocol import Answers, Layout, Outcome, Responses, Whole
+from deniable.localdp.protocol import Answers, Layout, Outcome, Responses, Selected, Whole
 from deniable.policy.budget import Amount
 
 FAR = 44  # noise beyond 44 scales has probability e^-44, below 10^-19; the response is cut there to fit the wire
+FARTHEST = 1 << 52  # positions stay exact in a browser
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,10 @@ class BoundedLaplace:
     scale: Scale
     claimed: Fraction
     clamped: bool = False
+
+    def __post_init__(self) -> None:
+        if self.claimed <= 0 or self.reach > FARTHEST:
+            raise ParameterError("the noise would pass what a message holds", remedy="Raise epsilon, or the step")
 
     @classmethod
     def calibrate(cls, scale: Scale, epsilon: Amount, clamped: bool = False) -> BoundedLaplace:
@@ -76,6 +81,15 @@ class BoundedLaplace:
     def positions(self, responses: Responses) -> NDArray[np.float64]:
         """The noisy positions themselves: unbiased unless clamped."""
         return (responses[0] - self.reach).astype(np.float64)
+
+    def range_of(self, count: int) -> tuple[float, float]:
+        """Readings are held within ln(count) + 4 scales of the ends, so that no one of many counts for more.
+
+        An honest respondent is beyond with probability 0.01 / count, and holding them moves the mean by less than
+        0.01 scales / count: far below its error.
+        """
+        held = 0.0 if self.clamped else min(float(self.reach), float(self.noise_scale) * (math.log(max(count, 1)) + 4))
+        return -held, self.scale.steps + held
 
     def variance(self, position: int) -> float:
         """Variance of the discrete Laplace noise: 1 / (2 sinh^2(1 / (2 scale)))."""
@@ -147,6 +161,12 @@ class Duchi:
         """Each bit read as a position, far outside the scale on purpose: their mean is right."""
         lie = float(1 / (self.odds + 1))
         return (responses[0] - lie) / self._gap * self.scale.steps
+
+    def range_of(self, count: int) -> tuple[float, float]:
+        """Both ends as they are read, however many respondents there are."""
+        del count
+        low, high = self.positions((np.arange(2),)).tolist()
+        return low, high
 
     def variance(self, position: int) -> float:
         """Variance of one reading in squared steps."""
@@ -247,6 +267,12 @@ class Window:
         start = ((responses[0] * total - cells * (cells - 1) / 2) / gain - width * (width - 1) / 2) / width
         return start * (self.scale.steps / self.places)
 
+    def range_of(self, count: int) -> tuple[float, float]:
+        """The first and the last cell as they are read, however many respondents there are."""
+        del count
+        low, high = self.positions((np.array([0, self.cells - 1]),)).tolist()
+        return low, high
+
     def variance(self, position: int) -> float:
         """Variance of one reading in squared steps, summed over all cells."""
         every = np.arange(self.cells, dtype=np.int64)
@@ -301,6 +327,10 @@ class Hybrid:
     window: Window
     window_turns: int
 
+    def __post_init__(self) -> None:
+        if not 0 <= self.window_turns <= TURNS or self.bit.scale != self.window.scale:
+            raise ParameterError("the arms of the hybrid do not fit", expected=f"One scale, and 0 to {TURNS} turns")
+
     @classmethod
     def calibrate(cls, scale: Scale, epsilon: Amount) -> Hybrid:
         """The mixture of least worst variance at this epsilon."""
@@ -327,8 +357,9 @@ class Hybrid:
 
     @property
     def layout(self) -> Layout:
-        """Which arm (1 is the window), and its response."""
-        return (Whole("arm", 2), Whole("value", self.window.cells))
+        """Which arm (1 is the window), and a response of that arm; an arm that is never used has none."""
+        bit = 2 if self.window_turns < TURNS else 0
+        return (Whole("arm", 2), Selected("value", (bit, self.window.cells if self.window_turns else 0)))
 
     def randomize(self, positions: Answers, entropy: Entropy = SYSTEM) -> Responses:
         """One response for each position."""
@@ -342,6 +373,12 @@ class Hybrid:
         arm, value = responses
         return np.where(arm == 1, self.window.positions((value,)), self.bit.positions((value,)))
 
+    def range_of(self, count: int) -> tuple[float, float]:
+        """The farthest readings of the arms that are used."""
+        arms = [self.bit] * (self.window_turns < TURNS) + [self.window] * (self.window_turns > 0)
+        ends = [arm.range_of(count) for arm in arms]
+        return min(low for low, _ in ends), max(high for _, high in ends)
+
     def variance(self, position: int) -> float:
         """Variance of one reading in squared steps: both arms are unbiased, so the mixture averages variances."""
         share = self.window_turns / TURNS
@@ -351,7 +388,8 @@ class Hybrid:
         """Every response of both arms with its probability."""
         share = Fraction(self.window_turns, TURNS)
         for (value,), likelihood in self.bit.likelihoods(position):
-            yield (0, value), (1 - share) * likelihood
+            if share < 1:
+                yield (0, value), (1 - share) * likelihood
         for (value,), likelihood in self.window.likelihoods(position):
             if share:
                 yield (1, value), share * likelihood

@@ -111,16 +111,19 @@ class NumericProtocol(Protocol):
     def positions(self, responses: Responses) -> NDArray[np.float64]:
         """For each response a number whose expectation is the true position."""
 
+    def range_of(self, count: int) -> tuple[float, float]:
+        """The least and the greatest reading that counts in a mean of so many."""
+
     def variance(self, position: int) -> float:
         """Variance of that number, in squared steps, for a respondent at this position."""
 
 
 def mean_of(protocol: NumericProtocol, responses: Responses) -> Mean:
-    """The unbiased mean of the respondents' values."""
-    readings = protocol.positions(responses)
-    count = len(readings)
+    """The mean of the respondents' values: unbiased, up to the holding of readings that no honest one has."""
+    count = len(responses[0])
     if count == 0:
         raise DataError("there are no responses", remedy="Collect responses first")
+    readings = np.clip(protocol.positions(responses), *protocol.range_of(count))
     center = float(protocol.scale.value_of(float(readings.mean())))
     if count == 1:
         return Mean(center, math.inf, 1)

@@ -15,6 +15,7 @@ from typing import Any
 
 from deniable.errors import DeniableError, PolicyError
 from deniable.localdp import serialization
+from deniable.localdp.client import normalize
 from deniable.localdp.frequency.hadamard import Hadamard
 from deniable.localdp.frequency.hashing import LocalHashing
 from deniable.localdp.frequency.randomized_response import Direct, three_envelopes, two_coins
@@ -83,7 +84,6 @@ class Survey:
     invited: bool = False
     most_answers: int = 3
     period: str = ""
-    allowance: Fraction | None = None
 
     @property
     def epsilon(self) -> Fraction:
@@ -109,7 +109,6 @@ class Survey:
             "invited": self.invited,
             "epsilon": float(self.epsilon),
             "period": self.period,
-            "allowance": float(self.allowance if self.allowance is not None else self.epsilon),
             "most_answers": self.most_answers,
             "questions": [question.describe() for question in self.questions],
         }
@@ -151,7 +150,6 @@ def parse_survey(text: str, source: str = "survey") -> Survey:
         entry.get("respondents", "anyone") == "invited",
         entry.get("most_answers", 3),
         entry.get("period", ""),
-        entry.get("allowance", None),
     )
 
 
@@ -196,7 +194,7 @@ def _build_question(name: str, entry: Section, epsilon: Fraction, mistakes: Mist
         scale,
         entry.get("unit", ""),
         entry.get("wanted", "mean"),
-        tuple(word.strip().lower() for word in entry.get("words", ())),
+        tuple(dict.fromkeys(normalize(word) for word in entry.get("words", ()))),
         entry.get("help", ""),
     )
 
@@ -277,9 +275,8 @@ SURVEY = Record(
         Field("contact", SENTENCE, "whom to ask about the survey"),
         Field("respondents", Choice(("anyone", "invited")), "who may answer", default="anyone"),
         Field("epsilon", EPSILON, "privacy loss of the whole survey, shared by questions without their own"),
-        Field("most_answers", Whole(1, 100), "different answers a device gives to one question", default="3"),
-        Field("period", Text("a period"), "the name of this round, such as 2026-05; each has its own allowance"),
-        Field("allowance", EPSILON, "the most a device tells in one period", default="the survey's epsilon"),
+        Field("most_answers", Whole(1, 100), "how often a device answers one question, at most", default="3"),
+        Field("period", Text("a period"), "the name of this round, such as 2026-05"),
         Field("questions", Named(QUESTION, declares="question", least=1), "the questions by name", required=True),
     ),
 )

@@ -1,8 +1,13 @@
 """The service that takes responses: what does not fit is refused here, what fits is reduced to what may be stored.
 
-Each ticket lets one response in, once, and says nothing about who holds it: it is sixteen random bytes with a keyed
-digest of them. Anybody with the key can check one, nobody without it can make one. Only the digest of a used ticket is
-stored, apart from the responses and in no common order."""
+Where only invited people answer, an invitation is exchanged for a *ticket*: a serial that the respondent's device drew
+and that the service signs without seeing it (a blind signature, RFC 9474). The service can check a ticket and cannot
+know it again, so nothing it holds or stores joins an invitation with a response. Where anyone may answer, a ticket is a
+random serial alone: it lets a response that is sent twice count once.
+
+No maintained Python library offers blind signatures or oblivious functions with wheels for all platforms: keys are
+those of `cryptography`; blinding, in the clients, and the bare exponentiation here are a few lines of our own, and the
+tests hold the tickets to `cryptography`'s own check of signatures."""
 
 from __future__ import annotations
 
@@ -10,53 +15,98 @@ import base64
 import binascii
 import hmac
 import json
+import re
 from dataclasses import dataclass
+from functools import cached_property
 from hashlib import sha256
+from math import gcd
 from pathlib import Path
 from typing import Any
 
-from deniable.dp.samplers import salt
-from deniable.errors import NO_BUDGET, AccessRefused, DataError, IntegrityError
+from deniable.dp.samplers import SYSTEM, salt
+from deniable.errors import NO_BUDGET, AccessRefused, DataError, IntegrityError, MissingExtra
 from deniable.localdp import serialization
-from deniable.localdp.survey.definition import Survey
-from deniable.localdp.survey.store import Arrival, PostgresStore, SqliteStore, Store
+from deniable.localdp.client import encode_serial, system_draw
+from deniable.localdp.protocol import Bits, Chosen, Field, Selected
+from deniable.localdp.survey.definition import Question, Survey
+from deniable.localdp.survey.store import Arrival, Store
 
 MOST_BYTES = 1 << 16
 KEYS = {"format", "survey", "ticket", "responses"}
+EXCHANGE_KEYS = {"survey", "invitation", "blinded"}
+SERIAL = re.compile("[0-9a-f]{64}")
+HEXADECIMAL = re.compile("[0-9a-f]{1,1024}")
+KEY_BITS, EXPONENT = 2048, 65537
 
 
-@dataclass(frozen=True, slots=True)
 class SurveyService:
-    """A survey, the key of its tickets, and the store behind it."""
+    """A survey and the store behind it."""
 
-    survey: Survey
-    key: bytes
-    store: Store
+    def __init__(self, survey: Survey, store: Store) -> None:
+        self.survey, self.store = survey, store
 
-    def ticket(self) -> str:
-        """A fresh ticket; an invited survey gives none away."""
-        if self.survey.invited:
+    @cached_property
+    def signer(self) -> TicketSigner | None:
+        """The key of the survey's tickets; None where anyone may answer."""
+        facts = self.store.facts
+        return TicketSigner(int(facts["p"], 16), int(facts["q"], 16)) if self.survey.invited else None
+
+    # a dictionary: JSON that clients read
+    def describe_key(self) -> dict[str, Any] | None:
+        """The public key of tickets as clients read it."""
+        return {"modulus": f"{self.signer.modulus:x}", "exponent": EXPONENT} if self.signer else None
+
+    def invitations(self, count: int) -> list[str]:
+        """Invitations to hand out, one a person, by whoever invites."""
+        key = bytes.fromhex(self.store.facts["invitations"])
+        return [issue_invitation(key, self.survey.identity) for _ in range(count)]
+
+    def exchange(self, message: bytes) -> str:
+        """The signature of a blinded ticket, for an invitation that was not used for another."""
+        document = _parse_message(message, EXCHANGE_KEYS)
+        if self.signer is None or document["survey"] != self.survey.identity:
+            raise _build_refusal("there are no tickets to be had here", "Reload the page: the survey has changed")
+        key = bytes.fromhex(self.store.facts["invitations"])
+        invitation = digest_invitation(key, self.survey.identity, document["invitation"])
+        if invitation is None:
             raise AccessRefused(
                 "this survey is by invitation", remedy="Open the link of your invitation", charge=NO_BUDGET
             )
-        return issue_ticket(self.key, self.survey.identity)
-
-    def invitations(self, count: int) -> list[str]:
-        """Tickets to hand out, one a person, by whoever invites."""
-        return [issue_ticket(self.key, self.survey.identity) for _ in range(count)]
+        blinded = document["blinded"]
+        if not isinstance(blinded, str) or not HEXADECIMAL.fullmatch(blinded):
+            raise _build_refusal("the ticket to be signed is not a number")
+        signed = self.signer.sign(int(blinded, 16))
+        if not self.store.use_invitation(invitation, sha256(blinded.encode()).digest()):
+            raise AccessRefused(
+                "this invitation was used before, on another device",
+                remedy="Answer there, where the ticket is; or ask for another invitation",
+                charge=NO_BUDGET,
+            )
+        return f"{signed:x}"
 
     def check(self, message: bytes) -> Arrival:
         """The arrival a message makes, or the refusal; refusals repeat nothing of the message."""
-        document = _parse_message(message)
+        document = _parse_message(message, KEYS)
         if document["format"] != serialization.FORMAT or document["survey"] != self.survey.identity:
             raise _build_refusal(
                 "the response is for another survey or format", "Reload the page: the survey has changed"
             )
-        stub = digest_ticket(self.key, self.survey.identity, document["ticket"])
-        if stub is None:
-            raise AccessRefused("the ticket is not valid", remedy="Ask for a new one", charge=NO_BUDGET)
+        stub = self._check_ticket(document["ticket"])
         self._check_responses(document["responses"])
-        return Arrival(stub, json.dumps(document["responses"], separators=(",", ":"), sort_keys=True))
+        return Arrival(stub, _write_body(document["responses"]))
+
+    def _check_ticket(self, ticket: object) -> bytes:
+        """What is kept of a valid ticket when it is used."""
+        serial, _, signature = ticket.partition(".") if isinstance(ticket, str) else ("", "", "")
+        known = bool(SERIAL.fullmatch(serial)) and (
+            not signature
+            if self.signer is None
+            else bool(HEXADECIMAL.fullmatch(signature))
+            and self.signer.verify(bytes.fromhex(serial), int(signature, 16))
+        )
+        if not known:
+            raise AccessRefused("the ticket is not valid", remedy="Open the link of your invitation", charge=NO_BUDGET)
+        return sha256(b"used" + bytes.fromhex(serial)).digest()
 
     def _check_responses(self, responses: Any) -> None:
         if not isinstance(responses, dict) or not responses:
@@ -69,14 +119,14 @@ class SurveyService:
                 serialization.check(protocol.layout, response)
 
 
-def _parse_message(message: bytes) -> dict[str, Any]:
+def _parse_message(message: bytes, keys: set[str]) -> dict[str, Any]:
     if len(message) > MOST_BYTES:
         raise _build_refusal("the message is too long")
     try:
         document = json.loads(message)
     except (ValueError, RecursionError):
         raise _build_refusal("the message is not JSON") from None
-    if not isinstance(document, dict) or set(document) != KEYS:
+    if not isinstance(document, dict) or set(document) != keys:
         raise _build_refusal("the message does not have the keys of a response")
     return document
 
@@ -85,49 +135,62 @@ def _build_refusal(happened: str, remedy: str = "Send it as the client files do"
     return DataError(happened, remedy=remedy, charge=NO_BUDGET)
 
 
-def open_store(address: str | Path, survey: Survey, writable: bool = True) -> Store:
-    """The store at a path, or in a PostgreSQL database named by its URL."""
-    if str(address).startswith(("postgresql://", "postgres://")):
-        return PostgresStore(str(address), survey.identity)
-    store = SqliteStore(Path(address), writable)
-    if store.fact("survey", survey.identity.encode()) != survey.identity.encode():
-        store.close()
+def _write_body(responses: Any) -> str:
+    return json.dumps(responses, separators=(",", ":"), sort_keys=True)
+
+
+def _measure_body(survey: Survey) -> int:
+    """The most bytes that the responses of one person can take."""
+    return len(_write_body({question.name: _build_longest(question) for question in survey.questions}))
+
+
+def _build_longest(question: Question) -> list[list[Any]]:
+    return [[_fill_field(field) for field in part.layout] for part in question.parts]
+
+
+def _fill_field(field: Field) -> Any:
+    if isinstance(field, Bits):
+        return "f" * 2 * field.bytes
+    if isinstance(field, Chosen):
+        return [field.bound - 1] * field.count
+    return (max(field.bounds) if isinstance(field, Selected) else field.bound) - 1
+
+
+def open_store(folder: str | Path, survey: Survey, writable: bool = True) -> Store:
+    """The store in a folder, made with its keys where there was none."""
+    facts = {"survey": survey.identity, "invitations": salt(32).hex()}
+    if survey.invited and not (Path(folder) / "survey.json").exists():
+        facts |= dict(zip(("p", "q"), (f"{prime:x}" for prime in make_primes()), strict=True))
+    store = Store(Path(folder), _measure_body(survey), facts, writable)
+    if store.facts.get("survey") != survey.identity or (survey.invited and "p" not in store.facts):
         raise IntegrityError(
-            f"the store '{address}' holds responses to another version of this survey",
+            f"the store '{folder}' holds responses to another version of this survey",
             expected="Responses fit only the questions they were asked with",
-            remedy="Name a new file with --store, or bring the old survey file back",
+            remedy="Name a new folder with --store, or bring the old survey file back",
         )
     return store
 
 
-def open_service(survey: Survey, address: str | Path) -> SurveyService:
-    """A survey service over a store; the ticket key is made when the store is."""
-    store = open_store(address, survey)
-    key = store.fact(f"key {survey.identity}", make_ticket_key())
-    return SurveyService(survey, key, store)
+def open_service(survey: Survey, folder: str | Path) -> SurveyService:
+    """A survey service over a store; its keys are made when the store is."""
+    return SurveyService(survey, open_store(folder, survey))
 
 
 RANDOM, MAC = 16, 16
-KEY_BYTES = 32
 
 
-def make_ticket_key() -> bytes:
-    """A fresh key for a survey's tickets."""
-    return salt(KEY_BYTES)
-
-
-def issue_ticket(key: bytes, survey: str) -> str:
-    """A fresh ticket for one response to a survey."""
+def issue_invitation(key: bytes, survey: str) -> str:
+    """A fresh invitation: random bytes with a keyed digest of them. It says nothing about who holds it."""
     drawn = salt(RANDOM)
     return base64.urlsafe_b64encode(drawn + _compute_mac(key, survey, drawn)).decode().rstrip("=")
 
 
-def digest_ticket(key: bytes, survey: str, ticket: object) -> bytes | None:
-    """What is kept of a valid ticket when it is used, or None if the ticket is not one of ours."""
-    if not isinstance(ticket, str) or len(ticket) > 64:
+def digest_invitation(key: bytes, survey: str, invitation: object) -> bytes | None:
+    """What is kept of a valid invitation when it is used, or None if it is not one of ours."""
+    if not isinstance(invitation, str) or len(invitation) > 64:
         return None
     try:
-        raw = base64.b64decode(ticket + "=" * (-len(ticket) % 4), altchars=b"-_", validate=True)
+        raw = base64.b64decode(invitation + "=" * (-len(invitation) % 4), altchars=b"-_", validate=True)
     except (binascii.Error, ValueError):
         return None
     drawn, mac = raw[:RANDOM], raw[RANDOM:]
@@ -138,3 +201,53 @@ def digest_ticket(key: bytes, survey: str, ticket: object) -> bytes | None:
 
 def _compute_mac(key: bytes, survey: str, drawn: bytes) -> bytes:
     return hmac.digest(key, survey.encode() + b"\0" + drawn, "sha256")[:MAC]
+
+
+def make_primes() -> tuple[int, int]:
+    """The primes of a fresh key for a survey's tickets."""
+    try:
+        from cryptography.hazmat.primitives.asymmetric import rsa
+    except ImportError:
+        raise MissingExtra(
+            "a survey by invitation needs cryptography", remedy="Install it with: pip install 'deniable[server]'"
+        ) from None
+    numbers = rsa.generate_private_key(EXPONENT, KEY_BITS).private_numbers()
+    return numbers.p, numbers.q
+
+
+@dataclass(frozen=True)
+class TicketSigner:
+    """The private key of tickets: it signs what it does not see (RSABSSA-SHA384-PSSZERO-Deterministic of RFC 9474)."""
+
+    p: int
+    q: int
+
+    @property
+    def modulus(self) -> int:
+        """The public modulus."""
+        return self.p * self.q
+
+    def sign(self, blinded: int) -> int:
+        """The blinded message to the private exponent.
+
+        The number is multiplied by a random one before and divided after, so that the time it takes tells nothing of
+        the key, and the result is checked, so that a fault of the machine cannot show the primes.
+        """
+        if not 1 < blinded < self.modulus or gcd(blinded, self.modulus) != 1:
+            raise _build_refusal("the ticket to be signed is not a number of the survey's key")
+        mask = system_draw(self.modulus - 1, SYSTEM.take) + 1
+        hidden = blinded * pow(mask, EXPONENT, self.modulus) % self.modulus
+        signed = self._raise_private(hidden) * pow(mask, -1, self.modulus) % self.modulus
+        if pow(signed, EXPONENT, self.modulus) != blinded:
+            raise IntegrityError("the key of the survey's tickets does not work", remedy="Check the store's files")
+        return signed
+
+    def _raise_private(self, number: int) -> int:
+        """number^d mod p q, by the Chinese remainder theorem."""
+        at_p, at_q = (pow(number, pow(EXPONENT, -1, prime - 1), prime) for prime in (self.p, self.q))
+        return int(at_q + self.q * ((at_p - at_q) * pow(self.q, -1, self.p) % self.p))
+
+    def verify(self, serial: bytes, signature: int) -> bool:
+        """Whether a signature of a serial is of this key."""
+        signed = encode_serial(serial, self.modulus.bit_length())
+        return signature < self.modulus and pow(signature, EXPONENT, self.modulus) == signed

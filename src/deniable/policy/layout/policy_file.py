@@ -134,6 +134,12 @@ TABLE = Record(
             "the bounded number, date or datetime in whose order a unit's rows follow one another; synthetic rows do "
             "so too",
         ),
+        Field(
+            "same_people_as",
+            Text("a table"),
+            "a private table whose unit column holds the same people's values under another name: who withdraws from "
+            "one is left out of both",
+        ),
     ),
     meaning="One table.",
 )
@@ -166,6 +172,9 @@ PURPOSE = Record(
         _RHO,
         Field("delta", _DELTA, "its delta", default="the dataset's"),
         Field("every", Choice(tuple(Period)), "how often the allowance is renewed", default="never"),
+        Field("approvals", Whole(1, 9), "different stewards who must approve a release of rows", default="1"),
+        Field("justify", Flag(), "whether a request for a release must say what it is needed for", default="false"),
+        Field("terms", Text("terms of use"), "what an analyst must acknowledge, once for each wording, before asking"),
     ),
     exactly_one=(("epsilon",), ("rho",)),
     meaning="Why somebody asks, with an allowance inside the dataset's.",
@@ -190,8 +199,15 @@ ANALYST = Record(
             "the rows that count, by column: only those with one of the values listed",
             default="all",
         ),
+        Field("until", Day(), "the last day of the grant", default="the policy's"),
+        Field(
+            "members",
+            ListOf(Text("a name"), least=1, distinct=True),
+            "the people of a group: each asks under their own name, and all share what the group is allowed",
+            default="nobody but the analyst",
+        ),
     ),
-    meaning="Somebody who asks.",
+    meaning="Somebody who asks, or a group of people who do.",
 )
 
 BUDGETS = Record(
@@ -255,6 +271,12 @@ POLICY = Record(
         ),
         Field("epochs", EPOCHS, "when equal questions are answered anew", default="when the steward says so"),
         Field("expires", Day(), "the day after which nothing is answered or released", default="never"),
+        Field(
+            "witness",
+            Text("a file or an address"),
+            "a file elsewhere, or an http(s) address, that is told the signed head of the ledger once an hour of use",
+            default="none",
+        ),
         Field(
             "accepts",
             ListOf(Choice(DOUBTS), distinct=True),

@@ -201,6 +201,13 @@ TRUTHS = Kinds(
             example="{impossible: {when: {sex: M, diagnosis: pregnancy}}}",
         ),
         Kind(
+            "holds",
+            "A condition in SQL that no row breaks; as in SQL, a null breaks none.",
+            (Field("condition", Text("a condition in SQL"), "the condition", required=True),),
+            short="condition",
+            example='{holds: "age >= 18 OR married = false"}',
+        ),
+        Kind(
             "order",
             "Columns whose values never fall from left to right, such as admission and discharge.",
             (

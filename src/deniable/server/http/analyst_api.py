@@ -13,6 +13,7 @@ from deniable.governance.grants import Action
 from deniable.server.formats import FORMS, PARQUET, choose_format, encode_rows
 from deniable.server.http.bodies import QuestionBody, RequestBody
 from deniable.server.http.endpoints import Call, Operation, respond_json
+from deniable.server.http.steward_api import RESPONDENT_OPERATIONS
 from deniable.server.service import Question, build_not_found
 
 if TYPE_CHECKING:
@@ -148,10 +149,15 @@ async def show_register(call: Call) -> Response:
     return respond_json(found.to_dict())
 
 
-async def check_health(call: Call) -> Response:
-    """Whether the server is up and its ledger can be read."""
+async def check_health(_call: Call) -> Response:
+    """Whether the server is up: it answers, whatever its ledger does."""
+    return respond_json({"status": "ok"})
+
+
+async def check_ready(call: Call) -> Response:
+    """Whether the server can answer questions now: its ledger can be read and is what was written."""
     try:
-        await call.service.scheduler.run("health", call.service.curator.ledger.head, "health")
+        await call.service.read_record(call.service.curator.ledger.head)
     except DeniableError:
         return respond_json({"status": "the ledger cannot be read"}, 503)
     return respond_json({"status": "ok"})
@@ -202,6 +208,8 @@ OPERATIONS: tuple[Operation, ...] = (
         "GET", "/v1/requests/{request}/tables/{table}", "download", "Download a table of a release", download_table,
         forms=(PARQUET,),
     ),
+    *RESPONDENT_OPERATIONS,
     Operation("GET", "/v1/register", "register", "See the public register", show_register, public=True),
     Operation("GET", "/health", "health", "See whether the server is up", check_health, public=True),
+    Operation("GET", "/ready", "ready", "See whether questions can be answered", check_ready, public=True),
 )  # fmt: skip

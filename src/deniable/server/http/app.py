@@ -9,6 +9,8 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
+from deniable.errors import DeniableError
+from deniable.governance.grants import Action
 from deniable.server.http import analyst_api, endpoints, steward_api
 from deniable.server.http.endpoints import (
     Operation,
@@ -21,11 +23,10 @@ from deniable.server.http.endpoints import (
 )
 from deniable.server.http.pages import AnalystPages, OneTimeKey, StewardPages
 from deniable.server.http.response_cache import ResponseCache
+from deniable.server.limits import LOOPBACK
 from deniable.server.monitoring import Metrics
 from deniable.server.refusals import translate_failure
 from deniable.server.service import Service
-
-LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
 
 def build_analyst_app(
@@ -47,7 +48,12 @@ def build_steward_app(
 ) -> SecurityHeaders:
     """What the steward sees: decisions, tokens, the record, and metrics of the server."""
 
-    async def show_metrics(_request: Request) -> Response:
+    async def show_metrics(request: Request) -> Response:
+        try:
+            grant = await endpoints.admit_request(service, request, endpoints.read_bearer_token(request))
+            service.authorize(grant, Action.AUDIT)
+        except DeniableError as refusal:
+            return respond_refusal(translate_failure(refusal))
         return PlainTextResponse(metrics.text(), media_type="text/plain; version=0.0.4")
 
     pages = StewardPages(service, first or OneTimeKey(), tls).routes()

@@ -75,14 +75,23 @@ class TokenBody:
     role: str = describe_field("steward, analyst, auditor or respondent.", "analyst", maxLength=40)
     purposes: list[Any] | None = describe_field("The purposes it grants; all of them if left out.", None, maxItems=100)
     days: float = describe_field("How many days it is good for.", 90.0, exclusiveMinimum=0, maximum=3650)
+    column: str = describe_field("For a respondent: the column that tells people apart.", "", maxLength=200)
+    value: str = describe_field("For a respondent: the person's value in it.", "", maxLength=1000)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WithdrawalBody:
-    """The person who withdraws consent."""
+class PersonBody:
+    """One person in the data."""
 
     column: str = describe_field("The column that tells people apart.", minLength=1, maxLength=200)
     value: str = describe_field("The person's value in it.", minLength=1, maxLength=1000)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReinstatementBody(PersonBody):
+    """A person who agreed again after a withdrawal."""
+
+    reason: str = describe_field("How the person agreed, which the record keeps.", minLength=1, maxLength=2000)
 
 
 def read_body(kind: type[Body], raw: bytes) -> Body:

@@ -38,6 +38,7 @@ from deniable.server.refusals import describe_refusal as refusal_document
 
 if TYPE_CHECKING:
     from deniable.governance.grants import Grant
+    from deniable.server.limits import Connections
     from deniable.server.monitoring import Metrics
     from deniable.server.service import Service
 
@@ -168,7 +169,7 @@ def _build_endpoint(
 
 
 async def _admit_call(service: Service, operation: Operation, request: Request) -> Call:
-    grant = None if operation.public else service.admit(read_bearer_token(request), read_client_address(request))
+    grant = None if operation.public else await admit_request(service, request, read_bearer_token(request))
     body = await read_json(request, operation.body, service.limits.body) if operation.body else None
     given = request.headers.get("x-request-id", "")
     return Call(service, grant, body, {k: str(v) for k, v in request.path_params.items()}, request, given)
@@ -182,9 +183,24 @@ def read_bearer_token(request: Request) -> str:
     return token.strip()
 
 
-def read_client_address(request: Request) -> str:
-    """Where a request comes from."""
-    return request.client.host if request.client else "local"
+async def admit_request(service: Service, request: Request, token: str) -> Grant:
+    """The grant of a request's token; its connection keeps its place when room is short."""
+    grant = await service.admit(token, read_client_address(request, service.limits.proxies))
+    connections: Connections | None = request.scope.get("state", {}).get("connections")
+    if connections is not None and request.client is not None:
+        connections.admit(tuple(request.client))
+    return grant
+
+
+def read_client_address(request: Request, proxies: tuple[str, ...] = ()) -> str:
+    """Where a request comes from: what a proxy says that we know, and else whoever is connected."""
+    address = request.client.host if request.client else "local"
+    forwarded = request.headers.getlist("x-forwarded-for") if proxies else []
+    for named in reversed([part.strip() for line in forwarded for part in line.split(",")]):
+        if address not in proxies or not named:
+            break
+        address = named
+    return address[:100]
 
 
 async def read_json(request: Request, kind: type[Any], most: int) -> Any:

@@ -12,7 +12,7 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from importlib.resources import files
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlsplit
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
@@ -25,10 +25,13 @@ from deniable.curator.query import metadata
 from deniable.errors import AccessRefused, DeniableError
 from deniable.governance.grants import Action, Grant, Role
 from deniable.server.formats import render_plan
-from deniable.server.http.endpoints import read_bytes, read_client_address
+from deniable.server.http.endpoints import admit_request, read_bytes
 from deniable.server.limits import wait_for_quantum
 from deniable.server.refusals import find_http_status, translate_failure
 from deniable.server.service import Question, Service
+
+if TYPE_CHECKING:
+    from deniable.curator.context import Context
 
 SESSION_SECONDS = 8 * 3600
 STATIC = {"deniable.css": "text/css"}
@@ -63,7 +66,7 @@ class Pages:
                 token = request.cookies.get(self._cookie, "")
                 if not token:
                     return self.render("enter.html")
-                return await show(request, self.service.admit(token, read_client_address(request)))
+                return await show(request, await admit_request(self.service, request, token))
             except Exception as failure:
                 await wait_for_quantum(since, self.service.limits.quantum)
                 return self.show_refusal(translate_failure(failure))
@@ -83,7 +86,7 @@ class Pages:
         try:
             refuse_foreign_form(request)
             token = (await read_form(request, self.service.limits.body)).get("token", "").strip()
-            self.service.admit(token, read_client_address(request))
+            await admit_request(self.service, request, token)
         except Exception as failure:
             await wait_for_quantum(since, self.service.limits.quantum)
             return self.show_refusal(translate_failure(failure))
@@ -237,13 +240,16 @@ def _format_cell(row: dict[str, Any], name: str) -> dict[str, str]:
 
 
 NEWEST = 50
+LINK_SECONDS = 15 * 60.0
+"""How long the link of a first start is good for."""
 
 
 class OneTimeKey:
-    """A key that opens the steward's page once, and is then nothing."""
+    """A key that opens the steward's page once within some minutes, and is then nothing."""
 
     def __init__(self, text: str | None = None) -> None:
         self._text = text
+        self._made = time.monotonic()
 
     @classmethod
     def new(cls) -> tuple[OneTimeKey, str]:
@@ -253,13 +259,27 @@ class OneTimeKey:
 
     def fits(self, text: str) -> bool:
         """Whether it opens."""
-        return self._text is not None and hmac.compare_digest(self._text.encode(), text.encode("utf-8", "replace"))
+        if self._text is None or time.monotonic() - self._made > LINK_SECONDS:
+            return False
+        return hmac.compare_digest(self._text.encode(), text.encode("utf-8", "replace"))
 
     def use(self, text: str) -> None:
         """Open once, or refuse."""
         if not self.fits(text):
-            raise AccessRefused("this link was used or never existed", remedy="Issue a token: deniable token --help")
+            raise AccessRefused(
+                "this link was used, is over, or never existed", remedy="Issue a token: deniable token --help"
+            )
         self._text = None
+
+
+def _list_newest_tokens(context: Context) -> list[requests.TokenReport]:
+    return list(requests.list_tokens(context).values())[::-1][:NEWEST]
+
+
+def has_steward(context: Context) -> bool:
+    """Whether somebody holds a steward's token."""
+    listed = requests.list_tokens(context).values()
+    return any(each["role"] == Role.STEWARD and not each["revoked"] for each in listed)
 
 
 class StewardPages:
@@ -287,7 +307,7 @@ class StewardPages:
         """A button, so that a preview of the link does not use it up."""
         key = str(request.path_params["key"])
         if not self._first.fits(key):
-            return self._pages.render("enter.html", 403, refusal="This link was used or never existed.")
+            return self._pages.render("enter.html", 403, refusal="This link was used, is over, or never existed.")
         return self._pages.render("first.html", key=key)
 
     async def _first_entry(self, request: Request) -> Response:
@@ -295,14 +315,18 @@ class StewardPages:
         try:
             refuse_foreign_form(request)
             self._first.use(str(request.path_params["key"]))
-            curator = self._service.curator
-            token, _ = await self._service.scheduler.run(
-                "steward", lambda: requests.issue(curator.context, "steward", Role.STEWARD, None, 30)
-            )
+            token = await self._service.scheduler.run("steward", self._issue_first_token)
         except Exception as failure:
             await wait_for_quantum(since, self._service.limits.quantum)
             return self._pages.show_refusal(translate_failure(failure))
         return self._pages.start_session(token)
+
+    def _issue_first_token(self) -> str:
+        """The first steward's token; refuses where another steward came first, by whichever way."""
+        context = self._service.curator.context
+        if has_steward(context):
+            raise AccessRefused("there is a steward already", remedy="Ask the steward for a token")
+        return requests.issue(context, "steward", Role.STEWARD, None, 30)[0]
 
     async def _home(self, _request: Request, grant: Grant) -> Response:
         return await self._show_page(grant)
@@ -317,7 +341,7 @@ class StewardPages:
             steward=steward,
             budgets=await self._service.run_for(grant, lambda: reports.budgets(curator.context)),
             requests=(await self._service.run_for(grant, lambda: reports.requests(curator.context)))[:NEWEST],
-            tokens=list(requests.list_tokens(curator.context).values())[::-1][:NEWEST] if steward else [],
+            tokens=(await self._service.read_record(lambda: _list_newest_tokens(curator.context))) if steward else [],
             releases=(await self._service.run_for(grant, lambda: reports.register(curator.ledger)))["releases"][::-1][
                 :NEWEST
             ],

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from cachetools import TTLCache
 
-from deniable.errors import DeniableError
 from deniable.server.http.endpoints import BODY_SECONDS, respond_refusal
 from deniable.server.limits import MOST_REPEATS, REPEAT_SECONDS
 from deniable.server.refusals import TimedOut
@@ -56,7 +55,7 @@ class ResponseCache:
             return
         key = _build_key(scope, first)
         stored = self._responses.get(key) if key is not None else None
-        if stored is not None and self._admit(scope, key):
+        if stored is not None and self._service.admit_again(key[0][7:].decode("latin-1").strip()):
             await send({"type": "http.response.start", "status": 200, "headers": stored[0]})
             await send({"type": "http.response.body", "body": stored[1]})
             self._metrics.count_request("query", 200, time.monotonic() - since)
@@ -64,16 +63,6 @@ class ResponseCache:
         await self._application(
             scope, _replay_first(first, receive), send if key is None else self._remember_answers(key, send)
         )
-
-    def _admit(self, scope: Any, key: Any) -> bool:
-        """Whether the token still stands and does not ask too often; if not, the endpoint refuses in its own words."""
-        try:
-            self._service.admit(
-                key[0][7:].decode("latin-1").strip(), scope["client"][0] if scope["client"] else "local"
-            )
-        except DeniableError:
-            return False
-        return True
 
     def _remember_answers(self, key: Any, send: Send) -> Send:
         """A way out on which repeated answers are remembered."""

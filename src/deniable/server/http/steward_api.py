@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from starlette.responses import Response
 
 from deniable.curator.charge import resume_asker
@@ -9,8 +11,11 @@ from deniable.curator.governance import epochs, reports, withdrawals
 from deniable.curator.governance import requests as governance_requests
 from deniable.errors import ParameterError, nearest
 from deniable.governance.grants import Action, Role
-from deniable.server.http.bodies import DecisionBody, TokenBody, WithdrawalBody
+from deniable.server.http.bodies import DecisionBody, PersonBody, ReinstatementBody, TokenBody
 from deniable.server.http.endpoints import Call, Operation, respond_json
+
+if TYPE_CHECKING:
+    from deniable.ledger import Receipt
 
 _AFTER = {"after": {"type": "integer", "minimum": 0, "maximum": 10**12, "default": 0}}
 
@@ -56,8 +61,10 @@ async def issue_token(call: Call) -> Response:
     curator, by = call.service.curator, call.who.name
     role = _parse_role(body.role)
     purposes = None if body.purposes is None else [str(each) for each in body.purposes]
+    person = (body.column, body.value) if body.column or body.value else None
+    issue = governance_requests.issue
     text, grant = await call.service.run_for(
-        call.who, lambda: governance_requests.issue(curator.context, body.name, role, purposes, float(body.days), by)
+        call.who, lambda: issue(curator.context, body.name, role, purposes, float(body.days), by, person)
     )
     return respond_json({"token": text, "id": grant.id, "name": grant.name, "role": str(grant.role)}, 201)
 
@@ -79,7 +86,7 @@ async def revoke_token(call: Call) -> Response:
 
 async def show_budgets(call: Call) -> Response:
     """What every purpose and analyst has spent and has left."""
-    call.service.authorize(call.who, Action.BALANCE)
+    call.service.authorize(call.who, Action.AUDIT)
     curator = call.service.curator
     found = await call.service.run_for(call.who, lambda: reports.budgets(curator.context))
     return respond_json(found.to_dict())
@@ -105,14 +112,41 @@ async def verify_ledger(call: Call) -> Response:
 
 
 async def withdraw_person(call: Call) -> Response:
-    """Leave a person out from now on."""
+    """Leave a person out from now on; a respondent's token is for the one person whom it names."""
     call.service.authorize(call.who, Action.WITHDRAW)
-    body: WithdrawalBody = call.body
+    body: PersonBody = call.body
+    curator, grant = call.service.curator, call.who
+
+    def work() -> Receipt:
+        withdrawals.refuse_other_subject(curator.context, grant, body.column, body.value)
+        return withdrawals.withdraw(curator.context, body.column, body.value, grant.name)
+
+    noted = await call.service.run_for(grant, work)
+    return respond_json({**noted.as_dict(), **withdrawals.find_reach(curator.policy, body.column).to_dict()}, 201)
+
+
+async def reinstate_person(call: Call) -> Response:
+    """Take a person in again who withdrew and agreed anew."""
+    call.service.authorize(call.who, Action.REINSTATE)
+    body: ReinstatementBody = call.body
     curator, by = call.service.curator, call.who.name
     noted = await call.service.run_for(
-        call.who, lambda: withdrawals.withdraw(curator.context, body.column, body.value, by)
+        call.who, lambda: withdrawals.reinstate(curator.context, body.column, body.value, body.reason, by)
     )
-    return respond_json({**noted.as_dict(), **withdrawals.find_reach(curator.policy, body.column).to_dict()}, 201)
+    return respond_json(noted.as_dict(), 201)
+
+
+async def show_subject(call: Call) -> Response:
+    """What was done with one person's rows; a respondent sees the person whom the token names."""
+    call.service.authorize(call.who, Action.SUBJECT_REPORT)
+    body: PersonBody = call.body
+    curator, grant = call.service.curator, call.who
+
+    def work() -> reports.SubjectReport:
+        withdrawals.refuse_other_subject(curator.context, grant, body.column, body.value)
+        return reports.subject_report(curator.context, body.column, body.value)
+
+    return respond_json((await call.service.run_for(grant, work)).to_dict())
 
 
 async def show_epoch(call: Call) -> Response:
@@ -146,6 +180,12 @@ async def show_register(call: Call) -> Response:
     return respond_json(found.to_dict())
 
 
+RESPONDENT_OPERATIONS: tuple[Operation, ...] = (
+    Operation("POST", "/v1/withdrawals", "withdraw", "Withdraw a person", withdraw_person, PersonBody, status=201),
+    Operation("POST", "/v1/subject", "subject", "See what was done with a person's rows", show_subject, PersonBody),
+)
+"""What a respondent may do for herself; both ports have it, since the steward's is not open to everybody."""
+
 OPERATIONS: tuple[Operation, ...] = (
     Operation("GET", "/v1/requests", "requests", "List all requests", list_requests),
     Operation("POST", "/v1/requests/{request}/approve", "approve", "Approve a request", approve_request, DecisionBody),
@@ -156,9 +196,13 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation("GET", "/v1/budgets", "budgets", "See all budgets", show_budgets),
     Operation("GET", "/v1/audit", "audit", "Read the record", list_entries, query=_AFTER),
     Operation("GET", "/v1/verify", "verify", "Recompute the chain of the ledger", verify_ledger),
-    Operation("POST", "/v1/withdrawals", "withdraw", "Withdraw a person", withdraw_person, WithdrawalBody, status=201),
+    *RESPONDENT_OPERATIONS,
+    Operation(
+        "POST", "/v1/reinstatements", "reinstate", "Take back a withdrawal", reinstate_person, ReinstatementBody,
+        status=201,
+    ),
     Operation("GET", "/v1/epoch", "epoch", "See the epoch and its sources", show_epoch),
     Operation("POST", "/v1/epoch", "new_epoch", "Begin a new epoch", declare_epoch, DecisionBody, status=201),
     Operation("POST", "/v1/analysts/{analyst}/resume", "resume", "Let a paused asker go on", resume_analyst),
     Operation("GET", "/v1/register", "register", "See the public register", show_register),
-)
+)  # fmt: skip

@@ -7,8 +7,10 @@ the disk."""
 from __future__ import annotations
 
 import asyncio
+import base64
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from hashlib import sha384
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
@@ -48,7 +50,8 @@ def build_app(service: SurveyService) -> Starlette:
     """The application that serves one survey."""
     filing = WriteQueue(service.store)
     described = page_of(service)
-    document, page = described.to_dict(), _render_page(described)
+    document, page = described.document, _render_page(described)
+    service.store.claim()
 
     @asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncIterator[None]:
@@ -61,10 +64,11 @@ def build_app(service: SurveyService) -> Starlette:
         return Response(page, media_type="text/html; charset=utf-8", headers=HEADERS)
 
     async def show_survey(_request: Request) -> Response:
-        return JSONResponse(document, headers=HEADERS)
+        return Response(document, media_type="application/json", headers=HEADERS)
 
-    async def give_ticket(_request: Request) -> Response:
-        return JSONResponse({"ticket": service.ticket()}, headers=HEADERS)
+    async def sign_ticket(request: Request) -> Response:
+        message = await _read_body(request)
+        return JSONResponse({"signed": await asyncio.to_thread(service.exchange, message)}, headers=HEADERS)
 
     async def take_response(request: Request) -> Response:
         arrival = service.check(await _read_body(request))
@@ -77,7 +81,7 @@ def build_app(service: SurveyService) -> Starlette:
         routes=[
             Route("/", show_page),
             Route("/survey.json", show_survey),
-            Route("/ticket", give_ticket, methods=["POST"]),
+            Route("/ticket", sign_ticket, methods=["POST"]),
             Route("/responses", take_response, methods=["POST"]),
             *(Route(f"/static/{name}", _serve_file(_read_static(name), kind)) for name, kind in STATIC.items()),
             *(Route(f"/sdk/{name}", _serve_file(client_file(name), kind)) for name, kind in CLIENTS.items()),
@@ -129,7 +133,14 @@ def _serve_file(content: bytes, kind: str) -> Callable[[Request], Awaitable[Resp
 def _render_page(described: SurveyPage) -> str:
     loader = PackageLoader("deniable.server.survey", "templates")
     environment = Environment(loader=loader, autoescape=select_autoescape(), undefined=StrictUndefined)
-    return environment.get_template("survey.html").render(survey=described)
+    hashes = {f"static/{name}": compute_integrity(_read_static(name)) for name in STATIC}
+    hashes |= {f"sdk/{name}": compute_integrity(client_file(name)) for name in CLIENTS}
+    return environment.get_template("survey.html").render(survey=described, integrity=hashes)
+
+
+def compute_integrity(content: bytes) -> str:
+    """A file's hash as pages name it, and as `docs/topics/survey-files.md` publishes it."""
+    return f"sha384-{base64.b64encode(sha384(content).digest()).decode()}"
 
 
 MOST_AT_ONCE = 2000

@@ -113,9 +113,9 @@ EMPTY_QUERY = encode_message("I")
 PORTAL_SUSPENDED = encode_message("s")
 
 
-def encode_sasl_mechanisms(name: str) -> bytes:
-    """Ask for a proof by this mechanism."""
-    return encode_message("R", struct.pack("!i", 10) + encode_text(name) + b"\0")
+def encode_sasl_mechanisms(names: Iterable[str]) -> bytes:
+    """Ask for a proof by one of these mechanisms."""
+    return encode_message("R", struct.pack("!i", 10) + b"".join(map(encode_text, names)) + b"\0")
 
 
 def encode_sasl_challenge(content: bytes) -> bytes:

@@ -14,8 +14,7 @@ import time
 from ipaddress import ip_address
 
 from deniable.governance.grants import Action, Grant
-from deniable.governance.scram import MECHANISM
-from deniable.server.limits import wait_for_quantum
+from deniable.server.limits import Connections, wait_for_quantum
 from deniable.server.refusals import Busy, translate_failure
 from deniable.server.service import Service
 from deniable.server.wire import codec
@@ -32,12 +31,13 @@ BUFFER = 2 * codec.MOST_BYTES
 class Listener:
     """The PostgreSQL entry point of a service."""
 
-    def __init__(self, service: Service, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(self, service: Service, tls: ssl.SSLContext | None = None, channel: bytes = b"") -> None:
         self._service = service
         self._tls = tls
+        self._channel = channel
         self._catalog_engine = CatalogEngine(service.curator)
         self._sessions: dict[tuple[int, int], Session] = {}
-        self._connections = 0
+        self._connections = Connections(service.limits.connections)
         self._process = 1000
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -59,14 +59,15 @@ class Listener:
     @property
     def connections(self) -> int:
         """How many clients are connected."""
-        return self._connections
+        return len(self._connections)
 
     async def _serve_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
-        self._connections += 1
         try:
+            if not self._connections.enter(task, _read_address(writer), writer.transport.abort):
+                raise WireRefusal("53300", "too many connections", "Try again later")
             await self._hold_conversation(reader, writer)
         except (ProtocolViolation, WireRefusal) as violation:
             refusal = violation if isinstance(violation, WireRefusal) else WireRefusal("08P01", str(violation))
@@ -76,13 +77,11 @@ class Listener:
         except Exception as failure:
             writer.write(codec.encode_report(describe_error(translate_failure(failure), severity="FATAL")))
         finally:
-            self._connections -= 1
+            self._connections.leave(task)
             self._tasks.discard(task)
             await _close_connection(writer)
 
     async def _hold_conversation(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self._connections > self._service.limits.connections:
-            raise WireRefusal("53300", "too many connections", "Try again later")
         start = await asyncio.wait_for(self._start(reader, writer), START_SECONDS)
         if start is None:
             return
@@ -91,6 +90,7 @@ class Listener:
             grant = await asyncio.wait_for(self._admit(reader, writer, start.get("user", "")), START_SECONDS)
             purpose = _choose_purpose(grant)
             self._service.authorize(grant, Action.EXPLAIN, purpose)
+            self._connections.admit(asyncio.current_task())
         except (ProtocolViolation, WireRefusal, ConnectionError, asyncio.IncompleteReadError, TimeoutError):
             raise
         except Exception as failure:
@@ -102,16 +102,18 @@ class Listener:
 
     async def _admit(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, name: str) -> Grant:
         """Who connects: by a proof where the name has a token that can be proved, else by the token as password."""
-        exchange = self._service.begin_exchange(name)
+        secured = writer.get_extra_info("ssl_object") is not None
+        exchange = await self._service.begin_exchange(name, self._channel if secured else b"")
         if exchange is None:
-            return self._service.admit(await _ask_password(reader, writer), _read_address(writer))
-        writer.write(codec.encode_sasl_mechanisms(MECHANISM))
+            return await self._service.admit(await _ask_password(reader, writer), _read_address(writer))
+        writer.write(codec.encode_sasl_mechanisms(exchange.mechanisms))
         await writer.drain()
         first = await _read_answer(reader)
-        if first.text() != MECHANISM:
+        chosen = first.text()
+        if chosen not in exchange.mechanisms:
             raise ProtocolViolation("another way of authentication was chosen than was offered")
         length = first.int32()
-        writer.write(codec.encode_sasl_challenge(exchange.first(first.take(length))))
+        writer.write(codec.encode_sasl_challenge(exchange.first(first.take(length), chosen)))
         first.end()
         await writer.drain()
         grant, proof = self._service.admit_proof(exchange, (await _read_answer(reader)).rest(), _read_address(writer))

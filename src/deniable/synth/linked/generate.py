@@ -18,8 +18,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from deniable.errors import Infeasible, ParameterError
+from deniable.policy.truths import columns_of
 from deniable.synth.condition import Condition, parse_values
-from deniable.synth.constraints import enforce_on_linked_rows
+from deniable.synth.constraints import ConstraintEngine
 from deniable.synth.domain import Attribute, Bins, Labels, Surrogate
 from deniable.synth.encode import convert_steps, decode_column, draw_steps, generate_surrogates, restore_type
 from deniable.synth.generate import Where, draw_given_columns, draw_records, restore_codes
@@ -66,6 +67,7 @@ def generate_linked_batches(
     estimated to be, and those that fit are kept.
     """
     only, wanted = build_linked_condition(model.link, where or {}), _count_people(model, people)
+    engines = _Engines(model, only)
     until = bool(only) and people is not None
     drawn = kept = numbered = made = 0
     while (kept if until else drawn) < wanted or not drawn:
@@ -74,7 +76,7 @@ def generate_linked_batches(
             raise Infeasible(happened, remedy="Ask for fewer people or fewer conditions")
         size = min(CHUNK, _next_batch_size(wanted - kept, kept, drawn) if until else wanted - drawn)
         most = wanted - kept if until else size
-        batch = _generate_batch(model, size, (seed, drawn), wanted, _Before(numbered, made), only, most)
+        batch = _generate_batch(model, size, (seed, drawn), wanted, _Before(numbered, made), engines, most)
         drawn, kept = drawn + max(size, 1), kept + batch.people.num_rows
         numbered, made = numbered + batch.numbered, made + batch.rows.num_rows
         yield batch.people, batch.rows
@@ -94,7 +96,7 @@ def generate_people_batches(
     if where:
         yield from (persons for persons, _ in generate_linked_batches(model, people, seed, where=where))
         return
-    wanted, anybody = _count_people(model, people), build_linked_condition(model.link, {})
+    wanted, anybody = _count_people(model, people), _Engines(model, build_linked_condition(model.link, {}))
     for start in range(0, max(wanted, 1), CHUNK):
         size = min(CHUNK, wanted - start)
         yield _generate_people(model, size, (seed, start), wanted, start, anybody, size)[1]
@@ -139,14 +141,15 @@ class _Batch:
 
 
 def _generate_batch(
-    model: LinkedModel, size: int, seed: tuple[int, int], wanted: int, before: _Before, only: LinkedCondition, most: int
+    model: LinkedModel, size: int, seed: tuple[int, int], wanted: int, before: _Before, engines: _Engines, most: int
 ) -> _Batch:
     """At most so many people who fit, of as many as are drawn."""
+    only = engines.only
     at_first = size if only.of_rows else most
-    people, persons = _generate_people(model, size, seed, wanted, before.numbered, only, at_first)
+    people, persons = _generate_people(model, size, seed, wanted, before.numbered, engines, at_first)
     generator = np.random.default_rng((*seed, 3))
     who, codes, times = _draw_rows(model, people, seed, generator)
-    rows = _build_row_table(model, persons, who, codes, times, before.made, generator)
+    rows = _build_row_table(model, persons, who, codes, times, before.made, generator, engines)
     if not only.of_rows:
         return _Batch(persons, rows, persons.num_rows)
     fits = only.rows.fits(rows).to_numpy(zero_copy_only=False)
@@ -156,14 +159,17 @@ def _generate_batch(
 
 
 def _generate_people(
-    model: LinkedModel, size: int, seed: tuple[int, int], wanted: int, numbered: int, only: LinkedCondition, most: int
+    model: LinkedModel, size: int, seed: tuple[int, int], wanted: int, numbered: int, engines: _Engines, most: int
 ) -> tuple[_People, pa.RecordBatch]:
     generator = np.random.default_rng((*seed, 2))
     people = _draw_people(model, size, seed, generator)
     coded = [a for a in model.people.attributes[: len(model.link.people)] if not isinstance(a, Surrogate)]
     values = {a.name: decode_column(a, people.codes[a.name], generator) for a in coded}
-    if only.people.values:
-        fits = only.people.fits(pa.record_batch(values)).to_numpy(zero_copy_only=False)
+    if values:
+        kept_truths = engines.people.enforce(pa.record_batch(values), generator)
+        values = dict(zip(values, kept_truths.columns, strict=True))
+    if engines.only.people.values:
+        fits = engines.only.people.fits(pa.record_batch(values)).to_numpy(zero_copy_only=False)
         kept = np.flatnonzero(fits)[:most]
         people, values = people.take(kept), {name: column.take(pa.array(kept)) for name, column in values.items()}
     return people, _build_person_table(model, people, values, numbered, wanted)
@@ -297,7 +303,7 @@ def _build_person_table(
 
 def _build_row_table(
     model: LinkedModel, persons: pa.RecordBatch, who: Steps, codes: dict[str, Codes], times: Steps, made: int,
-    generator: np.random.Generator,
+    generator: np.random.Generator, engines: _Engines,
 ) -> pa.RecordBatch:  # fmt: skip
     """Rows in their own types, corrected; with the person's columns where these stand in the same table."""
     known, link = {a.name: a for a in model.rows.attributes}, model.link
@@ -319,7 +325,23 @@ def _build_row_table(
     owners = persons.take(pa.array(who))
     people = {name: owners.column(name) for name in owners.schema.names if link.parent is None or name == link.key}
     own_rows = _build_record_batch(list(columns.values()), list(columns), model.row_types)
-    return enforce_on_linked_rows(model.truths, people, own_rows, generator)
+    together = pa.record_batch([*people.values(), *own_rows.columns], names=[*people, *own_rows.schema.names])
+    return engines.rows.enforce(together, generator)
+
+
+class _Engines:
+    """What is asked of people and rows, and the truths that each of them keeps; a row never changes its person."""
+
+    def __init__(self, model: LinkedModel, only: LinkedCondition) -> None:
+        self.only, link = only, model.link
+        people = [a for a in model.people.attributes[: len(link.people)] if not isinstance(a, Surrogate)]
+        self.people = ConstraintEngine(model.truths, people)
+        beside = tuple(a for a in link.people if link.parent is None or a.name == link.key)
+        fixed = frozenset(a.name for a in beside)
+        known = {a.name: a for a in model.rows.attributes}
+        rows = [known.get(a.name, a) for a in link.rows]
+        own = [truth for truth in model.truths if not columns_of(truth) <= fixed]
+        self.rows = ConstraintEngine(own, (*beside, *rows), fixed)
 
 
 def _convert_offsets(
@@ -362,7 +384,7 @@ def build_linked_condition(link: Link, where: Mapping[str, str]) -> LinkedCondit
     values = parse_values({**rows, **people}, where)
     of_people = tuple((name, value) for name, value in values if name in people)
     of_rows = tuple((name, value) for name, value in values if name not in people)
-    return LinkedCondition(Condition(of_people, 1.0), Condition(of_rows, 1.0))
+    return LinkedCondition(Condition(of_people), Condition(of_rows))
 
 
 def _columns_with_values(columns: Iterable[Attribute]) -> dict[str, Labels | Bins]:

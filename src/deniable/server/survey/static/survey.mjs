@@ -1,10 +1,14 @@
 // The survey page: answers stay in this page; responses are drawn here, shown, and only they are sent.
 
-import { FORMAT, Memory, respond } from "/sdk/client.mjs";
+import {
+  ALLOWANCE, FORMAT, Memory, Refused, blindTicket, checkStated, finishTicket, openTicket, pin, respond,
+} from "/sdk/client.mjs";
 import { answered, said } from "/static/wording.mjs";
 
 const element = (id) => document.getElementById(id);
-const survey = await (await fetch("/survey.json")).json();
+const described = new Uint8Array(await (await fetch("/survey.json")).arrayBuffer());
+const survey = JSON.parse(new TextDecoder().decode(described));
+const [pinned, invitation] = location.hash.slice(1).split(".");
 const storage = (() => {
   try {
     window.localStorage.setItem("deniable-probe", "1");
@@ -14,13 +18,12 @@ const storage = (() => {
     return null; // private windows may refuse; the memory then lasts as long as the page
   }
 })();
-// The memory belongs to the survey's name: it outlives changes of the questions, so that none of them resets the limits.
-const name = survey.survey.replace(/-[0-9a-f]{12}$/, "");
-const memory = new Memory(storage, `deniable ${name}`, survey.most_answers, survey.allowance);
-let ticket = location.hash.slice(1);
+// One memory for all surveys of this address, under a name and with months of the device's own: no server resets them.
+const memory = new Memory(storage);
+let ticket = "";
 let responses = {};
 let draft = memory.draft();
-if (ticket) history.replaceState(null, "", location.pathname); // an invitation does not linger in the address bar
+if (invitation) history.replaceState(null, "", `${location.pathname}#${pinned}`); // it does not linger in the address bar
 
 const fields = new Map(survey.questions.map((question) =>
   [question.name, document.querySelector(`fieldset[data-question="${CSS.escape(question.name)}"]`)]));
@@ -104,9 +107,9 @@ element("questions").addEventListener("submit", (event) => {
   let epsilon = 0;
   try {
     for (const [question, answer] of given()) {
-      responses[question.name] = respond(question, answer, draft, survey.period);
+      responses[question.name] = respond(question, answer, draft, undefined, survey.most_answers);
       lines.push(line(question, answer, responses[question.name]));
-      epsilon += question.epsilon;
+      epsilon += checkStated(question);
     }
   } catch (refused) {
     element("hint").textContent = refused.message;
@@ -114,6 +117,10 @@ element("questions").addEventListener("submit", (event) => {
   }
   element("pairs").replaceChildren(...lines);
   element("factor").textContent = Number(Math.exp(epsilon).toPrecision(2)).toLocaleString("en");
+  element("epsilon").textContent = epsilon.toPrecision(3);
+  element("allowance").textContent = ALLOWANCE;
+  const skipped = survey.questions.length - lines.length;
+  element("skipped").textContent = skipped ? `${skipped} skipped: whoever reads the responses sees which.` : "";
   element("message").textContent = JSON.stringify(message(), null, 1);
   element("trouble").textContent = "";
   show("review");
@@ -128,11 +135,12 @@ element("send").addEventListener("click", async () => {
   const button = element("send");
   button.disabled = true;
   try {
-    if (!ticket) ticket = await freshTicket();
+    ticket ||= survey.key ? await takeTicket() : openTicket();
     memory.adopt(draft); // before it leaves: a lost acknowledgement must not lead to a second draw
     const answer = await fetch("/responses", { method: "POST", body: JSON.stringify(message()) });
     if (answer.status === 409) element("receipt").textContent = "A response with this ticket was stored before; it counts once.";
     else if (!answer.ok) throw new Error((await answer.json()).remedy ?? "");
+    if (invitation) memory.forgetTicket(invitation);
     show("thanks");
   } catch (failure) {
     element("trouble").textContent = `It could not be sent. ${failure.message} Nothing was lost: try again.`;
@@ -140,11 +148,29 @@ element("send").addEventListener("click", async () => {
   button.disabled = false;
 });
 
-async function freshTicket() {
-  const answer = await fetch("/ticket", { method: "POST" });
+/** A ticket for the invitation: the server signs it without seeing it, and cannot know it again. */
+async function takeTicket() {
+  if (!invitation) throw new Refused("Open the link of your invitation.");
+  const body = { survey: survey.survey, invitation, blinded: blindTicket(survey.key, invitation, memory) };
+  const answer = await fetch("/ticket", { method: "POST", body: JSON.stringify(body) });
   if (!answer.ok) throw new Error((await answer.json()).remedy);
-  return (await answer.json()).ticket;
+  return finishTicket(survey.key, invitation, memory, (await answer.json()).signed);
 }
 
-ready();
+/** Take the ticket when the page opens, long before the answers leave: what comes at another time joins less easily. */
+async function prepare() {
+  if (pinned && pin(described) !== pinned) throw new Refused("This is another survey than the one your link was made for.");
+  for (const question of survey.questions) checkStated(question);
+  if (invitation) ticket = await takeTicket();
+}
+
+try {
+  await prepare();
+} catch (refused) {
+  if (refused instanceof Refused) {
+    for (const control of document.querySelectorAll("#questions input")) control.disabled = true;
+  }
+  element("hint").textContent = refused.message;
+}
+if (!element("hint").textContent) ready();
 document.documentElement.dataset.ready = "yes";

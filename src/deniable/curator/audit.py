@@ -1,0 +1,265 @@
+"""Audit anything that claims an epsilon: a mechanism of ours, a question, a function, a program, outputs at hand.
+
+What is audited is told apart by how it is written. Functions and programs are run as they are, with the rights of
+whoever asks; their worlds are values or files that the caller names. A question is measured over made-up rows. Nothing
+is read from the policy's private tables, and nothing is charged.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import json
+import re
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from deniable.errors import DataError, ParameterError
+
+if TYPE_CHECKING:
+    from deniable.assess.mechanism_audit import AuditReport, Claim, Subject
+
+Progress = Callable[[float], None]
+FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+QUESTION = re.compile(r"\s*(SELECT|WITH)\s", re.IGNORECASE)
+WORLD, RUNS = "{world}", "{runs}"
+OUTPUTS = "outputs"
+"""The word for outputs that are at hand: one file for each world."""
+SECONDS = 600.0
+"""A program may take so long for one world."""
+
+
+@dataclass(frozen=True, slots=True)
+class AuditOrder:
+    """What was asked: the subject, what is claimed of it, its worlds, and how hard to try.
+
+    The first world is compared with each of the others. `neighbors` names a function that gives a pair of worlds for
+    each number from 0 to `tries` - 1.
+    """
+
+    subject: str
+    epsilon: str = "1"
+    delta: str = "0"
+    mu: str | None = None
+    spends: str | None = None
+    worlds: tuple[str, ...] = ()
+    neighbors: str | None = None
+    tries: int = 20
+    policy: Path | None = None
+    canaries: int | None = None
+    timed: bool = False
+    runs: int = 20_000
+    confidence: float = 0.999
+
+
+def audit(order: AuditOrder, progress: Progress | None = None) -> AuditReport:
+    """Audit what was named at the epsilon claimed of it."""
+    from deniable.assess.mechanism_audit import audit_canaries, audit_claim, audit_subject
+
+    claim = _read_claim(order)
+    if order.canaries is not None:
+        words = f"which of {order.canaries} canaries were in, by one run"
+        return audit_canaries(_find_function(order.subject), order.canaries, claim, words)
+    subject = _find_subject(order)
+    return audit_claim(claim, progress) if subject is None else audit_subject(subject, claim, progress)
+
+
+def _read_claim(order: AuditOrder) -> Claim:
+    from deniable.assess.mechanism_audit import Claim
+    from deniable.policy.budget import exact
+
+    spent, mu = (None if text is None else exact(text, name) for text, name in
+                 ((order.spends, "spends"), (order.mu, "mu")))  # fmt: skip
+    epsilon, delta = exact(order.epsilon, "epsilon"), exact(order.delta, "delta")
+    return Claim(order.subject, epsilon, delta, spent, order.runs, order.confidence, mu)
+
+
+def _find_subject(order: AuditOrder) -> Subject | None:
+    """What the words name; None where they name a mechanism of ours."""
+    if QUESTION.match(order.subject):
+        return _make_question(order)
+    if order.subject == OUTPUTS:
+        return _make_outputs(order)
+    if WORLD in order.subject:
+        return _make_program(order)
+    return _make_function(order) if FUNCTION.fullmatch(order.subject) and _is_module(order.subject) else None
+
+
+def _is_module(subject: str) -> bool:
+    from deniable.assess.mechanism_audit import MECHANISMS, ONE_RUN
+
+    return subject not in MECHANISMS and subject not in ONE_RUN and not subject.startswith(("local:", "synthesis:"))
+
+
+def _make_question(order: AuditOrder) -> Subject:
+    from deniable.assess.mechanism_audit import make_question_subject
+    from deniable.curator.scope import refuse_expired
+    from deniable.ledger.budget_tree import choose_accounting
+    from deniable.policy.access import Accounting
+    from deniable.policy.budget import budget
+    from deniable.policy.document import read
+
+    if order.policy is None:
+        raise ParameterError("A question is audited under a policy", remedy="Say --policy policy.yaml")
+    policy = refuse_expired(read(order.policy))
+    pure = choose_accounting(policy.budgets) == Accounting.PURE
+    return make_question_subject(order.subject, policy.tables, budget(order.epsilon, order.delta), pure=pure)
+
+
+def _list_pairs(order: AuditOrder, worlds: Sequence[Any]) -> tuple[tuple[Any, Any], ...]:
+    """Pairs that a function proposes, or the first world with each of the others."""
+    if order.neighbors is not None:
+        propose = _find_function(order.neighbors)
+        return tuple(tuple(propose(number)) for number in range(order.tries))  # type: ignore[misc]
+    return tuple((worlds[0], other) for other in worlds[1:])
+
+
+def _label_pairs(order: AuditOrder, pairs: Sequence[tuple[Any, Any]]) -> tuple[str, ...]:
+    """A pair by its place: worlds may hold rows, which no report shows."""
+    if order.neighbors is not None:
+        return tuple(f"that of number {number}" for number in range(len(pairs)))
+    return tuple(f"the first world and the {number}." for number in range(2, len(pairs) + 2))
+
+
+def _require_worlds(order: AuditOrder) -> None:
+    if len(order.worlds) < 2 and order.neighbors is None:
+        raise ParameterError(
+            "There are no two worlds to tell apart", expected="Two neighbors, which differ in one person",
+            remedy="Say --world A --world B",
+        )  # fmt: skip
+
+
+def _make_function(order: AuditOrder) -> Subject:
+    """A function of a world, or of a world and a number of runs."""
+    from deniable.assess.mechanism_audit import Subject
+
+    function = _find_function(order.subject)
+    several = len(_list_places(function)) > 1
+    pairs = _list_pairs(order, [_parse_world(text) for text in order.worlds] or [0, 1])
+
+    def run(world: Any, runs: int) -> Any:
+        if several and not order.timed:
+            return function(world, runs)
+        return [_time(function, world, several) if order.timed else function(world) for _ in range(runs)]
+
+    return Subject("worlds of a function", run, pairs, _label_pairs(order, pairs))
+
+
+def _list_places(function: Callable[..., Any]) -> list[str]:
+    try:
+        every = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return []
+    return [each.name for each in every if each.default is each.empty and each.kind is each.POSITIONAL_OR_KEYWORD]
+
+
+def _time(function: Callable[..., Any], world: Any, several: bool) -> list[Any]:
+    """One output, and the nanoseconds of work that it took."""
+    start = time.process_time_ns()
+    found = function(world, 1) if several else function(world)
+    return [found, time.process_time_ns() - start]
+
+
+def _parse_world(text: str) -> Any:
+    """A world as it is given to a function: a number, a list, a mapping; else the text itself, such as a file."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _find_function(name: str) -> Callable[..., Any]:
+    module, _, function = name.partition(":")
+    if str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    try:
+        found = getattr(importlib.import_module(module), function)
+    except (ImportError, AttributeError, ValueError):
+        raise ParameterError(
+            f"There is no function '{function}' in a module '{module}'",
+            expected="module:function, importable from here",
+        ) from None
+    if not callable(found):
+        raise ParameterError(f"'{name}' is not a function", expected="module:function")
+    return found  # type: ignore[no-any-return]
+
+
+def _make_program(order: AuditOrder) -> Subject:
+    """Another program: run once for each output, or once for all of them where its words have {runs}."""
+    from deniable.assess.mechanism_audit import Subject
+
+    _require_worlds(order)
+    words = shlex.split(order.subject)
+    pairs = _list_pairs(order, order.worlds)
+
+    def run(world: str, runs: int) -> list[Any]:
+        if any(RUNS in word for word in words):
+            return _read_lines(_run_program(words, world, runs), runs)
+        return [_read_output(_run_program(words, world, runs)) for _ in range(runs)]
+
+    return Subject("files given to a program", run, pairs, _label_pairs(order, pairs))
+
+
+def _run_program(words: Sequence[str], world: str, runs: int) -> str:
+    filled = [word.replace(WORLD, str(world)).replace(RUNS, str(runs)) for word in words]
+    try:
+        done = subprocess.run(filled, capture_output=True, text=True, timeout=SECONDS, check=False)  # noqa: S603  asked for
+    except (OSError, subprocess.TimeoutExpired):
+        raise DataError(
+            f"The program '{words[0]}' did not run to its end", expected=f"At most {SECONDS:g} seconds for a world",
+            charge="",
+        ) from None  # fmt: skip
+    if done.returncode:
+        raise DataError(
+            f"The program '{words[0]}' ended with exit code {done.returncode}", remedy="Try it by itself first",
+            charge="",
+        )  # fmt: skip
+    return done.stdout
+
+
+def _read_lines(text: str, runs: int) -> list[Any]:
+    lines = [line for line in text.splitlines() if line.strip()]
+    if len(lines) != runs:
+        raise DataError(
+            f"The program printed {len(lines)} outputs for {runs} runs", expected="One line for each run", charge=""
+        )
+    return [_read_output(line) for line in lines]
+
+
+def _read_output(text: str) -> Any:
+    """What was printed: JSON, else numbers and words that are parted by commas or spaces, else the lines of a table."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        stripped = text.strip()
+        return stripped if "\n" in stripped else re.split(r"[,\s]+", stripped)
+
+
+def _make_outputs(order: AuditOrder) -> Subject:
+    """Outputs that are at hand: a file for each world, with one output a row (or a line)."""
+    from deniable.assess.mechanism_audit import Subject
+
+    _require_worlds(order)
+    pairs = _list_pairs(order, order.worlds)
+    if len(pairs) != 1:
+        raise ParameterError("Outputs at hand are of one pair of worlds", remedy="Say --world twice")
+    return Subject("two files of outputs", lambda world, _: _read_outputs(world), pairs, _label_pairs(order, pairs))
+
+
+def _read_outputs(path: str) -> list[Any]:
+    if path.endswith((".jsonl", ".ndjson", ".txt")):
+        try:
+            lines = Path(path).read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeDecodeError):
+            raise DataError(f"The outputs {Path(path).name} cannot be read", charge="") from None
+        return [_read_output(line) for line in lines if line.strip()]
+    from deniable.curator.attack import table_at
+
+    rows: list[Any] = table_at(path).to_pylist()
+    return rows

@@ -1,0 +1,300 @@
+"""A server goes on for those with a token while others hold connections, guess, send costly work or stall it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import threading
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import httpx
+import pytest
+from starlette.requests import Request
+
+from deniable.errors import ParameterError
+from deniable.server.http import pages
+from deniable.server.http.endpoints import read_client_address
+from deniable.server.limits import Connections, Limits
+from deniable.server.scheduler import COSTLY_SECONDS, ThreadPool
+from deniable.server.serve import ServerOptions, _require_tls
+
+COUNT = {"sql": "SELECT COUNT(*) AS n FROM people", "epsilon": "0.001"}
+
+
+def bearer(token: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {token}"}
+
+
+def open_halves(address: str, count: int) -> list[socket.socket]:
+    """Connections that have sent half of their headers."""
+    host, port = address.removeprefix("http://").split(":")
+    opened = []
+    for _ in range(count):
+        half = socket.create_connection((host, int(port)), 5)
+        half.sendall(b"POST /v1/query HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-")
+        opened.append(half)
+    return opened
+
+
+def is_closed(connection: socket.socket) -> bool:
+    connection.settimeout(0.01)
+    try:
+        return connection.recv(1) == b""
+    except TimeoutError:
+        return False
+    except OSError:
+        return True
+
+
+def test_half_sent_headers_hold_no_place_from_those_with_a_token(serve: Any) -> None:
+    limits = Limits(rate=5000, burst=20000, http_connections=40, header_seconds=1.5, quantum=0)
+    with serve(limits=limits) as up, httpx.Client(headers=bearer(up.tokens["ana"])) as before:
+        assert before.post(up.http + "/v1/query", json=COUNT).status_code == 200
+        halves = open_halves(up.http, 200)
+        assert before.post(up.http + "/v1/query", json=COUNT).status_code == 200, "who was let in stays"
+        for _ in range(5):
+            fresh = httpx.post(up.http + "/v1/query", json=COUNT, headers=bearer(up.tokens["ana"]))
+            assert fresh.status_code == 200, "who comes with a token is let in"
+        assert sum(map(is_closed, halves)) >= 160, "strangers have a quarter of the room from one address"
+        deadline = time.monotonic() + 20
+        while not all(map(is_closed, halves)) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert all(map(is_closed, halves)), "headers that do not come are not waited for"
+        for half in halves:
+            half.close()
+
+
+def test_a_second_request_that_stops_in_its_headers_is_not_waited_for(serve: Any) -> None:
+    with serve(limits=Limits(header_seconds=0.3)) as up:
+        host, port = up.http.removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port)), 5) as slow:
+            slow.sendall(b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+            assert b"200 OK" in slow.recv(4096)
+            slow.sendall(b"GET /health HTTP/1.1\r\nHo")
+            slow.settimeout(20)
+            with contextlib.suppress(ConnectionError):
+                assert slow.recv(1) == b""
+
+
+def test_silent_postgres_connections_make_room_for_one_with_a_token(serve: Any) -> None:
+    psycopg = pytest.importorskip("psycopg")
+    limits = Limits(connections=8, rate=5000, burst=20000)
+    with serve(limits=limits) as up, psycopg.connect(up.dsn(), autocommit=True) as before:
+        silent = [socket.create_connection(("127.0.0.1", up.postgres), 5) for _ in range(40)]
+        with psycopg.connect(up.dsn(), autocommit=True) as fresh:
+            assert fresh.execute("SELECT 1").fetchone()[0] == 1
+        assert before.execute("SELECT 1").fetchone()[0] == 1
+        for each in silent:
+            each.close()
+
+
+def test_wrong_tokens_from_an_address_do_not_lock_out_right_ones(serve: Any) -> None:
+    with serve(limits=Limits(guesses=5, rate=5000, burst=20000, quantum=0)) as up:
+        wrong = [httpx.get(up.http + "/v1/remaining", headers=bearer(f"deniable_{i}")) for i in range(12)]
+        assert [each.status_code for each in wrong] == [401] * 5 + [429] * 7
+        assert httpx.get(up.http + "/v1/remaining", headers=bearer(up.tokens["ana"])).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("peer", "said", "found"),
+    [
+        ("10.0.0.1", "198.51.100.7", "198.51.100.7"),
+        ("10.0.0.1", "6.6.6.6, 198.51.100.7", "198.51.100.7"),
+        ("10.0.0.1", "6.6.6.6, 198.51.100.7, 10.0.0.2", "198.51.100.7"),
+        ("203.0.113.9", "198.51.100.7", "203.0.113.9"),
+        ("10.0.0.1", "", "10.0.0.1"),
+    ],
+)
+def test_only_known_proxies_say_where_a_request_comes_from(peer: str, said: str, found: str) -> None:
+    scope = {"type": "http", "client": (peer, 1), "headers": [(b"x-forwarded-for", said.encode())]}
+    assert read_client_address(Request(scope), ("10.0.0.1", "10.0.0.2")) == found
+    assert read_client_address(Request(scope)) == peer
+
+
+def test_the_oldest_stranger_makes_room_and_the_admitted_stay() -> None:
+    closed: list[int] = []
+    room = Connections(8)
+    for i in range(3):
+        assert room.enter(i, f"address {i}", lambda i=i: closed.append(i))
+        room.admit(i)
+    for i in range(3, 20):
+        assert room.enter(i, f"address {i}", lambda i=i: closed.append(i))
+    assert closed == list(range(3, 15))
+    assert len(room) == 8
+    for i in range(20, 24):
+        room.enter(i, "one address", lambda i=i: closed.append(i))
+    assert {20, 21} <= set(closed), "one address has a quarter"
+    for i in range(15, 24):
+        room.admit(i)
+    assert len(room) == 8
+    assert not room.enter(99, "late", lambda: None), "no stranger is left to make room"
+    for i in range(24):
+        room.leave(i)
+    assert len(room) == 0
+
+
+def run_pool(owners: list[str], cost: float, count: int = 4) -> list[dict[str, int]]:
+    """How many threads each owner had, at every beginning of a piece of work."""
+    pool, running, seen, lock = ThreadPool(count, lambda _thread: None), dict.fromkeys(owners, 0), [], threading.Lock()
+
+    def work(owner: str) -> None:
+        with lock:
+            running[owner] += 1
+            seen.append(dict(running))
+        until = time.thread_time() + cost
+        while time.thread_time() < until:
+            pass
+        time.sleep(0.01)
+        with lock:
+            running[owner] -= 1
+
+    begun = [pool.begin(owner, lambda _stop, owner=owner: work(owner)) for owner in owners for _ in range(12)]
+    for each in begun:
+        each.result(60)
+    pool.close()
+    return seen
+
+
+def test_no_asker_has_all_threads_and_askers_take_turns() -> None:
+    seen = run_pool(["hostile", "polite"], 0.0)
+    assert max(each["hostile"] for each in seen) == 2
+    first = next(i for i, each in enumerate(seen) if each["polite"])
+    assert first <= 4, "twelve were in the line before, and two of them were begun"
+
+
+def test_an_asker_of_costly_work_has_one_thread_at_a_time() -> None:
+    seen = run_pool(["hostile"], COSTLY_SECONDS * 6)
+    assert [each["hostile"] for each in seen[4:]] == [1] * 8
+
+
+def test_an_explanation_with_thousands_of_measurements_is_refused_before_it_is_worked_out(serve: Any) -> None:
+    with serve() as up:
+        items = ", ".join(f"SUM(age + {i}) AS s{i}" for i in range(900))
+        sql = f"SELECT sex, {items} FROM people GROUP BY CUBE (sex, age, seen)"
+        told = httpx.post(up.http + "/v1/explain", json={"sql": sql, "epsilon": "1"}, headers=bearer(up.tokens["ana"]))
+        assert told.status_code == 400
+        assert "measurements" in told.json()["message"]
+        assert told.json()["charged"] is False
+
+
+def test_the_stewards_port_needs_tls_too() -> None:
+    with pytest.raises(ParameterError, match="unencrypted"):
+        _require_tls(ServerOptions(steward="0.0.0.0:8401"))
+    _require_tls(ServerOptions(steward="127.0.0.1:8401"))
+    _require_tls(ServerOptions(steward="steward.sock"))
+
+
+def test_the_first_link_is_over_after_some_minutes_and_when_there_is_a_steward(
+    serve: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serve() as up:  # which has issued a steward's token since it started
+        refused = httpx.post(up.link, headers={"origin": up.steward})
+        assert refused.status_code == 403
+        assert "steward already" in refused.text
+    key, text = pages.OneTimeKey.new()
+    assert key.fits(text)
+    monkeypatch.setattr(pages, "LINK_SECONDS", -1.0)
+    assert not key.fits(text)
+
+
+def test_metrics_and_everybodys_budgets_need_a_role(serve: Any) -> None:
+    with serve() as up:
+        for path in ("/metrics", "/v1/budgets"):
+            statuses = [
+                httpx.get(up.steward + path, headers=bearer(up.tokens[who])).status_code for who in ("ana", "auditor")
+            ]
+            assert statuses == [403, 200], path
+            assert httpx.get(up.steward + path).status_code == 401
+
+
+def test_the_steward_can_be_reached_by_the_names_that_were_given(serve: Any) -> None:
+    with serve(hosts=("data.clinic.example",)) as up:
+        for host, status in (("data.clinic.example", 401), ("evil.example", 421)):
+            found = httpx.get(up.steward + "/v1/budgets", headers={"host": host})
+            assert found.status_code == status, host
+
+
+def test_a_stalled_ledger_stops_neither_health_nor_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a look into the record does not answer is refused in time, and who does not need it is served meanwhile."""
+    from deniable.errors import StorageError
+    from deniable.server import service as service_module
+    from deniable.server.service import Service
+
+    monkeypatch.setattr(service_module, "RECORD_SECONDS", 0.3)
+    gone_on = threading.Event()
+    curator: Any = SimpleNamespace(interrupt=lambda _thread: None)
+
+    async def run() -> float:
+        service = Service(curator, Limits())
+        since, longest = time.monotonic(), 0.0
+        looked = asyncio.create_task(service.read_record(lambda: gone_on.wait(20)))
+        while not looked.done():
+            before = time.monotonic()
+            await asyncio.sleep(0.01)
+            longest = max(longest, time.monotonic() - before)
+        with pytest.raises(StorageError, match="in time"):
+            await looked
+        assert time.monotonic() - since < 10
+        gone_on.set()
+        service.close_threads()
+        return longest
+
+    assert asyncio.run(run()) < 5
+
+
+def test_a_postgres_ledger_that_is_locked_stops_questions_and_nothing_else(
+    serve: Any, postgres_address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    psycopg = pytest.importorskip("psycopg")
+    from deniable.ledger import postgres
+    from deniable.server import service as service_module
+
+    monkeypatch.setattr(postgres, "WAIT_SECONDS", 3)
+    monkeypatch.setattr(service_module, "RECORD_SECONDS", 1.0)
+    with serve(ledger=postgres_address) as up:
+        ana = bearer(up.tokens["ana"])
+        assert httpx.get(up.http + "/ready").status_code == 200
+        with psycopg.connect(postgres_address) as other:
+            other.execute("LOCK TABLE deniable_entries IN ACCESS EXCLUSIVE MODE")
+            waiting = threading.Thread(target=httpx.post, args=(up.http + "/v1/query",), kwargs={
+                "json": COUNT, "headers": ana, "timeout": 60})  # fmt: skip
+            waiting.start()
+            assert httpx.get(up.http + "/ready", timeout=20).status_code == 503
+            refused = httpx.get(up.http + "/v1/remaining", headers=ana, timeout=20)
+            assert refused.status_code == 503
+            assert refused.json()["charged"] is False
+            assert httpx.get(up.http + "/health", timeout=5).status_code == 200
+            waiting.join(60)
+        assert httpx.post(up.http + "/v1/query", json=COUNT, headers=ana, timeout=60).status_code == 200
+
+
+def test_a_respondents_token_is_for_one_person(serve: Any) -> None:
+    with serve() as up:
+        steward = bearer(up.tokens["steward"])
+        asked = {"name": "p7", "role": "respondent", "column": "id", "value": "p7"}
+        issued = httpx.post(up.steward + "/v1/tokens", json=asked, headers=steward)
+        assert issued.status_code == 201, issued.text
+        own, me, other = (
+            bearer(issued.json()["token"]),
+            {"column": "id", "value": "p7"},
+            {"column": "id", "value": "p8"},
+        )
+        for port in (up.http, up.steward):
+            for path in ("/v1/withdrawals", "/v1/subject"):
+                refused = httpx.post(port + path, json=other, headers=own)
+                assert refused.status_code == 403, (port, path)
+                assert "another person" in refused.text
+        assert httpx.post(up.http + "/v1/subject", json=me, headers=own).json()["withdrawn"] is None
+        assert httpx.post(up.http + "/v1/withdrawals", json=me, headers=own).status_code == 201
+        assert httpx.post(up.http + "/v1/subject", json=me, headers=own).json()["withdrawn"]
+        again = me | {"reason": "she agreed in writing"}
+        assert httpx.post(up.steward + "/v1/reinstatements", json=again, headers=own).status_code == 403
+        assert httpx.post(up.steward + "/v1/reinstatements", json=again, headers=steward).status_code == 201
+        assert httpx.post(up.http + "/v1/subject", json=me, headers=own).json()["withdrawn"] is None
+        acts = [entry.act for entry in up.curator.ledger.entries(acts=("withdraw", "reinstate"))]
+        assert acts == ["withdraw", "reinstate"]
+        nobody = {"name": "p9", "role": "respondent"}
+        assert httpx.post(up.steward + "/v1/tokens", json=nobody, headers=steward).status_code == 400
