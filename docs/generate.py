@@ -17,6 +17,7 @@ from deniable.policy.layout.masks import MASKS, PRESETS
 from deniable.policy.yaml_tree import DEEPEST, MOST_BYTES, MOST_VALUES
 from deniable.query.algebra.functions import AGGREGATE_FORMS, FUNCTION_FORMS, FUNCTIONS
 from deniable.query.sql.clauses import OPTIONS
+from deniable.server.survey import app
 
 REFERENCE = Path(__file__).parent / "reference"
 NOTE = "<!-- Written by docs/generate.py from the code: change the code, then run `make docs`. -->\n"
@@ -209,11 +210,28 @@ def sql_page() -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
+def survey_files_page() -> str:
+    """The hashes of the files that a survey's page is made of."""
+    served = app.list_files()
+    lines = [
+        "# The files of a survey's page\n",
+        NOTE,
+        "Every survey of this version serves these files, and no other script or style; its page names their hashes, and",
+        "browsers run none that differs. Compare them with the `integrity` attributes in the source of a page that you",
+        "are asked to trust. What a survey asks is pinned by its link: see [run a survey](../how-to/run-a-survey.md).\n",
+        "| file | hash |",
+        "|---|---|",
+        *(f"| `/{name}` | `{app.compute_integrity(content)}` |" for name, (content, _) in served.items()),
+    ]
+    return "\n".join(lines) + "\n"
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "policy.md": policy_page,
     "cli.md": cli_page,
     "errors.md": errors_page,
     "sql.md": sql_page,
+    "survey-files.md": survey_files_page,
 }
 
 

@@ -153,13 +153,14 @@ def make_scratch(parent: str | None = None) -> Path:
 
     It is locked for as long as the process lives. What killed processes left behind is removed.
     """
-    folder = Path(tempfile.mkdtemp(prefix=SCRATCH, dir=parent))
-    if fcntl is not None:
-        if folder.parent not in _swept:
-            _swept.add(folder.parent)
-            sweep_scratch(folder.parent)
-        _locks[folder] = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, PRIVATE_FILE)
-        fcntl.flock(_locks[folder], fcntl.LOCK_EX | fcntl.LOCK_NB)
+    with storage_errors(Path(parent or tempfile.gettempdir()) / SCRATCH):
+        folder = Path(tempfile.mkdtemp(prefix=SCRATCH, dir=parent))
+        if fcntl is not None:
+            if folder.parent not in _swept:
+                _swept.add(folder.parent)
+                sweep_scratch(folder.parent)
+            _locks[folder] = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, PRIVATE_FILE)
+            fcntl.flock(_locks[folder], fcntl.LOCK_EX | fcntl.LOCK_NB)
     return folder
 
 

@@ -114,12 +114,14 @@ def test_a_choice_with_twice_the_unit_is_caught():
 def test_floating_point_laplace_is_caught_by_its_lowest_digits():
     """The scale is right; only the binary digits of the sum betray the input (Mironov 2012)."""
     generator = np.random.default_rng(1)
-    outcome = audit(
-        lambda runs: 0.0 + generator.laplace(size=runs), lambda runs: 1.0 + generator.laplace(size=runs), epsilon=1
-    )
+
+    def runs_of(value, digits):
+        return lambda runs: np.round((value + generator.laplace(size=runs)) * 2.0**digits) / 2.0**digits
+
+    outcome = audit(runs_of(0.0, 60), runs_of(1.0, 60), epsilon=1)
     assert outcome.violated
-    assert outcome.feature == "lowest binary digit"
     assert outcome.epsilon_bound > 4
+    assert not audit(runs_of(0.0, 8), runs_of(1.0, 8), epsilon=1).violated  # without its low digits it is sound
 
 
 def test_releasing_one_random_row_is_caught():

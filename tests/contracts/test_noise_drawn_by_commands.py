@@ -187,11 +187,13 @@ def test_a_randomized_table_spends_the_epsilon_that_the_ledger_names_on_every_ro
     columns = ("-c", "ward", "-c", "blood", "-c", "day")
     spy = _run(towns[0], "randomize", "--table", "visits", "-e", "3", *columns, "-o", str(towns[0] / "told.parquet"))
     entry = _last_entry(towns[0])
-    assert entry.details["local_epsilon"] == "3"
+    assert entry.details["local_epsilon"] == str(3 * MOST)  # all the rows that a patient may have
     assert not spy.measured
-    assert not spy.salts
-    assert [draw.size for draw in spy.draws] == [rows] * 3
-    ward, blood, day = spy.draws
+    assert {by for by, _ in spy.salts} == {BOUNDING}
+    # Before each answer, a category for rows that have none: drawn for all rows, so that it tells nothing of any.
+    assert [draw.size for draw in spy.draws[:5]] == [rows] * 5
+    spare_ward, ward, spare_blood, blood, day = spy.draws[:5]
+    assert (spare_ward.parameter, spare_blood.parameter) == (4, 2)
     assert (ward.sampler, blood.sampler, day.sampler) == ("uniform_below", "uniform_below", "discrete_laplace")
     # One epsilon each: of k answers the true one has `odds` parts of the draw, and the others one part each.
     for draw, answers in ((ward, 4), (blood, 2)):

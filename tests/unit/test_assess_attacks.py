@@ -66,6 +66,80 @@ def test_answers_that_no_values_give_determine_nobody():
     assert "auditing" not in outcomes(ask("sum", (500, 100), low=0, high=100))
 
 
+STAFF = pa.table({"person": np.arange(60), "age": np.arange(60) % 12, "sex": np.arange(60) % 2})
+
+
+def noisy_log(noise, questions, repeats, seed=1, **more):
+    """Counts of a secret bit over random sets of people, with normal noise, each asked several times."""
+    rng = np.random.default_rng(seed)
+    secret = rng.integers(0, 2, 60)
+    lines = []
+    for _ in range(questions):
+        chosen = rng.choice(60, 20, replace=False)
+        for _ in range(repeats):
+            answer = float(secret[chosen].sum() + rng.normal(0, noise))
+            lines.append(json.dumps({"where": {"person": chosen.tolist()}, "of": "ill", "aggregate": "count",
+                                     "answer": answer, **more}))  # fmt: skip
+    return lines, STAFF.append_column("ill", pa.array(secret))
+
+
+def solve_log(lines, original=None):
+    found = {made.name: made.outcomes for made in attack_log(lines, STAFF, original)}
+    return next(one for one in found["reconstruction"] if "noisy" in one.scenario)
+
+
+def test_noisy_counts_are_averaged_and_solved_and_nobody_is_called_sure_wrongly_too_often():
+    lines, original = noisy_log(2.0, 100, 40)
+    found = solve_log(lines, original)
+    assert found.figures["deviation"] == pytest.approx(2.0, rel=0.05)  # measured by the repetitions
+    assert found.attack.share > 0.9
+    assert found.precision.share > 0.95
+    once = solve_log(noisy_log(2.0, 100, 1, deviation=2.0)[0], original)
+    assert once.figures["sure"] < found.figures["sure"] / 2  # averaging is what gives people away
+    assert 0.5 < once.figures["certainty"] < found.figures["certainty"]
+
+
+def test_certainty_is_as_often_right_as_it_says():
+    """Over many logs, of those claimed with 95% and more at least that share is right."""
+    sure = right = 0
+    for seed in range(30):
+        lines, original = noisy_log(1.5, 60, 3, seed, deviation=1.5)
+        found = solve_log(lines, original)
+        sure, right = sure + found.precision.trials, right + found.precision.successes
+    assert sure > 200
+    assert right / sure > 0.95
+
+
+def test_the_lines_that_gave_somebody_away_are_named():
+    """One person is asked about alone, forty times, with the Laplace scale told; all others are in one large group."""
+    alone = {"where": {"person": 7}, "of": "ill", "aggregate": "count", "scale": 1.0}
+    rng = np.random.default_rng(5)
+    lines = [json.dumps(alone | {"answer": float(1 + rng.laplace())}) for _ in range(40)]
+    lines.append(json.dumps(alone | {"where": {}, "answer": 31.0}))
+    found = solve_log(lines)
+    assert found.attack.successes == found.figures["sure"] == 1
+    assert 1 <= found.figures["telling"][0]["line"] <= 40
+
+
+def test_noisy_sums_between_limits_come_with_their_error():
+    rng = np.random.default_rng(6)
+    pay = rng.integers(0, 101, 60).astype(float)
+    lines = []
+    for person in range(60):
+        where = {"person": {"not": person}}
+        for chosen, total in ((where, pay.sum() - pay[person]), ({}, pay.sum())):
+            entry = {"where": chosen, "of": "pay", "aggregate": "sum", "answer": total + rng.normal(0, 1)}
+            lines.append(json.dumps(entry | {"deviation": 1.0, "low": 0, "high": 100}))
+    found = solve_log(lines, STAFF.append_column("pay", pa.array(pay)))
+    assert found.attack.share > 0.95
+    assert found.precision.share > 0.95
+
+
+def test_exact_answers_are_not_called_noisy():
+    found = outcomes(ask("sum", (300, 300), low=0, high=100))
+    assert "reconstruction" not in found
+
+
 def misspell(name: str) -> str:
     return name[:2] + name[3:] if len(name) > 4 else name
 

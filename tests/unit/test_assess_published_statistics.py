@@ -37,7 +37,9 @@ def test_three_records_follow_from_what_was_printed():
     # A woman of 10; the median is 20, so somebody is 20; nobody is over 60, so the sum of 90 leaves 60.
     (found,) = solve(BLOCK).outcomes
     assert (found.attack.successes, found.figures["unique"]) == (3, True)
-    rounded = attack_statistics(json.dumps(BLOCK).replace("30.0", "30"))[0].outcomes[0]
+    whole = json.dumps(BLOCK).replace("30.0", "30")
+    assert attack_statistics(whole)[0].outcomes[0].figures["worlds"] == 1  # nobody said that 30 was rounded
+    rounded = attack_statistics(whole.replace('"mean": 30,', '"mean": 30, "rounded": 1,'))[0].outcomes[0]
     assert rounded.figures["worlds"] == 2  # 59 or 60: a mean of 29.7 is printed as 30 too
     assert rounded.attack.successes == 2
 

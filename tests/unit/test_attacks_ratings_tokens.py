@@ -2,6 +2,7 @@
 
 import hashlib
 import hmac
+from itertools import permutations, product
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,8 @@ import pyarrow as pa
 import pytest
 
 from deniable import world
+from deniable.assess.evidence import Evidence, Settings
+from deniable.assess.trials import try_tokens
 from deniable.attacks.ratings import Facts, Knowledge, Records, draw_facts, find_by_ratings, score_records, sweep_facts
 from deniable.attacks.tokens import guess_by_frequency, invert_hashes, invert_projection, match_tokens
 from deniable.errors import ParameterError, Stopped
@@ -41,6 +44,31 @@ def test_eight_facts_of_which_two_are_wrong_name_nearly_everybody_and_nobody_fal
     assert outcome.attack.share > 0.98
     assert outcome.precision.share == 1
     assert outcome.control.share < 0.02
+
+
+def test_the_plain_score_is_published_beside_the_stronger_intruder_and_each_says_what_it_assumes():
+    board = viewers(500)
+    strong, plain = (find_by_ratings(board, Knowledge(6, 4, 14), targets=150, plain=way) for way in (False, True))
+    assert plain.attack.share < strong.attack.share
+    assert "plain score" in plain.sentence
+    assert "how many are wrong" in strong.sentence
+    assert plain.figures["assumes"] != strong.figures["assumes"]
+
+
+def test_the_plain_score_is_the_published_formula():
+    """Scores of three records computed by hand from Narayanan and Shmatikov's formula; no fact is too far off."""
+    person, film = np.array([0, 0, 1, 1, 2]), np.array([0, 1, 0, 1, 1])
+    stars, days = np.array([5.0, 3, 5, 1, 3]), np.array([10, 20, 300, 20, 21])
+    facts = Facts(np.array([2]), np.array([[0, 1]]), np.array([[5, 3]], np.float32), np.array([[11, 20]]))
+    found = score_records(Records.of(person, film, stars, days), facts, needed=1, days=2**31, stars=np.inf)
+    weight, known = 1 / np.log([3, 4]), {0: (5, 11), 1: (3, 20)}
+    scores = np.zeros(3)
+    for who, what, rated, when in zip(person, film, stars, days, strict=True):
+        apart, late = abs(rated - known[what][0]), abs(when - known[what][1])
+        scores[who] += weight[what] * (np.exp(-apart / 1.5) + np.exp(-late / 30))
+    first, second = np.sort(scores)[::-1][:2]
+    assert found.best.tolist() == [int(scores.argmax())]
+    assert found.lead[0] == pytest.approx((first - second) / scores.std(), rel=1e-5)
 
 
 def test_random_records_do_not_match_facts_from_elsewhere():
@@ -151,6 +179,53 @@ def test_what_stands_beside_a_token_tells_equally_frequent_values_apart():
     clear, plain = pa.chunked_array([secret]), pa.chunked_array([known])
     assert match_tokens(tokens, plain, clear).attack.share < 0.5
     assert match_tokens(tokens, plain, clear, beside=(beside, public)).attack.share == 1
+
+
+def tokens_of(original, token_column, order, beside=()):
+    """A release in another order whose column is replaced by tokens, one for each value."""
+    rng = np.random.default_rng(3)
+    names = {value: f"t{code}" for value, code in zip(
+        original[token_column].unique().to_pylist(), rng.permutation(10_000).tolist(), strict=False)}  # fmt: skip
+    hidden = pa.array([names[value] for value in original[token_column].to_pylist()])
+    whole = original.set_column(original.column_names.index(token_column), token_column, hidden)
+    return whole.select([token_column, *beside]).take(pa.array(order))
+
+
+def found_by_counting(release, original):
+    outcomes = try_tokens(Evidence(release, original=original), Settings())
+    return next(one.attack.successes for one in outcomes if one.name.startswith("counting"))
+
+
+def test_unique_ids_in_a_shuffled_release_are_found_by_chance_alone():
+    """300 ids that occur once each are one tie: of all ways to call them, one is right on average."""
+    original = pa.table({"id": [f"id{n}" for n in range(300)], "age": np.arange(300)})
+    order = np.random.default_rng(1).permutation(300)
+    for beside in ((), ("age",)):
+        for chosen in (order, np.arange(300)):
+            assert found_by_counting(tokens_of(original, "id", chosen, beside), original) == 1
+
+
+def test_towns_with_distinct_counts_are_all_found_in_whatever_order_the_rows_are():
+    town = [f"town{n}" for n in range(20) for _ in range(10 * (n + 1))]
+    original = pa.table({"town": town, "sex": np.random.default_rng(2).integers(0, 2, 2100)})
+    for order in (np.random.default_rng(1).permutation(2100), np.arange(2100)):
+        for beside in ((), ("sex",)):
+            assert found_by_counting(tokens_of(original, "town", order, beside), original) == 2100
+
+
+def test_ties_count_by_chance_as_trying_every_order_of_them_would():
+    """Brute force over all orders of equal counts, on six tokens and another table's counts."""
+    rng = np.random.default_rng(7)
+    for _ in range(20):
+        secret, known = rng.integers(0, 4, 12), rng.integers(0, 4, 12)
+        scores = []
+        for ours, theirs in product(permutations(range(4)), repeat=2):
+            one, other = np.bincount(secret, minlength=4), np.bincount(known, minlength=4)
+            ranked = sorted((t for t in range(4) if one[t]), key=lambda t: (-one[t], ours[t]))
+            values = sorted((v for v in range(4) if other[v]), key=lambda v: (-other[v], theirs[v]))
+            scores.append(sum(int(one[t]) for t, v in zip(ranked, values, strict=False) if t == v))
+        found = match_tokens(*(pa.chunked_array([part]) for part in (secret + 9, known, secret)))
+        assert found.attack.successes == pytest.approx(np.mean(scores), abs=0.5 + 1e-9)
 
 
 def project(people, columns, dimensions, seed=4):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deniable.attacks.aggregates.published_tables import Attribute, Statistic, find_worlds
+from deniable.attacks.aggregates.published_tables import Attribute, Statistic, Worlds, find_worlds
 from deniable.attacks.minimality import assume_class_shares, infer_within_classes, score_beliefs
 from deniable.errors import ParameterError
 from every_world import infer_by_minimality
@@ -74,9 +74,19 @@ def test_statistics_that_contradict_each_other_leave_no_world():
 
 
 def test_a_world_that_is_not_alone_is_not_called_so():
-    outcome = find_worlds(SMALL, [Statistic({}, 3)], most=5).outcome()
-    assert outcome.attack.successes == 0
-    assert "not all worlds" in outcome.warnings[0]
+    found = find_worlds(SMALL, [Statistic({}, 3)], most=5)
+    assert (found.found, found.complete, found.proven, found.certain) == (5, False, True, ())
+    assert not found.outcome().warnings
+    assert "may not be" in Worlds(1, False, ((0, 0),), 1, False).outcome().warnings[0]
+
+
+def test_certain_rows_are_proven_however_many_worlds_there_are():
+    """Two of age 4 follow from the sum; the other two can be anything that fits, which leaves many worlds."""
+    wide = [Attribute("age", 0, 4), Attribute("town", 0, 99)]
+    told = [Statistic({}, 4), Statistic({"age": (4, 4), "town": (7, 7)}, 2)]
+    found = find_worlds(wide, told, most=50)
+    assert (found.found, found.complete, found.proven) == (50, False, True)
+    assert found.certain == ((4, 7), (4, 7))
 
 
 def test_statistics_of_nothing_are_refused():

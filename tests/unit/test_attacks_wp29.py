@@ -74,7 +74,33 @@ def test_linkability_of_a_copy_is_total_and_of_strangers_at_the_baseline():
     assert raw.control.share < 0.05
     fresh = link_halves(IN, STRANGERS, halves, control=OUT, attacks=200)
     assert fresh.attack.share < 0.05
-    assert link_halves(IN, IN, halves, neighbors=600, attacks=20).baseline == pytest.approx(1)
+    assert link_halves(IN, IN, halves, attacks=20).baseline == pytest.approx(1 / 600)
+
+
+def coarse(size, seed):
+    """People of few values each: nearly all nearest rows are several."""
+    rng = np.random.default_rng(seed)
+    return pa.table({name: [f"{v}" for v in rng.integers(0, n, size)] for name, n in (("a", 3), ("b", 4), ("c", 5))})
+
+
+def test_the_order_of_rows_changes_no_rate():
+    table, released = coarse(900, 1), coarse(60, 2)
+    found = set()
+    for seed in range(4):
+        mixed = [t.take(np.random.default_rng(seed).permutation(t.num_rows)) for t in (table, released)]
+        linked = link_halves(*mixed, (["a"], ["b", "c"]), attacks=300).attack
+        guessed = infer_secret(*mixed, ["a", "b"], "c", attacks=300).attack
+        found.add((linked.successes, guessed.successes))
+    assert len(found) == 1
+
+
+def test_links_between_equally_near_rows_count_by_their_chance():
+    """By hand: each of 40 people is nearest to 4 rows by a and to 2 by b, of which both are among the 4: 2 in 8."""
+    table = pa.table({"a": ["x"] * 40, "b": ["p"] * 40})
+    released = pa.table({"a": ["x", "x", "x", "x", "y"], "b": ["p", "p", "q", "q", "q"]})
+    assert link_halves(table, released, (["a"], ["b"])).attack.successes == 10
+    secrets = pa.table({"a": ["x"] * 40, "b": ["p"] * 40})
+    assert infer_secret(secrets, released, ["a"], "b").attack.successes == 20
 
 
 def test_inference_from_a_copy_is_total_and_from_strangers_at_the_baseline():

@@ -471,7 +471,7 @@ def test_rows_that_leave_are_those_of_the_asker_without_who_withdrew_and_within_
     withdraw(made, "id", "4")
     salt = made.store.keep(scope.SAMPLE_KEYS, "sample", "sample", bytes(range(200, 208)))
     sampled = Sampled(Fraction(1, 2), "id", int.from_bytes(salt, "big") >> 1)
-    left, own = Listed("id", ("4",), keep=False), Listed("sex", ("F",), keep=True)
+    left, own = Listed("id", ("4",), keep=False, loose=True), Listed("sex", ("F",), keep=True)
     assert made.scope._release_restrictions("visits") == (left, sampled)
     assert made.scope.narrow_to(BEN)._release_restrictions("visits") == (left, own, sampled)
     assert made.scope._release_restrictions("beds") == (replace(sampled, column=None),)

@@ -9,10 +9,12 @@ import pyarrow as pa
 import pyarrow.csv as csv
 import pytest
 
+from deniable.curator.context import ledger_of
 from deniable.curator.curator import Curator
 from deniable.curator.governance import withdrawals
+from deniable.curator.mask.keys import reveal
 from deniable.curator.mask.run import Request, mask
-from deniable.errors import DataError, DeniableError, IntegrityError, ParameterError
+from deniable.errors import AccessRefused, DataError, DeniableError, IntegrityError, ParameterError
 from deniable.masking import joins, keys
 from deniable.masking.plan import MaskContext, plan_table, specs_of
 from deniable.policy.document import parse
@@ -176,3 +178,43 @@ def test_identifiers_that_a_mask_changes_all_of_leave(folder: Path) -> None:
     rows = _frame().assign(id=["P11", "P12", "P13", "P14"])
     with Curator(policy, sources={"people": rows}) as curator:
         assert curator.mask("people").rows["id"].to_pylist() == ["*1", "*2", "*3", "*4"]
+
+
+@pytest.mark.parametrize(
+    ("mask_of_id", "known"),
+    [
+        ("{regex: {find: '^.(.*)$', put: 'Q\\1'}}", True),
+        ("{regex: {find: '^(.*).$', put: '\\1'}}", True),
+        ("{regex: {find: '^..(.*)$', put: 'P-**\\1'}}", True),
+        ("{regex: {find: '^(.).*$', put: '\\1*****'}}", False),
+        ("{regex: {find: '^.*$', put: 'somebody'}}", False),
+    ],
+)
+def test_identifiers_that_a_mask_changes_in_a_few_characters_do_not_leave(
+    folder: Path, mask_of_id: str, known: bool
+) -> None:
+    """Whoever has the list of identifiers finds the one that is nearest, and it is the right one."""
+    policy = parse(POLICY.replace("{token: {key: people}}", mask_of_id), folder=folder)
+    rows = pd.concat([_frame()] * 50).assign(id=[f"P{(n * 7919) % 1_000_003:06}" for n in range(200)])
+    with Curator(policy, sources={"people": rows}) as curator:
+        if not known:
+            assert len(curator.mask("people").rows) == 200
+            return
+        with pytest.raises(DataError, match="easily recognized"):
+            curator.mask("people")
+
+
+def test_a_vault_opens_by_the_ledger_that_recorded_its_releases_alone(folder: Path) -> None:
+    policy = folder / "policy.yaml"
+    policy.write_text(POLICY.replace("{token: {key: people}}", "{codebook: {key: people, vault: ids.vault}}"))
+    _frame().assign(id=["anna", "berta", "carl", "dora"]).to_csv(folder / "people.csv", index=False)
+    (folder / "lists.csv").write_text("x\n1\n")
+    ledger = ledger_of(policy, None)
+    mask(Request(policy, {"people": folder / "out.csv"}, ledger=ledger))
+    tokens = csv.read_csv(folder / "out.csv")["id"].to_pylist()
+    told = reveal(folder / "ids.vault", "people", tokens, policy=policy, ledger=ledger)
+    assert sorted(map(str, told.values())) == ["anna", "berta", "carl", "dora"]
+    other = folder / "other.yaml"
+    other.write_text(policy.read_text())
+    with pytest.raises(AccessRefused, match="belongs to another ledger"):
+        reveal(folder / "ids.vault", "people", tokens, policy=other, ledger=str(folder / "unseen.sqlite"))

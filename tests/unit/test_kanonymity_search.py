@@ -337,8 +337,19 @@ def test_the_pivot_is_worth_most_by_plain_counting(seed: int) -> None:
             under = sum(bool((nodes[r] <= nodes[p]).all()) for r in probes)
             over = sum(bool(r >= p if additive else (nodes[r] >= nodes[p]).all()) for r in probes)
             worth.append(min(under, over))
-        chosen = pruning.choose_pivot(nodes, pivots, probes, additive=additive)
+        chosen = pruning.choose_pivot(pruning.Scale((4,) * 4).mark(nodes), pivots, probes, additive=additive)
         assert chosen == pivots[worth.index(max(worth))]
+
+
+@pytest.mark.parametrize("heights", [(4,) * 4, (30, 2, 60, 9), (100, 1, 90)])
+def test_marks_tell_below_and_above_as_columns_do_however_many_levels(heights: tuple[int, ...]) -> None:
+    chance = np.random.default_rng(1)
+    nodes = np.column_stack([chance.integers(0, height, 200) for height in heights]).astype(np.int8)
+    marks = pruning.Scale(heights).mark(nodes)
+    below, above = pruning.lie_below(marks, marks[:, :40]), pruning.lie_above(marks, marks[:, :40])
+    for n, node in enumerate(nodes[:40]):
+        assert (below[n] == pruning.at_most(nodes, node)).all()
+        assert (above[n] == pruning.at_least(nodes, node)).all()
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -346,7 +357,8 @@ def test_a_climb_takes_the_step_that_covers_most_short_of_what_is_accepted(seed:
     nodes, _, probes = random_nodes(seed)
     start, tops = nodes.min(axis=0), np.full(4, 3, np.int8)
     accepted = np.array([[3, 3, 2, 1], [1, 3, 3, 3]], np.int8)[: seed % 3]
-    path, cover = pruning.climb(start, tops, nodes, probes, accepted)
+    scale = pruning.Scale((4,) * 4)
+    path, cover = pruning.climb(start, tops, scale, scale.mark(nodes)[:, probes], scale.mark(accepted))
     node, at = start.astype(int), 0
     while True:
         assert path[at].tolist() == node.tolist()

@@ -31,6 +31,17 @@ EXPLODING = [
     r"(?:\d\d|\d)*-",
     r"(?:\w|\d\w)*-",
 ]
+MANY = [
+    "(?i)(\u017fs|ss)+!",
+    "(?i)(?:\u212ax|kx)*!",
+    "(?i)(?:[a-s]x|\u017fx)*!",
+    "a{1,60}" * 5,
+    "a{1,60}" * 5 + "!",
+    "^" + "a{1,60}" * 6 + "!",
+    "a?" * 30 + "a" * 30,
+    "(?:ab)?" * 24 + "(?:ab){24}c",
+    r"\w{1,40}\d{1,40}\w{1,40}\d{1,40}-",
+]
 CUBIC = [
     r".*.*x",
     r"\d+\d+a",
@@ -145,3 +156,22 @@ def _policy(find: str, put: str, folder: Path):  # type: ignore[no-untyped-def]
     columns = f"      a: {{role: identifier, mask: {mask}}}"
     table = f"  t:\n    source: t.csv\n    unit: row\n    columns:\n{columns}\n"
     return parse(f"version: 1\ndataset: d\ntables:\n{table}", folder=folder)
+
+
+@pytest.mark.parametrize("expression", MANY)
+def test_an_expression_that_reads_a_text_in_very_many_ways_is_refused(expression: str) -> None:
+    assert find_explosion(expression) is not None
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        r"a{1,60}b{1,60}c{1,60}d{1,60}e{1,60}",
+        r"\d{1,20}\.\d{1,20}",
+        "(?i)(?:sb|sa)+!",
+        "a?" * 8 + "!",
+        r"(?:\w{1,30} ){1,8}x",
+    ],
+)
+def test_an_expression_of_bounded_repetitions_that_differ_is_taken(expression: str) -> None:
+    assert find_explosion(expression) is None

@@ -186,6 +186,7 @@ LOOSENED = [
     (", most: {uniqueness: 0.01}", "", "uniqueness: 0.01 was dropped"),
     ("  joint: {most: 0.05}\n", "", "joint: most 0.05 was dropped"),
     ("expires: 2090-01-01\n", "", "2090-01-01 became never"),
+    ("k: 5", "k: 5, suppress: 0.4", "suppress 0 became 0.4"),
 ]
 
 
@@ -233,6 +234,31 @@ def test_the_accepted_policy_is_not_passed_by_another_name_or_a_table_beside_it(
     with pytest.raises(PolicyError) as caught:
         read(clinic)
     assert any(message in mistake.message for mistake in caught.value.mistakes)
+
+
+def test_an_accepted_policy_belongs_to_its_rows_and_not_to_the_name_of_its_file(clinic: Path) -> None:
+    accept_policy(clinic, "A. Steward")
+    assert {path.name for path in clinic.parent.iterdir()} >= {clinic.name}
+    assert not list(clinic.parent.glob("*accepted*"))
+    weaker = slip("k: 5", "k: 3")
+    copied = clinic.with_name("copied.yaml")
+    copied.write_text(weaker)
+    with pytest.raises(PolicyError, match="protects less"):
+        read(copied)
+    elsewhere = clinic.parent / "elsewhere"
+    elsewhere.mkdir()
+    moved = elsewhere / "policy.yaml"
+    moved.write_text(
+        weaker.replace("source: visits.csv", "source: ../visits.csv").replace("dataset: clinic", "dataset: other")
+    )
+    with pytest.raises(PolicyError, match="protects less"):
+        read(moved)
+    copied.write_text(CLINIC)
+    assert isinstance(read(copied), Policy)
+    copied.write_text(weaker)
+    accept_policy(copied, "A. Steward")
+    assert isinstance(read(copied), Policy)
+    assert isinstance(read(clinic), Policy)
 
 
 def test_an_identifier_that_was_withheld_does_not_leave_by_a_mask_alone(clinic: Path) -> None:
@@ -304,3 +330,19 @@ def test_a_mask_that_leaves_something_of_a_value_decides_nothing_by_itself(mask:
     text += "keys: {k: {env: K}}\n"
     (table,) = (each for each in parse(text).tables if each.name == "visits")
     assert ("note" in table.released_columns) == leaves
+
+
+def test_people_in_a_public_table_are_told_from_its_rows(clinic: Path) -> None:
+    folder = clinic.parent
+    lines = (folder / "visits.csv").read_text().splitlines()
+    (folder / "wards.csv").write_text("ward,beds\na,10\nb,20\nc,30\n")
+    (folder / "shuffled.csv").write_text("\n".join([lines[0], *reversed(lines[1:])]) + "\n")
+    staff = "".join(f"{n},nurse{n}@clinic.example\n" for n in range(30))
+    (folder / "staff.csv").write_text("number,reach\n" + staff)
+    public = "".join(f"  {name}: {{source: {name}.csv, public: true}}\n" for name in ("wards", "shuffled", "staff"))
+    clinic.write_text(CLINIC.replace("budgets:", f"{public}budgets:", 1))
+    found = {one.table: one for one in check_policy(clinic, data=True).data or ()}
+    assert set(found) == {"shuffled", "staff"}
+    assert "one row of the private table 'visits'" in found["shuffled"].words
+    assert "e-mail" in found["staff"].words
+    assert all(one.serious for one in found.values())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -81,6 +82,24 @@ def test_every_question_states_a_reason_and_a_recommended_answer_that_it_takes()
                 decided = take_answer(TABLE, decided, question, "")
             assert len(set(asked)) == len(asked)
             assert "roles.charge" in asked
+
+
+def test_a_secret_that_few_have_is_kept_from_gathering_in_a_class() -> None:
+    """Nearly nobody has it, so several values cannot be asked of each class; its share can."""
+    decided = decide(recipient="researchers", technique="k-anonymity")
+    assert decided.l == 2
+    asked = parse(compose.write_policy(TABLE, decided)).release.anonymize
+    assert asked is not None
+    assert (dict(asked.l), dict(asked.t)) == ({"diagnosis": 2}, {"hiv": Fraction(1, 5)})
+    alone = replace(TABLE, columns=tuple(c for c in TABLE.columns if c.name != "diagnosis"))
+    only = decide(alone, recipient="researchers", technique="k-anonymity")
+    told = parse(compose.write_policy(alone, only)).release.anonymize
+    assert told is not None
+    assert dict(told.t) == {"hiv": Fraction(1, 5)}
+    open_one = next_question(TABLE, replace(decided, l=None))
+    assert open_one is not None
+    assert "hiv" in open_one.about[0]
+    assert "rare value" in open_one.about[0]
 
 
 def test_few_rows_are_not_recommended_to_be_synthetic() -> None:

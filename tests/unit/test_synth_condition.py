@@ -12,7 +12,7 @@ from deniable.errors import ParameterError
 from deniable.policy.budget import ApproxDP
 from deniable.policy.schema import Bounds, Column, ColumnType, PrivacyUnit, Role, TableSchema
 from deniable.synth import generate as generating
-from deniable.synth.condition import parse_condition
+from deniable.synth.constraints import parse_condition
 from deniable.synth.describe import describe_table
 from deniable.synth.generate import generate, generate_batches
 
@@ -108,7 +108,7 @@ def test_drawing_under_a_condition_looks_at_a_bounded_number_of_records(model, m
         for where in ({"age": "34"}, {"seen": "2020-01-05"}, {"age": "100"}):
             asked.clear()
             assert generate(model, 40, seed, where).num_rows == 40
-            assert sum(asked) <= 2 * generating.FEWEST_TRIED
+            assert sum(asked) <= generating.TRIES * generating.MOST_TRIED
 
 
 def test_what_the_condition_says_of_other_columns_is_kept_when_it_is_drawn_given_it(model) -> None:  # type: ignore[no-untyped-def]

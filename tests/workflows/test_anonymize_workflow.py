@@ -403,10 +403,11 @@ def test_the_command_line_of_one_command_has_that_command_alone_and_of_a_slip_ha
     assert len(app.registered_commands) > 10
 
 
-def test_l_and_t_beside_people_are_told_to_count_rows(clinic: Path) -> None:
+def test_what_counts_rows_beside_people_is_told(clinic: Path) -> None:
     rows = pq.read_table("visits.parquet")
     pq.write_table(rows.append_column("who", pa.array([n // 2 for n in range(ROWS)])), "visits.parquet")
     words = ["anonymize", "visits.parquet", "--qi", QI, "--person", "who", "--sensitive", "diagnosis", "-o", "o.csv"]
-    plain, diverse = (CliRunner().invoke(app, [*words, *more, "--json"]) for more in ((), ("--l", "diagnosis=2")))
-    assert not any("count rows" in told for told in json.loads(plain.stdout)["warnings"])
-    assert any("count rows" in told for told in json.loads(diverse.stdout)["warnings"])
+    asked = (("--l", "diagnosis=2", "--t", "diagnosis=0.9"), ("--model", "average_risk:most=0.5"))
+    people, rows_too = (CliRunner().invoke(app, [*words, *more, "--json"]) for more in asked)
+    assert not any("count rows" in told for told in json.loads(people.stdout)["warnings"])
+    assert any("count rows" in told for told in json.loads(rows_too.stdout)["warnings"])

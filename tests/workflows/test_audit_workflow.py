@@ -4,12 +4,15 @@ Noise comes from the operating system. At confidence 1 - 1e-9 a sound mechanism 
 """
 
 import json
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from deniable.cli.main import app
-from deniable.errors import ParameterError
+from deniable.errors import DataError, ParameterError
 
 SURE = "0.999999999"
 
@@ -70,3 +73,99 @@ def test_what_a_newcomer_mistypes_is_answered_with_help():
         audit("gaussian")
     with pytest.raises(ParameterError, match="without a delta"):
         audit("training")
+
+
+@pytest.fixture
+def functions(monkeypatch):
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+
+
+def test_a_function_of_a_world_is_audited_and_its_worst_neighbors_are_found(functions):
+    assert audit("audited:noisy_length", "--world", "[1,2]", "--world", "[1]", "--runs", 2000)[0] == 0
+    code, found = audit("audited:noisy_sum", "--neighbors", "audited:lose_one", "--tries", 5, "--runs", 1000)
+    assert code == 2
+    assert "the worst of 5 pairs: that of number 3" in found["neighbors"]
+    assert "30" not in found["neighbors"]
+
+
+def test_time_is_an_output_where_it_is_asked_for(functions):
+    words = ("audited:slow_length", "--world", "[]", "--world", "[1,1,1]", "--runs", 400)
+    assert audit(*words)[0] == 0
+    assert audit(*words, "--timed", confidence="0.999")[0] == 2
+
+
+def test_a_function_that_scores_canaries_is_audited_in_one_run(functions):
+    code, found = audit("audited:score_canaries", "--canaries", 2000, "--epsilon", 1)
+    assert code == 2
+    assert found["runs"] == 1
+    assert found["audit"]["canaries"] == 2000
+
+
+PROGRAM = """import sys, random
+people = open(sys.argv[1]).read().split()
+for _ in range(int(sys.argv[2]) if len(sys.argv) > 2 else 1):
+    print(len(people) + random.choice([-1, 0, 1]), "many" if len(people) > 2 else "few")
+"""
+
+
+def test_another_program_is_audited_by_what_it_prints_and_so_are_files_of_its_outputs(tmp_path):
+    program, left, right = tmp_path / "program.py", tmp_path / "left.csv", tmp_path / "right.csv"
+    program.write_text(PROGRAM)
+    left.write_text("a b")
+    right.write_text("a b c")
+    worlds = ("--world", left, "--world", right)
+    code, found = audit(f"{sys.executable} {program} {{world}} {{runs}}", *worlds, "--runs", 1000)
+    assert code == 2
+    assert found["audit"]["tested"] == 500
+    assert audit(f"{sys.executable} {program} {{world}} {{runs}}", "--world", left, "--world", left)[0] == 0
+    files = []
+    for world in (left, right):
+        out = world.with_suffix(".txt")
+        out.write_text(subprocess.run([sys.executable, program, world, "300"], capture_output=True, text=True).stdout)
+        files += ["--world", out]
+    assert audit("outputs", *files)[0] == 2
+    table = tmp_path / "outputs.csv"
+    table.write_text("answer,kind\n" + "".join(f"{n % 7},x\n" for n in range(400)))
+    assert audit("outputs", "--world", table, "--world", table)[0] == 0
+
+
+POLICY = """version: 1
+dataset: clinic
+tables:
+  visits:
+    source: nowhere.csv
+    unit: {column: pid, max_groups: 1, max_rows_per_group: 1}
+    columns:
+      pid: {type: integer}
+      sex: {type: text, categories: [F, M]}
+"""
+
+
+def test_a_question_is_audited_under_a_policy_without_its_data(tmp_path):
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(POLICY)
+    code, found = audit("SELECT COUNT(*) FROM visits", "--policy", policy, "--runs", 400)
+    assert code == 0
+    assert "made-up rows" in found["neighbors"]
+
+
+def test_what_cannot_be_audited_says_why(functions, tmp_path):
+    with pytest.raises(ParameterError, match="under a policy"):
+        audit("SELECT COUNT(*) FROM visits")
+    with pytest.raises(ParameterError, match="no function 'nothing'"):
+        audit("audited:nothing")
+    with pytest.raises(ParameterError, match="not a function"):
+        audit("audited:NOT_A_FUNCTION")
+    for words in (("outputs",), ("program {world}", "--world", "one")):
+        with pytest.raises(ParameterError, match="two worlds"):
+            audit(*words)
+    with pytest.raises(DataError, match="exit code"):
+        audit(f"{sys.executable} missing.py {{world}}", "--world", "a", "--world", "b")
+    with pytest.raises(DataError, match="did not run"):
+        audit("no-such-program {world}", "--world", "a", "--world", "b")
+    with pytest.raises(DataError, match="cannot be read"):
+        audit("outputs", "--world", tmp_path / "a.txt", "--world", tmp_path / "b.txt")
+    with pytest.raises(DataError, match="1 outputs for 400 runs"):
+        audit("echo {world} {runs}", "--world", "a", "--world", "b", "--runs", 400)
+    with pytest.raises(ParameterError, match="one output for each run"):
+        audit("audited:one_number", "--runs", 400)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,8 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from deniable.curator.survey import open_service
+from deniable.curator.survey import open_service, page_of
 from deniable.localdp import client
+from deniable.localdp.serialization import FORMAT
+from deniable.localdp.survey.service import digest_invitation
 
 SURVEY = """\
 survey: ward
@@ -34,7 +37,8 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for person in range(1500):
         answers = {"smoker": "yes" if person % 5 == 0 else "no", "hours": 5 + person % 4, "drug": "aspirin"}
         told = survey.responses(answers, client.Memory())
-        body = {"format": 1, "survey": service.survey.identity, "ticket": service.ticket(), "responses": told}
+        ticket = os.urandom(32).hex()
+        body = {"format": FORMAT, "survey": service.survey.identity, "ticket": ticket, "responses": told}
         batch.append(service.check(json.dumps(body).encode()))
     assert all(service.store.add(batch))
     service.store.close()
@@ -108,27 +112,30 @@ def test_groups_are_compared(file, run):
     assert contrast["low"] < contrast["high"]
 
 
-def test_invitations_are_links_that_each_let_one_response_in(file, run):
+def test_invitations_are_links_that_pin_the_survey_and_each_have_an_invitation(run, tmp_path):
+    file = tmp_path / "ward.yaml"
+    file.write_text(SURVEY + "respondents: invited\n")
     done = run("invite", str(file), "--count", "5", "--address", "https://survey.example", "--json")
     links = json.loads(done.stdout)
-    assert len(set(links)) == 5
-    assert all(link.startswith("https://survey.example/#") for link in links)
     service = open_service(file)
-    body = {
-        "format": 1,
-        "survey": service.survey.identity,
-        "ticket": links[0].split("#")[1],
-        "responses": {"smoker": [[1]]},
-    }
-    assert service.check(json.dumps(body).encode())
-    service.store.close()
+    start = f"https://survey.example/#{page_of(service).pin}."
+    assert all(link.startswith(start) for link in links)
+    assert len({link.removeprefix(start) for link in links}) == 5
+    key = bytes.fromhex(service.store.facts["invitations"])
+    assert all(digest_invitation(key, service.survey.identity, link.removeprefix(start)) for link in links)
+
+
+def test_a_survey_for_anyone_has_no_invitations(file, run):
+    done = run("invite", str(file), "--count", "5")
+    assert done.returncode == 2
+    assert "anyone may answer" in done.stderr
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         (("check", "absent.yaml"), "cannot be read"),
-        (("results", "{file}", "--store", "absent.sqlite"), "no store"),
+        (("results", "{file}", "--store", "absent"), "no store"),
         (("results", "{file}", "--by", "smoker"), "Both --by and --of"),
         (("results", "{file}", "--by", "smokes", "--of", "hours"), "Did you mean 'smoker'"),
         (("results", "{file}", "--by", "hours", "--of", "smoker"), "does not form groups"),

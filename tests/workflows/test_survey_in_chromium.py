@@ -139,21 +139,19 @@ def sent_body(page: Any) -> dict[str, Any]:
 
 
 def test_a_respondent_answers_and_only_randomized_responses_travel(phone, address, survey_file):
-    service = open_service(survey_file)
-    before = service.store.count()
+    before = open_service(survey_file).store.count()
     visit(phone, address)
     answer_all(phone)
     shown = json.loads(phone.inner_text("#message") or phone.text_content("#message"))
     body = sent_body(phone)
     assert body["responses"] == shown["responses"]  # what was shown is what was sent
-    assert service.store.count() == before + 1
+    assert open_service(survey_file).store.count() == before + 1
     assert set(body) == {"format", "survey", "ticket", "responses"}
     everything = " ".join(f"{url} {data}" for _, url, data in phone.requests).lower()
     for truth in ("maternity", "alcohol", "6.5", "aspirin", "harassed=", '"no"', '"yes"'):
         assert truth not in everything
     assert all(url.startswith((address, "data:")) for _, url, _ in phone.requests)
     assert phone.complaints == []
-    service.store.close()
 
 
 def test_the_browser_sends_exactly_what_the_python_client_would_with_the_same_entropy(phone, address):
@@ -167,8 +165,8 @@ def test_the_browser_sends_exactly_what_the_python_client_would_with_the_same_en
 
 
 def test_when_the_lots_say_yes_both_truths_send_the_same_message(browser, address):
-    # The first byte below 4 decides: 2 is the instruction "yes", whatever the truth.
-    seed = next(s for s in range(500) if seeded_draw(s)(4) == 2)
+    # The responses to both answers are drawn, no first; draws below 4 decide: 2 is the instruction "yes" for either.
+    seed = next(s for s in range(5000) if [(draw := seeded_draw(s))(4), draw(4)] == [2, 2])
     bodies = []
     for truth in ("yes", "no"):
         context = browser.new_context()
@@ -184,14 +182,25 @@ def test_when_the_lots_say_yes_both_truths_send_the_same_message(browser, addres
     assert bodies[0]["harassed"] == [[1]]
 
 
-def test_answering_again_on_the_same_device_sends_the_same_responses(phone, address):
+def answer_ward(page: Any, ward: str = "Maternity") -> dict[str, Any]:
+    page.requests.clear()
+    page.check(f"input[name=ward][value={ward}]")
+    page.click("#questions button")
+    page.wait_for_selector("#review:not([hidden])")
+    return sent_body(page)["responses"]
+
+
+def test_answering_again_on_the_same_device_sends_the_same_responses_and_stores_no_answer(phone, address):
     visit(phone, address)
-    answer_all(phone)
-    first = sent_body(phone)["responses"]
-    phone.requests.clear()
+    first = answer_ward(phone)
+    assert "4 skipped" in phone.text_content("#skipped")
+    kept = phone.evaluate("JSON.stringify(localStorage)")
     visit(phone, address)
-    answer_all(phone)
-    assert sent_body(phone)["responses"] == first
+    assert answer_ward(phone) == first
+    assert "Maternity" not in kept
+    (drawn,) = json.loads(json.loads(kept)["deniable"])["questions"]["ward/0"]["drawn"].values()
+    assert set(drawn) == {"told", "responses"}
+    assert len(drawn["responses"]) == 3  # the responses to all answers, none of them marked
 
 
 def test_a_correction_before_sending_costs_nothing_and_cannot_be_used_to_draw_again(phone, address):
@@ -219,9 +228,9 @@ def test_a_device_that_has_told_enough_says_so_and_sends_nothing(phone, address)
     sent_body(phone)
     phone.requests.clear()
     visit(phone, address)
-    phone.check("input[name=harassed][value=yes]")  # another answer than before: the period's allowance is spent
+    phone.check("input[name=harassed][value=yes]")  # 9.1 of 10 were told: this month's allowance is spent
     phone.click("#questions button")
-    assert "told enough" in phone.text_content("#hint")
+    assert "this device has told 9.10 of 10 in this month" in phone.text_content("#hint")
     assert not any(method == "POST" for method, _, _ in phone.requests)
 
 
@@ -311,3 +320,78 @@ def test_the_results_of_browser_responses_can_be_read(phone, address, survey_fil
     told = survey_results(survey_file)
     assert told.results.responses >= 1
     assert {found.question for found in told.results.findings} == {"harassed", "ward", "uses", "hours", "drug"}
+
+
+def lying(page: Any, change: Any) -> None:
+    """Let the server send another survey than it should."""
+
+    def answer(route: Any) -> None:
+        description = json.loads(route.fetch().body())
+        change(description)
+        route.fulfill(body=json.dumps(description), content_type="application/json")
+
+    page.route("**/survey.json", answer)
+
+
+def test_a_survey_whose_recipe_tells_more_than_it_says_is_refused(phone, address):
+    def change(description: dict[str, Any]) -> None:
+        description["questions"][1]["parts"][0]["odds"] = [10**9, 1]
+
+    lying(phone, change)
+    visit(phone, address)
+    assert "but a recipe tells 20.7" in phone.text_content("#hint")
+    assert phone.is_disabled("#questions button")
+    assert phone.locator("#questions input:enabled").count() == 0
+
+
+def test_another_survey_than_the_link_was_made_for_is_refused(phone, address, survey_file):
+    from deniable.curator.survey import page_of
+
+    link = f"{address}/#{page_of(open_service(survey_file)).pin}"
+    visit(phone, link)
+    assert phone.text_content("#hint") == ""
+    phone.goto("about:blank")
+    lying(phone, lambda description: description.update(title="Another"))
+    visit(phone, link)
+    assert "another survey than the one your link was made for" in phone.text_content("#hint")
+    assert not any(method == "POST" for method, _, _ in phone.requests)
+
+
+def test_a_page_whose_files_were_changed_does_not_run(phone, address):
+    def answer(route: Any) -> None:
+        route.fulfill(body=route.fetch().text() + "\n// one comment more", content_type="text/javascript")
+
+    phone.route("**/sdk/client.mjs", answer)
+    phone.goto(address)
+    phone.wait_for_load_state("networkidle")
+    assert phone.get_attribute("html", "data-ready") is None
+    assert any("integrity" in told for told in phone.complaints)
+
+
+def test_an_invited_respondent_answers_once_and_the_invitation_leaves_the_address_bar(phone, tmp_path):
+    from deniable.curator.survey import invite
+    from deniable.server.survey.app import build_app
+
+    file = tmp_path / "invited.yaml"
+    file.write_text(SURVEY + "respondents: invited\n")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    server = uvicorn.Server(uvicorn.Config(build_app(open_service(file)), port=port, log_level="error"))
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        while not server.started:
+            time.sleep(0.02)
+        (link,) = invite(file, 1, f"http://127.0.0.1:{port}")
+        visit(phone, link)
+        assert link.rsplit(".", 1)[1] not in phone.evaluate("location.href")
+        answer_ward(phone)
+        assert open_service(file).store.count() == 1
+        assert json.loads(phone.evaluate("localStorage.deniable"))["tickets"] == {}
+        phone.goto("about:blank")
+        visit(phone, link)  # the ticket is gone: the invitation was used
+        assert "ask for another invitation" in phone.text_content("#hint")
+    finally:
+        server.should_exit = True
+        thread.join()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import os
 import signal
@@ -15,12 +16,14 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from hashlib import sha256, sha384
 from pathlib import Path
 
 import pytest
 
-from deniable.curator.survey import open_service
+from deniable.curator.survey import invite, open_service, page_of
 from deniable.localdp import client
+from deniable.localdp.serialization import FORMAT
 
 pytest.importorskip("uvicorn", reason="the server extra is not installed")
 
@@ -34,9 +37,9 @@ questions:
 
 
 @contextmanager
-def served(folder: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+def served(folder: Path, survey: str = SURVEY) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
     """A server process on a free port, until the block ends."""
-    (folder / "survey.yaml").write_text(SURVEY)
+    (folder / "survey.yaml").write_text(survey)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -88,8 +91,8 @@ def test_the_python_client_file_answers_a_survey(server):
 def test_duplicates_replays_and_forgeries_get_their_own_answers(server):
     address, _ = server
     survey = client.Survey.fetch(address)
-    ticket = post(f"{address}/ticket", b"")[1]["ticket"]
-    body = {"format": 1, "survey": survey.description["survey"], "ticket": ticket, "responses": {"ward": [[1]]}}
+    ticket = os.urandom(32).hex()
+    body = {"format": FORMAT, "survey": survey.description["survey"], "ticket": ticket, "responses": {"ward": [[1]]}}
     assert post(f"{address}/responses", json.dumps(body).encode())[0] == 201
     status, refusal = post(f"{address}/responses", json.dumps(body).encode())
     assert (status, refusal["error"]) == (409, "access")
@@ -131,7 +134,7 @@ async def _flood(address: str, survey: str, tickets: list[str], thanked: list[st
     async def send_all(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while tickets:
             ticket = tickets.pop()
-            body = {"format": 1, "survey": survey, "ticket": ticket, "responses": {"ward": [[1]]}}
+            body = {"format": FORMAT, "survey": survey, "ticket": ticket, "responses": {"ward": [[1]]}}
             raw = json.dumps(body).encode()
             head = f"POST /responses HTTP/1.1\r\nHost: x\r\nContent-Length: {len(raw)}\r\n\r\n"
             writer.write(head.encode() + raw)
@@ -150,8 +153,7 @@ async def _flood(address: str, survey: str, tickets: list[str], thanked: list[st
 def test_a_kill_in_the_middle_of_a_flood_loses_nothing_that_was_acknowledged(tmp_path):
     with served(tmp_path) as (address, process):
         service = open_service(tmp_path / "survey.yaml")
-        survey, tickets, thanked = service.survey.identity, service.invitations(20_000), []
-        service.store.close()
+        survey, tickets, thanked = service.survey.identity, [os.urandom(32).hex() for _ in range(20_000)], []
 
         def kill_soon() -> None:
             while len(thanked) < 500:
@@ -172,4 +174,97 @@ def test_a_kill_in_the_middle_of_a_flood_loses_nothing_that_was_acknowledged(tmp
 
 
 def _message(survey: str, ticket: str) -> bytes:
-    return json.dumps({"format": 1, "survey": survey, "ticket": ticket, "responses": {"ward": [[1]]}}).encode()
+    return json.dumps({"format": FORMAT, "survey": survey, "ticket": ticket, "responses": {"ward": [[1]]}}).encode()
+
+
+def place_of(content: bytes, records: list[bytes]) -> list[int]:
+    """Where each record lies in a file."""
+    places = [content.find(record) for record in records]
+    assert min(places) >= 0
+    return places
+
+
+def count_joined(invitations: list[int], responses: list[int]) -> int:
+    """How many people are joined with their own response by an intruder who pairs both files in their order."""
+    first, second = (sorted(range(len(places)), key=places.__getitem__) for places in (invitations, responses))
+    return sum(left == right for left, right in zip(first, second, strict=True))
+
+
+def correlate_with_arrival(places: list[int]) -> float:
+    """Spearman's correlation of place and arrival, in standard deviations of chance."""
+    n = len(places)
+    rank = {place: at for at, place in enumerate(sorted(places))}
+    distance = sum((rank[place] - at) ** 2 for at, place in enumerate(places))
+    return (1 - 6 * distance / (n * (n * n - 1))) * (n - 1) ** 0.5
+
+
+def answer_in_turn(folder: Path, count: int) -> tuple[list[bytes], list[bytes], list[str]]:
+    """So many invited people answer one after the other, and the server is killed.
+
+    For each person: what is stored of the invitation, what is stored of the ticket, and secrets no file may hold.
+    """
+    used, stubs, secrets = [], [], []
+    with served(folder, SURVEY + "respondents: invited\n") as (address, process):
+        for link in invite(folder / "survey.yaml", count, address):
+            survey, memory = client.Survey.fetch(link), client.Memory()
+            modulus = int(survey.description["key"]["modulus"], 16)
+            serial, secret = memory.ticket(survey.invitation, modulus)
+            assert survey.submit({"smoker": "yes", "ward": "C"}, memory) == {"received": True}
+            drawn = base64.urlsafe_b64decode(survey.invitation + "=")[:16]
+            used.append(sha256(b"used" + drawn).digest())
+            stubs.append(sha256(b"used" + serial).digest())
+            blinded = client.blind(serial, secret, modulus, 65537)
+            secrets += [survey.invitation, serial.hex(), f"{blinded:x}", f"{secret:x}"]
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+    return used, stubs, secrets
+
+
+def try_to_join(folder: Path, count: int) -> None:
+    used, stubs, secrets = answer_in_turn(folder, count)
+    files = {path.name: path.read_bytes() for path in (folder / "survey.responses").iterdir()}
+    assert set(files) == {"survey.json", "responses", "invitations", "lock"}  # no log, no journal
+    everything = b"".join(files.values())
+    assert not any(secret.encode() in everything or bytes.fromhex(secret) in everything for secret in secrets[1::4])
+    assert not any(secret.encode() in everything for secret in secrets)
+    assert not any(each in files["responses"] for each in used)
+    assert not any(each in files["invitations"] for each in stubs)
+    invitations, responses = place_of(files["invitations"], used), place_of(files["responses"], stubs)
+    # By chance one is right; 15 or more are with probability 3e-13, 6 standard deviations with 2e-9.
+    assert count_joined(invitations, responses) < 15
+    assert abs(correlate_with_arrival(invitations)) < 6
+    assert abs(correlate_with_arrival(responses)) < 6
+    ordered = list(range(count))  # the same intruder on files that keep the order of arrival
+    assert count_joined(ordered, ordered) == count
+    assert correlate_with_arrival(ordered) > 6
+
+
+def test_the_files_of_a_killed_server_do_not_join_invitations_and_responses(tmp_path):
+    try_to_join(tmp_path, 100)
+
+
+@pytest.mark.slow
+def test_the_files_of_a_killed_server_do_not_join_a_thousand_invitations_and_responses(tmp_path):
+    try_to_join(tmp_path, 1000)
+
+
+def test_a_link_that_was_made_for_another_survey_is_refused_by_the_client(server):
+    address, folder = server
+    service = open_service(folder / "survey.yaml")
+    assert client.Survey.fetch(f"{address}/#{page_of(service).pin}").description["survey"] == service.survey.identity
+    with pytest.raises(client.Refused, match="another survey"):
+        client.Survey.fetch(f"{address}/#{client.pin(b'another')}")
+
+
+def test_the_pages_files_have_the_hashes_that_are_published(server):
+    address, _ = server
+    published = (Path(__file__).parents[2] / "docs" / "reference" / "survey-files.md").read_text()
+    with urllib.request.urlopen(address, timeout=20) as answer:
+        page = answer.read().decode()
+    for name in ("static/survey.css", "static/survey.mjs", "static/wording.mjs", "sdk/client.mjs"):
+        with urllib.request.urlopen(f"{address}/{name}", timeout=20) as answer:
+            integrity = f"sha384-{base64.b64encode(sha384(answer.read()).digest()).decode()}"
+        assert f'"/{name}" integrity="{integrity}"' in page
+        assert integrity in published, f"{name} is published with another hash: write {integrity}"
+    with urllib.request.urlopen(f"{address}/sdk/client.py", timeout=20) as answer:
+        assert f"sha384-{base64.b64encode(sha384(answer.read()).digest()).decode()}" in published

@@ -39,6 +39,7 @@ from deniable.assess.released_rows import (
     count_people,
     count_values,
     find_identifiers,
+    find_recognizable,
     find_secrets,
     index_of,
     open_released,
@@ -94,7 +95,9 @@ def certify(released: Path | pa.Table, claim: Claim) -> Certificate:
     known = [part for name in claim.quasi_identifiers for part in spell_column(name, names)]
     told = [name for name in claim.sensitive if name in names]
     cells, rules = _Cells(known, told, claim.counts), TruthCheck(claim.truths, names)
-    for batch in batches:
+    for number, batch in enumerate(batches):
+        if number == 0:
+            left += find_recognizable(batch, claim)
         broken += compare_types(batch, claim) + find_secrets(batch, claim)
         left += find_identifiers(batch, claim)
         typed = read_types(batch, claim)

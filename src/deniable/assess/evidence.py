@@ -87,6 +87,8 @@ class Settings:
     attacks: int = 500
     seed: int = 0
     seconds: float | None = None
+    beyond_chance: bool = False
+    """Whether only what beats its control beyond chance counts as exposed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,11 +107,13 @@ class Attempt:
     name: str
     outcomes: tuple[Outcome, ...] = ()
     skipped: str = ""
+    beyond_chance: bool = False
 
     @property
     def exposed(self) -> float:
         """The share of people exposed beyond the control (or beyond guessing), at worst."""
-        return max((outcome.excess for outcome in self.outcomes), default=0.0)
+        counted = (one for one in self.outcomes if one.beats_control or not self.beyond_chance)
+        return max((outcome.excess for outcome in counted), default=0.0)
 
 
 def match_true_entries(release: pa.Table, register: pa.Table, truth: pa.Table) -> Places:

@@ -3,9 +3,10 @@
 A JSON file says what was published. `attributes` names whole-number columns (categories by number) with the least and
 the greatest value, `statistics` lists what was printed of groups: `where` (an attribute is one value, or from and to),
 `count` (left out where it was suppressed, at most `suppressed`, 2 unless said), and `of` with `mean` and `median` as
-printed. `cells` is a table of counts: `axes` names the values of each, `margins` lists what was published `over` some
-of them, as nested `counts`, null where one was suppressed, and within which limits it then is (`suppressed`, such as
-[1, 4]). A file may have either part, or both.
+printed: a mean with decimals was rounded to the last of them, a whole number is exact, unless `rounded` says to what
+it was rounded (such as 1). `cells` is a table of counts: `axes` names the values of each, `margins` lists what was
+published `over` some of them, as nested `counts`, null where one was suppressed, and within which limits it then is
+(`suppressed`, such as [1, 4]). A file may have either part, or both.
 
 Tables of counts are read as they are printed too: one column of counts, and columns that say what was counted. A row
 whose cell of a column is empty or says Total is a sum over that column.
@@ -78,7 +79,9 @@ def _parse_statistic(one: Mapping[str, Any]) -> Statistic:
     count = one.get("count")
     mean, median = (None if one.get(name) is None else Decimal(str(one[name])) for name in ("mean", "median"))
     suppressed = int(one.get("suppressed", SMALL))
-    return Statistic(where, None if count is None else int(count), str(one.get("of", "")), mean, median, suppressed)
+    rounded = None if one.get("rounded") is None else Decimal(str(one["rounded"]))
+    told = None if count is None else int(count)
+    return Statistic(where, told, str(one.get("of", "")), mean, median, suppressed, rounded)
 
 
 def _parse_limits(limits: Any) -> tuple[int, int]:

@@ -3,12 +3,14 @@
 A log has one JSON object a line: `where` names public columns and what they must be, `of` the secret that was counted,
 summed, averaged or of which the largest was told, `aggregate` how, `answer` the number. A condition is a value, a list
 of values, or an object with any of `min`, `max` (both included) and `not`. `low` and `high`, where given, are what
-everybody knows the secret to lie between.
+everybody knows the secret to lie between. `deviation` is the standard deviation of the answer's noise, or `scale` the
+scale of Laplace noise; where neither is given, the noise is measured by how far answers contradict each other.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,7 +23,12 @@ from numpy.typing import NDArray
 from deniable.assess.risk import Attempt
 from deniable.attacks.aggregates.differencing import attack_by_differencing
 from deniable.attacks.aggregates.query_auditing import Verdicts, audit_counts, audit_maxima, audit_sums
-from deniable.attacks.aggregates.reconstruction import reconstruct
+from deniable.attacks.aggregates.reconstruction import (
+    MOST_PEOPLE,
+    measure_noise,
+    reconstruct,
+    solve_noisy_answers,
+)
 from deniable.attacks.codes import require_column
 from deniable.attacks.nearest_records import convert_to_floats, is_number
 from deniable.attacks.outcome import Deadline, Outcome, Progress, tell
@@ -44,6 +51,8 @@ class Question:
     answer: float
     low: float = -np.inf
     high: float = np.inf
+    deviation: float = 0.0
+    line: int = 0
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -57,8 +66,10 @@ class Family:
     aggregate: str
     groups: NDArray[np.bool_]
     totals: NDArray[np.float64]
-    low: float = -np.inf
-    high: float = np.inf
+    low: float
+    high: float
+    deviations: NDArray[np.float64]
+    lines: NDArray[np.int64]
 
 
 def read_log(lines: Iterable[str]) -> tuple[Question, ...]:
@@ -77,6 +88,8 @@ def _parse_question(line: str, number: int) -> Question:
             float(entry["answer"]),
             float(entry.get("low", -np.inf)),
             float(entry.get("high", np.inf)),
+            float(entry.get("deviation", math.sqrt(2) * float(entry.get("scale", 0)))),
+            number,
         )
     except (ValueError, KeyError, TypeError):
         raise DataError(f"Line {number} of the log is not an answered question", expected=expected, charge="") from None
@@ -136,9 +149,10 @@ def group_questions(questions: Sequence[Question], population: pa.Table) -> tupl
 def _build_family(of: str, kind: str, asked: Sequence[Question], population: pa.Table) -> Family:
     groups = np.array([find_members(question.where, population) for question in asked])
     sizes = groups.sum(axis=1)
-    totals = [q.answer * (n if q.aggregate == "mean" else 1) for q, n in zip(asked, sizes, strict=True)]
+    times = np.where([q.aggregate == "mean" for q in asked], sizes, 1)
     low, high = max(question.low for question in asked), min(question.high for question in asked)
-    return Family(of, kind, groups, np.array(totals, np.float64), low, high)
+    totals, noise = np.array([(q.answer, q.deviation) for q in asked], np.float64).T * times
+    return Family(of, kind, groups, totals, low, high, noise, np.array([q.line for q in asked]))
 
 
 def attack_log(
@@ -164,9 +178,26 @@ def attack_log(
         audits += _try_auditing(family, secret, deadline.left)
         if family.aggregate == "count" and secret is not None:
             decoded.append(reconstruct(family.groups, family.totals, secret > 0.5, seconds=deadline.left))
+        decoded += _try_solving(family, secret)
         tell(progress, (place + 1) / len(asked))
     named = (("differencing", differences), ("auditing", audits), ("reconstruction", decoded))
     return tuple(Attempt(name, tuple(found)) for name, found in named if found)
+
+
+def _try_solving(family: Family, secret: NDArray[np.float64] | None) -> list[Outcome]:
+    """Noisy counts, and noisy sums between known limits, solved together; exact answers are audited instead."""
+    bits = family.aggregate == "count"
+    limited = bool(np.isfinite([family.low, family.high]).all()) and family.low < family.high
+    if family.aggregate == "max" or not (bits or limited) or family.groups.shape[1] > MOST_PEOPLE:
+        return []
+    noise = np.where(family.deviations > 0, family.deviations, measure_noise(family.groups, family.totals))
+    if not (noise > 0).all():
+        return []
+    low, high = (0.0, 1.0) if bits else (family.low, family.high)
+    found = solve_noisy_answers(
+        family.groups, family.totals, noise, low, high, bits=bits, secret=secret, lines=family.lines
+    )
+    return [found]
 
 
 def _try_auditing(family: Family, secret: NDArray[np.float64] | None, seconds: float | None) -> list[Outcome]:

@@ -47,7 +47,8 @@ class Claim:
     who has them: the person, how many rows that person has in the whole table, and the sensitive values. Where shares
     of people are claimed, `whole` tells the same number of rows beside each value. `counts` is the column that says for
     how many rows a row stands, where rows were counted. `secrets` are values by column that must be nowhere in the
-    columns `searched`. `identifiers` are values by column that must not be left in that column. `truths` are rules
+    columns `searched`. `identifiers` are values by column that must not be left in that column, and `paired` the values
+    of the first rows in their order, which must not be recognized in what became of them. `truths` are rules
     between columns that every row keeps, as a policy says them.
     """
 
@@ -66,6 +67,7 @@ class Claim:
     secrets: Mapping[str, pa.Array] = field(default_factory=dict, repr=False)
     searched: tuple[str, ...] = ()
     identifiers: Mapping[str, pa.Array] = field(default_factory=dict, repr=False)
+    paired: Mapping[str, pa.Array] = field(default_factory=dict, repr=False)
     truths: tuple[Spec, ...] = ()
 
 
@@ -272,6 +274,40 @@ def find_identifiers(batch: pa.Table, claim: Claim) -> list[str]:
         if bool(pc.any(pc.is_in(write_texts(batch[name]), value_set=telling)).as_py()):
             found.append(name)
     return found
+
+
+LEAST_RECOGNIZED, SHARE_RECOGNIZED = 3, 0.1
+"""An identifier is recognized when more than so many values, and this share of them, lead back to their own."""
+
+
+def find_recognizable(batch: pa.Table, claim: Claim) -> list[str]:
+    """The columns in which whoever has a list of the identifiers finds the one that a written value was made from.
+
+    The value that is nearest by insertions and deletions is taken, where it is the only one. A mask that keeps nothing
+    leads back by chance alone, once in as many tries as there are identifiers.
+    """
+    found = []
+    for name, values in claim.paired.items():
+        texts = write_texts(pa.chunked_array([values])).to_pylist()
+        pairs = {w: o for w, o in zip(write_texts(batch[name]).to_pylist(), texts, strict=False) if w and o}
+        known = sorted({text for text in texts if text})
+        right = _count_recognized(pairs, known)
+        if right >= LEAST_RECOGNIZED and right > len(pairs) * max(SHARE_RECOGNIZED, LEAST_RECOGNIZED / len(known)):
+            found.append(name)
+    return found
+
+
+def _count_recognized(pairs: Mapping[str, str], known: Sequence[str]) -> int:
+    """How many written values are nearer to the value they were made from than to any other."""
+    from rapidfuzz.distance import Indel
+    from rapidfuzz.process import cdist
+
+    if not pairs:
+        return 0
+    apart = cdist(list(pairs), known, scorer=Indel.distance, dtype=np.int32)
+    place = {text: i for i, text in enumerate(known)}
+    own = apart[np.arange(len(pairs)), [place[original] for original in pairs.values()]]
+    return int((np.count_nonzero(apart <= own[:, None], axis=1) == 1).sum())
 
 
 class TruthCheck:

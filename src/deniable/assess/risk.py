@@ -16,6 +16,7 @@ from deniable.assess.evidence import Evidence as Evidence
 from deniable.assess.evidence import Settings as Settings
 from deniable.assess.evidence import Trial as Trial
 from deniable.assess.trials import CONTROLLED as CONTROLLED
+from deniable.assess.trials import GENERATED as GENERATED
 from deniable.assess.trials import TRIALS as TRIALS
 from deniable.attacks.outcome import Deadline, Progress, tell
 
@@ -36,7 +37,8 @@ def run_trials(
     for place, trial in enumerate(chosen):
         deadline.check()
         why_not = trial.lacks(evidence)
-        made = Attempt(trial.name, skipped=why_not) if why_not else Attempt(trial.name, trial.run(evidence, settings))
+        outcomes = () if why_not else trial.run(evidence, settings)
+        made = Attempt(trial.name, outcomes, why_not, settings.beyond_chance)
         found.append(made)
         if finished is not None:
             finished(made)

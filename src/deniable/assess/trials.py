@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -250,23 +251,55 @@ def _invert_column(tokens: pa.ChunkedArray, clear: pa.Table, name: str, settings
 
 
 def _match_column(evidence: Evidence, known: pa.Table, name: str) -> list[Outcome]:
-    """By counts, and by counts beside columns that both tables show in clear; scored by the original, row by row."""
+    """By counts, and by counts beside columns that both tables show in clear; scored by the original."""
     release, truth = evidence.release, evidence.original
     if truth is None or truth.num_rows != release.num_rows or name not in truth.column_names:
         return []
     words = () if known is not truth else ("the intruder was given the original's own counts: the worst case",)
-    texts = [table[name].cast(pa.string()) for table in (known, truth)]
+    order = _align_rows(evidence, truth)
+    words += () if order is not None else ("no column tells whose row is whose: scored by how often values occur",)
+    secret = truth[name].cast(pa.string()).take(pa.array(np.arange(len(truth)) if order is None else order))
     held = [table.filter(pc.is_valid(table[name])) for table in (release, known)]
-    kept = pc.is_valid(release[name])
-    tokens, clear, secret = held[0][name], held[1][name].cast(pa.string()), texts[1].filter(kept)
-    found = [_rename_outcome(match_tokens(tokens, clear, secret), f"counting {name}", words)]
+    tokens, clear = held[0][name], held[1][name].cast(pa.string())
+    secret = secret.filter(pc.is_valid(release[name])) if order is not None else secret.drop_null()
+    if len(secret) != len(tokens):
+        return []
+    match = partial(match_tokens, tokens, clear, secret, aligned=order is not None)
+    found = [_rename_outcome(match(), f"counting {name}", words)]
     beside = _encode_beside(held[0], held[1], evidence, name)
     few = max(len(tokens.unique()), len(pa.chunked_array([*clear.chunks, *secret.chunks]).unique())) <= MOST_ASSIGNED
     if beside is not None and few:
-        found.append(
-            _rename_outcome(match_tokens(tokens, clear, secret, beside=beside), f"counting {name} beside others", words)
-        )
+        found.append(_rename_outcome(match(beside=beside), f"counting {name} beside others", words))
     return found
+
+
+def _align_rows(evidence: Evidence, truth: pa.Table) -> NDArray[np.int64] | None:
+    """The original's row of each released row, by what both show in clear; None where that does not tell.
+
+    Rows are in the same order where everything shown is the same row by row; otherwise each row is looked up, if what
+    is shown of it occurs once.
+    """
+    hidden = _find_token_columns(evidence, truth)
+    shown = [name for name in evidence.release.column_names if name in truth.column_names and name not in hidden]
+    codes = {name: encode_combinations([evidence.release, truth], [name], missing=True) for name in shown}
+    clear = [name for name, (ours, theirs) in codes.items() if _hold_the_same_values(ours, theirs)]
+    if not clear:
+        return None
+    ours, theirs = np.split(
+        pack_codes(np.concatenate(encode_combinations([evidence.release, truth], clear, missing=True))),
+        [evidence.release.num_rows],
+    )
+    different = len(np.unique(ours))
+    sorted_by_it = np.count_nonzero(np.diff(ours)) + 1 == different  # then equal columns do not show equal rows
+    if (ours == theirs).all() and (different == len(ours) or not sorted_by_it):
+        return np.arange(len(ours))
+    if different != len(ours) or not _hold_the_same_values(ours, theirs):
+        return None
+    return np.asarray(np.argsort(theirs)[np.argsort(np.argsort(ours))], np.int64)
+
+
+def _hold_the_same_values(ours: Codes, theirs: Codes) -> bool:
+    return bool((np.sort(ours.reshape(-1)) == np.sort(theirs.reshape(-1))).all())
 
 
 def _rename_outcome(outcome: Outcome, name: str, words: tuple[str, ...]) -> Outcome:
@@ -422,11 +455,11 @@ def _try_ratings(evidence: Evidence, settings: Settings) -> tuple[Outcome, ...]:
         convert_to_floats(stars),
         days.astype(np.int64),
     )
-    facts = (2, 4, 8)
-    return ratings.sweep_facts(records, facts, targets=settings.attacks, seed=settings.seed)
+    sweep = partial(ratings.sweep_facts, records, (2, 4, 8), targets=settings.attacks, seed=settings.seed)
+    return (*sweep(), *sweep(plain=True))
 
 
-def _try_singling_out(evidence: Evidence, settings: Settings) -> tuple[Outcome, ...]:
+def _try_singling_out(evidence: Evidence, settings: Settings, widths: tuple[int, ...] = (1, 3)) -> tuple[Outcome, ...]:
     assert evidence.original is not None
     return tuple(
         singling_out.single_out_people(
@@ -434,7 +467,7 @@ def _try_singling_out(evidence: Evidence, settings: Settings) -> tuple[Outcome, 
             width=width,
             attacks=settings.attacks, seed=settings.seed, seconds=settings.seconds,
         )
-        for width in (1, 3)
+        for width in widths
     )  # fmt: skip
 
 
@@ -528,6 +561,15 @@ CONTROLLED = (
     Trial("inference", lambda e: e.lacks("knows", "sensitive", "original", "control"), _try_inference_by_likeness),
 )
 """Membership and the three risks of WP29, each beside the same attack on people who were not in the data."""
+
+GENERATED = (
+    Trial("membership", lambda e: e.lacks("original", "control"), _try_memberships),
+    Trial("singling_out", lambda e: e.lacks("original", "control"), partial(_try_singling_out, widths=(3,))),
+    *CONTROLLED[2:],
+)
+"""The same for rows that somebody else generated, of which nothing is known.
+
+One rare value alone singles nobody out here: that it exists was in the data, but nothing else stands beside it."""
 
 
 def _lacks_rest(evidence: Evidence) -> str:

@@ -27,10 +27,12 @@ CELLS = 64
 """A view of many values is cut at so many quantiles, besides its tails and its commonest values."""
 FEW_VALUES = 256
 """A view of so few values has a cell for each."""
-MISSING = np.finfo(np.float64).max
+MISSING = 1e300
 """What a missing number is taken as: a value of its own, above all others."""
 PAIRED = 12
 """Of so many columns all pairs are compared; of more, neighbors and those that move together."""
+FEW_COLUMNS = 4
+"""Of so few columns the low digits of differences are looked at too."""
 MOST_TAUGHT = 20_000
 """Trees and nearest outputs learn from so many runs at most."""
 DEEP, ROUNDS, RATE, GRAIN = 3, 12, 0.3, 32
@@ -142,7 +144,9 @@ def _list_views(lesson: _Lesson) -> Iterator[View]:
         yield View(f"{word} of the outputs", summarize)
     for one, other in _choose_pairs(learning):
         pair = f"{names[one]} and {names[other]}"
-        yield from _list_number_views(f"difference of {pair}", partial(_subtract, one, other), learning)
+        difference = View(f"difference of {pair}", partial(_subtract, one, other))
+        few = len(names) <= FEW_COLUMNS
+        yield from _list_number_views(difference.name, difference.compute, learning) if few else (difference,)
         yield View(f"sum of {pair}", partial(_add, one, other))
 
 
@@ -328,14 +332,22 @@ def _find_events(view: View, lesson: _Lesson) -> tuple[list[Event], float]:
         order = np.arange(len(edges) + 1, dtype=np.float64)
         both = learned + chosen  # a tail has nothing that was learned but the edges, so all teaching runs choose it
         found += [event for ranks in (order, -order) for event in _best_events(view, edges, ranks, both, lesson.goal)]
-    ratio = np.log((learned[1] + 0.5) / learned[1].sum()) - np.log((learned[0] + 0.5) / learned[0].sum())
-    # Cells of equal ratio stand in the order of how often they were seen, so that no two ranks are the same.
-    ranks = np.argsort(np.lexsort((learned.sum(axis=0), ratio))).astype(np.float64)
-    found += _best_events(view, edges, ranks, chosen, lesson.goal, (1,))
-    found += _best_events(view, edges, -ranks, chosen, lesson.goal, (0,))
+    for way in (0, 1):
+        for ranks in _rank_cells(learned[way], learned[1 - way]):
+            found += _best_events(view, edges, ranks, chosen, lesson.goal, (way,))
     shares = learned / learned.sum(axis=1, keepdims=True)
     expected = np.maximum(shares.sum(axis=0), 1e-300)
     return found, float(((shares[0] - shares[1]) ** 2 / expected).sum())
+
+
+def _rank_cells(likely: Counts, unlikely: Counts) -> list[Numbers]:
+    """Cells by how much likelier they are: as it was counted, and as it surely is (few counts prove little).
+
+    Cells of equal ratio stand in the order of how often they were seen, so that no two ranks are the same.
+    """
+    ratio = np.log((likely + 0.5) / (unlikely + 0.5) * unlikely.sum() / likely.sum())
+    noise = np.sqrt(1 / (likely + 0.5) + 1 / (unlikely + 0.5))
+    return [np.argsort(np.lexsort((likely, key))).astype(np.float64) for key in (ratio, ratio - 1.5 * noise)]
 
 
 def _find_learned_events(view: View, lesson: _Lesson) -> list[Event]:

@@ -4,14 +4,16 @@ Two halves of a person's columns are put together by a released table; a secret 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from deniable.attacks.codes import encode_column, require_column
-from deniable.attacks.nearest_records import MixedRows, convert_to_floats, find_nearest, is_number, scale_tables
+from deniable.attacks.nearest_records import convert_to_floats, is_number, list_equally_near, scale_tables
 from deniable.attacks.outcome import Outcome, Progress, Rate
 
 TOLERANCE = 0.05
@@ -34,9 +36,11 @@ def infer_secret(
 
     **Scenario.** The intruder knows some columns of a person in the original table and has a released or synthetic
     table; success is the secret value (a number within `tolerance` of the true one, relatively).
-    **Method.** The secret of the nearest released row. The control attacks people who were not in the original table:
-    what succeeds there was learned about people in general, not about this person.
-    **Outcome.** Targets guessed rightly; the baseline guesses values at random, as often as they are released.
+    **Method.** The secret of the nearest released row; where several are equally near, of any of them, and successes
+    are counted by their chance, so that the order of rows changes nothing. The control attacks people who were not in
+    the original table: what succeeds there was learned about people in general, not about this person.
+    **Outcome.** Targets guessed rightly, as many as are expected; the baseline guesses values at random, as often as
+    they are released.
     """
     generator = np.random.default_rng(seed)
     rates: list[Rate] = []
@@ -44,9 +48,9 @@ def infer_secret(
     for table in (original, control):
         if table is None:
             continue
-        targets = np.sort(generator.choice(table.num_rows, min(attacks, table.num_rows), replace=False))
+        targets = _draw_targets(table, (*knows, secret), attacks, generator)
         theirs, ours = scale_tables([table, released], knows)
-        place = find_nearest(theirs.take(targets), ours, 1, seconds=seconds, progress=progress)[0]
+        near = list_equally_near(theirs.take(targets), ours, seconds=seconds, progress=progress)
         true, shown = _secrets(table, released, secret)
         if not rates:
             blind = generator.integers(0, max(1, len(shown)), (len(targets), 20))
@@ -55,8 +59,11 @@ def infer_secret(
                 if len(shown)
                 else 0.0
             )
-        guessed = shown[place[:, 0]] if place.shape[1] else np.full(len(targets), np.nan)
-        rates.append(Rate(int(_are_same(true[targets], guessed, released, secret, tolerance).sum()), len(targets)))
+        right = math.fsum(
+            float(_are_same(true[[t]], shown[places], released, secret, tolerance).mean()) if len(places) else 0.0
+            for t, places in zip(targets, near, strict=True)
+        )
+        rates.append(Rate(round(right), len(targets)))
     return Outcome(
         f"inference of {secret}", f"Guessing {secret} from the most similar record", rates[0], base,
         rates[1] if control is not None else None, figures={"knows": list(knows), "secret": secret},
@@ -87,7 +94,6 @@ def link_halves(
     *,
     control: pa.Table | None = None,
     attacks: int = 500,
-    neighbors: int = 1,
     seed: int = 0,
     seconds: float | None = None,
     progress: Progress | None = None,
@@ -96,39 +102,48 @@ def link_halves(
 
     **Scenario.** One register holds some columns of people, another holds others; neither has names in common. The
     intruder puts two entries together when both are nearest to the same released row. Success is the right pair.
-    **Method.** Nearest neighbors in the released table by either set of columns; a link where the sets of `neighbors`
-    meet. Rows that are equally near are told apart by lot, for either side by itself: were the first of them taken on
-    both sides, common values would meet in the first rows, and chance would look like a link. The control does so for
-    people who were not in the original table.
-    **Outcome.** Targets linked; the baseline is what sets of neighbors drawn blindly would give.
+    **Method.** The nearest neighbor in the released table by either set of columns; a link where both are one row. Of
+    rows that are equally near any is taken, for either side by itself, and links are counted by their chance: were the
+    first of them taken on both sides, common values would meet in the first rows, and chance would look like a link.
+    The control does so for people who were not in the original table.
+    **Outcome.** Targets linked, as many as are expected; the baseline is what rows drawn blindly would give. The order
+    of rows changes nothing.
     """
     generator = np.random.default_rng(seed)
     rates, rows = [], max(1, released.num_rows)
     for table in (original, control):
         if table is None:
             continue
-        targets = np.sort(generator.choice(table.num_rows, min(attacks, table.num_rows), replace=False))
+        targets = _draw_targets(table, (*columns[0], *columns[1]), attacks, generator)
         sides = [scale_tables([table, released], part) for part in columns]
-        places = [_find_near_rows(side, targets, neighbors, generator, seconds, progress) for side in sides]
-        met = (places[0][:, :, None] == places[1][:, None, :]).any(axis=(1, 2))
-        rates.append(Rate(int(met.sum()), len(targets)))
-    kept = min(neighbors, rows)
-    blind = 1 - float(np.prod([max(0, rows - kept - i) / (rows - i) for i in range(kept)]))
+        known = sides[0][0].take(targets), sides[1][0].take(targets)
+        near = [
+            list_equally_near(one, side[1], seconds=seconds, progress=progress)
+            for one, side in zip(known, sides, strict=True)
+        ]
+        met = math.fsum(
+            len(np.intersect1d(a, b, assume_unique=True)) / max(1, len(a) * len(b)) for a, b in zip(*near, strict=True)
+        )
+        rates.append(Rate(round(met), len(targets)))
     return Outcome(
-        "linkability", "Putting two half-known records together", rates[0], blind,
-        rates[1] if control is not None else None, figures={"neighbors": neighbors},
+        "linkability", "Putting two half-known records together", rates[0], 1 / rows,
+        rates[1] if control is not None else None, figures={"neighbors": 1},
     )  # fmt: skip
 
 
-def _find_near_rows(
-    side: list[MixedRows],
-    targets: NDArray[np.int64],
-    neighbors: int,
-    generator: np.random.Generator,
-    seconds: float | None,
-    progress: Progress | None,
+def _draw_targets(
+    table: pa.Table, columns: Sequence[str], most: int, generator: np.random.Generator
 ) -> NDArray[np.int64]:
-    """The nearest released rows, looked for in an order drawn by lot: the first of equals is then any of them."""
-    order = generator.permutation(side[1].rows)
-    place = find_nearest(side[0].take(targets), side[1].take(order), neighbors, seconds=seconds, progress=progress)[0]
-    return np.asarray(order[place], np.int64)
+    """So many rows at random, the same people whatever the order of the table: they are drawn from sorted rows."""
+    drawn = generator.choice(table.num_rows, min(most, table.num_rows), replace=False)
+    if table.num_rows <= most:
+        return np.sort(drawn)
+    texts = [_spell(require_column(table, name)) for name in dict.fromkeys(columns)]
+    keys = {f"{n}": each for n, each in enumerate(texts)}
+    order = pc.sort_indices(pa.table(keys), sort_keys=[(name, "ascending") for name in keys]).to_numpy()
+    return np.sort(order[drawn]).astype(np.int64)
+
+
+def _spell(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    plain = pc.cast(column, column.type.value_type) if pa.types.is_dictionary(column.type) else column
+    return plain if is_number(plain.type) else pc.cast(plain, pa.string())

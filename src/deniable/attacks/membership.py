@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +19,7 @@ from deniable.errors import ParameterError
 
 Scores = NDArray[np.float64]
 FALSE_ALARMS = (0.01, 0.001)
+FEWEST_TABLES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +150,31 @@ def claim_by_shadow_losses(
     _check_losses(losses.reshape(-1), seen)
     ratio = compute_likelihood_ratio(convert_to_logits(losses), inside, convert_to_logits(seen))
     return claim_membership(ratio[was_inside], ratio[~was_inside], alarm=alarm, name="membership by shadow models")
+
+
+def claim_by_shadow_tables(scores: Scores, inside: NDArray[np.bool_], *, alarm: float = 0.01) -> Outcome:
+    """Claim membership by what a generator makes of samples that hold a record, and of samples that do not.
+
+    **Scenario.** The intruder can run the same generator on people of the same kind, and sees one table that it made;
+    success is somebody claimed who was in the sample behind that table.
+    **Method.** `scores` has one row a table and one column a person (how near the table comes to them), `inside` who
+    was in its sample. Each table is attacked in turn, the others being the shadows that say how a person's score lies
+    when they are in and when they are not.
+    **Outcome.** As `claim_membership`, over all tables.
+    """
+    if scores.shape != inside.shape or len(scores) < FEWEST_TABLES:
+        raise ParameterError("There are too few tables to compare", expected=f"{FEWEST_TABLES} tables or more")
+    members, others = [], []
+    for place in range(len(scores)):
+        rest = np.arange(len(scores)) != place
+        able = inside[rest].any(axis=0) & ~inside[rest].all(axis=0)
+        ratio = compute_likelihood_ratio(scores[rest][:, able], inside[rest][:, able], scores[place, able])
+        members.append(ratio[inside[place, able]])
+        others.append(ratio[~inside[place, able]])
+    found = claim_membership(
+        np.concatenate(members), np.concatenate(others), alarm=alarm, name="membership by shadow tables"
+    )
+    return replace(found, figures={**found.figures, "tables": len(scores)})
 
 
 def convert_to_logits(losses: Losses) -> Losses:

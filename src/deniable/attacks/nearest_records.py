@@ -5,7 +5,7 @@ another missing one."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numba as nb
@@ -94,6 +94,35 @@ def find_nearest(
         _search(targets.scaled[part], targets.coded[part], among.scaled, among.coded, place[part], distance[part])
         tell(progress, part.stop / targets.rows)
     return place, distance
+
+
+def list_equally_near(
+    targets: MixedRows, among: MixedRows, *, seconds: float | None = None, progress: Progress | None = None
+) -> Iterator[NDArray[np.int64]]:
+    """For each target the places of all rows than which none is nearer: no order of rows decides which of them."""
+    apart = np.empty(among.rows)
+    deadline = Deadline(seconds)
+    for t in range(targets.rows):
+        deadline.check()
+        _measure_distances(targets.scaled[t], targets.coded[t], among.scaled, among.coded, apart)
+        yield np.flatnonzero(apart == apart.min(initial=np.inf))
+        tell(progress, (t + 1) / targets.rows)
+
+
+@nb.njit(cache=True, nogil=True)
+def _measure_distances(scaled, coded, all_scaled, all_coded, apart):  # type: ignore[no-untyped-def]
+    for row in range(all_scaled.shape[0]):
+        total = 0.0
+        for c in range(len(coded)):
+            if coded[c] != all_coded[row, c]:
+                total += 1.0
+        for n in range(len(scaled)):
+            difference = abs(scaled[n] - all_scaled[row, n])
+            if np.isnan(difference):
+                both = np.isnan(scaled[n]) and np.isnan(all_scaled[row, n])
+                difference = 0.0 if both else 1.0
+            total += difference
+        apart[row] = total
 
 
 @nb.njit(cache=True, nogil=True)

@@ -154,6 +154,24 @@ class Rate:
         return f"{self.share:.1%} ({found.low:.1%} to {found.high:.1%})"
 
 
+def compute_fisher(first: Rate, second: Rate) -> float:
+    """How likely the first has so many of all successes, or more, if both succeed equally often (Fisher's exact test).
+
+    >>> round(compute_fisher(Rate(5, 20), Rate(0, 20)), 6)
+    0.023563
+    """
+    total, drawn = first.successes + second.successes, first.trials
+    trials = first.trials + second.trials
+    most = min(total, drawn)
+
+    def log_choose(n: int, k: int) -> float:
+        return math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
+
+    every = log_choose(trials, drawn)
+    ways = range(max(first.successes, drawn - (trials - total)), most + 1)
+    return min(1.0, sum(math.exp(log_choose(total, k) + log_choose(trials - total, drawn - k) - every) for k in ways))
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """What one attack achieved.
@@ -184,6 +202,13 @@ class Outcome:
         """
         floor = self.control.share if self.control is not None else self.baseline_share
         return max(0.0, (self.attack.share - floor) / (1 - floor)) if floor < 1 else 0.0
+
+    @property
+    def beats_control(self) -> bool:
+        """Whether the attack succeeds more often than its control, beyond chance (Fisher's exact test at 1%)."""
+        if self.control is None:
+            return True
+        return compute_fisher(self.attack, self.control) <= 0.01
 
     @property
     def per_thousand(self) -> int:

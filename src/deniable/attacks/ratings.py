@@ -4,6 +4,7 @@ The inner loops are compiled: ratings sorted by item, and every record scored ag
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -81,6 +82,8 @@ def score_targets(  # type: ignore[no-untyped-def]
 
 
 ECCENTRICITY = 1.5
+EVER = 2**31
+"""More days apart than any two are."""
 _STEP = 64
 
 
@@ -245,6 +248,7 @@ def find_by_ratings(
     *,
     targets: int = 1000,
     threshold: float = ECCENTRICITY,
+    plain: bool = False,
     seed: int = 0,
     seconds: float | None = None,
     progress: Progress | None = None,
@@ -254,7 +258,9 @@ def find_by_ratings(
     **Scenario.** The intruder knows a few films somebody saw, roughly how they liked them and roughly when (from a
     chat, a public profile), some of it wrongly; success is that person's record.
     **Method.** The weighted scoreboard; the best record is named when it leads the second by `threshold` standard
-    deviations of all scores. The control takes the target's own record out: whoever is named then is named falsely.
+    deviations of all scores. The `plain` score is that of Narayanan and Shmatikov, which takes every fact as it is.
+    The stronger intruder also knows how many of the facts are wrong and how far off the others can be, and passes over
+    records that do not fit. The control takes the target's own record out: whoever is named then is named falsely.
     **Outcome.** Targets named rightly, precision, and the false names of the control.
     """
     known = knowledge or Knowledge()
@@ -262,9 +268,9 @@ def find_by_ratings(
     board = score_records(
         records,
         facts,
-        needed=known.facts - known.wrong,
-        days=known.days,
-        stars=known.stars,
+        needed=1 if plain else known.facts - known.wrong,
+        days=EVER if plain and known.days is not None else known.days,
+        stars=math.inf if plain else known.stars,
         seconds=seconds,
         progress=progress,
     )
@@ -272,19 +278,26 @@ def find_by_ratings(
     right = named & (board.best == facts.target)
     count = len(facts.target)
     scenario = f"Knowing {known.facts} ratings ({known.wrong} of them wrong)"
+    assumes = "nothing more (the plain score)" if plain else "how many are wrong, and how far off the others can be"
+    scenario += ", by the plain score," if plain else " and how many are wrong"
     return Outcome(
         "ratings", scenario, Rate(int(right.sum()), count), 1 / records.people if records.people else 0.0,
         Rate(int((board.absent_lead >= threshold).sum()), count), Rate(int(right.sum()), int(named.sum())),
-        {"facts": known.facts, "wrong": known.wrong, "days": known.days, "people": records.people,
+        {"assumes": assumes, "facts": known.facts, "wrong": known.wrong, "days": known.days, "people": records.people,
          "best_is_right": int((board.best == facts.target).sum())},
     )  # fmt: skip
 
 
 def sweep_facts(
-    records: Records, facts: Sequence[int], *, wrong_share: float = 0.25, targets: int = 300, seed: int = 0, **rest: int
+    records: Records,
+    facts: Sequence[int],
+    *,
+    wrong_share: float = 0.25,
+    targets: int = 300,
+    plain: bool = False,
+    seed: int = 0,
+    **rest: int,
 ) -> tuple[Outcome, ...]:
     """Share identified against the number of facts known, a quarter of them wrong."""
-    return tuple(
-        find_by_ratings(records, Knowledge(count, int(count * wrong_share), **rest), targets=targets, seed=seed)
-        for count in facts
-    )
+    known = [Knowledge(count, int(count * wrong_share), **rest) for count in facts]
+    return tuple(find_by_ratings(records, each, targets=targets, plain=plain, seed=seed) for each in known)

@@ -114,30 +114,82 @@ def match_tokens(
     truth: pa.ChunkedArray,
     *,
     beside: tuple[Codes, Codes] | None = None,
+    aligned: bool = True,
 ) -> Outcome:
     """Match deterministic tokens to values by how often they occur, and beside what.
 
     **Scenario.** Equal values have equal tokens (a codebook, a keyed hash). The intruder has another table of the same
     kind of people in clear text and wants the value behind every token.
     **Method.** Ranks of counts; with `beside`, a column that both tables show, the likeliest assignment of all tokens.
-    **Outcome.** Rows whose value is found; the baseline calls everybody by the commonest value. Tokens drawn afresh
-    for every row hold.
+    **Outcome.** Rows whose value is found; the baseline calls everybody by the commonest value. Where counts are equal
+    the intruder has to guess, so a tie of g counts as one in g. `truth` has the value of each row; where its rows are
+    not `aligned` with the tokens, a token is taken to stand for one of the values that occur as often as it does.
+    Tokens drawn afresh for every row hold.
     """
     hidden = encode_column([tokens])
     both = encode_column([known, truth])
     plain, true = np.split(both, [len(known)])
     if len(hidden) != len(true):
         raise ParameterError("The truth is not one value for each token")
-    guess = (
-        guess_by_frequency(hidden, plain)
-        if beside is None
-        else guess_by_cooccurrence(hidden, beside[0], plain, beside[1])
-    )
+    token, value, weight = _pair_by_row(hidden, true) if aligned else _pair_by_count(hidden, true)
+    if beside is None:
+        chance = _chance_by_rank(hidden, plain, token, value)
+    else:
+        chance = (_guess_in_any_order(hidden, beside[0], plain, beside[1])[token] == value).astype(np.float64)
     rows = len(hidden)
-    right = int((guess[hidden] == true).sum()) if rows else 0
+    right = round(float((weight * chance).sum()))
     base = Rate(int((true == np.bincount(plain).argmax()).sum()), rows) if rows and len(plain) else 0.0
     how = "Counting tokens" if beside is None else "Counting tokens and what stands beside them"
-    return Outcome("tokens", how, Rate(right, rows), base, figures={"tokens": len(guess)})
+    return Outcome("tokens", how, Rate(right, rows), base, figures={"tokens": int(hidden.max(initial=-1)) + 1})
+
+
+Pairs = tuple[Codes, Codes, NDArray[np.float64]]
+"""Tokens with values that they stand for, and how many rows each pair has, in expectation."""
+
+
+def _pair_by_row(tokens: Codes, values: Codes) -> Pairs:
+    pairs, rows = np.unique(np.column_stack([tokens, values]), axis=0, return_counts=True)
+    return pairs[:, 0], pairs[:, 1], rows.astype(np.float64)
+
+
+def _pair_by_count(tokens: Codes, values: Codes) -> Pairs:
+    """Each token with every value that occurs as often: it stands for one of them, all equally likely."""
+    ours, theirs = np.bincount(tokens), np.bincount(values)
+    alike = np.bincount(theirs, minlength=int(ours.max(initial=0)) + 1)
+    order = np.argsort(theirs, kind="stable")
+    first = np.searchsorted(theirs[order], ours)
+    many = alike[ours]
+    token = np.repeat(np.arange(len(ours)), many)
+    place = np.arange(len(token)) - np.repeat(np.cumsum(many) - many, many)
+    return token, order[np.repeat(first, many) + place], (ours / np.maximum(many, 1))[token]
+
+
+def _chance_by_rank(tokens: Codes, known: Codes, token: Codes, value: Codes) -> NDArray[np.float64]:
+    """How likely each token is given each value, when ranks of counts are matched and ties are broken by chance."""
+    (low, high), (start, end) = (_find_ranks(np.bincount(codes)) for codes in (tokens, known))
+    inside = value < len(start)
+    at = np.where(inside, value, 0)
+    if not len(start):
+        return np.zeros(len(token))
+    shared = np.minimum(high[token], end[at]) - np.maximum(low[token], start[at])
+    spread = (high - low)[token] * (end - start)[at]
+    return np.asarray(np.where(inside, np.maximum(shared, 0) / np.maximum(spread, 1), 0.0))
+
+
+def _find_ranks(counts: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The ranks that each may have by its count, from and to: equal counts share theirs; a count of 0 has none."""
+    ordered = np.sort(-counts)
+    low, high = np.searchsorted(ordered, -counts), np.searchsorted(ordered, -counts, side="right")
+    return np.where(counts > 0, low, 0), np.where(counts > 0, high, 0)
+
+
+def _guess_in_any_order(tokens: Codes, beside: Codes, known: Codes, known_beside: Codes) -> NDArray[np.int64]:
+    """The likeliest assignment; tokens and values are shuffled first, so that ties are broken by chance."""
+    generator = np.random.default_rng(0)
+    new, shown = (generator.permutation(int(codes.max(initial=-1)) + 1) for codes in (tokens, known))
+    guess = guess_by_cooccurrence(new[tokens], beside, shown[known], known_beside)
+    back = np.append(np.argsort(shown), -1)
+    return np.asarray(back[guess][new])
 
 
 NEAR = 0.05

@@ -22,6 +22,8 @@ Examples:
   deniable attack visits.parquet --knows zip,birth_date,sex
   deniable attack released.parquet --knows zip,birth_date,sex --register voters.parquet --sensitive diagnosis
   deniable attack synthetic.parquet --original visits.parquet --control others.parquet --policy policy.yaml --all
+  deniable attack bought.csv --synthetic --original visits.parquet --control others.parquet --knows zip,sex
+  deniable attack visits.csv --generator "./make-rows {world}"   (membership, by shadow tables of any generator)
   deniable attack ratings.parquet --ratings viewer_id,film_id,rating,day
   deniable attack spring.parquet --with autumn.parquet --original visits.parquet --policy policy.yaml
   deniable attack answers.jsonl --register staff.csv             (a log of answered questions)
@@ -61,6 +63,13 @@ def attack(
     counts: Annotated[str | None, typer.Option(help="The files are tables of counts, in this column.")] = None,
     suppressed: Annotated[str | None, typer.Option(help="Limits of suppressed counts, such as 1-4.")] = None,
     absent: Annotated[bool, typer.Option(help="Combinations that are not listed were suppressed too.")] = False,
+    synthetic: Annotated[
+        bool, typer.Option("--synthetic", help="The rows are generated: judged against --control.")
+    ] = False,
+    generator: Annotated[
+        str | None, typer.Option(help="A program with {world}: it is run on halves of the rows, and prints CSV.")
+    ] = None,
+    tables: Annotated[int, typer.Option(help="Tables asked of --generator.", min=4)] = 16,
     ledger: LedgerOption = None,
     encoding: Encoding = None,
     as_json: JsonFlag = False,
@@ -74,7 +83,7 @@ def attack(
     order = curator_attack.Order(
         source, split_names(knows), register, original, control, truth, split_names(sensitive), unit,
         split_names(ratings), tuple(others or ()), policy, table, read_limits(most), everything, attacks, seed, seconds,
-        resume, encoding, ledger, counts, suppressed, absent,
+        resume, encoding, ledger, counts, suppressed, absent, synthetic, generator, tables,
     )  # fmt: skip
     with show_progress("Attacking") as told:
         found = curator_attack.attack(order, told)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 TokenId = Annotated[str, typer.Argument(metavar="ID", help="The token's id.", show_default=False)]
 RequestId = Annotated[str, typer.Argument(metavar="ID", help="The request's id.", show_default=False)]
 Reason = Annotated[str, typer.Option("--reason", help="Why; it is recorded.", show_default=False)]
+Steward = Annotated[str, typer.Option("--by", help="Which steward decides.")]
 UnitColumn = Annotated[str, typer.Option("--column", help="The column that tells people apart.", show_default=False)]
 Person = Annotated[str, typer.Argument(metavar="VALUE", help="The person's value of that column.", show_default=False)]
 
@@ -36,13 +37,14 @@ def request(
     k: Annotated[
         int | None, typer.Option(min=1, help="Rows that must look alike: no fewer than the policy says.")
     ] = None,
+    justification: Annotated[str | None, typer.Option(help="What it is needed for; a purpose may demand it.")] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Ask for a release of rows; the steward sees its cost and its risk, and decides."""
     from deniable.curator.governance.steward import request as workflow
 
     named = None if columns is None else [name.strip() for name in columns.split(",")]
-    stated = {"epsilon": epsilon, "delta": delta, "columns": named, "k": k}
+    stated = {"epsilon": epsilon, "delta": delta, "columns": named, "k": k, "justification": justification}
     parameters = {name: amount for name, amount in stated.items() if amount is not None}
     done = workflow(policy, ledger, analyst, purpose, technique, tables, parameters)
     emit(done.to_dict(), as_json, lambda console: _print_request(console, done))
@@ -63,18 +65,35 @@ def requests(
 
 def approve(
     identity: RequestId, reason: Reason, policy: PolicyOption = DEFAULT_POLICY, ledger: LedgerOption = None,
-    as_json: JsonFlag = False,
+    by: Steward = "steward", as_json: JsonFlag = False,
 ) -> None:  # fmt: skip
-    """Approve a request, with a reason."""
-    _decide_request(policy, ledger, identity, True, reason, as_json)
+    """Approve a request, with a reason. Where the purpose demands two approvals, two different stewards do."""
+    _decide_request(policy, ledger, identity, True, reason, by, as_json)
 
 
 def decline(
     identity: RequestId, reason: Reason, policy: PolicyOption = DEFAULT_POLICY, ledger: LedgerOption = None,
-    as_json: JsonFlag = False,
+    by: Steward = "steward", as_json: JsonFlag = False,
 ) -> None:  # fmt: skip
     """Decline a request, with a reason."""
-    _decide_request(policy, ledger, identity, False, reason, as_json)
+    _decide_request(policy, ledger, identity, False, reason, by, as_json)
+
+
+def terms(
+    analyst: Annotated[str, typer.Option(help="Who asks.", show_default=False)],
+    purpose: Annotated[str, typer.Option(help="What for.", show_default=False)],
+    policy: PolicyOption = DEFAULT_POLICY,
+    ledger: LedgerOption = None,
+    acknowledge: Annotated[bool, typer.Option("--acknowledge", help="Acknowledge them; it is recorded.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Show the terms of a purpose; an analyst acknowledges them once, and again when their wording changes."""
+    from deniable.curator.governance.steward import show_terms
+
+    found = show_terms(policy, ledger, analyst, purpose, acknowledge=acknowledge)
+    state = "acknowledged" if found.acknowledged else "not acknowledged"
+    text = f"{found.terms or 'There are no terms.'}\n{analyst}: {state}"
+    emit(found.to_dict(), as_json, lambda console: console.print(text, markup=False))
 
 
 def fulfill(
@@ -153,6 +172,23 @@ def register(
     emit(found.to_dict(), as_json, lambda console: _print_register(console, found))
 
 
+def estate(
+    folder: Annotated[Path, typer.Argument(help="A folder with policies in it, at any depth.")] = Path(),
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Write a page (.html).")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """All policies of a folder together: who is in which dataset, what was released, what it adds up to for one."""
+    from deniable.curator.governance.estate import survey_estate
+
+    found = survey_estate(folder)
+    if out is not None:
+        from deniable.reports.demo import build_estate_page
+        from deniable.reports.page import write
+
+        write(build_estate_page(found.to_dict()), out)
+    emit(found.to_dict(), as_json, lambda console: _print_estate(console, found))
+
+
 def resume(
     analyst: Annotated[str, typer.Argument(help="Who was paused.", show_default=False)],
     policy: PolicyOption = DEFAULT_POLICY,
@@ -175,22 +211,24 @@ def add_to(app: typer.Typer) -> None:
         (approve, "deniable approve 5f0c1a --reason 'a sample, for teaching'"),
         (decline, "deniable decline 5f0c1a --reason 'a query answers this'"),
         (fulfill, "deniable fulfill 5f0c1a -o released/"),
+        (terms, "deniable terms --analyst ana --purpose research --acknowledge"),
         (withdraw, "deniable withdraw 1042 --column patient_id"),
         (reinstate, "deniable reinstate 1042 --column patient_id --reason 'signed the form again'"),
         (subject, "deniable subject 1042 --column patient_id"),
         (resume, "deniable resume ana -p policy.yaml"),
         (purge, "deniable purge -p policy.yaml"),
         (register, "deniable register -p policy.yaml -o register.html"),
+        (estate, "deniable estate policies/ -o estate.html"),
     ):
         app.command(name=command.__name__, epilog=f"Example: {example}")(command)
 
 
 def _decide_request(
-    policy: Path, ledger: str | None, identity: str, approved: bool, reason: str, as_json: bool
+    policy: Path, ledger: str | None, identity: str, approved: bool, reason: str, by: str, as_json: bool
 ) -> None:
     from deniable.curator.governance.steward import decide
 
-    done = decide(policy, ledger, identity, approved, reason)
+    done = decide(policy, ledger, identity, approved, reason, by)
     emit(done.to_dict(), as_json, lambda console: _print_request(console, done))
 
 
@@ -215,6 +253,11 @@ def _print_request(console: Console, told: Mapping[str, Any]) -> None:
         if risk["columns"]:
             known = ", ".join(risk["columns"])
             console.print(f"  risk: {known} single out {risk['per_thousand']} of 1,000 rows of {table}", markup=False)
+    if told["justification"]:
+        console.print(f"  needed for: {told['justification']}", markup=False)
+    if told["approvals"] > 1:
+        names = ", ".join(told["approved_by"]) or "nobody yet"
+        console.print(f"  approved by {names}; {told['approvals']} stewards must", markup=False)
     if told["reason"]:
         console.print(f"  reason: {told['reason']}", markup=False)
 
@@ -230,8 +273,8 @@ def _print_subject(console: Console, found: Mapping[str, Any]) -> None:
     console.print(f"tables     {', '.join(found['tables']) or 'none'}", markup=False)
     console.print(f"withdrawn  {found['withdrawn'] or 'no'}", markup=False)
     console.print(f"purposes   {', '.join(found['purposes']) or 'none'}", markup=False)
-    for release in found["releases"]:
-        console.print(_render_line(release), markup=False)
+    for words in found["words"]:
+        console.print(words, markup=False)
 
 
 def _print_register(console: Console, found: Mapping[str, Any]) -> None:
@@ -240,6 +283,21 @@ def _print_register(console: Console, found: Mapping[str, Any]) -> None:
     standing = found["standing"]
     text = f"{standing['charged']} releases under differential privacy, {standing['without_guarantee']} without."
     console.print(text, markup=False)
+
+
+def _print_estate(console: Console, found: Mapping[str, Any]) -> None:
+    for dataset in found["datasets"]:
+        made = ", ".join(f"{count} {name}" for name, count in dataset["techniques"].items()) or "nothing released"
+        console.print(f"{dataset['dataset']} ({dataset['policy']}): {made}", markup=False)
+    for people in found["people"]:
+        spent = ", ".join(f"{name} {value}" for name, value in people["spent"].items() if value != "0") or "nothing"
+        where = f"{people['known_by']}: {', '.join(people['places'])}"
+        text = f"{where}; spent on one person in all: {spent}; releases of rows: {people['rows_released']}"
+        console.print(text, markup=False)
+    for column, tables in found["key_columns"].items():
+        console.print(f"releases of rows lean on '{column}': {', '.join(tables)}", markup=False)
+    for words in (*found["findings"], *(f"not read: {each}" for each in found["unread"])):
+        console.print(f"! {words}", markup=False)
 
 
 def _render_line(release: Mapping[str, Any]) -> str:
@@ -416,3 +474,40 @@ def serve(
     places = ServerOptions(host, port, steward, postgres or None, certificate, key, tuple(name or ()), oidc)
     limits = Limits(seconds=seconds, rate=rate, burst=4 * rate, processes=processes, proxies=tuple(proxy or ()))
     served(policy, ledger, places, limits)
+
+
+MCP_EXAMPLES = """\b
+Examples:
+  deniable token new assistant --purpose research -p policy.yaml
+  DENIABLE_TOKEN=... deniable mcp policy.yaml
+\b
+A running `deniable serve` offers the same at http://127.0.0.1:8400/mcp, where every request brings its token:
+that is the way for an assistant on another machine than the data.
+"""
+
+
+def mcp(
+    policy: Annotated[Path, typer.Argument(help="The policy file.", show_default=False)],
+    ledger: Annotated[
+        str | None,
+        typer.Option(help="A SQLite file or a postgresql:// address.", show_default="beside the policy file"),
+    ] = None,
+    seconds: Annotated[float, typer.Option(help="The longest a question may take.", min=0.1)] = 30.0,
+) -> None:
+    """Let an AI assistant ask over the Model Context Protocol, through standard input and output.
+
+    The token in the environment variable DENIABLE_TOKEN says who asks, for which purposes and within which budget.
+    """
+    import os
+
+    from deniable.errors import ParameterError
+    from deniable.server.limits import Limits
+    from deniable.server.serve import run, serve_agent
+
+    token = os.environ.get("DENIABLE_TOKEN", "").strip()
+    if not token:
+        raise ParameterError(
+            "there is no token", expected="The environment variable DENIABLE_TOKEN",
+            remedy="Give one out: deniable token new NAME --purpose PURPOSE",
+        )  # fmt: skip
+    run(serve_agent(policy, ledger, token, Limits(seconds=seconds)))

@@ -126,6 +126,23 @@ def export(
             sys.stdout.flush()
 
 
+@app.command(epilog="Example: deniable ledger incidents -p policy.yaml --share 0.25")
+def incidents(
+    policy: PolicyOption = DEFAULT_POLICY,
+    ledger: LedgerOption = None,
+    after: Annotated[int, typer.Option(min=0, help="Only entries after this number.")] = 0,
+    share: Annotated[
+        float, typer.Option(min=0, max=1, help="Show who spends so much of what they may within an hour.")
+    ] = 0.25,
+    as_json: JsonFlag = False,
+) -> None:
+    """Show who asked what, and what is unusual: failures, bursts, clocks, values revealed. Then pause a token."""
+    from deniable.curator.governance.steward import incidents as workflow
+
+    found = workflow(policy, ledger, after, share)
+    emit(found.to_dict(), as_json, lambda console: _print_incidents(console, found))
+
+
 @app.command(epilog="Example: deniable ledger separate -p study.yaml --by ana --reason 'other people: the 2019 cohort'")
 def separate(
     policy: PolicyOption = DEFAULT_POLICY,
@@ -150,6 +167,18 @@ def separate(
         [f"{found['entries_lost']} entries are lost: lower the budgets by what they may have spent."] if lost else []
     )
     emit(found.to_dict(), as_json, lambda console: console.print("\n".join(lines), markup=False))
+
+
+def _print_incidents(console: Console, found: Mapping[str, Any]) -> None:
+    for each in found["usage"]:
+        counts = f"{each['charges']} charges, {each['releases']} releases, {each['failures']} failures"
+        busiest = "" if each["busiest_share"] is None else f"; busiest hour {each['busiest_share']:.0%}"
+        text = f"{each['who']} {each['purpose']}: {counts}, spent {each['spent']:g}{busiest}; last {each['last']}"
+        console.print(text, markup=False)
+    for alert in found["alerts"]:
+        console.print(f"! {alert['time']}  {alert['who']}: {alert['words']} (entry {alert['number']})", markup=False)
+    if not found["alerts"]:
+        console.print("Nothing unusual.")
 
 
 def _print_standing(console: Console, found: Mapping[str, Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Sequence
 from copy import copy
@@ -44,6 +45,7 @@ Workflows:
   deniable train visits -p policy.yaml --target charge --epsilon 1 -o model.json
   deniable attack out.parquet --original patients.parquet -p policy.yaml --all
   deniable serve policy.yaml                         analysts ask over HTTP and with psql
+  deniable mcp policy.yaml                           an AI assistant asks, within a token's budget
   deniable survey serve survey.yaml                  answers randomized in the browser
 
 \b
@@ -74,6 +76,7 @@ app.command(name="randomize")(randomize.randomize)
 app.command(name="estimate")(randomize.estimate)
 app.command(name="ladder")(randomize.ladder)
 app.command(name="serve", epilog=governance.SERVE_EXAMPLES)(governance.serve)
+app.command(name="mcp", epilog=governance.MCP_EXAMPLES)(governance.mcp)
 governance.add_to(app)
 app.add_typer(key.app, name="key")
 app.add_typer(ledger.app, name="ledger")
@@ -112,6 +115,10 @@ def narrow_app(words: Sequence[str]) -> typer.Typer:
     return found if found.registered_commands or found.registered_groups else app
 
 
+GARBAGE = 50_000
+"""Objects between two searches for garbage: while modules are loaded there is none, and they are searched each time."""
+
+
 class NoPandas:
     """Says that there is no pandas: Arrow imports it only to see whether it was given a frame, and no command is."""
 
@@ -146,4 +153,5 @@ def main() -> None:
 def run() -> None:
     """The program: one command in a process of its own, in which nobody else needs pandas."""
     sys.meta_path.insert(0, NoPandas)
+    gc.set_threshold(GARBAGE)
     main()

@@ -160,6 +160,17 @@ def _print_check(console: Console, found: Mapping[str, Any]) -> None:
             console.print(f"[yellow]Caution:[/] {row['caution']}.")
 
 
+def _describe_poisoning(found: Mapping[str, Any]) -> str:
+    """What hostile respondents could do to a finding, in a line."""
+    number = found["mean"] is not None
+    moved = f"{found['moved_by_one']:.3g} {found['unit']}".strip() if number else f"{found['moved_by_one']:.2%}"
+    one = f"one hostile respondent can move this by {moved}"
+    if found["overturned_by"] is None:
+        return one
+    done = "move the mean out of its interval" if number else "put another answer first"
+    return f"{one}; {found['overturned_by']:,} of {found['responses']:,} could {done}"
+
+
 def _print_results(console: Console, shown: Mapping[str, Any], out: Path | None) -> None:
     amplified = shown["amplified"]
     central = f", central {amplified['epsilon']:.3g} (delta {amplified['delta']:g}) if shuffled" if amplified else ""
@@ -172,6 +183,8 @@ def _print_results(console: Console, shown: Mapping[str, Any], out: Path | None)
             console.print(
                 f"  mean {found['mean']['value']:,.4g} {found['unit']}  [{low:,.4g}, {high:,.4g}]", markup=False
             )
+        if found["moved_by_one"] is not None:
+            console.print(f"  {_describe_poisoning(found)}", markup=False)
         for share in found["shares"]:
             line = f"  {share['share']:7.1%}  [{share['low']:.1%}, {share['high']:.1%}]  {share['answer']}"
             console.print(line, markup=False)

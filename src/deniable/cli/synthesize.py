@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from deniable.curator.synthesize.gate import GateVerdict
-    from deniable.policy.budget import Budget
     from deniable.release import Release
 
 EXAMPLES = """\\b
@@ -86,9 +85,7 @@ def synthesize(
 
     refuse_unwritable(report)
     with open_curator(policy, ledger) as curator, show_progress("Drawing rows") as tick:
-        order = _build_order(
-            table, _state_budget(method, epsilon, delta, rho), method, columns, workload, areas, linked=linked
-        )
+        order = _build_order(table, (epsilon, delta, rho), method, columns, workload, areas, linked=linked)
         drawing: dict[str, Any] = {"rows": rows, "seed": seed, "progress": tick}
         proof = gate.Proof(held_out, control, attacks, read_limits(most)) if attack else None
         release, proved = gate.synthesize_checked(curator.context, order, out, proof, **drawing)
@@ -124,9 +121,7 @@ def describe(
     from deniable.curator.synthesize import run
 
     with open_curator(policy, ledger) as curator:
-        order = _build_order(
-            table, _state_budget(method, epsilon, delta, rho), method, columns, workload, areas, linked=linked
-        )
+        order = _build_order(table, (epsilon, delta, rho), method, columns, workload, areas, linked=linked)
         details = run.describe_to_file(curator.context, order, out)
     emit({"file": str(out), **details}, as_json, lambda console: _print_details(console, out, details))
 
@@ -148,25 +143,19 @@ def generate(
 
 
 def _build_order(
-    table: str, stated: Budget, method: str, columns: str | None, workload: list[str] | None, areas: str | None, *,
-    linked: bool,
+    table: str, stated: tuple[str | None, str, str | None], method: str, columns: str | None,
+    workload: list[str] | None, areas: str | None, *, linked: bool,
 ) -> Any:  # fmt: skip
-    from deniable.curator.synthesize.run import Order
+    from deniable.curator.synthesize.run import place_order
 
-    wanted = tuple(_split_names(asked) for asked in workload or ())
-    return Order(table, stated, method, _split_names(columns) if columns else None, wanted, areas, linked)
+    asked = [_split_names(names) for names in workload or ()]
+    named = _split_names(columns) if columns else None
+    rest: Any = {"method": method, "columns": named, "workload": asked, "areas": areas, "linked": linked}
+    return place_order(table, *stated, **rest)
 
 
 def _split_names(listed: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in listed.split(","))
-
-
-def _state_budget(method: str, epsilon: str | None, delta: str, rho: str | None) -> Budget:
-    """The budget; a method that costs nothing needs none."""
-    from deniable.policy.budget import budget
-
-    free = method == "random"
-    return budget("0") if free else budget(epsilon, delta, rho)
 
 
 def _build_document(
@@ -211,6 +200,10 @@ def _print_details(console: Console, out: Path, details: Mapping[str, Any]) -> N
         console.print(f"Asked for {entry['table']}: {entry['how']}", markup=False)
     if details["made_anew"]:
         console.print("Made anew, with nothing learned: " + ", ".join(details["made_anew"]), markup=False)
-    console.print(f"Noise alone moves such a table by about {details['noise_in_a_table']:.1%} of the rows.")
+    noise = details["noise_in_a_table"]
+    if noise is None:
+        console.print("No table of several columns was measured: columns are drawn independently.")
+    else:
+        console.print(f"Noise alone moves such a table by about {noise:.1%} of the rows.")
     if "utility" in details:
         print_utility(console, details["utility"])

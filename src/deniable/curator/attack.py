@@ -31,6 +31,7 @@ Progress = Callable[[float], None]
 LOGS = (".jsonl", ".ndjson")
 STATISTICS = ".json"
 TABLE = "table"
+USUAL = ("uniqueness", "linkage", "inference", "ratings", "tokens", "projection", "combining")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,9 @@ class Order:
     counts: str | None = None
     suppressed: str | None = None
     absent: bool = False
+    synthetic: bool = False
+    generator: str | None = None
+    tables: int = 16
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -102,6 +106,8 @@ def attack(order: Order, progress: Progress | None = None) -> AttackReport:
         policy = context.policy if context else None
         if order.counts is not None or order.source.endswith(STATISTICS):
             found = _attack_statistics(order)
+        elif order.generator is not None:
+            found = _attack_generator(order, context, progress)
         else:
             logged = order.source.endswith(LOGS)
             found = _attack_log(order, context, progress) if logged else _attack_table(order, context, progress)
@@ -125,12 +131,8 @@ def _attack_table(order: Order, context: Context | None, progress: Progress | No
     from deniable.assess.risk import Settings
 
     evidence = _evidence(order, context)
-    settings = Settings(order.attacks, order.seed, order.seconds)
-    names = (
-        None
-        if order.everything
-        else ("uniqueness", "linkage", "inference", "ratings", "tokens", "projection", "combining")
-    )
+    settings = Settings(order.attacks, order.seed, order.seconds, beyond_chance=order.synthetic)
+    names = None if order.everything or order.synthetic else USUAL
     attempts = _attempts(order, evidence, settings, names, progress)
     found = {"subject": Path(order.source).name, "knows": list(evidence.knows), "rows": evidence.release.num_rows}
     found |= {"attacks": attempts, "exposed": {one["attack"]: one["exposed"] for one in attempts if one["outcomes"]}}
@@ -145,7 +147,7 @@ def _attempts(
     progress: Progress | None,
 ) -> list[dict[str, Any]]:
     """Every attempt as plain values; those that an earlier, killed run had finished are taken from its state."""
-    from deniable.assess.risk import run_trials
+    from deniable.assess.risk import GENERATED, TRIALS, run_trials
 
     key, kept = _key(order, evidence), _read_state(order, evidence)
 
@@ -154,7 +156,8 @@ def _attempts(
         if order.state is not None:
             _write_state(order.state, key, kept)
 
-    run_trials(evidence, settings, names, done=kept, finished=save_attempt, progress=progress)
+    trials = GENERATED if order.synthetic else TRIALS
+    run_trials(evidence, settings, names, trials=trials, done=kept, finished=save_attempt, progress=progress)
     return list(kept.values())
 
 
@@ -216,6 +219,7 @@ def _evidence(order: Order, context: Context | None) -> Evidence:
     truth = _truth(order, release, register) if register is not None and order.truth else None
     others, paths = tuple(table_at(path, order.encoding) for path in order.others), (order.source, *order.others)
     noisy = tuple(_claims_noise(path) for path in paths)
+    noisy = (noisy[0] or order.synthetic, *noisy[1:])
     shown = _columns_shown(knows, release, others)
     return Evidence(release, shown, sensitive, unit, original, control, register, truth, ratings, others, noisy, knows,
                     _read_recoding(order.source))  # fmt: skip
@@ -302,7 +306,7 @@ def _read_rows(source: str, order: Order, context: Context | None) -> pa.Table:
     left_out = (
         each
         for name in tables
-        for each in withdrawn_rows(context.policy, context.store, name, context.state.withdrawals()[1])
+        for each in withdrawn_rows(context.policy, context.store, name, context.state.reinstated())
     )
     return table_at(source, order.encoding, tuple(dict.fromkeys(left_out)))
 
@@ -340,6 +344,48 @@ def _before(evidence: Evidence) -> dict[str, Any]:
     from deniable.assess.exposure import attack_original
 
     return {"before": attack_original(evidence)}
+
+
+def _attack_generator(order: Order, context: Context | None, progress: Progress | None) -> dict[str, Any]:
+    """Membership in what a program generates: it is run on random halves of the rows, and each table is attacked."""
+    import tempfile
+
+    import numpy as np
+    import pyarrow as pa
+
+    from deniable.assess.risk import Attempt
+    from deniable.attacks.membership import claim_by_shadow_tables, score_closeness
+
+    people = _read_rows(order.source, order, context)
+    generator = np.random.default_rng(order.seed)
+    inside = np.array([generator.permutation(people.num_rows) % 2 == 0 for _ in range(order.tables)])
+    chosen = np.sort(generator.choice(people.num_rows, min(order.attacks, people.num_rows), replace=False))
+    targets, scores = people.take(pa.array(chosen)), []
+    with tempfile.TemporaryDirectory() as folder:
+        for number, half in enumerate(inside):
+            made = _generate(order.generator or "", people.filter(pa.array(half)), Path(folder) / f"{number}.csv")
+            scores.append(score_closeness(targets, made, [n for n in made.column_names if n in targets.column_names]))
+            if progress is not None:
+                progress((number + 1) / order.tables)
+    outcome = claim_by_shadow_tables(np.array(scores), inside[:, chosen])
+    attempt = attempt_as_dict(Attempt("membership", (outcome,), beyond_chance=True))
+    exposed = {"membership": attempt["exposed"]}
+    return {"subject": Path(order.source).name, "knows": [], "rows": people.num_rows, "attacks": [attempt],
+            "exposed": exposed}  # fmt: skip
+
+
+def _generate(words: str, rows: pa.Table, path: Path) -> pa.Table:
+    """The table that a program prints (CSV with a first line of names) when it is given a file of rows."""
+    import shlex
+
+    import pyarrow.csv
+
+    from deniable.curator.audit import run_program
+
+    pyarrow.csv.write_csv(rows, path)
+    printed = path.with_suffix(".made.csv")
+    printed.write_text(run_program(shlex.split(words), str(path), 1), encoding="utf-8")
+    return table_at(str(printed))
 
 
 def _attack_log(order: Order, context: Context | None, progress: Progress | None) -> dict[str, Any]:

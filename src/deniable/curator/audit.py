@@ -145,10 +145,16 @@ def _make_function(order: AuditOrder) -> Subject:
 
     def run(world: Any, runs: int) -> Any:
         if several and not order.timed:
-            return function(world, runs)
+            return _check_several(function(world, runs), runs)
         return [_time(function, world, several) if order.timed else function(world) for _ in range(runs)]
 
     return Subject("worlds of a function", run, pairs, _label_pairs(order, pairs))
+
+
+def _check_several(found: Any, runs: int) -> Any:
+    if not hasattr(found, "__len__") or len(found) != runs:
+        raise ParameterError("The function did not give one output for each run", expected="As many outputs as runs")
+    return found
 
 
 def _list_places(function: Callable[..., Any]) -> list[str]:
@@ -200,13 +206,14 @@ def _make_program(order: AuditOrder) -> Subject:
 
     def run(world: str, runs: int) -> list[Any]:
         if any(RUNS in word for word in words):
-            return _read_lines(_run_program(words, world, runs), runs)
-        return [_read_output(_run_program(words, world, runs)) for _ in range(runs)]
+            return _read_lines(run_program(words, world, runs), runs)
+        return [_read_output(run_program(words, world, runs)) for _ in range(runs)]
 
     return Subject("files given to a program", run, pairs, _label_pairs(order, pairs))
 
 
-def _run_program(words: Sequence[str], world: str, runs: int) -> str:
+def run_program(words: Sequence[str], world: str, runs: int) -> str:
+    """What a program prints when {world} in its words is a file, and {runs} a number."""
     filled = [word.replace(WORLD, str(world)).replace(RUNS, str(runs)) for word in words]
     try:
         done = subprocess.run(filled, capture_output=True, text=True, timeout=SECONDS, check=False)  # noqa: S603  asked for

@@ -27,6 +27,7 @@ from cachetools import LRUCache, cached
 from deniable.curator.scope import SAMPLE_KEYS, Scope, SharedTables, is_expired, refuse_expired
 from deniable.errors import AccessRefused, DataError, DeniableError, ParameterError, PolicyError, nearest
 from deniable.governance import requests, tokens, withdrawals
+from deniable.governance.grants import Role
 from deniable.governance.withdrawals import COLLECTION
 
 if TYPE_CHECKING:
@@ -109,10 +110,15 @@ class LedgerState:
         self._fold()
         return self._requests
 
-    def withdrawals(self) -> tuple[int, frozenset[str]]:
-        """How many acts of withdrawal there were, by whichever process, and the digests of who was taken in again."""
+    def withdrawals(self) -> int:
+        """How many acts of withdrawal there were, by whichever process that was recorded."""
         self._fold()
-        return self._withdrawals, self._reinstated
+        return self._withdrawals
+
+    def reinstated(self) -> frozenset[str]:
+        """The digests of those who withdrew and were taken in again."""
+        self._fold()
+        return self._reinstated
 
     def has_acknowledged(self, analyst: str, purpose: str, digest: str) -> bool:
         """Whether somebody acknowledged the terms of a purpose in this wording."""
@@ -207,11 +213,25 @@ class Context:
         if self.asker is None:
             return
         self.ledger.admit(*self.path)
+        self._refuse_unacknowledged()
         if self.state.failures(self.asker.analyst) >= MOST_FAILURES:
             raise AccessRefused(
                 f"'{self.asker.analyst}' is paused: {MOST_FAILURES} questions failed after they were charged",
                 expected="Questions that end; each that does not tells a little of the rows",
                 remedy=f"Ask the steward, who looks at the ledger and runs: deniable resume {self.asker.analyst}",
+            )
+
+    def _refuse_unacknowledged(self) -> None:
+        """Refuse an analyst who did not acknowledge the terms of the purpose, as they are worded now."""
+        purpose = self.policy.budgets.find_purpose(self.path[0]) if self.policy.budgets is not None else None
+        if purpose is None or not purpose.terms or self.asker is None or self.asker.role is Role.STEWARD:
+            return
+        if not self.state.has_acknowledged(self.asker.analyst, purpose.name, digest_terms(purpose.terms)):
+            raise AccessRefused(
+                f"'{self.asker.analyst}' has not acknowledged the terms of purpose '{purpose.name}'",
+                expected=f"They are: {purpose.terms}",
+                remedy=f"Acknowledge them once: deniable terms --analyst {self.asker.analyst} "
+                f"--purpose {purpose.name} --acknowledge",
             )
 
     def admit_tables(self) -> tuple[TableSchema, ...]:
@@ -252,6 +272,11 @@ class Context:
                 Witness().see(self.place, self.ledger)
         self.ledger.close()
         self.store.close()
+
+
+def digest_terms(terms: str) -> str:
+    """The name of a wording of terms; white space does not count."""
+    return hashlib.sha256(" ".join(terms.split()).encode()).hexdigest()[:16]
 
 
 def find_epoch(policy: Policy, state: LedgerState, more: int = 0) -> str:
@@ -344,7 +369,7 @@ def open_context(
     shared = SharedTables(
         policy,
         store,
-        state.withdrawals,
+        lambda: (state.withdrawals(), state.reinstated()),
         lambda: find_epoch(policy, state),
         dict(sources or {}),
         make_engine,

@@ -11,11 +11,14 @@ from deniable.errors import ParameterError
 from deniable.policy.document import Policy, read
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from deniable.curator.anonymize.check import CheckReport
     from deniable.curator.context import Context
     from deniable.curator.governance.epochs import EpochReport
     from deniable.curator.query.sql import QueryAnswer
     from deniable.curator.query.watch import LiveWatch
+    from deniable.curator.synthesize.inspect import LinkedView, ModelView
     from deniable.curator.train import Trained
     from deniable.dp.accounting import Event
     from deniable.engines.base import Engine
@@ -33,6 +36,8 @@ if TYPE_CHECKING:
         WatchExplanation,
     )
     from deniable.release import Release
+    from deniable.synth.linked import LinkedModel
+    from deniable.synth.model import SynthModel
 
 
 class Curator:
@@ -314,6 +319,52 @@ class Curator:
         from deniable.curator.anonymize.check import check_rows
 
         return check_rows(self._for(who), table, *columns)
+
+    def describe(
+        self, table: str, out: str | Path | None = None, *, epsilon: Amount | None = None, delta: Amount = 0,
+        rho: Amount | None = None, who: Asker | None = None, **order: Any,
+    ) -> SynthModel | LinkedModel:  # fmt: skip
+        """Learn a table's synthetic model within a budget, and keep it in a file if one is named.
+
+        Charged before rows are read, which are bounded to what one unit may add. `order` may name a `method`,
+        `columns`, a `workload`, `areas` and `linked`; see `deniable.curator.synthesize.run.Order`.
+        """
+        from deniable.curator.synthesize.run import learn_and_keep, place_order
+
+        wanted = place_order(table, epsilon, delta, rho, **order)
+        return learn_and_keep(self._for(who), wanted, None if out is None else Path(out))
+
+    def synthesize(
+        self, table: str, out: str | Path, *, rows: int | None = None, seed: int = 0, epsilon: Amount | None = None,
+        delta: Amount = 0, rho: Amount | None = None, who: Asker | None = None, **order: Any,
+    ) -> Release:  # fmt: skip
+        """Write a synthetic twin of a table, with its model and its statement; options are those of `describe`."""
+        from deniable.curator.synthesize.run import place_order, synthesize
+
+        wanted = place_order(table, epsilon, delta, rho, **order)
+        return synthesize(self._for(who), wanted, Path(out), rows=rows, seed=seed)
+
+    @staticmethod
+    def generate(model: SynthModel | LinkedModel | str | Path, rows: int | None = None, **rest: Any) -> pa.Table:
+        """Rows of a model, or of a model file: no data is touched, nothing is charged. `rest`: `seed`, `where`.
+
+        Of people with their rows, so many people are drawn, and their rows come out.
+        """
+        from deniable.curator.synthesize.run import draw_rows
+
+        return draw_rows(model, rows, **rest)
+
+    def inspect(
+        self, model: SynthModel | LinkedModel | str | Path, against: str | None = None, **question: Any
+    ) -> ModelView | LinkedView:
+        """What a model tells anyone; `against` a table, beside its real rows, for the steward alone.
+
+        `question` may name `marginals`, a `target` and a `regression`.
+        """
+        from deniable.curator.synthesize.inspect import Question, public, steward
+
+        asked = Question(**question)
+        return public(model, asked) if against is None else steward(self.context, model, against, asked)
 
     def train(self, table: str, target: str, *, who: Asker | None = None, **rest: Any) -> Trained:
         """Learn a model of a column within a budget; see `deniable.curator.train.train_model`."""

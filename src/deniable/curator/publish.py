@@ -49,8 +49,8 @@ def certify_rows(released: Path | pa.Table, claim: Claim, *, beside: Sequence[Pa
     if found.left:
         _remove_files(released, beside)
         raise DataError(
-            f"the mask of {', '.join(map(repr, found.left))} leaves identifiers as they are",
-            expected="A mask that changes every value of an identifier",
+            f"the mask of {', '.join(map(repr, found.left))} leaves identifiers as they are, or easily recognized",
+            expected="A mask that changes every value of an identifier, and not only a few of its characters",
             remedy="It was removed, and nothing left. Use token or redact there, or regex with unmatched: redact",
             charge=charge,
         )

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from deniable.curator import attack, audit
 from deniable.curator.policy import compose, decisions
 from deniable.curator.policy.compose import Step, name_step
-from deniable.curator.policy.decisions import K_ANONYMITY, LEARN, QUERIES, SYNTHETIC, Decisions
+from deniable.curator.policy.decisions import K_ANONYMITY, LEARN, MASKED, QUERIES, SYNTHETIC, Decisions
 from deniable.curator.policy.draft import Draft, Drafted, draft_table, save
 from deniable.errors import DataError, Infeasible, ParameterError
 from deniable.policy.schema import Role
@@ -305,7 +305,7 @@ def make_release(
     """Write the policy and release by it: certified as written, stated beside the file, noted in the ledger."""
     refuse_nothing(made, decided)
     save(compose.write_policy(made, decided, found.learned), place.policy, replace_it=True)
-    ways = {K_ANONYMITY: _anonymize, SYNTHETIC: _synthesize, QUERIES: _answer}
+    ways = {K_ANONYMITY: _anonymize, MASKED: _mask, SYNTHETIC: _synthesize, QUERIES: _answer}
     released = ways[str(decided.technique)](place, made, decided, found.learned, progress)
     return replace(found, release=released, after={}, verified={})
 
@@ -313,11 +313,8 @@ def make_release(
 def refuse_nothing(made: Draft, decided: Decisions) -> None:
     """Refuse, before anything is read or charged, decisions by which nothing could leave."""
     anonymous = decided.technique == K_ANONYMITY
-    if (
-        decisions.list_role(made, decided, Role.QUASI_IDENTIFIER)
-        if anonymous
-        else decisions.list_released(made, decided)
-    ):
+    known = decisions.list_role(made, decided, Role.QUASI_IDENTIFIER)
+    if known if anonymous else decisions.list_released(made, decided):
         return
     raise Infeasible(
         "no column is a quasi-identifier" if anonymous else "no column leaves: all are undecided, or identifiers",
@@ -342,6 +339,21 @@ def _anonymize(
     return {"file": out.name, **kept}
 
 
+def _mask(
+    place: Place, made: Draft, decided: Decisions, _learned: Mapping[str, Any], progress: Progress | None
+) -> dict[str, Any]:
+    from deniable.curator.context import ledger_of
+    from deniable.curator.mask import keys, run
+
+    out, key = place.release(decided), place.folder / compose.KEY_FILE
+    if not key.exists():
+        keys.new(compose.KEY, key)
+    told = run.mask(run.Request(place.policy, {made.table: out}, ledger=ledger_of(place.policy, None)), progress)
+    table = told.tables[made.table]
+    return {"file": out.name, "released": table["rows"], "masks": table["masks"], "joint": table["joint"],
+            "words": _read_words(out)}  # fmt: skip
+
+
 def _synthesize(
     place: Place, made: Draft, decided: Decisions, learned: Mapping[str, Any], progress: Progress | None
 ) -> dict[str, Any]:
@@ -364,10 +376,8 @@ def _synthesize(
             charge=f"Charged: {verdict.charged}, because the data were touched.",
         )
     kept = {"released": release.details["rows"], "columns": list(columns), "method": release.details["method"]}
-    noise = {
-        "noise_in_a_table": release.details["noise_in_a_table"],
-        "epsilon": compose.state_costs(decided)["release"],
-    }
+    spent_in_all = compose.state_costs(decided)["release"]
+    noise = {"noise_in_a_table": release.details["noise_in_a_table"], "epsilon": spent_in_all}
     attacked = {"attack": verdict.to_dict()} if verdict is not None else {}
     return {"file": out.name, **kept, **noise, **attacked, "words": [*_read_words(out), *_say_learning(decided)]}
 
@@ -435,8 +445,9 @@ def find_culprit(place: Place, made: Draft, decided: Decisions) -> str | None:
 
 
 def list_kept(made: Draft, decided: Decisions) -> dict[str, str]:
-    """The columns that leave as they are."""
-    return dict.fromkeys(decisions.list_role(made, decided, Role.SENSITIVE, Role.INSENSITIVE), "leaves as it is")
+    """The columns that leave as they are; of masked rows all that others may know."""
+    known = (Role.QUASI_IDENTIFIER,) if decided.technique == MASKED else ()
+    return dict.fromkeys(decisions.list_role(made, decided, Role.SENSITIVE, Role.INSENSITIVE, *known), "leaves")
 
 
 def leave_out(decided: Decisions, column: str) -> Decisions:
@@ -538,8 +549,9 @@ def _list_release_steps(place: Place, made: Draft, decided: Decisions, found: Fi
     page = ("--report", place.folder / "attack.html")
     attacked = ("attack", out, "--original", place.source, "-p", policy, "--all", *page, *place.options)
     after = name_step("Attack what was released", *attacked)
-    if decided.technique == K_ANONYMITY:
-        return [name_step("Release", "anonymize", "-p", policy, "--table", made.table, "-o", out), after]
+    if decided.technique in decisions.TRUE_ROWS:
+        word = "anonymize" if decided.technique == K_ANONYMITY else "mask"
+        return [name_step("Release", word, "-p", policy, "--table", made.table, "-o", out), after]
     columns = ("--columns", ",".join(list_drawn(made, decided, learned)))
     gated = ("--attack", "--attacks", 2 * ATTACKS) if "attack" in released else ()
     made_by = ("synthesize", made.table, "-p", policy, *budget, *columns, *gated, "-o", out)
@@ -558,6 +570,7 @@ def list_files(place: Place, decided: Decisions) -> dict[str, str]:
         out.with_name(f"{out.name}.release.json"): f"{given}: what is promised of it, signed",
         out.with_name(f"{out.name}.model.json"): f"{given}, if you like: more rows can be drawn from it",
         out.with_name(f"{out.name}.recoding.json"): f"{KEEP}: how rows were made coarser, with counts of secrets",
+        place.folder / compose.KEY_FILE: f"{KEEP}: the key by which identifiers were replaced",
         place.page: "for the data officer",
         place.policy: "for the steward: what is protected, and how much",
         place.decisions: f"{KEEP}: to do all of it again",

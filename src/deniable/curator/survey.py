@@ -6,11 +6,12 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from deniable.curator.charge import Job, charge, state_versions
-from deniable.curator.context import Context, find_ledger, open_context
+from deniable.curator.charge import Job, JobResult, charge, run_job, still_charged
+from deniable.curator.context import Context, find_ledger, ledger_of, open_context
 from deniable.curator.governance.reports import LOCAL
 from deniable.curator.governance.steward import open_policy
 from deniable.curator.publish import find_signing_key, note_published
@@ -18,6 +19,7 @@ from deniable.curator.scope import refuse_expired
 from deniable.errors import DataError, ParameterError
 from deniable.policy.budget import Amount, exact
 from deniable.policy.document import Policy, read
+from deniable.policy.schema import PrivacyUnit
 from deniable.release.record import Record, SparseRecord, to_plain
 from deniable.storage import refuse_unwritable
 
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from deniable.localdp.survey.forecast import Forecast
     from deniable.localdp.survey.results import Contrast, Results
     from deniable.localdp.survey.service import SurveyService
+    from deniable.query.execute import NoisyResults
 
 
 PLAN = "randomized columns"
@@ -152,29 +155,94 @@ def randomize(
     own: Mapping[str, Amount] | None = None,
     ledger: str | None = None,
 ) -> RandomizeReport:
-    """Randomize a table's columns record by record, and write it with its statement beside it."""
-    from deniable.localdp import records
-    from deniable.release import Guarantee, Provenance, Release, write_release
+    """Randomize a table's columns record by record, and write it with its statement beside it.
 
+    At most so many rows of a person as the policy's unit says are kept, the epsilons of all of them are charged, and
+    the same order of the same table gives the same rows again, at no further cost.
+    """
     refuse_unwritable(out, rows=True)
     policy = refuse_expired(read(policy_file))
     name = _table_of(policy, source, table)
     parts = {column: exact(amount, f"epsilon of {column}") for column, amount in (own or {}).items()}
-    with _open_table(policy, name, source, find_ledger(policy_file, ledger)) as (context, engine):
-        allowed, schema = context.scope.columns_to_release(name, columns), policy.table(name)
-        # Without names, every column that may leave and can be randomized does.
-        chosen = [c for c in allowed or schema.names if columns is not None or records.is_randomizable(schema, c)]
-        made = records.plan_records(schema, exact(epsilon, "epsilon"), chosen, parts)
-        job: Job[None] = Job(TECHNIQUE, "", None, "one row", (name,), details={LOCAL: str(made.epsilon)})
-        receipt = charge(context, job)
-        rows = records.randomize(made, engine.run(_select_columns(made, name)))
-        described = records.describe_plan(made)
-        epoch = context.epoch
-        provenance = Provenance(policy.hash, state_versions(job, epoch), {PLAN: described}, epoch=epoch)
-        released, key = Release(rows, Guarantee.local("one row", made.epsilon), provenance), find_signing_key(context)
-        statement = write_release(released, out, engine, key=key)
-        note_published(context, statement, receipt.release)
-    return RandomizeReport(str(out), rows.num_rows, list(statement.words), described)
+    with closing(
+        open_context(policy, ledger=ledger_of(policy_file, ledger), sources=_sources(name, source))
+    ) as context:
+        made = _plan_records(context, name, exact(epsilon, "epsilon"), columns, parts)
+        result = run_job(context, _randomizing_job(context, name, made, source))
+        with still_charged():
+            return _write_randomized(context, name, made, result, out)
+
+
+def _sources(name: str, source: str | None) -> dict[str, str]:
+    return {name: str(Path(source).absolute())} if source else {}
+
+
+def _plan_records(
+    context: Context, name: str, epsilon: Fraction, columns: Sequence[str] | None, parts: Mapping[str, Fraction]
+) -> RecordPlan:
+    from deniable.localdp import records
+
+    allowed, schema = context.scope.columns_to_release(name, columns), context.policy.table(name)
+    # Without names, every column that may leave and can be randomized does.
+    chosen = [c for c in allowed or schema.names if columns is not None or records.is_randomizable(schema, c)]
+    return records.plan_records(schema, epsilon, chosen, parts)
+
+
+def _randomizing_job(context: Context, name: str, made: RecordPlan, source: str | None) -> Job[NoisyResults]:
+    """Randomizing as a job: priced by all the rows that one person may have, stored as the rows that leave."""
+    from deniable.dp.accounting import PureEvent
+    from deniable.localdp import records
+    from deniable.policy.budget import budget
+    from deniable.release import Technique
+
+    unit, described = context.policy.table(name).unit or PrivacyUnit(), records.describe_plan(made)
+    asked = json.dumps([PLAN, name, described, unit.rows_learned, _sources(name, source)], sort_keys=True)
+    total = made.epsilon * unit.rows_learned
+    return Job(
+        Technique.LOCAL_DP, asked, PureEvent(total), unit, (name,), lambda _: _randomize_rows(context, name, made),
+        canonical=asked, cost=budget(total), details={LOCAL: str(total)},
+    )  # fmt: skip
+
+
+def _randomize_rows(context: Context, name: str, made: RecordPlan) -> NoisyResults:
+    """The rows that leave, in random order: at most so many of each person, chosen by a fresh secret salt."""
+    from deniable.dp.samplers import permutation
+    from deniable.localdp import records
+    from deniable.query.execute import Noisy
+    from deniable.synth.describe import render_bounded_select
+
+    schema = context.policy.table(name)
+    unit, columns = schema.unit or PrivacyUnit(), tuple(column.name for column in made.columns)
+    with context.scope.open_rows({name: name}) as engine:
+        rows = engine.run(render_bounded_select(schema, unit, unit.rows_learned, columns))
+    told = records.randomize(made, rows)
+    return {PLAN: (Noisy(told.take(permutation(told.num_rows)), ()),)}
+
+
+def _write_randomized(
+    context: Context, name: str, made: RecordPlan, result: JobResult[NoisyResults], out: Path
+) -> RandomizeReport:
+    from deniable.localdp import records
+    from deniable.release import Guarantee, Provenance, Release, write_release
+
+    unit, described = context.policy.table(name).unit or PrivacyUnit(), records.describe_plan(made)
+    rows = result.measured[PLAN][0].keys
+    provenance = Provenance(context.policy.hash, result.versions, {PLAN: described}, epoch=result.epoch)
+    protected = _describe_protected(unit)
+    claimed = Guarantee.local(protected, made.epsilon * unit.rows_learned)
+    released = Release(rows, claimed, provenance)
+    statement = write_release(released, out, context.scope.engine, key=find_signing_key(context))
+    note_published(context, statement, result.release)
+    words = [f"Protected is {protected}.", *statement.words]
+    return RandomizeReport(str(out), rows.num_rows, words, described)
+
+
+def _describe_protected(unit: PrivacyUnit) -> str:
+    """Whom a randomized table protects, and in what."""
+    if unit.is_row:
+        return "what one row says (not that it is there)"
+    most = f"at most {unit.rows_learned} kept" if unit.rows_learned > 1 else "one kept"
+    return f"what the rows of one {unit.column} say, {most} (not that they are there)"
 
 
 @contextmanager

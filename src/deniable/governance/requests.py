@@ -1,9 +1,10 @@
 """Requests for releases: an analyst asks for masked, k-anonymous or synthetic rows, the steward decides.
 
-A request says what is asked, for which purpose, and what it costs. The risk is measured when the steward looks and is
-not written down: it is read off the data, which neither the analyst nor the record may see. A request is decided once,
-with a reason, and fulfilled at most once: of several who do so at the same time the first in the ledger counts, and the
-others are told.
+A request says what is asked, for which purpose, what it is needed for, and what it costs. The risk is measured when the
+steward looks and is not written down: it is read off the data, which neither the analyst nor the record may see. A
+request is decided once, with a reason, and fulfilled at most once: of several who do so at the same time the first in
+the ledger counts, and the others are told. Where the policy's purpose demands it, several different stewards approve;
+one can decline.
 """
 
 from __future__ import annotations
@@ -49,8 +50,12 @@ class Request:
     decided: datetime | None = None
     release: str = ""
     """What was released: one id, or one for each table with a space between."""
-    last: int = 0
-    """The number of the entry that made it what it is."""
+    counted: tuple[int, ...] = ()
+    """The numbers of the entries that made it what it is."""
+    approvals: int = 1
+    """How many different stewards must approve it."""
+    approved_by: tuple[str, ...] = ()
+    justification: str = ""
     listed: bool = False
     """Whether the policy listed the analyst when the request was made; such a one must still be listed at the end."""
 
@@ -58,7 +63,8 @@ class Request:
     def facts(self) -> dict[str, Any]:
         """What is written down when it is asked."""
         told = {"id": self.id, "technique": self.technique, "tables": list(self.tables)}
-        return told | {"parameters": dict(self.parameters), "cost": dict(self.cost), "listed": self.listed}
+        told |= {"parameters": dict(self.parameters), "cost": dict(self.cost), "listed": self.listed}
+        return told | {"approvals": self.approvals, "justification": self.justification}
 
     def as_dict(self) -> dict[str, Any]:
         """The request as plain values."""
@@ -66,7 +72,7 @@ class Request:
         shown = {name: at.isoformat(timespec="seconds") if at else None for name, at in times.items()}
         who = {"analyst": self.analyst, "purpose": self.purpose, "status": str(self.status), "reason": self.reason}
         told = {name: fact for name, fact in self.facts().items() if name != "listed"}
-        return told | who | shown | {"release": self.release}
+        return told | who | shown | {"release": self.release, "approved_by": list(self.approved_by)}
 
 
 def fold_requests(acts: Iterable[LedgerEntry], known: Mapping[str, Request] | None = None) -> dict[str, Request]:
@@ -77,12 +83,27 @@ def fold_requests(acts: Iterable[LedgerEntry], known: Mapping[str, Request] | No
         if act.act == "request":
             requests[facts["id"]] = _read_request(act)
         elif act.act in DECISIONS and _stands(requests, facts["id"], Status.PENDING):
-            decision = {"status": DECISIONS[act.act], "reason": facts["reason"], "decided": act.time}
-            requests[facts["id"]] = replace(requests[facts["id"]], **decision, last=act.sequence)
+            requests[facts["id"]] = _decide(requests[facts["id"]], act)
         elif act.act == "fulfill" and _stands(requests, facts["id"], Status.APPROVED):
-            made = replace(requests[facts["id"]], status=Status.RELEASED, release=facts["release"], last=act.sequence)
-            requests[facts["id"]] = made
+            made = replace(requests[facts["id"]], status=Status.RELEASED, release=facts["release"])
+            requests[facts["id"]] = _count(made, act)
     return requests
+
+
+def _decide(request: Request, act: LedgerEntry) -> Request:
+    """A pending request after a decision: declined by one, approved once enough different stewards did."""
+    if act.act == "approve" and act.analyst in request.approved_by:
+        return request
+    said = replace(_count(request, act), reason=act.details["reason"])
+    if act.act == "approve":
+        said = replace(said, approved_by=(*request.approved_by, act.analyst))
+        if len(said.approved_by) < said.approvals:
+            return said
+    return replace(said, status=DECISIONS[act.act], decided=act.time)
+
+
+def _count(request: Request, act: LedgerEntry) -> Request:
+    return replace(request, counted=(*request.counted, act.sequence))
 
 
 def _stands(requests: Mapping[str, Request], identity: str, status: Status) -> bool:
@@ -97,17 +118,23 @@ def find_request(identity: str, requests: Mapping[str, Request]) -> Request:
     return requests[identity]
 
 
-def check_decidable(request: Request, reason: str) -> None:
-    """Refuse a second decision, and one without a reason."""
+def check_decidable(request: Request, reason: str, by: str = "", *, approved: bool = False) -> None:
+    """Refuse a second decision, one without a reason, and a steward who approves twice."""
     if request.status is not Status.PENDING:
         raise ParameterError(f"request '{request.id}' is {request.status} already")
     if not reason.strip():
         raise ParameterError("a decision needs a reason", remedy="Say why, so that the record can tell")
+    if approved and by in request.approved_by:
+        raise AccessRefused(
+            f"'{by}' approved request '{request.id}' already",
+            expected=f"{request.approvals} different stewards approve it",
+            remedy="Another steward approves it, by a token or --by of their own",
+        )
 
 
 def check_counted(request: Request, number: int) -> None:
     """Refuse whoever wrote entry `number` about a request when somebody else was first."""
-    if request.last != number:
+    if number not in request.counted:
         raise AccessRefused(
             f"somebody else was first: request '{request.id}' is {request.status}",
             expected="A request is decided once and fulfilled once; the first entry in the ledger counts",
@@ -127,4 +154,5 @@ def _read_request(act: LedgerEntry) -> Request:
     facts = act.details
     asked = (facts["parameters"], facts["cost"], act.time)
     made = Request(facts["id"], act.analyst, act.purpose, facts["technique"], tuple(facts["tables"]), *asked)
-    return replace(made, listed=bool(facts.get("listed")))
+    more = {"approvals": facts.get("approvals", 1), "justification": facts.get("justification", "")}
+    return replace(made, listed=bool(facts.get("listed")), **more)

@@ -12,7 +12,6 @@ import json
 import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from datetime import datetime
 
 from deniable.governance.grants import LedgerEntry
 
@@ -64,16 +63,7 @@ def fold_reinstated(acts: Iterable[LedgerEntry], known: frozenset[str] = frozens
     reinstated = {*known}
     for act in acts:
         if act.act == "withdraw":
-            reinstated.discard(act.details["commitment"])
+            reinstated.discard(act.details.get("commitment", ""))
         elif act.act == "reinstate":
             reinstated.add(act.details["commitment"])
     return frozenset(reinstated)
-
-
-def find_recorded_time(acts: Iterable[LedgerEntry], commitments: Iterable[str]) -> datetime | None:
-    """When a withdrawal that still stands was written down with one of these digests; None where none does."""
-    sought, since = {*commitments}, None
-    for act in acts:
-        if act.details.get("commitment") in sought:
-            since = (since or act.time) if act.act == "withdraw" else None
-    return since

@@ -224,13 +224,21 @@ def stack_codes(columns: Sequence[Codes]) -> Codes:
 
 
 def number_rows(columns: Sequence[Codes], sizes: Sequence[int]) -> tuple[int, NDArray[np.int64], NDArray[np.int64]]:
-    """How many distinct rows there are, one row of each kind, and the kind of each row.
+    """How many distinct rows there are, one row of each kind, and the kind of each row."""
+    key, span = pack_keys(columns, sizes)
+    count, number = _number_keys(key, span)
+    sample = np.empty(count, np.int64)
+    sample[number] = np.arange(len(key))
+    return count, sample, number
+
+
+def pack_keys(columns: Sequence[Codes], sizes: Sequence[int]) -> tuple[NDArray[np.int64], int]:
+    """One key for each row, the same for equal rows, and a number that all keys are below.
 
     Columns are packed into one 64-bit key while they fit; where they do not, the key so far is renumbered densely,
     which needs no more values than there are rows. A column in which all rows are alike tells nothing.
     """
-    rows = len(columns[0])
-    key, span = np.zeros(rows, np.int64), 1
+    key, span = np.zeros(len(columns[0]), np.int64), 1
     for column, size in zip(columns, sizes, strict=True):
         if size < 2:
             continue
@@ -239,19 +247,21 @@ def number_rows(columns: Sequence[Codes], sizes: Sequence[int]) -> tuple[int, ND
         key *= size
         key += column
         span *= size
-    count, number = _number_keys(key, span)
-    sample = np.empty(count, np.int64)
-    sample[number] = np.arange(rows)
-    return count, sample, number
+    return key, span
 
 
 DENSE = 4
 """A table with a place for each possible key serves where there are at most so many times more keys than rows."""
 
 
+def is_dense(key: NDArray[np.int64], span: int) -> bool:
+    """Whether a table with a place for each possible key is small enough."""
+    return span <= DENSE * len(key)
+
+
 def _number_keys(key: NDArray[np.int64], span: int) -> tuple[int, NDArray[np.int64]]:
     """How many different keys there are, and a number for each row's; keys are below `span`."""
-    if span <= DENSE * len(key):
+    if is_dense(key, span):
         there = np.zeros(span, np.bool_)
         there[key] = True
         place = np.cumsum(there)

@@ -16,13 +16,13 @@ import json
 import secrets
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
 from deniable.errors import IntegrityError
-from deniable.ledger.group_commit import GroupCommit
+from deniable.ledger.entry import GroupCommit
 from deniable.ledger.sqlite import (
     close_on_error,
     find_version,
@@ -42,6 +42,8 @@ STEPS: tuple[tuple[str, ...], ...] = (
     ),
 )
 """How a layout becomes the next one; the last step, to values that are sealed, is that of `adopt_key`."""
+PAGE_ROWS = 1000
+PAGE = "SELECT drawer, name, alias, value FROM kept WHERE (drawer, name) > (?, ?) ORDER BY drawer, name LIMIT ?"
 SEALED = len(STEPS) + 1
 """The layout in which every value is sealed."""
 
@@ -76,8 +78,8 @@ class Shelf(Protocol):
     def adopt_key(self, key: bytes, change: Change) -> bytes:
         """The key of the seals; where there is none yet, this one, with everything that is stored already changed."""
 
-    def dump(self) -> Sequence[Row]:
-        """All that is stored, as it is."""
+    def dump(self) -> Iterator[Row]:
+        """All that is stored, as it is, some rows at a time."""
 
     def close(self) -> None:
         """Let go of it."""
@@ -138,13 +140,17 @@ class AnswerStore:
         number, _, head = found.decode("ascii", "replace").partition(" ")
         return (int(number), head) if number.isdigit() else (0, head)
 
-    def dump(self) -> Sequence[Row]:
+    def dump(self) -> Iterator[Row]:
         """All that is stored, sealed as it is; refuses where something was changed."""
-        rows = self._inner.dump()
-        for collection, name, alias, value in rows:
+        for collection, name, alias, value in self._inner.dump():
             if collection not in (SEEN, SEAL):
                 self._open(collection, bytes(value), name, alias)
-        return rows
+            yield collection, name, alias, bytes(value)
+
+    def check(self) -> None:
+        """Refuse a store in which anything was changed behind its back."""
+        for _ in self.dump():
+            pass
 
     def close(self) -> None:
         """Let go of it."""
@@ -222,15 +228,16 @@ class MemoryShelf:
         """The key: a new shelf holds nothing yet."""
         return self.keep(SEAL, SEAL, SEAL, key)
 
-    def dump(self) -> list[Row]:
+    def dump(self) -> Iterator[Row]:
         """All that is stored, as it is."""
         with self._lock:
             aliases = {(c, name): alias for c, held in self._aliases.items() for alias, name in held.items()}
-            return [
+            rows = [
                 (c, name, aliases.get((c, name), name), value)
                 for c, held in self._collections.items()
                 for name, value in held.items()
             ]
+        return iter(rows)
 
     def close(self) -> None:
         """Nothing to let go of."""
@@ -304,10 +311,16 @@ class SqliteShelf:
             set_version(run, SEALED)
             return key if known is None else known
 
-    def dump(self) -> list[Row]:
+    def dump(self) -> Iterator[Row]:
         """All that is stored, as it is: collection, name, alias, value."""
-        with self._reading, translate_errors(self.path):
-            return self._reader.execute("SELECT drawer, name, alias, value FROM kept").fetchall()
+        after = ("", "")
+        while True:
+            with self._reading, translate_errors(self.path):
+                rows = self._reader.execute(PAGE, (*after, PAGE_ROWS)).fetchall()
+            yield from rows
+            if len(rows) < PAGE_ROWS:
+                return
+            after = rows[-1][:2]
 
     def close(self) -> None:
         """Let go of the file."""
@@ -317,11 +330,10 @@ class SqliteShelf:
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        with self._lock, translate_errors(self.path):
+        with self._lock, translate_errors(self.path), roll_back_on_error(self._connection):
             self._connection.execute("BEGIN IMMEDIATE")
-            with roll_back_on_error(self._connection):
-                yield self._connection
-                self._connection.execute("COMMIT")
+            yield self._connection
+            self._connection.execute("COMMIT")
 
 
 def refuse_lost_key(was_sealed: bool) -> None:

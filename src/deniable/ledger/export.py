@@ -169,7 +169,7 @@ def back_up(ledger: Ledger, store: AnswerStore, path: Path) -> Verified:
     part = path.with_name(f".{path.name[:100]}.{secrets.token_hex(6)}.part")
     try:
         with ledger.store.begin_write() as book, storage_errors(path):
-            _write_backup(part, list(book.after(0)), store.dump())
+            _write_backup(part, book.after(0), store.dump())
         copied = verify_backup(part, ledger.dataset)
         with storage_errors(path):
             os.link(part, path)  # unlike a rename it refuses a file that came meanwhile
@@ -194,7 +194,6 @@ def verify_backup(path: Path, dataset: str) -> Verified:
     """Recompute the chain of a backup, and open every seal; refuses one of another dataset, or that was changed."""
     with closing(open_backup(path, dataset)) as ledger, closing(_hold_rows(read_backup(path)[1])) as store:
         found = verify(ledger)
-        store.dump()
         refuse_mismatch(ledger, store, "withdrawn")
         return found
 
@@ -244,7 +243,7 @@ def restore_backup(path: Path, dataset: str, place: str | Path) -> Verified:
     store, shelf = _make_place(place, dataset)
     try:
         with store.begin_write() as book:
-            if book.head() is not None or shelf.dump():
+            if book.head() is not None or any(shelf.dump()):
                 raise _refuse_taken(place)
             _put_rows(shelf, rows)  # first: a store without its ledger is refused, and a ledger without its store not
             for line in lines:

@@ -27,6 +27,7 @@ from deniable.ledger.entry import (
     Act,
     Book,
     Entry,
+    GroupCommit,
     MemoryStore,
     Posting,
     Store,
@@ -39,7 +40,6 @@ from deniable.ledger.entry import (
     refuse_broken,
     refuse_cut_off,
 )
-from deniable.ledger.group_commit import GroupCommit
 from deniable.policy.access import Budgets
 from deniable.policy.budget import ZCDP, Budget, budget
 from deniable.policy.document import Policy
@@ -415,13 +415,14 @@ def open_answer_store(place: str | Path | None, dataset: str) -> AnswerStore:
 
 
 def refuse_mismatch(ledger: Ledger, store: AnswerStore, withdrawals: str) -> None:
-    """Refuse a ledger that is older than the answers stored beside it, and a store that lost who withdrew.
+    """Refuse a ledger that is older than the answers stored beside it, and a store that was changed or lost people.
 
     `withdrawals` is the collection of those.
 
     A ledger that was deleted, emptied or replaced by an older copy would give the budget anew; a store that was, would
     bring back who withdrew.
     """
+    store.check()
     seen = store.last_seen()
     if seen is not None:
         number, head = seen

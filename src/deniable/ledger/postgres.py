@@ -279,11 +279,20 @@ class PostgresShelf:
         """Let go of the database."""
         self._database.close()
 
-    def dump(self) -> list[Row]:
+    def dump(self) -> Iterator[Row]:
         """All that is stored, as it is: collection, name, alias, value."""
-        sql = "SELECT drawer, name, alias, value FROM deniable_kept WHERE dataset = %s"
+        sql = (
+            "SELECT drawer, name, alias, value FROM deniable_kept WHERE dataset = %s AND (drawer, name) > (%s, %s)"
+            " ORDER BY drawer, name LIMIT 1000"
+        )
+        after = ("", "")
+        while rows := self._fetch(sql, after):
+            yield from ((drawer, name, alias, bytes(value)) for drawer, name, alias, value in rows)
+            after = rows[-1][:2]
+
+    def _fetch(self, sql: LiteralString, after: tuple[str, str]) -> list[Any]:
         with self._database.transaction() as run:
-            return [(*names, bytes(value)) for *names, value in run(sql, (self._database.dataset,))]
+            return list(run(sql, (self._database.dataset, *after)).fetchall())
 
     def _find_value(self, collection: str, names: list[str]) -> bytes | None:
         with self._database.transaction() as run:

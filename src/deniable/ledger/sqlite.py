@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NoReturn, Protocol
 
-from deniable.errors import DeniableError, IntegrityError, StorageError
+from deniable.errors import UNKNOWN, DeniableError, IntegrityError, StorageError
 from deniable.ledger.entry import Line
 from deniable.storage import PRIVATE_FILE, storage_errors
 
@@ -63,10 +63,18 @@ class SqliteStore:
         """The one writer's transaction."""
         with self._lock, translate_errors(self.path):
             connection = self._ours()
-            connection.execute("BEGIN IMMEDIATE")
             with roll_back_on_error(connection):
+                connection.execute("BEGIN IMMEDIATE")
                 yield SqliteBook(connection)
-                connection.execute("COMMIT")
+                self._commit(connection)
+
+    def _commit(self, connection: sqlite3.Connection) -> None:
+        """Keep what was written. A disk that fails in the act may have kept it all the same: the next start tells."""
+        try:
+            connection.execute("COMMIT")
+        except sqlite3.Error as failure:
+            undone = getattr(failure, "sqlite_errorname", "").startswith(("SQLITE_FULL", "SQLITE_BUSY"))
+            _refuse(failure, self.path, None if undone else UNKNOWN)
 
     @contextmanager
     def begin_read(self) -> Iterator[SqliteBook]:
@@ -167,8 +175,8 @@ def migrate(connection: sqlite3.Connection, steps: Sequence[Sequence[str]], tabl
 
     `table` must be there in the end: a file that says its layout and has lost it was damaged.
     """
-    connection.execute("BEGIN IMMEDIATE")
     with roll_back_on_error(connection):
+        connection.execute("BEGIN IMMEDIATE")
         version = find_version(connection)
         refuse_newer(version, len(steps), f"'{path.name}'")
         for number, statements in enumerate(steps[version:], start=version + 1):
@@ -213,7 +221,7 @@ def translate_errors(path: Path) -> Iterator[None]:
         _refuse(failure, path)
 
 
-def _refuse(failure: sqlite3.Error, path: Path) -> NoReturn:
+def _refuse(failure: sqlite3.Error, path: Path, charge: str | None = None) -> NoReturn:
     name = getattr(failure, "sqlite_errorname", "")
     if name == "SQLITE_ERROR" or name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):  # our own SQL is right
         raise IntegrityError(f"'{path.name}' is no ledger, or was damaged", remedy="Restore it from a backup") from None
@@ -226,7 +234,7 @@ def _refuse(failure: sqlite3.Error, path: Path) -> NoReturn:
     }
     known = [told for start, told in reasons.items() if name.startswith(start)]
     reason, remedy = known[0] if known else ("the database refused", "Check the file")
-    raise StorageError(f"the ledger '{path.name}' could not be used: {reason}", remedy=remedy) from None
+    raise StorageError(f"the ledger '{path.name}' could not be used: {reason}", remedy=remedy, charge=charge) from None
 
 
 def open_connection(uri: str) -> sqlite3.Connection:

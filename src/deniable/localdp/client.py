@@ -409,10 +409,8 @@ class Memory:
         if known["times"] >= most:
             raise Refused(f"'{question}' was already answered {most} times on this device")
         if spent + epsilon > self.allowance + 1e-9:
-            raise Refused(
-                f"'{question}' would tell epsilon {epsilon:.3g}; this device has told {spent:.3g} of {self.allowance:.3g}"
-                " in this month. Leave the question out, or give Memory a larger allowance"
-            )
+            told = f"this device has told {spent:.3g} of {self.allowance:.3g} in this month"
+            raise Refused(f"'{question}' would tell epsilon {epsilon:.3g}; {told}. Leave it out, or allow Memory more")
         known["times"] += 1
         self._state["spent"][period] = spent + epsilon
 

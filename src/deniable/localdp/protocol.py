@@ -6,7 +6,8 @@ a response is written down twice."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from statistics import NormalDist
@@ -57,6 +58,39 @@ class FrequencyProtocol(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Score:
+    """How an estimated count follows from a whole number that n respondents add up to, each in steps of one.
+
+    The number has mean `gain` times the count (after its offset is taken off) and variance
+    base + slope c + curve c^2 at a true count c: among these respondents, or among all whom they stand for.
+    """
+
+    sums: NDArray[np.float64]
+    gain: float
+    base: NDArray[np.float64]
+    among_these: tuple[NDArray[np.float64] | float, NDArray[np.float64] | float]
+    among_all: tuple[NDArray[np.float64] | float, NDArray[np.float64] | float]
+    range: int
+    """How far apart one respondent's least and greatest part of the number are."""
+
+    def interval(self, confidence: float, population: bool) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """All counts whose number lies within so many standard deviations, and half a step, of the one found.
+
+        The score interval with its continuity correction (Wilson 1927, Yates 1934): unlike that of the estimate give
+        or take its error, it covers as often as it says from a few respondents on.
+        """
+        z = normal_quantile(confidence)
+        slope, curve = self.among_all if population else self.among_these
+        ends = []
+        for half, side in ((-0.5, -1), (0.5, 1)):
+            shifted = self.sums + half
+            square, linear = self.gain**2 - z**2 * curve, 2 * shifted * self.gain + z**2 * slope
+            root = np.sqrt(np.maximum(linear**2 - 4 * square * (shifted**2 - z**2 * self.base), 0))
+            ends.append((linear + side * root) / (2 * square))
+        return ends[0], ends[1]
+
+
+@dataclass(frozen=True, slots=True)
 class Frequencies:
     """Estimated counts of each answer. They are unbiased, so they may be negative or fail to add up: see consistency.
 
@@ -68,6 +102,7 @@ class Frequencies:
     counts: NDArray[np.float64]
     variances: NDArray[np.float64]
     responses: int
+    score: Score | None = None
 
     @property
     def shares(self) -> NDArray[np.float64]:
@@ -79,14 +114,25 @@ class Frequencies:
         """Standard errors of the counts."""
         return np.sqrt(self.variances)
 
-    def interval(self, confidence: float = 0.95) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Lower and upper ends of the normal confidence interval of each count.
+    def interval(
+        self, confidence: float = 0.95, population: bool = False
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Lower and upper ends of the confidence interval of each count, among these respondents.
 
-        The counts are sums of many independent bounded responses, so the normal form is accurate from some hundred
-        responses on.
+        For a `population` that they are drawn from, the luck of the draw is added. Counts that were scaled up or
+        solved for have the normal form, which is accurate from some hundred responses on.
         """
-        reach = normal_quantile(confidence) * self.errors
+        if self.score is not None:
+            return self.score.interval(confidence, population)
+        held = np.clip(self.shares, 0, 1)
+        luck = self.responses * held * (1 - held) if population else 0.0
+        reach = normal_quantile(confidence) * np.sqrt(self.variances + luck)
         return self.counts - reach, self.counts + reach
+
+    @property
+    def influence(self) -> float:
+        """The most people by which one respondent, who sends what serves best, moves a count; NaN if unknown."""
+        return self.score.range / self.score.gain if self.score is not None else math.nan
 
 
 def normal_quantile(confidence: float) -> float:
@@ -94,6 +140,18 @@ def normal_quantile(confidence: float) -> float:
     if not 0 < confidence < 1:
         raise ParameterError(f"confidence is {confidence:g}", expected="A confidence between 0 and 1, such as 0.95")
     return NormalDist().inv_cdf((1 + confidence) / 2)
+
+
+def student_quantile(confidence: float, degrees: int) -> float:
+    """The same where the error was itself estimated, with so many degrees of freedom.
+
+    Student's quantile by its expansion in 1 / degrees (Abramowitz and Stegun 26.7.5), right to 0.1% from 5 on.
+    """
+    z, n = normal_quantile(confidence), max(degrees, 1)
+    first = (z**3 + z) / 4
+    second = (5 * z**5 + 16 * z**3 + 3 * z) / 96
+    third = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
+    return z + first / n + second / n**2 + third / n**3
 
 
 def check_domain(domain: int, largest: int = 1 << 30) -> int:
@@ -123,7 +181,42 @@ def estimate_from_support(support: NDArray[np.int64], responses: int, p: Fractio
     counts: NDArray[np.float64] = (support.astype(np.float64) - responses * float(q)) / gap
     held = np.clip(counts, 0, responses)
     variances = (held * float(p * (1 - p)) + (responses - held) * float(q * (1 - q))) / gap**2
-    return Frequencies(counts, variances, responses)
+    return Frequencies(counts, variances, responses, score_support(support, responses, float(p), float(q)))
+
+
+def join_frequencies(parts: Sequence[Frequencies]) -> Frequencies:
+    """Counts of several estimates of the same respondents, one after the other."""
+    counts, variances = (np.concatenate([getattr(part, name) for part in parts]) for name in ("counts", "variances"))
+    scores = [part.score for part in parts if part.score is not None]
+    joined = _join_scores(scores) if len(scores) == len(parts) and len({score.gain for score in scores}) == 1 else None
+    return Frequencies(counts, variances, parts[0].responses, joined)
+
+
+def _join_scores(scores: Sequence[Score]) -> Score:
+    def spread(name: str, place: int) -> NDArray[np.float64]:
+        return np.concatenate([np.broadcast_to(getattr(each, name)[place], each.sums.shape) for each in scores])
+
+    return Score(
+        np.concatenate([each.sums for each in scores]),
+        scores[0].gain,
+        np.concatenate([each.base for each in scores]),
+        (spread("among_these", 0), spread("among_these", 1)),
+        (spread("among_all", 0), spread("among_all", 1)),
+        max(each.range for each in scores),
+    )
+
+
+def score_support(support: NDArray[Any], responses: int, p: float, q: float) -> Score:
+    """The score of a pure protocol: among all, every response supports with the one chance q + share (p - q)."""
+    gap, noise = p - q, q * (1 - q)
+    return Score(
+        support.astype(np.float64) - responses * q,
+        gap,
+        np.full(support.shape, responses * noise),
+        (p * (1 - p) - noise, 0.0),
+        (gap * (1 - 2 * q), -(gap**2) / max(responses, 1)),
+        1,
+    )
 
 
 def support_variance(p: Fraction, q: Fraction, share: float) -> float:
@@ -189,7 +282,7 @@ Field = Whole | Selected | Bits | Chosen
 Layout = tuple[Field, ...]
 
 Responses = tuple[NDArray[Any], ...]
-"""Many responses as columns, one array a field: Whole and Selected (n,) int64, Bits (n, bytes) uint8, Chosen (n, count) int64."""
+"""Many responses as columns, an array a field: Whole, Selected (n,), Chosen (n, count) int64, Bits (n, bytes) uint8."""
 
 
 def message_bytes(layout: Layout) -> int:

@@ -25,7 +25,7 @@ CANDIDATES: tuple[tuple[str, int, Maker], ...] = (
     ("k-ary", 1 << 30, Direct.calibrate),
     ("subset selection", 1 << 12, Subset.calibrate),
     ("optimized unary", 1 << 16, Unary.calibrate),
-    ("optimized local hashing", 1 << 16, LocalHashing.calibrate),
+    ("optimized local hashing", 1 << 17, LocalHashing.calibrate),
     ("hadamard", 1 << 26, Hadamard.calibrate),
 )
 NUMERIC: tuple[tuple[str, Callable[[Scale, Amount], NumericProtocol]], ...] = (

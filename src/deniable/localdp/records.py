@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from deniable.dp.samplers import SYSTEM, Entropy
+from deniable.dp.samplers import SYSTEM, Entropy, uniform_below
 from deniable.errors import DataError, ParameterError, nearest
 from deniable.localdp import serialization
 from deniable.localdp.frequency.randomized_response import Direct
@@ -158,13 +158,12 @@ def randomize(made: RecordPlan, table: pa.Table, entropy: Entropy = SYSTEM) -> p
 
 def _randomize_column(column: ColumnPlan, values: pa.Array, entropy: Entropy) -> dict[str, pa.Array]:
     if isinstance(column, CategoryPlan):
-        (told,) = column.protocol.randomize(encode_labels(column, values), entropy)
+        (told,) = column.protocol.randomize(_encode_every(column, values, entropy), entropy)
         return {column.name: pa.array(column.labels).take(pa.array(told))}
-    present = np.asarray(pc.is_valid(values))
+    given_values = pc.cast(values, pa.float64())
+    present = np.asarray(pc.fill_null(pc.invert(pc.is_nan(given_values)), False))
     middle = (float(column.protocol.scale.lower) + float(column.protocol.scale.upper)) / 2
-    if not present.all() and column.given is None:
-        raise DataError(f"column '{column.name}' has missing values", remedy="Declare it nullable in the policy")
-    numbers = pc.fill_null(pc.cast(values, pa.float64()), middle).to_numpy(zero_copy_only=False)
+    numbers = np.where(present, pc.fill_null(given_values, middle).to_numpy(zero_copy_only=False), middle)
     positions = column.protocol.scale.position_of(numbers)
     noisy = column.protocol.positions(column.protocol.randomize(positions, entropy))
     told_values = {column.name: pa.array(column.protocol.scale.value_of(noisy))}
@@ -179,18 +178,37 @@ def name_given_column(name: str) -> str:
     return f"{name}_given"
 
 
+def _encode_every(column: CategoryPlan, values: pa.Array, entropy: Entropy) -> NDArray[np.int64]:
+    """Values as indexes of labels, whatever they are: a refusal would tell of a row.
+
+    What is missing or not a declared category counts as missing, or, where the policy knows no missing values, as a
+    category drawn at random.
+    """
+    found = _find_labels(column, values)
+    if None in column.labels:
+        spare = np.full(len(found), len(column.labels) - 1, dtype=np.int64)
+    else:
+        spare = uniform_below(len(column.labels), len(found), entropy=entropy)
+    return np.where(found >= 0, found, spare)
+
+
+def _find_labels(column: CategoryPlan, values: pa.Array) -> NDArray[np.int64]:
+    """The index of each value among the categories, or -1."""
+    known = [_render_label(label) for label in column.labels if label is not None]
+    found = pc.index_in(pc.cast(values, pa.string()), value_set=pa.array(known, pa.string()))
+    indexes: NDArray[np.int64] = pc.fill_null(found, -1).to_numpy(zero_copy_only=False).astype(np.int64)
+    return indexes
+
+
 def encode_labels(column: CategoryPlan, values: pa.Array) -> NDArray[np.int64]:
-    """Values as indexes of labels; what is not a declared category counts as missing."""
-    known = [label for label in column.labels if label is not None]
-    text = pc.cast(values, pa.string())
-    found = pc.index_in(text, value_set=pa.array([_render_label(label) for label in known], pa.string()))
-    if None not in column.labels and found.null_count:
+    """Released values as indexes of labels; what is not a declared category counts as missing."""
+    found = _find_labels(column, values)
+    if None not in column.labels and (found < 0).any():
         raise DataError(
             f"column '{column.name}' has values that are missing or outside its declared categories",
-            remedy="Declare the categories, or let the column be nullable",
+            remedy="Use the table as it was released",
         )
-    indexes: NDArray[np.int64] = pc.fill_null(found, len(known)).to_numpy(zero_copy_only=False).astype(np.int64)
-    return indexes
+    return np.where(found >= 0, found, len(column.labels) - 1)
 
 
 def _render_label(label: str | int | bool | None) -> str:

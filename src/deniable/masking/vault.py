@@ -114,6 +114,18 @@ def describe_vault(path: Path, key: Key) -> tuple[str, str]:
         return about["id"], about["normalize"]
 
 
+def find_owner(path: Path, key: Key) -> str | None:
+    """The ledger that a vault belongs to, as it was named first; None where none was."""
+    with open_vault(path, key, create=False) as vault:
+        return _read_about(vault).get("owner")
+
+
+def name_owner(path: Path, key: Key, owner: str) -> None:
+    """Say to which ledger a vault belongs, where that was not said yet."""
+    with open_vault(path, key, create=False) as vault, _lock_for_writing(vault):
+        vault.execute("INSERT OR IGNORE INTO about VALUES ('owner', ?)", (owner,))
+
+
 def prepare_rotation(path: Path, old: Key, new: Key) -> int:
     """Seal all entries of a vault beside the old ones, under a new key, in one transaction; says how many.
 

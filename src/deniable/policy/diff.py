@@ -204,6 +204,9 @@ def _compare_models(before: Anonymize | None, after: Anonymize | None) -> Iterat
     now = after or Anonymize()
     if now.k < before.k:
         yield f"release: anonymize: k {before.k} became {now.k}"
+    if now.suppress > before.suppress:
+        shares = f"{format_number(before.suppress)} became {format_number(now.suppress)}"
+        yield f"release: anonymize: suppress {shares}, by which more rows may be left out unseen"
     yield from _compare_demands("release: anonymize: l", before.l, now.l, sign=-1)
     yield from _compare_demands("release: anonymize: t", before.t, now.t, sign=1)
     yield from (f"release: anonymize: the model {m.kind} changed" for m in before.models if m not in now.models)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shlex
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
@@ -19,6 +20,7 @@ from datetime import date
 from enum import Enum
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 from deniable.errors import ParameterError, Place, PolicyError, nearest
 from deniable.policy import access, release_settings, tables
@@ -29,6 +31,7 @@ from deniable.policy.diff import list_loosened
 from deniable.policy.layout import policy_file
 from deniable.policy.schema import TableSchema
 from deniable.policy.yaml_tree import MOST_BYTES, Mistakes, parse_tree
+from deniable.storage import storage_errors, write_whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,15 +105,58 @@ def read(path: str | Path) -> Policy:
     return policy
 
 
-def name_accepted(path: str | Path) -> Path:
-    """Where the policy stands that the steward accepted last, beside the policy file."""
-    return Path(path).with_name(Path(path).name + ".accepted")
+STATE_VARIABLE = "DENIABLE_STATE"
+ACCEPTED = "accepted.json"
+"""The policies that stewards accepted, in the user's own state: a file beside the policy would go when it is moved."""
 
 
 def compare_with_accepted(policy: Policy, path: str | Path) -> tuple[str, ...]:
-    """What a policy protects less than the one that was accepted last for its file; nothing where none was."""
-    accepted = name_accepted(path)
-    return list_loosened(read_unaccepted(accepted), policy) if accepted.exists() else ()
+    """What a policy protects less than those that were accepted for the same rows; nothing where none was.
+
+    They are found by the policy's file, by the sources of its private tables, and by its dataset in its folder, so that
+    neither a copy nor a new name begins anew. A policy that protects no less than one of them was accepted with it.
+    """
+    found = [parse(one["text"], folder=one["folder"]) for one in _read_accepted() if _is_about(one, policy, path)]
+    if not found or policy.hash in {before.hash for before in found}:
+        return ()
+    return min((list_loosened(before, policy) for before in found), key=len)
+
+
+def keep_accepted(policy: Policy, path: str | Path, by: str, on: date) -> None:
+    """Keep a policy as accepted, in place of the one that was accepted last in its file."""
+    text = Path(path).read_bytes().decode("utf-8-sig")
+    one = {"file": os.path.realpath(path), "dataset": policy.dataset, "sources": _name_sources(policy), "by": by,
+           "on": str(on), "folder": os.path.realpath(policy.folder), "text": text}  # fmt: skip
+    kept = [other for other in _read_accepted() if other["file"] != one["file"]]
+    place = _place_accepted()
+    with storage_errors(place):
+        place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    write_whole(place, json.dumps([*kept, one], indent=1, ensure_ascii=False).encode())
+
+
+def _place_accepted() -> Path:
+    told = os.environ.get(STATE_VARIABLE)
+    return (Path(told) if told else Path.home() / ".deniable") / ACCEPTED
+
+
+def _read_accepted() -> list[dict[str, Any]]:
+    place = _place_accepted()
+    try:
+        return list(json.loads(place.read_bytes())) if place.exists() else []
+    except (OSError, ValueError):
+        remedy = "Put it back from a copy, or remove it and accept the policies again"
+        raise PolicyError(f"the accepted policies in '{place}' cannot be read", remedy=remedy) from None
+
+
+def _is_about(one: Mapping[str, Any], policy: Policy, path: str | Path) -> bool:
+    same_place = one["dataset"] == policy.dataset and one["folder"] == os.path.realpath(policy.folder)
+    shared = set(one["sources"]) & set(_name_sources(policy))
+    return one["file"] == os.path.realpath(path) or same_place or bool(shared)
+
+
+def _name_sources(policy: Policy) -> list[str]:
+    """The sources of private tables, each as one text wherever the policy stands."""
+    return sorted({os.path.realpath(policy.path(table.source)) for table in policy.private})
 
 
 def read_unaccepted(path: str | Path) -> Policy:

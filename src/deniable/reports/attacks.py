@@ -368,9 +368,9 @@ def build_audit_page(found: Found) -> Page:
         Section("The game", _describe_game(found)),
         Section("The proof", _describe_proof(found)),
     )
-    lead = f"Can an intruder tell {found['neighbors']}, knowing everything else?"
+    lead = f"Can an intruder tell apart two inputs, knowing everything else? {found['neighbors'].capitalize()}."
     runs = "One run" if found["runs"] == 1 else f"{found['runs']:,} runs on each neighbor"
-    foot = f"{runs}. No data was touched, and nothing was charged."
+    foot = f"{runs}. No private table was read, and nothing was charged."
     return Page(f"Audit of {found['mechanism']}", sections, lead, foot)
 
 
@@ -441,4 +441,5 @@ def _describe_proof(found: Found) -> tuple[Block, ...]:
         f"{proof['epsilon_bound']:.3f}. An audit that refutes nothing proves nothing more: a cleverer attacker, or "
         "other neighbors, may do better."
     )
-    return (Paragraph(words),)
+    bounds = f"Delta is at least {proof['delta_bound']:.2g} at this epsilon, and mu at least {proof['mu_bound']:.3f}."
+    return Paragraph(f"{words} {bounds}"), Paragraph("Not seen: " + "; ".join(found["blind"]) + ".")

@@ -1,4 +1,4 @@
-"""Pages of the demo and of the public register."""
+"""Pages of the demo, of the public register, and of the estate of all policies."""
 
 from __future__ import annotations
 
@@ -90,3 +90,43 @@ def _render_amount(budget: dict[str, str]) -> str:
 def _build_row(release: Mapping[str, Any]) -> dict[str, object]:
     tables: Sequence[str] = release["tables"]
     return {**release, "tables": ", ".join(tables)}
+
+
+def build_estate_page(told: Mapping[str, Any]) -> Page:
+    """The page of the estate, from the document that `deniable estate --json` prints."""
+    datasets, findings = told["datasets"], [*told["findings"], *(f"Not read: {each}" for each in told["unread"])]
+    beware = tuple(Callout(words, Tone.WARNING) for words in findings)
+    leaning = [{"column": name, "tables": ", ".join(tables)} for name, tables in told["key_columns"].items()]
+    sections = (
+        Section("At a glance", (_count_estate(told), *(beware or (Callout("Nothing undoes another.", Tone.GOOD),)))),
+        Section("People", (Table.of([_describe_people(each) for each in told["people"]], "Who is where"),)),
+        Section("Datasets", (Table.of([_describe_dataset(each) for each in datasets], "What each released"),)),
+        *((Section("Key columns", (Table.of(leaning, "What releases of rows lean on"),)),) if leaning else ()),
+    )
+    return Page("Estate of datasets", sections, lead=f"{len(datasets)} policies.", foot="Made by deniable.")
+
+
+def _count_estate(told: Mapping[str, Any]) -> KeyFigures:
+    tables = sum(len(each["tables"]) for each in told["datasets"])
+    released = sum(sum(each["techniques"].values()) for each in told["datasets"])
+    counts = ((len(told["datasets"]), "datasets"), (tables, "tables"), (released, "releases"))
+    return KeyFigures(tuple(KeyFigure(f"{count:,}", label) for count, label in counts))
+
+
+def _describe_people(people: Mapping[str, Any]) -> dict[str, object]:
+    spent = _render_amount(people["spent"])
+    where = ", ".join(people["places"])
+    return {
+        "known by": people["known_by"],
+        "in": where,
+        "spent on one": spent,
+        "rows released": people["rows_released"],
+    }
+
+
+def _describe_dataset(dataset: Mapping[str, Any]) -> dict[str, object]:
+    made = ", ".join(f"{count} {name}" for name, count in dataset["techniques"].items()) or "nothing"
+    spent = dataset["standing"]["spent"] if dataset["standing"] else None
+    columns = "; ".join(f"{table['name']}: {', '.join(table['columns'])}" for table in dataset["tables"])
+    told = {"dataset": dataset["dataset"], "policy": dataset["policy"], "columns": columns, "released": made}
+    return {**told, "spent": _render_amount(spent) if spent else "nothing"}

@@ -55,8 +55,21 @@ def _describe_question(found: Found, told: dict[str, Any]) -> Section:
         blocks.append(_draw_shares(found, level))
     if not blocks:
         blocks.append(Paragraph("No words to look for were listed; add `words` to the survey file."))
-    note = f"{found['responses']:,} responses at epsilon {found['epsilon']:.3g}."
+    note = f"{found['responses']:,} responses at epsilon {found['epsilon']:.3g}. {_describe_poisoning(found)}"
     return Section(found["ask"], (*blocks, Paragraph(note)))
+
+
+def _describe_poisoning(found: Found) -> str:
+    """What hostile respondents could do to a finding."""
+    if found.get("moved_by_one") is None:
+        return ""
+    number = bool(found["mean"])
+    moved = f"{found['moved_by_one']:.3g} {found['unit']}".strip() if number else f"{found['moved_by_one']:.2%}"
+    text = f"One hostile respondent can move this by {moved} at most."
+    if found["overturned_by"] is None:
+        return text
+    done = "move the mean out of its interval" if number else "put another answer first"
+    return f"{text} {found['overturned_by']:,} of them could {done}."
 
 
 def _draw_shares(found: Found, level: str) -> Plot:

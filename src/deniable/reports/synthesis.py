@@ -76,7 +76,7 @@ def _describe_overview(view: View, compared: bool) -> Section:
         (
             KeyFigure(f"{view['estimated_rows']:,}", "rows, estimated"),
             KeyFigure(str(len(view["columns"])), "columns measured"),
-            KeyFigure(f"{view['noise_in_a_table']:.1%}", "of the rows", "moved by noise alone in a table of several"),
+            _show_noise(view["noise_in_a_table"]),
         )
     )
     rows = [
@@ -306,6 +306,12 @@ def _describe_release(told: Found) -> Section:
     figures = (
         KeyFigure(f"{told['rows']:,}", "synthetic rows"),
         KeyFigure(told["method"], "method", told["reason"]),
-        KeyFigure(f"{told['noise_in_a_table']:.1%}", "of the rows", "moved by noise alone in a table of several"),
+        _show_noise(told["noise_in_a_table"]),
     )
     return Section("What was made", (KeyFigures(figures), Table.of([{"tables measured": t} for t in told["measured"]])))
+
+
+def _show_noise(noise: float | None) -> KeyFigure:
+    if noise is None:
+        return KeyFigure("none", "measured", "of tables of several columns: columns are independent")
+    return KeyFigure(f"{noise:.1%}", "of the rows", "moved by noise alone in a table of several")

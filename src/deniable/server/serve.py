@@ -130,7 +130,8 @@ async def start(
     stack.callback(service.close_threads)
     first, text = OneTimeKey.new() if not has_steward(curator.context) else (OneTimeKey(), "")
     scheme = "https" if tls else "http"
-    analysts = build_analyst_app(service, metrics, hosts=_list_hosts(options.host, options), tls=bool(tls))
+    named, agents = _list_hosts(options.host, options), await _open_agents(stack, service)
+    analysts = build_analyst_app(service, metrics, hosts=named, tls=bool(tls), agents=agents)
     http = await _listen(stack, analysts, options, options.port, limits)
     named = _list_hosts(_steward_host(options) or "127.0.0.1", options)
     steward = build_steward_app(service, metrics, first=first, hosts=named, tls=bool(tls))
@@ -148,6 +149,30 @@ async def start(
     task = asyncio.create_task(_forget_expired(service, log))
     stack.callback(task.cancel)
     return RunningServer(http, where, postgres, f"{where.rstrip('/')}/first/{text}" if text else None)
+
+
+async def _open_agents(stack: contextlib.AsyncExitStack, service: Service) -> Any:
+    """Where AI assistants ask, if the extra is installed."""
+    from deniable.server import agents
+
+    if not agents.is_available():
+        return None
+    application, manager = agents.build_http(service)
+    await stack.enter_async_context(manager.run())
+    return application
+
+
+async def serve_agent(policy: Path, ledger: str | None, token: str, limits: Limits) -> None:
+    """Serve the holder of a token, an AI assistant, through standard input and output until the input ends."""
+    with _require_extra():
+        from deniable.server import agents
+
+    with Curator.open(policy, ledger=ledger_of(policy, ledger)) as curator:
+        service = Service(curator, limits)
+        try:
+            await agents.serve_stdio(service, token)
+        finally:
+            service.close_threads()
 
 
 async def _forget_expired(service: Service, log: Log) -> None:

@@ -2,5 +2,5 @@
 
 `describe` is the way in: it encodes a table (`domain`, `encode`, `bins`, `text_shapes`), measures it within a budget by
 one of the `methods` (`marginal`, `measure`, `select`), and keeps a `model` of consistent estimates (`estimate`).
-Everything after works on the model alone: `generate`, `condition`, `constraints`, `inspect`. `linked` does the same for
+Everything after works on the model alone: `generate`, `constraints`, `inspect`. `linked` does the same for
 people with several rows each."""

@@ -6,26 +6,31 @@ which is taken only if the row then keeps everything: totals are added up and or
 from rows that keep all truths, then an exact search looks for the nearest row (`policy.truths.find_row`). A row for
 which nothing is found becomes a copy, in these columns, of one that keeps all. Where there is none, it is said.
 
-A dependency is decided by the first row that has a combination, and holds for all batches after."""
+A dependency is decided by the first row that has a combination, and holds for all batches after.
+
+A condition asks for rows with given values alone. A value among values that the noise joined says no more of the other
+columns than all of them together do, so records are drawn that have the joined value, and get the value itself
+(`generate.draw_meeting`)."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import partial
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from deniable.errors import Infeasible
+from deniable.errors import Infeasible, ParameterError, nearest
 from deniable.policy.conditions import Both, Linear, Member, Missing, Not, Tree, list_columns
 from deniable.policy.schema import Spec
 from deniable.policy.truths import (
-    FALSE,
     Box,
     Declared,
     Rules,
@@ -33,16 +38,17 @@ from deniable.policy.truths import (
     columns_of,
     compile_rules,
     find_row,
-    judge,
     list_names,
 )
-from deniable.synth.bins import CollapsedDomain
-from deniable.synth.domain import Attribute, Bins, Clique, Coded, Labels, arrow_type
+from deniable.synth.domain import Attribute, Bins, Labels, arrow_type
 from deniable.synth.encode import convert_steps, encode_column, find_steps, to_array
-from deniable.synth.estimate import Estimates, margins_within
-from deniable.synth.estimate.residuals import broadcast_axes, fit_margins
+from deniable.synth.estimate.residuals import project_to_simplex
+from deniable.synth.marginal import Floats
+from deniable.synth.model import Description, SynthModel
 
 NULL = -1
+NULL_TEXT = "null"
+"""How a condition writes null."""
 REDRAWN_ROUNDS = 12
 """How often a row gets values of rows that keep all truths, before it is searched for."""
 MOST_SEARCHED, SEARCH_STEPS = 3_000, 400
@@ -466,57 +472,99 @@ def evaluate(tree: Tree, numbers: Numbers) -> tuple[Bools, Bools]:
     return one.reduce([each[0] for each in found]), every.reduce([each[1] for each in found])
 
 
-def apply_structural_zeros(
-    estimates: Estimates, collapsed: CollapsedDomain, coded: Sequence[Coded], truths: Sequence[Spec]
-) -> Estimates:
-    """The estimates with nothing in cells that no record can have: what noise put there goes to the others."""
-    rules = compile_rules(truths, [declare_attribute(attribute) for attribute in coded])
-    if not rules.trees:
-        return estimates
-    boxes = {a.name: _list_boxes(a, collapsed, place, rules) for place, a in enumerate(coded) if a.name in rules.boxes}
-    names = [attribute.name for attribute in coded]
-    tables = dict(estimates.tables)
-    for clique, table in sorted(estimates.tables.items(), key=lambda each: len(each[0])):
-        empty = _find_empty_cells(clique, names, table.shape, rules, boxes)
-        if empty is not None and empty.any() and not empty.all():
-            margins = margins_within(clique, estimates.columns, tables if len(clique) > 2 else {})
-            tables[clique] = fit_margins(np.where(empty, 0.0, table), margins)
-    return replace(estimates, tables=tables)
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """Columns with the values that rows have there, their codes, and the share of rows that is guessed to fit."""
+
+    values: tuple[tuple[str, pa.Scalar], ...]
+    codes: Mapping[int, int] = field(default_factory=dict)
+    """By the place of the column in the model's domain."""
+    share: float = 1.0
+
+    def fits(self, rows: pa.RecordBatch) -> pa.BooleanArray:
+        """Of each row, whether it fits."""
+        found = pa.array(np.ones(rows.num_rows, dtype=bool))
+        for name, value in self.values:
+            column = rows.column(name)
+            held = pc.equal(column.cast(value.type, safe=False), value) if value.is_valid else pc.is_null(column)
+            found = pc.and_(found, pc.fill_null(held, False))
+        return found
 
 
-def _list_boxes(attribute: Coded, collapsed: CollapsedDomain, place: int, rules: Rules) -> list[Box]:
-    """The values behind each joined code of a column."""
-    found: list[Box] = []
-    for code in range(collapsed.domain.sizes[place]):
-        members = collapsed.members(place, code)
-        null = attribute.nullable and int(members[-1]) == attribute.size - 1
-        own = members[:-1] if null else members
-        if isinstance(attribute, Bins):
-            start, step = rules.number(attribute.lower), rules.number(attribute.step)
-            ends = (attribute.cuts[own[0]], attribute.cuts[own[-1] + 1]) if own.size else (0, 0)
-            found.append((range(start + step * ends[0], start + step * ends[1], step), null))
-        else:
-            listed = declare_attribute(attribute).listed or ()
-            found.append((tuple(sorted(rules.number(listed[member]) for member in own)), null))
-    return found
+def parse_condition(text: str) -> dict[str, str]:
+    """Conditions as they are written.
+
+    >>> parse_condition("sex=F, zip=02138")
+    {'sex': 'F', 'zip': '02138'}
+    """
+    parts = [part.partition("=") for part in text.split(",")]
+    if any(not name.strip() or not sign for name, sign, _ in parts):
+        raise ParameterError(
+            "a condition cannot be read", expected="column=value, separated by commas: sex=F,payer=null"
+        )
+    return {name.strip(): value.strip() for name, _, value in parts}
 
 
-def _find_empty_cells(
-    clique: Clique, names: Sequence[str], shape: tuple[int, ...], rules: Rules, boxes: Mapping[str, list[Box]]
-) -> Bools | None:
-    """The cells of a clique in which some truth is false whatever the other columns are; None without such truths."""
-    found: Bools | None = None
-    for tree in rules.trees:
-        axes = tuple(axis for axis, place in enumerate(clique) if names[place] in set(list_columns(tree)))
-        if not axes:
-            continue
-        sizes = tuple(shape[axis] for axis in axes)
-        cells = np.zeros(sizes)
-        for cell in np.ndindex(*sizes):
-            held = {
-                names[clique[axis]]: boxes[names[clique[axis]]][code] for axis, code in zip(axes, cell, strict=True)
-            }
-            cells[cell] = judge(tree, {**rules.boxes, **held}) == FALSE
-        spread: Bools = np.broadcast_to(broadcast_axes(cells, axes, len(shape)), shape).astype(bool)
-        found = spread if found is None else found | spread
-    return found
+def build_condition(model: SynthModel, where: Mapping[str, str]) -> Condition:
+    """The condition that a model's rows can meet; what none can meet is refused."""
+    known = {attribute.name: attribute for attribute in model.attributes if isinstance(attribute, Labels | Bins)}
+    values, names = parse_values(known, where), model.description.domain.names
+    codes = {names.index(name): int(encode_column(known[name], pa.array([value]))[0]) for name, value in values}
+    # As if columns were independent: a guess.
+    shares = (estimate_share(model.description, place, code) for place, code in codes.items())
+    return Condition(values, codes, math.prod(shares))
+
+
+def parse_values(known: Mapping[str, Labels | Bins], where: Mapping[str, str]) -> tuple[tuple[str, pa.Scalar], ...]:
+    """The values that are meant, by the columns that conditions can speak of."""
+    for name in where:
+        if name not in known:
+            raise ParameterError(
+                f"the model has no column '{name}' that conditions can speak of",
+                expected=f"Columns with declared values: {', '.join(known)}",
+                remedy=nearest(name, known),
+            )
+    return tuple((name, _parse_scalar(known[name], text)) for name, text in where.items())
+
+
+def estimate_share(description: Description, place: int, code: int) -> float:
+    """The estimated share of records that have a value of a column."""
+    joined = int(description.collapsed.maps[place][code])
+    members = description.collapsed.members(place, joined)
+    weights = weigh_members(description, place, members)
+    within = float(weights[members == code].sum() / weights.sum())
+    return within * float(description.estimates.columns[place][joined]) / max(description.estimates.total, 1.0)
+
+
+def weigh_members(description: Description, place: int, members: NDArray[np.int64]) -> Floats:
+    """What the values behind one joined code weigh: their noisy counts, made to be counts of the table that was seen.
+
+    Counts are brought to the estimate of the joined code, never to the number of rows that are drawn: noise would weigh
+    more the more the two differ.
+    """
+    if members.size == 1 or not description.one_way:
+        return np.ones(members.size)
+    estimated = float(description.estimates.columns[place][int(description.collapsed.maps[place][members[0]])])
+    weights: Floats = project_to_simplex(description.one_way[place].counts[members], estimated) + 1e-9
+    return weights
+
+
+def _parse_scalar(attribute: Labels | Bins, text: str) -> pa.Scalar:
+    kind = arrow_type(attribute)
+    if text == NULL_TEXT and attribute.nullable:
+        return pa.scalar(None, kind)
+    try:
+        value = pa.scalar(text, pa.string()).cast(kind)
+    except pa.ArrowInvalid:
+        value = pa.scalar(None, kind)
+    if not value.is_valid or not _is_declared(attribute, value.as_py()):
+        listed = [str(label) for label in attribute.labels] if isinstance(attribute, Labels) else []
+        raise ParameterError(f"'{text}' is no value of column '{attribute.name}'", remedy=nearest(text, listed))
+    return value
+
+
+def _is_declared(attribute: Labels | Bins, value: Any) -> bool:
+    if isinstance(attribute, Labels):
+        return value in attribute.labels
+    least, greatest = attribute.span(0, attribute.bins - 1)
+    return bool(least <= value <= greatest)

@@ -17,6 +17,7 @@ from fractions import Fraction
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from deniable.dp.accounting import ComposedEvent, Event, GaussianEvent, NoOpEvent, cheap_epsilon, zcdp_cost
 from deniable.dp.accounting.analytic_gaussian import SMOOTHING
@@ -24,11 +25,12 @@ from deniable.dp.samplers import SYSTEM, Entropy, salt
 from deniable.engines.base import quote
 from deniable.errors import InternalError, ParameterError, nearest
 from deniable.policy.budget import ZCDP, ApproxDP, Budget
+from deniable.policy.conditions import list_columns
 from deniable.policy.schema import PrivacyUnit, Spec, TableSchema
-from deniable.policy.truths import describe_contradiction, list_names
+from deniable.policy.truths import FALSE, Box, Rules, compile_rules, describe_contradiction, judge, list_names
 from deniable.synth import text_shapes
-from deniable.synth.bins import count_rounds, cut_bins
-from deniable.synth.constraints import apply_structural_zeros, select_constraints
+from deniable.synth.bins import CollapsedDomain, count_rounds, cut_bins
+from deniable.synth.constraints import declare_attribute, select_constraints
 from deniable.synth.domain import (
     Attribute,
     Bins,
@@ -44,6 +46,8 @@ from deniable.synth.domain import (
     surrogate_prefix,
 )
 from deniable.synth.encode import encode_column, find_steps, name_type, to_array
+from deniable.synth.estimate import Estimates, margins_within
+from deniable.synth.estimate.residuals import broadcast_axes, fit_margins
 from deniable.synth.marginal import NO_BUDGET, Codes, GaussianBudget, Marginal, convert_budget
 from deniable.synth.methods import METHODS, Method, run_method
 from deniable.synth.model import SynthModel, from_plain, to_plain
@@ -295,3 +299,59 @@ def render_bounded_select(table: TableSchema, unit: PrivacyUnit, most: int, colu
     rank = f"row_number() OVER (PARTITION BY {who} ORDER BY hash(CAST({secret} AS UBIGINT), {every}))"
     ranked = f"SELECT *, {rank} AS _rank FROM {source} WHERE {who} IS NOT NULL"  # noqa: S608  quoted names
     return f"SELECT {shown} FROM ({ranked}) AS t WHERE _rank <= {most}"  # noqa: S608  our own words
+
+
+def apply_structural_zeros(
+    estimates: Estimates, collapsed: CollapsedDomain, coded: Sequence[Coded], truths: Sequence[Spec]
+) -> Estimates:
+    """The estimates with nothing in cells that no record can have: what noise put there goes to the others."""
+    rules = compile_rules(truths, [declare_attribute(attribute) for attribute in coded])
+    if not rules.trees:
+        return estimates
+    boxes = {a.name: _list_boxes(a, collapsed, place, rules) for place, a in enumerate(coded) if a.name in rules.boxes}
+    names = [attribute.name for attribute in coded]
+    tables = dict(estimates.tables)
+    for clique, table in sorted(estimates.tables.items(), key=lambda each: len(each[0])):
+        empty = _find_empty_cells(clique, names, table.shape, rules, boxes)
+        if empty is not None and empty.any() and not empty.all():
+            margins = margins_within(clique, estimates.columns, tables if len(clique) > 2 else {})
+            tables[clique] = fit_margins(np.where(empty, 0.0, table), margins)
+    return replace(estimates, tables=tables)
+
+
+def _list_boxes(attribute: Coded, collapsed: CollapsedDomain, place: int, rules: Rules) -> list[Box]:
+    """The values behind each joined code of a column."""
+    found: list[Box] = []
+    for code in range(collapsed.domain.sizes[place]):
+        members = collapsed.members(place, code)
+        null = attribute.nullable and int(members[-1]) == attribute.size - 1
+        own = members[:-1] if null else members
+        if isinstance(attribute, Bins):
+            start, step = rules.number(attribute.lower), rules.number(attribute.step)
+            ends = (attribute.cuts[own[0]], attribute.cuts[own[-1] + 1]) if own.size else (0, 0)
+            found.append((range(start + step * ends[0], start + step * ends[1], step), null))
+        else:
+            listed = declare_attribute(attribute).listed or ()
+            found.append((tuple(sorted(rules.number(listed[member]) for member in own)), null))
+    return found
+
+
+def _find_empty_cells(
+    clique: Clique, names: Sequence[str], shape: tuple[int, ...], rules: Rules, boxes: Mapping[str, list[Box]]
+) -> NDArray[np.bool_] | None:
+    """The cells of a clique in which some truth is false whatever the other columns are; None without such truths."""
+    found: NDArray[np.bool_] | None = None
+    for tree in rules.trees:
+        axes = tuple(axis for axis, place in enumerate(clique) if names[place] in set(list_columns(tree)))
+        if not axes:
+            continue
+        sizes = tuple(shape[axis] for axis in axes)
+        cells = np.zeros(sizes)
+        for cell in np.ndindex(*sizes):
+            held = {
+                names[clique[axis]]: boxes[names[clique[axis]]][code] for axis, code in zip(axes, cell, strict=True)
+            }
+            cells[cell] = judge(tree, {**rules.boxes, **held}) == FALSE
+        spread: NDArray[np.bool_] = np.broadcast_to(broadcast_axes(cells, axes, len(shape)), shape).astype(bool)
+        found = spread if found is None else found | spread
+    return found

@@ -20,8 +20,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from deniable.errors import ParameterError
-from deniable.synth.condition import Condition, build_condition, weigh_members
-from deniable.synth.constraints import ConstraintEngine
+from deniable.synth.constraints import Condition, ConstraintEngine, build_condition, weigh_members
 from deniable.synth.domain import Clique, Domain, Surrogate
 from deniable.synth.encode import decode_column, generate_surrogates, restore_type
 from deniable.synth.estimate import Estimates

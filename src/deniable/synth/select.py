@@ -11,9 +11,10 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from deniable.synth.bins import GroupedClique, group_clique, sum_by_group
 from deniable.synth.domain import Clique, Domain
@@ -77,6 +78,10 @@ def find_spanning_tree(columns: int, pairs: list[Clique], scores: Floats) -> tup
     return tuple(tree)
 
 
+REFRESHED, MOST_NEAR = 25, 200
+"""After so many choices all candidates are tried again, and so many of the best are in between."""
+
+
 def select_pairs(problem: SelectionProblem) -> Selection:
     """The cliques (pairs, and columns once more) that lower the expected error of all pairs most, greedily.
 
@@ -92,19 +97,68 @@ def select_pairs(problem: SelectionProblem) -> Selection:
     candidates = [*problem.pairs, *singles]
     trials = _Trials(problem)
     chosen: list[int] = []
-    best = start = float(trials.errors()[-1])
+    best = start = float(trials.errors(np.array([-1]))[0])
+    near = np.arange(0)
     while len(chosen) < len(candidates):
-        errors = trials.errors()[:-1]
-        pick = int(np.argmin(errors))
-        if errors[pick] >= best * (1 - 1e-9):
+        # All candidates now and then, and those that were best then in between: what was far behind stays so for long.
+        if len(chosen) % REFRESHED == 0 or trials.errors(near).min(initial=np.inf) >= best * (1 - 1e-9):
+            near = np.argsort(trials.errors(np.arange(len(candidates))), kind="stable")[:MOST_NEAR]
+        errors = trials.errors(near)
+        pick = int(near[errors <= errors.min() * (1 + 1e-12)].min())  # the first of those that are as good
+        if errors.min() >= best * (1 - 1e-9):
             break
-        best = float(errors[pick])
+        best = float(errors.min())
         chosen.append(pick)
         trials.add(pick)
     shares = tuple(float(share) for share in trials.shares(chosen))
     return Selection(
         tuple(candidates[i] for i in chosen), shares, _explain_pairs(chosen, len(problem.pairs), start, best)
     )
+
+
+def select_tree(problem: SelectionProblem) -> Selection:
+    """The pairs of a spanning tree that pay, and columns once more: what every table is drawn along."""
+    tree = set(find_spanning_tree(len(problem.domain), problem.pairs, problem.scores))
+    kept = [place for place, pair in enumerate(problem.pairs) if pair in tree]
+    pairs = [problem.pairs[place] for place in kept]
+    return select_pairs(replace(problem, pairs=pairs, scores=problem.scores[kept] * TREE_WORTH))
+
+
+def imply_pairs(estimates: Estimates) -> Estimates:
+    """The estimates with every pair that the measured ones imply along the strongest tree of them.
+
+    From every column on, tables are multiplied along the tree: the next column depends on those before through the one
+    beside it alone. Columns of different trees are independent.
+    """
+    columns = len(estimates.columns)
+    held = {pair: table for pair, table in estimates.tables.items() if len(pair) == 2}
+    strengths = np.array([_dependence(estimates, pair) for pair in held])
+    beside: dict[int, list[int]] = {place: [] for place in range(columns)}
+    for a, b in find_spanning_tree(columns, list(held), strengths):
+        beside[a].append(b)
+        beside[b].append(a)
+    tables = dict(held)
+    for start in range(columns):
+        waiting: list[tuple[int, int, Floats]] = [(start, start, np.diag(estimates.columns[start]))]
+        while waiting:
+            here, before, joint = waiting.pop()
+            if here > start:
+                tables.setdefault((start, here), joint)
+            for after in (place for place in beside[here] if place != before):
+                table = held[here, after] if here < after else held[after, here].T
+                given = table / np.maximum(table.sum(axis=1, keepdims=True), 1e-300)
+                waiting.append((after, here, joint @ given))
+    return replace(estimates, tables=tables)
+
+
+def _dependence(estimates: Estimates, pair: Clique) -> float:
+    expected = np.outer(estimates.columns[pair[0]], estimates.columns[pair[1]]) / max(estimates.total, 1.0)
+    return float(np.abs(estimates.tables[pair] - expected).sum()) + 1e-9
+
+
+IMPLIED = 0.5
+TREE_WORTH = 2.0
+"""How much more a pair of the tree brings than its own error: what it joins is implied through it."""
 
 
 def parts_of(problem: SelectionProblem, chosen: Selection) -> list[float]:
@@ -164,43 +218,44 @@ class _Trials:
             # A candidate's row has all that was chosen before it, as the last row has: their difference is its own.
             held[self._open] += held[place] - held[-1]
 
-    def errors(self) -> Floats:
-        """The expected L1 error over all pairs with each candidate; without end for those chosen already."""
+    def errors(self, some: NDArray[np.int64]) -> Floats:
+        """The expected L1 error over all pairs with each of some candidates; without end for those chosen already."""
         cells, one_way = self._problem.column_cells, self._problem.column_errors
-        unmeasured, sized = self._column_sizes()
-        whole = self._sized + sized.sum(axis=1)
-        noise = self._scale * cells * np.sqrt(whole[:, np.newaxis] / np.where(self._single, sized, 1.0))
+        unmeasured, sized = self._column_sizes(some)
+        single, pairs = self._single[some], self._sized[some]
+        whole = pairs + sized.sum(axis=1)
+        noise = self._scale * cells * np.sqrt(whole[:, np.newaxis] / np.where(single, sized, 1.0))
         # Two measurements of one column, joined by inverse variances.
         joined = 1.0 / np.sqrt(1.0 / np.maximum(one_way, 1e-9) ** 2 + 1.0 / np.maximum(noise, 1e-9) ** 2)
-        alone = np.where(self._single, joined, one_way)
-        left = float(np.maximum(self._problem.scores, 0.0).sum()) - self._worth
-        errors: Floats = self._scale * np.sqrt(whole) * self._sized + left + (unmeasured * alone).sum(axis=1)
-        return np.where(self._open, errors, np.inf)
+        alone = np.where(single, joined, one_way)
+        left = float(np.maximum(self._problem.scores, 0.0).sum()) - self._worth[some]
+        errors: Floats = self._scale * np.sqrt(whole) * pairs + left + (unmeasured * alone).sum(axis=1)
+        return np.where(self._open[some], errors, np.inf)
 
     def shares(self, chosen: list[int]) -> Floats:
         """The shares that suit the choice as it is."""
         pairs = len(self._problem.pairs)
-        columns = self._column_sizes()[1][-1]
+        columns = self._column_sizes(np.array([-1]))[1][0]
         cliques = self._problem.pairs
         sized = [self._problem.domain.cells(cliques[i]) ** (2 / 3) if i < pairs else columns[i - pairs] for i in chosen]
         found: Floats = np.array(sized, dtype=np.float64)
         return found / found.sum() if chosen else found
 
-    def _column_sizes(self) -> tuple[Floats, Floats]:
+    def _column_sizes(self, some: NDArray[np.int64]) -> tuple[Floats, Floats]:
         """How many pairs each column's error is in, and z of the columns that are measured once more.
 
         A pair that is measured has the part of it that lies between joined values.
         """
-        unmeasured = len(self._problem.domain) - 1 - self._touches * (1.0 - self._problem.column_within)
+        unmeasured = len(self._problem.domain) - 1 - self._touches[some] * (1.0 - self._problem.column_within)
         sized = (np.maximum(unmeasured, 1.0) * self._problem.column_cells) ** (2 / 3)
-        return unmeasured, np.where(self._single, sized, 0.0)
+        return unmeasured, np.where(self._single[some], sized, 0.0)
 
 
 MOST_TRIED = 2000
 """The most cliques that are scored: each one adds to the noise of all scores, and takes time."""
 FOUND_SHARE, WORKLOAD_SHARE = 0.1, 1 / 3
 """Shares of the amount: what a clique that is found may count on, and what all that is asked for gets together."""
-NOISE_LIMIT, WORKLOAD_NOISE_LIMIT, NOISE_CEILING = 0.02, 0.05, 0.2
+NOISE_LIMIT, PAIR_NOISE_LIMIT, WORKLOAD_NOISE_LIMIT, NOISE_CEILING = 0.02, 0.05, 0.05, 0.2
 """Values are grouped until noise stirs a fiftieth of the records at most, a twentieth where a clique was asked for;
 above a fifth it is left alone. Scores of finer groups hold more noise, and measuring them costs more than most bring:
 planted findings are seen more often with a fiftieth than with a twentieth, and tables at large are no worse for it."""
@@ -256,11 +311,25 @@ def group_candidates(
     domain: Domain, columns: Sequence[Floats], forecast: NoiseForecast, done: Sequence[Clique]
 ) -> list[GroupedClique]:
     """What to score, each in as many cells as the noise allows: all of three columns, and pairs not measured yet."""
-    cliques = [clique for clique in (*domain.useful(2), *domain.useful(3)) if min(domain.shape(clique)) > 1]
-    some = [clique for clique in cliques if clique not in done]
-    fewest = sorted(some, key=lambda clique: (domain.cells(clique), clique))[:MOST_TRIED]
-    tried = [group_clique(domain, columns, clique, forecast.most_cells(FOUND_SHARE, NOISE_LIMIT)) for clique in fewest]
+    fewest = _list_smallest(domain, set(done), MOST_TRIED)
+    limits = {2: PAIR_NOISE_LIMIT, 3: NOISE_LIMIT}
+    most = {way: forecast.most_cells(FOUND_SHARE, limit) for way, limit in limits.items()}
+    tried = [group_clique(domain, columns, clique, most[len(clique)]) for clique in fewest]
     return [one for one in tried if forecast.noise(one.cells, FOUND_SHARE) <= NOISE_CEILING * forecast.total]
+
+
+def _list_smallest(domain: Domain, done: set[Clique], most: int) -> list[Clique]:
+    """The cliques of two and three columns with the fewest cells that are not done: of columns with several values."""
+    sizes = np.array(domain.sizes, dtype=np.float64)
+    found: list[tuple[int, Clique]] = []
+    for way in (2, 3):
+        every = np.array(domain.useful(way), dtype=np.int64).reshape(-1, way)
+        shapes = sizes[every]
+        cells = np.where(shapes.min(axis=1, initial=np.inf) > 1, shapes.prod(axis=1), np.inf)
+        near = np.argsort(cells, kind="stable")[: most + len(done)]
+        listed = [(int(cells[i]), tuple(map(int, every[i]))) for i in near if cells[i] < np.inf]
+        found += [each for each in listed if each[1] not in done]
+    return [clique for _, clique in sorted(found)[:most]]
 
 
 def expect_counts(one: GroupedClique, estimates: Estimates) -> Floats:
@@ -287,9 +356,13 @@ def discount_noise(
 
 def _pair_error(one: GroupedClique, axes: tuple[int, ...], variances: Mapping[Clique, float]) -> float:
     """The expected L1 error of a pair by groups: in each group the variances of its cells add up."""
-    variance = variances.get(tuple(one.clique[axis] for axis in axes), 0.0)
-    roots = [np.sqrt(np.bincount(np.array(one.maps[axis]))).sum() for axis in axes]
-    return DENOISED * math.sqrt(2 * variance / math.pi) * math.prod(float(root) for root in roots)
+    pair = tuple(one.clique[axis] for axis in axes)
+    roots = [float(np.sqrt(np.bincount(np.array(one.maps[axis]))).sum()) for axis in axes]
+    if pair in variances:
+        return DENOISED * math.sqrt(2 * variances[pair] / math.pi) * math.prod(roots)
+    # What is implied is a mean over the columns between, and has the noise of a table no larger than one of its sides.
+    variance = max(variances.values(), default=0.0)
+    return DENOISED * math.sqrt(2 * variance / math.pi) * math.prod(roots) ** IMPLIED
 
 
 def select_larger_cliques(
@@ -302,16 +375,28 @@ def select_larger_cliques(
     and one within a chosen one nothing.
     """
     parts = np.array([float(one.cells) for one in cliques]) ** (2 / 3)
+    gains = _subtract_pairs(cliques, gains)
     whole, taken = sized, list[int]()
     for i in np.argsort(-gains / np.maximum(parts, 1.0), kind="stable"):
         own = set(cliques[i].clique)
         if any(own < set(cliques[j].clique) for j in taken):
             continue
         beyond = gains[i] - max((gains[j] for j in taken if set(cliques[j].clique) < own), default=0.0)
-        if beyond > GAIN_FACTOR * forecast.scale * ((whole + parts[i]) ** 1.5 - whole**1.5):
+        factor = GAIN_FACTOR if len(cliques[i].clique) > 2 else 1.0
+        if beyond > factor * forecast.scale * ((whole + parts[i]) ** 1.5 - whole**1.5):
             taken.append(int(i))
             whole += parts[i]
     return [cliques[i] for i in taken], [float(parts[i]) for i in taken]
+
+
+def _subtract_pairs(cliques: Sequence[GroupedClique], gains: Floats) -> Floats:
+    """Gains of larger cliques less those of the pairs in them that could be measured instead."""
+    pairs = {one.clique: float(gain) for one, gain in zip(cliques, gains, strict=True) if len(one.clique) == 2}
+    within = [
+        sum(pairs.get(pair, 0.0) for pair in itertools.combinations(one.clique, 2)) if len(one.clique) > 2 else 0.0
+        for one in cliques
+    ]
+    return np.maximum(gains - np.array(within), 0.0)
 
 
 def weigh_workload(asked: Sequence[GroupedClique], sized: float) -> list[float]:

@@ -1,6 +1,12 @@
-"""Linear reconstruction: many answers about random groups give away almost everybody (Dinur and Nissim 2003)."""
+"""Linear reconstruction: many answers about random groups give away almost everybody (Dinur and Nissim 2003).
+
+Noise does not help where it is small or where questions are repeated: answers are averaged and solved together, and
+each person's value comes with its certainty."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,3 +65,127 @@ def reconstruct(
     error = float(np.abs(groups @ secret.astype(float) - answers).mean()) if len(answers) else 0.0
     figures = {"questions": len(answers), "mean_error": error}
     return Outcome("reconstruction", SCENARIO, Rate(right, len(secret)), base, figures=figures)
+
+
+MOST_PEOPLE = 3_000
+"""Noisy answers about more people are not solved together: the matrix of who is in which group would be too large."""
+SURE = 0.95
+"""A value is claimed from this certainty on."""
+NEAR = 0.05
+"""A number is found when it is within this share of the range that everybody knows."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Estimates:
+    """Each person's value as noisy answers tell it: its mean and deviation, how certain the claim is, and by what.
+
+    `weights` has a row for each person and a column for each question: what an answer adds to the person's estimate.
+    """
+
+    value: NDArray[np.float64]
+    deviation: NDArray[np.float64]
+    certainty: NDArray[np.float64]
+    weights: NDArray[np.float64]
+
+    def find_telling_questions(self, most: int = 20) -> list[tuple[int, int]]:
+        """The questions, by position, that weigh most for those who are surely known, and for how many of them."""
+        known = np.flatnonzero(self.certainty >= SURE)
+        if not len(known):
+            return []
+        told = np.bincount(np.abs(self.weights[known]).argmax(axis=1), minlength=self.weights.shape[1])
+        order = np.argsort(-told, kind="stable")[:most]
+        return [(int(place), int(told[place])) for place in order if told[place]]
+
+
+def measure_noise(groups: NDArray[np.bool_], answers: NDArray[np.float64]) -> float:
+    """The standard deviation of the answers' noise, by how far they contradict each other; 0 where they do not.
+
+    Equal questions that were answered differently tell it alone; otherwise what no values explain does.
+    """
+    _, same = np.unique(groups, axis=0, return_inverse=True)
+    same = same.reshape(-1)
+    counts, sums = np.bincount(same), np.bincount(same, answers)
+    spare = len(answers) - len(counts)
+    if spare:
+        return float(np.sqrt(((answers - (sums / counts)[same]) ** 2).sum() / spare))
+    matrix = groups.astype(np.float64)
+    values, _, rank, _ = np.linalg.lstsq(matrix, answers, rcond=None)
+    left = float(((answers - matrix @ values) ** 2).sum())
+    exact = 1e-16 * max(1.0, float((answers**2).sum()))
+    return float(np.sqrt(left / (len(answers) - rank))) if rank < len(answers) and left > exact else 0.0
+
+
+def estimate_values(
+    groups: NDArray[np.bool_],
+    answers: NDArray[np.float64],
+    deviations: NDArray[np.float64],
+    low: float = 0.0,
+    high: float = 1.0,
+    *,
+    bits: bool = False,
+) -> Estimates:
+    """Solve noisy sums together: weighted least squares, where each answer counts by one over its noise's variance.
+
+    Before any answer a value lies anywhere between `low` and `high` (a normal prior of the same deviation). The
+    certainty of a number is the probability that it is within a twentieth of that range; that of a bit, where 0 and 1
+    are equally likely beforehand, follows from the odds (m - 1/2)/s^2 of an estimate m with deviation s.
+    """
+    prior = 12 / (high - low) ** 2
+    scaled = groups / deviations[:, None]
+    precision = scaled.T @ scaled + prior * np.eye(groups.shape[1])
+    covariance = np.linalg.inv(precision)
+    weights = covariance @ (groups / deviations[:, None] ** 2).T
+    middle = (low + high) / 2
+    value = middle + weights @ (answers - groups.sum(axis=1) * middle)
+    deviation = np.sqrt(np.diag(covariance))
+    if bits:
+        own = np.maximum(1 / deviation**2 - prior, 1e-12)  # what the answers say, without the prior
+        alone = (value / deviation**2 - prior * middle) / own
+        certainty = 1 / (1 + np.exp(-np.abs((alone - middle) * own).clip(0, 700)))
+    else:
+        certainty = np.array([2 * NormalDist().cdf(NEAR * (high - low) / one) - 1 for one in deviation])
+    return Estimates(value, deviation, certainty, weights)
+
+
+def solve_noisy_answers(
+    groups: NDArray[np.bool_],
+    answers: NDArray[np.float64],
+    deviations: NDArray[np.float64],
+    low: float = 0.0,
+    high: float = 1.0,
+    *,
+    bits: bool = False,
+    secret: NDArray[np.float64] | None = None,
+    lines: NDArray[np.int64] | None = None,
+) -> Outcome:
+    """Average and solve answers with noise.
+
+    **Scenario.** A log of answers to sums or counts over known groups, each with noise of a known deviation, some of
+    them repeated; success is a person's value that the intruder is sure of (95%), and right about.
+    **Method.** Weighted least squares over all answers; repetitions are averaged by it.
+    **Outcome.** Values claimed rightly (without `secret`, all that were claimed) and the precision. Figures tell the
+    noise, how many are sure, and which lines of the log gave most of them away.
+    """
+    found = estimate_values(groups, answers, deviations, low, high, bits=bits)
+    claimed = found.certainty >= SURE
+    right, base = claimed, 0.0
+    if secret is not None and len(secret):
+        middle, reach = (low + high) / 2, NEAR * (high - low)
+        hit = (found.value > middle) == (secret > middle) if bits else np.abs(found.value - secret) <= reach
+        right, base = claimed & hit, _guess_blindly(secret, middle, reach, bits)
+    numbers = np.arange(1, len(answers) + 1) if lines is None else lines
+    told = [{"line": int(numbers[place]), "people": people} for place, people in found.find_telling_questions()]
+    figures = {
+        "questions": len(answers), "deviation": float(np.median(deviations)), "sure": int(claimed.sum()),
+        "certainty": float(found.certainty.mean()) if len(claimed) else 0.0, "telling": told,
+    }  # fmt: skip
+    precision = None if secret is None else Rate(int(right.sum()), int(claimed.sum()))
+    return Outcome("reconstruction", "Averaging and solving noisy answers", Rate(int(right.sum()), len(claimed)), base,
+                   precision=precision, figures=figures)  # fmt: skip
+
+
+def _guess_blindly(secret: NDArray[np.float64], middle: float, reach: float, bits: bool) -> float:
+    """How often one value for everybody is right: the commoner bit, or the median number."""
+    if bits:
+        return float(max((secret > middle).mean(), (secret <= middle).mean()))
+    return float((np.abs(secret - np.median(secret)) <= reach).mean())

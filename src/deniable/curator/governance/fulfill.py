@@ -128,6 +128,8 @@ def fulfill_once(policy: Path, ledger: str, identity: str) -> bool:
 
     me = secrets.token_bytes(16)
     with open_policy(policy, ledger) as context:
+        if requests.find_request(context, identity).status is Status.PENDING:
+            return False  # one steward approved, and another one must
         if context.store.keep(FULFILLING, identity, identity, me) != me:
             return False
     folder = releases_of(policy)

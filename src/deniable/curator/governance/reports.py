@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from deniable.curator.charge import CLAIM
 from deniable.curator.context import Context
 from deniable.curator.governance import withdrawals
-from deniable.curator.governance.requests import RequestReport, report_request
+from deniable.curator.governance.requests import RequestReport, measure_risk, report_request
 from deniable.errors import IntegrityError
 from deniable.release.record import Record, SparseRecord
 
@@ -113,13 +114,27 @@ class ChainProof(SparseRecord):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class SubjectReport(Record):
-    """What was done with the rows of one person: tables, purposes and releases, and since when no more."""
+class SubjectReport(SparseRecord):
+    """What was done with the rows of one person: tables, purposes and releases, and since when no more.
+
+    `words` say the same in sentences, with the person's rights; `proof` is the entry of the withdrawal in the ledger.
+    """
 
     tables: list[str]
     withdrawn: str | None
     purposes: list[str]
     releases: list[RegisterEntry]
+    words: list[str]
+    proof: ChainPlace | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ChainPlace(Record):
+    """An entry of the ledger: its number, its hash, by which it can be shown that it stands there, and its time."""
+
+    number: int
+    hash: str
+    time: str
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -288,7 +303,60 @@ def subject_report(context: Context, column: str, value: str) -> SubjectReport:
     ]
     purposes = sorted({release.purpose for release in releases if release.purpose})
     since = withdrawn.isoformat(timespec="seconds") if withdrawn else None
-    return SubjectReport(found, since, purposes, releases)
+    noted = withdrawals.find_withdrawal(context, column, value)
+    proof = None if noted is None else ChainPlace(noted.sequence, noted.hash, noted.time.isoformat(timespec="seconds"))
+    words = [*_say_where(found), *map(_say_release, releases), *_say_sum(releases), *_say_rights(found, proof)]
+    return SubjectReport(found, since, purposes, releases, words, proof)
+
+
+def _say_where(tables: list[str]) -> list[str]:
+    if tables:
+        return [f"Rows of this person are in: {', '.join(tables)}."]
+    return ["No source of this dataset holds rows of this person."]
+
+
+def _say_release(release: RegisterEntry) -> str:
+    what = f"On {release.date}, for {release.purpose or 'the steward'}, {', '.join(release.tables)} was used"
+    if release.guarantee == "none":
+        return (
+            f"{what} for a release of rows ({release.technique}). Rows of the person, changed so that they should "
+            "not name anybody, may be in it; no number bounds what they tell."
+        )
+    if release.epsilon is None:
+        return f"{what} for a {release.technique} with noise, which hides whether the person was there."
+    return (
+        f"{what} for a {release.technique}, with noise that hides whether the person was there: whoever sees it can "
+        f"raise the odds that the person is in the data by a factor of at most {_say_odds(release.epsilon)}."
+    )
+
+
+def _say_odds(epsilon: float) -> str:
+    return f"{math.exp(epsilon):.3g}" if epsilon < 20 else "very much"
+
+
+def _say_sum(releases: list[RegisterEntry]) -> list[str]:
+    amounts = [release.epsilon for release in releases if release.epsilon is not None]
+    if len(amounts) < 2:
+        return []
+    return [f"All {len(amounts)} of these with noise together: by a factor of at most {_say_odds(sum(amounts))}."]
+
+
+def _say_rights(tables: list[str], proof: ChainPlace | None) -> list[str]:
+    """What the person may ask for, and what shows that it was done."""
+    told = ["To be informed: this report is what the record holds, and can be had again at any time."]
+    if proof is None:
+        return [
+            *told,
+            "To restrict: whoever withdraws is left out of everything made from then on (deniable withdraw).",
+        ]
+    shown = f"entry {proof.number} of the ledger, with hash {proof.hash}"
+    told.append(f"Restricted since {proof.time}: left out of everything made from then on; the proof is {shown}.")
+    told.append("What was released before stays released, as listed above.")
+    if tables:
+        told.append(f"To be erased: the steward deletes the rows from the sources of {', '.join(tables)}.")
+    else:
+        told.append(f"Erased: no source holds rows of the person any more; with {shown} this report is the proof.")
+    return told
 
 
 def _register_entry(entry: Entry) -> RegisterEntry:
@@ -336,7 +404,12 @@ def budgets(context: Context) -> BudgetReport:
     from deniable.governance.grants import Asker
 
     tree = context.policy.budgets
-    paths = [(analyst.name, purpose) for analyst in (tree.analysts if tree else ()) for purpose in analyst.purposes]
+    paths = [
+        (name, purpose)
+        for analyst in (tree.analysts if tree else ())
+        for name in analyst.members or (analyst.name,)
+        for purpose in analyst.purposes
+    ]
     analysts = [AnalystBalance(*path, balance(context.speak_for(Asker(*path)))) for path in paths]
     return BudgetReport(summarize_budget(context.ledger), balance(context), analysts)
 
@@ -364,7 +437,16 @@ def receipt(context: Context, analyst: str, release: str) -> OwnReceipt | None:
     return None
 
 
-def requests(context: Context, analyst: str | None = None) -> list[RequestReport]:
-    """All requests for releases, or those of one analyst, the newest first."""
+def requests(context: Context, analyst: str | None = None, *, risk: bool = False) -> list[RequestReport]:
+    """All requests for releases, or those of one analyst, the newest first.
+
+    With `risk`, which is for the steward alone, those that wait have theirs: measured now, and not stored.
+    """
     found = [each for each in context.state.requests().values() if analyst is None or each.analyst == analyst]
-    return [report_request(each) for each in found[::-1]]
+    shown = [report_request(each) for each in found[::-1]]
+    if not risk:
+        return shown
+    return [
+        replace(each, risk=measure_risk(context, tuple(each.tables))) if each.decided is None else each
+        for each in shown
+    ]

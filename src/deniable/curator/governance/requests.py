@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from deniable.curator.context import Context, check_purposes
+from deniable.curator.context import Context, check_purposes, digest_terms
 from deniable.curator.governance.withdrawals import commit_subject
 from deniable.curator.scope import find_analyst, is_expired
 from deniable.errors import AccessRefused, ParameterError, nearest
@@ -20,9 +20,10 @@ from deniable.governance.grants import Action, Asker, Grant, Role
 from deniable.governance.requests import Request
 from deniable.governance.scram import ScramKeys
 from deniable.governance.tokens import Token
+from deniable.policy.access import Purpose
 from deniable.policy.budget import Budget, budget, exact
 from deniable.policy.schema import Role as ColumnRole
-from deniable.release.record import SparseRecord
+from deniable.release.record import Record, SparseRecord
 
 if TYPE_CHECKING:
     from deniable.curator.anonymize.request import Asked
@@ -65,6 +66,10 @@ class RequestReport(SparseRecord):
     asked: str | None
     decided: str | None
     release: str
+    approvals: int = 1
+    """How many different stewards must approve it."""
+    approved_by: list[str] | None = None
+    justification: str = ""
     risk: dict[str, TableRisk] | None = None
 
 
@@ -83,6 +88,16 @@ class TokenReport(SparseRecord):
     paused: str | None = None
     subject: str | None = None
     """The column by which a respondent's token names its person; the value is written nowhere."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TermsReport(Record):
+    """The terms of a purpose, the digest of their wording, and whether the asker acknowledged it."""
+
+    purpose: str
+    terms: str
+    digest: str
+    acknowledged: bool
 
 
 def price_request(technique: str, parameters: Mapping[str, Any], tables: int = 1) -> dict[str, str]:
@@ -297,7 +312,10 @@ def authorize(context: Context, grant: Grant, action: Action, purpose: str = "")
 def ask(
     context: Context, technique: str, tables: Sequence[str], parameters: Mapping[str, Any] | None = None
 ) -> Request:
-    """File a request for a release; the steward decides, seeing its cost and (`measure_risk`) its risk."""
+    """File a request for a release; the steward decides, seeing its cost and (`measure_risk`) its risk.
+
+    The parameter `justification` says what it is needed for; a purpose may demand it.
+    """
     context.admit()
     names = tuple(context.policy.table(name).name for name in tables)
     for name in names:
@@ -305,10 +323,19 @@ def ask(
     (purpose, analyst), asked = context.path, dict(parameters or {})
     if not names or len(set(names)) < len(names):
         raise ParameterError("a request names each of its tables once", remedy="Name one table or several")
+    reason, demands = str(asked.pop("justification", "") or "").strip(), _find_purpose(context, purpose)
+    if demands is not None and demands.justify and not reason:
+        raise ParameterError(
+            f"a request for purpose '{purpose}' says what it is needed for", remedy="Say --justification, in words"
+        )
     price = price_request(technique, asked, len(names))
     check_request(context, technique, names, asked)
     listed = find_analyst(context.policy, context.asker) is not None
-    request = Request(secrets.token_hex(6), analyst, purpose, technique, names, asked, price, listed=listed)
+    request = replace(
+        Request(secrets.token_hex(6), analyst, purpose, technique, names, asked, price, listed=listed),
+        approvals=demands.approvals if demands is not None else 1,
+        justification=reason,
+    )
     _act(context, "request", analyst, request.facts(), purpose)
     return requests.find_request(request.id, context.state.requests())
 
@@ -316,15 +343,27 @@ def ask(
 def decide(context: Context, identity: str, approved: bool, reason: str, by: str = "steward") -> Request:
     """Approve or decline a request, with a reason."""
     request = requests.find_request(identity, context.state.requests())
-    requests.check_decidable(request, reason)
+    requests.check_decidable(request, reason, by, approved=approved)
     details = {"id": identity, "reason": reason}
     return _settle(context, identity, _act(context, "approve" if approved else "decline", by, details, request.purpose))
+
+
+def find_request(context: Context, identity: str) -> Request:
+    """The request of that id."""
+    return requests.find_request(identity, context.state.requests())
 
 
 def find_approved(context: Context, identity: str) -> Request:
     """An approved request that is still to be fulfilled."""
     request = requests.find_request(identity, context.state.requests())
     requests.check_fulfillable(request)
+    demands = _find_purpose(context, request.purpose)
+    if demands is not None and len(request.approved_by) < demands.approvals:
+        raise AccessRefused(
+            f"request '{identity}' was approved by {len(request.approved_by)}, and its purpose demands more now",
+            expected=f"{demands.approvals} different stewards approve it",
+            remedy="Decline it, and let it be filed anew",
+        )
     asker = Asker(request.analyst, request.purpose, Role.ANALYST)
     if request.listed and find_analyst(context.policy, asker) is None:
         raise AccessRefused(
@@ -340,6 +379,31 @@ def mark_fulfilled(context: Context, identity: str, *releases: str, by: str = "s
     request = find_approved(context, identity)
     details = {"id": identity, "release": " ".join(releases)}
     return _settle(context, identity, _act(context, "fulfill", by, details, request.purpose))
+
+
+def _find_purpose(context: Context, name: str) -> Purpose | None:
+    return context.policy.budgets.find_purpose(name) if context.policy.budgets is not None else None
+
+
+def show_terms(context: Context) -> TermsReport:
+    """The terms of the asker's purpose, and whether the asker acknowledged them in this wording."""
+    purpose, analyst = context.path
+    demands = _find_purpose(context, purpose)
+    terms = demands.terms if demands is not None else ""
+    digest = digest_terms(terms)
+    return TermsReport(purpose, terms, digest, not terms or context.state.has_acknowledged(analyst, purpose, digest))
+
+
+def acknowledge(context: Context, digest: str) -> TermsReport:
+    """Note that the asker acknowledges the terms of a purpose, in the wording of this digest; once is enough."""
+    shown = show_terms(context)
+    if not shown.terms:
+        raise ParameterError(f"purpose '{shown.purpose}' has no terms", remedy="Ask right away")
+    if digest != shown.digest:
+        raise ParameterError("these are not the terms as they are now", remedy="Read them again: deniable terms")
+    if not shown.acknowledged:
+        _act(context, "acknowledge", context.path[1], {"terms": digest}, shown.purpose)
+    return show_terms(context)
 
 
 def _settle(context: Context, identity: str, written: Receipt) -> Request:

@@ -6,16 +6,17 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from deniable.curator.charge import resume_asker
 from deniable.curator.context import Context, find_signing_key, forget_answers, ledger_of, open_context
-from deniable.curator.governance import epochs, reports, withdrawals
+from deniable.curator.governance import epochs, estate, reports, withdrawals
 from deniable.curator.governance import requests as governance
 from deniable.curator.governance.epochs import EpochReport
 from deniable.curator.governance.reports import BudgetStanding, ChainProof, Register, SubjectReport, TrailEntry
-from deniable.curator.governance.requests import RequestReport, TokenReport
+from deniable.curator.governance.requests import RequestReport, TermsReport, TokenReport
 from deniable.curator.governance.withdrawals import Reach
 from deniable.errors import ParameterError, nearest
 from deniable.governance.grants import Asker, Role
@@ -145,19 +146,26 @@ def request(
 def requests(policy: Path, ledger: str | None, pending: bool = False) -> list[RequestReport]:
     """All requests, or those that wait for a decision; each of these with its risk, for the steward."""
     with open_policy(policy, ledger) as context:
-        found = list(context.state.requests().values())
-        waiting = [
-            replace(governance.report_request(each), risk=governance.measure_risk(context, each.tables))
-            for each in found
-            if not each.decided
-        ]
-    return waiting if pending else [*waiting, *(governance.report_request(each) for each in found if each.decided)]
+        found = reports.requests(context, risk=True)
+    waiting = [each for each in found if each.decided is None]
+    return waiting if pending else [*waiting, *(each for each in found if each.decided is not None)]
 
 
-def decide(policy: Path, ledger: str | None, identity: str, approved: bool, reason: str) -> RequestReport:
+def decide(
+    policy: Path, ledger: str | None, identity: str, approved: bool, reason: str, by: str = "steward"
+) -> RequestReport:
     """Approve or decline a request."""
     with open_policy(policy, ledger) as context:
-        return governance.report_request(governance.decide(context, identity, approved, reason))
+        return governance.report_request(governance.decide(context, identity, approved, reason, by))
+
+
+def show_terms(
+    policy: Path, ledger: str | None, analyst: str, purpose: str, *, acknowledge: bool = False
+) -> TermsReport:
+    """The terms of a purpose, acknowledged by an analyst if told so."""
+    with open_policy(policy, ledger, Asker(analyst, purpose, Role.ANALYST)) as context:
+        shown = governance.show_terms(context)
+        return governance.acknowledge(context, shown.digest) if acknowledge else shown
 
 
 def withdraw(policy: Path, ledger: str | None, column: str, value: str) -> tuple[Receipt, Reach]:
@@ -307,6 +315,12 @@ def restore(
         separate(policy, ledger, by, reason, lost=True)
     with closing(open_ledger(at, known)) as opened:
         return BackupReport(str(file), found.entries, found.head, write_note(read_head(opened)))
+
+
+def incidents(policy: Path, ledger: str | None, after: int = 0, share: float = 0.25) -> estate.IncidentReport:
+    """Who asked what, and what is unusual."""
+    with read_ledger(policy, ledger) as opened:
+        return estate.list_incidents(opened, after, Fraction(str(share)))
 
 
 def export(

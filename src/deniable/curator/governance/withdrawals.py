@@ -18,7 +18,7 @@ from deniable.policy.schema import ColumnType
 from deniable.release.record import Record
 
 if TYPE_CHECKING:
-    from deniable.ledger import Receipt
+    from deniable.ledger import Entry, Receipt
     from deniable.ledger.answer_store import AnswerStore
     from deniable.policy.document import Policy
 
@@ -87,8 +87,7 @@ def _commit_person(context: Context, column: str, value: str) -> tuple[str, ...]
 
 
 def _is_withdrawn(context: Context, commitment: str) -> bool:
-    _, reinstated = context.state.withdrawals()
-    return commitment not in reinstated and context.store.find(COLLECTION, commitment) is not None
+    return commitment not in context.state.reinstated() and context.store.find(COLLECTION, commitment) is not None
 
 
 def _count_reinstated(context: Context, commitment: str) -> int:
@@ -168,8 +167,17 @@ _PARSERS: Mapping[ColumnType, Callable[[str], str | None]] = {
 
 def withdrawal_time(context: Context, column: str, value: str) -> datetime | None:
     """Since when this person is withdrawn; None if not, or no longer."""
-    recorded = context.ledger.entries(acts=withdrawals.ACTS)
-    return withdrawals.find_recorded_time(recorded, _commit_person(context, column, value))
+    found = find_withdrawal(context, column, value)
+    return None if found is None else found.time
+
+
+def find_withdrawal(context: Context, column: str, value: str) -> Entry | None:
+    """The entry of this person's withdrawal, where it still stands."""
+    sought, found = {*_commit_person(context, column, value)}, None
+    for act in context.ledger.entries(acts=withdrawals.ACTS):
+        if act.details.get("commitment") in sought:
+            found = (found or act) if act.act == "withdraw" else None
+    return found
 
 
 def tables_with(context: Context, column: str, value: str) -> list[str]:

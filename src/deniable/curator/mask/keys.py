@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from deniable.curator.context import ledger_of
-from deniable.errors import DeniableError, ParameterError, StorageError
+from deniable.errors import AccessRefused, DeniableError, ParameterError, StorageError
 from deniable.policy.document import Policy, read
 from deniable.release.record import Record, SparseRecord
 
 if TYPE_CHECKING:
+    from deniable.ledger import Ledger
     from deniable.masking.keys import Key, Keyring
     from deniable.masking.plan import TablePlan
     from deniable.masking.vault import Codebook
@@ -225,7 +226,8 @@ def reveal(
 ) -> dict[str, str | None]:
     """The values behind tokens of a vault; null for a token that it never gave.
 
-    Who asked for how many is written to the policy's ledger before anything is turned back.
+    Who asked for how many is written to the policy's ledger before anything is turned back. It must be the ledger that
+    recorded the vault's releases: another policy that names the vault has another, in which nobody would look.
     """
     import pyarrow as pa
 
@@ -251,7 +253,34 @@ def _record_reveal(policy: Policy, place: str, by: str, book: Codebook, count: i
 
     details = {"vault": book.path.name, "domain": book.domain, "key": book.key.check, "tokens": count}
     with closing(open_ledger(place, policy)) as ledger:
+        _refuse_other_ledger(book, name_ledger(ledger), place)
         ledger.record(Posting(Act.REVEAL, analyst=by, details=details))
+        own_vault(book, ledger)
+
+
+def name_ledger(ledger: Ledger) -> str | None:
+    """What a ledger is known by wherever it stands: the hash of its first entry; None while it has none."""
+    return next((entry.hash for entry in ledger.entries()), None)
+
+
+def own_vault(book: Codebook, ledger: Ledger) -> None:
+    """Tie a vault to the ledger that records its releases, once."""
+    from deniable.masking import vault
+
+    if (name := name_ledger(ledger)) is not None:
+        vault.name_owner(book.path, book.key, name)
+
+
+def _refuse_other_ledger(book: Codebook, ledger: str | None, place: str) -> None:
+    from deniable.masking import vault
+
+    owner = vault.find_owner(book.path, book.key)
+    if owner is not None and owner != ledger:
+        raise AccessRefused(
+            f"the vault {book.path.name} belongs to another ledger than {Path(place).name}",
+            expected="The ledger that recorded the releases masked with it: there it is written who turns tokens back",
+            remedy="Name the policy that they were made by (--policy), or its ledger (--ledger)",
+        )
 
 
 def _map(policy: Policy, old: Key, new_key: Key, out: Path) -> int:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from deniable.curator.charge import Job, charge
 from deniable.curator.context import Context, find_ledger, open_context
-from deniable.curator.mask.keys import confirm, open_keyring
+from deniable.curator.mask.keys import confirm, open_keyring, own_vault
 from deniable.curator.publish import (
     MEASURED,
     RECORDED,
@@ -97,12 +97,24 @@ def mask_tables(context: Context, request: Request, progress: Progress | None = 
         plans, opened, checklist = _plan_tables(engine, context, request)
         confirm(request.policy, plans.values(), opened.values())
         recorded = _record(context, request)
+        _own_vaults(context, request, plans)
         tables = {
             name: _mask_table(engine, context, plans[name], request, opened, recorded, _share(progress, i, len(plans)))
             for i, name in enumerate(plans)
         }
         joins = _joins(engine, plans)
     return MaskReport(request.mode, tables, joins, checklist)
+
+
+def _own_vaults(context: Context, request: Request, plans: Mapping[str, TablePlan]) -> None:
+    """Tie the vaults of a release to the ledger that recorded it, where that one is kept."""
+    from deniable.masking.vault import Codebook
+
+    if find_ledger(request.policy, request.ledger) is None:
+        return
+    for column in (column for made in plans.values() for column in made.columns):
+        if isinstance(column.mask, Codebook):
+            own_vault(column.mask, context.ledger)
 
 
 def _check_outputs(request: Request) -> None:
@@ -320,6 +332,8 @@ def _list_knowable(made: TablePlan) -> list[str]:
 LONG_TOKEN = 12
 """Tokens of so many characters are no value of the table by chance."""
 MOST_SECRETS = 1_000_000
+PAIRED = 1_000
+"""So many rows are compared with what became of them, value by value."""
 
 
 def _claim_columns(engine: Engine, schema: TableSchema, made: TablePlan) -> Claim:
@@ -337,9 +351,13 @@ def _claim_columns(engine: Engine, schema: TableSchema, made: TablePlan) -> Clai
         limited = f"SELECT DISTINCT {quote(name)} FROM {table} LIMIT {MOST_SECRETS}"  # noqa: S608  quoted names
         return engine.run(limited).column(0).combine_chunks()
 
-    secrets = {name: read_distinct(name) for name in tokens}
-    left = {name: read_distinct(name) for name in _list_doubtful(schema, made)}
-    return Claim(columns, engine.count(made.table), secrets=secrets, searched=tokens, identifiers=left)
+    def read_first(name: str) -> pa.Array:
+        return engine.run(f"SELECT {quote(name)} FROM {table} LIMIT {PAIRED}").column(0).combine_chunks()  # noqa: S608
+
+    secrets, doubtful = {name: read_distinct(name) for name in tokens}, _list_doubtful(schema, made)
+    left, paired = ({name: read(name) for name in doubtful} for read in (read_distinct, read_first))
+    count = engine.count(made.table)
+    return Claim(columns, count, secrets=secrets, searched=tokens, identifiers=left, paired=paired)
 
 
 MOVING = ("shift_dates",)

@@ -5,7 +5,6 @@ data at hand a policy is also compared with the rows; what is found is for the s
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing
@@ -19,7 +18,7 @@ from deniable.errors import ParameterError
 from deniable.policy.access import Budgets, Period
 from deniable.policy.advice import list_advice, list_doubts
 from deniable.policy.budget import ZCDP, Budget
-from deniable.policy.document import Policy, compare_with_accepted, name_accepted, read_unaccepted
+from deniable.policy.document import Policy, compare_with_accepted, keep_accepted, read_unaccepted
 from deniable.policy.grammar import format_number
 from deniable.policy.json_schema import Schema, build_json_schema
 from deniable.policy.layout.policy_file import POLICY
@@ -28,6 +27,7 @@ from deniable.policy.tables import SCHEMES
 from deniable.release.record import Record
 
 if TYPE_CHECKING:
+    from deniable.curator.scope import Scope
     from deniable.engines.base import Engine
 
 
@@ -110,15 +110,12 @@ def check_policy(path: str | Path, *, data: bool = False) -> PolicySummary:
 
 def accept_policy(path: str | Path, by: str) -> tuple[str, ...]:
     """Keep a policy as the one that the steward accepted; what it protects less than the one accepted before."""
-    from deniable.storage import write_whole
-
     if not by.strip():
         raise ParameterError("nobody accepts the policy", expected="A name, as in --by 'A. Steward'")
     policy = read_unaccepted(path)
     loosened = compare_with_accepted(policy, path)
     refuse_private_as_public(policy)
-    head = f"# Accepted by {json.dumps(by)} on {datetime.now(UTC).date()}. A policy that protects less is refused.\n"
-    write_whole(name_accepted(path), head.encode() + Path(path).read_bytes().removeprefix(b"\xef\xbb\xbf"))
+    keep_accepted(policy, path, by, datetime.now(UTC).date())
     return loosened
 
 
@@ -198,7 +195,48 @@ def compare_with_rows(policy: Policy, ledger: str | None = None) -> list[DataFin
             columns = [column for column in table.columns if column.name in present]
             for start in range(0, len(columns), AT_ONCE) if rows else ():
                 found += _compare_columns(engine, table, columns[start : start + AT_ONCE], rows)
+        for table in (each for each in policy.tables if each.public):
+            found += _doubt_public(context.scope, policy, table)
     return found
+
+
+RECOGNIZED = 0.05
+"""So large a share of a public table's rows may be those of one person in a private table by chance."""
+_NAMING = ("e-mail", "given name", "surname", "social security number", "national id", "card number")
+
+
+def _doubt_public(scope: Scope, policy: Policy, public: TableSchema) -> Iterator[DataFinding]:
+    """What of people stands in a table that is declared public: it is released raw, and at no cost."""
+    from deniable.curator.mask.run import sample
+    from deniable.masking.identifiers import detect
+
+    engine = scope.attach(public.name)
+    rows = engine.count(public.name)
+    if not rows:
+        return
+    for finding in detect(sample(engine, public.name)):
+        if finding.kind in _NAMING:
+            words = f"the values look like {finding.kind}, which names people, though the table is public"
+            share = max(each.share for each in finding.evidence)
+            yield DataFinding(public.name, finding.column, words, share, True)
+    present = {field.name for field in engine.describe(public.name)}
+    for private in policy.private:
+        shared = [field.name for field in scope.attach(private.name).describe(private.name) if field.name in present]
+        share = _count_known(engine, public.name, private.name, shared) / rows if len(shared) > 1 else 0.0
+        if share > RECOGNIZED:
+            words = f"the rows are each one row of the private table '{private.name}', by {', '.join(shared[:5])}"
+            yield DataFinding(public.name, None, words, share, True)
+
+
+def _count_known(engine: Engine, public: str, private: str, shared: Sequence[str]) -> int:
+    """How many rows of a public table are, in the columns that both have, like exactly one row of a private table."""
+    from deniable.engines.base import quote
+
+    texts = ", ".join(f"CAST({quote(name)} AS VARCHAR) AS c{place}" for place, name in enumerate(shared))
+    using = ", ".join(f"c{place}" for place in range(len(shared)))
+    once = f"SELECT {using} FROM (SELECT {texts} FROM {quote(private)}) GROUP BY ALL HAVING COUNT(*) = 1"  # noqa: S608
+    asked = f"SELECT COUNT(*) FROM (SELECT {texts} FROM {quote(public)}) SEMI JOIN ({once}) USING ({using})"  # noqa: S608
+    return int(engine.run(asked).column(0)[0].as_py())
 
 
 def _compare_columns(engine: Engine, table: TableSchema, columns: Sequence[Column], rows: int) -> Iterator[DataFinding]:

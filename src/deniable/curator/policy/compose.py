@@ -13,20 +13,24 @@ from pathlib import Path
 from typing import Any
 
 from deniable.curator.policy.decisions import (
+    FARTHEST,
     K_ANONYMITY,
     LEARN,
+    MASKED,
     QUERIES,
     ROW,
     SYNTHETIC,
     TECHNIQUES,
+    TRUE_ROWS,
     Decisions,
     list_diverse,
     list_released,
     list_role,
+    list_skewed,
     role_of,
 )
-from deniable.curator.policy.draft import Draft, Drafted, write_document, yaml_word
-from deniable.policy.schema import ColumnType, Role
+from deniable.curator.policy.draft import Draft, Drafted, write_document, write_spec, yaml_word
+from deniable.policy.schema import ColumnType, Role, Spec
 
 DELTA = "1e-6"
 DELTA_OF_RELEASE = "1e-7"
@@ -67,9 +71,26 @@ def _decide_column(column: Drafted, decided: Decisions, public: Any, each: str) 
     role = role_of(column, decided)
     own = role is not column.role and role is not Role.UNDECIDED
     reason = "decided by the steward" if own else column.reason.split("; with ")[0]
-    hierarchy = _choose_hierarchy(column) if role is Role.QUASI_IDENTIFIER else ""
+    masked = decided.technique == MASKED
+    hierarchy = _choose_hierarchy(column) if role is Role.QUASI_IDENTIFIER and not masked else ""
+    mask = _choose_mask(column, role) if masked else None
     lines = _write_values(column, public, decided.values.get(column.name) == LEARN, each)
-    return replace(column, role=role, reason=reason, mask=None, hierarchy=hierarchy, marked=(), lines=lines)
+    return replace(column, role=role, reason=reason, mask=mask, hierarchy=hierarchy, marked=(), lines=lines)
+
+
+def _choose_mask(column: Drafted, role: Role) -> Spec | None:
+    """What an identifier is replaced by, and how numbers and dates that others may know are made coarser."""
+    if role is Role.IDENTIFIER:
+        return column.mask or Spec("redact")
+    if role is not Role.QUASI_IDENTIFIER:
+        return None
+    coarser = {
+        ColumnType.INTEGER: Spec("round", {"to": 10}),
+        ColumnType.DECIMAL: Spec("round", {"to": 100}),
+        ColumnType.DATE: Spec("generalize", {"to": "year"}),
+        ColumnType.DATETIME: Spec("generalize", {"to": "year"}),
+    }
+    return coarser.get(column.type) or (column.mask if column.mask and column.mask.kind == "generalize" else None)
 
 
 def _choose_hierarchy(column: Drafted) -> str:
@@ -104,6 +125,9 @@ def _write_unit(decided: Decisions) -> str:
 
 
 def _write_rest(made: Draft, decided: Decisions, limited: Sequence[str]) -> list[str]:
+    if decided.technique == MASKED:
+        used = any(c.mask and "key" in c.mask.options for c in made.columns if role_of(c, decided) is Role.IDENTIFIER)
+        return [*([f"keys: {{{KEY}: {{file: {KEY_FILE}}}}}"] if used else []), "release:", *_write_limits(decided)]
     if decided.technique == K_ANONYMITY:
         return ["release:", *_write_models(made, decided)]
     lines = ["budgets:", f"  dataset: {{epsilon: {decided.epsilon:g}, delta: {DELTA}, accounting: zcdp}}"]
@@ -122,14 +146,23 @@ def _write_rest(made: Draft, decided: Decisions, limited: Sequence[str]) -> list
 
 
 def _write_models(made: Draft, decided: Decisions) -> Iterator[str]:
-    diverse = [column.name for column in list_diverse(made, decided)] if (decided.l or 1) > 1 else []
-    secrets = f", l: {{{', '.join(f'{yaml_word(name)}: {decided.l}' for name in diverse)}}}" if diverse else ""
+    asked = {"l": (list_diverse, decided.l), "t": (list_skewed, FARTHEST)} if (decided.l or 1) > 1 else {}
+    secrets = ""
+    for word, (list_columns, number) in asked.items():
+        named = ", ".join(f"{yaml_word(column.name)}: {number}" for column in list_columns(made, decided))
+        secrets += f", {word}: {{{named}}}" if named else ""
     yield f"  anonymize: {{k: {decided.k}{secrets}, suppress: {decided.suppress:g}}}"
+    yield from _write_limits(decided)
+
+
+def _write_limits(decided: Decisions) -> Iterator[str]:
     most = min(float(decided.risk or 0), MOST_EXPOSED)
     yield f"  attack: {{most: {{uniqueness: {most:g}, linkability: {most:g}}}}}"
     yield f"  joint: {{most: {decided.risk:g}}}  # what all released columns together may single out"
 
 
+KEY, KEY_FILE = "people", "people.key"
+"""The key by which identifiers are replaced: the one that drafts name, in a file of the release's folder."""
 MOST_EXPOSED = 0.05
 """The share of people that an intruder who knows the quasi-identifiers may find in k-anonymous rows, at most."""
 FEWEST_TO_HOLD_OUT = 400
@@ -202,10 +235,15 @@ def describe_change(column: Drafted, decided: Decisions, learned: Mapping[str, A
     """What a column holds before, and what leaves of it, in words."""
     role = role_of(column, decided)
     before = f"{column.type}: {column.shape}"
+    masked = _choose_mask(column, role) if decided.technique == MASKED else None
+    if masked is not None:
+        return before, f"masked: {write_spec(masked)}"
     if column.name == decided.unit or role is Role.IDENTIFIER:
         return before, "removed"
-    if role is Role.UNDECIDED or (decided.technique != K_ANONYMITY and "," in column.name):
+    if role is Role.UNDECIDED or (decided.technique not in TRUE_ROWS and "," in column.name):
         return before, "withheld"
+    if decided.technique == MASKED:
+        return before, "as it is"
     if decided.technique == K_ANONYMITY:
         coarser = (
             f"generalized: {_choose_hierarchy(column)}" if _choose_hierarchy(column) else "kept, or withheld whole"

@@ -22,19 +22,23 @@ RECIPIENTS = {
     "analysts": "analysts who ask questions and never hold the rows",
     "developers": "developers who need rows that look real, to build and test with",
 }
-SYNTHETIC, K_ANONYMITY, QUERIES = "synthetic", "k-anonymity", "queries"
+SYNTHETIC, K_ANONYMITY, MASKED, QUERIES = "synthetic", "k-anonymity", "masked", "queries"
+TRUE_ROWS = (K_ANONYMITY, MASKED)
+"""What leaves are rows of people, changed, and nothing is spent."""
 TECHNIQUES = {
     SYNTHETIC: "rows of nobody, drawn from noisy counts: differentially private, whatever an intruder knows",
     K_ANONYMITY: "the true rows, made coarser until k of them look alike; no promise against other knowledge",
+    MASKED: "the true rows with names and numbers made up, and ages, dates and amounts coarser; no formal promise",
     QUERIES: "answers with noise, within a budget: differentially private; no row leaves",
 }
-NAMES = {SYNTHETIC: "synthetic rows", K_ANONYMITY: "k-anonymous rows", QUERIES: "answers with noise"}
+NAMES = {SYNTHETIC: "synthetic rows", K_ANONYMITY: "k-anonymous rows", MASKED: "masked rows",
+         QUERIES: "answers with noise"}  # fmt: skip
 """What leaves by each technique, in words."""
 SUITED = {
     "public": (SYNTHETIC, K_ANONYMITY),
     "researchers": (K_ANONYMITY, SYNTHETIC),
     "analysts": (QUERIES,),
-    "developers": (SYNTHETIC,),
+    "developers": (SYNTHETIC, MASKED),
 }
 ROLES = {
     "undecided": "withhold it: nobody has decided yet",
@@ -50,6 +54,8 @@ FEW_ROWS = 5_000
 """With fewer rows the noise of a synthetic table is larger than most of its counts."""
 MANY_ALIKE = 0.9
 """Where so many rows have one value of a secret, whole classes have it too, and l distinct values cannot be asked."""
+FARTHEST = 0.2
+"""By so much the shares of a skewed secret's values may differ between those who look alike and the whole table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +247,7 @@ def _guard(read: Callable[[str], Any], expected: str) -> Callable[[str], Any]:
 
 EXPECTED = {
     "k": "A whole number, 2 or more",
-    "l": "A whole number, 1 (nothing is asked) or more",
+    "l": "A whole number, 1 (nothing is asked of secrets) or more",
     "rows_per_person": "A whole number, 1 or more",
     "suppress": "A share such as 0.05 or 5%",
     "risk": "A share such as 0.05 or 5%",
@@ -342,7 +348,7 @@ _WHY = {
     "public": "A public file cannot be taken back, so the promise must hold whatever anybody knows, now or later.",
     "researchers": "A contract limits what they may look up, and true rows serve research best.",
     "analysts": "They need answers, not rows. The ledger keeps what all answers together may tell.",
-    "developers": "Software needs rows of the right form, and nobody's own.",
+    "developers": "Software needs rows of the right form, and nobody's own. Masked rows look real, and are people's.",
 }
 
 
@@ -387,13 +393,15 @@ def _ask_k(_made: Draft, decided: Decisions) -> Iterator[Question]:
 
 def _ask_l(made: Draft, decided: Decisions) -> Iterator[Question]:
     if decided.technique == K_ANONYMITY and decided.l is None and list_role(made, decided, Role.SENSITIVE):
-        diverse = [column.name for column in list_diverse(made, decided)]
-        chosen = "2" if diverse else "1"
-        alike = [name for name in list_role(made, decided, Role.SENSITIVE) if name not in diverse]
-        about = (f"Not asked of {', '.join(alike)}: nearly all rows have one value.",) if alike else ()
+        alike = [column.name for column in list_skewed(made, decided)]
+        told = (
+            f"Nearly all rows have one value of {', '.join(alike)}, so that few groups could have several. Instead the "
+            f"shares of its values may differ from the whole table by {FARTHEST:.0%} at most (t-closeness): nobody is "
+            "in a group where a rare value is common."
+        )
         reason = "Where all who look alike share a secret, it is known without finding the person. 1 asks nothing."
         title = "How many values of a secret must be among those who look alike?"
-        yield Question("l", title, about, {}, chosen, reason, EXPECTED["l"])
+        yield Question("l", title, (told,) if alike else (), {}, "2", reason, EXPECTED["l"])
 
 
 def _ask_suppress(_made: Draft, decided: Decisions) -> Iterator[Question]:
@@ -403,14 +411,14 @@ def _ask_suppress(_made: Draft, decided: Decisions) -> Iterator[Question]:
 
 
 def _ask_rows(_made: Draft, decided: Decisions) -> Iterator[Question]:
-    if decided.technique != K_ANONYMITY and decided.unit != ROW and decided.rows_per_person is None:
+    if decided.technique not in TRUE_ROWS and decided.unit != ROW and decided.rows_per_person is None:
         reason = "Each further row of a person costs noise for everybody; rows beyond are left out, chosen by lot."
         title = "How many rows of one person may count?"
         yield Question("rows_per_person", title, (), {}, "2", reason, EXPECTED["rows_per_person"])
 
 
 def _ask_epsilon(_made: Draft, decided: Decisions) -> Iterator[Question]:
-    if decided.technique != K_ANONYMITY and decided.epsilon is None:
+    if decided.technique not in TRUE_ROWS and decided.epsilon is None:
         chosen = "1" if decided.recipient == "developers" else "2"
         about = (
             "Epsilon bounds how much anybody can learn from one person's presence, over all releases together.",
@@ -450,12 +458,13 @@ def _ask_risk(_made: Draft, decided: Decisions) -> Iterator[Question]:
             if synthetic
             else "All released columns together may single out so many, whatever was called a quasi-identifier."
         )
-        chosen, reason = _RISKS[SYNTHETIC if synthetic else str(decided.recipient)]
+        chosen, reason = _RISKS[str(decided.technique if decided.technique in _RISKS else decided.recipient)]
         yield Question("risk", title, (about,), {}, chosen, reason, EXPECTED["risk"])
 
 
 _RISKS = {
     SYNTHETIC: ("0.1", "Chance alone gives an attack a few percent."),
+    MASKED: ("0.05", "Software is written by many hands, and copies of test data go far."),
     "public": ("0.05", "Somebody in the public knows each fact of somebody; 5% is what drafts of policies say, too."),
     "researchers": ("0.2", "Under a contract few know a secret already, and all who sign may not look people up."),
 }
@@ -483,7 +492,7 @@ def list_role(made: Draft, decided: Decisions, *roles: Role) -> list[str]:
 def list_released(made: Draft, decided: Decisions) -> list[str]:
     """The columns that leave, or that may be asked about."""
     kept = list_role(made, decided, Role.QUASI_IDENTIFIER, Role.SENSITIVE, Role.INSENSITIVE)
-    if decided.technique == K_ANONYMITY:
+    if decided.technique in TRUE_ROWS:
         return kept
     # A command names columns in a list that is separated by commas.
     return [name for name in kept if "," not in name]
@@ -495,9 +504,15 @@ def list_diverse(made: Draft, decided: Decisions) -> list[Drafted]:
     return [column for column in made.columns if column.name in named and 0 < column.commonest <= MANY_ALIKE]
 
 
+def list_skewed(made: Draft, decided: Decisions) -> list[Drafted]:
+    """The sensitive columns of which nearly all rows have one value: their rare values are kept from gathering."""
+    named = list_role(made, decided, Role.SENSITIVE)
+    return [column for column in made.columns if column.name in named and MANY_ALIKE < column.commonest < 1]
+
+
 def list_valued(made: Draft, decided: Decisions) -> list[Drafted]:
     """The columns of which it must be said which values are public: they are measured with noise."""
-    if decided.technique == K_ANONYMITY:
+    if decided.technique in TRUE_ROWS:
         return []
     released = list_released(made, decided)
     return [c for c in made.columns if c.name in released and c.type is not ColumnType.BOOLEAN]

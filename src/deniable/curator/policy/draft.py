@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from deniable.errors import ParameterError
+from deniable.errors import DataError, ParameterError
 from deniable.policy.document import READ_FROM_DATA
 from deniable.policy.layout.masks import MASKS
 from deniable.policy.schema import ColumnType, Role, Spec, make_dialect
@@ -109,6 +109,8 @@ def draft_table(
         fields, count = engine.describe("table"), engine.count("table")
         # One statement: a table of thousands of columns takes seconds to bind.
         rows = engine.run(f'SELECT * FROM "table" USING SAMPLE reservoir({DRAFT_ROWS} ROWS) REPEATABLE (1)')  # noqa: S608
+    if source.lower().endswith((".csv", ".tsv", ".csv.gz")):
+        _refuse_row_as_names(rows)
     _tell(progress, 0.4)
     if unit is not None and unit not in rows.column_names:
         raise ParameterError(f"the table has no column '{unit}'", expected=f"One of {', '.join(rows.column_names)}")
@@ -116,6 +118,23 @@ def draft_table(
     _tell(progress, 1.0)
     whose = unit or _find_unit(columns, rows)
     return Draft(_name_table(source), _relate(source, folder), encoding, whose, count, columns)
+
+
+def _refuse_row_as_names(rows: pa.Table) -> None:
+    """Refuse a file whose first line is a row: it would name the columns, which are shown and kept as no value may be.
+
+    It shows where what stands in it stands in other rows of its column, too.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    texts = [name for name in rows.column_names if pa.types.is_string(rows[name].type)]
+    if any(pc.any(pc.equal(rows[name], name)).as_py() for name in texts):
+        raise DataError(
+            "the first line of the file looks like a row: what stands in it stands in other rows, too",
+            expected="Names of columns on the first line",
+            remedy="Write them there, and try again",
+        )
 
 
 def save(text: str, path: Path, *, replace_it: bool = False) -> None:

@@ -13,11 +13,12 @@ from deniable.curator.synthesize.run import (
     LinkedModelSummary,
     ModelSummary,
     describe_model,
+    load_model,
     read_bounded,
     select_all,
     summarize_linked,
 )
-from deniable.errors import ParameterError, nearest
+from deniable.errors import AccessRefused, ParameterError, nearest
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -76,27 +77,29 @@ class ComparedLinkedView(LinkedView):
     utility: dict[str, Any]
 
 
-def public(path: Path, question: Question | None = None) -> ModelView | LinkedView:
-    """What a model file tells anyone."""
-    from deniable.synth.linked import is_linked_file
-    from deniable.synth.model import load
+def public(held: SynthModel | LinkedModel | str | Path, question: Question | None = None) -> ModelView | LinkedView:
+    """What a model, or a model file, tells anyone."""
+    from deniable.synth.model import SynthModel
 
-    if is_linked_file(path):
-        return _public_linked(path, question or Question())
-    return public_view(load(path), question or Question())
+    model = load_model(Path(held)) if isinstance(held, str | Path) else held
+    if not isinstance(model, SynthModel):
+        return _public_linked(model, question or Question())
+    return public_view(model, question or Question())
 
 
 def steward(
-    context: Context, path: Path, table: str, question: Question | None = None, seed: int = 0
-) -> ComparedView | ComparedLinkedView:
+    context: Context, held: SynthModel | LinkedModel | str | Path, table: str, question: Question | None = None,
+    seed: int = 0,
+) -> ComparedView | ComparedLinkedView:  # fmt: skip
     """The public view with the real rows beside it: not to be released. Nothing is charged, because nothing leaves."""
     from deniable.synth.generate import generate
-    from deniable.synth.linked import is_linked_file
-    from deniable.synth.model import load
+    from deniable.synth.model import SynthModel
 
-    if is_linked_file(path):
-        return _steward_linked(context, path, table, question or Question(), seed)
-    model = load(path)
+    if context.asker is not None:
+        raise AccessRefused("real rows are shown beside a model, without noise", remedy="Only the steward may do that")
+    model = load_model(Path(held)) if isinstance(held, str | Path) else held
+    if not isinstance(model, SynthModel):
+        return _steward_linked(context, model, table, question or Question(), seed)
     asked = _with_workload(question or Question(), context, model)
     return compare_view(
         public_view(model, asked), model, asked, _real(context, model, table), generate(model, seed=seed)
@@ -251,12 +254,9 @@ PEOPLE, ROWS = "people", "rows"
 """The parts of a view."""
 
 
-def _public_linked(path: Path, question: Question) -> LinkedView:
-    """What a model file tells anyone."""
-    from deniable.synth.linked import load_linked
+def _public_linked(model: LinkedModel, question: Question) -> LinkedView:
+    """What a model tells anyone."""
     from deniable.synth.linked.generate import generate_linked
-
-    model = load_linked(path)
 
     @cache
     def draw_tables() -> tuple[pa.Table, pa.Table]:
@@ -268,12 +268,12 @@ def _public_linked(path: Path, question: Question) -> LinkedView:
     return LinkedView(**summarize_linked(model), link=_describe_link(model), people=people, rows=rows)
 
 
-def _steward_linked(context: Context, path: Path, table: str, question: Question, seed: int = 0) -> ComparedLinkedView:
+def _steward_linked(
+    context: Context, model: LinkedModel, table: str, question: Question, seed: int = 0
+) -> ComparedLinkedView:
     """The same with the real people and rows beside it: not to be released."""
-    from deniable.synth.linked import load_linked
     from deniable.synth.linked.generate import generate_linked
 
-    model = load_linked(path)
     parts = divide_question(model, _with_linked_workload(context, model, question))
     real, made = _real_linked(context, model.link, table), _gather(model.link, *generate_linked(model, seed=seed))
     views = {}

@@ -6,7 +6,7 @@ children. Rows are those that the asker may see, and columns those that the aske
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -15,7 +15,7 @@ from deniable.curator.charge import Job, JobResult, guarantee_of, run_job, still
 from deniable.curator.context import Context
 from deniable.curator.publish import note_types, publish_file
 from deniable.errors import CHARGED, ParameterError, nearest
-from deniable.policy.budget import Budget
+from deniable.policy.budget import Amount, Budget, budget
 from deniable.policy.schema import Neighboring, PrivacyUnit, TableSchema
 from deniable.release import statement_path
 from deniable.release.record import Record
@@ -53,6 +53,17 @@ class Order:
     """The id of the approved request that this fulfills: under it the description is charged once."""
 
 
+def place_order(
+    table: str, epsilon: Amount | None = None, delta: Amount = 0, rho: Amount | None = None, *, method: str = "auto",
+    columns: Sequence[str] | None = None, workload: Iterable[Sequence[str]] = (), areas: str | None = None,
+    linked: bool = False,
+) -> Order:  # fmt: skip
+    """An order in plain values; a method that costs nothing needs no budget."""
+    stated = budget("0") if method == "random" else budget(epsilon, delta, rho)
+    wanted = tuple(tuple(names) for names in workload)
+    return Order(table, stated, method, None if columns is None else tuple(columns), wanted, areas, linked)
+
+
 @dataclass(frozen=True, slots=True)
 class Source:
     """What is described: the table as the asker may name it, its unit, and the most rows a neighbor may differ by."""
@@ -86,7 +97,8 @@ class ModelSummary(Record):
     made_anew: list[str]
     reason: str
     measured: list[str]
-    noise_in_a_table: float
+    noise_in_a_table: float | None
+    """The part of the rows that noise alone moves in a measured table of several columns; None where none was."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -241,16 +253,54 @@ def _claim_rows(context: Context, model: SynthModel, types: dict[str, pa.DataTyp
 
 def describe_to_file(context: Context, order: Order, out: Path) -> ModelSummary:
     """Describe a table and keep the model in a file."""
-    from deniable.synth.model import save
+    from deniable.synth.model import SynthModel
 
-    refuse_unwritable(out)
-    if order.linked:
-        return _describe_linked_to_file(context, order, out)
-    order, _, job = plan_description(context, order)
-    model = run_job(context, job).measured
-    with still_charged():
-        save(model, out)
-    return AskedModelSummary(**describe_model(model), asked=describe_workload(model, workload_of(context, order)))
+    model = learn_and_keep(context, order, out)
+    if not isinstance(model, SynthModel):
+        return summarize_linked(model)
+    columns = context.scope.columns_to_describe(order.table, order.columns)
+    asked = describe_workload(model, workload_of(context, replace(order, columns=columns)))
+    return AskedModelSummary(**describe_model(model), asked=asked)
+
+
+def learn_and_keep(context: Context, order: Order, out: Path | None = None) -> SynthModel | LinkedModel:
+    """The model of a table, or of it with its people: charged before rows are read, kept in a file if one is named."""
+    from deniable.synth.linked import save_linked
+    from deniable.synth.model import SynthModel, save
+
+    if out is not None:
+        refuse_unwritable(out)
+    job: Job[Any] = plan_linked(context, order)[1] if order.linked else plan_description(context, order)[2]
+    model: SynthModel | LinkedModel = run_job(context, job).measured
+    if out is not None:
+        with still_charged():
+            save(model, out) if isinstance(model, SynthModel) else save_linked(model, out)
+    return model
+
+
+def load_model(path: Path) -> SynthModel | LinkedModel:
+    """The model in a file, of one table or of people with their rows."""
+    from deniable.synth.linked import is_linked_file, load_linked
+    from deniable.synth.model import load
+
+    return load_linked(path) if is_linked_file(path) else load(path)
+
+
+def draw_rows(
+    model: SynthModel | LinkedModel | str | Path, rows: int | None = None, *, seed: int = 0,
+    where: Mapping[str, str] | str | None = None,
+) -> pa.Table:  # fmt: skip
+    """Rows of a model, or of a model file, in memory."""
+    from deniable.synth.constraints import parse_condition
+    from deniable.synth.generate import generate as generate_rows
+    from deniable.synth.linked.generate import generate_linked
+    from deniable.synth.model import SynthModel
+
+    held = load_model(Path(model)) if isinstance(model, str | Path) else model
+    only = parse_condition(where) if isinstance(where, str) else where
+    if isinstance(held, SynthModel):
+        return generate_rows(held, rows, seed, only)
+    return generate_linked(held, rows, seed, only)[1]
 
 
 def generate(
@@ -259,14 +309,13 @@ def generate(
 ) -> int:  # fmt: skip
     """Rows from a model file alone: no data, no budget."""
     from deniable.engines.duckdb import DuckDBEngine
-    from deniable.synth.condition import build_condition, parse_condition
+    from deniable.synth.constraints import build_condition, parse_condition
     from deniable.synth.generate import generate_batches
-    from deniable.synth.linked import is_linked_file
-    from deniable.synth.model import load
+    from deniable.synth.model import SynthModel
 
-    if is_linked_file(path):
-        return _generate_linked(path, out, rows=rows, seed=seed, where=where, progress=progress)
-    model = load(path)
+    model = load_model(path)
+    if not isinstance(model, SynthModel):
+        return _generate_linked(model, out, rows=rows, seed=seed, where=where, progress=progress)
     only = parse_condition(where) if where is not None else {}
     build_condition(model, only)
     with DuckDBEngine() as engine:
@@ -291,7 +340,7 @@ def describe_model(model: SynthModel) -> ModelSummary:
         made_anew=made,
         reason=description.reason,
         measured=measured,
-        noise_in_a_table=round(description.estimates.noise, 4),
+        noise_in_a_table=round(description.estimates.noise, 4) if measured else None,
     )
 
 
@@ -413,27 +462,15 @@ def _seal_linked(
     return Release(out, claimed, provenance, details)
 
 
-def _describe_linked_to_file(context: Context, order: Order, out: Path) -> LinkedModelSummary:
-    """Describe a table with its people and keep the model in a file."""
-    from deniable.synth.linked import save_linked
-
-    model = run_job(context, plan_linked(context, order)[1]).measured
-    with still_charged():
-        save_linked(model, out)
-    return summarize_linked(model)
-
-
 def _generate_linked(
-    path: Path, out: Path, *, rows: int | None = None, seed: int = 0, where: str | None = None,
+    model: LinkedModel, out: Path, *, rows: int | None = None, seed: int = 0, where: str | None = None,
     progress: Progress | None = None,
 ) -> int:  # fmt: skip
-    """Rows of so many people from a model file alone, and the people beside them where they have a table."""
+    """Rows of so many people from a model alone, and the people beside them where they have a table."""
     from deniable.engines.duckdb import DuckDBEngine
-    from deniable.synth.condition import parse_condition
-    from deniable.synth.linked import load_linked
+    from deniable.synth.constraints import parse_condition
     from deniable.synth.linked.generate import build_linked_condition
 
-    model = load_linked(path)
     only = parse_condition(where) if where is not None else {}
     build_linked_condition(model.link, only)
     with DuckDBEngine() as engine:
@@ -484,6 +521,7 @@ def parent_path(link: Link, out: Path) -> Path | None:
 def summarize_linked(model: LinkedModel) -> LinkedModelSummary:
     """What a model says of itself: public."""
     people, rows = describe_model(model.people), describe_model(model.rows)
+    noises = [part.noise_in_a_table for part in (people, rows) if part.noise_in_a_table is not None]
     return LinkedModelSummary(
         method=rows.method,
         estimated_rows=rows.estimated_rows,
@@ -491,6 +529,6 @@ def summarize_linked(model: LinkedModel) -> LinkedModelSummary:
         made_anew=[*people.made_anew, *rows.made_anew],
         reason=f"people: {people.reason}; rows: {rows.reason}",
         measured=[*people.measured, *rows.measured],
-        noise_in_a_table=max(people.noise_in_a_table, rows.noise_in_a_table),
+        noise_in_a_table=max(noises) if noises else None,
         estimated_people=people.estimated_rows,
     )

@@ -108,7 +108,8 @@ def _has_header(first: Sequence[str], sniffed: bool, schema: TableSchema | None,
         return True
     raise DataError(
         f"the first line of {title} looks like data rather than names of columns",
-        remedy="Say whether the file has a header: header true or false",
+        expected="Names of columns on the first line",
+        remedy="Write them there, or say csv: {header: true} or {header: false} for the table in a policy",
     )
 
 

@@ -1,8 +1,12 @@
 """Which nodes of a lattice lie below or above another, and which node is worth checking next.
 
-Nodes are compared column by column, so that each column should lie in one piece of memory."""
+Nodes are compared column by column, so that each column should lie in one piece of memory; or, where many are compared
+again and again, by marks: one bit for every level of every column that a node has reached. A node lies below another
+when it has no bit that the other lacks, which is one operation for 64 levels."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,48 +30,91 @@ def at_least(nodes: Nodes, levels: Nodes) -> NDArray[np.bool_]:
     return fits
 
 
-def choose_pivot(nodes: Nodes, pivots: NDArray[np.int64], probes: NDArray[np.int64], *, additive: bool) -> int:
+Marks = NDArray[np.uint64]
+"""One column for each node, one row for every 64 levels."""
+
+
+class Scale:
+    """How levels become marks: of all levels of all columns, each has a bit of its own."""
+
+    def __init__(self, heights: Sequence[int]) -> None:
+        first = [sum(height - 1 for height in heights[:q]) for q in range(len(heights) + 1)]
+        self.words = max(1, -(-first[-1] // 64))
+        self._masks = [[((1 << n) - 1) << first[q] for n in range(height)] for q, height in enumerate(heights)]
+
+    def _split(self, masks: list[int]) -> Marks:
+        whole = (1 << 64) - 1
+        return np.array([[mask >> 64 * word & whole for mask in masks] for word in range(self.words)], np.uint64)
+
+    def mark(self, nodes: Nodes) -> Marks:
+        """The marks of nodes."""
+        marks = np.zeros((self.words, len(nodes)), np.uint64)
+        for q, masks in enumerate(self._masks):
+            marks |= self._split(masks)[:, nodes[:, q]]
+        return marks
+
+    def mark_one(self, levels: Sequence[int]) -> Marks:
+        """The marks of one node."""
+        return self._split([self._join(levels)])[:, 0]
+
+    def mark_steps(self, levels: Sequence[int]) -> Marks:
+        """The marks of a node raised by one level in each column; in its last level it stays."""
+        own = self._join(levels)
+        return self._split(
+            [own | masks[min(n + 1, len(masks) - 1)] for n, masks in zip(levels, self._masks, strict=True)]
+        )
+
+    def _join(self, levels: Sequence[int]) -> int:
+        return sum(masks[level] for level, masks in zip(levels, self._masks, strict=True))
+
+
+def lie_below(marks: Marks, other: Marks) -> NDArray[np.bool_]:
+    """Which nodes are at most as general as another in every column; for several others, a row for each."""
+    fits: NDArray[np.bool_] = (marks[0] & ~other[0][..., None]) == 0
+    for own, bound in zip(marks[1:], other[1:], strict=True):
+        fits &= (own & ~bound[..., None]) == 0
+    return fits
+
+
+def lie_above(marks: Marks, other: Marks) -> NDArray[np.bool_]:
+    """Which nodes are at least as general as another in every column; for several others, a row for each."""
+    fits: NDArray[np.bool_] = (other[0][..., None] & ~marks[0]) == 0
+    for own, bound in zip(marks[1:], other[1:], strict=True):
+        fits &= (bound[..., None] & ~own) == 0
+    return fits
+
+
+def choose_pivot(marks: Marks, pivots: NDArray[np.int64], probes: NDArray[np.int64], *, additive: bool) -> int:
     """The pivot whose check removes most, whatever its outcome.
 
     Nodes stand in the order of their lower bounds. If a pivot fails, the nodes below it go. If it holds, at best those
     after it in the order go; where costs do not add up over columns, those above it. The smaller of both, estimated on
     probes, is what the check is worth.
     """
-    under, over = (np.ones((len(pivots), len(probes)), np.bool_) for _ in range(2))
-    for q in range(nodes.shape[1]):
-        tried, column = nodes[probes, q], nodes[pivots, q][:, None]
-        under &= tried <= column
-        if not additive:
-            over &= tried >= column
-    after = len(probes) - np.searchsorted(probes, pivots) if additive else np.count_nonzero(over, axis=1)
-    return int(pivots[np.argmax(np.minimum(np.count_nonzero(under, axis=1), after))])
+    seen, tried = marks[:, probes], marks[:, pivots]
+    under = np.count_nonzero(lie_below(seen, tried), axis=1)
+    if additive:
+        after = len(probes) - np.searchsorted(probes, pivots)
+    else:
+        after = np.count_nonzero(lie_above(seen, tried), axis=1)
+    return int(pivots[np.argmax(np.minimum(under, after))])
 
 
-def climb(
-    start: Nodes, tops: Nodes, nodes: Nodes, probes: NDArray[np.int64], accepted: Nodes
-) -> tuple[Nodes, NDArray[np.int64]]:
+def climb(start: Nodes, tops: Nodes, scale: Scale, seen: Marks, accepted: Marks) -> tuple[Nodes, NDArray[np.int64]]:
     """A path upwards from a failing node that covers as many probes as it can, short of nodes known to be accepted.
 
-    Returns the nodes of the path and how many probes lie below each; the first is the start itself.
+    Returns the nodes of the path and how many probes, whose marks are `seen`, lie below each; the first is the start.
     """
-    seen, held, node = nodes.T.take(probes, axis=1), np.ascontiguousarray(accepted.T), start
-    path, cover = [start], [int(at_most(seen.T, start).sum())]
+    node, path = start, [start]
+    cover = [int(np.count_nonzero(lie_below(seen, scale.mark_one(start.tolist()))))]
     while True:
-        steps = (node < tops) & (_count_above_steps(held, node) == 0)
+        raised = scale.mark_steps(node.tolist())
+        steps = (node < tops) & ~lie_below(accepted, raised).any(axis=1)
         if not steps.any():
             return np.array(path), np.array(cover)
-        covered = np.where(steps, _count_above_steps(seen, node), -1)
+        covered = np.where(steps, np.count_nonzero(lie_below(seen, raised), axis=1), -1)
         best = int(np.argmax(covered))
         node = node.copy()
         node[best] += 1
         path.append(node)
         cover.append(int(covered[best]))
-
-
-def _count_above_steps(columns: Nodes, node: Nodes) -> NDArray[np.int64]:
-    """For each column, how many nodes are at most as general as `node` raised by one in that column."""
-    distance = columns - node[:, None]
-    many = (distance > 0).sum(axis=0, dtype=np.int8)
-    reached = (distance == 1) & (many == 1)
-    counts: NDArray[np.int64] = np.count_nonzero(many == 0) + reached.sum(axis=1)
-    return counts

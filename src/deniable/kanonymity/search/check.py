@@ -8,11 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from deniable.kanonymity.encoding import Counts, Histograms, Tuples, number_rows, regroup_histograms
+from deniable.kanonymity.encoding import (
+    Counts,
+    Histograms,
+    Tuples,
+    is_dense,
+    number_rows,
+    pack_keys,
+    regroup_histograms,
+)
 from deniable.kanonymity.hierarchy import Codes, Hierarchy
 from deniable.kanonymity.models import DeltaPresence, DistinctDiversity, KAnonymity, PrivacyModel, holds
 from deniable.kanonymity.models.base import Classes, Measured, gather_histograms, looks_inside
@@ -24,6 +33,9 @@ ANCHORS = 400
 
 ROLL_UP_BELOW = 0.7
 """A node's classes are kept only when they are clearly fewer than the tuples it was checked from."""
+
+FAR, STEPS_BELOW = 8, 2
+"""Where a node has so many times fewer classes than tuples, what lies so many levels below it is kept, too."""
 
 MEMORY = 24
 """All kept tuples together are at most so many times the tuples of the table."""
@@ -38,15 +50,31 @@ Places = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Grouped:
-    """The classes of one node: the tuples they were made from, the class of each tuple, one tuple of each class.
+    """The classes of one node: the tuples they were made from, and how many rows each has.
 
-    `packed` are the tuples again, several columns in one code."""
+    `packed` are the tuples again, several columns in one code, and `numbers` their keys at this node with the key of
+    each class. Most nodes fail by their sizes, and nobody asks which tuple is in which class."""
 
     source: Tuples
     packed: Codes
-    class_of: Places
-    sample: Places
+    numbers: tuple[Places, Places, int]
     sizes: Counts
+
+    @cached_property
+    def sample(self) -> Places:
+        """One tuple of each class."""
+        keys, used, span = self.numbers
+        place = np.empty(span, np.int64)
+        place[keys] = np.arange(len(keys))
+        return place[used]
+
+    @cached_property
+    def class_of(self) -> Places:
+        """The class of each tuple."""
+        keys, used, span = self.numbers
+        place = np.empty(span, np.int64)
+        place[used] = np.arange(len(used))
+        return place[keys]
 
 
 PACKED = 4096
@@ -105,6 +133,7 @@ class Checker:
         self._anchors = [(problem.tuples, self._packing.pack(problem.tuples.codes))]
         self._anchor_levels = np.zeros((1, problem.tuples.width), np.int64)
         self._held = problem.tuples.size
+        self._lower: set[Levels] = set()
         self._price()
 
     def _price(self) -> None:
@@ -157,6 +186,7 @@ class Checker:
     def _judge(self, levels: Levels) -> Verdict:
         problem, grouped = self.problem, self.group(levels)
         rolled = self._keep(levels, grouped)
+        self._keep_below(levels, grouped)
         relaxed = self._large_enough(grouped)
         if (gone := int(grouped.sizes[~relaxed].sum())) > problem.limit:
             base, _ = self._costs(levels, grouped, np.ones(len(relaxed), np.bool_))
@@ -222,11 +252,13 @@ class Checker:
         """The classes of a node."""
         source, packed = self._source(levels) if roll_up else self._anchors[0]
         groups, sizes = self._packing.generalize(packed, levels)
-        if not groups:
-            class_of = np.zeros(source.size, np.int64)
-            return Grouped(source, packed, class_of, class_of[:1], source.counts.sum(keepdims=True)[: source.size])
-        many, sample, class_of = number_rows(groups, sizes)
-        return Grouped(source, packed, class_of, sample, _sum_groups(class_of, source.counts, many))
+        keys, span = pack_keys(groups or [np.zeros(source.size, np.int32)], sizes or [1])
+        if not is_dense(keys, span):
+            span, _, keys = number_rows([keys], [span])
+        rows = np.bincount(keys, weights=source.counts, minlength=span)
+        # Only a population has tuples without rows, whose classes are there all the same.
+        used = np.flatnonzero(rows if source.population is None else np.bincount(keys, minlength=span))
+        return Grouped(source, packed, (keys, used, span), rows[used].astype(np.int64))
 
     def _offsets(self, levels: Levels) -> Places:
         """Where the costs or volumes of each column begin at these levels, in tables over columns, levels, leaves."""
@@ -254,6 +286,13 @@ class Checker:
         self._anchor_levels = np.vstack([self._anchor_levels, levels])
         self._held += count
         return rolled
+
+    def _keep_below(self, levels: Levels, grouped: Grouped) -> None:
+        """Keep tuples from which nodes near this one are checked, where it was checked from far more."""
+        lower = tuple(max(level - STEPS_BELOW, 0) for level in levels)
+        if grouped.source.size > FAR * len(grouped.sizes) and lower not in self._lower:
+            self._lower.add(lower)
+            self._keep(lower, self.group(lower))
 
     def _histograms(self, grouped: Grouped) -> tuple[Histograms, ...]:
         return self.merge_histograms(grouped) if self._needs_values else ()
@@ -305,6 +344,8 @@ class Checker:
     def _slack_of(self, levels: Levels, grouped: Grouped, gone: Measured) -> Measured:
         """What suppressing so many rows of each class costs beyond their generalization, for each column."""
         some = np.flatnonzero(gone)
+        if not some.size:
+            return np.zeros(len(self._sizes))
         codes = grouped.source.take_codes(grouped.sample[some])
         return np.asarray(gone[some] @ self._slack[codes + self._offsets(levels)], np.float64)
 

@@ -35,6 +35,7 @@ class _Candidates:
     """The nodes that may still hold a better solution, in the order of their lower bounds."""
 
     nodes: NDArray[np.int8]
+    marks: pruning.Marks
     static: NDArray[np.float64]
     lower: NDArray[np.float64]
     checked: int = 0
@@ -45,6 +46,7 @@ class _Candidates:
         gone = int(len(kept) - np.count_nonzero(kept))
         if gone:
             self.nodes = np.compress(kept, self.nodes.T, axis=1).T
+            self.marks = np.compress(kept, self.marks, axis=1)
             self.static, self.lower = self.static[kept], self.lower[kept]
         return gone
 
@@ -59,11 +61,13 @@ class OptimalSearch:
 
     def __post_init__(self) -> None:
         self.lattice: Lattice = self.problem.lattice
-        self.accepted = np.zeros((0, len(self.lattice.heights)), np.int8)
+        self.scale = pruning.Scale(self.lattice.heights)
+        self.accepted = np.zeros((self.scale.words, 0), np.uint64)
         nodes = self.lattice.all()
         static = compute_lower_bounds(self.checker, nodes)
         order = np.argsort(static, kind="stable")
-        self.left = _Candidates(nodes.T.take(order, axis=1).T, static[order], static[order].copy())
+        nodes = nodes.T.take(order, axis=1).T
+        self.left = _Candidates(nodes, self.scale.mark(nodes), static[order], static[order].copy())
 
     def run(self, progress: Progress | None = None, seconds: float | None = None) -> Solution | None:
         """Search to the end, or until the time is over; None when no node is acceptable."""
@@ -80,12 +84,12 @@ class OptimalSearch:
     def _step(self) -> None:
         nodes = self.left.nodes
         probes, pivots = _spread(len(nodes), PROBES), _spread(len(nodes), PIVOTS)
-        levels = _to_levels(nodes[pruning.choose_pivot(nodes, pivots, probes, additive=self.checker.additive)])
+        marks = self.left.marks
+        levels = _to_levels(nodes[pruning.choose_pivot(marks, pivots, probes, additive=self.checker.additive)])
         verdict = self.checker.check(levels)
         if verdict.barred and len(nodes) > PIVOTS:
-            path, cover = pruning.climb(
-                np.array(levels, np.int8), np.array(self.lattice.top, np.int8), nodes, probes, self.accepted
-            )
+            ends = np.array(levels, np.int8), np.array(self.lattice.top, np.int8)
+            path, cover = pruning.climb(*ends, self.scale, marks[:, probes], self.accepted)
             self._bisect_failing(path, cover, len(probes))
         self._learn(verdict)
 
@@ -124,20 +128,20 @@ class OptimalSearch:
         if not verdict.acceptable:
             return
         if self.problem.monotone:
-            self._accept(np.array(verdict.levels, np.int8))
+            self._accept(self.scale.mark_one(verdict.levels))
         if self.best is None or verdict.cost < self.best.cost - _scale_tolerance(self.best.cost):
             self.best = verdict
 
-    def _accept(self, levels: NDArray[np.int8]) -> None:
-        if not pruning.at_most(self.accepted, levels).any():
-            self.accepted = np.vstack([self.accepted[~pruning.at_least(self.accepted, levels)], levels])
+    def _accept(self, mark: pruning.Marks) -> None:
+        if not pruning.lie_below(self.accepted, mark).any():
+            left = self.accepted[:, ~pruning.lie_above(self.accepted, mark)]
+            self.accepted = np.column_stack([left, mark])
 
     def _learn(self, verdict: Verdict) -> None:
         """Remove every candidate that this verdict excludes."""
         self._note(verdict)
-        left, levels = self.left, np.array(verdict.levels, np.int8)
-        under = pruning.at_most(left.nodes, levels)
-        over = pruning.at_least(left.nodes, levels)
+        left, mark = self.left, self.scale.mark_one(verdict.levels)
+        under, over = pruning.lie_below(left.marks, mark), pruning.lie_above(left.marks, mark)
         left.checked += count_checked(under, over)
         if verdict.barred:
             left.failing += int(np.count_nonzero(under)) - count_checked(under, over)

@@ -20,9 +20,11 @@ from deniable.localdp.protocol import (
     Layout,
     Outcome,
     Responses,
+    Score,
     Whole,
     check_answers,
     check_domain,
+    score_support,
 )
 from deniable.policy.budget import Amount
 
@@ -148,7 +150,17 @@ class Hadamard:
         in_block = spread.sum(axis=1)[block]
         held = np.clip(counts, 0, responses)
         variances = np.maximum(self._scale**2 * in_block - held, 0)  # each owner has mean exactly 1, the others 0
-        return Frequencies(counts, variances, responses)
+        return Frequencies(counts, variances, responses, self._score(counts, in_block, responses))
+
+    def _score(self, counts: NDArray[np.float64], in_block: NDArray[np.float64], responses: int) -> Score:
+        """The signed sum as a score; with one block every response is in it, and the sum goes in steps of two."""
+        gain = 1 / self._scale
+        if self.blocks == 1:
+            return score_support((counts * gain + responses) / 2, responses, (1 + gain) / 2, 0.5)
+        # The share of responses in the block is estimated too: two standard deviations and a half more of them.
+        spare = in_block + 2.5 * np.sqrt(in_block + 1)
+        base = np.minimum(spare, responses)
+        return Score(counts * gain, gain, base, (-(gain**2), 0.0), (0.0, -(gain**2) / max(responses, 1)), 2)
 
     def variance(self, share: float = 0.0) -> float:
         """Variance per respondent of an estimated count, where the block holds an even share of the others."""

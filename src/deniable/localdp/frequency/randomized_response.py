@@ -28,6 +28,7 @@ from deniable.localdp.protocol import (
     check_answers,
     check_domain,
     estimate_from_support,
+    join_frequencies,
     support_variance,
 )
 from deniable.policy.budget import Amount
@@ -97,9 +98,8 @@ class CoinDesign:
 
     def estimate(self, tally: NDArray[np.int64], responses: int) -> Frequencies:
         """Unbiased counts of no and yes. With two coins the share of yes is 2a - 1/2, with three envelopes 3a - 1."""
-        yes = estimate_from_support(tally[1:], responses, self.p, self.q)
-        counts = np.array([responses - yes.counts[0], yes.counts[0]])
-        return Frequencies(counts, np.repeat(yes.variances, 2), responses)
+        noes = estimate_from_support(tally[:1], responses, 1 - self.q, 1 - self.p)
+        return join_frequencies([noes, estimate_from_support(tally[1:], responses, self.p, self.q)])
 
     def variance(self, share: float = 0.0) -> float:
         """Variance per respondent of the estimated count of yes."""

@@ -12,7 +12,7 @@ functions, and any client can compute it."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from hashlib import sha256
 from itertools import product
@@ -28,7 +28,7 @@ from deniable.localdp.frequency import unary
 from deniable.localdp.frequency.hadamard import has_odd_parity, transform
 from deniable.localdp.frequency.unary import Unary
 from deniable.localdp.likelihood_ratio import check_epsilon, check_odds, odds_below
-from deniable.localdp.protocol import Bits, Frequencies, Layout, Outcome, Responses, Whole
+from deniable.localdp.protocol import Bits, Frequencies, Layout, Outcome, Responses, Whole, score_support
 from deniable.policy.budget import Amount
 
 HASHES = 256
@@ -162,7 +162,13 @@ class HadamardSketch:
     def estimate(self, tally: NDArray[np.int64], responses: int, candidates: Sequence[str]) -> Frequencies:
         """Unbiased counts of candidate strings: rows are transformed back, then read as in the count mean sketch."""
         rows = transform(tally.astype(np.float64)) * self._gain
-        return _remove_collisions(look_up(rows, candidates), responses, self.variance(), tally.shape)
+        raw = look_up(rows, candidates)
+        found = _remove_collisions(raw, responses, self.variance(), tally.shape)
+        # Each response agrees with a candidate or not: a pure protocol, whose q holds the chance collisions.
+        p, q = (1 + 1 / self._gain) / 2, (1 + 1 / self._gain / self.width) / 2
+        score = score_support((raw / self._gain + responses) / 2, responses, p, q)
+        collisions = np.maximum(found.variances - responses * self.variance(), 0) * score.gain**2
+        return replace(found, score=replace(score, base=score.base + collisions))
 
     def variance(self) -> float:
         """Variance per respondent of an estimated count, before collisions of frequent strings."""

@@ -7,7 +7,7 @@ depends on the value is a rational number and the privacy proof has no floating 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import ClassVar, Protocol
 
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from deniable.dp.samplers import SYSTEM, Entropy
 from deniable.errors import DataError, ParameterError
-from deniable.localdp.protocol import Answers, Layout, Responses, normal_quantile
+from deniable.localdp.protocol import Answers, Layout, Responses, Whole, student_quantile
 from deniable.policy.budget import Amount, exact
 
 MOST_STEPS = 1 << 30
@@ -71,6 +71,41 @@ class Scale:
         return float(self.lower) + np.asarray(positions, dtype=np.float64) * float(self.step)
 
 
+CERTAIN = 400  # below so many readings their own spread is not relied on
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """How far readings spread around a candidate for the mean: at most as if everybody stood at an end of the scale.
+
+    `noise` is their variance for somebody at the lower and at the upper end; `part` the part of the most that these
+    readings show; `half` half a step of their mean, where there are steps.
+    """
+
+    lower: float
+    upper: float
+    noise: tuple[float, float]
+    part: float
+    half: float
+
+    def variance(self, mean: float) -> float:
+        """The variance of one reading where the true mean is this."""
+        share = min(max((mean - self.lower) / (self.upper - self.lower), 0.0), 1.0)
+        most = (
+            (1 - share) * self.noise[0] + share * self.noise[1] + share * (1 - share) * (self.upper - self.lower) ** 2
+        )
+        return self.part * most
+
+    def find_end(self, value: float, reach: float, side: int) -> float:
+        """The farthest mean on one side whose readings could be these: the deviation allowed is its own."""
+        low, high = 0.0, self.half + reach * math.sqrt(self.variance((self.lower + self.upper) / 2) / self.part)
+        for _ in range(60):
+            middle = (low + high) / 2
+            allowed = self.half + reach * math.sqrt(self.variance(value + side * middle))
+            low, high = (middle, high) if middle <= allowed else (low, middle)
+        return value + side * low
+
+
 @dataclass(frozen=True, slots=True)
 class Mean:
     """An estimated mean with its standard error, in the units of the scale.
@@ -82,10 +117,17 @@ class Mean:
     error: float
     responses: int
 
+    influence: float = math.nan
+    """How far one respondent, who sends what serves best, moves the mean; NaN if unknown."""
+    spread: Spread | None = None
+
     def interval(self, confidence: float = 0.95) -> tuple[float, float]:
-        """The normal confidence interval."""
-        reach = normal_quantile(confidence) * self.error
-        return self.value - reach, self.value + reach
+        """The confidence interval: all means whose spread explains the one found; else by Student's quantile."""
+        if self.spread is None or self.responses < 2:
+            reach = student_quantile(confidence, self.responses - 1) * self.error
+            return self.value - reach, self.value + reach
+        reach = student_quantile(confidence, self.responses - 1) / math.sqrt(self.responses)
+        return self.spread.find_end(self.value, reach, -1), self.spread.find_end(self.value, reach, 1)
 
 
 class NumericProtocol(Protocol):
@@ -123,12 +165,25 @@ def mean_of(protocol: NumericProtocol, responses: Responses) -> Mean:
     count = len(responses[0])
     if count == 0:
         raise DataError("there are no responses", remedy="Collect responses first")
-    readings = np.clip(protocol.positions(responses), *protocol.range_of(count))
+    low, high = protocol.range_of(count)
+    readings = np.clip(protocol.positions(responses), low, high)
     center = float(protocol.scale.value_of(float(readings.mean())))
+    influence = (high - low) / count * float(protocol.scale.step)
     if count == 1:
-        return Mean(center, math.inf, 1)
-    spread = float(readings.std(ddof=1)) * float(protocol.scale.step)
-    return Mean(center, spread / math.sqrt(count), count)
+        return Mean(center, math.inf, 1, influence)
+    variance = float(readings.var(ddof=1)) * float(protocol.scale.step) ** 2
+    spread = _build_spread(protocol, variance, center, count, influence)
+    return Mean(center, math.sqrt(max(variance, 0.0) / count), count, influence, spread)
+
+
+def _build_spread(protocol: NumericProtocol, variance: float, center: float, count: int, influence: float) -> Spread:
+    """The spread that readings show: of a few of them all that is possible, of many what they have."""
+    unit = float(protocol.scale.step) ** 2
+    noise = (protocol.variance(0) * unit, protocol.variance(protocol.scale.steps) * unit)
+    half = influence / 2 if protocol.layout == (Whole("end", 2),) else 0.0
+    whole = Spread(float(protocol.scale.lower), float(protocol.scale.upper), noise, 1.0, half)
+    seen = min(variance / whole.variance(center), 1.0) if whole.variance(center) else 1.0
+    return replace(whole, part=seen + (1 - seen) * min(1.0, CERTAIN / count))
 
 
 def worst_variance(protocol: NumericProtocol) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
@@ -16,7 +17,7 @@ from deniable.localdp.numeric.distribution import estimate_with_intervals
 from deniable.localdp.numeric.mechanisms import Window
 from deniable.localdp.numeric.scale import Mean, mean_of
 from deniable.localdp.postprocessing import Difference, compare_means, compare_shares, norm_sub
-from deniable.localdp.protocol import Frequencies, Responses
+from deniable.localdp.protocol import Frequencies, Responses, estimate_from_support, join_frequencies
 from deniable.localdp.shuffle_model import Amplified, amplify
 from deniable.localdp.survey.definition import Question, Survey
 
@@ -47,6 +48,10 @@ class Found:
     shares: tuple[Share, ...] = ()
     mean: Mean | None = None
     unit: str = ""
+    moved_by_one: float | None = None
+    """How far one hostile respondent among these moves a share, or the mean, at most."""
+    overturned_by: int | None = None
+    """How many hostile respondents could put another answer first, or move the mean out of its interval."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,16 +85,34 @@ def estimate_question(question: Question, bodies: list[Body], confidence: float)
     if question.scale is not None:
         return _estimate_number(question, told, start, confidence)
     if question.type == "several":
-        each = [_estimate_frequencies(question, told, part) for part in range(len(question.parts))]
-        yes = Frequencies(np.array([f.counts[1] for f in each]), np.array([f.variances[1] for f in each]), len(told))
-        return Found(*start, shares=_build_shares(question.options, yes, confidence, exclusive=False))
+        each = [(part, part.tally(_parse_columns(question, told, at))) for at, part in enumerate(question.parts)]
+        yes = join_frequencies([estimate_from_support(f[1:], len(told), part.p, part.q) for part, f in each])
+        return _describe_shares(start, question.options, yes, confidence, exclusive=False)
     labels = question.words if question.type == "word" else question.options
     if not labels:
         return Found(*start)
-    return Found(
-        *start,
-        shares=_build_shares(labels, _estimate_frequencies(question, told, 0), confidence, question.type != "word"),
-    )
+    counts = _estimate_frequencies(question, told, 0)
+    return _describe_shares(start, labels, counts, confidence, exclusive=question.type != "word")
+
+
+def _describe_shares(
+    start: tuple[str, str, str, float, int],
+    labels: tuple[str, ...],
+    counts: Frequencies,
+    confidence: float,
+    exclusive: bool,
+) -> Found:
+    shares = _build_shares(labels, counts, confidence, exclusive)
+    moved, n = counts.influence / counts.responses, counts.responses
+    ordered = sorted((share.share for share in shares), reverse=True)
+    # One respondent who leaves the first answer for the second moves both.
+    lead = (ordered[0] - ordered[1]) / (2 * moved) if exclusive and len(ordered) > 1 else math.nan
+    return Found(*start, shares=shares, moved_by_one=moved, overturned_by=_count_hostile(lead, n))
+
+
+def _count_hostile(needed: float, responses: int) -> int | None:
+    """The fewest hostile respondents that can do it; None where it is not known."""
+    return None if math.isnan(needed) else min(math.floor(needed) + 1, responses)
 
 
 def _parse_columns(question: Question, told: list[list[Any]], part: int) -> Responses:
@@ -108,11 +131,8 @@ def _build_shares(
     labels: tuple[str, ...], counts: Frequencies, confidence: float, exclusive: bool = True
 ) -> tuple[Share, ...]:
     """Shares with intervals for the population that respondents stand for: noise and luck of the draw together."""
-    n = counts.responses
-    held = np.clip(counts.shares, 0, 1)
-    whole = Frequencies(counts.counts, counts.variances + n * held * (1 - held), n)
-    low, high = (end / n for end in whole.interval(confidence))
-    consistent = norm_sub(counts.shares, 1.0) if exclusive else held
+    low, high = (end / counts.responses for end in counts.interval(confidence, population=True))
+    consistent = norm_sub(counts.shares, 1.0) if exclusive else np.clip(counts.shares, 0, 1)
     columns = zip(labels, counts.shares, low, high, consistent, strict=True)
     return tuple(Share(name, *(float(value) for value in row)) for name, *row in columns)
 
@@ -124,7 +144,10 @@ def _estimate_number(
     mean, shares = mean_of(protocol, columns), tuple[Share, ...]()
     if question.wanted == "distribution" and isinstance(protocol, Window):
         shares = _estimate_bins(protocol, columns, confidence)
-    return Found(*start, shares=shares, mean=mean, unit=question.unit)
+    reach = (mean.interval(confidence)[1] - mean.value) / mean.influence
+    hostile = _count_hostile(reach, mean.responses)
+    rest: dict[str, Any] = {"moved_by_one": mean.influence, "overturned_by": hostile}
+    return Found(*start, shares=shares, mean=mean, unit=question.unit, **rest)
 
 
 def _estimate_bins(protocol: Window, columns: Responses, confidence: float) -> tuple[Share, ...]:

@@ -29,7 +29,7 @@ from deniable.localdp import serialization
 from deniable.localdp.client import encode_serial, system_draw
 from deniable.localdp.protocol import Bits, Chosen, Field, Selected
 from deniable.localdp.survey.definition import Question, Survey
-from deniable.localdp.survey.store import Arrival, Store
+from deniable.localdp.survey.store import FACTS, Arrival, Store
 
 MOST_BYTES = 1 << 16
 KEYS = {"format", "survey", "ticket", "responses"}
@@ -97,14 +97,12 @@ class SurveyService:
 
     def _check_ticket(self, ticket: object) -> bytes:
         """What is kept of a valid ticket when it is used."""
-        serial, _, signature = ticket.partition(".") if isinstance(ticket, str) else ("", "", "")
-        known = bool(SERIAL.fullmatch(serial)) and (
-            not signature
-            if self.signer is None
-            else bool(HEXADECIMAL.fullmatch(signature))
-            and self.signer.verify(bytes.fromhex(serial), int(signature, 16))
-        )
-        if not known:
+        serial, dot, signature = ticket.partition(".") if isinstance(ticket, str) else ("", "", "")
+        if self.signer is None:
+            valid = not dot
+        else:
+            valid = bool(HEXADECIMAL.fullmatch(signature)) and self.signer.verify(serial, int(signature, 16))
+        if not SERIAL.fullmatch(serial) or not valid:
             raise AccessRefused("the ticket is not valid", remedy="Open the link of your invitation", charge=NO_BUDGET)
         return sha256(b"used" + bytes.fromhex(serial)).digest()
 
@@ -158,17 +156,11 @@ def _fill_field(field: Field) -> Any:
 
 def open_store(folder: str | Path, survey: Survey, writable: bool = True) -> Store:
     """The store in a folder, made with its keys where there was none."""
-    facts = {"survey": survey.identity, "invitations": salt(32).hex()}
-    if survey.invited and not (Path(folder) / "survey.json").exists():
+    asked = f"{survey.identity} {'by invitation' if survey.invited else 'open to anyone'}"
+    facts = {"survey": asked, "invitations": salt(32).hex()}
+    if survey.invited and writable and not (Path(folder) / FACTS).exists():
         facts |= dict(zip(("p", "q"), (f"{prime:x}" for prime in make_primes()), strict=True))
-    store = Store(Path(folder), _measure_body(survey), facts, writable)
-    if store.facts.get("survey") != survey.identity or (survey.invited and "p" not in store.facts):
-        raise IntegrityError(
-            f"the store '{folder}' holds responses to another version of this survey",
-            expected="Responses fit only the questions they were asked with",
-            remedy="Name a new folder with --store, or bring the old survey file back",
-        )
-    return store
+    return Store(Path(folder), _measure_body(survey), facts, writable)
 
 
 def open_service(survey: Survey, folder: str | Path) -> SurveyService:
@@ -247,7 +239,9 @@ class TicketSigner:
         at_p, at_q = (pow(number, pow(EXPONENT, -1, prime - 1), prime) for prime in (self.p, self.q))
         return int(at_q + self.q * ((at_p - at_q) * pow(self.q, -1, self.p) % self.p))
 
-    def verify(self, serial: bytes, signature: int) -> bool:
-        """Whether a signature of a serial is of this key."""
-        signed = encode_serial(serial, self.modulus.bit_length())
-        return signature < self.modulus and pow(signature, EXPONENT, self.modulus) == signed
+    def verify(self, serial: str, signature: int) -> bool:
+        """Whether a signature of a serial, in hexadecimal, is of this key."""
+        if not SERIAL.fullmatch(serial) or signature >= self.modulus:
+            return False
+        signed = encode_serial(bytes.fromhex(serial), self.modulus.bit_length())
+        return pow(signature, EXPONENT, self.modulus) == signed

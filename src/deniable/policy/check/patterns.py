@@ -10,6 +10,10 @@ characters (`.*.*x`, `\\d+\\d+a`): some text leads from the first loop to itself
 to itself. A search that may begin anywhere multiplies the ways by the length once more. What grows faster than with the
 square of the length is refused: `.*.*x`, but neither `\\d+-` nor `^(.*), (.*)$`, which begins in one place.
 
+Repetitions that have bounds can be slow as well where many of them follow each other (`a{1,60}` five times, `a?` thirty
+times): the number of ways is then counted, for texts of one character over and over, and of the words that stand in the
+expression.
+
 The answer errs on the side of refusing: what follows a loop is not looked at, and a bounded repetition of more than a
 few times counts as a loop; of more than `MOST_BOUNDED` times where powers are counted.
 """
@@ -19,6 +23,8 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from dataclasses import dataclass, field
+from functools import lru_cache
+from re import _casefix  # type: ignore[attr-defined]
 from re import _constants as ops  # type: ignore[attr-defined]
 from re import _parser as parser  # type: ignore[attr-defined]
 from typing import Any
@@ -27,6 +33,9 @@ MOST_COPIES = 4  # a part repeated at most so often is written out; more often, 
 MOST_BOUNDED = 64
 MOST_STATES = 3_000
 MOST_WALKS = 200_000
+LONG = 256  # so long are the texts for which ways are counted
+MOST_WAYS = 64  # for each character of a text; for each pair of characters where a search begins in one place
+COPIES = (64, 16, MOST_COPIES)  # how often a bounded repetition is written out to count ways, as far as it fits
 SAMPLES = "aZ_ 05\t\n.-é٣\u00a0文"
 """One character of each kind that a class such as \\w can tell apart; those in the expression are added."""
 
@@ -41,6 +50,7 @@ class Automaton:
 
     alphabet: str
     most_copies: int = MOST_COPIES
+    copies: int = MOST_COPIES
     reading: dict[int, list[tuple[frozenset[str], int]]] = field(default_factory=lambda: defaultdict(list))
     empty: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
     size: int = 1
@@ -68,6 +78,7 @@ def find_explosion(expression: str) -> str | None:
         automaton = Automaton(alphabet)
         _build(automaton, tree, 0, tree.state.flags)
         _refuse_two_ways(automaton)
+        _refuse_many_ways(tree, alphabet)
         if _count_loops(tree) < 2:
             return None
         automaton = Automaton(alphabet, MOST_BOUNDED)
@@ -96,11 +107,19 @@ def _collect_characters(node: Any) -> set[str]:
     found: set[str] = set()
     for item in node:
         if isinstance(item, int) and not isinstance(item, bool) and 0 < item < 0x110000 - 1:
-            near = {chr(item - 1), chr(item), chr(item + 1)}
-            found |= near | {sign.lower() for sign in near} | {sign.upper() for sign in near}
+            found |= {case for sign in (item - 1, item, item + 1) for case in _list_cases(chr(sign))}
         elif isinstance(item, tuple | list | parser.SubPattern):
             found |= _collect_characters(item)
     return {sign for sign in found if len(sign) == 1}
+
+
+def _list_cases(sign: str) -> set[str]:
+    """A character, and what else `re` takes for it where case is ignored: the long s is an s, the Kelvin sign a k."""
+    found = {sign}
+    for _ in range(2):
+        found |= {case(one) for one in found for case in (str.lower, str.upper)}
+        found |= {chr(other) for one in found if len(one) == 1 for other in _casefix._EXTRA_CASES.get(ord(one), ())}
+    return found
 
 
 def _count_loops(node: Any) -> int:
@@ -159,7 +178,7 @@ def _join(automaton: Automaton, ends: list[int]) -> int:
 def _build_repetition(automaton: Automaton, value: Any, start: int, flags: int) -> int:
     least, most, inner = value
     if most <= automaton.most_copies:
-        least, most, ends = min(least, MOST_COPIES), min(most, MOST_COPIES), [start]
+        least, most, ends = min(least, automaton.copies), min(most, automaton.copies), [start]
         for _ in range(most):
             ends.append(_build(automaton, inner, ends[-1], flags))
         return _join(automaton, ends[least:])
@@ -179,7 +198,7 @@ def _reads(op: Any, value: Any, sign: str, flags: int) -> bool:
     if op is ops.NOT_LITERAL:
         return not _reads(ops.LITERAL, value, sign, flags)
     if op is ops.LITERAL:
-        return sign == chr(value) or bool(flags & re.IGNORECASE and sign.lower() == chr(value).lower())
+        return sign == chr(value) or bool(flags & re.IGNORECASE and _are_alike(chr(value), chr(value), sign))
     if op is ops.IN:
         negated = bool(value) and value[0][0] is ops.NEGATE
         return any(_reads_member(one, sign, flags) for one in value[negated:]) != negated
@@ -189,14 +208,20 @@ def _reads(op: Any, value: Any, sign: str, flags: int) -> bool:
 def _reads_member(member: Any, sign: str, flags: int) -> bool:
     op, value = member
     if op is ops.RANGE:
-        cases = {sign, sign.lower(), sign.upper()} if flags & re.IGNORECASE else {sign}
-        return any(len(one) == 1 and value[0] <= ord(one) <= value[1] for one in cases)
+        inside = value[0] <= ord(sign) <= value[1]
+        return inside or bool(flags & re.IGNORECASE and _are_alike(chr(value[0]), chr(value[1]), sign))
     if op is ops.CATEGORY:
         known = {"DIGIT": r"\d", "SPACE": r"\s", "WORD": r"\w"}
         name = str(value).removeprefix("CATEGORY_")
         inside = re.match(known[name.removeprefix("NOT_")], sign, flags & re.ASCII) is not None
         return inside != name.startswith("NOT_")
     return _reads(op, value, sign, flags)
+
+
+@lru_cache(maxsize=4096)
+def _are_alike(first: str, last: str, sign: str) -> bool:
+    """Whether a character is within a range when case is ignored, as `re` itself has it."""
+    return re.match(f"[{re.escape(first)}-{re.escape(last)}]", sign, re.IGNORECASE) is not None
 
 
 Steps = dict[int, list[tuple[frozenset[str], int]]]
@@ -248,6 +273,63 @@ def _has_two_ways(steps: Steps, state: int, around: frozenset[int]) -> bool:
                     seen.add(to)
                     waiting.append(to)
     return (state, state, True) in seen
+
+
+def _refuse_many_ways(tree: Any, alphabet: str) -> None:
+    """Refuse when some text can be read in very many ways, however bounded each repetition is."""
+    steps = _write_out(tree, alphabet)
+    most = LONG * (LONG if _begins_in_one_place(tree) else 1) * MOST_WAYS
+    kinds = {frozenset(n for n, each in enumerate(_list_sets(steps)) if sign in each): sign for sign in alphabet}
+    for word in (*kinds.values(), *_list_words(tree)):
+        if _count_ways(steps, word, most) > most:
+            raise Explosive("repetitions that follow each other can read the same text in very many ways")
+
+
+def _write_out(tree: Any, alphabet: str) -> Steps:
+    """The steps of an expression whose bounded repetitions are written out, as often as that is not too large."""
+    items = _drop_harmless_end(list(tree))
+    for copies in COPIES:
+        automaton = Automaton(alphabet, MOST_BOUNDED, copies)
+        try:
+            _build(automaton, items, 0, tree.state.flags)
+            return {state: _list_steps(automaton, state) for state in range(automaton.size)}
+        except Explosive:
+            if copies == COPIES[-1]:
+                raise
+    raise AssertionError
+
+
+def _list_sets(steps: Steps) -> list[frozenset[str]]:
+    return list(dict.fromkeys(signs for each in steps.values() for signs, _ in each))
+
+
+def _list_words(node: Any) -> set[str]:
+    """The runs of characters that stand in an expression."""
+    found, run = set[str](), ""
+    for item in [*node, None]:
+        if isinstance(item, tuple) and item[0] is ops.LITERAL:
+            run += chr(item[1])
+            continue
+        found |= {run} if len(run) > 1 else set()
+        run = ""
+        if isinstance(item, tuple | list | parser.SubPattern):
+            found |= _list_words(item)
+    return found
+
+
+def _count_ways(steps: Steps, word: str, most: int) -> int:
+    """How many steps a search makes in a text of one word over and over, from one place, until it gives up."""
+    ways, total = {0: 1}, 0
+    for place in range(LONG):
+        sign, after = word[place % len(word)], dict[int, int]()
+        for state, many in ways.items():
+            for signs, to in steps[state]:
+                if sign in signs:
+                    after[to] = after.get(to, 0) + many
+        ways, total = after, total + sum(after.values())
+        if not ways or total > most:
+            break
+    return total
 
 
 def _begins_in_one_place(tree: Any) -> bool:

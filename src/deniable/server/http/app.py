@@ -28,12 +28,31 @@ from deniable.server.monitoring import Metrics
 from deniable.server.refusals import translate_failure
 from deniable.server.service import Service
 
+AGENTS_PATH = "/mcp"
+
+
+class _Passed:
+    """An application as a route takes it: by every method, with nothing read before."""
+
+    def __init__(self, application: Any) -> None:
+        self._application = application
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        await self._application(scope, receive, send)
+
 
 def build_analyst_app(
-    service: Service, metrics: Metrics, *, hosts: frozenset[str] | None = LOOPBACK, tls: bool = False
+    service: Service,
+    metrics: Metrics,
+    *,
+    hosts: frozenset[str] | None = LOOPBACK,
+    tls: bool = False,
+    agents: Any = None,
 ) -> SecurityHeaders:
-    """What analysts see: the API, a page to ask on, and the public register."""
+    """What analysts see: the API, a page to ask on, the public register, and `agents`, where AI assistants ask."""
     pages = AnalystPages(service, tls).routes()
+    if agents is not None:
+        pages.append(Route(AGENTS_PATH, endpoint=_Passed(agents)))
     application = _build_app(service, metrics, analyst_api.OPERATIONS, pages, "deniable for analysts")
     return SecurityHeaders(ResponseCache(application, service, metrics), hosts, tls)
 

@@ -24,7 +24,7 @@ async def list_requests(call: Call) -> Response:
     """All requests, with cost and risk."""
     call.service.authorize(call.who, Action.DECIDE)
     curator = call.service.curator
-    found = await call.service.run_for(call.who, lambda: reports.requests(curator.context))
+    found = await call.service.run_for(call.who, lambda: reports.requests(curator.context, risk=True))
     return respond_json({"requests": [each.to_dict() for each in found]})
 
 

@@ -83,8 +83,7 @@ def build_app(service: SurveyService) -> Starlette:
             Route("/survey.json", show_survey),
             Route("/ticket", sign_ticket, methods=["POST"]),
             Route("/responses", take_response, methods=["POST"]),
-            *(Route(f"/static/{name}", _serve_file(_read_static(name), kind)) for name, kind in STATIC.items()),
-            *(Route(f"/sdk/{name}", _serve_file(client_file(name), kind)) for name, kind in CLIENTS.items()),
+            *(Route(f"/{name}", _serve_file(content, kind)) for name, (content, kind) in list_files().items()),
         ],
         lifespan=lifespan,
         exception_handlers={DeniableError: _show_refusal, QueueFull: _refuse_busy, ClientDisconnect: _end_disconnected},
@@ -119,8 +118,11 @@ async def _end_disconnected(_request: Request, _failure: Exception) -> Response:
     return Response(status_code=499)
 
 
-def _read_static(name: str) -> bytes:
-    return files("deniable.server.survey").joinpath("static", name).read_bytes()
+def list_files() -> dict[str, tuple[bytes, str]]:
+    """The files that every survey's page is made of, each with its kind."""
+    folder = files("deniable.server.survey").joinpath("static")
+    own = {f"static/{name}": (folder.joinpath(name).read_bytes(), kind) for name, kind in STATIC.items()}
+    return own | {f"sdk/{name}": (client_file(name), kind) for name, kind in CLIENTS.items()}
 
 
 def _serve_file(content: bytes, kind: str) -> Callable[[Request], Awaitable[Response]]:
@@ -133,13 +135,12 @@ def _serve_file(content: bytes, kind: str) -> Callable[[Request], Awaitable[Resp
 def _render_page(described: SurveyPage) -> str:
     loader = PackageLoader("deniable.server.survey", "templates")
     environment = Environment(loader=loader, autoescape=select_autoescape(), undefined=StrictUndefined)
-    hashes = {f"static/{name}": compute_integrity(_read_static(name)) for name in STATIC}
-    hashes |= {f"sdk/{name}": compute_integrity(client_file(name)) for name in CLIENTS}
+    hashes = {name: compute_integrity(content) for name, (content, _) in list_files().items()}
     return environment.get_template("survey.html").render(survey=described, integrity=hashes)
 
 
 def compute_integrity(content: bytes) -> str:
-    """A file's hash as pages name it, and as `docs/topics/survey-files.md` publishes it."""
+    """A file's hash as pages name it, and as `docs/reference/survey-files.md` publishes it."""
     return f"sha384-{base64.b64encode(sha384(content).digest()).decode()}"
 
 

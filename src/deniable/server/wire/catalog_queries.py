@@ -16,7 +16,14 @@ from deniable.curator.query import metadata
 from deniable.errors import DeniableError
 from deniable.governance.grants import Role
 from deniable.server.monitoring import log_to_stderr
-from deniable.server.wire.catalog_tables import EMPTY, FIRST_TABLE, PublicColumn, PublicTable, build_catalog
+from deniable.server.wire.catalog_tables import (
+    EMPTY,
+    FIRST_TABLE,
+    PublicColumn,
+    PublicTable,
+    build_catalog,
+    build_empty,
+)
 from deniable.server.wire.codec import WireRefusal
 from deniable.server.wire.lexer import Kind, Statement, Token
 from deniable.server.wire.settings import REPORTED, TOLERATED
@@ -51,7 +58,7 @@ class CatalogEngine:
         sql = rewrite_statement(
             statement, CatalogContext(self._curator.policy.dataset, analyst, _render_version(), process, names)
         )
-        held = self._find_frames(tables)
+        held = self._find_frames(tables) | {table.name: build_empty(table) for table in tables}
         needed = {name: held[name] for name in held if name in sql}
         limited = f"SELECT * FROM ({sql}) AS asked LIMIT {ROWS if rows else 0}"  # noqa: S608  gated, and sealed
         try:
@@ -108,6 +115,7 @@ def _describe_column(column: metadata.ColumnSummary) -> str:
 RELATIONS = frozenset(EMPTY) | {
     "pg_namespace", "pg_class", "pg_attribute", "pg_description", "pg_type", "pg_database", "pg_roles", "pg_user",
     "pg_tables", "pg_am", "information_schema_schemata", "information_schema_tables", "information_schema_columns",
+    "information_schema_character_sets", "pg_get_keywords",
 }  # fmt: skip
 SCHEMAS = ("pg_catalog", "information_schema")
 _PLAIN = """
@@ -116,7 +124,8 @@ _PLAIN = """
     unnest row_number rank cast case exists any all some in and or not as on over filter when then else from where
     select join by values array distinct using with union except intersect extract abs greatest least round floor
     ceil array_length cardinality array_position lateral is between like having limit offset interval end varchar
-    char numeric decimal timestamp md5 quote_literal string_to_array
+    char numeric decimal timestamp md5 quote_literal string_to_array date_trunc regexp_replace split_part lpad rpad
+    starts_with sign power mod
 """
 PLAIN = frozenset(_PLAIN.split())
 """Words that may stand before a bracket: functions that only compute, and words of SQL itself."""
@@ -181,6 +190,30 @@ CALLS: Mapping[str, str] = {
     "generate_subscripts": "0",
     "json_build_object": "NULL",
     "pg_sequence_parameters": "NULL",
+    "pg_get_keywords": "pg_get_keywords",
+    "_pg_expandarray": "struct_pack(x := NULL::BIGINT, n := NULL::BIGINT)",
+    "pg_advisory_unlock_all": "NULL",
+    "pg_advisory_unlock": "true",
+    "pg_try_advisory_lock": "true",
+    "pg_notify": "NULL",
+    "pg_is_wal_replay_paused": "false",
+    "pg_conf_load_time": "NULL",
+    "pg_client_encoding": "'UTF8'",
+    "pg_get_functiondef": "NULL",
+    "pg_stat_get_live_tuples": "NULL",
+    "pg_database_size": "NULL",
+    "inet_server_addr": "NULL",
+    "inet_server_port": "NULL",
+    "inet_client_addr": "NULL",
+    "age": "(0 + 0)",
+    "format": "NULL::VARCHAR",
+    "parse_ident": "[{0}]",
+    "array_lower": "1",
+    "has_function_privilege": "false",
+    "has_sequence_privilege": "false",
+    "has_language_privilege": "false",
+    "has_tablespace_privilege": "false",
+    "has_type_privilege": "true",
 }
 """Functions of PostgreSQL that answer with a constant here, or with a look into the catalog; {0} is an argument."""
 
@@ -214,23 +247,67 @@ class CatalogContext:
 
 
 def is_catalog_question(statement: Statement) -> bool:
-    """Whether a SELECT asks for nothing but the catalog: it names one of its relations, or no relation at all."""
+    """Whether a SELECT asks for nothing but the catalog, or for the columns of an answer that has no rows.
+
+    It names a relation of the catalog, or no relation at all; or nothing that it could ask of people would be given,
+    because its outermost condition is false or its limit is 0. Both run where no rows of people are.
+    """
     if statement.words[:1] not in (("select",), ("with",), ("values",), ("table",)):
         return False
     words = statement.words
     if "from" not in words and "table" not in words[:1]:
         return True
     named = {word for i, word in enumerate(words) if i and words[i - 1] in ("from", "join", ".", ",", "table")}
-    return bool(named & RELATIONS) or "information_schema" in named
+    if named & RELATIONS or "information_schema" in named or asks_for_columns(statement):
+        return True
+    return "table" not in words[:1] and all(name in _NO_RELATIONS for name, _ in _list_relations(words))
+
+
+_NO_RELATIONS = ("select", "values", "with", "unnest", "generate_series")
+"""What may stand after FROM and is the name of no relation."""
+_FALSE = (("1", "=", "0"), ("0", "=", "1"), ("false",), ("1", "<>", "1"), ("1", "=", "2"), ("null",))
+
+
+def asks_for_columns(statement: Statement) -> bool:
+    """Whether a SELECT can have no rows, as tools ask to learn the columns: `WHERE 1 = 0` or `LIMIT 0` at its end."""
+    words, depth = statement.words, 0
+    if set(words) & {"union", "intersect", "except", "offset"}:
+        return False
+    if words[-2:] == ("limit", "0"):
+        return True
+    for i, word in enumerate(words):
+        depth += (word == "(") - (word == ")")
+        if word == "where" and depth == 0:
+            rest = words[i + 1 :]
+            while rest[:1] == ("(",) and rest[-1:] == (")",):
+                rest = rest[1:-1]
+            return any(rest == each or (rest[:-2] == each and rest[-2:-1] == ("limit",)) for each in _FALSE)
+    return False
+
+
+def _list_relations(words: tuple[str, ...]) -> list[tuple[str, int]]:
+    """What stands after each FROM and JOIN, with its place; the name alone, where it is qualified."""
+    found = []
+    for i, word in enumerate(words[:-1]):
+        if word not in ("from", "join"):
+            continue
+        at = i + 1
+        while words[at] in ("only", "lateral", "(") and at + 1 < len(words):
+            at += 1
+        qualified = at + 2 < len(words) and words[at + 1] == "."
+        found.append((words[at + 2] if qualified else words[at], at))
+    return found
 
 
 def rewrite_statement(statement: Statement, around: CatalogContext) -> str:
     """The statement as the catalog's engine understands it, or a refusal."""
-    _check_statement(statement)
+    if statement.words[:3] == ("with", "recursive", "typeinfo_tree"):
+        return "SELECT * FROM typeinfo_tree"  # asyncpg's question for types
+    _check_statement(statement, frozenset(around.tables) if asks_for_columns(statement) else frozenset())
     return _Rewriter(_simplify_operators(statement.tokens), around).text()
 
 
-def _check_statement(statement: Statement) -> None:
+def _check_statement(statement: Statement, tables: frozenset[str]) -> None:
     words = statement.words
     if words[0] not in ("select", "with", "values") or "recursive" in words or ";" in words:
         raise _build_unsupported_refusal()
@@ -242,7 +319,7 @@ def _check_statement(statement: Statement) -> None:
         called = following is not None and following.text == "("
         if called and token.value not in PLAIN and token.value not in CALLS and not _is_alias(statement, token):
             raise _build_unsupported_refusal()
-    _check_relations(statement)
+    _check_relations(statement, RELATIONS | tables)
 
 
 def _is_alias(statement: Statement, token: Token) -> bool:
@@ -252,23 +329,17 @@ def _is_alias(statement: Statement, token: Token) -> bool:
     return token.value in ("operator", "materialized") or before in ("as", "with", ")")
 
 
-def _check_relations(statement: Statement) -> None:
+def _check_relations(statement: Statement, known: frozenset[str]) -> None:
     """What stands after FROM or JOIN is a bracket, a catalog relation, or a name that the statement itself gives."""
     words = statement.words
     given = {words[i] for i in range(len(words) - 1) if words[i + 1] in ("as", "(") or (i and words[i - 1] == "as")}
-    for i, word in enumerate(words[:-1]):
-        if word not in ("from", "join"):
-            continue
-        at = i + 1
-        while words[at] in ("only", "lateral", "(") and at + 1 < len(words):
-            at += 1
-        qualified = at + 2 < len(words) and words[at + 1] == "."
-        name = words[at + 2] if qualified else words[at]
-        if name in ("select", "values", "with", "unnest", "generate_series"):
+    for name, at in _list_relations(words):
+        qualified = words[at + 1 : at + 2] == (".",)
+        if name in _NO_RELATIONS:
             continue
         if qualified and words[at] == "information_schema":
             name = f"information_schema_{name}"
-        if statement.tokens[at].kind is Kind.STRING or (name not in RELATIONS and (qualified or name not in given)):
+        if statement.tokens[at].kind is Kind.STRING or (name not in known and (qualified or name not in given)):
             raise WireRefusal("42P01", f'relation "{name}" does not exist in the catalog')
 
 
@@ -320,9 +391,14 @@ class _Rewriter:
             return self._string(token)
         if token.kind not in (Kind.WORD, Kind.NAME):
             return token.text
+        if token.value == "public" and self._peek() == ".":
+            self._take()
+            return self._word(self._take())
         if token.value in SCHEMAS and self._peek() == ".":
             self._take()
             name = self._take()
+            if name.value in CALLS:
+                return self._word(name)
             prefix = "information_schema_" if token.value == "information_schema" else ""
             return self._word(Token(Kind.WORD, prefix + name.value, name.start)) if prefix else self._word(name)
         return self._word(token)
@@ -360,11 +436,13 @@ class _Rewriter:
 
     def _string(self, token: Token) -> str:
         """A text; cast to regclass it is the number of a table."""
-        following = [t.value for t in self._tokens[self._at : self._at + 4]]
+        following = [t.value for t in self._tokens[self._at : self._at + 5]]
         if following[:1] in (["::"], ["as"]) and "regclass" in following[1:4:2]:
             name = token.value.split(".")[-1].strip('"')
             tables = self._around.tables
             return str(FIRST_TABLE + tables.index(name)) if name in tables else str(_CATALOG_OIDS.get(name, 0))
+        if "[" in following[2:5] and following[0] == "::" and token.value[:1] == "{":
+            return _quote_literal(f"[{token.value[1:-1]}]")  # the engine writes lists in square brackets
         return _quote_literal(token.value)
 
     def _arguments(self) -> list[str]:

@@ -53,7 +53,9 @@ def build_catalog(dataset: str, tables: Iterable[PublicTable]) -> dict[str, pa.T
         "pg_class": [_relation(FIRST_TABLE + i, table) for i, table in enumerate(listed)],
         "pg_attribute": [row for i, table in enumerate(listed) for row in _attributes(FIRST_TABLE + i, table)],
         "pg_description": [row for i, table in enumerate(listed) for row in _descriptions(FIRST_TABLE + i, table)],
-        "pg_type": [_type(oid, name) for oid, name in v.TYPE_NAMES.items()],
+        "pg_type": [_type(oid, name) for oid, name in v.TYPE_NAMES.items()]
+        + [_array(*each) for each in v.ARRAYS.items()],
+        "typeinfo_tree": [_array_for_asyncpg(*each) for each in v.ARRAYS.items()],
         "pg_database": [_database(dataset)],
         "pg_roles": [_role("analyst")],
         "pg_user": [{"usename": "analyst", "usesysid": OWNER, "usesuper": False, "usecreatedb": False}],
@@ -62,10 +64,35 @@ def build_catalog(dataset: str, tables: Iterable[PublicTable]) -> dict[str, pa.T
         "information_schema_schemata": [_schema(dataset, name) for _, name in _SCHEMAS],
         "information_schema_tables": [_information_table(dataset, table) for table in listed],
         "information_schema_columns": [row for table in listed for row in _information_columns(dataset, table)],
+        "information_schema_character_sets": [{"character_set_name": "UTF8", "default_collate_name": "C"}],
+        "pg_get_keywords": [{"word": word, "catcode": "R", "catdesc": "reserved"} for word in KEYWORDS],
     }
     return {name: _build_frame(rows, EMPTY.get(name)) for name, rows in filled.items()} | {
         name: _build_frame([], shape) for name, shape in EMPTY.items() if name not in filled
     }
+
+
+_KEYWORDS = """
+    all analyse analyze and any array as asc asymmetric both case cast check collate column constraint create
+    current_catalog current_date current_role current_time current_timestamp current_user default deferrable desc
+    distinct do else end except false fetch for foreign from grant group having in initially intersect into lateral
+    leading limit localtime localtimestamp not null offset on only or order placing primary references returning
+    select session_user some symmetric table then to trailing true union unique user using variadic when where
+    window with
+"""
+KEYWORDS = tuple(_KEYWORDS.split())
+"""The reserved words of PostgreSQL, which tools quote."""
+
+
+def build_empty(table: PublicTable) -> pa.Table:
+    """A table without rows: its columns as the policy declares them."""
+    import pyarrow as pa
+
+    kinds = {
+        "integer": pa.int64(), "decimal": pa.float64(), "text": pa.string(), "boolean": pa.bool_(),
+        "date": pa.date32(), "datetime": pa.timestamp("us"),
+    }  # fmt: skip
+    return pa.table({column.name: pa.array([], kinds[column.kind]) for column in table.columns})
 
 
 _SCHEMAS = ((PG_CATALOG, "pg_catalog"), (PUBLIC, "public"), (INFORMATION_SCHEMA, "information_schema"))
@@ -83,7 +110,7 @@ def _relation(oid: int, table: PublicTable) -> dict[str, Any]:
         "relnatts": len(table.columns), "relchecks": 0, "relhasrules": False, "relhastriggers": False,
         "relhassubclass": False, "relrowsecurity": False, "relforcerowsecurity": False, "relispopulated": True,
         "relreplident": "n", "relispartition": False, "relacl": None, "reloptions": None, "relpartbound": None,
-        "relhasoids": False,
+        "relhasoids": False, "xmin": 0,
     }  # fmt: skip
 
 
@@ -112,8 +139,25 @@ def _type(oid: int, name: str) -> dict[str, Any]:
         "oid": oid, "typname": name, "typnamespace": PG_CATALOG, "typowner": OWNER, "typlen": v.SIZES.get(oid, -1),
         "typbyval": True, "typtype": "b", "typcategory": category, "typispreferred": False, "typisdefined": True,
         "typdelim": ",", "typrelid": 0, "typelem": 0, "typarray": 0, "typinput": f"{name}in", "typoutput":
-        f"{name}out", "typreceive": f"{name}recv", "typbasetype": 0, "typtypmod": -1, "typnotnull": False,
+        f"{name}out", "typreceive": 0, "typbasetype": 0, "typtypmod": -1, "typnotnull": False,
         "typcollation": 0, "typdefault": None, "typndims": 0, "written": _SPELLINGS[oid],
+    }  # fmt: skip
+
+
+def _array(oid: int, inner: int) -> dict[str, Any]:
+    """The type of an array."""
+    scalar = _type(inner, v.TYPE_NAMES[inner])
+    own = {"oid": oid, "typname": f"_{scalar['typname']}", "typelem": inner, "typlen": -1, "typcategory": "A"}
+    return scalar | own | {"typinput": "array_in", "typoutput": "array_out", "written": f"{scalar['written']}[]"}
+
+
+def _array_for_asyncpg(oid: int, inner: int) -> dict[str, Any]:
+    """The type of an array as asyncpg asks for it, in a recursive question that is answered as a whole."""
+    name = v.TYPE_NAMES[inner]
+    return {
+        "oid": oid, "ns": "pg_catalog", "name": f"_{name}", "kind": "b", "basetype": None, "elemtype": inner,
+        "elemdelim": ",", "range_subtype": None, "attrtypoids": None, "attrnames": None, "depth": 0,
+        "basetype_name": None, "elemtype_name": _SPELLINGS[inner], "range_subtype_name": None,
     }  # fmt: skip
 
 
@@ -204,15 +248,36 @@ EMPTY: Mapping[str, str] = {
     "pg_opclass": "oid opcname opcmethod opcnamespace opcdefault",
     "pg_event_trigger": "oid evtname",
     "pg_stat_activity": "datid datname pid usename state query backend_start",
-    "pg_locks": "locktype database relation pid mode granted",
+    "pg_locks": "locktype database relation pid mode granted transactionid",
+    "pg_stat_gssapi": "pid gss_authenticated principal encrypted",
+    "pg_stat_ssl": "pid ssl version cipher bits",
+    "pg_stat_database": "datid datname numbackends xact_commit xact_rollback blks_read blks_hit",
+    "pg_cast": "oid castsource casttarget castfunc castcontext castmethod",
+    "pg_operator": "oid oprname oprnamespace oprleft oprright oprresult oprcode",
+    "pg_aggregate": "aggfnoid aggkind aggtransfn",
+    "pg_conversion": "oid conname connamespace conforencoding",
+    "pg_indexes": "schemaname tablename indexname tablespace indexdef",
+    "pg_prepared_xacts": "transaction gid prepared owner database",
+    "pg_available_extensions": "name default_version installed_version comment",
+    "pg_user_mappings": "umid srvid srvname umuser usename",
+    "pg_shadow": "usename usesysid usesuper",
+    "pg_group": "groname grosysid",
+    "pg_timezone_names": "name abbrev utc_offset is_dst",
     "pg_stat_user_tables": "relid schemaname relname n_live_tup",
     "information_schema_views": "table_catalog table_schema table_name view_definition",
-    "information_schema_table_constraints": "constraint_catalog constraint_schema constraint_name table_schema "
-    "table_name constraint_type",
-    "information_schema_key_column_usage": "constraint_catalog constraint_schema constraint_name table_schema "
-    "table_name column_name ordinal_position",
-    "information_schema_referential_constraints": "constraint_schema constraint_name unique_constraint_schema "
-    "unique_constraint_name update_rule delete_rule",
+    "information_schema_table_constraints": "constraint_catalog constraint_schema constraint_name table_catalog "
+    "table_schema table_name constraint_type is_deferrable initially_deferred",
+    "information_schema_key_column_usage": "constraint_catalog constraint_schema constraint_name table_catalog "
+    "table_schema table_name column_name ordinal_position position_in_unique_constraint",
+    "information_schema_constraint_column_usage": "table_catalog table_schema table_name column_name "
+    "constraint_catalog constraint_schema constraint_name",
+    "information_schema_check_constraints": "constraint_catalog constraint_schema constraint_name check_clause",
+    "information_schema_referential_constraints": "constraint_catalog constraint_schema constraint_name "
+    "unique_constraint_catalog unique_constraint_schema unique_constraint_name match_option update_rule delete_rule",
+    "information_schema_table_privileges": "grantor grantee table_catalog table_schema table_name privilege_type",
+    "information_schema_column_privileges": "grantor grantee table_schema table_name column_name privilege_type",
+    "information_schema_parameters": "specific_schema specific_name ordinal_position parameter_name data_type",
+    "information_schema_triggers": "trigger_schema trigger_name event_object_table action_statement",
     "information_schema_routines": "routine_schema routine_name routine_type data_type",
     "information_schema_sequences": "sequence_schema sequence_name",
 }
@@ -234,7 +299,7 @@ def _build_frame(rows: list[dict[str, Any]], shape: str | None) -> pa.Table:
 def _choose_type(name: str) -> Any:
     import pyarrow as pa
 
-    numbers = ("oid", "relid", "id", "num", "relnamespace", "namespace", "classid", "position")
+    numbers = ("oid", "relid", "id", "num", "subtype", "relnamespace", "namespace", "classid", "position")
     flags = (
         "indis",
         "indnulls",

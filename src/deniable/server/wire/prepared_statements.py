@@ -6,7 +6,7 @@ A cursor is a portal: its question is asked, and charged, when rows are first ta
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -106,7 +106,7 @@ class PreparedStatements:
 def parse_prepare(statement: Statement) -> tuple[str, Prepared]:
     """The name and the statement of PREPARE name (types) AS statement."""
     name, body = _read_name(statement, 1), _read_statement_after(statement, "as")
-    return name, Prepared(body, complete_types(body, ()))
+    return name, Prepared(body, infer_types(body, (), {}))
 
 
 def parse_declare(statement: Statement, values: Sequence[Any]) -> tuple[str, Portal]:
@@ -116,7 +116,7 @@ def parse_declare(statement: Statement, values: Sequence[Any]) -> tuple[str, Por
     if "binary" in options:
         raise WireRefusal("0A000", "binary cursors are not supported", "Leave out BINARY")
     hold = "hold" in options and "without" not in options
-    return name, Portal(Prepared(body, complete_types(body, ())), tuple(values), (), hold=hold)
+    return name, Portal(Prepared(body, infer_types(body, (), {})), tuple(values), (), hold=hold)
 
 
 def parse_execute(statement: Statement) -> tuple[str, tuple[Any, ...]]:
@@ -150,11 +150,88 @@ def parse_fetch(statement: Statement) -> tuple[str, int | None]:
     return words[-1], int(counts[0]) if counts else 1
 
 
-def complete_types(statement: Statement | None, oids: tuple[int, ...]) -> tuple[int, ...]:
-    """A type for each parameter of the statement; one that the client left open is a text."""
-    named = [token for token in (statement.tokens if statement else ()) if token.kind is Kind.PARAMETER]
-    count = max((int(token.text[1:]) for token in named if len(token.text) < 6), default=0)
-    return oids + (v.TEXT,) * (count - len(oids))
+_COMPARISONS = frozenset({"=", "<", ">", "<=", ">=", "<>", "!="})
+_TYPE_WORDS = {name: oid for oid, name in v.TYPE_NAMES.items()} | {
+    "bigint": v.INT8, "integer": v.INT4, "int": v.INT4, "smallint": v.INT2, "boolean": v.BOOL, "real": v.FLOAT4,
+    "double": v.FLOAT8, "decimal": v.NUMERIC, "character": v.VARCHAR,
+}  # fmt: skip
+
+
+def infer_types(statement: Statement | None, oids: tuple[int, ...], columns: Mapping[str, int]) -> tuple[int, ...]:
+    """A type for each parameter: the client's own, or that of the column it is compared with; else it is a text.
+
+    >>> [question] = split_statements("SELECT COUNT(*) FROM people WHERE age BETWEEN $1 AND $2 AND sex = ANY($3)")
+    >>> infer_types(question, (), {"age": v.INT8, "sex": v.TEXT})
+    (20, 20, 1009)
+    """
+    tokens = statement.tokens if statement else ()
+    found: dict[int, int] = {}
+    for place, token in enumerate(tokens):
+        if token.kind is Kind.PARAMETER and len(token.text) < 6:
+            known = _infer_type(tokens, place, columns)
+            number = int(token.text[1:])
+            found[number] = found.get(number) or known or 0
+    count = max((len(oids), *found))
+    given = (*oids, *[0] * (count - len(oids)))
+    return tuple(oid or found.get(i) or v.TEXT for i, oid in enumerate(given, start=1))
+
+
+def _infer_type(tokens: Sequence[Token], place: int, columns: Mapping[str, int]) -> int | None:
+    """The type that the words around a parameter ask for, if they do."""
+    words = [token.text if token.kind is Kind.STRING else token.value for token in tokens]
+    before, after = words[max(0, place - 3) : place], words[place + 1 : place + 5]
+    if after[:1] == ["::"] or (after[:1] == ["as"] and before[-2:] == ["cast", "("]):
+        inner = _TYPE_WORDS.get(after[1]) if len(after) > 1 else None
+        return v.ARRAY_OF.get(inner) if inner is not None and after[2:4] == ["[", "]"] else inner
+    if before[-1:] in (["limit"], ["offset"]):
+        return v.INT8
+    if before[-2:] == ["any", "("] or before[-2:] == ["all", "("]:
+        return v.ARRAY_OF.get(columns.get(_read_operand(words, place - 4), 0))
+    if before[-1:] and before[-1] in _COMPARISONS:
+        return columns.get(_read_operand(words, place - 2))
+    if after[:1] and after[0] in _COMPARISONS:
+        qualified = words[place + 3 : place + 4] == ["."]
+        return columns.get(words[place + (4 if qualified else 2)]) if place + 2 < len(words) else None
+    return columns.get(_read_operand(words, _find_operand(words, place)))
+
+
+def _find_operand(words: Sequence[str], place: int) -> int:
+    """Where the operand of BETWEEN or IN stands before a parameter; -1 where there is none."""
+    at = place - 1
+    while at > 0 and (words[at] in (",", "(", "and", "not") or words[at].startswith(("$", "'")) or words[at].isdigit()):
+        at -= 1
+    if at > 0 and words[at] in ("in", "between"):
+        return at - 2 if words[at - 1] == "not" else at - 1
+    return -1
+
+
+def _read_operand(words: Sequence[str], at: int) -> str:
+    return words[at] if 0 <= at < len(words) else ""
+
+
+def expand_arrays(statement: Statement, values: Sequence[Any]) -> tuple[str, tuple[Any, ...]]:
+    """The text and values of a statement in which `= ANY ($1)` of a list is IN, and `<> ALL ($1)` is NOT IN.
+
+    >>> [question] = split_statements("SELECT COUNT(*) FROM people WHERE sex = ANY($1::text[])")
+    >>> expand_arrays(question, [["F", "M"]])
+    ('SELECT COUNT(*) FROM people WHERE sex IN ($2, $3)', (None, 'F', 'M'))
+    """
+    tokens, filled, pieces, end = statement.tokens, [*values], [], 0
+    words = [token.text if token.kind is Kind.STRING else token.value for token in tokens]
+    for at in range(len(tokens) - 4):
+        word = {("=", "any"): "IN", ("<>", "all"): "NOT IN", ("!=", "all"): "NOT IN"}.get((words[at], words[at + 1]))
+        number = int(tokens[at + 3].text[1:]) if tokens[at + 3].kind is Kind.PARAMETER else 0
+        given = values[number - 1] if 0 < number <= len(values) else None
+        if word is None or words[at + 2] != "(" or not isinstance(given, list) or ")" not in words[at + 4 :]:
+            continue
+        closing = words.index(")", at + 4)
+        first, members = len(filled) + 1, given or [None]
+        filled += members
+        listed = ", ".join(f"${first + i}" for i in range(len(members)))
+        pieces += [statement.text[end : tokens[at].start], f"{word} ({listed})"]
+        end = tokens[closing].end
+    plain = tuple(None if isinstance(each, list) else each for each in filled)
+    return "".join([*pieces, statement.text[end:]]), plain
 
 
 def _read_name(statement: Statement, place: int) -> str:

@@ -24,7 +24,7 @@ from deniable.server.wire.codec import (
     describe_error,
 )
 from deniable.server.wire.lexer import Statement, split_statements
-from deniable.server.wire.prepared_statements import Portal, Prepared, complete_types
+from deniable.server.wire.prepared_statements import Portal, Prepared, infer_types
 from deniable.server.wire.statements import StatementRunner
 
 IDLE_SECONDS = 3600.0
@@ -132,7 +132,8 @@ class Session:
         if len(found) > 1:
             raise WireRefusal("42601", "cannot insert multiple commands into a prepared statement")
         statement = found[0] if found else None
-        self._statements.prepare(name, Prepared(statement, complete_types(statement, oids)))
+        columns = self._runner.column_types if "$" in sql else {}
+        self._statements.prepare(name, Prepared(statement, infer_types(statement, oids, columns)))
         self._send(codec.PARSE_COMPLETE)
 
     def _bind(self, content: MessageReader) -> None:
@@ -275,5 +276,8 @@ def _make_sample(oid: int) -> Any:
     """A value of a type, to learn which columns a statement gives before its values are known."""
     import datetime
 
+    if oid in values.ARRAYS:
+        inner = values.ARRAYS[oid]
+        return [_SAMPLES.get(inner, _make_sample(inner))]
     moments = {values.DATE: datetime.date(2000, 1, 1), values.TIMESTAMP: datetime.datetime(2000, 1, 1)}
     return moments.get(oid, 1 if oid in values.INTEGERS else "a")

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from deniable.curator.query import metadata
@@ -54,6 +54,17 @@ class StatementRunner:
         self._questions = 0
         self.settings = settings
         self.statements = PreparedStatements()
+
+    @cached_property
+    def column_types(self) -> dict[str, int]:
+        """The types of the columns that the asker may name, by name; one that has several types is left out."""
+        who = self._service.authorize(self._grant, Action.EXPLAIN, self.settings.get("deniable.purpose"))
+        found: dict[str, set[int]] = {}
+        for table in metadata.schema(self._service.speak_for(self._grant, who)):
+            for column in table.columns:
+                found.setdefault(column.column, set()).add(v.OID_OF_KIND[column.type])
+        catalog = {name: {v.OID} for name in ("oid", "attrelid", "atttypid", "relnamespace", "typnamespace", "objoid")}
+        return {name: next(iter(kinds)) for name, kinds in (catalog | found).items() if len(kinds) == 1}
 
     async def columns(self, statement: Statement, values: Sequence[Any]) -> tuple[ResultColumn, ...] | None:
         """The columns that a statement will give, or None where it gives no rows. Nothing is charged."""
@@ -156,8 +167,10 @@ class StatementRunner:
         get = self.settings.get
         # A statement that states its own budget is not refused for the session's, which is only the default.
         inside = "differential_privacy" in statement.words
+        asked = statement if sql is None else split_statements(sql)[0]
+        text, plain = prepared_statements.expand_arrays(asked, values) if values else (asked.text, ())
         return Question(
-            sql=sql if sql is not None else statement.text,
+            sql=text,
             epsilon=None if inside else get("deniable.epsilon") or None,
             delta="0" if inside else get("deniable.delta") or "0",
             rho=None if inside else get("deniable.rho") or None,
@@ -166,7 +179,7 @@ class StatementRunner:
             confidence=_parse_confidence(get("deniable.confidence")),
             intervals=self.settings.on("deniable.intervals"),
             nonnegative=self.settings.on("deniable.nonnegative"),
-            parameters=tuple(values),
+            parameters=plain,
         )
 
     async def _answer_question(self, statement: Statement, values: Sequence[Any]) -> StatementResult:
@@ -251,7 +264,9 @@ def _describe_column(name: str, kind: str) -> ResultColumn:
 
 def _fill_values(statement: Statement, values: Sequence[Any]) -> Statement:
     """The statement with its parameters filled in."""
-    return split_statements(metadata.fill_parameters(statement.text, values))[0] if values else statement
+    if not values:
+        return statement
+    return split_statements(metadata.fill_parameters(*prepared_statements.expand_arrays(statement, values)))[0]
 
 
 def describe_columns(table: pa.Table) -> tuple[ResultColumn, ...]:

@@ -27,6 +27,13 @@ TYPE_NAMES = {BOOL: "bool", INT8: "int8", INT2: "int2", INT4: "int4", TEXT: "tex
               FLOAT8: "float8", VARCHAR: "varchar", BPCHAR: "bpchar", NAME: "name", CHAR: "char", DATE: "date",
               TIMESTAMP: "timestamp", TIMESTAMPTZ: "timestamptz", NUMERIC: "numeric", UNKNOWN: "unknown"}  # fmt: skip
 
+ARRAYS = {
+    1000: BOOL, 1005: INT2, 1007: INT4, 1016: INT8, 1009: TEXT, 1015: VARCHAR, 1014: BPCHAR, 1021: FLOAT4, 1022: FLOAT8,
+    1182: DATE, 1115: TIMESTAMP, 1185: TIMESTAMPTZ, 1231: NUMERIC, 1003: NAME, 1028: OID, 1002: CHAR,
+}  # fmt: skip
+"""The types of arrays, with the type of what they hold."""
+ARRAY_OF = {inner: outer for outer, inner in ARRAYS.items()}
+MOST_MEMBERS = 1000
 INTEGERS = (INT2, INT4, INT8, OID)
 TEXTS = (0, TEXT, VARCHAR, BPCHAR, NAME, CHAR, UNKNOWN)
 _EPOCH = date(2000, 1, 1)
@@ -35,7 +42,8 @@ _INTEGER = re.compile(r"[+-]?\d{1,19}")
 _TRUTHS = {"t": True, "true": True, "1": True, "on": True, "yes": True, "f": False, "false": False, "0": False,
            "off": False, "no": False}  # fmt: skip
 
-Value = str | int | float | bool | Decimal | date | datetime | None
+Plain = str | int | float | bool | Decimal | date | datetime | None
+Value = Plain | list[Plain]
 
 
 def decode_value(raw: bytes | None, oid: int, binary: bool, number: int) -> Value:
@@ -43,13 +51,53 @@ def decode_value(raw: bytes | None, oid: int, binary: bool, number: int) -> Valu
     if raw is None:
         return None
     try:
+        if oid in ARRAYS:
+            return _decode_binary_array(raw) if binary else _decode_text_array(raw.decode("utf-8"), ARRAYS[oid])
         return _decode_binary(raw, oid) if binary else _decode_text(raw.decode("utf-8"), oid)
     except (ValueError, struct.error, KeyError, InvalidOperation, OverflowError):
         kind = TYPE_NAMES.get(oid, f"the type with object id {oid}")
         raise ParameterError(f"parameter ${number} is no value of {kind}") from None
 
 
-def _decode_text(text: str, oid: int) -> Value:
+_MEMBER = re.compile(r'\s*(?:"((?:[^"\\]|\\.)*)"|([^,{}"\\]+))\s*(,|$)')
+
+
+def _decode_text_array(text: str, inner: int) -> list[Plain]:
+    """An array as text: `{1,2,NULL}`, `{"a b",c}`; of one dimension."""
+    stripped = text.strip()
+    if stripped[:1] != "{" or stripped[-1:] != "}":
+        raise ValueError
+    body, found, at = stripped[1:-1], [], 0
+    while at < len(body):
+        member = _MEMBER.match(body, at)
+        if member is None or len(found) >= MOST_MEMBERS:
+            raise ValueError
+        quoted, bare, at = member.group(1), member.group(2), member.end()
+        null = bare is not None and bare.strip().upper() == "NULL"
+        written = re.sub(r"\\(.)", r"\1", quoted) if quoted is not None else bare.strip()
+        found.append(None if null else _decode_text(written, inner))
+    return found
+
+
+def _decode_binary_array(raw: bytes) -> list[Plain]:
+    """An array in binary: dimensions, a flag, the members' type, and each member with its length."""
+    dimensions, _flags, inner = struct.unpack("!iiI", raw[:12])
+    if dimensions == 0:
+        return []
+    count, _lower = struct.unpack("!ii", raw[12:20])
+    if dimensions != 1 or not 0 <= count <= MOST_MEMBERS:
+        raise ValueError
+    found, at = [], 20
+    for _ in range(count):
+        (length,) = struct.unpack("!i", raw[at : at + 4])
+        at += 4 + max(length, 0)
+        found.append(None if length < 0 else _decode_binary(raw[at - length : at], inner))
+    if at != len(raw):
+        raise ValueError
+    return found
+
+
+def _decode_text(text: str, oid: int) -> Plain:
     if "\0" in text:
         raise ValueError
     if oid in TEXTS:
@@ -60,7 +108,7 @@ def _decode_text(text: str, oid: int) -> Value:
         return int(text)
     if oid in (FLOAT4, FLOAT8, NUMERIC):
         return _require_finite(Decimal(text.strip()))
-    readers: dict[int, Callable[[str], Value]] = {
+    readers: dict[int, Callable[[str], Plain]] = {
         BOOL: lambda each: _TRUTHS[each.strip().lower()],
         DATE: date.fromisoformat,
         TIMESTAMP: _parse_moment,
@@ -87,7 +135,7 @@ def _parse_moment(text: str) -> datetime:
     return read.astimezone(UTC).replace(tzinfo=None) if read.tzinfo else read
 
 
-def _decode_binary(raw: bytes, oid: int) -> Value:
+def _decode_binary(raw: bytes, oid: int) -> Plain:
     if oid in TEXTS:
         return _decode_text(raw.decode("utf-8"), oid)
     if oid in INTEGERS:
@@ -96,7 +144,7 @@ def _decode_binary(raw: bytes, oid: int) -> Value:
         return int.from_bytes(raw, "big", signed=oid != OID)
     if oid in (FLOAT4, FLOAT8):
         return _require_finite(Decimal(repr(struct.unpack("!f" if oid == FLOAT4 else "!d", raw)[0])))
-    readers: dict[int, Callable[[bytes], Value]] = {
+    readers: dict[int, Callable[[bytes], Plain]] = {
         BOOL: lambda each: bool(struct.unpack("!B", each)[0]),
         DATE: lambda each: _EPOCH + timedelta(days=struct.unpack("!i", each)[0]),
         TIMESTAMP: lambda each: _MOMENT + timedelta(microseconds=struct.unpack("!q", each)[0]),

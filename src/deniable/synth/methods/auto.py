@@ -37,9 +37,10 @@ from deniable.synth.select import (
     expect_counts,
     group_candidates,
     group_workload,
+    imply_pairs,
     parts_of,
     select_larger_cliques,
-    select_pairs,
+    select_tree,
     weigh_workload,
 )
 
@@ -59,7 +60,7 @@ def auto(codes: Codes, domain: Domain, settings: MethodSettings, entropy: Entrop
     one_way = measure_columns(codes, domain, spend, COLUMNS, entropy)
     collapsed = collapse_domain(domain, one_way)
     problem, scored = score_pairs(codes, collapsed, one_way, spend, PAIR_SCORES, left, entropy)
-    chosen = select_pairs(problem)
+    chosen = select_tree(problem)
     rough, forecast = project_columns(collapsed, one_way, problem.total), _forecast_noise(problem)
     asked = group_workload(collapsed.domain, rough, forecast, settings.workload, chosen.cliques)
     tried = group_candidates(collapsed.domain, rough, forecast, [*chosen.cliques, *(one.clique for one in asked)])
@@ -107,7 +108,7 @@ def _measure_in_rounds(
     larger, parts = list(plan.asked), weigh_workload(plan.asked, sum(sized))
     events: list[Event] = [marginal.event for marginal in first]
     if plan.tried:
-        so_far = estimate_marginals(collapsed, known[: len(domain)], known[len(domain) :])
+        so_far = imply_pairs(estimate_marginals(collapsed, known[: len(domain)], known[len(domain) :]))
         distances = [l1_distance(one.count(joined), expect_counts(one, so_far)) for one in plan.tried]
         found, deviation, event = score_distances(distances, spend, CLIQUE_SCORES, entropy)
         events.append(event)

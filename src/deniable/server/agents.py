@@ -1,0 +1,264 @@
+"""The Model Context Protocol (extra `agents`): an AI assistant is one more analyst, whom nobody need trust.
+
+An assistant brings a token and calls tools. Each call passes where HTTP and PostgreSQL pass: the token is looked up
+anew, its grant decides, its budget is charged, and a refusal has the same shape. Nothing that an assistant writes, or
+is tricked into writing, can do more than its token allows: there is no tool that grants, approves or reads rows.
+
+`serve_stdio` speaks through the standard streams of a process, with one token for all calls. `build_http` is an
+application for a path of the analysts' port, where every request brings its own token."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable
+from functools import wraps
+from importlib.util import find_spec
+from types import SimpleNamespace
+from typing import Annotated, Any, TypeVar
+
+from deniable.curator.governance import reports, requests
+from deniable.curator.query import metadata
+from deniable.errors import DeniableError, MissingExtra
+from deniable.governance.grants import Action, Grant
+from deniable.server.formats import encode_json
+from deniable.server.http.app import AGENTS_PATH
+from deniable.server.http.bodies import QuestionBody, RequestBody, read_body
+from deniable.server.http.endpoints import admit_request, read_bearer_token, respond_refusal
+from deniable.server.refusals import describe_refusal, translate_failure
+from deniable.server.service import Question, Service
+
+INSTRUCTIONS = """\
+You ask questions about private tables in SQL. Answers are aggregates with random noise (differential privacy); rows
+never leave. Every question costs a part of a privacy budget that does not come back, so: look at the tables first
+(list_tables), explain a question before you ask it (explain_query is free), ask few and well chosen questions, and ask
+again only what you asked before: an equal question is answered from memory at no cost. A refusal says what happened,
+what was expected, how to go on, and whether anything was charged. Numbers have intervals: report them with the answer.
+"""
+Tool = TypeVar("Tool", bound=Callable[..., Awaitable[Any]])
+Sql = Annotated[str, "One SELECT statement with aggregates, such as SELECT sex, COUNT(*) FROM people GROUP BY sex."]
+Amount = Annotated[str, "A decimal number as text, such as '0.1'; empty for none."]
+Purpose = Annotated[str, "The purpose it is charged to; empty where the token has one only."]
+
+
+def build_server(service: Service, token: str = "") -> Any:
+    """A server of the protocol over a service; with a token, all calls are of its holder."""
+    types = _import_sdk()
+    server = types.MCPServer(
+        name="deniable", title=f"deniable: {service.dataset}", instructions=INSTRUCTIONS, log_level="ERROR"
+    )
+    tools = AgentTools(service, token, types)
+    for tool, free in tools.list_all():
+        hints = types.ToolAnnotations(read_only_hint=free, destructive_hint=False, idempotent_hint=free)
+        server.tool(annotations=hints, structured_output=False)(tools.guard(tool))
+    server.resource("deniable://sql", name="sql", description="What a question may use.")(describe_sql)
+    server.resource("deniable://words", name="words", description="What the words of answers mean.")(lambda: WORDS)
+    return server
+
+
+async def serve_stdio(service: Service, token: str) -> None:
+    """Serve the holder of a token through standard input and output, until the input ends."""
+    await service.admit(token, "local")
+    await build_server(service, token).run_stdio_async()
+
+
+def build_http(service: Service) -> tuple[Any, Any]:
+    """An application for the path of assistants, where every request brings its token; and its manager, to be run."""
+    from starlette.requests import Request
+
+    server = build_server(service)
+    # Without sessions: nothing is remembered between calls, so that a token cannot use what another one began.
+    application = server.streamable_http_app(
+        streamable_http_path=AGENTS_PATH,
+        stateless_http=True,
+        json_response=True,
+        max_request_body_size=service.limits.body,
+        transport_security=_import_sdk().TransportSecuritySettings(enable_dns_rebinding_protection=False),
+    )  # fmt: skip
+
+    async def admit_and_pass(scope: Any, receive: Any, send: Any) -> None:
+        request = Request(scope, receive)
+        try:
+            await admit_request(service, request, read_bearer_token(request))
+        except DeniableError as refusal:
+            await respond_refusal(translate_failure(refusal))(scope, receive, send)
+        else:
+            await application(scope, receive, send)
+
+    return admit_and_pass, server.session_manager
+
+
+class AgentTools:
+    """What an assistant can call."""
+
+    def __init__(self, service: Service, token: str, types: Any) -> None:
+        self._service = service
+        self._token = token
+        self._types = types
+
+    def list_all(self) -> tuple[tuple[Callable[..., Awaitable[Any]], bool], ...]:
+        """Every tool, and whether it leaves everything as it is."""
+        free = (self.list_tables, self.explain_query, self.show_budget, self.list_questions, self.list_requests)
+        return (*((tool, True) for tool in free), (self.ask_query, False), (self.request_release, False))
+
+    async def list_tables(self, grant: Grant, purpose: Purpose = "") -> Any:
+        """List the tables and columns that may be named, with what the policy declares of them. Free."""
+        who = self._service.authorize(grant, Action.EXPLAIN, purpose)
+        context = self._service.speak_for(grant, who)
+        return [each.to_dict() for each in await self._service.run_for(grant, lambda: metadata.schema(context))]
+
+    async def explain_query(
+        self, grant: Grant, sql: Sql, epsilon: Amount = "", delta: Amount = "0", rho: Amount = "", purpose: Purpose = ""
+    ) -> Any:
+        """Say what a question would measure and cost, its expected error, and what would be left. Free."""
+        question = _build_question(sql, epsilon, delta, rho, purpose)
+        return (await self._service.explain(grant, question)).to_dict()
+
+    async def ask_query(
+        self,
+        grant: Grant,
+        sql: Sql,
+        epsilon: Amount = "",
+        delta: Amount = "0",
+        rho: Amount = "",
+        purpose: Purpose = "",
+        request_id: Annotated[str, "A name of your own: under the same name it is never charged twice."] = "",
+    ) -> Any:
+        """Answer a question with noise, and charge it to the budget of this token and purpose."""
+        answer = await self._service.answer(grant, _build_question(sql, epsilon, delta, rho, purpose, request_id))
+        charged = answer.receipt is not None and not answer.receipt.repeated
+        told = {"charged": charged, "repeated": answer.repeated, **answer.release.details}
+        return {"columns": answer.rows.column_names, "rows": answer.rows.to_pylist(), **told}
+
+    async def show_budget(self, grant: Grant, purpose: Purpose = "") -> Any:
+        """Say what is spent and left, from the dataset down to this token. Free."""
+        who = self._service.authorize(grant, Action.BALANCE, purpose)
+        context = self._service.speak_for(grant, who)
+        return [each.to_dict() for each in await self._service.run_for(grant, lambda: reports.balance(context))]
+
+    async def list_questions(self, grant: Grant) -> Any:
+        """List what this token's holder has asked so far, the newest first. Free."""
+        self._service.authorize(grant, Action.BALANCE)
+        context = self._service.curator.context
+        found = await self._service.run_for(grant, lambda: reports.releases(context, grant.name))
+        return [each.to_dict() for each in found]
+
+    async def list_requests(self, grant: Grant) -> Any:
+        """List the releases of rows that this token's holder requested, with the steward's decisions. Free."""
+        self._service.authorize(grant, Action.BALANCE)
+        context = self._service.curator.context
+        found = await self._service.run_for(grant, lambda: reports.requests(context, grant.name))
+        return [each.to_dict() for each in found]
+
+    async def request_release(
+        self,
+        grant: Grant,
+        technique: Annotated[str, "mask, anonymize or synthesize."],
+        tables: Annotated[list[str], "The names of the tables."],
+        purpose: Purpose = "",
+        parameters: Annotated[dict[str, Any] | None, "What the technique needs, such as epsilon or k."] = None,
+    ) -> Any:
+        """Ask the steward, a person, for a release of rows; nothing is released before that person agrees."""
+        body = {"technique": technique, "tables": tables, "purpose": purpose, "parameters": parameters or {}}
+        asked = read_body(RequestBody, encode_json(body))
+        who = self._service.authorize(grant, Action.REQUEST, asked.purpose)
+        context = self._service.curator.context.speak_for(who)
+        names = [str(each) for each in asked.tables]
+        filed = await self._service.run_for(
+            grant, lambda: requests.ask(context, asked.technique, names, asked.parameters)
+        )
+        return filed.as_dict()
+
+    def guard(self, tool: Tool) -> Tool:
+        """A tool as the protocol calls it: with the grant of the call's token, and refusals in their usual shape."""
+        types = self._types
+
+        @wraps(tool)
+        async def call(ctx: Any, **given: Any) -> Any:
+            try:
+                told = await tool(await self._admit(ctx), **given)
+            except Exception as failure:
+                refusal = describe_refusal(translate_failure(failure))
+                return types.CallToolResult(content=[_to_text(types, refusal)], is_error=True)
+            return types.CallToolResult(content=[_to_text(types, told)])
+
+        own = list(inspect.signature(tool, eval_str=True).parameters.values())[1:]
+        context = inspect.Parameter("ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=types.Context)
+        named = [
+            each.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=_describe(types, each.annotation))
+            for each in own
+        ]
+        call.__signature__ = inspect.Signature([context, *named], return_annotation=types.CallToolResult)  # type: ignore[attr-defined]
+        call.__annotations__ = {"ctx": types.Context, "return": types.CallToolResult} | {
+            each.name: each.annotation for each in named
+        }
+        del call.__wrapped__  # type: ignore[attr-defined]
+        return call  # type: ignore[return-value]
+
+    async def _admit(self, ctx: Any) -> Grant:
+        """The grant of whoever calls: the process's own token, or that of the HTTP request, looked up for each call."""
+        if self._token:
+            return await self._service.admit(self._token, "local")
+        request = ctx.request_context.request
+        return await admit_request(self._service, request, read_bearer_token(request))
+
+
+def _build_question(sql: str, epsilon: str, delta: str, rho: str, purpose: str, request: str = "") -> Question:
+    """A question, checked by the same rules as one that comes over HTTP."""
+    given = {"sql": sql, "epsilon": epsilon or None, "delta": delta or "0", "rho": rho or None, "purpose": purpose}
+    body = read_body(QuestionBody, encode_json(given))
+    amounts = [None if each is None else str(each) for each in (body.epsilon, body.rho)]
+    return Question(body.sql, amounts[0], str(body.delta), amounts[1], body.purpose, request)
+
+
+def _describe(types: Any, annotation: Any) -> Any:
+    """A parameter's type with its description where the SDK looks for it."""
+    told = getattr(annotation, "__metadata__", ())
+    return Annotated[annotation.__origin__, types.Field(description=told[0])] if told else annotation
+
+
+def _to_text(types: Any, told: Any) -> Any:
+    return types.TextContent(type="text", text=encode_json(told).decode())
+
+
+def describe_sql() -> str:
+    """What a question may use, as text."""
+    from deniable.query.algebra.functions import AGGREGATE_FORMS, FUNCTION_FORMS
+
+    aggregates = "\n".join(f"{form}: {meaning}; measured as {measured}" for form, meaning, measured in AGGREGATE_FORMS)
+    functions = ", ".join(FUNCTION_FORMS.values())
+    return f"Aggregates over people:\n{aggregates}\n\nFunctions of a row:\n{functions}\n"
+
+
+WORDS = """\
+epsilon, delta, rho: what a question spends; smaller is more private and noisier.
+unit: who is protected, such as one person with all their rows.
+low, high: the interval around a noisy number, at the stated confidence.
+purpose: what an answer is for; each purpose has a budget of its own.
+repeated: the same question was answered before, and costs nothing.
+receipt, head: proof that a charge stands in the ledger.
+steward: the person who decides on releases of rows.
+"""
+
+
+def _import_sdk() -> Any:
+    """The names of the SDK that are used here, or a refusal that says how to get them."""
+    try:
+        import mcp.types as protocol
+        from mcp.server.mcpserver import Context, MCPServer
+        from mcp.server.transport_security import TransportSecuritySettings
+        from pydantic import Field
+    except ImportError:
+        raise MissingExtra(
+            "serving AI assistants needs the agents extra", remedy="Install it with: pip install 'deniable[agents]'"
+        ) from None
+
+    words = ("CallToolResult", "TextContent", "ToolAnnotations")
+    return SimpleNamespace(
+        Context=Context, MCPServer=MCPServer, TransportSecuritySettings=TransportSecuritySettings, Field=Field,
+        **{word: getattr(protocol, word) for word in words},
+    )  # fmt: skip
+
+
+def is_available() -> bool:
+    """Whether the SDK is installed."""
+    return find_spec("mcp") is not None

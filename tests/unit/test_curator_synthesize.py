@@ -1,0 +1,99 @@
+"""Synthesis in Python goes through the curator: charged, bounded, refused like everything else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from deniable import Curator
+from deniable.curator.synthesize.inspect import steward
+from deniable.errors import AccessRefused, BudgetExceeded, ParameterError
+from deniable.governance.grants import Asker, Role
+from deniable.policy.document import parse
+from deniable.release import verify
+from deniable.synth.model import SynthModel
+
+POLICY = """
+version: 1
+dataset: clinic
+tables:
+  visits:
+    source: visits.parquet
+    unit: {column: who, max_rows_per_group: 2}
+    columns:
+      who:  {role: identifier}
+      sex:  {categories: [F, M], role: sensitive, nullable: false}
+      ward: {categories: [a, b, c], role: sensitive, nullable: false}
+budgets:
+  dataset: {epsilon: 10, delta: 1e-4, accounting: zcdp}
+  purposes: {research: {epsilon: 5, delta: 1e-4}}
+  analysts: {ana: {purposes: [research]}}
+"""
+ROWS = pa.table(
+    {
+        "who": [f"p{i // 50}" for i in range(2000)],
+        "sex": ["FM"[i // 50 % 2] for i in range(2000)],
+        "ward": ["abc"[i % 3] for i in range(2000)],
+    }
+)
+
+
+@pytest.fixture
+def curator() -> Curator:
+    return Curator(parse(POLICY), sources={"visits": ROWS})
+
+
+def test_a_model_is_charged_and_sees_no_more_rows_of_a_unit_than_the_policy_says(curator: Curator) -> None:
+    model = curator.describe("visits", epsilon=9, delta=1e-5)
+    assert isinstance(model, SynthModel)
+    assert model.description.estimates.total == pytest.approx(80, abs=40)  # 40 units, two rows each, of 2,000
+    assert [entry.technique for entry in curator.ledger.entries() if entry.technique] == ["differentially private synthesis"]
+    with pytest.raises(BudgetExceeded):
+        curator.describe("visits", epsilon=9, delta=1e-5)
+
+
+def test_rows_are_drawn_from_a_model_or_its_file_and_both_are_the_same(curator: Curator, tmp_path: Path) -> None:
+    model = curator.describe("visits", tmp_path / "model.json", epsilon=1, delta=1e-5, method="independent")
+    made = Curator.generate(model, 30, seed=4, where={"sex": "F"})
+    assert made.num_rows == 30
+    assert set(made["sex"].to_pylist()) == {"F"}
+    assert made.equals(Curator.generate(tmp_path / "model.json", 30, seed=4, where="sex=F"))
+
+
+def test_a_release_of_an_analyst_has_a_statement_and_is_charged_to_the_analyst(tmp_path: Path) -> None:
+    ana, out = Asker("ana", "research", Role.ANALYST), tmp_path / "made.parquet"
+    with Curator(parse(POLICY), sources={"visits": ROWS}) as curator:
+        released = curator.synthesize("visits", out, epsilon=1, delta=1e-5, rows=20, who=ana, columns=("sex", "ward"))
+        assert pq.read_table(out).num_rows == 20
+        assert verify(out).body["guarantee"]["epsilon"] == "1"
+        assert released.details["columns"] == ["sex", "ward"]
+        assert {entry.analyst for entry in curator.ledger.entries() if entry.technique} == {"ana"}
+
+
+def test_a_model_is_inspected_by_anyone_and_beside_real_rows_by_the_steward_alone(curator: Curator) -> None:
+    model = curator.describe("visits", epsilon=5, delta=1e-5)
+    shown = curator.inspect(model, marginals=(("sex", "ward"),))
+    assert shown.asked_marginals == 1  # type: ignore[union-attr]
+    assert "utility" in curator.inspect(model, against="visits").to_dict()
+    with pytest.raises(AccessRefused, match="without noise"):
+        steward(curator.context.speak_for(Asker("ana", "research", Role.ANALYST)), model, "visits")
+
+
+def test_a_model_without_tables_of_several_columns_has_no_noise_in_one(curator: Curator) -> None:
+    assert (
+        curator.inspect(curator.describe("visits", epsilon=1, delta=1e-5, method="independent"))["noise_in_a_table"]
+        is None
+    )
+    measured = curator.describe("visits", epsilon=5, delta=1e-5, workload=[("sex", "ward")], method="mwem")
+    assert curator.inspect(measured)["method"] == "mwem"
+
+
+def test_what_could_never_be_kept_is_refused_before_the_charge() -> None:
+    told = POLICY + "release: {truths: [{determines: {from: [sex], to: [who]}}]}\n"
+    with Curator(parse(told), sources={"visits": ROWS}) as curator:
+        with pytest.raises(ParameterError, match="'who' is made anew for every row"):
+            curator.describe("visits", epsilon=1, delta=1e-5)
+        assert not [entry for entry in curator.ledger.entries() if entry.technique]

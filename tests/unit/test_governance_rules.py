@@ -1,0 +1,377 @@
+"""What a policy demands of those who govern and ask: approvals, justification, terms, groups, grants that end."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from deniable import Curator
+from deniable.cli.main import app
+from deniable.curator.governance import estate, reports, requests, withdrawals
+from deniable.errors import AccessRefused, BudgetExceeded, DeniableError, ParameterError, PolicyError
+from deniable.governance.grants import Asker, Role
+from deniable.ledger import Act, Ledger, Posting
+from deniable.policy.diff import list_loosened
+from deniable.policy.document import parse
+from ledgers import Clock, charge, tree
+
+POLICY = """
+version: 1
+dataset: clinic
+tables:
+  visits:
+    source: visits.csv
+    unit: {column: id, max_groups: 2, max_rows_per_group: 1}
+    columns:
+      id: {type: integer, role: identifier, mask: redact}
+      sex: {role: quasi-identifier, categories: [F, M]}
+      zip: {role: quasi-identifier}
+budgets:
+  dataset: {epsilon: 20}
+  purposes:
+    research: {epsilon: 9, approvals: 2, justify: true}
+    teaching: {epsilon: 9, terms: "Nobody tries to find a person."}
+  analysts:
+    ana: {purposes: [research, teaching]}
+    team: {purposes: [teaching], epsilon: 2, members: [bea, cyd]}
+    dan: {purposes: [research], until: 2026-11-15}
+"""
+ANA = Asker("ana", "research", Role.ANALYST)
+WHY = {"justification": "to plan the wards"}
+
+
+@pytest.fixture
+def policy(tmp_path: Path) -> Path:
+    return write_policy(tmp_path)
+
+
+def write_policy(folder: Path, text: str = POLICY) -> Path:
+    folder.mkdir(exist_ok=True)
+    rows = "".join(f"{i},{'FM'[i % 2]},z{i}\n" for i in range(40))
+    (folder / "visits.csv").write_text("id,sex,zip\n" + rows)
+    (folder / "policy.yaml").write_text(text)
+    return folder / "policy.yaml"
+
+
+@pytest.fixture
+def curator(policy: Path) -> Iterator[Curator]:
+    with Curator.open(policy, ledger=policy.with_suffix(".ledger.sqlite")) as opened:
+        yield opened
+
+
+def run(*words: object, refused: bool = False) -> str:
+    """What a command prints, or the words in which it refuses."""
+    done = CliRunner().invoke(app, [str(each) for each in words])
+    assert isinstance(done.exception, DeniableError) if refused else done.exit_code == 0, (done.output, done.exception)
+    return str(done.exception) if refused else done.output
+
+
+def test_two_different_stewards_approve_where_the_purpose_demands_it(curator: Curator) -> None:
+    context = curator.context
+    request = requests.ask(context.speak_for(ANA), "mask", ["visits"], WHY)
+    assert (request.approvals, request.justification) == (2, "to plan the wards")
+    once = requests.decide(context, request.id, True, "fine", "sam")
+    assert (once.status, once.approved_by, once.decided) == ("pending", ("sam",), None)
+    with pytest.raises(AccessRefused, match="pending"):
+        requests.find_approved(context, request.id)
+    with pytest.raises(AccessRefused, match="'sam' approved request"):
+        requests.decide(context, request.id, True, "fine again", "sam")
+    twice = requests.decide(context, request.id, True, "fine too", "sue")
+    assert (twice.status, twice.approved_by) == ("approved", ("sam", "sue"))
+    assert requests.find_approved(context, request.id).id == request.id
+
+
+def test_one_steward_can_decline_after_another_approved(curator: Curator) -> None:
+    request = requests.ask(curator.context.speak_for(ANA), "mask", ["visits"], WHY)
+    requests.decide(curator.context, request.id, True, "fine", "sam")
+    assert requests.decide(curator.context, request.id, False, "a query does", "sue").status == "declined"
+    with pytest.raises(ParameterError, match="declined already"):
+        requests.decide(curator.context, request.id, True, "fine", "sid")
+
+
+def test_stewards_who_approve_at_once_are_both_counted(policy: Path, curator: Curator) -> None:
+    barrier, found = threading.Barrier(2), []
+
+    def approve(name: str, identity: str) -> None:
+        with Curator.open(policy, ledger=policy.with_suffix(".ledger.sqlite")) as own:
+            barrier.wait()
+            found.append(requests.decide(own.context, identity, True, "fine", name).approved_by)
+
+    for _ in range(5):
+        found.clear()
+        request = requests.ask(curator.context.speak_for(ANA), "mask", ["visits"], WHY)
+        threads = [threading.Thread(target=approve, args=(name, request.id)) for name in ("sam", "sue")]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(found) == 2, "nobody is told that somebody else was first"
+        assert requests.find_approved(curator.context, request.id).status == "approved"
+
+
+def test_a_policy_that_demands_more_approvals_afterwards_counts(policy: Path, curator: Curator) -> None:
+    request = requests.ask(curator.context.speak_for(ANA), "mask", ["visits"], WHY)
+    for name in ("sam", "sue"):
+        requests.decide(curator.context, request.id, True, "fine", name)
+    policy.write_text(POLICY.replace("approvals: 2", "approvals: 3"))
+    with (
+        Curator.open(policy, ledger=policy.with_suffix(".ledger.sqlite")) as stricter,
+        pytest.raises(AccessRefused, match="demands more now"),
+    ):
+        requests.find_approved(stricter.context, request.id)
+
+
+def test_a_request_without_a_justification_is_refused_where_one_is_demanded(curator: Curator) -> None:
+    for parameters in (None, {"justification": "  "}):
+        with pytest.raises(ParameterError, match="says what it is needed for"):
+            requests.ask(curator.context.speak_for(ANA), "mask", ["visits"], parameters)
+    assert list(curator.ledger.entries()) == []
+
+
+def test_terms_are_acknowledged_once_for_each_wording_before_anything_is_asked(policy: Path, curator: Curator) -> None:
+    teaching = curator.context.speak_for(Asker("ana", "teaching", Role.ANALYST))
+    count = "SELECT COUNT(*) AS n FROM visits"
+    with pytest.raises(AccessRefused, match=r"has not acknowledged .* Nobody tries to find a person"):
+        curator.query(count, epsilon=1, who=teaching.asker)
+    with pytest.raises(AccessRefused, match="has not acknowledged"):
+        requests.ask(teaching, "mask", ["visits"])
+    with pytest.raises(ParameterError, match="not the terms as they are now"):
+        requests.acknowledge(teaching, "0" * 16)
+    shown = requests.show_terms(teaching)
+    for _ in range(2):
+        assert requests.acknowledge(teaching, shown.digest).acknowledged
+    assert len(list(curator.ledger.entries(acts=("acknowledge",)))) == 1
+    curator.query(count, epsilon=1, who=teaching.asker)
+    curator.query(count, epsilon=1, who=Asker("", "teaching"))
+    policy.write_text(POLICY.replace("find a person", "find anybody"))
+    with (
+        Curator.open(policy, ledger=policy.with_suffix(".ledger.sqlite")) as later,
+        pytest.raises(AccessRefused, match="has not acknowledged"),
+    ):
+        later.query(count, epsilon=1, who=teaching.asker)
+    with pytest.raises(ParameterError, match="has no terms"):
+        requests.acknowledge(curator.context.speak_for(ANA), shown.digest)
+
+
+def test_members_of_a_group_ask_by_their_own_names_and_share_what_it_may_spend(curator: Curator) -> None:
+    both = [Asker(name, "teaching", Role.ANALYST) for name in ("bea", "cyd")]
+    for who in both:
+        context = curator.context.speak_for(who)
+        requests.acknowledge(context, requests.show_terms(context).digest)
+    curator.query("SELECT COUNT(*) AS n FROM visits", epsilon=1, who=both[0])
+    curator.query("SELECT COUNT(*) AS m FROM visits", epsilon=1, who=both[1])
+    with pytest.raises(BudgetExceeded, match="group 'team'"):
+        curator.query("SELECT COUNT(*) AS o FROM visits", epsilon="0.1", who=both[0])
+    with pytest.raises(AccessRefused, match="is a group"):
+        curator.query("SELECT COUNT(*) AS o FROM visits", epsilon="0.1", who=Asker("team", "teaching", Role.ANALYST))
+    listed = reports.budgets(curator.context).analysts
+    assert {each.analyst for each in listed} == {"ana", "bea", "cyd", "dan"}
+    assert [entry.analyst for entry in curator.ledger.entries(acts=("charge",))] == ["bea", "cyd"]
+
+
+def test_somebody_who_stands_twice_or_a_role_as_a_member_is_a_mistake() -> None:
+    for members, words in (("[ana]", "stands twice"), ("[bea, steward]", "name of a role")):
+        with pytest.raises(PolicyError, match=words):
+            parse(POLICY.replace("[bea, cyd]", members))
+
+
+def test_a_grant_ends_on_the_day_that_the_policy_says() -> None:
+    budgets, clock = parse(POLICY).budgets, Clock(2026, 11, 15, 23)
+    ledger = Ledger("clinic", budgets, clock=clock)
+    charge(ledger, "1/10", analyst="dan", purpose="research")
+    clock.set(2026, 11, 16)
+    for use in (
+        lambda: charge(ledger, "1/10", analyst="dan", purpose="research"),
+        lambda: ledger.admit("research", "dan"),
+    ):
+        with pytest.raises(AccessRefused, match="ended on 2026-11-15"):
+            use()
+    assert ledger.balance("research", "dan"), "what was spent can still be seen"
+    charge(ledger, "1/10", analyst="ana", purpose="research")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("approvals: 2, ", "", "approvals 2 became 1"),
+        (", justify: true", "", "no justification"),
+        (', terms: "Nobody tries to find a person."', "", "terms were dropped"),
+        ("2026-11-15", "2027-11-15", "the grant until 2026-11-15 became"),
+        ("[bea, cyd]", "[bea, cyd, eve]", "eve is a new member"),
+    ],
+)
+def test_dropping_a_demand_loosens_the_policy(old: str, new: str, words: str) -> None:
+    assert any(words in each for each in list_loosened(parse(POLICY), parse(POLICY.replace(old, new))))
+    assert not list_loosened(parse(POLICY.replace(old, new)), parse(POLICY)) or "2026" in old or "dropped" in words
+
+
+def test_risk_stands_beside_cost_on_what_waits_and_is_not_stored(curator: Curator) -> None:
+    first = requests.ask(curator.context.speak_for(ANA), "mask", ["visits"], WHY)
+    second = requests.ask(curator.context.speak_for(ANA), "mask", ["visits"], WHY)
+    requests.decide(curator.context, first.id, False, "no", "sam")
+    waiting, decided = reports.requests(curator.context, risk=True)
+    assert waiting.id == second.id
+    assert waiting.risk is not None
+    assert waiting.risk["visits"].per_thousand == 1000
+    assert decided.risk is None
+    assert all(each.risk is None for each in reports.requests(curator.context, "ana"))
+    assert "per_thousand" not in json.dumps([entry.as_dict() for entry in curator.ledger.entries()])
+
+
+def test_a_paused_token_is_refused_until_it_is_resumed(curator: Curator) -> None:
+    context = curator.context
+    text, grant = requests.issue(context, "ana", Role.ANALYST, ["research"])
+    requests.pause(context, grant.id, "half of the budget in an hour", "sam")
+    with pytest.raises(AccessRefused, match="paused"):
+        requests.authenticate(context, text)
+    assert requests.provable(context, "ana") == []
+    requests.unpause(context, grant.id, "explained", "sam")
+    assert requests.authenticate(context, text).id == grant.id
+    requests.revoke(context, grant.id)
+    requests.unpause(context, grant.id)
+    with pytest.raises(AccessRefused, match="not valid"):
+        requests.authenticate(context, text)
+
+
+def test_incidents_tell_who_asked_what_and_what_is_unusual() -> None:
+    clock = Clock(2026, 11, 15, 8)
+    ledger = Ledger("clinic", tree(), clock=clock)
+    for _ in range(3):
+        charge(ledger, "1/10", analyst="ana")
+        clock.now += timedelta(minutes=90)
+    assert estate.list_incidents(ledger).alerts == []
+    for _ in range(2):
+        charge(ledger, "1/5", analyst="ana")
+        clock.now += timedelta(minutes=20)
+    ledger.record(Posting(Act.FAIL, analyst="ben", purpose="research"))
+    clock.set(2026, 11, 15, 9)
+    ledger.record(Posting(Act.REVEAL, analyst="cyd"))
+    found = estate.list_incidents(ledger)
+    assert [(alert.kind, alert.who) for alert in found.alerts] == [
+        ("burst", "ana"), ("fail", "ben"), ("reveal", "cyd"), ("clock", "cyd"),
+    ]  # fmt: skip
+    assert "40% of what may be spent" in found.alerts[0].words
+    ana = found.usage[0]
+    assert (ana.who, ana.charges, ana.failures, ana.busiest_share) == ("ana", 5, 0, 0.4)
+    assert ana.spent == pytest.approx(0.7)
+
+
+def test_the_report_of_a_person_is_in_plain_words_with_rights_and_proof(policy: Path, curator: Curator) -> None:
+    context = curator.context
+    curator.query("SELECT COUNT(*) AS n FROM visits", epsilon=1, who=ANA)
+    curator.query("SELECT COUNT(*) AS m FROM visits", epsilon=1, who=ANA)
+    curator.record("masking", tables=["visits"], who=ANA)
+    told = "\n".join(reports.subject_report(context, "id", "7").words)
+    together = "2 of these with noise together: by a factor of at most 7.39"
+    rights = ("are in: visits", "no number bounds", "whoever withdraws is left out")
+    for words in ("factor of at most 2.72", together, *rights):
+        assert words in told, words
+    receipt = withdrawals.withdraw(context, "id", "7")
+    found = reports.subject_report(context, "id", "7")
+    assert found.proof is not None
+    assert (found.proof.number, found.proof.hash) == (receipt.number, receipt.head)
+    assert "To be erased: the steward deletes the rows" in "\n".join(found.words)
+    kept = [line for line in (policy.parent / "visits.csv").read_text().splitlines() if not line.startswith("7,")]
+    (policy.parent / "visits.csv").write_text("\n".join(kept) + "\n")
+    erased = reports.subject_report(context, "id", "7")
+    assert erased.tables == []
+    assert "Erased: no source holds rows of the person any more" in "\n".join(erased.words)
+
+
+OTHER = """
+version: 1
+dataset: billing
+tables:
+  bills:
+    source: bills.csv
+    unit: {column: id, max_groups: 2, max_rows_per_group: 1}
+    columns: {id: {type: integer, role: identifier, mask: redact}, zip: {role: insensitive}}
+  map: {source: map.csv, public: true, columns: {sex: {role: insensitive}, zip: {role: insensitive}}}
+budgets: {dataset: {epsilon: 3}}
+"""
+
+
+def test_the_estate_tells_who_is_where_and_what_it_adds_up_to(tmp_path: Path) -> None:
+    one, two = write_policy(tmp_path / "one"), write_policy(tmp_path / "two", OTHER)
+    (tmp_path / "two" / "bills.csv").write_text("id,zip\n" + "".join(f"{i},y{i}\n" for i in range(20)))
+    (tmp_path / "two" / "map.csv").write_text("sex,zip\nF,z1\n")
+    (tmp_path / "broken.yaml").write_text("version: 1\ndataset: x\ntables: {t: {source: t.csv}}\n")
+    (tmp_path / "other.yaml").write_text("just: yaml\n")
+    with Curator.open(one, ledger=one.with_suffix(".ledger.sqlite")) as curator:
+        curator.query("SELECT COUNT(*) AS n FROM visits", epsilon=2, who=ANA)
+        curator.record("masking", tables=["visits"], who=ANA)
+    with Curator.open(two, ledger=two.with_suffix(".ledger.sqlite")) as curator:
+        curator.query("SELECT COUNT(*) AS n FROM bills", epsilon=1)
+        curator.record("masking", tables=["bills"])
+    found = json.loads(run("estate", tmp_path, "-o", tmp_path / "estate.html", "--json"))
+    assert [each["dataset"] for each in found["datasets"]] == ["clinic", "billing"]
+    people = {each["known_by"]: each for each in found["people"]}["column id"]
+    assert people["places"] == ["clinic.visits", "billing.bills"]
+    assert (people["spent"]["epsilon"], people["rows_released"]) == ("3", 2)
+    assert found["key_columns"] == {"sex": ["clinic.visits"], "zip": ["clinic.visits"]}
+    assert [each.split(":")[0] for each in found["unread"]] == ["broken.yaml"]
+    told = "\n".join(found["findings"])
+    assert "billing.map is public and holds sex, zip, by which people of clinic.visits may be found" in told
+    assert "billing.bills released zip of the same people as they are; clinic.visits protects them" in told
+    page = (tmp_path / "estate.html").read_text()
+    assert "billing.map is public" in page
+    shown = run("estate", tmp_path)
+    assert "spent on one person in all: epsilon 3" in shown
+
+
+def test_a_folder_without_a_policy_is_refused(tmp_path: Path) -> None:
+    assert "no policy in" in run("estate", tmp_path, refused=True)
+    assert "no folder" in run("estate", tmp_path / "nothing", refused=True)
+
+
+def test_the_commands_of_two_stewards_terms_and_incidents(policy: Path) -> None:
+    at = ("-p", policy)
+    asked = json.loads(run("request", "mask", "visits", "--analyst", "ana", "--purpose", "research",
+                           "--justification", "to plan", *at, "--json"))  # fmt: skip
+    assert "single out" in run("requests", "--pending", *at)
+    assert "2 stewards must" in run("approve", asked["id"], "--reason", "fine", "--by", "sam", *at)
+    assert "approved request" in run("approve", asked["id"], "--reason", "fine", "--by", "sam", *at, refused=True)
+    assert "approved: mask" in run("approve", asked["id"], "--reason", "fine", "--by", "sue", *at)
+    terms = ("terms", "--analyst", "ana", "--purpose", "teaching")
+    assert "not acknowledged" in run(*terms, *at)
+    assert "ana: acknowledged" in run(*terms, "--acknowledge", *at)
+    token = json.loads(run("token", "new", "ana", "--purpose", "research", *at, "--json"))
+    assert "is paused" in run("token", "pause", token["id"], "--reason", "unusual", *at)
+    assert "a token was paused" in run("ledger", "incidents", *at)
+    assert "counts again" in run("token", "resume", token["id"], "--reason", "explained", *at)
+
+
+def test_the_record_goes_to_other_systems_line_by_line_in_the_names_of_ecs(policy: Path) -> None:
+    run("terms", "--analyst", "ana", "--purpose", "teaching", "--acknowledge", "-p", policy)
+    run("withdraw", "7", "--column", "id", "-p", policy)
+    lines = [json.loads(line) for line in run("ledger", "export", "--form", "ecs", "-p", policy).splitlines()]
+    assert [line["event"]["action"] for line in lines] == ["acknowledge", "withdraw"]
+    assert [line["event"]["sequence"] for line in lines] == [1, 2]
+    assert lines[0]["user"] == {"name": "ana"}
+    assert lines[0]["event"]["dataset"] == "deniable.clinic"
+    moment = datetime.fromisoformat(lines[0]["@timestamp"].replace("Z", "+00:00"))
+    assert abs(moment - datetime.now(UTC)) < timedelta(minutes=5)
+    after = run("ledger", "export", "--form", "jsonl", "--after", "1", "-p", policy).splitlines()
+    assert [json.loads(line)["sequence"] for line in after] == [2]
+    assert "line by line" in run("ledger", "export", "--form", "csv", "--follow", "-p", policy, refused=True)
+
+
+def test_an_export_that_follows_shows_entries_as_they_are_written(
+    policy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from deniable.curator.governance import steward
+
+    monkeypatch.setattr(steward, "FOLLOW_SECONDS", 0.01)
+    with Curator.open(policy, ledger=policy.with_suffix(".ledger.sqlite")) as curator:
+        withdrawals.withdraw(curator.context, "id", "7")
+        following = steward.export(policy, None, "jsonl", None, follow=True)
+        assert json.loads(next(following))["sequence"] == 1
+        withdrawals.withdraw(curator.context, "id", "8")
+        assert json.loads(next(following))["sequence"] == 2
+        following.close()

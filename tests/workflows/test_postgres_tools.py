@@ -1,0 +1,158 @@
+"""What tools ask of a PostgreSQL server: their start-up and catalog questions, typed parameters, arrays, pools."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deniable.errors import ParameterError
+from deniable.server.wire import values as v
+from deniable.server.wire.catalog_queries import asks_for_columns, is_catalog_question
+from deniable.server.wire.lexer import split_statements
+from deniable.server.wire.prepared_statements import expand_arrays, infer_types
+
+psycopg = pytest.importorskip("psycopg")
+FILE = Path(__file__).parents[1] / "golden" / "wire" / "tool_questions.txt"
+TYPES = {"age": v.INT8, "sex": v.TEXT, "seen": v.DATE, "height": v.FLOAT8}
+
+
+def read_questions() -> list[tuple[str, str]]:
+    """Every question with its tool."""
+    parts = (part.partition("\n") for part in FILE.read_text().split("\n== ")[1:])
+    return [(tool, question.strip()) for tool, _, rest in parts for question in rest.split("\n;;\n")]
+
+
+def count_charges(served: Any) -> int:
+    return sum(1 for _ in served.curator.ledger.entries(acts=("charge",)))
+
+
+def test_nearly_all_questions_of_fifteen_tools_are_answered_free_of_charge(served: Any) -> None:
+    questions, refused, before = read_questions(), [], count_charges(served)
+    assert len({tool for tool, _ in questions}) >= 15
+    with psycopg.connect(served.dsn(), autocommit=True) as connection:
+        for tool, question in questions:
+            try:
+                found = connection.execute(question.encode())
+                if found.description is not None:
+                    assert "CANARY" not in str(found.fetchall())
+            except psycopg.Error:
+                refused.append((tool, question[:80]))
+    assert len(refused) <= 0.05 * len(questions), refused
+    assert count_charges(served) == before
+
+
+def test_tools_see_the_declared_columns_of_an_answer_without_rows(served: Any) -> None:
+    with psycopg.connect(served.dsn(), autocommit=True) as connection:
+        for question in ("SELECT * FROM people WHERE 1=0", 'SELECT * FROM "public"."people" LIMIT 0'):
+            found = connection.execute(question.encode())
+            shown = {column.name: column.type_code for column in found.description}
+            assert found.fetchall() == []
+            assert shown["age"] == v.INT8
+            assert shown["seen"] == v.DATE
+            assert "note" not in shown or shown["note"] == v.TEXT
+
+
+@pytest.mark.parametrize(
+    ("sql", "empty"),
+    [
+        ("SELECT * FROM people WHERE 1=0", True),
+        ("SELECT * FROM people WHERE (0 = 1)", True),
+        ("SELECT sex FROM people WHERE false LIMIT 1", True),
+        ("SELECT sex FROM people LIMIT 0", True),
+        ("SELECT COUNT(*) FROM people WHERE 1=0 OR age > 3", False),
+        ("SELECT COUNT(*) FROM people WHERE age > 3 AND 1=0", False),
+        ("SELECT COUNT(*) FROM people WHERE 1=0 UNION ALL SELECT COUNT(*) FROM people", False),
+        ("SELECT COUNT(*) FROM (SELECT * FROM people WHERE 1=0) s", False),
+        ("SELECT COUNT(*) FROM people LIMIT 10", False),
+        ("SELECT COUNT(*) FROM people WHERE sex = 'WHERE 1=0'", False),
+    ],
+)
+def test_only_what_can_have_no_rows_is_answered_without_people(sql: str, empty: bool) -> None:
+    [statement] = split_statements(sql)
+    assert asks_for_columns(statement) is empty
+    assert is_catalog_question(statement) is empty
+
+
+@pytest.mark.parametrize(
+    ("sql", "oids", "found"),
+    [
+        ("SELECT COUNT(*) FROM p WHERE age > $1", (), (v.INT8,)),
+        ("SELECT COUNT(*) FROM p WHERE $1 <= p.age AND p.seen = $2", (), (v.INT8, v.DATE)),
+        ("SELECT COUNT(*) FROM p WHERE age BETWEEN $1 AND $2", (), (v.INT8, v.INT8)),
+        ("SELECT COUNT(*) FROM p WHERE age NOT IN ($1, $2, 7, $3)", (), (v.INT8,) * 3),
+        ("SELECT COUNT(*) FROM p WHERE height < $2 AND sex = $1", (), (v.TEXT, v.FLOAT8)),
+        ("SELECT COUNT(*) FROM p WHERE age = ANY($1) AND sex <> ALL($2)", (), (1016, 1009)),
+        ("SELECT COUNT(*) FROM p WHERE x = $1::date AND y = CAST($2 AS bigint)", (), (v.DATE, v.INT8)),
+        ("SELECT COUNT(*) FROM p WHERE x = ANY($1::int[])", (), (1007,)),
+        ("SELECT COUNT(*) FROM p WHERE age > $1 AND sex = $2", (v.INT4, 0), (v.INT4, v.TEXT)),
+        ("SELECT COUNT(*) FROM p WHERE unknown = $1 LIMIT $2", (), (v.TEXT, v.INT8)),
+        ("SELECT $3", (), (v.TEXT,) * 3),
+    ],
+)
+def test_types_of_parameters_follow_from_the_words_around_them(
+    sql: str, oids: tuple[int, ...], found: tuple[int, ...]
+) -> None:
+    [statement] = split_statements(sql)
+    assert infer_types(statement, oids, TYPES) == found
+
+
+def test_lists_become_in_and_no_member_becomes_anything_but_a_value() -> None:
+    [statement] = split_statements("SELECT 1 FROM p WHERE sex = ANY ($2) AND age <> ALL($1::int8[]) AND x = $3")
+    text, filled = expand_arrays(statement, [[1, None], ["F'; DROP"], 5])
+    assert text == "SELECT 1 FROM p WHERE sex IN ($4) AND age NOT IN ($5, $6) AND x = $3"
+    assert filled == (None, None, 5, "F'; DROP", 1, None)
+    assert expand_arrays(statement, [[], [], 5])[1] == (None, None, 5, None, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "oid", "found"),
+    [
+        ("{1,2,NULL}", 1016, [1, 2, None]),
+        ('{"a b",c,"q\\"x","NULL"}', 1009, ["a b", "c", 'q"x', "NULL"]),
+        ("{}", 1009, []),
+        ("{2025-01-02}", 1182, [datetime.date(2025, 1, 2)]),
+    ],
+)
+def test_arrays_are_read_as_text(text: str, oid: int, found: list[Any]) -> None:
+    assert v.decode_value(text.encode(), oid, False, 1) == found
+
+
+@pytest.mark.parametrize("text", ["1,2", "{1", "{{1},{2}}", "{a}", '{"1}', "{1 2}", "{" + "1," * 2000 + "1}"])
+def test_what_is_no_array_of_numbers_is_refused_without_its_value(text: str) -> None:
+    with pytest.raises(ParameterError, match=r"parameter \$4 is no value"):
+        v.decode_value(text.encode(), 1016, False, 4)
+
+
+def test_asyncpg_binds_numbers_days_and_lists_and_its_pool_resets_connections(served: Any) -> None:
+    asyncpg = pytest.importorskip("asyncpg")
+
+    async def run() -> None:
+        place = {"host": "127.0.0.1", "port": served.postgres, "user": "ana", "database": "clinic", "ssl": False}
+        async with asyncpg.create_pool(**place, password=served.tokens["ana"], min_size=1, max_size=2) as pool:
+            for _ in range(3):  # each time the connection is reset before it goes back
+                async with pool.acquire() as connection:
+                    await connection.execute("SET deniable.epsilon = 40")
+                    young = await connection.fetchval("SELECT COUNT(*) FROM people WHERE age < $1", 50)
+                    assert abs(young - 150) < 20
+                    day = datetime.date(2025, 7, 1)
+                    early = await connection.fetchval("SELECT COUNT(*) FROM people WHERE seen < $1", day)
+                    assert 100 < early < 250
+                    some = await connection.fetchval("SELECT COUNT(*) FROM people WHERE sex = ANY($1)", ["F"])
+                    assert abs(some - 200) < 20
+                    none = await connection.fetchval("SELECT COUNT(*) FROM people WHERE age = ANY($1::int[])", [1, 2])
+                    assert abs(none - 6) < 20
+
+    asyncio.run(run())
+
+
+def test_psycopg_binds_lists(served: Any) -> None:
+    with psycopg.connect(served.dsn(), autocommit=True) as connection:
+        connection.execute("SET deniable.epsilon = 40")
+        asked = "SELECT COUNT(*) AS n FROM people WHERE sex = ANY(%s) AND age = ANY(%s)"
+        for binary in (False, True):
+            found = connection.execute(asked, (["F", "M"], list(range(50))), binary=binary).fetchone()
+            assert abs(found[0] - 150) < 20
