@@ -14,7 +14,7 @@ from deniable.attacks.aggregates.differencing import (
 )
 from deniable.attacks.class_disclosure import count_class_disclosure, guess_from_class
 from deniable.attacks.composition import combine_means, cross_releases, join_releases, prepare_releases
-from deniable.attacks.solvers import find_determined
+from deniable.attacks.solvers import find_determined, find_refused, solve_least_squares
 from deniable.errors import ParameterError
 
 TABLE = pa.table({"class": [1, 1, 1, 2, 2, 2, 2], "ill": ["flu", "flu", "flu", "flu", "gout", "cold", "cold"],
@@ -137,3 +137,44 @@ def test_determined_is_that_of_rational_rank(seed):
     rank = np.linalg.matrix_rank(masks.astype(float))
     units = [np.linalg.matrix_rank(np.vstack([masks.astype(float), np.eye(6)[i]])) == rank for i in range(6)]
     assert find_determined(masks).tolist() == units
+
+
+def test_thousands_of_questions_over_public_attributes_are_audited_by_linear_algebra():
+    """2,500 sums over 1,200 people, by four attributes: a naive twin looks at the ranks of the cells, for some cells."""
+    rng = np.random.default_rng(2)
+    public = rng.integers(0, 9, (1200, 4))
+    pairs = rng.integers(0, 4, (2500, 2))
+    masks = np.array([(public[:, a] <= rng.integers(0, 9)) & (public[:, b] == rng.integers(0, 9)) for a, b in pairs])
+    cells, cell, sizes = np.unique(public, axis=0, return_inverse=True, return_counts=True)
+    cell = cell.reshape(-1)
+    together = np.array([masks[:, cell == place].any(axis=1) for place in range(len(cells))], float).T
+    # A unit vector lies in the row space exactly when projecting on that space leaves it as it is.
+    _, singular, space = np.linalg.svd(together, full_matrices=False)
+    kept = space[singular > 1e-8 * singular[0]]
+    inside = np.abs((kept**2).sum(axis=0) - 1) < 1e-6
+    assert find_determined(masks).tolist() == (inside & (sizes == 1))[cell].tolist()
+    every = np.vstack([masks, np.eye(1200, dtype=bool)[:40]])
+    assert find_determined(every)[:40].all()
+
+
+def test_least_squares_of_large_systems_are_those_of_small_ones():
+    rng = np.random.default_rng(4)
+    masks, value = rng.random((430, 450)) < 0.5, rng.normal(size=450)
+    answers = masks @ value
+    expected = np.linalg.lstsq(masks.astype(float), answers, rcond=None)[0]
+    assert solve_least_squares(masks, answers) == pytest.approx(expected, abs=1e-6)
+    tall = masks.T[:, :401]
+    noisy = tall @ value[:401] + rng.normal(size=450)
+    expected = np.linalg.lstsq(tall.astype(float), noisy, rcond=None)[0]
+    assert solve_least_squares(tall, noisy) == pytest.approx(expected, abs=1e-6)
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_what_must_be_refused_is_what_determines_somebody(seed):
+    """The naive curator: before each answer, ask whether anybody would be determined by it and the answered ones."""
+    masks = np.random.default_rng(seed).random((8, 5)) < 0.5
+    answered, expected = [], []
+    for mask in masks:
+        expected.append(bool(find_determined(np.array([*answered, mask])).any()))
+        answered += [] if expected[-1] else [mask]
+    assert find_refused(masks).tolist() == expected

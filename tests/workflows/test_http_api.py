@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import threading
+import time
 from typing import Any
 
 import httpx
@@ -268,3 +269,66 @@ def test_a_revoked_token_is_refused_within_a_moment(served):
     requests.revoke(served.curator.context, grant.id)
     time.sleep(2 * REPEAT_SECONDS)
     assert httpx.get(served.http + "/v1/remaining", headers=headers).status_code == 401
+
+
+TERMS = """\
+version: 1
+dataset: clinic
+tables:
+  people:
+    source: people.parquet
+    unit: {column: id, max_groups: 1, max_rows_per_group: 1}
+    columns:
+      id: {role: identifier}
+      sex: {role: quasi-identifier, categories: [F, M]}
+      age: {role: quasi-identifier, type: integer, between: [0, 100]}
+      seen: {role: insensitive, type: date, between: [2025-01-01, 2025-12-31]}
+      note: {role: sensitive}
+budgets:
+  dataset: {epsilon: 100, accounting: pure}
+  purposes:
+    research: {epsilon: 50, terms: "Do not try to find out who somebody is."}
+    care: {epsilon: 10}
+  analysts:
+    ana: {purposes: [research], epsilon: 20}
+    ben: {purposes: [care], epsilon: 10}
+expires: 2099-12-31
+"""
+
+
+def test_terms_are_acknowledged_before_the_first_question(serve):
+    with serve(policy=TERMS) as up:
+        ana = {"authorization": f"Bearer {up.tokens['ana']}"}
+        asked = {"sql": COUNT, "epsilon": "1"}
+        assert httpx.post(up.http + "/v1/query", json=asked, headers=ana).status_code == 403
+        shown = httpx.get(up.http + "/v1/terms", headers=ana).json()
+        assert "who somebody is" in shown["terms"]
+        wrong = httpx.post(up.http + "/v1/terms", json={"digest": "0" * 64}, headers=ana)
+        assert wrong.status_code == 400
+        noted = httpx.post(up.http + "/v1/terms", json={"digest": shown["digest"]}, headers=ana)
+        assert noted.json()["acknowledged"]
+        assert httpx.post(up.http + "/v1/query", json=asked, headers=ana).status_code == 200
+
+
+def test_the_steward_sees_risk_and_incidents_and_holds_tokens_up(serve):
+    with serve() as up:
+        ana, steward = ({"authorization": f"Bearer {up.tokens[who]}"} for who in ("ana", "steward"))
+        asked = {"technique": "mask", "tables": ["people"]}
+        assert httpx.post(up.http + "/v1/requests", json=asked, headers=ana).status_code == 201
+        [request] = httpx.get(up.steward + "/v1/requests", headers=steward).json()["requests"]
+        assert request["risk"]["people"]["rows"] == 300
+        [own] = httpx.get(up.http + "/v1/requests", headers=ana).json()["requests"]
+        assert "risk" not in own, "what is read off the rows is for the steward"
+        session = {"deniable_steward": up.tokens["steward"]}
+        assert "of 300 rows are the only ones" in httpx.get(up.steward + "/", cookies=session).text
+        assert httpx.post(up.http + "/v1/query", json={"sql": COUNT, "epsilon": "1"}, headers=ana).status_code == 200
+        found = httpx.get(up.steward + "/v1/incidents", headers=steward).json()
+        assert [each["who"] for each in found["usage"]] == ["ana"]
+        assert httpx.get(up.steward + "/v1/incidents", headers=ana).status_code == 403
+        tokens = httpx.get(up.steward + "/v1/tokens", headers=steward).json()["tokens"]
+        identity = next(each["id"] for each in tokens if each["name"] == "ana")
+        for act, status in (("pause", 401), ("unpause", 200)):
+            path = f"{up.steward}/v1/tokens/{identity}/{act}"
+            assert httpx.post(path, json={"reason": "looked at"}, headers=steward).status_code == 200
+            time.sleep(0.3)
+            assert httpx.get(up.http + "/v1/remaining", headers=ana).status_code == status

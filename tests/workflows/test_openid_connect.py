@@ -174,6 +174,13 @@ def test_an_issuer_is_described_safely_or_refused(tmp_path: Path):
         found.grant(signed(kid="r9"))
 
 
+def _counts(verifier: Any, token: str) -> bool:
+    try:
+        return bool(verifier.grant(token))
+    except AccessRefused:
+        return False
+
+
 @pytest.mark.filterwarnings("ignore:The RSA key is 1024 bits")
 def test_keys_that_are_weak_or_were_taken_back_and_addresses_that_nobody_verified_do_not_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -197,11 +204,10 @@ def test_keys_that_are_weak_or_were_taken_back_and_addresses_that_nobody_verifie
     file.write_text(json.dumps({"keys": KEYS["keys"][1:]}))  # the issuer takes its first key back
     monkeypatch.setattr(oidc, "STALE_SECONDS", -1.0)
     monkeypatch.setattr(oidc, "REFRESH_SECONDS", -1.0)
-    deadline = time.monotonic() + 30
-    with pytest.raises(AccessRefused):
-        while time.monotonic() < deadline:
-            verifier.grant(signed(**mail, email_verified=True))
-            time.sleep(0.01)
+    old, deadline = signed(**mail, email_verified=True), time.monotonic() + 30
+    while _counts(verifier, old) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not _counts(verifier, old)
     monkeypatch.setattr(oidc, "LOST_SECONDS", -1.0)
     with pytest.raises(AccessRefused):
         verifier.grant(signed(EC, "ES256", "e1", **mail, email_verified=True))

@@ -92,7 +92,9 @@ READING = {
 """Commands that read rows, some of them in two ways, with words for a run."""
 READING_NO_ROWS = {
     *(("request",), ("approve",), ("decline",), ("withdraw",), ("resume",), ("purge",), ("register",)),
+    *(("reinstate",), ("terms",), ("token", "pause"), ("token", "resume")),
     *(("ledger", "show"), ("ledger", "verify"), ("ledger", "export"), ("ledger", "separate")),
+    *(("ledger", "head"), ("ledger", "incidents"), ("ledger", "backup"), ("ledger", "restore")),
     *(("epoch", "new"), ("epoch", "show")),
     *(("token", "new"), ("token", "list"), ("token", "revoke"), ("key", "check"), ("key", "rotate")),
     *(("survey", "results"), ("release", "verify"), ("vault", "reveal")),

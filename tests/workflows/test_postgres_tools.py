@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import datetime
+import os
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -156,3 +159,21 @@ def test_psycopg_binds_lists(served: Any) -> None:
         for binary in (False, True):
             found = connection.execute(asked, (["F", "M"], list(range(50))), binary=binary).fetchone()
             assert abs(found[0] - 150) < 20
+
+
+def find_jdbc_driver() -> Path | None:
+    """The driver's file: where DENIABLE_JDBC says, or where distributions and Maven put it."""
+    named = os.environ.get("DENIABLE_JDBC")
+    places = [Path("/usr/share/java"), Path.home() / ".m2" / "repository" / "org" / "postgresql"]
+    found = [Path(named)] if named else [file for place in places for file in sorted(place.rglob("postgresql*.jar"))]
+    return found[-1] if found else None
+
+
+def test_every_call_of_jdbc_is_answered(served: Any) -> None:
+    java, driver = shutil.which("java"), find_jdbc_driver()
+    if java is None or driver is None:
+        pytest.skip("Java or its driver for PostgreSQL is not installed")
+    program = Path(__file__).parent / "JdbcCalls.java"
+    words = [java, "-cp", str(driver), str(program), str(served.postgres), "ana", served.tokens["ana"]]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=300, check=False)
+    assert done.stdout.strip() == "48 of 48", done.stdout + done.stderr

@@ -321,10 +321,11 @@ def _worst(
 
 
 def _measure_distinct(options: Options, classes: Classes, _stars: Counts, claim: Claim) -> Measured:
-    figures = (float(len(rows)) for _, rows in _group({"column": options["column"]}, classes, claim))
     if "person" in options and len(classes.sizes):
-        figures = map(float, find_holders(classes, claim, str(options["column"])).match())
-    return _worst(figures, min, lambda least: least >= math.ceil(_number(options, "l")))
+        values = find_holders(classes, claim, str(options["column"])).match()
+    else:
+        values = (len(rows) for _, rows in _group({"column": options["column"]}, classes, claim))
+    return _worst(map(float, values), min, lambda least: least >= math.ceil(_number(options, "l")))
 
 
 def _measure_entropy(options: Options, classes: Classes, _stars: Counts, claim: Claim) -> Measured:

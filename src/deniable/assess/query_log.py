@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -32,10 +32,13 @@ from deniable.attacks.aggregates.reconstruction import (
 from deniable.attacks.codes import require_column
 from deniable.attacks.nearest_records import convert_to_floats, is_number
 from deniable.attacks.outcome import Deadline, Outcome, Progress, tell
+from deniable.attacks.solvers import find_refused
 from deniable.errors import DataError, ParameterError
 
 MOST_AUDITED = 300
 """Bits and numbers of so many people are audited by a solver; beyond, linear algebra alone is used."""
+MOST_REFUSED = 2_000
+"""Of so many questions it is counted how many a curator would have to refuse."""
 SECONDS = 10.0
 """What an audit may take where nobody says."""
 AGGREGATES = ("count", "sum", "mean", "max")
@@ -174,7 +177,7 @@ def attack_log(
         deadline.check()
         secret = _secret(family, original)
         if family.aggregate != "max":
-            differences.append(attack_by_differencing(family.groups, family.totals, secret=secret))
+            differences.append(_difference(family, secret))
         audits += _try_auditing(family, secret, deadline.left)
         if family.aggregate == "count" and secret is not None:
             decoded.append(reconstruct(family.groups, family.totals, secret > 0.5, seconds=deadline.left))
@@ -182,6 +185,14 @@ def attack_log(
         tell(progress, (place + 1) / len(asked))
     named = (("differencing", differences), ("auditing", audits), ("reconstruction", decoded))
     return tuple(Attempt(name, tuple(found)) for name, found in named if found)
+
+
+def _difference(family: Family, secret: NDArray[np.float64] | None) -> Outcome:
+    """Who is isolated, and what refusing would have cost: the questions that nobody could have been answered."""
+    found = attack_by_differencing(family.groups, family.totals, secret=secret)
+    if family.groups.shape[1] > MOST_AUDITED or len(family.groups) > MOST_REFUSED:
+        return found
+    return replace(found, figures={**found.figures, "would_be_refused": int(find_refused(family.groups).sum())})
 
 
 def _try_solving(family: Family, secret: NDArray[np.float64] | None) -> list[Outcome]:

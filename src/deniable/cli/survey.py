@@ -92,6 +92,12 @@ def results(
     confidence: Annotated[float, typer.Option(help="Confidence of the intervals.")] = 0.95,
     by: Annotated[str | None, typer.Option(help="A question that forms groups.", show_default=False)] = None,
     of: Annotated[str | None, typer.Option(help="The question to compare between them.", show_default=False)] = None,
+    before: Annotated[
+        str | None, typer.Option(help="The store of an earlier round, to compare with.", show_default=False)
+    ] = None,
+    joint: Annotated[
+        str | None, typer.Option(help="Two or three questions, with commas: their combinations.", show_default=False)
+    ] = None,
     policy: Annotated[
         Path | None, typer.Option(help="Record the results in the ledger of this policy.", show_default=False)
     ] = None,
@@ -109,7 +115,8 @@ def results(
     from deniable.storage import refuse_unwritable
 
     refuse_unwritable(out)
-    estimated = told(file, store, confidence, by, of)
+    together = [name.strip() for name in (joint or "").split(",") if name.strip()]
+    estimated = told(file, store, confidence, by, of, before, together)
     if policy is not None:
         record_results(estimated, file, policy, ledger)
     shown = _build_document(estimated)
@@ -141,6 +148,7 @@ def _build_document(told: SurveyReport) -> dict[str, Any]:
         }
         for contrast in told.contrasts
     ]
+    shown["joint"] = [asdict(cell) for cell in told.joint]
     return shown
 
 
@@ -192,5 +200,8 @@ def _print_results(console: Console, shown: Mapping[str, Any], out: Path | None)
         ends = f"[{contrast['low']:.3g}, {contrast['high']:.3g}]"
         line = f"{contrast['answer']}: {' less '.join(contrast['between'])} {contrast['difference']:.3g} {ends}"
         console.print(f"  {line}  p = {contrast['p_value']:.3g}", markup=False)
+    for cell in shown["joint"]:
+        ends = f"[{cell['low']:.1%}, {cell['high']:.1%}]"
+        console.print(f"  {cell['share']:7.1%}  {ends}  {' and '.join(cell['answers'])}", markup=False)
     if out is not None:
         console.print(f"\nPage written to {out}", markup=False)

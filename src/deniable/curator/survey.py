@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from deniable.localdp.epsilon_sweep import EpsilonSweep
     from deniable.localdp.records import RecordPlan
     from deniable.localdp.survey.forecast import Forecast
-    from deniable.localdp.survey.results import Contrast, Results
+    from deniable.localdp.survey.results import Contrast, JointShare, Results
     from deniable.localdp.survey.service import SurveyService
     from deniable.query.execute import NoisyResults
 
@@ -391,23 +391,38 @@ class SurveyReport:
 
     results: Results
     contrasts: tuple[Contrast, ...] = ()
+    joint: tuple[JointShare, ...] = ()
 
 
 def read_results(
-    file: Path, store: str | None = None, confidence: float = 0.95, by: str | None = None, of: str | None = None
+    file: Path,
+    store: str | None = None,
+    confidence: float = 0.95,
+    by: str | None = None,
+    of: str | None = None,
+    before: str | None = None,
+    joint: Sequence[str] = (),
 ) -> SurveyReport:
-    """Estimates with intervals from all stored responses."""
+    """Estimates with intervals from all stored responses.
+
+    `of` is compared between the groups that `by` forms, or with an earlier round whose store is `before`; `joint` are
+    two or three questions whose combinations are counted.
+    """
     from deniable.localdp.survey.definition import read_survey
-    from deniable.localdp.survey.results import contrast_groups
+    from deniable.localdp.survey.results import contrast_groups, contrast_waves, estimate_joint
     from deniable.localdp.survey.results import estimate_results as estimated
     from deniable.localdp.survey.service import open_store
 
-    if (by is None) != (of is None):
-        raise ParameterError("a comparison needs two questions", expected="Both --by and --of")
+    if (of is None) != (by is None and before is None) or (by and before):
+        raise ParameterError("a comparison needs two sides", expected="Both --by and --of, or --before and --of")
     survey = read_survey(file)
     bodies = list(open_store(store or default_store(file), survey, writable=False).bodies())
     found = estimated(survey, bodies, confidence)
-    return SurveyReport(found, contrast_groups(survey, bodies, by, of) if by and of else ())
+    contrasts: tuple[Contrast, ...] = contrast_groups(survey, bodies, by, of) if by and of else ()
+    if before and of:
+        earlier = open_store(before, survey, writable=False).bodies()
+        contrasts = contrast_waves(survey, bodies, earlier, of)
+    return SurveyReport(found, contrasts, estimate_joint(survey, bodies, joint, confidence) if joint else ())
 
 
 def record_results(report: SurveyReport, file: Path, policy: Path, ledger: str | None = None) -> Receipt:

@@ -226,7 +226,7 @@ def stack_codes(columns: Sequence[Codes]) -> Codes:
 def number_rows(columns: Sequence[Codes], sizes: Sequence[int]) -> tuple[int, NDArray[np.int64], NDArray[np.int64]]:
     """How many distinct rows there are, one row of each kind, and the kind of each row."""
     key, span = pack_keys(columns, sizes)
-    count, number = _number_keys(key, span)
+    count, number = number_keys(key, span)
     sample = np.empty(count, np.int64)
     sample[number] = np.arange(len(key))
     return count, sample, number
@@ -243,7 +243,7 @@ def pack_keys(columns: Sequence[Codes], sizes: Sequence[int]) -> tuple[NDArray[n
         if size < 2:
             continue
         if span * size >= 2**62:
-            span, key = _number_keys(key, span)
+            span, key = number_keys(key, span)
         key *= size
         key += column
         span *= size
@@ -259,7 +259,7 @@ def is_dense(key: NDArray[np.int64], span: int) -> bool:
     return span <= DENSE * len(key)
 
 
-def _number_keys(key: NDArray[np.int64], span: int) -> tuple[int, NDArray[np.int64]]:
+def number_keys(key: NDArray[np.int64], span: int) -> tuple[int, NDArray[np.int64]]:
     """How many different keys there are, and a number for each row's; keys are below `span`."""
     if is_dense(key, span):
         there = np.zeros(span, np.bool_)

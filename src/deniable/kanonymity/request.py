@@ -214,7 +214,8 @@ def weigh_rows(totals: Counts) -> Counts:
     there = totals[totals > 0]
     many = max(len(there), 1)
     parts = math.lcm(*np.unique(there).tolist())
-    return np.maximum(min(parts, MOST_PARTS // many) // np.maximum(totals, 1), 1)
+    weights: Counts = np.maximum(min(parts, MOST_PARTS // many) // np.maximum(totals, 1), 1)
+    return weights
 
 
 def _encode_sensitive(table: pa.Table, name: str, declared: Declared) -> Coded:
@@ -362,4 +363,4 @@ def count_people(model: Condition, person: str | None) -> Condition:
     """A model that counts people if it can, where it names no column of people itself."""
     if person is None or getattr(model, "person", "") is not None:
         return model
-    return replace(model, person=person)  # type: ignore[call-arg]
+    return replace(model, person=person)  # type: ignore[type-var]

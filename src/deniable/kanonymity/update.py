@@ -108,7 +108,7 @@ def _require_judged(conditions: Iterable[Condition]) -> tuple[PrivacyModel, ...]
                 expected="Models of each class, without a population, a hierarchy of values or shares of people",
                 remedy="Anonymize the whole table again",
             )
-        models.append(replace(each, person=None) if _counts_people(each) else each)  # type: ignore[call-arg,type-var]
+        models.append(replace(each, person=None) if _counts_people(each) else each)  # type: ignore[type-var]
     return tuple(models)
 
 

@@ -80,8 +80,8 @@ def _split_parts(first: Places, last: Places) -> tuple[Places, Places]:
 
 
 RARE_DEVIATIONS = 3.0
-MOST_INTERVALS = 32
-"""The most stretches that an ordered column is cut into."""
+FEWEST_INTERVALS, MOST_INTERVALS = 8, 32
+"""The number of stretches that an ordered column is cut into, as far as the noise shows them."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -136,9 +136,19 @@ def _join_neighbors(marginal: Marginal, null: bool = False) -> NDArray[np.int32]
     return np.append(mapping, mapping.max(initial=-1) + 1).astype(np.int32)
 
 
+def count_intervals(total: float, deviation: float) -> float:
+    """How many stretches a column is cut into: as many as leave cells of a pair of such columns above the noise.
+
+    >>> count_intervals(10_000.0, 40.0)
+    15.811388300841896
+    """
+    return min(max(math.sqrt(total / max(deviation, 1e-9)), FEWEST_INTERVALS), MOST_INTERVALS)
+
+
 def _join_stretches(counts: Floats, deviation: float) -> NDArray[np.int32]:
     """Neighbors joined from the left until a stretch holds its part of the records, and more than its noise."""
-    enough = max(float(np.maximum(counts, 0).sum()) / MOST_INTERVALS, 0.0)
+    total = float(np.maximum(counts, 0).sum())
+    enough = total / count_intervals(total, deviation)
     mapping = np.zeros(counts.size, dtype=np.int32)
     code, held, length = 0, 0.0, 0
     for place, count in enumerate(counts):

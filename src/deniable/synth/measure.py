@@ -26,7 +26,7 @@ from deniable.synth.domain import Areas, Clique, Domain
 from deniable.synth.estimate import estimate_total
 from deniable.synth.estimate.residuals import project_to_simplex
 from deniable.synth.marginal import Codes, Floats, GaussianBudget, Marginal, count, measure_counts
-from deniable.synth.select import DENOISED, Selection, SelectionProblem
+from deniable.synth.select import DENOISED, Selection, SelectionProblem, count_seen_values
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,10 +121,12 @@ def score_pairs(
     noise = worth * np.array([np.sqrt(collapsed.sizes(j)).sum() for j in range(len(domain))])
     # The noise of the one-way estimates alone moves a score away from zero by about their own error.
     trusted = found - DEVIATIONS * deviation - np.array([noise[a] + noise[b] for a, b in pairs])
-    cells = np.array([m.counts.size for m in one_way], dtype=np.float64)
+    cells = np.array([count_seen_values(m.counts.size, j in domain.ordered) for j, m in enumerate(one_way)])
+    sizes = tuple(count_seen_values(size, j in domain.ordered) for j, size in enumerate(domain.sizes))
     amount = float(spend.amount) * left
-    within = 1.0 - noise / (worth * cells)
-    return SelectionProblem(domain, pairs, trusted, cells, worth * cells, within, amount, spend.rows, total), event
+    within = np.maximum(1.0 - noise / (worth * cells), 0.0)
+    known = (domain, pairs, trusted, cells, worth * cells, within, amount, spend.rows, total, sizes)
+    return SelectionProblem(*known), event
 
 
 FINENESS = 1000

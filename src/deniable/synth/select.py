@@ -47,6 +47,22 @@ class SelectionProblem:
     """The most records of a unit."""
     total: float
     """The estimated number of records."""
+    sizes: tuple[float, ...] = ()
+    """What counts as the number of values of each column where pairs are weighed; those of the domain, if not given."""
+
+    def pair_cells(self, pair: Clique) -> float:
+        """What counts as the number of cells of a pair."""
+        sizes = self.sizes or self.domain.sizes
+        return float(sizes[pair[0]] * sizes[pair[1]])
+
+
+SEEN_STRETCHES = 16
+"""Ordered columns are looked at in about so many stretches: noise that cancels out within one does no harm."""
+
+
+def count_seen_values(size: float, ordered: bool) -> float:
+    """What counts as the number of values of a column: noise on c values, added up over s, is that of sqrt(c s)."""
+    return math.sqrt(size * min(size, SEEN_STRETCHES)) if ordered else float(size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +133,13 @@ def select_pairs(problem: SelectionProblem) -> Selection:
 
 
 def select_tree(problem: SelectionProblem) -> Selection:
-    """The pairs of a spanning tree that pay, and columns once more: what every table is drawn along."""
+    """The pairs of a spanning tree that pay, and columns once more: what every table is drawn along.
+
+    Where most pairs pay by themselves, all that do: then little is left to be implied.
+    """
+    every = select_pairs(problem)
+    if sum(len(clique) == 2 for clique in every.cliques) > MOST_PAIRS * len(problem.pairs):
+        return every
     tree = set(find_spanning_tree(len(problem.domain), problem.pairs, problem.scores))
     kept = [place for place, pair in enumerate(problem.pairs) if pair in tree]
     pairs = [problem.pairs[place] for place in kept]
@@ -156,6 +178,7 @@ def _dependence(estimates: Estimates, pair: Clique) -> float:
     return float(np.abs(estimates.tables[pair] - expected).sum()) + 1e-9
 
 
+MOST_PAIRS = 0.6
 IMPLIED = 0.5
 TREE_WORTH = 2.0
 """How much more a pair of the tree brings than its own error: what it joins is implied through it."""
@@ -169,7 +192,7 @@ def parts_of(problem: SelectionProblem, chosen: Selection) -> list[float]:
         measured = sum(clique[0] in other for other in chosen.cliques if len(other) == 2)
         open_pairs = len(problem.domain) - 1 - measured * (1.0 - float(problem.column_within[clique[0]]))
         single = max(open_pairs, 1.0) * float(problem.column_cells[clique[0]])
-        found.append((problem.domain.cells(clique) if len(clique) == 2 else single) ** (2 / 3))
+        found.append((problem.pair_cells(clique) if len(clique) == 2 else single) ** (2 / 3))
     return found
 
 
@@ -204,7 +227,7 @@ class _Trials:
         self._single = np.zeros((rows, columns), dtype=bool)
         self._single[len(pairs) + np.arange(columns), np.arange(columns)] = True
         self._sized, self._worth = np.zeros(rows), np.zeros(rows)
-        self._sized[: len(pairs)] = [problem.domain.cells(pair) ** (2 / 3) for pair in problem.pairs]
+        self._sized[: len(pairs)] = [problem.pair_cells(pair) ** (2 / 3) for pair in problem.pairs]
         self._worth[: len(pairs)] = np.maximum(problem.scores, 0.0)
         self._open = np.ones(rows, dtype=bool)
         # A column of one value says nothing but how many records there are, which every other column says as well.
@@ -237,7 +260,7 @@ class _Trials:
         pairs = len(self._problem.pairs)
         columns = self._column_sizes(np.array([-1]))[1][0]
         cliques = self._problem.pairs
-        sized = [self._problem.domain.cells(cliques[i]) ** (2 / 3) if i < pairs else columns[i - pairs] for i in chosen]
+        sized = [self._problem.pair_cells(cliques[i]) ** (2 / 3) if i < pairs else columns[i - pairs] for i in chosen]
         found: Floats = np.array(sized, dtype=np.float64)
         return found / found.sum() if chosen else found
 
@@ -255,7 +278,7 @@ MOST_TRIED = 2000
 """The most cliques that are scored: each one adds to the noise of all scores, and takes time."""
 FOUND_SHARE, WORKLOAD_SHARE = 0.1, 1 / 3
 """Shares of the amount: what a clique that is found may count on, and what all that is asked for gets together."""
-NOISE_LIMIT, PAIR_NOISE_LIMIT, WORKLOAD_NOISE_LIMIT, NOISE_CEILING = 0.02, 0.05, 0.05, 0.2
+NOISE_LIMIT, PAIR_NOISE_LIMIT, WORKLOAD_NOISE_LIMIT, NOISE_CEILING = 0.02, 0.1, 0.05, 0.2
 """Values are grouped until noise stirs a fiftieth of the records at most, a twentieth where a clique was asked for;
 above a fifth it is left alone. Scores of finer groups hold more noise, and measuring them costs more than most bring:
 planted findings are seen more often with a fiftieth than with a twentieth, and tables at large are no worse for it."""

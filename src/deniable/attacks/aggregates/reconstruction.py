@@ -108,6 +108,8 @@ def measure_noise(groups: NDArray[np.bool_], answers: NDArray[np.float64]) -> fl
     spare = len(answers) - len(counts)
     if spare:
         return float(np.sqrt(((answers - (sums / counts)[same]) ** 2).sum() / spare))
+    if min(groups.shape) > solvers.LARGE:
+        return 0.0  # not measured: the rank of so many questions takes too long
     matrix = groups.astype(np.float64)
     values, _, rank, _ = np.linalg.lstsq(matrix, answers, rcond=None)
     left = float(((answers - matrix @ values) ** 2).sum())

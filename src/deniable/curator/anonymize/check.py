@@ -163,13 +163,14 @@ def check_rows(
     known = tuple(quasi_identifiers) or tuple(c.name for c in schema.with_role(Role.QUASI_IDENTIFIER))
     secret = tuple(sensitive) or tuple(c.name for c in schema.with_role(Role.SENSITIVE))
     person = schema.unit.column if schema.unit is not None else None
-    listed = ", ".join(map(quote, dict.fromkeys((*known, *secret, *(() if person is None else (person,))))))
+    named = dict.fromkeys((*known, *secret, *(() if person is None else (person,))))
+    listed = ", ".join(map(quote, named)) or "*"
     rows = context.scope.attach(table).run(f"SELECT {listed} FROM {quote(table)}")  # noqa: S608  quoted names
     examined, measured = examine(rows, known, secret), list[Any]()
     if person is not None and known:
         least = demands(context.policy, Asked())
-        about = Asked(least.k, *({n: v for n, v in each.items() if n in secret} for each in (least.l, least.t)))
-        specs = _require_models(_list_thresholds(about, rows), None, person)
+        values, distances = ({n: v for n, v in each.items() if n in secret} for each in (least.l, least.t))
+        specs = _require_models(_list_thresholds(Asked(least.k, values, distances), rows), None, person)
         measured = _measure_models(rows, known, specs, None, None, person)
     return CheckReport(**asdict(examined), properties=measured)
 

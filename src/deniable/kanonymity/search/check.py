@@ -18,7 +18,7 @@ from deniable.kanonymity.encoding import (
     Histograms,
     Tuples,
     is_dense,
-    number_rows,
+    number_keys,
     pack_keys,
     regroup_histograms,
 )
@@ -254,7 +254,7 @@ class Checker:
         groups, sizes = self._packing.generalize(packed, levels)
         keys, span = pack_keys(groups or [np.zeros(source.size, np.int32)], sizes or [1])
         if not is_dense(keys, span):
-            span, _, keys = number_rows([keys], [span])
+            span, keys = number_keys(keys, span)
         rows = np.bincount(keys, weights=source.counts, minlength=span)
         # Only a population has tuples without rows, whose classes are there all the same.
         used = np.flatnonzero(rows if source.population is None else np.bincount(keys, minlength=span))

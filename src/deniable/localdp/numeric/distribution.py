@@ -60,7 +60,11 @@ def estimate_with_intervals(
         drawn = np.searchsorted(edges, uniform_below(people, people, entropy=entropy), side="right")
         again = np.bincount(drawn, minlength=len(seen)).astype(np.float64)
         replicates.append(_group_shares(_maximize_likelihood(matrix, again, found, ROUNDS // 5), bins))
-    shares, reach = _group_shares(found, bins), normal_quantile(confidence) * np.std(replicates, axis=0)
+    shares = _group_shares(found, bins)
+    # Resampling sees no luck in a bin that nobody was seen in: that of one more person in it, and one not, is added.
+    smoothed = (shares * people + 1) / (people + 2)
+    variances = np.var(replicates, axis=0) + smoothed * (1 - smoothed) / people
+    reach = normal_quantile(confidence) * np.sqrt(variances)
     return shares, np.maximum(shares - reach, 0), np.minimum(shares + reach, 1)
 
 

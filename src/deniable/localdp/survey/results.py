@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from deniable.errors import DataError, ParameterError, nearest
 from deniable.localdp import serialization
@@ -17,7 +18,7 @@ from deniable.localdp.numeric.distribution import estimate_with_intervals
 from deniable.localdp.numeric.mechanisms import Window
 from deniable.localdp.numeric.scale import Mean, mean_of
 from deniable.localdp.postprocessing import Difference, compare_means, compare_shares, norm_sub
-from deniable.localdp.protocol import Frequencies, Responses, estimate_from_support, join_frequencies
+from deniable.localdp.protocol import Frequencies, Responses, estimate_from_support, join_frequencies, student_quantile
 from deniable.localdp.shuffle_model import Amplified, amplify
 from deniable.localdp.survey.definition import Question, Survey
 
@@ -202,6 +203,58 @@ def _compare_groups(
     labels = outcome.words if outcome.type == "word" else outcome.options
     differences = compare_shares(*(_estimate_frequencies(outcome, group, 0) for group in told))
     return tuple(Contrast(outcome.name, a, between, d) for a, d in zip(labels, differences, strict=False))
+
+
+def contrast_waves(survey: Survey, now: Iterable[str], before: Iterable[str], of: str) -> tuple[Contrast, ...]:
+    """Compare the answers to one question between this round of a survey and an earlier one."""
+    outcome = _find_question(survey, of)
+    rounds = [[body for body in map(json.loads, bodies) if of in body] for bodies in (now, before)]
+    if not all(rounds):
+        raise DataError("there are not two rounds to compare", remedy="Collect responses in both")
+    return _compare_groups(outcome, rounds[0], rounds[1], ("now", "before"))
+
+
+@dataclass(frozen=True, slots=True)
+class JointShare:
+    """The estimated share of people who gave one combination of answers, with its interval."""
+
+    answers: tuple[str, ...]
+    share: float
+    low: float
+    high: float
+
+
+def estimate_joint(
+    survey: Survey, bodies: Iterable[str], names: Sequence[str], confidence: float = 0.95
+) -> tuple[JointShare, ...]:
+    """The shares of all combinations of the answers to two or three questions.
+
+    Each response is read as a vector whose expectation is 1 at the true answer and 0 elsewhere. Questions are
+    randomized independently, so the product of a respondent's readings has the expectation of the combination; the
+    error is that of a mean of such products, noise and luck of the draw together.
+    """
+    questions = [_find_question(survey, name) for name in names]
+    if not 2 <= len(set(names)) == len(names) <= 3 or any(not q.options or len(q.parts) > 1 for q in questions):
+        raise ParameterError("these questions have no joint table", expected="Two or three yes-no or choice questions")
+    told = [body for body in map(json.loads, bodies) if all(name in body for name in names)]
+    if len(told) < 2:
+        raise DataError("there are no responses to all of these questions", remedy="Collect more responses")
+    readings = [_read_answers(question, told) for question in questions]
+    letters = "abc"[: len(names)]
+    products = np.einsum(",".join(f"n{letter}" for letter in letters) + f"->n{letters}", *readings)
+    reach = student_quantile(confidence, len(told) - 1) * products.std(axis=0, ddof=1) / math.sqrt(len(told))
+    found = np.stack((products.mean(axis=0), products.mean(axis=0) - reach, products.mean(axis=0) + reach), axis=-1)
+    cells = product(*(question.options for question in questions))
+    return tuple(
+        JointShare(cell, *(float(each) for each in row)) for cell, row in zip(cells, found.reshape(-1, 3), strict=True)
+    )
+
+
+def _read_answers(question: Question, told: list[Body]) -> NDArray[np.float64]:
+    """For each respondent and answer a number whose expectation is 1 for the true answer and 0 for the others."""
+    protocol, columns = question.parts[0], _parse_columns(question, [body[question.name] for body in told], 0)
+    rows = [tuple(column[at : at + 1] for column in columns) for at in range(len(told))]
+    return np.stack([protocol.estimate(protocol.tally(row), 1).counts for row in rows])
 
 
 def _find_question(survey: Survey, name: str) -> Question:

@@ -11,7 +11,7 @@ from deniable.curator.query import metadata
 from deniable.errors import DeniableError, ParameterError
 from deniable.governance.grants import Action
 from deniable.server.formats import FORMS, PARQUET, choose_format, encode_rows
-from deniable.server.http.bodies import QuestionBody, RequestBody
+from deniable.server.http.bodies import QuestionBody, RequestBody, TermsBody
 from deniable.server.http.endpoints import Call, Operation, respond_json
 from deniable.server.http.steward_api import RESPONDENT_OPERATIONS
 from deniable.server.service import Question, build_not_found
@@ -129,6 +129,25 @@ async def file_request(call: Call) -> Response:
     return respond_json(filed.as_dict(), 201)
 
 
+async def show_terms(call: Call) -> Response:
+    """The terms of a purpose, and whether the asker acknowledged them."""
+    who = call.service.authorize(call.who, Action.EXPLAIN, call.request.query_params.get("purpose", "")[:200])
+    curator = call.service.curator
+    found = await call.service.run_for(call.who, lambda: requests.show_terms(curator.context.speak_for(who)))
+    return respond_json(found.to_dict())
+
+
+async def acknowledge_terms(call: Call) -> Response:
+    """Acknowledge the terms of a purpose, which stands in the ledger."""
+    body: TermsBody = call.body
+    who = call.service.authorize(call.who, Action.EXPLAIN, body.purpose)
+    curator = call.service.curator
+    noted = await call.service.run_for(
+        call.who, lambda: requests.acknowledge(curator.context.speak_for(who), body.digest)
+    )
+    return respond_json(noted.to_dict())
+
+
 async def list_own_requests(call: Call) -> Response:
     """The asker's own requests and their decisions."""
     call.service.authorize(call.who, Action.BALANCE)
@@ -208,6 +227,8 @@ OPERATIONS: tuple[Operation, ...] = (
         "GET", "/v1/requests/{request}/tables/{table}", "download", "Download a table of a release", download_table,
         forms=(PARQUET,),
     ),
+    Operation("GET", "/v1/terms", "terms", "Read the terms of a purpose", show_terms, query=_PURPOSE),
+    Operation("POST", "/v1/terms", "acknowledge", "Acknowledge the terms of a purpose", acknowledge_terms, TermsBody),
     *RESPONDENT_OPERATIONS,
     Operation("GET", "/v1/register", "register", "See the public register", show_register, public=True),
     Operation("GET", "/health", "health", "See whether the server is up", check_health, public=True),

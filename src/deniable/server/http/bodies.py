@@ -80,6 +80,14 @@ class TokenBody:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TermsBody:
+    """The terms that an asker acknowledges, in the wording that was read."""
+
+    digest: str = describe_field("The digest that GET /v1/terms showed.", minLength=1, maxLength=100)
+    purpose: str = describe_field("The purpose.", "", maxLength=200)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PersonBody:
     """One person in the data."""
 

@@ -340,7 +340,9 @@ class StewardPages:
             name=grant.name,
             steward=steward,
             budgets=await self._service.run_for(grant, lambda: reports.budgets(curator.context)),
-            requests=(await self._service.run_for(grant, lambda: reports.requests(curator.context)))[:NEWEST],
+            requests=(await self._service.run_for(grant, lambda: reports.requests(curator.context, risk=steward)))[
+                :NEWEST
+            ],
             tokens=(await self._service.read_record(lambda: _list_newest_tokens(curator.context))) if steward else [],
             releases=(await self._service.run_for(grant, lambda: reports.register(curator.ledger)))["releases"][::-1][
                 :NEWEST

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from starlette.responses import Response
 
 from deniable.curator.charge import resume_asker
-from deniable.curator.governance import epochs, reports, withdrawals
+from deniable.curator.governance import epochs, estate, reports, withdrawals
 from deniable.curator.governance import requests as governance_requests
 from deniable.errors import ParameterError, nearest
 from deniable.governance.grants import Action, Role
@@ -15,6 +15,9 @@ from deniable.server.http.bodies import DecisionBody, PersonBody, ReinstatementB
 from deniable.server.http.endpoints import Call, Operation, respond_json
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from deniable.governance.tokens import Token
     from deniable.ledger import Receipt
 
 _AFTER = {"after": {"type": "integer", "minimum": 0, "maximum": 10**12, "default": 0}}
@@ -84,6 +87,31 @@ async def revoke_token(call: Call) -> Response:
     return respond_json(ended.as_dict())
 
 
+async def pause_token(call: Call) -> Response:
+    """Hold a token up until it is resumed, with a reason."""
+    return await _hold_token(call, governance_requests.pause)
+
+
+async def unpause_token(call: Call) -> Response:
+    """Let a token count again that was paused, with a reason."""
+    return await _hold_token(call, governance_requests.unpause)
+
+
+async def _hold_token(call: Call, act: Callable[..., Token]) -> Response:
+    call.service.authorize(call.who, Action.GRANT)
+    curator, identity, reason, by = call.service.curator, call.path["token"], call.body.reason, call.who.name
+    changed = await call.service.run_for(call.who, lambda: act(curator.context, identity, reason, by))
+    return respond_json(changed.as_dict())
+
+
+async def list_incidents(call: Call) -> Response:
+    """Who asked what after an entry's number, with alerts on failures and unusual use."""
+    call.service.authorize(call.who, Action.AUDIT)
+    ledger, after = call.service.curator.ledger, _read_after(call)
+    found = await call.service.run_for(call.who, lambda: estate.list_incidents(ledger, after))
+    return respond_json(found.to_dict())
+
+
 async def show_budgets(call: Call) -> Response:
     """What every purpose and analyst has spent and has left."""
     call.service.authorize(call.who, Action.AUDIT)
@@ -95,12 +123,16 @@ async def show_budgets(call: Call) -> Response:
 async def list_entries(call: Call) -> Response:
     """The whole record, after an entry's number."""
     call.service.authorize(call.who, Action.AUDIT)
+    ledger, after = call.service.curator.ledger, _read_after(call)
+    found = await call.service.run_for(call.who, lambda: reports.trail(ledger, after))
+    return respond_json({"entries": [each.to_dict() for each in found]})
+
+
+def _read_after(call: Call) -> int:
     text = call.request.query_params.get("after", "0")
     if not text.isascii() or not text.isdigit() or len(text) > 13:
         raise ParameterError("'after' is not a whole number")
-    ledger = call.service.curator.ledger
-    found = await call.service.run_for(call.who, lambda: reports.trail(ledger, int(text)))
-    return respond_json({"entries": [each.to_dict() for each in found]})
+    return int(text)
 
 
 async def verify_ledger(call: Call) -> Response:
@@ -193,6 +225,9 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation("GET", "/v1/tokens", "tokens", "List tokens", list_tokens),
     Operation("POST", "/v1/tokens", "issue", "Give out a token", issue_token, TokenBody, status=201),
     Operation("DELETE", "/v1/tokens/{token}", "revoke", "End a token", revoke_token),
+    Operation("POST", "/v1/tokens/{token}/pause", "pause", "Hold a token up", pause_token, DecisionBody),
+    Operation("POST", "/v1/tokens/{token}/unpause", "unpause", "Let a token count again", unpause_token, DecisionBody),
+    Operation("GET", "/v1/incidents", "incidents", "See unusual use and failures", list_incidents, query=_AFTER),
     Operation("GET", "/v1/budgets", "budgets", "See all budgets", show_budgets),
     Operation("GET", "/v1/audit", "audit", "Read the record", list_entries, query=_AFTER),
     Operation("GET", "/v1/verify", "verify", "Recompute the chain of the ledger", verify_ledger),

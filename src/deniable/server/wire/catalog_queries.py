@@ -115,7 +115,7 @@ def _describe_column(column: metadata.ColumnSummary) -> str:
 RELATIONS = frozenset(EMPTY) | {
     "pg_namespace", "pg_class", "pg_attribute", "pg_description", "pg_type", "pg_database", "pg_roles", "pg_user",
     "pg_tables", "pg_am", "information_schema_schemata", "information_schema_tables", "information_schema_columns",
-    "information_schema_character_sets", "pg_get_keywords",
+    "information_schema_character_sets", "pg_get_keywords", "pg_settings",
 }  # fmt: skip
 SCHEMAS = ("pg_catalog", "information_schema")
 _PLAIN = """
@@ -265,6 +265,8 @@ def is_catalog_question(statement: Statement) -> bool:
 
 _NO_RELATIONS = ("select", "values", "with", "unnest", "generate_series")
 """What may stand after FROM and is the name of no relation."""
+_CALLS_WITH_FROM = frozenset({"trim", "extract", "substring", "overlay", "position"})
+"""Functions inside whose brackets FROM names no relation."""
 _FALSE = (("1", "=", "0"), ("0", "=", "1"), ("false",), ("1", "<>", "1"), ("1", "=", "2"), ("null",))
 
 
@@ -287,9 +289,13 @@ def asks_for_columns(statement: Statement) -> bool:
 
 def _list_relations(words: tuple[str, ...]) -> list[tuple[str, int]]:
     """What stands after each FROM and JOIN, with its place; the name alone, where it is qualified."""
-    found = []
+    found, calls = [], [""]
     for i, word in enumerate(words[:-1]):
-        if word not in ("from", "join"):
+        if word == "(":
+            calls.append(words[i - 1] if i else "")
+        elif word == ")" and len(calls) > 1:
+            calls.pop()
+        if word not in ("from", "join") or calls[-1] in _CALLS_WITH_FROM:
             continue
         at = i + 1
         while words[at] in ("only", "lateral", "(") and at + 1 < len(words):

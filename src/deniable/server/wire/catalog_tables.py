@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from deniable.server.wire import values as v
+from deniable.server.wire.settings import REPORTED, TOLERATED
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -64,6 +65,7 @@ def build_catalog(dataset: str, tables: Iterable[PublicTable]) -> dict[str, pa.T
         "information_schema_schemata": [_schema(dataset, name) for _, name in _SCHEMAS],
         "information_schema_tables": [_information_table(dataset, table) for table in listed],
         "information_schema_columns": [row for table in listed for row in _information_columns(dataset, table)],
+        "pg_settings": [_setting(*each) for each in ({**REPORTED, **TOLERATED}).items()],
         "information_schema_character_sets": [{"character_set_name": "UTF8", "default_collate_name": "C"}],
         "pg_get_keywords": [{"word": word, "catcode": "R", "catdesc": "reserved"} for word in KEYWORDS],
     }
@@ -93,6 +95,10 @@ def build_empty(table: PublicTable) -> pa.Table:
         "date": pa.date32(), "datetime": pa.timestamp("us"),
     }  # fmt: skip
     return pa.table({column.name: pa.array([], kinds[column.kind]) for column in table.columns})
+
+
+def _setting(name: str, value: str) -> dict[str, Any]:
+    return {"name": name, "setting": value, "unit": None, "category": "", "short_desc": "", "context": "internal"}
 
 
 _SCHEMAS = ((PG_CATALOG, "pg_catalog"), (PUBLIC, "public"), (INFORMATION_SCHEMA, "information_schema"))
@@ -241,7 +247,6 @@ EMPTY: Mapping[str, str] = {
     "pg_sequences": "schemaname sequencename sequenceowner",
     "pg_matviews": "schemaname matviewname matviewowner definition",
     "pg_views": "schemaname viewname viewowner definition",
-    "pg_settings": "name setting unit category short_desc",
     "pg_shdescription": "objoid classoid description",
     "pg_auth_members": "roleid member grantor admin_option",
     "pg_language": "oid lanname",

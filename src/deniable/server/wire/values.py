@@ -110,7 +110,7 @@ def _decode_text(text: str, oid: int) -> Plain:
         return _require_finite(Decimal(text.strip()))
     readers: dict[int, Callable[[str], Plain]] = {
         BOOL: lambda each: _TRUTHS[each.strip().lower()],
-        DATE: date.fromisoformat,
+        DATE: _parse_day,
         TIMESTAMP: _parse_moment,
         TIMESTAMPTZ: _parse_moment,
     }
@@ -126,6 +126,17 @@ def _require_finite(number: Decimal) -> Decimal:
     if not number.is_finite() or abs(number.adjusted()) > 40 or len(number.as_tuple().digits) > 60:
         raise ValueError
     return number
+
+
+_DAY = re.compile(r"(\d{4}-\d\d-\d\d)(?:[ T]\d\d:\d\d(?::\d\d(?:\.\d+)?)?)?\s*(?:[+-]\d\d(?::?\d\d)?|Z)?")
+
+
+def _parse_day(text: str) -> date:
+    """A day; a time and a zone after it, as drivers write them, are left out."""
+    found = _DAY.fullmatch(text.strip())
+    if found is None:
+        raise ValueError
+    return date.fromisoformat(found.group(1))
 
 
 def _parse_moment(text: str) -> datetime:

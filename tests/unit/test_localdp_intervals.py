@@ -1,0 +1,217 @@
+"""Intervals cover as often as they say, from twenty respondents on; estimates say what hostile respondents can do."""
+
+from __future__ import annotations
+
+import json
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from deniable.errors import DataError, ParameterError
+from deniable.localdp.frequency.hadamard import Hadamard
+from deniable.localdp.frequency.randomized_response import Direct, two_coins
+from deniable.localdp.frequency.sketch import HadamardSketch
+from deniable.localdp.frequency.subset import Subset
+from deniable.localdp.likelihood_ratio import odds_below
+from deniable.localdp.numeric.mechanisms import Duchi, Hybrid
+from deniable.localdp.numeric.scale import Scale, mean_of
+from deniable.localdp.protocol import estimate_from_support, student_quantile
+from deniable.localdp.protocol_choice import choose
+from deniable.localdp.survey.definition import parse_survey
+from deniable.localdp.survey.results import contrast_waves, estimate_joint, estimate_question
+
+PURE = {
+    "two coins": (two_coins().p, two_coins().q),
+    **{
+        f"k-ary of {d} at {e}": (Direct.calibrate(d, e).p, Direct.calibrate(d, e).q) for d in (2, 9) for e in ("0.5", 4)
+    },
+    **{f"subset of 20 at {e}": (Subset.calibrate(20, e).p, Subset.calibrate(20, e).q) for e in ("0.5", 2, 4)},
+    "one block of Hadamard at 1": (odds_below(1) / (odds_below(1) + 1), Fraction(1, 2)),
+}
+
+
+def binomial(n: int, chance: float) -> np.ndarray:
+    """The probabilities of 0 .. n."""
+    k = np.arange(n + 1)
+    return np.array([math.comb(n, i) for i in k], dtype=float) * chance**k * (1 - chance) ** (n - k)
+
+
+@pytest.mark.parametrize("n", [20, 45, 120])
+@pytest.mark.parametrize("name", PURE)
+def test_intervals_of_shares_and_of_counts_cover_at_every_truth_by_enumeration(name, n):
+    """The chance of every number of supporting responses is known, so that coverage is summed, not sampled."""
+    p, q = PURE[name]
+    found = estimate_from_support(np.arange(n + 1), n, p, q)
+    low, high = (end / n for end in found.interval(0.95, population=True))
+    for share in np.linspace(0, 1, 41):
+        chances = binomial(n, float(q) + share * float(p - q))
+        assert chances[(low <= share) & (share <= high)].sum() >= 0.94, share
+    low, high = found.interval(0.95)
+    for count in range(0, n + 1, max(1, n // 20)):
+        chances = np.convolve(binomial(count, float(p)), binomial(n - count, float(q)))
+        assert chances[(low <= count) & (count <= high)].sum() >= 0.94, count
+
+
+def test_an_interval_of_counts_among_these_respondents_is_short_where_there_is_little_noise():
+    protocol = Direct.calibrate(2, 12)
+    found = protocol.estimate(np.array([700, 300]), 1000)
+    low, high = found.interval(0.95)
+    assert high[1] - low[1] < 4
+    wide = found.interval(0.95, population=True)
+    assert wide[1][1] - wide[0][1] > 50
+
+
+RUNS = 1500
+FLOOR = 0.95 - 5.5 * math.sqrt(0.95 * 0.05 / RUNS)  # five and a half standard deviations: a false alarm in 5e-8
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
+@pytest.mark.parametrize("blocks", [1, 4, 16])
+def test_intervals_of_hadamard_responses_cover_with_twenty_respondents(blocks, share):
+    protocol, n = Hadamard(32, blocks, odds_below(2)), 20
+    rng = np.random.default_rng(7)
+    answers = np.where(rng.random((RUNS, n)) < share, 0, rng.integers(1, 32, (RUNS, n)))
+    (columns,) = protocol.randomize(answers.ravel())
+    hits = 0
+    for told in columns.reshape(RUNS, n):
+        low, high = protocol.estimate(protocol.tally((told,)), n).interval(0.95, population=True)
+        hits += low[0] <= share * n <= high[0]
+    assert hits / RUNS > FLOOR
+
+
+@pytest.mark.parametrize("where", ["everybody at an end", "one in ten at the other end", "anywhere"])
+@pytest.mark.parametrize("epsilon", [1, 4])
+@pytest.mark.parametrize("make", [Duchi.calibrate, Hybrid.calibrate], ids=["duchi", "hybrid"])
+def test_intervals_of_means_cover_with_twenty_respondents_wherever_they_stand(make, epsilon, where):
+    scale, n, runs = Scale.between(0, 80), 20, 500
+    protocol, rng = make(scale, epsilon), np.random.default_rng(8)
+    positions, truth = {
+        "everybody at an end": (np.zeros((runs, n), int), 0),
+        "one in ten at the other end": (80 * (rng.random((runs, n)) < 0.1), 8),
+        "anywhere": (rng.integers(0, 81, (runs, n)), 40),
+    }[where]
+    columns = protocol.randomize(positions.ravel())
+    hits = 0
+    for run in range(runs):
+        low, high = mean_of(protocol, tuple(column[run * n : (run + 1) * n] for column in columns)).interval(0.95)
+        hits += low <= truth <= high
+    assert hits / runs > 0.95 - 5.5 * math.sqrt(0.95 * 0.05 / runs)
+
+
+def test_words_have_the_intervals_of_a_pure_protocol():
+    protocol = HadamardSketch.calibrate(2)
+    found = protocol.estimate(protocol.tally(protocol.randomize(["fig"] * 400)), 400, ["fig", "plum"])
+    low, high = found.interval(0.999999, population=True)
+    assert low[0] <= 400 <= high[0]
+    assert low[1] <= 0 <= high[1]
+
+
+def test_students_quantile_is_that_of_the_tables():
+    assert [round(student_quantile(0.95, n), 2) for n in (5, 10, 19, 30, 10**6)] == [2.57, 2.23, 2.09, 2.04, 1.96]
+    assert student_quantile(0.99, 19) == pytest.approx(2.861, abs=0.002)
+
+
+@pytest.mark.parametrize("epsilon", ["0.5", "1", "2", "3", "4"])
+def test_the_protocol_chosen_is_within_two_percent_of_the_best_published_up_to_100_000_answers(epsilon):
+    """The best published are k-ary response and subset selection, whose variance no known protocol undercuts."""
+    for domain in (2, 3, 5, 9, 17, 60, 256, 341, 513, 1000, 4097, 10_000, 65_537, 100_000):
+        best = min(Subset.calibrate(domain, epsilon).variance(), Direct.calibrate(domain, epsilon).variance())
+        assert choose(domain, epsilon, 10_000).protocol.variance() <= 1.02 * best, domain
+
+
+SURVEY = parse_survey(
+    "{survey: ward, title: Ward, questions: {"
+    "smoker: {ask: Smoker?, type: yes-no, epsilon: 3},"
+    "ward: {ask: Ward?, type: choice, options: [A, B, C], epsilon: 3},"
+    "sex: {ask: Sex?, type: yes-no, method: two-coins},"
+    "hours: {ask: Hours?, type: number, between: [0, 12], epsilon: 3},"
+    "uses: {ask: Uses?, type: several, options: [x, y], epsilon: 3}}}"
+)
+
+
+def collect(answers: dict[str, np.ndarray]) -> list[str]:
+    """The bodies of people whose answers are given by question."""
+    told = {}
+    for name, given in answers.items():
+        question = SURVEY.question(name)
+        columns = question.parts[0].randomize(given.astype(np.int64))
+        told[name] = list(zip(*(column.tolist() for column in columns), strict=True))
+    rows = zip(*told.values(), strict=True)
+    return [json.dumps({name: [list(entry)] for name, entry in zip(told, row, strict=True)}) for row in rows]
+
+
+def test_joint_tables_of_two_and_three_questions_are_those_of_the_people():
+    n = 6000
+    rng = np.random.default_rng(3)
+    smoker, ward = rng.integers(0, 2, n), rng.integers(0, 3, n)
+    sex = (smoker + (rng.random(n) < 0.3)) % 2
+    bodies = collect({"smoker": smoker, "ward": ward, "sex": sex})
+    for names, columns in ((("smoker", "sex"), (smoker, sex)), (("smoker", "ward", "sex"), (smoker, ward, sex))):
+        found = estimate_joint(SURVEY, bodies, names, confidence=0.9999999)
+        options = [SURVEY.question(name).options for name in names]
+        for cell in found:
+            at = [labels.index(answer) for labels, answer in zip(options, cell.answers, strict=True)]
+            share = np.logical_and.reduce([column == place for column, place in zip(columns, at, strict=True)]).mean()
+            assert cell.low <= share <= cell.high
+        assert len(found) == math.prod(map(len, options))
+        assert sum(cell.share for cell in found) == pytest.approx(1)
+    assert max(cell.high - cell.low for cell in estimate_joint(SURVEY, bodies, ("smoker", "sex"))) < 0.15
+
+
+def test_questions_without_a_joint_table_are_refused():
+    for names in (["smoker"], ["smoker", "smoker"], ["smoker", "hours"], ["smoker", "uses"]):
+        with pytest.raises(ParameterError, match="joint table"):
+            estimate_joint(SURVEY, [], names)
+    with pytest.raises(DataError, match="all of these"):
+        estimate_joint(SURVEY, [], ["smoker", "ward"])
+
+
+def test_two_rounds_of_a_survey_are_compared():
+    now = collect({"hours": np.full(900, 9), "smoker": np.ones(900)})
+    before = collect({"hours": np.full(900, 5), "smoker": np.ones(900)})
+    (hours,) = contrast_waves(SURVEY, now, before, "hours")
+    assert hours.between == ("now", "before")
+    low, high = hours.difference.interval(0.9999999)
+    assert low <= 4 <= high
+    assert hours.difference.p_value < 1e-6
+    assert all(each.difference.p_value > 1e-7 for each in contrast_waves(SURVEY, now, before, "smoker"))
+    with pytest.raises(DataError, match="two rounds"):
+        contrast_waves(SURVEY, now, [], "hours")
+
+
+def find(name: str, told: list[list[int]]) -> object:
+    bodies = [{name: [entry]} for entry in told]
+    return estimate_question(SURVEY.question(name), bodies, 0.95)
+
+
+def test_one_hostile_respondent_moves_a_share_as_far_as_is_said_and_no_further():
+    told = [[2]] * 40 + [[0]] * 60
+    before = find("ward", told)
+    moves = []
+    for forged in range(3):
+        after = find("ward", [*told[:-1], [forged]])
+        moves += [abs(x.share - y.share) for x, y in zip(before.shares, after.shares, strict=True)]
+    assert max(moves) == pytest.approx(before.moved_by_one)
+
+
+def test_as_many_hostile_respondents_as_is_said_put_another_answer_first_and_one_less_does_not():
+    told = [[2]] * 40 + [[0]] * 60
+
+    def leader(hostile: int) -> str:
+        found = find("ward", told[: 100 - hostile] + [[2]] * hostile)
+        return max(found.shares, key=lambda share: share.share).answer
+
+    fewest = find("ward", told).overturned_by
+    assert leader(fewest) == "C"
+    assert leader(fewest - 1) == "A"
+
+
+def test_a_mean_says_how_far_one_hostile_respondent_moves_it():
+    protocol = SURVEY.question("hours").parts[0]
+    columns = protocol.randomize(np.full(50, 6))
+    told = [list(row) for row in zip(*(column.tolist() for column in columns), strict=True)]
+    found, low, high = find("hours", told), *protocol.range_of(50)
+    assert found.moved_by_one == pytest.approx((high - low) / 50)
+    assert found.overturned_by >= 1
