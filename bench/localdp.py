@@ -1,4 +1,5 @@
-"""Local randomizers beside pure-LDP and multi-freq-ldpy; a count mean sketch over a million strings; the survey server.
+"""Local randomizers beside pure-LDP and multi-freq-ldpy; a count mean sketch over a million strings; the survey server;
+and the bars of trust: forged messages, hostile responses, the files of a killed server, the best protocol, coverage.
 
     python bench/localdp.py [--quick]
 
@@ -34,6 +35,7 @@ from deniable.localdp.frequency.hashing import LocalHashing
 from deniable.localdp.frequency.randomized_response import Direct
 from deniable.localdp.frequency.sketch import CountMeanSketch, HadamardSketch, rank_heaviest
 from deniable.localdp.frequency.unary import Unary
+from deniable.localdp.serialization import FORMAT
 
 ROOT = Path(__file__).resolve().parent.parent
 DOMAIN, EPSILON = 1024, 1
@@ -222,9 +224,8 @@ def server(count: int) -> None:
         file = Path(folder) / "load.yaml"
         file.write_text(SURVEY)
         service = open_service(file)
-        body = {"format": 1, "survey": service.survey.identity, "responses": {"ward": [[1]]}}
-        messages = [json.dumps(body | {"ticket": ticket}).encode() for ticket in service.invitations(2 * count)]
-        service.store.close()
+        body = {"format": FORMAT, "survey": service.survey.identity, "responses": {"ward": [[1]]}}
+        messages = [json.dumps(body | {"ticket": os.urandom(32).hex()}).encode() for _ in range(2 * count)]
         process, port = started(file)
         statuses: list[int] = []
         before, wall = cpu_of(process.pid), time.perf_counter()
@@ -240,6 +241,64 @@ def server(count: int) -> None:
         thanked, kept = statuses.count(201) + kill, service.store.count()
         print(f"  killed in the middle: {thanked:,} acknowledged, {kept:,} stored, {max(0, thanked - kept)} lost")
         service.store.close()
+
+
+def run_tests(what: str, *chosen: str) -> None:
+    """A bar that a slow test holds: run it and print whether it was met, and in which time."""
+    start = time.perf_counter()
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", *chosen]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    met = "met" if done.returncode == 0 else "MISSED: " + done.stdout[-400:]
+    print(f"{what}: {met} ({time.perf_counter() - start:.0f} s wall)", flush=True)
+
+
+def trust() -> None:
+    """What the survey promises against hostile clients and against whoever reads its files."""
+    decoders, server = "tests/contracts/test_localdp_decoders.py", "tests/workflows/test_survey_server.py"
+    run_tests("1,000,000 forged messages a protocol, none accepted that nobody honest sends", decoders, "-k", "million")
+    run_tests(
+        "one hostile response moves no estimate further than the worst honest one", decoders, "-k", "moves or far"
+    )
+    run_tests(
+        "1,000 respondents, server killed: invitations and responses joined by chance only", server, "-k", "thousand"
+    )
+
+
+def choices() -> None:
+    """The variance of the protocol that is chosen over the best published: k-ary response and subset selection."""
+    from deniable.localdp.frequency.subset import Subset
+    from deniable.localdp.protocol_choice import choose
+
+    worst = (0.0, 0, "")
+    for epsilon in ("0.5", "0.7", "1", "1.5", "2", "3", "4"):
+        for domain in (2, 3, 4, 6, 10, 16, 30, 64, 128, 256, 341, 600, 1024, 4096, 4097, 20_000, 65_537, 100_000):
+            made = (Subset.calibrate(domain, epsilon), Direct.calibrate(domain, epsilon))
+            best = min(protocol.variance() for protocol in made)
+            worst = max(worst, (choose(domain, epsilon, 10_000).protocol.variance() / best, domain, epsilon))
+    met = "met" if worst[0] <= 1.02 else "MISSED"
+    print(f"variance over the best published: at most x{worst[0]:.4f} (d = {worst[1]:,}, epsilon {worst[2]})", end="")
+    print(f"  bar 1.02: {met}", flush=True)
+
+
+def coverage(runs: int) -> None:
+    """Coverage of 95% intervals of means with 20 and 100 respondents; shares are enumerated by a test."""
+    from deniable.localdp.numeric.mechanisms import BoundedLaplace, Duchi, Hybrid, Window
+    from deniable.localdp.numeric.scale import Scale, mean_of
+
+    scale, rng, worst = Scale.between(0, 80), np.random.default_rng(4), (1.0, "")
+    makers = {"duchi": Duchi.calibrate, "hybrid": Hybrid.calibrate, "window": Window.square_wave,
+              "laplace": BoundedLaplace.calibrate}  # fmt: skip
+    for name, make in makers.items():
+        for epsilon, n, share in ((e, n, s) for e in (1, 4) for n in (20, 100) for s in (0.0, 0.1, 0.5)):
+            protocol, answers = make(scale, epsilon), 80 * (rng.random((runs, n)) < share).astype(np.int64)
+            columns = [column.reshape(runs, n) for column in protocol.randomize(answers.ravel())]
+            ends = [mean_of(protocol, tuple(column[run] for column in columns)).interval() for run in range(runs)]
+            hit = float(np.mean([low <= 80 * share <= high for low, high in ends]))
+            worst = min(worst, (hit, f"{name}, epsilon {epsilon}, n = {n}, {share:.0%} at the upper end"))
+    error = (0.95 * 0.05 / runs) ** 0.5
+    met = "met" if worst[0] >= 0.94 - 2 * error else "MISSED"
+    print(f"coverage of 95% intervals of means: least {worst[0]:.3f} ({worst[1]}), error {error:.3f}  bar 0.94: {met}")
+    run_tests("coverage of intervals of shares, by enumeration from n = 20", "tests/unit/test_localdp_intervals.py")
 
 
 async def cut_short(port: int, messages: list[bytes], pid: int) -> int:
@@ -290,6 +349,10 @@ def main() -> None:
     peers(1_000_000 // tenth, ours)
     sketches(10_000_000 // tenth, 1_000_000 // tenth)
     server(10_000 // tenth)
+    choices()
+    coverage(4000 // tenth)
+    if not asked.quick:
+        trust()
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ rate that was measured among other people's work can be judged.
 
     python bench/server.py                  all bars, in about two minutes
     python bench/server.py --soak 60        memory of the server every half minute, for an hour
+    python bench/server.py --hostile        a polite analyst alone and beside hostile clients
     BENCH_SECONDS=5 BENCH_PROCESSES=2       how long each part runs, and how many processes work questions out
 """
 
@@ -46,7 +47,8 @@ tables:
     unit: {column: id, max_groups: 1, max_rows_per_group: 1}
     columns: {id: {role: identifier}, age: {type: integer, between: [0, 100]}}
 budgets: {dataset: {epsilon: 1000000000}, purposes: {research: {epsilon: 1000000000}},
-          analysts: {ana: {purposes: [research], epsilon: 1000000000}}}
+          analysts: {ana: {purposes: [research], epsilon: 1000000000},
+                     eve: {purposes: [research], epsilon: 1000000000}}}
 """
 SERVER = """
 import asyncio, contextlib, os, sys
@@ -66,8 +68,8 @@ async def echo(request):
 async def main(folder, processes):
     os.environ["DENIABLE_STATE"] = folder + "/state"  # the same rows are written anew by each run
     curator = Curator.open(folder + "/policy.yaml", ledger=folder + "/ledger.sqlite")
-    token, _ = requests.issue(curator.context, "ana", purposes=["research"])
-    limits = Limits(rate=1e9, burst=1e9, at_once=64, quantum=0.005)
+    token, hostile = (requests.issue(curator.context, name, purposes=["research"])[0] for name in ("ana", "eve"))
+    limits = Limits(rate=1e9, burst=1e9, at_once=64, quantum=0.005, header_seconds=5)
     pool = WorkerPool(Path(folder) / "policy.yaml", folder + "/ledger.sqlite", processes) if processes else None
     async with contextlib.AsyncExitStack() as stack:
         options = ServerOptions(port=0, steward="127.0.0.1:0", postgres=0)
@@ -80,7 +82,7 @@ async def main(folder, processes):
         bare.lifespan = config.lifespan_class(config)
         await bare.startup()
         port = bare.servers[0].sockets[0].getsockname()[1]
-        print(running.http, running.postgres, port, token, flush=True)
+        print(running.http, running.postgres, port, token, hostile, flush=True)
         await bare.main_loop()
 
 if __name__ == "__main__":
@@ -279,11 +281,123 @@ def soak(process: int, http: int, token: str, minutes: float) -> bool:
     return flat
 
 
+POLITE = 150
+WORSE_BAR = 2.0
+"""Beside hostile clients, the polite one's p99 may be so many times what it is alone."""
+ATTACK = """
+import itertools, json, random, socket, sys, threading, time, urllib.request
+
+kind, port, token = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+
+def costly(number):
+    draw = random.Random(number)
+    many, deep = draw.randrange(20, 400), draw.randrange(2, 30)
+    sums = ", ".join(f"SUM(age + {number + i}) AS s{i}" for i in range(many))
+    inner = f"SELECT id, age + {number} AS age FROM people"
+    for i in range(deep):
+        inner = f"SELECT id, age + {i} AS age FROM ({inner}) AS q{i}"
+    return draw.choice((
+        f"SELECT {sums} FROM people",
+        f"SELECT age % 7 AS a, age % 5 AS b, age % 3 AS c, {sums} FROM people GROUP BY CUBE (a, b, c)",
+        f"SELECT COUNT(*) AS n FROM ({inner}) AS x",
+        f"SELECT COUNT(*) AS n FROM people WHERE age IN ({', '.join(map(str, range(number, number + 5 * many)))})",
+        f"SELECT CASE {' '.join(f'WHEN age = {i} THEN {i % 9}' for i in range(many))} ELSE 0 END AS k,"
+        f" COUNT(*) AS n FROM people GROUP BY k",
+        "SELECT " + " + ".join(["age"] * many) + " AS x, COUNT(*) AS n FROM people GROUP BY x",
+    ))
+
+def post(path, body, bearer):
+    headers = {"Authorization": f"Bearer {bearer}", "Content-Type": "application/json"}
+    asked = urllib.request.Request(f"http://127.0.0.1:{port}{path}", json.dumps(body).encode(), headers)
+    try:
+        urllib.request.urlopen(asked, timeout=60).read()
+    except OSError:
+        pass
+
+def ask_costly(first):
+    for number in itertools.count(first, 8):
+        path = "/v1/explain" if number % 2 else "/v1/query"
+        post(path, {"sql": costly(number % 500 + 500 * (number // 5000)), "epsilon": "0.01"}, token)
+
+def guess(first):
+    for number in itertools.count(first, 8):
+        post("/v1/explain", {"sql": "SELECT 1"}, f"deniable_{number}")
+        time.sleep(0.004)
+
+def hold(first):
+    held = []
+    while True:
+        try:
+            half = socket.create_connection(("127.0.0.1", port), 5)
+            half.sendall(b"POST /v1/query HTTP/1.1\\r\\nHost: localhost\\r\\nContent-")
+            held.append(half)
+        except OSError:
+            time.sleep(0.05)
+        if len(held) > 250:
+            held.pop(0).close()
+
+work = {"costly": ask_costly, "guess": guess, "hold": hold}[kind]
+for first in range(8):
+    threading.Thread(target=work, args=(first,), daemon=True).start()
+time.sleep(600)
+"""
+ATTACKS = {
+    "costly": "an analyst with 500 kinds of costly questions",
+    "hold": "2,000 half-sent requests, opened again and again",
+    "guess": "about 1,000 wrong tokens a second from the same address",
+}
+
+
+def ask_politely(port: int, token: str) -> list[float]:
+    """The seconds of charged questions asked one after the other, as one person does."""
+    import urllib.request
+
+    taken = []
+    for number in range(POLITE):
+        body = json.dumps(fresh(int(time.time() * 1e6) % 10**9 + number)).encode()
+        headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+        asked = urllib.request.Request(f"http://127.0.0.1:{port}/v1/query", body, headers)
+        began = time.perf_counter()
+        urllib.request.urlopen(asked, timeout=120).read()
+        taken.append(time.perf_counter() - began)
+        time.sleep(0.02)
+    return taken
+
+
+def measure_hostile(port: int, token: str, hostile: str, folder: Path) -> bool:
+    """The polite analyst's times alone, and beside each attack; whether every bar is met."""
+    (folder / "attack.py").write_text(textwrap.dedent(ATTACK))
+    ask_politely(port, token)
+    alone = statistics.quantiles(ask_politely(port, token), n=100)
+    print(f"{'a polite analyst alone':58} median {alone[49] * 1e3:6.1f} ms   p99 {alone[98] * 1e3:6.1f} ms")
+    met = True
+    for kind, title in ATTACKS.items():
+        words = [sys.executable, str(folder / "attack.py"), kind, str(port), hostile]
+        attacker = subprocess.Popen(words, stderr=subprocess.DEVNULL)
+        try:
+            time.sleep(5)
+            found = statistics.quantiles(ask_politely(port, token), n=100)
+        finally:
+            attacker.kill()
+            attacker.wait()
+        times = found[98] / alone[98]
+        verdict = "met" if times <= WORSE_BAR else "MISSED"
+        shown = f"median {found[49] * 1e3:6.1f} ms   p99 {found[98] * 1e3:6.1f} ms"
+        print(
+            f"beside {title:51} {shown}   x{times:.1f}   bar x{WORSE_BAR:.0f}: {verdict}; load {load():.1f}", flush=True
+        )
+        met = met and times <= WORSE_BAR
+        time.sleep(2)
+    return met
+
+
 def main() -> int:
     """Run all parts against one server."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--soak", type=float, metavar="MINUTES", help="only watch the memory, for so long")
-    minutes = options.parse_args().soak
+    options.add_argument("--hostile", action="store_true", help="only a polite analyst beside hostile clients")
+    given = options.parse_args()
+    minutes = given.soak
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         rows = {"id": [f"p{i}" for i in range(1000)], "age": [i % 90 for i in range(1000)]}
@@ -293,7 +407,9 @@ def main() -> int:
         command = [sys.executable, str(folder / "serve.py"), name, str(PROCESSES)]
         server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         try:
-            http, _, echo, token = server.stdout.readline().split()
+            http, _, echo, token, hostile = server.stdout.readline().split()
+            if given.hostile:
+                return 0 if measure_hostile(int(http), token, hostile, folder) else 1
             if minutes is not None:
                 return 0 if soak(server.pid, int(http), token, minutes) else 1
             met = measure(server.pid, int(http), int(echo), token, folder)

@@ -24,8 +24,7 @@ from deniable.policy.budget import ZCDP, ApproxDP, Budget
 from deniable.policy.document import parse
 from deniable.synth import measure
 from deniable.synth.describe import describe_table, price_description
-from deniable.synth.linked import describe_linked, dump_linked
-from deniable.synth.linked.link import link_of
+from deniable.synth.linked import describe_linked, dump_linked, link_of
 from deniable.synth.marginal import GaussianBudget, Marginal, convert_budget
 from deniable.synth.methods import METHODS, one_shot
 from deniable.synth.model import to_plain

@@ -13,7 +13,14 @@ import pytest
 from deniable.dp.accounting import GaussianEvent
 from deniable.policy.budget import ApproxDP
 from deniable.policy.schema import Bounds, Column, ColumnType, PrivacyUnit, TableSchema
-from deniable.synth.bins import MOST_INTERVALS, RARE_DEVIATIONS, _join_neighbors, _join_rare, group_codes
+from deniable.synth.bins import (
+    FEWEST_INTERVALS,
+    MOST_INTERVALS,
+    RARE_DEVIATIONS,
+    _join_neighbors,
+    _join_rare,
+    group_codes,
+)
 from deniable.synth.describe import describe_table
 from deniable.synth.generate import generate
 from deniable.synth.marginal import Marginal
@@ -25,7 +32,8 @@ def _marginal(counts: list[float], variance: float) -> Marginal:
 
 def _naive_stretches(counts: list[float], variance: float) -> list[int]:
     """A stretch ends after the first value with which it holds enough."""
-    part = sum(max(count, 0) for count in counts) / MOST_INTERVALS
+    total = sum(max(count, 0) for count in counts)
+    part = total / min(max((total / math.sqrt(variance)) ** 0.5, FEWEST_INTERVALS), MOST_INTERVALS)
     codes, stretch, code = [], [], 0
     for count in counts:
         codes.append(code)

@@ -63,9 +63,11 @@ from deniable.synth.select import (
     expect_counts,
     group_candidates,
     group_workload,
+    imply_pairs,
     parts_of,
     select_larger_cliques,
     select_pairs,
+    select_tree,
     weigh_workload,
 )
 
@@ -136,11 +138,11 @@ def test_columns_by_themselves_share_the_whole_budget() -> None:
 
 
 def twin_of_auto(spend: GaussianBudget, workload: tuple[tuple[int, ...], ...], entropy: Any) -> tuple[Any, ...]:
-    """Columns 15 %, scores of pairs 5 %, scores of three 3 %; half of the rest for pairs, then what the scores say."""
-    one_way = measure_columns(CODES, DOMAIN, spend, 0.15, entropy)
+    """Columns 35 %, scores of pairs 5 %, scores of three 3 %; half of the rest for a tree, then what the scores say."""
+    one_way = measure_columns(CODES, DOMAIN, spend, 0.35, entropy)
     collapsed = collapse_domain(DOMAIN, one_way)
-    problem, scored = score_pairs(CODES, collapsed, one_way, spend, 0.05, 0.8, entropy)
-    chosen = select_pairs(problem)
+    problem, scored = score_pairs(CODES, collapsed, one_way, spend, 0.05, 1 - 0.35 - 0.05, entropy)
+    chosen = select_tree(problem)
     forecast = NoiseForecast(problem.amount, problem.rows, problem.total)
     rough = project_columns(collapsed, one_way, problem.total)
     asked = group_workload(collapsed.domain, rough, forecast, workload, chosen.cliques)
@@ -148,9 +150,9 @@ def twin_of_auto(spend: GaussianBudget, workload: tuple[tuple[int, ...], ...], e
     tried = group_candidates(collapsed.domain, rough, forecast, done)
     before = [*(m.event for m in one_way), scored]
     if not tried and not asked:
-        cliques = measure_cliques(CODES, collapsed, DOMAIN, chosen, spend, 1 - 0.15 - 0.05, entropy)
+        cliques = measure_cliques(CODES, collapsed, DOMAIN, chosen, spend, 1 - 0.35 - 0.05, entropy)
         return collapsed, one_way, cliques, [*before, *(m.event for m in cliques)], chosen.reason
-    left = 1 - 0.15 - 0.05 - 0.03
+    left = 1 - 0.35 - 0.05 - 0.03
     first = measure_cliques(CODES, collapsed, DOMAIN, chosen, spend, left / 2, entropy)
     known = combine_marginals([*one_way, *first])
     joined, sized = collapsed.apply(CODES), parts_of(problem, chosen)
@@ -158,7 +160,7 @@ def twin_of_auto(spend: GaussianBudget, workload: tuple[tuple[int, ...], ...], e
     events: list[Any] = [m.event for m in first]
     found = 0
     if tried:
-        so_far = estimate_marginals(collapsed, known[:5], known[5:])
+        so_far = imply_pairs(estimate_marginals(collapsed, known[:5], known[5:]))
         distances = [l1_distance(one.count(joined), expect_counts(one, so_far)) for one in tried]
         told, deviation, event = score_distances(distances, spend, 0.03, entropy)
         events.append(event)

@@ -14,8 +14,7 @@ from deniable.curator.synthesize.run import Order
 from deniable.policy.budget import budget
 from deniable.policy.document import parse
 from deniable.synth.describe import split_people
-from deniable.synth.linked import load_linked
-from deniable.synth.linked.link import COUNT, build_intruder_tables, link_of
+from deniable.synth.linked import COUNT, build_intruder_tables, link_of, load_linked
 
 COUNT_OF_PEOPLE = 400
 PLACES = ", ".join(f"s{i}" for i in range(COUNT_OF_PEOPLE))

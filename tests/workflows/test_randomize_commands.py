@@ -279,3 +279,34 @@ def test_an_empty_table_is_randomized_to_an_empty_one_and_cannot_be_estimated(fo
     randomize(str(tmp_path / "salaries.parquet"), folder / "policy.yaml", tmp_path / "o.parquet", 2, columns=["job"])
     with pytest.raises(DataError, match="no rows"):
         estimate_released(tmp_path / "o.parquet")
+
+
+def test_a_regression_on_randomized_records_is_that_of_the_people_and_a_naive_one_is_not(folder, tmp_path):
+    import numpy as np
+
+    rng = np.random.default_rng(5)
+    n = 40_000
+    bonus, job = rng.integers(0, 101, n) * 100, rng.integers(0, 4, n)
+    salary = 40_000 + 8 * bonus + 30_000 * (job == 2) + rng.integers(-5, 6, n) * 1000
+    table = {
+        "name": ["x"] * n,
+        "job": [sorted(JOBS)[j] for j in job],
+        "sex": ["F"] * n,
+        "salary": salary,
+        "bonus": bonus,
+    }
+    pq.write_table(pa.table(table), tmp_path / "salaries.parquet")
+    (tmp_path / "policy.yaml").write_text(POLICY.replace("step: 100}", "step: 100, nullable: false}"))
+    out = tmp_path / "told.parquet"
+    randomize(None, tmp_path / "policy.yaml", out, 30, columns=["job", "salary", "bonus"])
+    found = estimate_released(out, 0.9999999, regress="salary", on=["bonus", "job"])
+    terms = {row["term"]: row for row in found["coefficients"]}
+    truth = {"bonus": 8, "job = faculty": 30_000, "job = staff": 0, "job = athletics": 0}
+    for term, value in truth.items():
+        assert terms[term]["low"] <= value <= terms[term]["high"], term
+    assert terms["bonus"]["high"] - terms["bonus"]["low"] < 3
+    told = pq.read_table(out)
+    naive = np.polyfit(told.column("bonus").to_numpy(), told.column("salary").to_numpy(), 1)[0]
+    assert naive < terms["bonus"]["low"]
+    with pytest.raises(ParameterError, match="regressed"):
+        estimate_released(out, regress="job", on=["bonus"])

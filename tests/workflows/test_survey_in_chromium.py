@@ -339,7 +339,7 @@ def test_a_survey_whose_recipe_tells_more_than_it_says_is_refused(phone, address
 
     lying(phone, change)
     visit(phone, address)
-    assert "but a recipe tells 20.7" in phone.text_content("#hint")
+    assert "but a recipe tells 20.7" in phone.text_content("#refusal")
     assert phone.is_disabled("#questions button")
     assert phone.locator("#questions input:enabled").count() == 0
 
@@ -349,11 +349,11 @@ def test_another_survey_than_the_link_was_made_for_is_refused(phone, address, su
 
     link = f"{address}/#{page_of(open_service(survey_file)).pin}"
     visit(phone, link)
-    assert phone.text_content("#hint") == ""
+    assert phone.text_content("#refusal") == ""
     phone.goto("about:blank")
     lying(phone, lambda description: description.update(title="Another"))
     visit(phone, link)
-    assert "another survey than the one your link was made for" in phone.text_content("#hint")
+    assert "another survey than the one your link was made for" in phone.text_content("#refusal")
     assert not any(method == "POST" for method, _, _ in phone.requests)
 
 
@@ -391,7 +391,7 @@ def test_an_invited_respondent_answers_once_and_the_invitation_leaves_the_addres
         assert json.loads(phone.evaluate("localStorage.deniable"))["tickets"] == {}
         phone.goto("about:blank")
         visit(phone, link)  # the ticket is gone: the invitation was used
-        assert "ask for another invitation" in phone.text_content("#hint")
+        assert "ask for another invitation" in phone.text_content("#refusal")
     finally:
         server.should_exit = True
         thread.join()

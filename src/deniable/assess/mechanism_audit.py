@@ -425,7 +425,7 @@ class _Replaying:
 
 def _list_noisy(found: Any) -> dict[str, float]:
     """The noisy numbers of an execution by node, key and measurement; a key that is not shown has none."""
-    told = {}
+    told: dict[str, float] = {}
     for node, parts in found.items():
         for step, part in enumerate(parts):
             keys = ["/".join(map(str, row.values())) for row in part.keys.to_pylist()] or [""]

@@ -255,9 +255,12 @@ def _match_column(evidence: Evidence, known: pa.Table, name: str) -> list[Outcom
     release, truth = evidence.release, evidence.original
     if truth is None or truth.num_rows != release.num_rows or name not in truth.column_names:
         return []
-    words = () if known is not truth else ("the intruder was given the original's own counts: the worst case",)
     order = _align_rows(evidence, truth)
-    words += () if order is not None else ("no column tells whose row is whose: scored by how often values occur",)
+    told = {
+        "the intruder was given the original's own counts: the worst case": known is truth,
+        "no column tells whose row is whose: scored by how often values occur": order is None,
+    }
+    words = tuple(word for word, applies in told.items() if applies)
     secret = truth[name].cast(pa.string()).take(pa.array(np.arange(len(truth)) if order is None else order))
     held = [table.filter(pc.is_valid(table[name])) for table in (release, known)]
     tokens, clear = held[0][name], held[1][name].cast(pa.string())

@@ -190,7 +190,7 @@ def _hash_rows(outputs: Outputs) -> Numbers:
     keys = np.random.default_rng(1).integers(1, 2**63, words.shape[1], dtype=np.uint64) * np.uint64(2) + np.uint64(1)
     mixed = (words ^ (words >> np.uint64(29))) * keys
     total = (mixed ^ (mixed >> np.uint64(32))).sum(axis=1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-    return (total >> np.uint64(11)).astype(np.float64)
+    return np.asarray((total >> np.uint64(11)).astype(np.float64))
 
 
 def _find_lowest_digit(values: Numbers) -> Numbers:
@@ -234,7 +234,7 @@ def _find_residues(compute: Callable[[Outputs], Numbers], grid: float, steps: in
 
 
 def _count_distinct(outputs: Outputs) -> Numbers:
-    return 1.0 + (np.diff(np.sort(outputs, axis=1), axis=1) != 0).sum(axis=1)
+    return np.asarray(1.0 + (np.diff(np.sort(outputs, axis=1), axis=1) != 0).sum(axis=1))
 
 
 def _count_descents(outputs: Outputs) -> Numbers:

@@ -49,6 +49,12 @@ def estimate(
     file: Annotated[Path, typer.Argument(help="A table that `randomize` wrote.", show_default=False)],
     mean: Annotated[str | None, typer.Option("--mean", help="A number to average.", show_default=False)] = None,
     by: Annotated[str | None, typer.Option("--by", help="The column that forms groups.", show_default=False)] = None,
+    regress: Annotated[
+        str | None, typer.Option("--regress", help="A number to explain by others.", show_default=False)
+    ] = None,
+    on: Annotated[
+        str | None, typer.Option("--on", help="The columns to explain it by, with commas.", show_default=False)
+    ] = None,
     confidence: Annotated[float, typer.Option(help="Confidence of the intervals.")] = 0.95,
     as_json: JsonFlag = False,
 ) -> None:
@@ -58,7 +64,8 @@ def estimate(
     """
     from deniable.curator.survey import estimate_released as estimated
 
-    found = estimated(file, confidence, mean, by)
+    features = [name.strip() for name in (on or "").split(",") if name.strip()]
+    found = estimated(file, confidence, mean, by, regress, features)
     emit(found.to_dict(), as_json, lambda console: _print_estimates(console, found))
 
 
@@ -119,6 +126,9 @@ def _print_estimates(console: Console, found: Mapping[str, Any]) -> None:
         group = "(missing)" if row["group"] is None else row["group"]
         console.print(f"  mean of {group}: {_render_interval(row, 'mean')}", markup=False)
 
+    for row in found.get("coefficients", ()):
+        console.print(f"  {row['term']}: {_render_interval(row, 'value')}", markup=False)
+
 
 def _render_interval(row: Mapping[str, Any], key: str) -> str:
     return f"{row[key]:,.2f}  [{row['low']:,.2f}, {row['high']:,.2f}]"
@@ -131,5 +141,7 @@ def _print_sweep(console: Console, done: Mapping[str, Any], out: Path | None) ->
         console.print(f"  epsilon {rung['epsilon']:<7g} accuracy {rung['accuracy']:.1%}  {mark}")
     if done["chosen"] is None:
         console.print("No rung is accurate enough.")
+    else:
+        console.print(f"Smallest acceptable epsilon: {done['chosen']:g}")
     if out is not None:
         console.print(f"Page written to {out}", markup=False)

@@ -116,7 +116,7 @@ def _list_pairs(order: AuditOrder, worlds: Sequence[Any]) -> tuple[tuple[Any, An
     """Pairs that a function proposes, or the first world with each of the others."""
     if order.neighbors is not None:
         propose = _find_function(order.neighbors)
-        return tuple(tuple(propose(number)) for number in range(order.tries))  # type: ignore[misc]
+        return tuple(tuple(propose(number)) for number in range(order.tries))
     return tuple((worlds[0], other) for other in worlds[1:])
 
 

@@ -93,6 +93,16 @@ class GroupEstimate(Record):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class CoefficientEstimate(Record):
+    """A coefficient of a regression with its interval."""
+
+    term: str
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class EstimateReport(SparseRecord):
     """What a randomized table still tells, column by column, and means by group where they were asked for."""
 
@@ -101,6 +111,7 @@ class EstimateReport(SparseRecord):
     confidence: float
     columns: list[ColumnEstimate]
     means: list[GroupEstimate] | None = None
+    coefficients: list[CoefficientEstimate] | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -274,10 +285,16 @@ def _select_columns(made: RecordPlan, name: str) -> str:
 
 
 def estimate_released(
-    file: Path, confidence: float = 0.95, number: str | None = None, by: str | None = None
+    file: Path,
+    confidence: float = 0.95,
+    number: str | None = None,
+    by: str | None = None,
+    regress: str | None = None,
+    on: Sequence[str] = (),
 ) -> EstimateReport:
-    """Counts and means that a randomized table still tells, with intervals."""
+    """Counts and means that a randomized table still tells, and a regression, with intervals."""
     from deniable.localdp import records
+    from deniable.localdp.protocol import normal_quantile
 
     made, rows = _read_release(file)
     columns, means = [_column(one, confidence) for one in records.recover(made, rows)], None
@@ -286,7 +303,14 @@ def estimate_released(
         means = [GroupEstimate(label, **_mean(mean, confidence)) for label, mean in groups]
     elif number is not None or by is not None:
         raise ParameterError("a mean by group needs two columns", expected="Both --mean and --by")
-    return EstimateReport(rows.num_rows, float(made.epsilon), confidence, columns, means)
+    coefficients = None
+    if regress is not None or on:
+        reach, found = normal_quantile(confidence), records.regress(made, rows, regress or "", on)
+        coefficients = [
+            CoefficientEstimate(one.term, one.value, one.value - reach * one.error, one.value + reach * one.error)
+            for one in found
+        ]
+    return EstimateReport(rows.num_rows, float(made.epsilon), confidence, columns, means, coefficients)
 
 
 def _read_release(file: Path) -> tuple[RecordPlan, pa.Table]:
@@ -442,13 +466,15 @@ def record_results(report: SurveyReport, file: Path, policy: Path, ledger: str |
 def page_of(service: SurveyService) -> SurveyPage:
     """What the survey's page shows: the description that clients get, with words on privacy for each question."""
     from deniable.localdp.survey.forecast import describe_deniability, describe_message
+    from deniable.localdp.survey.service import EXPONENT
 
-    described = service.survey.describe()
+    described, signer = service.survey.describe(), service.signer
+    key = {"modulus": f"{signer.modulus:x}", "exponent": EXPONENT} if signer else None
     questions = [
         {**shown, "leaves": describe_message(question), "deniable": describe_deniability(question)}
         for shown, question in zip(described["questions"], service.survey.questions, strict=True)
     ]
-    return SurveyPage(**{**described, "questions": questions, "key": service.describe_key()})
+    return SurveyPage(**{**described, "questions": questions, "key": key})
 
 
 def client_file(name: str) -> bytes:

@@ -87,7 +87,8 @@ class Score:
             square, linear = self.gain**2 - z**2 * curve, 2 * shifted * self.gain + z**2 * slope
             root = np.sqrt(np.maximum(linear**2 - 4 * square * (shifted**2 - z**2 * self.base), 0))
             ends.append((linear + side * root) / (2 * square))
-        return ends[0], ends[1]
+        found = self.sums / self.gain  # where nobody, or everybody, agrees, an end would lie beyond the estimate
+        return np.minimum(ends[0], found), np.maximum(ends[1], found)
 
 
 @dataclass(frozen=True, slots=True)

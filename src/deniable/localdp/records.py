@@ -371,3 +371,64 @@ def _find_category(made: RecordPlan, name: str) -> CategoryPlan:
     if not isinstance(column, CategoryPlan):
         raise ParameterError(f"column '{name}' has no categories", expected="A column of categories")
     return column
+
+
+@dataclass(frozen=True, slots=True)
+class Coefficient:
+    """One coefficient of a regression, with its standard error."""
+
+    term: str
+    value: float
+    error: float
+
+
+def regress(made: RecordPlan, table: pa.Table, target: str, features: Sequence[str]) -> tuple[Coefficient, ...]:
+    """Least squares of a number on other columns, with the noise of both sides taken out.
+
+    Noise in a feature draws its coefficient to zero (attenuation). Here each record gives unbiased readings of its
+    features, of their products and of their products with the target, so that the normal equations have the
+    expectation that the true records would give. Errors follow from the spread of the records' equations (sandwich).
+    A category stands for its labels but the first; numbers are taken from the middle of their scale, where missing ones
+    were put.
+    """
+    column = made.column(target)
+    if not isinstance(column, NumberPlan) or target in features or not features:
+        raise ParameterError(f"'{target}' cannot be regressed on these", expected="A number, on one or more others")
+    terms, readings, squares = ["intercept"], [np.ones(table.num_rows)], [np.ones(table.num_rows)]
+    blocks = [0]
+    for place, name in enumerate(features, start=1):
+        names, given, squared = _read_feature(made.column(name), table)
+        terms, readings, squares = terms + names, readings + given, squares + squared
+        blocks += [place] * len(names)
+    found, errors = _solve_moments(np.stack(readings, 1), np.stack(squares, 1), blocks, read_numbers(column, table))
+    return tuple(Coefficient(*row) for row in zip(terms, found.tolist(), errors.tolist(), strict=True))
+
+
+def _read_feature(column: ColumnPlan, table: pa.Table) -> tuple[list[str], list[Floats], list[Floats]]:
+    """The terms of a feature, and for each record an unbiased reading of each of them and of its square."""
+    if isinstance(column, NumberPlan):
+        scale = column.protocol.scale
+        numbers = read_numbers(column, table) - float(scale.lower + scale.upper) / 2
+        noise = column.protocol.variance(0) * float(scale.step) ** 2
+        return [column.name], [numbers], [numbers**2 - noise]
+    told, p, q = read_labels(column, table), float(column.protocol.p), float(column.protocol.q)
+    readings = [((told == index) - q) / (p - q) for index in range(1, len(column.labels))]
+    names = [f"{column.name} = {'(missing)' if label is None else label}" for label in column.labels[1:]]
+    return names, readings, readings  # the square of an indicator is the indicator
+
+
+def _solve_moments(readings: Floats, squares: Floats, blocks: list[int], target: Floats) -> tuple[Floats, Floats]:
+    """Coefficients and their errors from each record's unbiased normal equations."""
+    products = readings[:, :, None] * readings[:, None, :]
+    same = np.equal.outer(blocks, blocks)
+    products[:, same] = 0.0  # two labels of one column never go together
+    diagonal = np.arange(readings.shape[1])
+    products[:, diagonal, diagonal] = squares
+    moments = products.mean(axis=0)
+    if np.linalg.matrix_rank(moments) < len(moments):
+        raise DataError("the features cannot be told apart", remedy="Name fewer of them")
+    solver = np.linalg.inv(moments)
+    found = solver @ (readings * target[:, None]).mean(axis=0)
+    residuals = readings * target[:, None] - products @ found
+    spread = solver @ np.cov(residuals, rowvar=False).reshape(len(found), len(found)) @ solver.T
+    return found, np.sqrt(np.maximum(np.diag(spread), 0) / len(target))

@@ -97,43 +97,61 @@ class RateLimiter:
 
 
 class Connections:
-    """Who is connected to a port. Those who proved a token keep their place.
+    """Who is connected to a port. Those who proved a token keep their place, and those whose request is worked on.
 
     Of the others the oldest is closed when room is short, at the port or for one address: whoever has a token sends it
     at once, and whoever only holds connections open loses them.
     """
 
     def __init__(self, most: int) -> None:
-        self._most, self._share = most, max(1, most // 4)
+        self._most, self._share = most, max(1, most // 2)
         self._strangers: OrderedDict[Hashable, tuple[str, Callable[[], None]]] = OrderedDict()
         self._by_address: dict[str, OrderedDict[Hashable, None]] = {}
         self._admitted: set[Hashable] = set()
+        self._busy: dict[Hashable, tuple[str, Callable[[], None]]] = {}
 
     def __len__(self) -> int:
         """How many there are."""
-        return len(self._strangers) + len(self._admitted)
+        return len(self._strangers) + len(self._admitted) + len(self._busy)
 
     def enter(self, key: Hashable, address: str, close: Callable[[], None]) -> bool:
         """Let a connection in, and make room for it; whether there is any."""
         if len(self) >= self._most and not self._strangers:
             return False
-        mine = self._by_address.setdefault(address, OrderedDict())
-        self._strangers[key], mine[key] = (address, close), None
+        mine = self._add_stranger(key, address, close)
         if len(mine) > self._share:
             self._close_one(next(iter(mine)))
         elif len(self) > self._most:
             self._close_one(next(iter(self._strangers)))
         return True
 
+    def begin(self, key: Hashable) -> None:
+        """Note that a connection has sent a whole request, which is worked on."""
+        address = self._strangers.get(key, ("", None))[0]
+        close = self._forget_stranger(key)
+        if close is not None:
+            self._busy[key] = (address, close)
+
+    def rest(self, key: Hashable) -> None:
+        """Note that a connection waits for its next request."""
+        if key in self._busy:
+            self._add_stranger(key, *self._busy.pop(key))
+
     def admit(self, key: Hashable) -> None:
         """Note that a connection brought a token that is valid."""
-        if self._forget_stranger(key) is not None:
+        if self._forget_stranger(key) is not None or self._busy.pop(key, None) is not None:
             self._admitted.add(key)
 
     def leave(self, key: Hashable) -> None:
         """Note that a connection ended."""
         self._forget_stranger(key)
+        self._busy.pop(key, None)
         self._admitted.discard(key)
+
+    def _add_stranger(self, key: Hashable, address: str, close: Callable[[], None]) -> OrderedDict[Hashable, None]:
+        mine = self._by_address.setdefault(address, OrderedDict())
+        self._strangers[key], mine[key] = (address, close), None
+        return mine
 
     def _close_one(self, key: Hashable) -> None:
         close = self._forget_stranger(key)

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import signal
 import ssl
+import sys
 from collections.abc import Coroutine, Iterator
 from dataclasses import dataclass, field, replace
 from ipaddress import ip_address
@@ -30,6 +31,10 @@ if TYPE_CHECKING:
 
 
 EXPIRY_SECONDS = 3600.0
+SWITCH_SECONDS = 0.0005
+"""How long a thread that computes may keep the interpreter while others wait; a short question passes it many times."""
+BACKLOG = 256
+"""Connections that wait to be accepted: fewer than what an address may hold, so that none is closed unread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +75,7 @@ def serve(policy: Path, ledger: str | None, options: ServerOptions, limits: Limi
 
 def run(work: Coroutine[Any, Any, None]) -> None:
     """Run the server's loop: uvloop where it is installed, which is about twice as fast."""
+    sys.setswitchinterval(SWITCH_SECONDS)
     try:
         import uvloop
     except ImportError:
@@ -199,7 +205,7 @@ async def _listen(
     config = uvicorn.Config(
         application, host=options.host, port=port, **where, http=_build_protocol(limits),
         log_config=None, access_log=False, server_header=False, date_header=False, proxy_headers=False,
-        lifespan="off", timeout_keep_alive=30, h11_max_incomplete_event_size=16_384,
+        lifespan="off", timeout_keep_alive=30, backlog=BACKLOG, h11_max_incomplete_event_size=16_384,
         ssl_certfile=options.certificate, ssl_keyfile=options.key, timeout_graceful_shutdown=5,
     )  # fmt: skip
     config.load()
@@ -238,10 +244,10 @@ def _build_protocol(limits: Limits) -> type[asyncio.Protocol]:
 
         def connection_made(self, transport: asyncio.Transport) -> None:
             super().connection_made(transport)
-            self._wait_for_headers()
             peer, connections = self.client, self.app_state["connections"]
             if peer is not None and not connections.enter(tuple(peer), peer[0], transport.abort):
                 transport.abort()
+            self._wait_for_headers()
 
         def data_received(self, data: bytes) -> None:
             super().data_received(data)
@@ -255,7 +261,11 @@ def _build_protocol(limits: Limits) -> type[asyncio.Protocol]:
 
         def _wait_for_headers(self) -> None:
             """Close the connection in some seconds, unless a request has begun to be answered by then."""
-            if self.cycle is not None and not self.cycle.response_complete:
+            working = self.cycle is not None and not self.cycle.response_complete
+            if self.client is not None:
+                connections, key = self.app_state["connections"], tuple(self.client)
+                connections.begin(key) if working else connections.rest(key)
+            if working:
                 self._stop_waiting()
             elif self.waiting is None:
                 self.waiting = self.loop.call_later(limits.header_seconds, self.transport.abort)

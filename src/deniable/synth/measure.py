@@ -121,7 +121,10 @@ def score_pairs(
     noise = worth * np.array([np.sqrt(collapsed.sizes(j)).sum() for j in range(len(domain))])
     # The noise of the one-way estimates alone moves a score away from zero by about their own error.
     trusted = found - DEVIATIONS * deviation - np.array([noise[a] + noise[b] for a, b in pairs])
-    cells = np.array([count_seen_values(m.counts.size, j in domain.ordered) for j, m in enumerate(one_way)])
+    seen = np.array([count_seen_values(m.counts.size, j in domain.ordered) for j, m in enumerate(one_way)])
+    # Where the noise on each value is as large as that, more values are no more error: all is lost already.
+    most = np.array([max(total / math.sqrt(m.variance), 2.0) for m in one_way])
+    cells = np.minimum(seen, most)
     sizes = tuple(count_seen_values(size, j in domain.ordered) for j, size in enumerate(domain.sizes))
     amount = float(spend.amount) * left
     within = np.maximum(1.0 - noise / (worth * cells), 0.0)

@@ -1,7 +1,7 @@
 """Selection: which cliques to measure. Made from noisy scores and public sizes, so it costs nothing beyond the scores.
 
-Pairs: a spanning tree, or the pairs that bring more than their noise costs. Cliques of three: scored against what their
-pairs tell, the most even table that has the pairs as estimated (the model without an interaction of three). The
+Pairs: a spanning tree, or the pairs that bring more than their noise costs. A tree says something of every pair, so
+further pairs are scored against what it implies. Cliques of three: scored against what their pairs tell, the most even table that has the pairs as estimated (the model without an interaction of three). The
 distance of that table from the real counts is what only measuring the clique can tell. As in AIM (McKenna et al. 2022),
 a clique is selected by expected improvement against the noise that measuring it brings, also to everything else, which
 gets less of the budget."""
@@ -132,6 +132,12 @@ def select_pairs(problem: SelectionProblem) -> Selection:
     )
 
 
+MOST_PAIRS = 0.6
+"""If more than this share of all pairs pays, they are measured at once, without a tree first."""
+TREE_WORTH = 2.0
+"""How much more a pair of the tree brings than its own error: what it joins is implied through it."""
+
+
 def select_tree(problem: SelectionProblem) -> Selection:
     """The pairs of a spanning tree that pay, and columns once more: what every table is drawn along.
 
@@ -159,7 +165,7 @@ def imply_pairs(estimates: Estimates) -> Estimates:
     for a, b in find_spanning_tree(columns, list(held), strengths):
         beside[a].append(b)
         beside[b].append(a)
-    tables = dict(held)
+    tables: dict[Clique, Floats] = dict(held)
     for start in range(columns):
         waiting: list[tuple[int, int, Floats]] = [(start, start, np.diag(estimates.columns[start]))]
         while waiting:
@@ -176,12 +182,6 @@ def imply_pairs(estimates: Estimates) -> Estimates:
 def _dependence(estimates: Estimates, pair: Clique) -> float:
     expected = np.outer(estimates.columns[pair[0]], estimates.columns[pair[1]]) / max(estimates.total, 1.0)
     return float(np.abs(estimates.tables[pair] - expected).sum()) + 1e-9
-
-
-MOST_PAIRS = 0.6
-IMPLIED = 0.5
-TREE_WORTH = 2.0
-"""How much more a pair of the tree brings than its own error: what it joins is implied through it."""
 
 
 def parts_of(problem: SelectionProblem, chosen: Selection) -> list[float]:
@@ -279,9 +279,11 @@ MOST_TRIED = 2000
 FOUND_SHARE, WORKLOAD_SHARE = 0.1, 1 / 3
 """Shares of the amount: what a clique that is found may count on, and what all that is asked for gets together."""
 NOISE_LIMIT, PAIR_NOISE_LIMIT, WORKLOAD_NOISE_LIMIT, NOISE_CEILING = 0.02, 0.1, 0.05, 0.2
-"""Values are grouped until noise stirs a fiftieth of the records at most, a twentieth where a clique was asked for;
-above a fifth it is left alone. Scores of finer groups hold more noise, and measuring them costs more than most bring:
+"""Values are grouped until noise stirs a fiftieth of the records at most, a tenth in pairs, a twentieth where a clique
+was asked for; above a fifth it is left alone. Scores of finer groups hold more noise, and measuring them costs more than most bring:
 planted findings are seen more often with a fiftieth than with a twentieth, and tables at large are no worse for it."""
+IMPLIED = 0.5
+"""The power of the cells with which the noise of an implied pair grows."""
 DEVIATIONS = 2.5
 """How far a score must stand out of its noise: many are tried."""
 GAIN_FACTOR = 2.0
@@ -419,7 +421,8 @@ def _subtract_pairs(cliques: Sequence[GroupedClique], gains: Floats) -> Floats:
         sum(pairs.get(pair, 0.0) for pair in itertools.combinations(one.clique, 2)) if len(one.clique) > 2 else 0.0
         for one in cliques
     ]
-    return np.maximum(gains - np.array(within), 0.0)
+    beyond: Floats = np.maximum(gains - np.array(within), 0.0)
+    return beyond
 
 
 def weigh_workload(asked: Sequence[GroupedClique], sized: float) -> list[float]:

@@ -240,7 +240,7 @@ def _attack_both(
     proof: Proof, progress: Progress | None,
 ) -> GateFindings:  # fmt: skip
     """The attacks on people and on their rows; an attack exposes what it exposes of either."""
-    from deniable.synth.linked.link import build_intruder_tables
+    from deniable.synth.linked import build_intruder_tables
 
     link = source.link
     shown = build_intruder_tables(link, drawn[0] if link.parent else None, drawn[1])

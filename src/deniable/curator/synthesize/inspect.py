@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from deniable.policy.schema import TableSchema
-    from deniable.synth.linked import LinkedModel
-    from deniable.synth.linked.link import Link
+    from deniable.synth.linked import Link, LinkedModel
     from deniable.synth.marginal import Codes
     from deniable.synth.model import SynthModel
 
@@ -307,7 +306,7 @@ def divide_question(model: LinkedModel, question: Question) -> dict[str, Questio
 
 def name_columns(model: LinkedModel, columns: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
     """Of which part named columns speak, and how it calls them: a person's column has another name among rows."""
-    from deniable.synth.linked.link import AFTER, PERSON
+    from deniable.synth.linked import AFTER, PERSON
 
     people, rows = model.people.description.domain.names, model.rows.description.domain.names
     if all(name in people for name in columns):
@@ -353,6 +352,6 @@ def _refuse_other(table: TableSchema, columns: list[str]) -> None:
 
 
 def _gather(link: Link, people: pa.Table | None, rows: pa.Table) -> tuple[pa.Table, pa.Table]:
-    from deniable.synth.linked.link import derive_linked_tables
+    from deniable.synth.linked import derive_linked_tables
 
     return derive_linked_tables(link, people if link.parent else None, rows)

@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from deniable.assess.released_rows import Claim
     from deniable.engines.base import Engine
     from deniable.release import Release
-    from deniable.synth.linked import LinkedModel
-    from deniable.synth.linked.link import Link
+    from deniable.synth.linked import Link, LinkedModel
     from deniable.synth.model import SynthModel
 
 Progress = Callable[[float], None]
@@ -394,7 +393,7 @@ def learn_linked(
 def _check_link(context: Context, order: Order) -> Link:
     """The link, if the tables can be described."""
     from deniable.synth.describe import find_method
-    from deniable.synth.linked.link import is_linked, link_of
+    from deniable.synth.linked import is_linked, link_of
 
     context.admit()
     child = context.scope.private_table(order.table)

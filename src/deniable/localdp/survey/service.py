@@ -51,11 +51,6 @@ class SurveyService:
         facts = self.store.facts
         return TicketSigner(int(facts["p"], 16), int(facts["q"], 16)) if self.survey.invited else None
 
-    # a dictionary: JSON that clients read
-    def describe_key(self) -> dict[str, Any] | None:
-        """The public key of tickets as clients read it."""
-        return {"modulus": f"{self.signer.modulus:x}", "exponent": EXPONENT} if self.signer else None
-
     def invitations(self, count: int) -> list[str]:
         """Invitations to hand out, one a person, by whoever invites."""
         key = bytes.fromhex(self.store.facts["invitations"])

@@ -23,8 +23,7 @@ from deniable.synth.constraints import Condition, ConstraintEngine, parse_values
 from deniable.synth.domain import Attribute, Bins, Labels, Surrogate
 from deniable.synth.encode import convert_steps, decode_column, draw_steps, generate_surrogates, restore_type
 from deniable.synth.generate import Where, draw_given_columns, draw_records, restore_codes
-from deniable.synth.linked import LinkedModel
-from deniable.synth.linked.link import (
+from deniable.synth.linked import (
     AFTER,
     COUNT,
     FIRST,
@@ -34,6 +33,7 @@ from deniable.synth.linked.link import (
     REPEATS,
     SINCE,
     Link,
+    LinkedModel,
     carry_over_columns,
 )
 from deniable.synth.marginal import Codes

@@ -1,11 +1,12 @@
-"""The default: pairs that bring more than their noise costs, then cliques of three that show what pairs do not.
+"""The default: a tree of pairs, then pairs and cliques of three that show what the tree does not imply.
 
-    columns -> score pairs -> measure pairs -> score cliques of three -> measure those that pay, and pairs again
+    columns -> score pairs -> measure a tree -> score other pairs and threes -> measure those that pay, and all again
 
-Pairs are measured with half of what is left at first. Measuring them again later loses nothing
-(`measure.combine_marginals`), so the second half goes wherever it helps most once the scores of three columns are
-known. Where no clique of three could stand out of the noise, none is scored, and pairs get all: at a small budget that
-is the selection of pairs alone, and at a tiny one columns stay independent."""
+A tree of pairs says something of every pair, through the columns between: what it implies need not be measured. (Where
+most pairs pay by themselves they are measured at once.) That takes half of what is left at first. Measuring it again
+later loses nothing (`measure.combine_marginals`), so the second half goes wherever it helps most once the scores
+against the tree are known. Where nothing could stand out of the noise, nothing is scored, and the tree gets all; at a
+tiny budget columns stay independent."""
 
 from __future__ import annotations
 
@@ -44,7 +45,7 @@ from deniable.synth.select import (
     weigh_workload,
 )
 
-COLUMNS, PAIR_SCORES, CLIQUE_SCORES = 0.15, 0.05, 0.03
+COLUMNS, PAIR_SCORES, CLIQUE_SCORES = 0.35, 0.05, 0.03
 FIRST = 0.5
 """The part of their shares with which pairs are measured before cliques of three are scored."""
 

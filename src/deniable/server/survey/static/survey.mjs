@@ -170,7 +170,7 @@ try {
   if (refused instanceof Refused) {
     for (const control of document.querySelectorAll("#questions input")) control.disabled = true;
   }
-  element("hint").textContent = refused.message;
+  element("refusal").textContent = refused.message;
 }
-if (!element("hint").textContent) ready();
+ready();
 document.documentElement.dataset.ready = "yes";
