@@ -76,8 +76,9 @@ def _diabetes() -> Table:
 
 
 def _flights() -> Table:
-    rows = pq.read_table(DATA / "flights" / "nycflights13_flights.parquet", columns=[
-        "month", "dep_time", "dep_delay", "arr_delay", "carrier", "origin", "air_time", "distance", "hour"])  # fmt: skip
+    rows = pq.read_table(DATA / "flights" / "nycflights13_flights.parquet")
+    names = ["month", "dep_time", "dep_delay", "arr_delay", "carrier", "origin", "air_time", "distance", "hour"]
+    rows = rows.select(names)
     return _declare(_sample(rows, 10_000), {"dep_time": (0, 2400), "dep_delay": (-60, 1440), "arr_delay": (-120, 1440),
                                             "air_time": (0, 720), "distance": (0, 5000)})  # fmt: skip
 

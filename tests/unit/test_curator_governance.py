@@ -186,9 +186,8 @@ def test_a_person_is_told_the_releases_that_came_before_the_withdrawal(curator: 
     assert [len(told["releases"]) for told in (mine, others)] == [2, 3]
     assert mine["withdrawn"]
     assert mine["purposes"] == ["research"]
-    assert reports.subject_report(curator.context, "id", "123456") == {
-        "tables": [], "withdrawn": None, "purposes": [], "releases": [],
-    }  # fmt: skip
+    nobody = reports.subject_report(curator.context, "id", "123456")
+    assert (nobody.tables, nobody.withdrawn, nobody.purposes, nobody.releases, nobody.proof) == ([], None, [], [], None)
 
 
 def test_an_expired_policy_refuses_and_forgets_answers_and_keeps_the_ledger(policy: Path) -> None:
@@ -258,8 +257,8 @@ def test_of_stewards_who_decide_at_once_one_is_told_yes_and_everybody_sees_that_
     request = requests.ask(curator.context.speak_for(ANA), "mask", ["visits"])
     barrier, check = threading.Barrier(4), rules.check_decidable
 
-    def check_together(*words: Any) -> None:
-        check(*words)
+    def check_together(*words: Any, **more: Any) -> None:
+        check(*words, **more)
         barrier.wait(20)
 
     def decide(number: int) -> str | None:

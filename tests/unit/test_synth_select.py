@@ -99,7 +99,8 @@ def test_no_pair_is_scored_with_a_column_whose_values_were_all_joined() -> None:
     one_way = measure_columns(codes, domain, spend, 0.2, SYSTEM)
     problem, _ = score_pairs(codes, collapsed, one_way, spend, 0.1, 0.7, SYSTEM)
     assert problem.pairs == [(1, 2)]
-    assert problem.column_within == pytest.approx([1 - math.sqrt(30) / 30, 0, 0])
+    # Days are looked at in 16 stretches.
+    assert problem.column_within == pytest.approx([1 - math.sqrt(30) / math.sqrt(30 * 16), 0, 0])
 
 
 def test_at_a_hopeless_budget_nothing_is_measured_and_the_reason_says_so() -> None:

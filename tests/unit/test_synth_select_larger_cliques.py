@@ -132,13 +132,14 @@ def test_the_choice_weighs_gains_against_the_noise_of_all_and_knows_what_a_part_
     assert outlook.scale == pytest.approx(DENOISED * math.sqrt(2 / math.pi) / math.sqrt(0.03))
     small, same, large = (GroupedClique(c, ((0, 1),) * len(c)) for c in ((0, 1), (0, 1, 2), (1, 2, 3)))
     looks = [small, same, large]
-    # A pair alone costs 4 cells at the scale of 3.7, and twice that must be gained: 30; a three costs more beside it.
+    # A pair alone costs 4 cells at the scale of 3.7: 15; a three must gain twice what it costs, beyond its pair.
     taken, parts = select_larger_cliques(looks, np.array([500.0, 510.0, 10.0]), 0.0, outlook)
     assert taken == [small]
     assert parts == [pytest.approx(4 ** (2 / 3))]
     assert select_larger_cliques(looks, np.array([500.0, 700.0, 0.0]), 0.0, outlook)[0] == [small, same]
-    assert select_larger_cliques(looks, np.array([500.0, 900.0, 0.0]), 0.0, outlook)[0] == [same]
-    assert select_larger_cliques(looks, np.array([20.0, 20.0, 20.0]), 0.0, outlook)[0] == []
+    assert select_larger_cliques(looks, np.array([100.0, 900.0, 0.0]), 0.0, outlook)[0] == [same]
+    assert select_larger_cliques(looks, np.array([14.0, 20.0, 20.0]), 0.0, outlook)[0] == []
+    assert select_larger_cliques(looks, np.array([16.0, 20.0, 20.0]), 0.0, outlook)[0] == [small]
 
 
 def test_what_is_asked_for_is_grouped_to_fit_and_left_alone_where_it_is_hopeless() -> None:

@@ -86,6 +86,23 @@ def test_check_tells_costs_and_words(file, run):
     assert "tells the truth in 2 of 4 cases" in run("check", str(file)).stdout.replace("\n", " ")
 
 
+def test_check_says_when_no_device_would_answer_everything(run, tmp_path):
+    file = tmp_path / "long.yaml"
+    file.write_text(SURVEY.replace("epsilon: 2", "epsilon: 6"))
+    done = run("check", str(file))
+    assert "nobody can answer all of these questions" in done.stdout.replace("\n", " ")
+    file.write_text(SURVEY)
+    assert "nobody" not in run("check", str(file)).stdout
+
+
+def test_joint_tables_and_earlier_rounds_are_told(file, run):
+    done = run("results", str(file), "--before", str(file.with_suffix(".responses")), "--of", "hours", "--json")
+    (contrast,) = json.loads(done.stdout)["contrasts"]
+    assert contrast["between"] == ["now", "before"]
+    assert contrast["difference"] == 0
+    assert run("results", str(file), "--joint", "smoker,hours").returncode == 2
+
+
 def test_results_are_estimated_printed_and_drawn(file, run, tmp_path):
     page = tmp_path / "results.html"
     done = run("results", str(file), "-o", str(page), "--confidence", "0.9999999", "--json")

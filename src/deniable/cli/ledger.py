@@ -68,7 +68,7 @@ def head(
     from deniable.curator.governance.steward import show_head
 
     found = show_head(policy, ledger, sign=sign, to=to)
-    emit(found.to_dict(), as_json, lambda _: sys.stdout.write(found.note) and None)
+    emit(found.to_dict(), as_json, lambda console: console.print(found.note, end="", markup=False))
 
 
 @app.command(epilog="Example: deniable ledger backup /mnt/backup/clinic-2026-11-16.backup -p policy.yaml")

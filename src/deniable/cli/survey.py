@@ -161,6 +161,8 @@ def _print_check(console: Console, found: Mapping[str, Any]) -> None:
         achieved = f"{row['epsilon']:.4g} ({row['achieved']:.9f} achieved)"
         table.add_row(row["question"], row["protocol"], achieved, str(row["bytes"]), f"{number} ({row['error_of']})")
     console.print(f"[bold]{found['title']}[/]  epsilon {found['epsilon']:.4g} for a whole response")
+    if found["caution"]:
+        console.print(f"[yellow]Caution:[/] {found['caution']}.")
     console.print(table)
     for row in found["questions"]:
         console.print(f"\n[bold]{row['question']}[/]  {row['leaves']} {row['deniable']}")

@@ -123,6 +123,7 @@ class SurveyCheck(Record):
     epsilon: float
     respondents: int
     invited: bool
+    caution: str
     questions: list[Forecast]
 
 
@@ -371,13 +372,16 @@ MOST_INVITATIONS = 1_000_000
 
 def check_survey(file: Path, respondents: int = 1000) -> SurveyCheck:
     """What a survey will ask, send and find with so many respondents; or every mistake with its line."""
+    from deniable.localdp.client import ALLOWANCE
     from deniable.localdp.survey.definition import read_survey
     from deniable.localdp.survey.forecast import forecast
 
     survey = read_survey(file)
     questions = [forecast(question, respondents) for question in survey.questions]
-    epsilon = float(survey.epsilon)
-    return SurveyCheck(survey.identity, survey.title, epsilon, respondents, survey.invited, questions)
+    epsilon, caution = float(survey.epsilon), ""
+    if epsilon > ALLOWANCE:
+        caution = f"devices tell at most epsilon {ALLOWANCE:g} in a month: nobody can answer all of these questions"
+    return SurveyCheck(survey.identity, survey.title, epsilon, respondents, survey.invited, caution, questions)
 
 
 def default_store(file: Path) -> Path:

@@ -62,7 +62,7 @@ class Request:
     # a dictionary: an entry's details in the ledger, from which requests are read back
     def facts(self) -> dict[str, Any]:
         """What is written down when it is asked."""
-        told = {"id": self.id, "technique": self.technique, "tables": list(self.tables)}
+        told: dict[str, Any] = {"id": self.id, "technique": self.technique, "tables": list(self.tables)}
         told |= {"parameters": dict(self.parameters), "cost": dict(self.cost), "listed": self.listed}
         return told | {"approvals": self.approvals, "justification": self.justification}
 

@@ -87,7 +87,12 @@ def _describe_in_ecs(entry: Entry) -> dict[str, Any]:
     """An entry in the names of the Elastic Common Schema; what that has no name for stands under `deniable`."""
     price = price_of(entry)
     details = {name: value for name, value in entry.details.items() if name not in ("hash", "scram")}
-    own = {"act": entry.act, "purpose": entry.purpose, "technique": entry.technique, "tables": list(entry.tables)}
+    own: dict[str, Any] = {
+        "act": entry.act,
+        "purpose": entry.purpose,
+        "technique": entry.technique,
+        "tables": list(entry.tables),
+    }
     own |= {"unit": entry.unit, "release": entry.release, "request": entry.request, "details": details}
     amounts = {name: getattr(price, name) for name in ("epsilon", "delta", "rho")}
     own |= {name: float(amount) for name, amount in amounts.items() if amount is not None}

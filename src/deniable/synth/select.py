@@ -1,10 +1,10 @@
 """Selection: which cliques to measure. Made from noisy scores and public sizes, so it costs nothing beyond the scores.
 
 Pairs: a spanning tree, or the pairs that bring more than their noise costs. A tree says something of every pair, so
-further pairs are scored against what it implies. Cliques of three: scored against what their pairs tell, the most even table that has the pairs as estimated (the model without an interaction of three). The
-distance of that table from the real counts is what only measuring the clique can tell. As in AIM (McKenna et al. 2022),
-a clique is selected by expected improvement against the noise that measuring it brings, also to everything else, which
-gets less of the budget."""
+further pairs are scored against what it implies. Cliques of three: scored against what their pairs tell, the most even
+table that has the pairs as estimated (the model without an interaction of three). The distance of that table from the
+real counts is what only measuring the clique can tell. As in AIM (McKenna et al. 2022), a clique is selected by the
+improvement expected against the noise that measuring it brings, also to all else, which gets less of the budget."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def imply_pairs(estimates: Estimates) -> Estimates:
     beside it alone. Columns of different trees are independent.
     """
     columns = len(estimates.columns)
-    held = {pair: table for pair, table in estimates.tables.items() if len(pair) == 2}
+    held: dict[Clique, Floats] = {pair: table for pair, table in estimates.tables.items() if len(pair) == 2}
     strengths = np.array([_dependence(estimates, pair) for pair in held])
     beside: dict[int, list[int]] = {place: [] for place in range(columns)}
     for a, b in find_spanning_tree(columns, list(held), strengths):
@@ -280,8 +280,9 @@ FOUND_SHARE, WORKLOAD_SHARE = 0.1, 1 / 3
 """Shares of the amount: what a clique that is found may count on, and what all that is asked for gets together."""
 NOISE_LIMIT, PAIR_NOISE_LIMIT, WORKLOAD_NOISE_LIMIT, NOISE_CEILING = 0.02, 0.1, 0.05, 0.2
 """Values are grouped until noise stirs a fiftieth of the records at most, a tenth in pairs, a twentieth where a clique
-was asked for; above a fifth it is left alone. Scores of finer groups hold more noise, and measuring them costs more than most bring:
-planted findings are seen more often with a fiftieth than with a twentieth, and tables at large are no worse for it."""
+was asked for; above a fifth it is left alone. Scores of finer groups hold more noise, and measuring them costs more
+than most bring: planted findings are seen more often with a fiftieth than with a twentieth, and tables at large are no
+worse for it."""
 IMPLIED = 0.5
 """The power of the cells with which the noise of an implied pair grows."""
 DEVIATIONS = 2.5
@@ -396,8 +397,8 @@ def select_larger_cliques(
     """The cliques that lower the expected error, and their parts beside `sized` for all that was chosen before.
 
     With parts z = c^(2/3) of a sum Z, noise adds up to scale Z^(3/2) (see `select_pairs`), so a clique costs what
-    Z^(3/2) grows by. Cliques are taken by gain a part; one that holds a chosen one gains only what is beyond it,
-    and one within a chosen one nothing.
+    Z^(3/2) grows by. Cliques are taken by gain a part; one of three gains only what is beyond its pairs, and a pair
+    within a chosen one nothing.
     """
     parts = np.array([float(one.cells) for one in cliques]) ** (2 / 3)
     gains = _subtract_pairs(cliques, gains)
@@ -406,9 +407,8 @@ def select_larger_cliques(
         own = set(cliques[i].clique)
         if any(own < set(cliques[j].clique) for j in taken):
             continue
-        beyond = gains[i] - max((gains[j] for j in taken if set(cliques[j].clique) < own), default=0.0)
         factor = GAIN_FACTOR if len(cliques[i].clique) > 2 else 1.0
-        if beyond > factor * forecast.scale * ((whole + parts[i]) ** 1.5 - whole**1.5):
+        if gains[i] > factor * forecast.scale * ((whole + parts[i]) ** 1.5 - whole**1.5):
             taken.append(int(i))
             whole += parts[i]
     return [cliques[i] for i in taken], [float(parts[i]) for i in taken]
