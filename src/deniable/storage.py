@@ -11,21 +11,12 @@ import errno
 import os
 import re
 import secrets
-import shutil
-import stat
-import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, NoReturn
 
 from deniable.errors import ParameterError, StorageError, nearest
-
-try:
-    import fcntl
-except ImportError:  # Windows: nothing is swept there
-    fcntl = None  # type: ignore[assignment]
 
 PRIVATE_FILE = 0o600
 ROW_ENDINGS = {".csv": "csv", ".parquet": "parquet", ".pq": "parquet", ".arrow": "arrow", ".feather": "arrow"}
@@ -138,54 +129,3 @@ def _flush_folder(folder: Path) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-
-
-SCRATCH = "deniable-"
-"""How the names of private folders begin."""
-SETTLING_SECONDS = 60
-"""A folder that is younger may still be without its lock."""
-_locks: dict[Path, int] = {}
-_swept: set[Path] = set()
-
-
-def make_scratch(parent: str | None = None) -> Path:
-    """A folder for copies and for what does not fit into memory, which only its owner can enter.
-
-    It is locked for as long as the process lives. What killed processes left behind is removed.
-    """
-    with storage_errors(Path(parent or tempfile.gettempdir()) / SCRATCH):
-        folder = Path(tempfile.mkdtemp(prefix=SCRATCH, dir=parent))
-        if fcntl is not None:
-            if folder.parent not in _swept:
-                _swept.add(folder.parent)
-                sweep_scratch(folder.parent)
-            _locks[folder] = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, PRIVATE_FILE)
-            fcntl.flock(_locks[folder], fcntl.LOCK_EX | fcntl.LOCK_NB)
-    return folder
-
-
-def remove_scratch(folder: Path) -> None:
-    """Remove a private folder and let go of its lock."""
-    shutil.rmtree(folder, ignore_errors=True)
-    descriptor = _locks.pop(folder, None)
-    if descriptor is not None:
-        os.close(descriptor)
-
-
-def sweep_scratch(parent: Path) -> None:
-    """Remove the private folders of ours whose processes ended without doing so: nobody holds their locks."""
-    for folder in parent.glob(f"{SCRATCH}*"):
-        with suppress(OSError):
-            kept = folder.stat(follow_symlinks=False)
-            old = time.time() - kept.st_mtime > SETTLING_SECONDS
-            if stat.S_ISDIR(kept.st_mode) and kept.st_uid == os.geteuid() and old:
-                _remove_unlocked(folder)
-
-
-def _remove_unlocked(folder: Path) -> None:
-    descriptor = os.open(folder / ".lock", os.O_RDWR | getattr(os, "O_NOFOLLOW", 0))
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        shutil.rmtree(folder, ignore_errors=True)
-    finally:
-        os.close(descriptor)

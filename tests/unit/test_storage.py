@@ -14,9 +14,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from deniable.engines.duckdb.connection import SCRATCH, make_scratch, remove_scratch, sweep_scratch
 from deniable.engines.sources import write_rows
 from deniable.errors import StorageError
-from deniable.storage import SCRATCH, make_scratch, remove_scratch, sweep_scratch, whole_file, write_whole
+from deniable.storage import whole_file, write_whole
 
 
 def test_the_name_appears_only_at_the_end(tmp_path: Path) -> None:
@@ -145,7 +146,7 @@ def test_a_killed_process_leaves_the_old_file(tmp_path: Path) -> None:
 
 def test_what_a_killed_process_left_is_removed_and_what_a_living_one_uses_is_not(tmp_path: Path) -> None:
     program = (
-        "import sys, time; from deniable.storage import make_scratch;"
+        "import sys, time; from deniable.engines.duckdb.connection import make_scratch;"
         " print(make_scratch(sys.argv[1]), flush=True); time.sleep(60)"
     )
     children = [

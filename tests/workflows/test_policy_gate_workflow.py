@@ -97,9 +97,9 @@ READING_NO_ROWS = {
     *(("ledger", "head"), ("ledger", "incidents"), ("ledger", "backup"), ("ledger", "restore")),
     *(("epoch", "new"), ("epoch", "show")),
     *(("token", "new"), ("token", "list"), ("token", "revoke"), ("key", "check"), ("key", "rotate")),
-    *(("survey", "results"), ("release", "verify"), ("vault", "reveal")),
+    *(("survey", "results"), ("release", "verify"), ("vault", "reveal"), ("audit",)),
 }
-OTHERWISE = {("serve",), ("subject",)}
+OTHERWISE = {("serve",), ("mcp",), ("subject",)}
 """A server answers by the same curator, and tests of its own hold that; a person's report is about that person."""
 
 

@@ -21,8 +21,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from deniable.policy.conditions import Compared, Linear, Member, Missing, Not, Tree, list_columns, read_condition
+from deniable.policy.conditions import Compared, Linear, Member, Missing, Not, Tree, read_condition
 from deniable.policy.schema import ColumnType
+from deniable.policy.truths import list_columns
 from deniable.storage import escape_formula
 
 if TYPE_CHECKING:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field
@@ -31,6 +32,9 @@ Progress = Callable[[float], None]
 LOGS = (".jsonl", ".ndjson")
 STATISTICS = ".json"
 TABLE = "table"
+WORLD, RUNS = "{world}", "{runs}"
+PROGRAM_SECONDS = 600.0
+"""A program may take so long for one world."""
 USUAL = ("uniqueness", "linkage", "inference", "ratings", "tokens", "projection", "combining")
 
 
@@ -380,12 +384,28 @@ def _generate(words: str, rows: pa.Table, path: Path) -> pa.Table:
 
     import pyarrow.csv
 
-    from deniable.curator.audit import run_program
-
     pyarrow.csv.write_csv(rows, path)
     printed = path.with_suffix(".made.csv")
     printed.write_text(run_program(shlex.split(words), str(path), 1), encoding="utf-8")
     return table_at(str(printed))
+
+
+def run_program(words: Sequence[str], world: str, runs: int) -> str:
+    """What a program prints when {world} in its words is a file, and {runs} a number."""
+    filled = [word.replace(WORLD, str(world)).replace(RUNS, str(runs)) for word in words]
+    try:
+        done = subprocess.run(filled, capture_output=True, text=True, timeout=PROGRAM_SECONDS, check=False)  # noqa: S603  asked for
+    except (OSError, subprocess.TimeoutExpired):
+        raise DataError(
+            f"The program '{words[0]}' did not run to its end",
+            expected=f"At most {PROGRAM_SECONDS:g} seconds for a world", charge="",
+        ) from None  # fmt: skip
+    if done.returncode:
+        raise DataError(
+            f"The program '{words[0]}' ended with exit code {done.returncode}", remedy="Try it by itself first",
+            charge="",
+        )  # fmt: skip
+    return done.stdout
 
 
 def _attack_log(order: Order, context: Context | None, progress: Progress | None) -> dict[str, Any]:
@@ -438,7 +458,13 @@ def _read_text(path: Path) -> str:
 
 
 def _bound_tables(sources: Sequence[str], order: Order, small: int | None = None) -> Outcome:
-    from deniable.assess.published_statistics import SECONDS, SMALL, bound_published, parse_suppressed, read_published
+    from deniable.assess.published_statistics import (
+        SECONDS,
+        SMALL,
+        bound_published,
+        parse_suppressed,
+        read_published,
+    )
 
     tables = [table_at(source, order.encoding) for source in sources]
     limits = parse_suppressed(order.suppressed)

@@ -12,7 +12,6 @@ import inspect
 import json
 import re
 import shlex
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -20,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from deniable.curator.attack import RUNS, WORLD, run_program, table_at
 from deniable.errors import DataError, ParameterError
 
 if TYPE_CHECKING:
@@ -28,11 +28,8 @@ if TYPE_CHECKING:
 Progress = Callable[[float], None]
 FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 QUESTION = re.compile(r"\s*(SELECT|WITH)\s", re.IGNORECASE)
-WORLD, RUNS = "{world}", "{runs}"
 OUTPUTS = "outputs"
 """The word for outputs that are at hand: one file for each world."""
-SECONDS = 600.0
-"""A program may take so long for one world."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,24 +209,6 @@ def _make_program(order: AuditOrder) -> Subject:
     return Subject("files given to a program", run, pairs, _label_pairs(order, pairs))
 
 
-def run_program(words: Sequence[str], world: str, runs: int) -> str:
-    """What a program prints when {world} in its words is a file, and {runs} a number."""
-    filled = [word.replace(WORLD, str(world)).replace(RUNS, str(runs)) for word in words]
-    try:
-        done = subprocess.run(filled, capture_output=True, text=True, timeout=SECONDS, check=False)  # noqa: S603  asked for
-    except (OSError, subprocess.TimeoutExpired):
-        raise DataError(
-            f"The program '{words[0]}' did not run to its end", expected=f"At most {SECONDS:g} seconds for a world",
-            charge="",
-        ) from None  # fmt: skip
-    if done.returncode:
-        raise DataError(
-            f"The program '{words[0]}' ended with exit code {done.returncode}", remedy="Try it by itself first",
-            charge="",
-        )  # fmt: skip
-    return done.stdout
-
-
 def _read_lines(text: str, runs: int) -> list[Any]:
     lines = [line for line in text.splitlines() if line.strip()]
     if len(lines) != runs:
@@ -266,7 +245,5 @@ def _read_outputs(path: str) -> list[Any]:
         except (OSError, UnicodeDecodeError):
             raise DataError(f"The outputs {Path(path).name} cannot be read", charge="") from None
         return [_read_output(line) for line in lines if line.strip()]
-    from deniable.curator.attack import table_at
-
     rows: list[Any] = table_at(path).to_pylist()
     return rows

@@ -6,13 +6,13 @@ parentheses. As in SQL a condition is true, false or, with a null in it, unknown
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from fractions import Fraction
 
 from deniable.errors import ParameterError, nearest
-from deniable.policy.schema import ColumnType
+from deniable.policy.schema import ColumnType, number_of
 
 Plain = Fraction | str
 """A value in its own unit: a number (days and seconds since 1970 for times, 0 and 1 for truth values), or a text."""
@@ -73,21 +73,6 @@ class Both:
 
 
 Tree = Linear | Member | Compared | Missing | Not | Both
-
-
-def list_columns(tree: Tree) -> Iterator[str]:
-    """The columns of a tree, with repetitions."""
-    match tree:
-        case Linear(terms):
-            yield from (name for name, _ in terms)
-        case Member(column) | Missing(column):
-            yield column
-        case Compared(left, _, right, constant):
-            yield from (left,) if constant else (left, right)
-        case Not(part):
-            yield from list_columns(part)
-        case Both(parts):
-            yield from (name for part in parts for name in list_columns(part))
 
 
 _TOKEN = re.compile(
@@ -343,10 +328,3 @@ def read_time(text: str, kind: ColumnType) -> Fraction:
         return number_of(date.fromisoformat(text) if kind is ColumnType.DATE else datetime.fromisoformat(text))
     except ValueError:
         raise _refuse_condition(f"'{text[:30]}' is no {kind}") from None
-
-
-def number_of(value: int | Fraction | float | date | datetime) -> Fraction:
-    """A number; a day as days since 1970, a time as seconds since 1970."""
-    if isinstance(value, datetime):
-        return Fraction(int((value.replace(tzinfo=None) - datetime(1970, 1, 1)).total_seconds()))
-    return Fraction((value - date(1970, 1, 1)).days) if isinstance(value, date) else Fraction(value)

@@ -196,6 +196,13 @@ class ColumnType(StrEnum):
         return self in (ColumnType.INTEGER, ColumnType.DECIMAL)
 
 
+def number_of(value: int | Fraction | float | date | datetime) -> Fraction:
+    """A number; a day as days since 1970, a time as seconds since 1970."""
+    if isinstance(value, datetime):
+        return Fraction(int((value.replace(tzinfo=None) - datetime(1970, 1, 1)).total_seconds()))
+    return Fraction((value - date(1970, 1, 1)).days) if isinstance(value, date) else Fraction(value)
+
+
 @dataclass(frozen=True, slots=True)
 class Bounds:
     """A public closed interval and the step to which values inside it are rounded.

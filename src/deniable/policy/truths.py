@@ -25,12 +25,10 @@ from deniable.policy.conditions import (
     Terms,
     Tree,
     compare_sum,
-    list_columns,
-    number_of,
     read_condition,
     read_time,
 )
-from deniable.policy.schema import Column, ColumnType, Spec
+from deniable.policy.schema import Column, ColumnType, Spec, number_of
 
 TRUE, FALSE, UNKNOWN = 1, 2, 4
 """What a condition may be, as bits: over several rows it may be more than one."""
@@ -51,6 +49,21 @@ def columns_of(truth: Spec) -> frozenset[str]:
         case _:
             when = options["when"]
             return frozenset(str(name) for name in when) if isinstance(when, Mapping) else frozenset()
+
+
+def list_columns(tree: Tree) -> Iterator[str]:
+    """The columns of a tree, with repetitions."""
+    match tree:
+        case Linear(terms):
+            yield from (name for name, _ in terms)
+        case Member(column) | Missing(column):
+            yield column
+        case Compared(left, _, right, constant):
+            yield from (left,) if constant else (left, right)
+        case Not(part):
+            yield from list_columns(part)
+        case Both(parts):
+            yield from (name for part in parts for name in list_columns(part))
 
 
 def list_names(value: Any) -> list[str]:

@@ -28,7 +28,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from deniable.errors import Infeasible, ParameterError, nearest
-from deniable.policy.conditions import Both, Linear, Member, Missing, Not, Tree, list_columns
+from deniable.policy.conditions import Both, Linear, Member, Missing, Not, Tree
 from deniable.policy.schema import Spec
 from deniable.policy.truths import (
     Box,
@@ -38,6 +38,7 @@ from deniable.policy.truths import (
     columns_of,
     compile_rules,
     find_row,
+    list_columns,
     list_names,
 )
 from deniable.synth.domain import Attribute, Bins, Labels, arrow_type

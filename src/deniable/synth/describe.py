@@ -25,9 +25,17 @@ from deniable.dp.samplers import SYSTEM, Entropy, salt
 from deniable.engines.base import quote
 from deniable.errors import InternalError, ParameterError, nearest
 from deniable.policy.budget import ZCDP, ApproxDP, Budget
-from deniable.policy.conditions import list_columns
 from deniable.policy.schema import PrivacyUnit, Spec, TableSchema
-from deniable.policy.truths import FALSE, Box, Rules, compile_rules, describe_contradiction, judge, list_names
+from deniable.policy.truths import (
+    FALSE,
+    Box,
+    Rules,
+    compile_rules,
+    describe_contradiction,
+    judge,
+    list_columns,
+    list_names,
+)
 from deniable.synth import text_shapes
 from deniable.synth.bins import CollapsedDomain, count_rounds, cut_bins
 from deniable.synth.constraints import declare_attribute, select_constraints

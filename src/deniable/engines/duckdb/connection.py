@@ -1,6 +1,7 @@
 """Connections that are sealed: only declared sources can be read, within limits of memory, threads and time.
 
-Statements of one shape are prepared once for each connection; what runs too long is interrupted."""
+Statements of one shape are prepared once for each connection; what runs too long is interrupted. Each engine has a
+private folder, which the next start removes if its process was killed."""
 
 from __future__ import annotations
 
@@ -8,6 +9,9 @@ import heapq
 import itertools
 import os
 import re
+import shutil
+import stat
+import tempfile
 import threading
 import time
 from collections import OrderedDict
@@ -22,6 +26,11 @@ import pyarrow as pa
 
 from deniable.engines.base import quote
 from deniable.errors import DataError, InternalError, ParameterError, Stopped, StorageError
+
+try:
+    import fcntl
+except ImportError:  # Windows: nothing is swept there
+    fcntl = None  # type: ignore[assignment]
 
 _SIZE = re.compile(r"^[1-9][0-9]*(\.[0-9]+)? ?[KMGT]i?B$", re.IGNORECASE)
 
@@ -263,3 +272,63 @@ def interrupt_after(seconds: float | None, interrupt: Interrupt) -> Iterator[Non
         yield
     finally:
         WATCHER.end(number)
+
+
+SCRATCH = "deniable-"
+"""How the names of private folders begin."""
+SETTLING_SECONDS = 60
+"""A folder that is younger may still be without its lock."""
+_locks: dict[Path, int] = {}
+_swept: set[Path] = set()
+
+
+def make_scratch(parent: str | None = None) -> Path:
+    """A folder for copies and for what does not fit into memory, which only its owner can enter.
+
+    It is locked for as long as the process lives. What killed processes left behind is removed.
+    """
+    try:
+        folder = Path(tempfile.mkdtemp(prefix=SCRATCH, dir=parent))
+        if fcntl is not None:
+            _lock_scratch(folder)
+    except OSError as failure:
+        raise StorageError(
+            f"no private folder can be made for copies: {failure.strerror}",
+            remedy="Free some space, or name another folder in the environment variable TMPDIR",
+        ) from None
+    return folder
+
+
+def _lock_scratch(folder: Path) -> None:
+    if folder.parent not in _swept:
+        _swept.add(folder.parent)
+        sweep_scratch(folder.parent)
+    _locks[folder] = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
+    fcntl.flock(_locks[folder], fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def remove_scratch(folder: Path) -> None:
+    """Remove a private folder and let go of its lock."""
+    shutil.rmtree(folder, ignore_errors=True)
+    descriptor = _locks.pop(folder, None)
+    if descriptor is not None:
+        os.close(descriptor)
+
+
+def sweep_scratch(parent: Path) -> None:
+    """Remove the private folders of ours whose processes ended without doing so: nobody holds their locks."""
+    for folder in parent.glob(f"{SCRATCH}*"):
+        with suppress(OSError):
+            kept = folder.stat(follow_symlinks=False)
+            old = time.time() - kept.st_mtime > SETTLING_SECONDS
+            if stat.S_ISDIR(kept.st_mode) and kept.st_uid == os.geteuid() and old:
+                _remove_unlocked(folder)
+
+
+def _remove_unlocked(folder: Path) -> None:
+    descriptor = os.open(folder / ".lock", os.O_RDWR | getattr(os, "O_NOFOLLOW", 0))
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(folder, ignore_errors=True)
+    finally:
+        os.close(descriptor)

@@ -24,10 +24,12 @@ from deniable.engines.duckdb.connection import (
     Limits,
     StatementCache,
     interrupt_after,
+    make_scratch,
     open_sealed,
     read_batches,
     read_relation,
     read_row,
+    remove_scratch,
     translate_errors,
 )
 from deniable.engines.duckdb.copies import Copy, take_copies
@@ -45,7 +47,6 @@ from deniable.engines.sources import (
 )
 from deniable.errors import DataError, ParameterError, nearest
 from deniable.policy.schema import CsvDialect, TableSchema
-from deniable.storage import make_scratch, remove_scratch
 
 
 class DuckDBEngine:
