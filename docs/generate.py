@@ -216,9 +216,10 @@ def survey_files_page() -> str:
     lines = [
         "# The files of a survey's page\n",
         NOTE,
-        "Every survey of this version serves these files, and no other script or style; its page names their hashes, and",
-        "browsers run none that differs. Compare them with the `integrity` attributes in the source of a page that you",
-        "are asked to trust. What a survey asks is pinned by its link: see [run a survey](../how-to/run-a-survey.md).\n",
+        "Every survey of this version serves these files, and no other script or style; its page names their hashes,",
+        "and browsers run none that differs. Compare them with the `integrity` attributes in the source of a page that",
+        "you are asked to trust. What a survey asks is pinned by its link:",
+        "[run a survey](../how-to/run-a-survey.md).\n",
         "| file | hash |",
         "|---|---|",
         *(f"| `/{name}` | `{app.compute_integrity(content)}` |" for name, (content, _) in served.items()),

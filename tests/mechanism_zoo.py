@@ -108,7 +108,7 @@ def _(world, n, rng, broken):
     return (count(world) + found).clip(-3 * STEP, 4 * STEP)
 
 
-@kind("noise left out in one run of fifty", runs=20_000)
+@kind("noise left out in one run of fifty", runs=40_000)
 def _(world, n, rng, broken):
     found = noise(rng, 1, n)
     return count(world) + np.where(rng.random(n) < (0.02 if broken else 0), 0, found)

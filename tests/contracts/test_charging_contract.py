@@ -428,9 +428,8 @@ CHARGING = {
     "synthesize/run.py": {
         "describe",
         "synthesize",
-        "describe_to_file",
+        "learn_and_keep",
         "_synthesize_linked",
-        "_describe_linked_to_file",
     },
     "synthesize/gate.py": {"synthesize_checked", "_synthesize_linked"},
     "train.py": {"train"},

@@ -183,7 +183,7 @@ def can_be_sent(recipe: dict[str, Any], message: Any) -> bool:
         "hadamard-sketch": lambda r, m: _whole(m, r["hashes"], r["width"], 2),
         "duchi": lambda r, m: _whole(m, 2),
         "window": lambda r, m: _whole(m, r["places"] + r["width"]),
-        "hybrid": lambda r, m: _whole(m, 2, 2) and m[0] == 0 or _whole(m, 2, _cells(r)) and m[0] == 1,
+        "hybrid": lambda r, m: (_whole(m, 2, 2) and m[0] == 0) or (_whole(m, 2, _cells(r)) and m[0] == 1),
         "laplace": lambda r, m: _whole(m, r["scale"]["steps"] + 2 * client._reach(r) + 1),
     }
     return isinstance(message, list) and len(message) > 0 and bool(rules[recipe["protocol"]](recipe, message))

@@ -19,9 +19,21 @@ import pytest
 
 from deniable import Curator
 from deniable.curator.governance import withdrawals
-from deniable.errors import CHARGED, BudgetExceeded, DeniableError, IntegrityError, StorageError
+from deniable.errors import (
+    CHARGED,
+    NOTHING_CHARGED,
+    UNKNOWN,
+    BudgetExceeded,
+    DeniableError,
+    IntegrityError,
+    StorageError,
+)
+from deniable.ledger import Ledger
 from deniable.ledger.answer_store import SEAL, AnswerStore, MemoryShelf, SqliteShelf
 from deniable.ledger.entry import decode_entry, encode_entry, seal_entry
+from deniable.ledger.ledger import verify
+from deniable.ledger.sqlite import SqliteStore
+from ledgers import charge, plain
 
 POLICY = """
 version: 1
@@ -339,3 +351,42 @@ def test_a_value_under_another_name_or_in_another_collection_is_refused() -> Non
         with pytest.raises(IntegrityError, match="was changed"):
             store.find(collection, name)
     assert store.find("answers", "1") == b"first"
+
+
+class LosingConnection:
+    """A connection whose commits are kept while the disk says that it failed."""
+
+    def __init__(self, inner: sqlite3.Connection, name: str) -> None:
+        self._inner, self._name = inner, name
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._inner, name)
+
+    def execute(self, sql: str, *values: object) -> sqlite3.Cursor:
+        if sql == "COMMIT" and self._name == "SQLITE_FULL":
+            raise self._fail()
+        done = self._inner.execute(sql, *values)
+        if sql == "COMMIT":
+            raise self._fail()
+        return done
+
+    def _fail(self) -> sqlite3.OperationalError:
+        failure = sqlite3.OperationalError("disk I/O error")
+        failure.sqlite_errorname = self._name
+        return failure
+
+
+@pytest.mark.parametrize(("name", "told"), [("SQLITE_IOERR_FSYNC", UNKNOWN), ("SQLITE_FULL", NOTHING_CHARGED)])
+def test_a_commit_that_fails_is_called_uncharged_only_where_it_was_undone(tmp_path: Path, name: str, told: str) -> None:
+    store = SqliteStore(tmp_path / "ledger.sqlite")
+    ledger, whole = Ledger("clinic", plain(1)), store._connection
+    ledger.store = store
+    store._connection = LosingConnection(whole, name)  # type: ignore[assignment]
+    with pytest.raises(StorageError) as refused:
+        charge(ledger, "1/10", analyst="", purpose="", request="first")
+    assert refused.value.charged == told
+    store._connection = whole
+    again = charge(ledger, "1/10", analyst="", purpose="", request="first")
+    assert again.repeated is (told == UNKNOWN), "the request id settles it"
+    assert verify(ledger).entries == 1
+    store.close()

@@ -20,7 +20,7 @@ from deniable.localdp.numeric.scale import Scale, mean_of
 from deniable.localdp.protocol import estimate_from_support, student_quantile
 from deniable.localdp.protocol_choice import choose
 from deniable.localdp.survey.definition import parse_survey
-from deniable.localdp.survey.results import contrast_waves, estimate_joint, estimate_question
+from deniable.localdp.survey.results import contrast_waves, estimate_joint, estimate_question, estimate_weighted
 
 PURE = {
     "two coins": (two_coins().p, two_coins().q),
@@ -158,6 +158,36 @@ def test_joint_tables_of_two_and_three_questions_are_those_of_the_people():
         assert len(found) == math.prod(map(len, options))
         assert sum(cell.share for cell in found) == pytest.approx(1)
     assert max(cell.high - cell.low for cell in estimate_joint(SURVEY, bodies, ("smoker", "sex"))) < 0.15
+
+
+def test_weights_give_the_shares_of_a_population_whose_groups_are_known():
+    rng = np.random.default_rng(11)
+    ward = rng.choice(3, size=8000, p=[0.8, 0.1, 0.1])  # the population has a third in each
+    smoker = rng.random(8000) < np.array([0.1, 0.5, 0.9])[ward]
+    bodies = collect({"smoker": smoker, "ward": ward})
+    found = estimate_weighted(SURVEY, bodies, "smoker", "ward", [1, 1, 1], confidence=0.9999999)
+    yes = next(share for share in found if share.answers == ("yes",))
+    assert yes.low <= 0.5 <= yes.high
+    assert yes.low > smoker.mean()  # which the unweighted share estimates
+    assert sum(share.share for share in found) == pytest.approx(1)
+    for totals in ([1, 1], [0, 0, 0], [1, 1, -1]):
+        with pytest.raises(ParameterError, match="totals"):
+            estimate_weighted(SURVEY, bodies, "smoker", "ward", totals)
+    with pytest.raises(ParameterError, match="weighted"):
+        estimate_weighted(SURVEY, bodies, "smoker", "hours", [1])
+
+
+def test_the_error_of_a_weighted_share_is_that_of_its_repetitions():
+    rng, found = np.random.default_rng(12), []
+    for _ in range(60):
+        ward = rng.choice(3, size=1500, p=[0.6, 0.2, 0.2])
+        smoker = rng.random(1500) < np.array([0.2, 0.5, 0.8])[ward]
+        found.append(
+            estimate_weighted(SURVEY, collect({"smoker": smoker, "ward": ward}), "smoker", "ward", [1, 1, 1])[1]
+        )
+    spread = np.std([each.share for each in found])
+    stated = np.mean([(each.high - each.low) / 2 / 1.96 for each in found])
+    assert 0.55 < spread / stated < 1.6  # of 60 repetitions: a false alarm in 10^7
 
 
 def test_questions_without_a_joint_table_are_refused():

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from deniable.cli.terminal import JsonFlag, emit, open_errors
+from deniable.errors import ParameterError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -98,6 +99,10 @@ def results(
     joint: Annotated[
         str | None, typer.Option(help="Two or three questions, with commas: their combinations.", show_default=False)
     ] = None,
+    totals: Annotated[
+        str | None,
+        typer.Option(help="Known totals of the groups of --by, with commas: --of is weighted.", show_default=False),
+    ] = None,
     policy: Annotated[
         Path | None, typer.Option(help="Record the results in the ledger of this policy.", show_default=False)
     ] = None,
@@ -116,7 +121,7 @@ def results(
 
     refuse_unwritable(out)
     together = [name.strip() for name in (joint or "").split(",") if name.strip()]
-    estimated = told(file, store, confidence, by, of, before, together)
+    estimated = told(file, store, confidence, by, of, before, together, _read_totals(totals or ""))
     if policy is not None:
         record_results(estimated, file, policy, ledger)
     shown = _build_document(estimated)
@@ -126,6 +131,13 @@ def results(
 
         write(build_survey_page(shown), out)
     emit(shown, as_json, lambda console: _print_results(console, shown, out))
+
+
+def _read_totals(written: str) -> list[float]:
+    try:
+        return [float(part) for part in written.split(",") if part.strip()]
+    except ValueError:
+        raise ParameterError("the totals are not numbers", expected="Numbers with commas, such as 120,80") from None
 
 
 def _build_document(told: SurveyReport) -> dict[str, Any]:
@@ -149,6 +161,7 @@ def _build_document(told: SurveyReport) -> dict[str, Any]:
         for contrast in told.contrasts
     ]
     shown["joint"] = [asdict(cell) for cell in told.joint]
+    shown["weighted"] = [asdict(cell) for cell in told.weighted]
     return shown
 
 
@@ -202,7 +215,7 @@ def _print_results(console: Console, shown: Mapping[str, Any], out: Path | None)
         ends = f"[{contrast['low']:.3g}, {contrast['high']:.3g}]"
         line = f"{contrast['answer']}: {' less '.join(contrast['between'])} {contrast['difference']:.3g} {ends}"
         console.print(f"  {line}  p = {contrast['p_value']:.3g}", markup=False)
-    for cell in shown["joint"]:
+    for cell in (*shown["weighted"], *shown["joint"]):
         ends = f"[{cell['low']:.1%}, {cell['high']:.1%}]"
         console.print(f"  {cell['share']:7.1%}  {ends}  {' and '.join(cell['answers'])}", markup=False)
     if out is not None:

@@ -420,6 +420,7 @@ class SurveyReport:
     results: Results
     contrasts: tuple[Contrast, ...] = ()
     joint: tuple[JointShare, ...] = ()
+    weighted: tuple[JointShare, ...] = ()
 
 
 def read_results(
@@ -430,14 +431,15 @@ def read_results(
     of: str | None = None,
     before: str | None = None,
     joint: Sequence[str] = (),
+    totals: Sequence[float] = (),
 ) -> SurveyReport:
     """Estimates with intervals from all stored responses.
 
-    `of` is compared between the groups that `by` forms, or with an earlier round whose store is `before`; `joint` are
-    two or three questions whose combinations are counted.
+    `of` is compared between the groups that `by` forms, or with an earlier round whose store is `before`; with `totals`
+    of those groups it is weighted by them. `joint` are two or three questions whose combinations are counted.
     """
     from deniable.localdp.survey.definition import read_survey
-    from deniable.localdp.survey.results import contrast_groups, contrast_waves, estimate_joint
+    from deniable.localdp.survey.results import contrast_groups, contrast_waves, estimate_joint, estimate_weighted
     from deniable.localdp.survey.results import estimate_results as estimated
     from deniable.localdp.survey.service import open_store
 
@@ -450,7 +452,11 @@ def read_results(
     if before and of:
         earlier = open_store(before, survey, writable=False).bodies()
         contrasts = contrast_waves(survey, bodies, earlier, of)
-    return SurveyReport(found, contrasts, estimate_joint(survey, bodies, joint, confidence) if joint else ())
+    together = estimate_joint(survey, bodies, joint, confidence) if joint else ()
+    weighted: tuple[JointShare, ...] = ()
+    if by and of and totals:
+        weighted = estimate_weighted(survey, bodies, of, by, totals, confidence)
+    return SurveyReport(found, contrasts, together, weighted)
 
 
 def record_results(report: SurveyReport, file: Path, policy: Path, ledger: str | None = None) -> Receipt:

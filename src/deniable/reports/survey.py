@@ -20,10 +20,11 @@ def build_survey_page(told: dict[str, Any]) -> Page:
     contrasts = told.get("contrasts") or []
     if contrasts:
         sections += (Section("Between groups", _describe_contrasts(contrasts)),)
-    joint = told.get("joint") or []
-    if joint:
-        rows = tuple((" and ".join(c["answers"]), *(round(c[n], 4) for n in ("share", "low", "high"))) for c in joint)
-        sections += (Section("Together", (Table(("answers", "share", "low", "high"), rows),)),)
+    for title, name in (("Together", "joint"), ("Weighted by known totals", "weighted")):
+        cells = told.get(name) or []
+        rows = tuple((" and ".join(c["answers"]), *(round(c[n], 4) for n in ("share", "low", "high"))) for c in cells)
+        if rows:
+            sections += (Section(title, (Table(("answers", "share", "low", "high"), rows),)),)
     lead = "Every answer was randomized on the respondent's own device; these totals are corrected for it."
     return Page(told["title"], lead=lead, sections=sections, foot=f"Survey {told['survey']}, drawn by deniable.")
 

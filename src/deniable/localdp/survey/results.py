@@ -250,6 +250,38 @@ def estimate_joint(
     )
 
 
+def estimate_weighted(
+    survey: Survey, bodies: Iterable[str], of: str, by: str, totals: Sequence[float], confidence: float = 0.95
+) -> tuple[JointShare, ...]:
+    """The shares of the answers to one question, weighted so that the groups of another have their known totals.
+
+    Respondents may be more of one group than the population is. The share is the sum over groups of the known part of
+    the group times the share within it, both from the unbiased joint table; the error is to first order.
+    """
+    outcome, groups = _find_question(survey, of), _find_question(survey, by)
+    known = np.asarray(totals, dtype=np.float64)
+    if of == by or any(not q.options or len(q.parts) > 1 for q in (outcome, groups)):
+        raise ParameterError("these questions cannot be weighted", expected="Two yes-no or choice questions")
+    if known.shape != (len(groups.options),) or not (known >= 0).all() or known.sum() <= 0:
+        raise ParameterError(
+            "the totals do not fit the groups", expected=f"One for each of {', '.join(groups.options)}"
+        )
+    told = [body for body in map(json.loads, bodies) if of in body and by in body]
+    if len(told) < 2:
+        raise DataError("there are no responses to both questions", remedy="Collect more responses")
+    within, answers = _read_answers(groups, told), _read_answers(outcome, told)
+    sizes = within.mean(axis=0)
+    if (sizes[known > 0] <= 0).any():
+        raise DataError("a group with a known total has too few responses", remedy="Join groups, or collect more")
+    parts = np.divide(known / known.sum(), sizes, out=np.zeros_like(known), where=known > 0)
+    shares = np.einsum("ng,na->ga", within, answers) / len(told) / np.where(sizes > 0, sizes, 1)[:, None]
+    found = (known / known.sum()) @ shares
+    pulls = (within * parts) @ np.ones((len(parts), 1)) * answers - (within * parts) @ shares
+    reach = student_quantile(confidence, len(told) - 1) * pulls.std(axis=0, ddof=1) / math.sqrt(len(told))
+    rows = zip(outcome.options, found.tolist(), (found - reach).tolist(), (found + reach).tolist(), strict=True)
+    return tuple(JointShare((answer,), *row) for answer, *row in rows)
+
+
 def _read_answers(question: Question, told: list[Body]) -> NDArray[np.float64]:
     """For each respondent and answer a number whose expectation is 1 for the true answer and 0 for the others."""
     protocol, columns = question.parts[0], _parse_columns(question, [body[question.name] for body in told], 0)
