@@ -79,7 +79,7 @@ def survey_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def address(survey_file: Path) -> Iterator[str]:
-    from deniable.server.survey.app import build_app
+    from deniable.server.survey import build_app
 
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -370,7 +370,7 @@ def test_a_page_whose_files_were_changed_does_not_run(phone, address):
 
 def test_an_invited_respondent_answers_once_and_the_invitation_leaves_the_address_bar(phone, tmp_path):
     from deniable.curator.survey import invite
-    from deniable.server.survey.app import build_app
+    from deniable.server.survey import build_app
 
     file = tmp_path / "invited.yaml"
     file.write_text(SURVEY + "respondents: invited\n")

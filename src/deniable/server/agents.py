@@ -191,7 +191,7 @@ class AgentTools:
         call.__annotations__ = {"ctx": types.Context, "return": types.CallToolResult} | {
             each.name: each.annotation for each in named
         }
-        del call.__wrapped__  # type: ignore[attr-defined]
+        del call.__wrapped__
         return call  # type: ignore[return-value]
 
     async def _admit(self, ctx: Any) -> Grant:

@@ -63,9 +63,9 @@ class Limits:
     """Answers that were charged, and refusals, leave at whole multiples of so many seconds after the request."""
 
     def __post_init__(self) -> None:
-        positive = (self.seconds, self.body, self.rate, self.burst, self.guesses, self.at_once, self.waiting)
-        positive += (self.workers, self.connections, self.http_connections, self.header_seconds)
-        if min(positive) <= 0 or min(self.quantum, self.processes) < 0:
+        amounts = (self.seconds, self.body, self.rate, self.burst, self.guesses, self.at_once, self.waiting)
+        places = (self.workers, self.connections, self.http_connections, self.header_seconds)
+        if min(*amounts, *places) <= 0 or min(self.quantum, self.processes) < 0:
             raise ParameterError("a limit of the server is not positive", expected="Limits above 0")
 
 

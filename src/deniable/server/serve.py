@@ -373,7 +373,7 @@ def serve_survey(
     try:
         import uvicorn
 
-        from deniable.server.survey.app import build_app
+        from deniable.server.survey import build_app
     except ImportError:
         raise MissingExtra(
             "serving a survey needs the server extra", remedy="Install it with: pip install 'deniable[server]'"

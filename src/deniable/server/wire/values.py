@@ -67,7 +67,8 @@ def _decode_text_array(text: str, inner: int) -> list[Plain]:
     stripped = text.strip()
     if stripped[:1] != "{" or stripped[-1:] != "}":
         raise ValueError
-    body, found, at = stripped[1:-1], [], 0
+    found: list[Plain] = []
+    body, at = stripped[1:-1], 0
     while at < len(body):
         member = _MEMBER.match(body, at)
         if member is None or len(found) >= MOST_MEMBERS:
@@ -87,7 +88,8 @@ def _decode_binary_array(raw: bytes) -> list[Plain]:
     count, _lower = struct.unpack("!ii", raw[12:20])
     if dimensions != 1 or not 0 <= count <= MOST_MEMBERS:
         raise ValueError
-    found, at = [], 20
+    found: list[Plain] = []
+    at = 20
     for _ in range(count):
         (length,) = struct.unpack("!i", raw[at : at + 4])
         at += 4 + max(length, 0)
