@@ -426,7 +426,6 @@ CHARGING = {
     "mask/run.py": {"_record"},
     "anonymize/output.py": {"record_release"},
     "synthesize/run.py": {
-        "describe",
         "synthesize",
         "learn_and_keep",
         "_synthesize_linked",

@@ -158,7 +158,7 @@ def compute_fisher(first: Rate, second: Rate) -> float:
     """How likely the first has so many of all successes, or more, if both succeed equally often (Fisher's exact test).
 
     >>> round(compute_fisher(Rate(5, 20), Rate(0, 20)), 6)
-    0.023563
+    0.023562
     """
     total, drawn = first.successes + second.successes, first.trials
     trials = first.trials + second.trials

@@ -174,11 +174,6 @@ def _refuse_unknown_columns(context: Context, order: Order) -> None:
             )
 
 
-def describe(context: Context, order: Order) -> JobResult[SynthModel]:
-    """The model of a table: charged before the data is touched."""
-    return run_job(context, plan_description(context, order)[2])
-
-
 def learn_model(context: Context, order: Order, source: Source, rows: pa.Table) -> SynthModel:
     """What is learned of bounded rows."""
     from deniable.synth.describe import describe_table
