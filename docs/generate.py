@@ -17,7 +17,7 @@ from deniable.policy.layout.masks import MASKS, PRESETS
 from deniable.policy.yaml_tree import DEEPEST, MOST_BYTES, MOST_VALUES
 from deniable.query.algebra.functions import AGGREGATE_FORMS, FUNCTION_FORMS, FUNCTIONS
 from deniable.query.sql.clauses import OPTIONS
-from deniable.server.survey import app
+from deniable.server import survey
 
 REFERENCE = Path(__file__).parent / "reference"
 NOTE = "<!-- Written by docs/generate.py from the code: change the code, then run `make docs`. -->\n"
@@ -212,7 +212,7 @@ def sql_page() -> str:
 
 def survey_files_page() -> str:
     """The hashes of the files that a survey's page is made of."""
-    served = app.list_files()
+    served = survey.list_files()
     lines = [
         "# The files of a survey's page\n",
         NOTE,
@@ -222,7 +222,7 @@ def survey_files_page() -> str:
         "[run a survey](../how-to/run-a-survey.md).\n",
         "| file | hash |",
         "|---|---|",
-        *(f"| `/{name}` | `{app.compute_integrity(content)}` |" for name, (content, _) in served.items()),
+        *(f"| `/{name}` | `{survey.compute_integrity(content)}` |" for name, (content, _) in served.items()),
     ]
     return "\n".join(lines) + "\n"
 

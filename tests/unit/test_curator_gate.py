@@ -450,7 +450,9 @@ def test_who_withdrew_is_left_out_of_tables_that_were_attached_before(steward: C
     withdraw(steward, "other", "6")
     assert steward.scope.attach("visits", "beds", "wards").count("visits") == 10
     assert steward.scope.attach("beds").count("beds") == 3
-    assert scope.withdrawn_rows(steward.policy, steward.store, "visits") == (Listed("id", ("4", "5"), keep=False, loose=True),)
+    assert scope.withdrawn_rows(steward.policy, steward.store, "visits") == (
+        Listed("id", ("4", "5"), keep=False, loose=True),
+    )
     assert scope.withdrawn_rows(steward.policy, steward.store, "beds") == ()
     assert scope.withdrawn_rows(steward.policy, steward.store, "wards") == ()
     assert scope.withdrawn_rows(steward.policy, opened().store, "visits") == ()
