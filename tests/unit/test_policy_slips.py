@@ -207,6 +207,13 @@ def test_what_protects_less_than_the_accepted_policy_is_shown_and_refused(
     assert isinstance(read(clinic), Policy)
 
 
+def test_an_intruder_who_knew_every_column_and_now_knows_one_is_less_protection(clinic: Path) -> None:
+    clinic.write_text(slip("knows: [age, ward], ", ""))
+    accept_policy(clinic, "A. Steward")
+    clinic.write_text(slip("knows: [age, ward]", "knows: [age]"))
+    assert any("taken to know age alone" in words for words in check_policy(clinic).loosened)
+
+
 BESIDE = """  again:
     source: visits.csv
     unit: row

@@ -240,7 +240,9 @@ def _compare_attacks(before: AttackLimits | None, after: AttackLimits | None) ->
     now = after or AttackLimits()
     yield from _compare_demands("release: attack: most", before.most, now.most, sign=1)
     lost = [name for name in before.knows or () if name not in (now.knows or ())]
-    if lost:
+    if before.knows is None and now.knows is not None:  # before, every quasi-identifier was known
+        yield f"release: attack: the intruder is taken to know {', '.join(now.knows) or 'nothing'} alone"
+    elif lost:
         yield f"release: attack: the intruder is no longer taken to know {', '.join(lost)}"
 
 

@@ -155,7 +155,7 @@ ATTACK = Record(
             Record(
                 "attack thresholds", tuple(Field(a, SHARE, f"share of people that {a} may expose") for a in ATTACKS)
             ),
-            "the share of people an attack may expose; a release above it is refused",
+            "the share of people an attack may expose; attack, start and synthesize --attack refuse what is above it",
         ),
     ),
     meaning="How a release is attacked before it leaves, and what it must withstand.",
