@@ -11,7 +11,7 @@ import errno
 import os
 import re
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, NoReturn
@@ -62,6 +62,7 @@ def whole_file(path: Path, mode: int = PRIVATE_FILE) -> Iterator[BinaryIO]:
     ...     (Path(folder) / "note.txt").read_bytes()
     b'whole'
     """
+    _refuse_input(path)
     temporary = path.with_name(f".{path.name[:100]}.{secrets.token_hex(6)}.part")
     with storage_errors(path):
         try:
@@ -94,6 +95,11 @@ def refuse_unwritable(path: Path | None, *, rows: bool = False) -> None:
     """
     if path is None:
         return
+    _refuse_input(path)
+    if path.suffix.lower() in (".yaml", ".yml") and path.exists():
+        raise ParameterError(f"'{path.name}' exists, and looks like a policy", remedy="Choose another name")
+    if path.is_file() and _read_start(path) == SQLITE:
+        raise ParameterError(f"'{path.name}' is a database, such as a ledger", remedy="Choose another name")
     if rows and path.suffix.lower() not in ROW_ENDINGS:
         raise ParameterError(
             f"'{path.name}' cannot be written",
@@ -108,6 +114,31 @@ def refuse_unwritable(path: Path | None, *, rows: bool = False) -> None:
     with storage_errors(path):
         os.close(os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE_FILE))
         probe.unlink()
+
+
+SQLITE = b"SQLite format 3\0"
+"""How the files of SQLite begin."""
+_inputs: dict[int, tuple[Path, ...]] = {}
+
+
+def _read_start(path: Path) -> bytes:
+    with storage_errors(path), path.open("rb") as file:
+        return file.read(len(SQLITE))
+
+
+def hold_inputs(owner: object, paths: Iterable[Path]) -> None:
+    """Note the files that somebody reads: until it lets go of them, nothing is written over them."""
+    _inputs[id(owner)] = tuple(paths)
+
+
+def release_inputs(owner: object) -> None:
+    """Let go of the files that somebody read."""
+    _inputs.pop(id(owner), None)
+
+
+def _refuse_input(path: Path) -> None:
+    if path.exists() and any(each.exists() and each.samefile(path) for held in _inputs.values() for each in held):
+        raise ParameterError(f"'{path.name}' is read by this work, and would be lost", remedy="Choose another name")
 
 
 def write_whole(path: Path, content: bytes, mode: int = PRIVATE_FILE) -> None:

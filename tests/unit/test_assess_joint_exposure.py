@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import nullcontext
 from itertools import combinations
 from pathlib import Path
 
@@ -123,8 +124,10 @@ def clinic(tmp_path: Path) -> Path:
 
 def release(policy: Path, how: str, out: Path) -> dict[str, object]:
     ledger = str(policy.with_suffix(".ledger.sqlite"))
-    if how == "anonymize":
-        return anonymize(Order(None, out, policy, "visits", ledger=ledger)).to_dict()
+    if how != "mask":
+        method = how if how == "mondrian" else "optimal"
+        order = Order(None, out, policy, "visits", ledger=ledger, method=method, count_rows=how == "rows")
+        return anonymize(order).to_dict()
     return mask(request_for(policy, None, "visits", out, ledger=ledger)).to_dict()["tables"]["visits"]
 
 
@@ -154,6 +157,45 @@ def test_a_release_beyond_the_limit_is_refused_and_nothing_is_left(clinic: Path,
     with pytest.raises(Infeasible, match="All released columns together single out"):
         release(clinic, how, clinic.parent / "out.parquet")
     assert not list(clinic.parent.glob("out.parquet*"))
+
+
+PEOPLE = """
+version: 1
+dataset: clinic
+tables:
+  visits:
+    source: visits.csv
+    unit: {column: who}
+    columns:
+      who: {role: identifier, mask: MASK}
+      age: {type: integer, role: quasi-identifier, hierarchy: {intervals: [10, 50]}}
+      town: {role: insensitive}
+release:
+  anonymize: {k: 5}
+LIMIT"""
+
+
+@pytest.mark.parametrize("own", [True, False])
+@pytest.mark.parametrize("rows_searched", [exposure.JOINT_ROWS, 50])
+@pytest.mark.parametrize("how", ["anonymize", "mondrian", "rows", "mask"])
+def test_people_are_counted_by_the_tables_own_column_whatever_is_released_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str, rows_searched: int, own: bool
+) -> None:
+    """Each person has two equal rows: no row is alone with its town, and everybody is who has a town of their own."""
+    monkeypatch.setattr(exposure, "JOINT_ROWS", rows_searched)
+    towns = [f"t{n if own else n % 5}" for n in range(60)]
+    rows = "".join(f"p{n},{20 + n % 4},{town}\n" for n, town in enumerate(towns) for _ in range(2))
+    (tmp_path / "visits.csv").write_text("who,age,town\n" + rows)
+    policy, out = tmp_path / "clinic.yaml", tmp_path / "out.parquet"
+    for mask_of_who in ("redact", "{regex: {find: '.*', put: 'x'}}"):
+        text = PEOPLE.replace("MASK", mask_of_who)
+        policy.write_text(text.replace("LIMIT", "  joint: {most: 0.05, accepted_by: A. Steward}\n"))
+        told = release(policy, how, out)["joint"]
+        assert told["together"] == (1.0 if own else 0.0)  # type: ignore[index]
+        assert "of the people" in told["words"]  # type: ignore[index]
+        policy.write_text(text.replace("LIMIT", "  joint: {most: 0.05}\n"))
+        with pytest.raises(Infeasible) if own else nullcontext():
+            release(policy, how, out)
 
 
 @pytest.mark.parametrize("how", ["anonymize", "mask"])

@@ -67,3 +67,17 @@ def test_python_spends_from_the_ledger_that_the_command_line_spends_from(tmp_pat
         pytest.raises(AccessRefused, match="have a budget already"),
     ):
         apart.query("SELECT SUM(x) FROM t", epsilon=3)
+
+
+def test_one_file_has_one_unit_in_a_policy_whatever_its_tables_are_called(tmp_path: Path) -> None:
+    (tmp_path / "visits.csv").write_text("id,age\n" + "".join(f"{i % 5},{i}\n" for i in range(20)))
+    (tmp_path / "policy.yaml").write_text(
+        "version: 1\ndataset: clinic\ntables:\n"
+        "  visits: {source: visits.csv, unit: {column: id, max_groups: 1, max_rows_per_group: 4},"
+        " columns: {id: {type: integer, role: identifier}, age: {type: integer, role: insensitive}}}\n"
+        "  again: {source: visits.csv, unit: row,"
+        " columns: {id: {type: integer, role: insensitive}, age: {type: integer, role: insensitive}}}\n"
+        "budgets: {dataset: {epsilon: 1}}\n"
+    )
+    with pytest.raises(PolicyError, match="protect different units"):
+        Curator.open(tmp_path / "policy.yaml")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 
 import pandas as pd
@@ -14,7 +15,7 @@ from deniable.curator.curator import Curator
 from deniable.curator.governance import withdrawals
 from deniable.curator.mask.keys import reveal
 from deniable.curator.mask.run import Request, mask
-from deniable.errors import AccessRefused, DataError, DeniableError, IntegrityError, ParameterError
+from deniable.errors import AccessRefused, DataError, DeniableError, Infeasible, IntegrityError, ParameterError
 from deniable.masking import joins, keys
 from deniable.masking.plan import MaskContext, plan_table, specs_of
 from deniable.policy.document import parse
@@ -202,6 +203,98 @@ def test_identifiers_that_a_mask_changes_in_a_few_characters_do_not_leave(
             return
         with pytest.raises(DataError, match="easily recognized"):
             curator.mask("people")
+
+
+@pytest.mark.parametrize(
+    ("mask_of_id", "known"),
+    [
+        ("{regex: {find: '^(.)(.)(.)(.)(.)(.)(.)$', put: '\\7\\6\\5\\4\\3\\2\\1'}}", True),
+        ("{regex: {find: '^(..)(..)(...)$', put: '\\3-\\1-\\2'}}", True),
+        ("{regex: {find: '(.)(.)', put: '\\2\\1'}}", True),
+        ("{regex: {find: '^..(.)(.)(.)(.).$', put: '\\4\\3\\2\\1'}}", True),
+        ("{redact: {keep_first: 6}}", True),
+        ("{redact: {keep_last: 5}}", True),
+        ("{redact: {keep_first: 3, keep_last: 2}}", True),
+        ("{redact: {keep_last: 1}}", False),
+    ],
+)
+def test_identifiers_whose_characters_are_reordered_or_kept_in_part_do_not_leave(
+    folder: Path, mask_of_id: str, known: bool
+) -> None:
+    policy = parse(POLICY.replace("{token: {key: people}}", mask_of_id), folder=folder)
+    rows = pd.concat([_frame()] * 50).assign(id=[f"P{(n * 791_911) % 1_000_003:06}" for n in range(200)])
+    with Curator(policy, sources={"people": rows}) as curator:
+        if not known:
+            assert len(curator.mask("people").rows) == 200
+            return
+        with pytest.raises(DataError, match="easily recognized"):
+            curator.mask("people")
+
+
+@pytest.mark.parametrize("share", [0.75, 0.02])
+def test_identifiers_are_looked_for_in_all_rows_and_not_only_in_the_first(folder: Path, share: float) -> None:
+    """The first rows are redacted, and the last ones lose a character; few of them are found as many are."""
+    late = int(4_000 * share)
+    ids = [f"A{n:06}" for n in range(4_000 - late)] + [f"B{(n * 7919) % 1_000_003:06}" for n in range(late)]
+    text = POLICY.replace("{token: {key: people}}", "{regex: {find: '^(B.*).$', put: '\\1', unmatched: redact}}")
+    (folder / "policy.yaml").write_text(text)
+    pd.concat([_frame()] * 1_000).assign(id=ids).to_csv(folder / "people.csv", index=False)
+    (folder / "lists.csv").write_text("x\n1\n")
+    for out in ("out.csv", "out.parquet"):
+        with pytest.raises(DataError, match="leaves identifiers"):
+            mask(Request(folder / "policy.yaml", {"people": folder / out}))
+    assert not list(folder.glob("out*"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "mask_of_id", "known"),
+    [
+        ("integer", "{round: 100000}", True),
+        ("integer", "{round: 100000000}", False),
+        ("integer", "{noise: {scale: 50000, shape: laplace}}", True),
+        ("integer", "{noise: {scale: 100000000, shape: laplace}}", False),
+        ("date", "{shift_dates: {key: people, by: city, days: 1}}", True),
+        ("date", "{shift_dates: {key: people, by: city, days: 3650}}", False),
+    ],
+)
+@pytest.mark.parametrize("out", ["out.csv", "out.parquet"])
+def test_numbers_and_dates_whose_nearest_original_is_the_right_one_do_not_leave(
+    folder: Path, kind: str, mask_of_id: str, known: bool, out: str
+) -> None:
+    """As quasi-identifiers they may leave in the same form: those are known to tell something of a person."""
+    order = [(n * 7919) % 1_000_003 for n in range(300)]
+    dates = pd.Timestamp("1930-01-01") + pd.to_timedelta([n % 27_000 for n in order], unit="D")
+    ids = [f"{day:%Y-%m-%d}" for day in dates] if kind == "date" else [10_000_000 + 90 * n for n in order]
+    people = [f"c{n}" for n in range(300)]
+    pd.concat([_frame()] * 75).assign(id=ids, city=people).to_csv(folder / "people.csv", index=False)
+    (folder / "lists.csv").write_text("x\n1\n")
+    text = POLICY.replace("unit: {column: id}", "unit: row")
+    for role, refused in (("identifier", known), ("quasi-identifier", False)):
+        told = f"id: {{type: {kind}, role: {role}, mask: {mask_of_id}}}"
+        policy = folder / f"{role}.yaml"
+        policy.write_text(text.replace("id: {role: identifier, mask: {token: {key: people}}}", told))
+        with pytest.raises(DataError, match="easily recognized") if refused else nullcontext():
+            mask(Request(policy, {"people": folder / out}, fresh=True))
+        assert (folder / out).exists() is not refused
+
+
+def test_what_a_redaction_keeps_is_released_like_any_other_column(folder: Path) -> None:
+    """Nobody decided on such a column: it is withheld. With a role it is measured with the others."""
+    rows = _frame().assign(note=["abcd1", "abcd2", "abcd3", "abcd4"], city="X", age=30)
+    text = POLICY.replace("  lists", "      note: {NOTE}\n  lists")
+    kept = "mask: {redact: {keep_first: 1, keep_last: 1}}"
+    with Curator(parse(text.replace("NOTE", kept), folder=folder), sources={"people": rows}) as curator:
+        assert "note" not in curator.mask("people").rows.column_names
+        with pytest.raises(AccessRefused, match="undecided"):
+            curator.mask("people", columns=["note"])
+    limited = text.replace("NOTE", f"role: sensitive, {kept}") + "release: {joint: {most: 0.01}}\n"
+    with Curator(parse(limited, folder=folder), sources={"people": rows}) as curator, pytest.raises(Infeasible):
+        curator.mask("people")
+    whole = limited.replace("{keep_first: 1, keep_last: 1}", "{put: x}")
+    with Curator(parse(whole, folder=folder), sources={"people": rows}) as curator:
+        release = curator.mask("people")
+    assert release.details["joint"]["together"] == 0.0
+    assert not any("redact" in attack for attack in release.details["remaining_attacks"])
 
 
 def test_a_vault_opens_by_the_ledger_that_recorded_its_releases_alone(folder: Path) -> None:

@@ -82,6 +82,9 @@ def test_two_different_stewards_approve_where_the_purpose_demands_it(curator: Cu
         requests.find_approved(context, request.id)
     with pytest.raises(AccessRefused, match="'sam' approved request"):
         requests.decide(context, request.id, True, "fine again", "sam")
+    for same in ("SAM", " sam ", "s\u200bam", "ana", "Ana"):
+        with pytest.raises(AccessRefused, match="already, or made it"):
+            requests.decide(context, request.id, True, "fine again", same)
     twice = requests.decide(context, request.id, True, "fine too", "sue")
     assert (twice.status, twice.approved_by) == ("approved", ("sam", "sue"))
     assert requests.find_approved(context, request.id).id == request.id

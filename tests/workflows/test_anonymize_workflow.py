@@ -58,6 +58,7 @@ release:
 """
 
 QI = "zip,age,sex"
+UNDER = ("-p", "clinic.yaml")
 
 
 def run(*words: str, code: int = 0) -> Any:
@@ -138,18 +139,19 @@ def test_further_models_and_measures_by_name(clinic: Path) -> None:
 def test_rows_to_come_are_added_and_the_rest_waits(clinic: Path) -> None:
     run("anonymize", "visits.parquet", "-p", "clinic.yaml", "-o", "out.parquet")
     pq.write_table(pq.read_table("visits.parquet").slice(0, 300), "new.parquet")
-    found = run("anonymize", "--update", "out.parquet", "new.parquet", "-o", "more.parquet")
+    found = run("anonymize", "--update", "out.parquet", "new.parquet", *UNDER, "-o", "more.parquet")
     assert found["rows"] == 300
     assert found["shown"] + found["waiting"] == 300
     assert pq.read_table("more.parquet").num_rows == found["shown"] > 0
     assert run("check", "more.parquet", "--qi", QI)["k"] >= 5
-    again = run("anonymize", "--update", "more.parquet.recoding.json", "new.parquet")
+    again = run("anonymize", "--update", "more.parquet.recoding.json", "new.parquet", *UNDER)
     assert again["rows"] == 300
 
 
 def test_added_rows_show_the_columns_of_the_release_and_no_others(clinic: Path) -> None:
     run("anonymize", "visits.parquet", "-p", "clinic.yaml", "-o", "out.parquet")
-    run("anonymize", "--update", "out.parquet", "visits.parquet", "-o", "more.parquet")  # it has name and charge, too
+    # The table has name and charge, too.
+    run("anonymize", "--update", "out.parquet", "visits.parquet", *UNDER, "-o", "more.parquet")
     assert pq.read_table("more.parquet").column_names == pq.read_table("out.parquet").column_names
     assert verify(clinic / "more.parquet").body["guarantee"] == verify(clinic / "out.parquet").body["guarantee"]
 
@@ -310,6 +312,142 @@ def test_a_killed_or_refused_run_leaves_no_release(clinic: Path) -> None:
     with pytest.raises(DeniableError):
         run("anonymize", "visits.parquet", "--qi", QI, "-o", "no/such/folder/out.parquet")
     assert not list(clinic.glob("*.recoding.json"))
+
+
+@pytest.mark.parametrize("method", ["optimal", "mondrian", "local", "cells"])
+def test_a_target_that_is_not_released_is_refused_before_anything_is_written(clinic: Path, method: str) -> None:
+    for target in ("name", "charge"):  # an identifier, and a column that the policy does not declare
+        with pytest.raises(ParameterError, match=f"'{target}' is not released"):
+            run("anonymize", *UNDER, "--target", target, "--method", method, "-o", "out.csv")
+    assert not list(clinic.glob("out.csv*"))
+    assert run("register", *UNDER)["releases"] == []
+
+
+RELEASES = {
+    "optimal": ("visits.parquet", "--qi", QI),
+    "mondrian": ("visits.parquet", "--qi", QI, "--method", "mondrian"),
+    "microaggregate": ("visits.parquet", "--qi", "age", "--method", "microaggregate"),
+    "grid": ("visits.parquet", "--grid", "age,charge", "--digits", "0", "--k", "2"),
+    "update": ("--update", "before.csv", "visits.parquet"),
+    "policy": ("visits.parquet", *UNDER),
+}
+
+
+@pytest.mark.parametrize("failing", ["sealing", "measuring", "interrupted", "remembering"])
+@pytest.mark.parametrize("way", RELEASES)
+def test_whatever_fails_after_the_rows_were_written_removes_them(
+    clinic: Path, monkeypatch: pytest.MonkeyPatch, way: str, failing: str
+) -> None:
+    if way == "update":
+        run("anonymize", "visits.parquet", "--qi", QI, "-o", "before.csv")
+    place, fault = {
+        "sealing": ("deniable.release.seal", OSError()),
+        "measuring": ("deniable.assess.certificate.certify", MemoryError()),
+        "interrupted": ("deniable.curator.publish.find_signing_key", KeyboardInterrupt()),
+        "remembering": ("deniable.curator.anonymize.releases.remember_release", OSError()),
+    }[failing]
+
+    def fail(*_: Any, **__: Any) -> None:
+        assert Path("out.csv").exists()
+        raise fault
+
+    monkeypatch.setattr(place, fail)
+    result = CliRunner().invoke(app, ["anonymize", *RELEASES[way], "-o", "out.csv"])
+    assert result.exit_code != 0
+    assert not list(clinic.glob("out.csv*"))
+
+
+def test_a_recoding_does_not_outlive_the_rows_it_is_of(clinic: Path) -> None:
+    run("anonymize", "visits.parquet", "--qi", QI, "-o", "out.csv")
+    run("anonymize", "visits.parquet", "--qi", QI, "--method", "mondrian", "-o", "out.csv")
+    with pytest.raises(DataError, match="no recoding"):
+        run("anonymize", "--update", "out.csv", "visits.parquet", "-o", "more.csv")
+
+
+def change_policy(clinic: Path, old: str, new: str) -> None:
+    assert old in POLICY
+    (clinic / "clinic.yaml").write_text(POLICY.replace(old, new))
+
+
+def test_rows_are_not_added_without_the_policy_of_the_release(clinic: Path) -> None:
+    run("anonymize", *UNDER, "-o", "out.csv")
+    with pytest.raises(DeniableError, match="made under a policy, of 'clinic/visits'"):
+        run("anonymize", "--update", "out.csv", "visits.parquet", "-o", "more.csv")
+    change_policy(clinic, "dataset: clinic", "dataset: other")
+    with pytest.raises(DeniableError, match="these rows are of 'other/visits'"):
+        run("anonymize", "--update", "out.csv", "visits.parquet", *UNDER, "--ledger", "o.sqlite", "-o", "more.csv")
+    assert not list(clinic.glob("more.csv*"))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("diagnosis: {role: sensitive", "diagnosis: {role: undecided", "undecided"),
+        ("diagnosis: {role: sensitive", "diagnosis: {role: identifier", "'diagnosis'.*no longer lets leave"),
+        ("diagnosis: {role: sensitive", "diagnosis: {role: quasi-identifier", "'diagnosis'.*no longer lets leave"),
+        ("sex:       {role: quasi-identifier", "sex:       {role: identifier", "'sex'.*no longer lets leave"),
+        ("k: 5", "k: 300", "classes of the release before do not meet 300-anonymity"),
+        ("l: {diagnosis: 2}", "l: {diagnosis: 5}", "do not meet distinct 5-diversity"),
+        ("suppress: 0.02}", "suppress: 0.02}\n  joint: {most: 0}", "single"),
+    ],
+)
+def test_added_rows_pass_the_policy_of_today(clinic: Path, old: str, new: str, told: str) -> None:
+    run("anonymize", *UNDER, "-o", "out.csv")
+    change_policy(clinic, old, new)
+    if "role: " in new:  # what leaves is asked about by l no more
+        text = (clinic / "clinic.yaml").read_text()
+        (clinic / "clinic.yaml").write_text(text.replace("l: {diagnosis: 2}, ", ""))
+    with pytest.raises(DeniableError, match=told):
+        run("anonymize", "--update", "out.csv", "visits.parquet", *UNDER, "-o", "more.csv")
+    assert not list(clinic.glob("more.csv*"))
+
+
+def test_added_rows_meet_the_larger_k_of_the_command(clinic: Path) -> None:
+    run("anonymize", "visits.parquet", "--qi", "sex", "--k", "5", "-o", "out.csv")
+    few = pq.read_table("visits.parquet").slice(0, 40)
+    pq.write_table(few, "few.parquet")
+    words = ("anonymize", "--update", "out.csv", "few.parquet")
+    assert run(*words, "-o", "a.csv")["shown"] == 40
+    assert run(*words, "--k", "100", "-o", "b.csv")["shown"] == 0
+    with pytest.raises(DeniableError, match="do not meet 900-anonymity"):
+        run(*words, "--k", "900", "-o", "c.csv")
+
+
+def test_people_are_counted_in_added_rows_where_each_had_one_before(clinic: Path) -> None:
+    """Eight rows of one person are one person, whether a policy or the command says who the people are."""
+    change_policy(clinic, "unit: row", "unit: {column: name}")
+    one = pq.read_table("visits.parquet").slice(0, 1)
+    pq.write_table(pa.concat_tables([one] * 8), "eight.parquet")
+    named = ("--qi", QI, "--sensitive", "diagnosis", "--person", "name")
+    for words, more in (((*UNDER,), UNDER), (named, ())):
+        made = run("anonymize", "visits.parquet", *words, "-o", "out.csv")
+        assert not any("k counts rows" in told for told in made["warnings"])
+        assert verify("out.csv").body["guarantee"]["unit"] == "all rows of one name"
+        found = run("anonymize", "--update", "out.csv", "eight.parquet", *more, "-o", "more.csv")
+        assert (found["shown"], found["waiting"]) == (0, 8)
+        everybody = run("anonymize", "--update", "out.csv", "visits.parquet", *more, "-o", "more.csv")
+        assert everybody["shown"] > 1000
+        assert verify("more.csv").body["guarantee"]["unit"] == "all rows of one name"
+
+
+def test_a_larger_share_to_suppress_than_the_policy_says_is_refused(clinic: Path) -> None:
+    with pytest.raises(DeniableError, match=r"suppress is asked to be 0.5, and the policy says 0.02"):
+        run("anonymize", *UNDER, "--suppress", "0.5", "-o", "out.csv")
+    assert not list(clinic.glob("out.csv*"))
+    run("anonymize", *UNDER, "--suppress", "0.01", "-o", "out.csv")
+
+
+def test_a_map_counts_people_without_a_policy_too(clinic: Path) -> None:
+    places = {
+        "lat": [40.71] * 12 + [40.75] * 12,
+        "lon": [-74.0] * 24,
+        "who": ["one"] * 12 + [f"p{n}" for n in range(12)],
+    }
+    pq.write_table(pa.table(places), "rides.parquet")
+    words = ("anonymize", "rides.parquet", "--grid", "lat,lon", "--k", "10", "-o", "map.csv")
+    assert run(*words)["cells"] == 2
+    assert run(*words, "--person", "who")["cells"] == 1
+    assert verify("map.csv").body["guarantee"]["unit"] == "all rows of one who"
 
 
 def test_a_map_shows_only_cells_with_k_rows(clinic: Path) -> None:

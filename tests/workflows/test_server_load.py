@@ -307,3 +307,22 @@ def test_a_respondents_token_is_for_one_person(serve: Any) -> None:
         assert acts == ["withdraw", "reinstate"]
         nobody = {"name": "p9", "role": "respondent"}
         assert httpx.post(up.steward + "/v1/tokens", json=nobody, headers=steward).status_code == 400
+
+
+@pytest.mark.parametrize("act", ["pause", "revoke"])
+def test_an_open_session_ends_with_its_token(serve: Any, act: str) -> None:
+    psycopg = pytest.importorskip("psycopg")
+    with serve() as up, psycopg.connect(up.dsn(), autocommit=True) as session:
+        session.execute("SET deniable.epsilon = 1")
+        session.execute("SELECT COUNT(*) AS n FROM people").fetchone()
+        tokens = httpx.get(up.steward + "/v1/tokens", headers=bearer(up.tokens["steward"])).json()["tokens"]
+        path = f"{up.steward}/v1/tokens/{next(each['id'] for each in tokens if each['name'] == 'ana')}"
+        if act == "pause":
+            httpx.post(path + "/pause", json={"reason": "looked at"}, headers=bearer(up.tokens["steward"]))
+        else:
+            httpx.delete(path, headers=bearer(up.tokens["steward"]))
+        time.sleep(0.3)
+        for question in ("SELECT COUNT(*) AS m FROM people", "SELECT 1", "EXPLAIN SELECT COUNT(*) FROM people"):
+            with pytest.raises(psycopg.Error, match=r"token is (paused|not valid)"):
+                session.execute(question)
+        assert len(list(up.curator.ledger.entries(acts=("charge",)))) == 1

@@ -33,13 +33,13 @@ from deniable.assess.released_rows import (
     Ancestors,
     Claim,
     Counts,
+    IdentifierCheck,
     TruthCheck,
     compare_columns,
     compare_types,
     count_people,
     count_values,
     find_identifiers,
-    find_recognizable,
     find_secrets,
     index_of,
     open_released,
@@ -95,15 +95,16 @@ def certify(released: Path | pa.Table, claim: Claim) -> Certificate:
     known = [part for name in claim.quasi_identifiers for part in spell_column(name, names)]
     told = [name for name in claim.sensitive if name in names]
     cells, rules = _Cells(known, told, claim.counts), TruthCheck(claim.truths, names)
-    for number, batch in enumerate(batches):
-        if number == 0:
-            left += find_recognizable(batch, claim)
+    again = IdentifierCheck(claim)
+    for batch in batches:
+        again.add(batch)
         broken += compare_types(batch, claim) + find_secrets(batch, claim)
         left += find_identifiers(batch, claim)
         typed = read_types(batch, claim)
         rules.add(typed)
         cells.add(pa.table({name: write_texts(typed[name]) for name in typed.column_names}) if names else typed)
     broken += rules.broken
+    left += again.find()
     rows = cells.rows
     if claim.rows_read is not None and claim.rows_read != rows + (0 if claim.starred else claim.suppressed):
         broken.append("the rows that were read are not those written and those suppressed")

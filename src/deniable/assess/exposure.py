@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -129,35 +129,54 @@ class JointExposure(Record):
     accepted_by: str | None = None
 
 
+class Whose(NamedTuple):
+    """Whose rows these are: the column of an attached table that has the same rows, in the same order."""
+
+    table: str
+    column: str
+
+
+PERSON = "whose row it is"
+
+
+def tell_people(name: str, unit: str | Whose | None) -> tuple[str, str | None]:
+    """The rows of an attached table as words of a query, and their column that tells people apart, if there is one."""
+    from deniable.engines.base import quote
+
+    if not isinstance(unit, Whose):
+        return quote(name), unit
+    people = f"SELECT {quote(unit.column)} AS {quote(PERSON)} FROM {quote(unit.table)}"  # noqa: S608  quoted names
+    return f"(SELECT * FROM {quote(name)} POSITIONAL JOIN ({people}) AS people)", PERSON  # noqa: S608
+
+
 def measure_joint_exposure(
-    engine: Engine, name: str, columns: Sequence[str], unit: str | None = None
+    engine: Engine, name: str, columns: Sequence[str], unit: str | Whose | None = None
 ) -> JointExposure | None:
     """What the released columns of an attached table single out together; None where nothing is released."""
     from deniable.engines.base import quote
 
+    source, person = tell_people(name, unit)
     count = engine.count(name)
-    if not columns or not count:
-        return None
-    named = tuple(column for column in dict.fromkeys(columns) if column != unit)
-    if not named:
+    named = tuple(column for column in dict.fromkeys(columns) if column != person)
+    if not named or not count:
         return None
     # As text, in which columns of every type can be compared.
-    listed = ", ".join(f"CAST({quote(column)} AS VARCHAR) AS {quote(column)}" for column in (*named, unit) if column)
+    listed = ", ".join(f"CAST({quote(column)} AS VARCHAR) AS {quote(column)}" for column in (*named, person) if column)
     # A seed, so that one release is told one number.
     part = f" USING SAMPLE reservoir({JOINT_ROWS} ROWS) REPEATABLE (1)" if count > JOINT_ROWS else ""
-    rows = engine.run(f"SELECT {listed} FROM {quote(name)}{part}")  # noqa: S608  our own words and quoted names
-    risk = measure_joint_risk(rows, named, unit=unit)
-    together = risk.together if not part else _count_together(engine, name, named, unit)
-    return describe_joint_risk(replace(risk, together=together), rows.num_rows, "people" if unit else "rows")
+    rows = engine.run(f"SELECT {listed} FROM {source}{part}")  # noqa: S608  our own words and quoted names
+    risk = measure_joint_risk(rows, named, unit=person)
+    together = risk.together if not part else _count_together(engine, source, named, person)
+    return describe_joint_risk(replace(risk, together=together), rows.num_rows, "people" if person else "rows")
 
 
-def _count_together(engine: Engine, name: str, columns: Sequence[str], unit: str | None) -> float:
-    """The share that all columns single out, counted by the engine over every row."""
+def _count_together(engine: Engine, source: str, columns: Sequence[str], unit: str | None) -> float:
+    """The share that all columns single out, counted by the engine over every row; rows of nobody are one person's."""
     from deniable.engines.base import quote
 
-    person = quote(unit) if unit else "row_number() OVER ()"
+    person = f"coalesce(CAST({quote(unit)} AS VARCHAR), '')" if unit else "row_number() OVER ()"
     combined = f"hash({', '.join(map(quote, columns))})"
-    numbered = f"SELECT {combined} AS h, {person} AS u FROM {quote(name)}"  # noqa: S608  quoted names
+    numbered = f"SELECT {combined} AS h, {person} AS u FROM {source}"  # noqa: S608  quoted names
     alone = f"SELECT min(u) AS u FROM ({numbered}) GROUP BY h HAVING min(u) = max(u)"  # noqa: S608
     found = engine.run(
         f"SELECT (SELECT count(DISTINCT u) FROM ({alone})) / (SELECT count(DISTINCT u) FROM ({numbered}))"  # noqa: S608

@@ -10,7 +10,8 @@ import csv
 import functools
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import secrets
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
@@ -48,9 +49,10 @@ class Claim:
     who has them: the person, how many rows that person has in the whole table, and the sensitive values. Where shares
     of people are claimed, `whole` tells the same number of rows beside each value. `counts` is the column that says for
     how many rows a row stands, where rows were counted. `secrets` are values by column that must be nowhere in the
-    columns `searched`. `identifiers` are values by column that must not be left in that column, and `paired` the values
-    of the first rows in their order, which must not be recognized in what became of them. `truths` are rules
-    between columns that every row keeps, as a policy says them.
+    columns `searched`. `identifiers` are values by column that must not be left in that column (but in those that are
+    `moved`, where chance leads to another's), nor be recognized in what became of them: `originals` reads the rows of
+    these columns in the order in which they were written. `truths` are rules between columns that every row keeps, as a
+    policy says them.
     """
 
     columns: Mapping[str, pa.DataType | None]
@@ -68,7 +70,8 @@ class Claim:
     secrets: Mapping[str, pa.Array] = field(default_factory=dict, repr=False)
     searched: tuple[str, ...] = ()
     identifiers: Mapping[str, pa.Array] = field(default_factory=dict, repr=False)
-    paired: Mapping[str, pa.Array] = field(default_factory=dict, repr=False)
+    moved: tuple[str, ...] = ()
+    originals: Callable[[], Iterable[pa.RecordBatch]] | None = field(default=None, repr=False)
     truths: tuple[Spec, ...] = ()
 
 
@@ -269,7 +272,7 @@ def find_secrets(batch: pa.Table, claim: Claim) -> list[str]:
 def find_identifiers(batch: pa.Table, claim: Claim) -> list[str]:
     """The columns in which values of an identifier were left as they are."""
     found = []
-    for name, values in claim.identifiers.items():
+    for name, values in ((name, claim.identifiers[name]) for name in claim.identifiers if name not in claim.moved):
         texts = write_texts(pa.chunked_array([values])).drop_null()
         telling = texts.filter(pc.greater(pc.utf8_length(texts), 0)).combine_chunks()
         if bool(pc.any(pc.is_in(write_texts(batch[name]), value_set=telling)).as_py()):
@@ -279,36 +282,146 @@ def find_identifiers(batch: pa.Table, claim: Claim) -> list[str]:
 
 LEAST_RECOGNIZED, SHARE_RECOGNIZED = 3, 0.1
 """An identifier is recognized when more than so many values, and this share of them, lead back to their own."""
+SHARE_RECAST = 0.01
+"""Of all rows, so many may hold a value whose characters were only reordered or cut, as happens by chance."""
+PAIRED, LISTED = 1_000, 5_000
+"""So many rows, drawn from the whole table, are compared with a list of so many identifiers."""
+MOST_CUT = 2
 
 
-def find_recognizable(batch: pa.Table, claim: Claim) -> list[str]:
-    """The columns in which whoever has a list of the identifiers finds the one that a written value was made from.
+class IdentifierCheck:
+    """Which masked identifiers are found again by whoever has a list of them, over rows that come in parts.
 
-    The value that is nearest by insertions and deletions is taken, where it is the only one. A mask that keeps nothing
-    leads back by chance alone, once in as many tries as there are identifiers.
+    Every row is compared with the one that it was made from, for characters that were reordered or cut from an end. Of
+    rows drawn at random from the whole table the nearest identifier is looked up: by insertions and deletions, also
+    after turning the value around or sorting its characters, and by the distance of numbers and dates.
     """
-    found = []
-    for name, values in claim.paired.items():
-        texts = write_texts(pa.chunked_array([values])).to_pylist()
-        pairs = {w: o for w, o in zip(write_texts(batch[name]).to_pylist(), texts, strict=False) if w and o}
-        known = sorted({text for text in texts if text})
-        right = _count_recognized(pairs, known)
-        if right >= LEAST_RECOGNIZED and right > len(pairs) * max(SHARE_RECOGNIZED, LEAST_RECOGNIZED / len(known)):
-            found.append(name)
-    return found
+
+    def __init__(self, claim: Claim) -> None:
+        self._known, rows = claim.identifiers, claim.rows_read or 0
+        self._parts = iter(claim.originals() if claim.originals is not None else ())
+        self._held, self._at = pa.table({}), 0
+        # From the system's entropy, so that nobody can tell which rows are looked at.
+        self._draw = np.random.default_rng(secrets.randbits(128))
+        self._drawn = np.sort(self._draw.choice(rows, min(PAIRED, rows), replace=False)) if rows else np.zeros(0)
+        self._recast = dict.fromkeys(claim.identifiers, 0)
+        self._pairs: dict[str, list[pa.Table]] = {name: [] for name in claim.identifiers}
+
+    def add(self, batch: pa.Table) -> None:
+        """Compare more rows with those they were made from."""
+        if not self._known:
+            return
+        before = self._read_originals(batch.num_rows)
+        chosen = self._drawn[(self._drawn >= self._at) & (self._drawn < self._at + before.num_rows)] - self._at
+        self._at += before.num_rows
+        for name in self._known:
+            own = before[name]
+            own = own.cast(own.type.value_type) if pa.types.is_dictionary(own.type) else own
+            pairs = pa.table({"written": batch[name].slice(0, before.num_rows), "own": own})
+            self._pairs[name].append(pairs.take(pa.array(chosen, pa.int64())))
+            if _is_text(pairs["own"].type):
+                self._recast[name] += _count_recast(pairs)
+
+    def _read_originals(self, count: int) -> pa.Table:
+        """The next rows of the table, as many as were written."""
+        while self._held.num_rows < count and (part := next(self._parts, None)) is not None:
+            more = pa.Table.from_batches([part])
+            self._held = pa.concat_tables([self._held, more]) if self._held.num_rows else more
+        taken, self._held = self._held.slice(0, count), self._held.slice(count)
+        return taken
+
+    def find(self) -> list[str]:
+        """The columns in which identifiers are found again."""
+        return [name for name in self._known if self._is_recast(name) or self._is_recognized(name)]
+
+    def _is_recast(self, name: str) -> bool:
+        found = self._recast[name]
+        return found >= max(min(LEAST_RECOGNIZED, self._at), 1) and found > SHARE_RECAST * self._at
+
+    def _is_recognized(self, name: str) -> bool:
+        """Whether drawn values lead back to their own, more often than by chance, which is once in all identifiers."""
+        if not any(part.num_rows for part in self._pairs[name]):
+            return False
+        pairs, known = pa.concat_tables(self._pairs[name]).combine_chunks(), self._known[name]
+        written, own = (write_texts(pairs[side]).to_pylist() for side in ("written", "own"))
+        telling = {(w, o) for w, o in zip(written, own, strict=True) if w and o}
+        listed = known.take(pa.array(self._draw.permutation(len(known))[:LISTED]))
+        texts = {text for text in write_texts(pa.chunked_array([listed])).to_pylist() if text} | {o for _, o in telling}
+        right = max([_count_recognized(telling, texts, view) for view in VIEWS] + [_count_nearest(pairs, known)])
+        least = max(SHARE_RECOGNIZED, LEAST_RECOGNIZED / max(len(texts), 1))
+        return right >= LEAST_RECOGNIZED and right > len(telling) * least
 
 
-def _count_recognized(pairs: Mapping[str, str], known: Sequence[str]) -> int:
+def _count_recast(pairs: pa.Table) -> int:
+    """How many values are their own original, with characters reordered or a few cut from an end."""
+    written, own = (write_texts(pairs[side]).to_pylist() for side in ("written", "own"))
+    return sum(_is_recast(w, o) for w, o in zip(written, own, strict=True) if w and o)
+
+
+def _is_recast(written: str, own: str) -> bool:
+    if len(written) < LEAST_LETTERS:
+        return False
+    if 0 < len(own) - len(written) <= MOST_CUT and (own.startswith(written) or own.endswith(written)):
+        return True
+    letters = _sort_letters(written)
+    return len(letters) >= LEAST_LETTERS and letters == _sort_letters(own)
+
+
+def _sort_letters(text: str) -> str:
+    """Letters and digits in their order, so that values that differ by the places of characters are one."""
+    return "".join(sorted(filter(str.isalnum, text.casefold())))
+
+
+VIEWS: tuple[Callable[[str], str], ...] = (str, lambda text: text[::-1], _sort_letters)
+"""How a written value is read before it is compared; the last one reads the identifiers in the same way."""
+
+
+def _count_recognized(pairs: Iterable[tuple[str, str]], known: Iterable[str], view: Callable[[str], str]) -> int:
     """How many written values are nearer to the value they were made from than to any other."""
     from rapidfuzz.distance import Indel
     from rapidfuzz.process import cdist
 
-    if not pairs:
+    same = view if view is _sort_letters else str
+    place = {text: i for i, text in enumerate(sorted({same(text) for text in known}))}
+    told = sorted({(view(written), place[same(own)]) for written, own in pairs})
+    if not told:
         return 0
-    apart = cdist(list(pairs), known, scorer=Indel.distance, dtype=np.int32)
-    place = {text: i for i, text in enumerate(known)}
-    own = apart[np.arange(len(pairs)), [place[original] for original in pairs.values()]]
+    apart = cdist([written for written, _ in told], list(place), scorer=Indel.distance, dtype=np.int32)
+    own = apart[np.arange(len(told)), [at for _, at in told]]
     return int((np.count_nonzero(apart <= own[:, None], axis=1) == 1).sum())
+
+
+def _count_nearest(pairs: pa.Table, known: pa.Array) -> int:
+    """How many written numbers or dates are nearer to the one they were made from than to any other of the table."""
+    kind = known.type
+    sides = [_read_numbers(column, kind) for column in (pairs["written"], pairs["own"], pa.chunked_array([known]))]
+    if any(side is None for side in sides):
+        return 0
+    written, own, every = (np.asarray(side, np.float64) for side in sides)
+    every = np.unique(every[np.isfinite(every)])
+    told = np.unique(np.column_stack([written, own])[np.isfinite(written) & np.isfinite(own)], axis=0)
+    if len(told) == 0 or len(every) < 2:
+        return 0
+    at = np.clip(np.searchsorted(every, told[:, 0]), 1, len(every) - 1)
+    below, above = (np.abs(told[:, 0] - every[at - step]) for step in (1, 0))
+    nearest = np.where(below < above, every[at - 1], every[at])
+    return int(((nearest == told[:, 1]) & (below != above)).sum())
+
+
+def _read_numbers(column: pa.ChunkedArray, kind: pa.DataType) -> NDArray[np.float64] | None:
+    """Numbers or times as floating point, missing ones as no number; None where they are neither."""
+    if not (
+        pa.types.is_temporal(kind)
+        or pa.types.is_decimal(kind)
+        or pa.types.is_integer(kind)
+        or pa.types.is_floating(kind)
+    ):
+        return None
+    try:
+        typed = column.cast(kind if pa.types.is_temporal(kind) else pa.float64()) if _is_text(column.type) else column
+        return np.asarray(_to_floats(typed).to_numpy(), np.float64)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        return None
 
 
 class TruthCheck:

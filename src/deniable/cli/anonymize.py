@@ -91,17 +91,6 @@ def anonymize(
     from deniable.curator.anonymize.request import Order
 
     place = _find_ledger(policy, ledger) if policy else None
-    if update is not None:
-        return _update_release(
-            update, Order(_require_source(source), out, policy, table, ledger=place, encoding=encoding), as_json
-        )
-    if out is None:
-        raise ParameterError("No output is named", remedy="Say --out FILE")
-    refuse_unwritable(report)
-    if grid is not None:
-        asked = _read_demands(k, None, None, None, None)
-        table_of = Order(source, out, policy, table, asked=asked, ledger=place, encoding=encoding)
-        return _release_map(table_of, _split_names(grid), digits, as_json)
     order = Order(
         source,
         out,
@@ -130,6 +119,13 @@ def anonymize(
         person=person,
         count_rows=count_rows,
     )
+    if update is not None:
+        return _update_release(update, order, as_json)
+    if out is None:
+        raise ParameterError("No output is named", remedy="Say --out FILE")
+    refuse_unwritable(report)
+    if grid is not None:
+        return _release_map(order, _split_names(grid), digits, as_json)
     with show_progress("Anonymizing") as told:
         made = run.anonymize(order, told)
     _write_page(report, made, measure)
@@ -199,6 +195,7 @@ def _draft_hierarchies(source: str | None, qi: str | None, as_json: bool) -> Non
 def _update_release(release: Path, order: Order, as_json: bool) -> None:
     from deniable.curator.anonymize import run
 
+    _require_source(order.source)
     found = run.update(release, order)
     emit_lines(found, as_json, lambda: _describe_update(found))
 
@@ -396,6 +393,10 @@ def _describe_update(found: Mapping[str, Any]) -> Iterator[str]:
     )
     if found["search_again"]:
         yield "The recoding no longer serves: anonymize the whole table again."
+    if joint := found["joint"]:
+        yield f"  {joint['words']}"
+    for sentence in found["warnings"]:
+        yield f"  Warning: {sentence}."
 
 
 def _describe_draft(drafted: Mapping[str, Any]) -> Iterator[str]:

@@ -54,6 +54,7 @@ def query(
     who = name_asker(analyst, purpose)
     explain = explain or sql.lstrip().upper().startswith("EXPLAIN")
     with open_curator(policy, ledger, charges=not explain and curve is None) as curator:
+        refuse_unwritable(out or curve)  # once more, since the files that are read are known by now
         if curve is not None:
             rows = curator.error_curve(sql, delta=delta, confidence=confidence, who=who)
             emit(

@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,7 @@ from deniable.errors import AccessRefused, DataError, DeniableError, ParameterEr
 from deniable.governance import requests, tokens, withdrawals
 from deniable.governance.grants import Role
 from deniable.governance.withdrawals import COLLECTION
+from deniable.storage import hold_inputs, release_inputs
 
 if TYPE_CHECKING:
     from deniable.engines.base import Engine
@@ -270,6 +272,7 @@ class Context:
 
             with suppress(DeniableError):  # a ledger that broke meanwhile is refused when it is next opened
                 Witness().see(self.place, self.ledger)
+        release_inputs(self.ledger)
         self.ledger.close()
         self.store.close()
 
@@ -365,6 +368,7 @@ def open_context(
 
     opened, store = open_ledger(ledger, policy), open_answer_store(ledger, policy.dataset)
     refuse_mismatch(opened, store, COLLECTION)
+    hold_inputs(opened, [path for table in policy.tables for path in _list_files(policy, table, sources)])
     state = LedgerState(opened)
     shared = SharedTables(
         policy,
@@ -388,11 +392,22 @@ def open_context(
 
 
 def refuse_private_as_public(policy: Policy, sources: Mapping[str, Any] | None = None) -> None:
-    """Refuse a public table that holds a file of a private one, under whichever name the copy stands."""
+    """Refuse a public table that holds a file of a private one, under whichever name the copy stands.
+
+    And two private tables over one file that protect different units: what is spent on rows does not add up to people.
+    """
     private = [(table, path) for table in policy.private for path in _list_files(policy, table, sources)]
     by_size: dict[int, list[tuple[TableSchema, Path]]] = {}
     for table, path in private:
-        by_size.setdefault(path.stat().st_size, []).append((table, path))
+        same_size = by_size.setdefault(path.stat().st_size, [])
+        for other, known in same_size:
+            if str(other.unit) != str(table.unit) and _hold_the_same(path, known):
+                raise PolicyError(
+                    f"the tables '{other.name}' and '{table.name}' hold the same rows and protect different units",
+                    expected="One unit for one source, whatever its tables are called",
+                    remedy=f"Drop '{table.name}' from the policy, or give it the unit of '{other.name}'",
+                )
+        same_size.append((table, path))
     for table in (each for each in policy.tables if each.public):
         for path in _list_files(policy, table, sources):
             for owner, own in by_size.get(path.stat().st_size, ()):
@@ -464,12 +479,13 @@ def find_signing_key(store: AnswerStore) -> bytes | None:
 
 
 def _refuse_published(scope: Scope, witness: Witness, place: str) -> None:
-    """Refuse a public table whose file is a private one of another ledger: its rows would be free under this policy."""
-    from deniable.ledger.witness import Source
+    """Refuse a public table whose rows another ledger protects, in a copy too: they would be free under this policy."""
+    from deniable.ledger.witness import MARKED_ROWS, Source
 
     public = {} if witness.is_blank else scope.list_sources(public=True)
     for name, (path, stamp) in public.items():
-        for other in witness.find_holders([Source(path, stamp)], place):
+        hash_rows = partial(scope.hash_some_rows, name, MARKED_ROWS)
+        for other in witness.find_protecting(Source(path, stamp), hash_rows, place):
             raise PolicyError(
                 f"the table '{name}' is declared public, and the ledger {other} protects people in its file",
                 expected="A source is private or public, whatever policy names it",

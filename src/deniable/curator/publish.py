@@ -1,12 +1,13 @@
 """Publishing rows: what was written is certified, stated beside the file and signed; or it is removed and refused.
 
 Every release of rows passes here, whatever made it and whoever asked: k-anonymous, masked, synthetic, into a file or
-into memory. The statement carries what was measured on the file."""
+into memory. The statement carries what was measured on the file. Rows under their name without a statement would be
+taken for a release, so whatever fails once they are written removes them (`remove_on_failure`)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from deniable.assess.certificate import Measurements
-    from deniable.assess.exposure import JointExposure
+    from deniable.assess.exposure import JointExposure, Whose
     from deniable.assess.released_rows import Claim
     from deniable.curator.context import Context
     from deniable.engines.base import Engine
@@ -27,27 +28,40 @@ MEASURED = "measured"
 """The detail of a statement that holds what was measured on its file."""
 
 
-def certify_rows(released: Path | pa.Table, claim: Claim, *, beside: Sequence[Path] = (), charge: str) -> Measurements:
-    """What was measured on released rows; where a claim does not hold, the files go, and it is our own fault.
+@contextmanager
+def remove_on_failure(*written: Path | pa.Table) -> Iterator[list[Path]]:
+    """Remove written files and their statements where anything fails, even an interruption; more can be appended."""
+    files = [path for path in written if isinstance(path, Path)]
+    try:
+        yield files
+    except BaseException:
+        _remove_files(files)
+        raise
 
-    `beside` are files that were written with it; `charge` says what stands in the ledger.
+
+def _remove_files(files: Iterable[Path]) -> None:
+    from deniable.release import statement_path
+
+    for path in (each for file in files for each in (file, statement_path(file))):
+        with suppress(OSError):
+            path.unlink(missing_ok=True)
+
+
+def certify_rows(released: Path | pa.Table, claim: Claim, *, charge: str) -> Measurements:
+    """What was measured on released rows; where a claim does not hold, it is our own fault, and they do not leave.
+
+    `charge` says what stands in the ledger.
     """
     from deniable.assess.certificate import certify
 
-    try:
-        found = certify(released, claim)
-    except Exception:
-        _remove_files(released, beside)
-        raise
+    found = certify(released, claim)
     if found.broken:
-        _remove_files(released, beside)
         raise InternalError(
             f"what was written is not what was to be claimed of it: {'; '.join(found.broken)}",
             remedy="It was removed, and nothing left. Please report it",
             charge=charge,
         )
     if found.left:
-        _remove_files(released, beside)
         raise DataError(
             f"the mask of {', '.join(map(repr, found.left))} leaves identifiers as they are, or easily recognized",
             expected="A mask that changes every value of an identifier, and not only a few of its characters",
@@ -62,7 +76,7 @@ def gate_joint_exposure(
     engine: Engine,
     name: str,
     columns: Sequence[str],
-    unit: str | None,
+    unit: str | Whose | None,
     released: Path | pa.Table,
     rows: pa.Table | None = None,
 ) -> JointExposure | None:
@@ -73,28 +87,18 @@ def gate_joint_exposure(
     from deniable.assess.exposure import judge_joint_exposure, measure_joint_exposure, measure_joint_rows
 
     limit = context.policy.release.joint if context is not None else None
-    try:
+    with remove_on_failure(released):
         if rows is not None:
-            return judge_joint_exposure(measure_joint_rows(rows, columns, unit), limit)
+            return judge_joint_exposure(
+                measure_joint_rows(rows, columns, unit if isinstance(unit, str) else None), limit
+            )
         return judge_joint_exposure(measure_joint_exposure(engine, name, columns, unit), limit)
-    except Exception:
-        _remove_files(released, ())
-        raise
 
 
 def note_acceptance(context: Context | None) -> dict[str, str]:
     """For the ledger: who stands for releases beyond the policy's limit on what all columns single out."""
     limit = context.policy.release.joint if context is not None else None
     return {} if limit is None or limit.accepted_by is None else {"joint_accepted_by": limit.accepted_by}
-
-
-def _remove_files(released: Path | pa.Table, beside: Sequence[Path]) -> None:
-    from deniable.release import statement_path
-
-    if isinstance(released, Path):
-        for path in (released, statement_path(released), *beside):
-            with suppress(OSError):
-                path.unlink(missing_ok=True)
 
 
 def publish_file(
@@ -111,14 +115,15 @@ def publish_file(
 ) -> Statement:
     """Certify a file that was written, state what was claimed and measured beside it, and sign that.
 
-    `release` is its id in the ledger.
+    `release` is its id in the ledger; `beside` are files that were written with it, and go with it.
     """
     from deniable.release import seal
 
-    found = certify_rows(path, claim, beside=beside, charge=charge)
-    stated = {**(details or {}), MEASURED: found.to_dict()}
-    sealed = seal(path, guarantee, provenance, stated, key=find_signing_key(context))
-    note_published(context, sealed, release)
+    with remove_on_failure(path, *beside):
+        found = certify_rows(path, claim, charge=charge)
+        stated = {**(details or {}), MEASURED: found.to_dict()}
+        sealed = seal(path, guarantee, provenance, stated, key=find_signing_key(context))
+        note_published(context, sealed, release)
     return sealed
 
 

@@ -9,6 +9,7 @@ one can decline.
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -92,7 +93,7 @@ def fold_requests(acts: Iterable[LedgerEntry], known: Mapping[str, Request] | No
 
 def _decide(request: Request, act: LedgerEntry) -> Request:
     """A pending request after a decision: declined by one, approved once enough different stewards did."""
-    if act.act == "approve" and act.analyst in request.approved_by:
+    if act.act == "approve" and not is_further_approver(request, act.analyst):
         return request
     said = replace(_count(request, act), reason=act.details["reason"])
     if act.act == "approve":
@@ -100,6 +101,20 @@ def _decide(request: Request, act: LedgerEntry) -> Request:
         if len(said.approved_by) < said.approvals:
             return said
     return replace(said, status=DECISIONS[act.act], decided=act.time)
+
+
+def is_further_approver(request: Request, name: str) -> bool:
+    """Whether somebody is another person than those who approved already; of several, none is who asked.
+
+    Names are compared without regard to case, spaces and characters that nobody sees.
+    """
+    others = (*request.approved_by, request.analyst) if request.approvals > 1 else request.approved_by
+    return _spell_plainly(name) not in {_spell_plainly(each) for each in others}
+
+
+def _spell_plainly(name: str) -> str:
+    composed = unicodedata.normalize("NFKC", name).casefold()
+    return "".join(each for each in composed if not each.isspace() and unicodedata.category(each) not in ("Cf", "Cc"))
 
 
 def _count(request: Request, act: LedgerEntry) -> Request:
@@ -119,14 +134,14 @@ def find_request(identity: str, requests: Mapping[str, Request]) -> Request:
 
 
 def check_decidable(request: Request, reason: str, by: str = "", *, approved: bool = False) -> None:
-    """Refuse a second decision, one without a reason, and a steward who approves twice."""
+    """Refuse a second decision, one without a reason, a steward who approves twice, and who asked as one of several."""
     if request.status is not Status.PENDING:
         raise ParameterError(f"request '{request.id}' is {request.status} already")
     if not reason.strip():
         raise ParameterError("a decision needs a reason", remedy="Say why, so that the record can tell")
-    if approved and by in request.approved_by:
+    if approved and not is_further_approver(request, by):
         raise AccessRefused(
-            f"'{by}' approved request '{request.id}' already",
+            f"'{by}' approved request '{request.id}' already, or made it",
             expected=f"{request.approvals} different stewards approve it",
             remedy="Another steward approves it, by a token or --by of their own",
         )

@@ -99,11 +99,18 @@ def _change_token(token: Token, act: LedgerEntry) -> Token:
 def grant_of(token: str, tokens: Mapping[str, Token]) -> Grant:
     """The grant of a token; one sentence refuses an unknown and a revoked one alike."""
     found = tokens.get(digest_of(token))
-    if found is None or found.revoked is not None:
+    if found is None:
         raise AccessRefused("the token is not valid", remedy="Ask the steward for another")
-    if found.paused is not None:
-        raise AccessRefused("the token is paused", remedy="Ask the steward, who may resume it: deniable token resume")
+    refuse_ended(found)
     return found.grant
+
+
+def refuse_ended(token: Token) -> None:
+    """Refuse a token that was revoked or paused."""
+    if token.revoked is not None:
+        raise AccessRefused("the token is not valid", remedy="Ask the steward for another")
+    if token.paused is not None:
+        raise AccessRefused("the token is paused", remedy="Ask the steward, who may resume it: deniable token resume")
 
 
 def find_provable(name: str, tokens: Mapping[str, Token]) -> list[tuple[ScramKeys, Grant]]:

@@ -93,21 +93,19 @@ def encode_column(name: str, column: pa.ChunkedArray, declared: Declared) -> Cod
         built = make_builder(spec).hierarchy(name, values)
     missing = bool((positions < 0).any())
     built = built.with_missing() if missing else built
-    place = _find_leaves(built, values, positions)
+    place = _find_leaves(built, values)
     return Coded(built, place[positions], spec, values)
 
 
-def _find_leaves(built: Hierarchy, values: pa.Array, positions: Codes) -> Codes:
+def _find_leaves(built: Hierarchy, values: pa.Array) -> Codes:
     """The leaf of every distinct value, and in the last place that of a missing one."""
     known: Mapping[Label, int] = built.code_of
     found = np.fromiter((known.get(text, -1) for text in text_of(values)), np.int32, len(values))
     absent = np.flatnonzero(found < 0)
     if absent.size:
-        rows = np.flatnonzero(np.isin(positions, absent))
-        shown = ", ".join(str(int(row) + 1) for row in rows[:5])
         raise DataError(
             f"{absent.size} values of column '{built.column}' are not among the {built.size} leaves of its hierarchy",
-            expected=f"Every value is a leaf; the first rows with others are {shown}",
+            expected="Every value is a leaf",
             remedy="Add the leaves to the hierarchy, or set those cells to missing",
             column=built.column,
         )

@@ -79,7 +79,8 @@ class Recoding:
     """Everything needed to recode rows the same way, and to judge rows that are added.
 
     `shown` are the columns that leave as they are; a later table may have more, which are left out. None shows all but
-    those `removed`.
+    those `removed`. `person` tells people apart, where the release protects people, even if each had one row. `table`
+    is DATASET/TABLE of the policy under which the release was made, and None without one.
     """
 
     columns: tuple[ColumnRecoding, ...]
@@ -93,6 +94,8 @@ class Recoding:
     form: Form = Form.TEXT
     suppressed_rows: Suppressed = Suppressed.DROP
     shown: tuple[str, ...] | None = None
+    person: str | None = None
+    table: str | None = None
 
     @property
     def levels(self) -> tuple[int, ...]:
@@ -151,6 +154,8 @@ def to_document(recoding: Recoding) -> dict[str, Any]:
         "limit": recoding.limit,
         "form": str(recoding.form),
         "suppressed_rows": str(recoding.suppressed_rows),
+        "person": recoding.person,
+        "table": recoding.table,
         "classes": {
             "tuples": [list(labels) for labels in recoding.classes.tuples],
             "sizes": list(recoding.classes.sizes),
@@ -180,6 +185,8 @@ def from_document(document: Mapping[str, Any]) -> Recoding:
         Form(document["form"]),
         Suppressed(document["suppressed_rows"]),
         None if document.get("shown") is None else tuple(document["shown"]),
+        document.get("person"),
+        document.get("table"),
     )
 
 

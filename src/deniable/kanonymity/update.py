@@ -251,8 +251,8 @@ def _add_counts(held: dict[str, int], histograms: Histograms, c: int, leaves: tu
         held[leaf] = held.get(leaf, 0) + int(histograms.counts[e])
 
 
-def recode_shown_rows(recoding: Recoding, added: pa.Table, judged: Update) -> pa.Table:
-    """The new rows that may be shown, recoded."""
+def keep_shown_classes(recoding: Recoding, judged: Update) -> Recoding:
+    """The recoding with the classes alone that have new rows which may be shown."""
     before = set(recoding.classes.tuples)
     sizes = dict(zip(recoding.classes.tuples, recoding.classes.sizes, strict=True))
     after = judged.recoding.classes
@@ -263,5 +263,9 @@ def recode_shown_rows(recoding: Recoding, added: pa.Table, judged: Update) -> pa
     ]
     changed = ReleasedClasses(tuple(after.tuples[i] for i in moved), tuple(after.sizes[i] for i in moved), {})
     # Rows that wait are left out, whatever became of those that were suppressed before.
-    shown = replace(recoding, classes=changed, suppressed_rows=Suppressed.DROP)
-    return Recoder(shown).recode(added)
+    return replace(recoding, classes=changed, suppressed_rows=Suppressed.DROP)
+
+
+def recode_shown_rows(recoding: Recoding, added: pa.Table, judged: Update) -> pa.Table:
+    """The new rows that may be shown, recoded."""
+    return Recoder(keep_shown_classes(recoding, judged)).recode(added)

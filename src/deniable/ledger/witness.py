@@ -59,6 +59,7 @@ CREATE TABLE IF NOT EXISTS sources (
   place TEXT NOT NULL, source TEXT NOT NULL, stamp TEXT NOT NULL, marks TEXT NOT NULL,
   PRIMARY KEY (place, source)) STRICT;
 CREATE TABLE IF NOT EXISTS generated (source TEXT PRIMARY KEY, stamp TEXT NOT NULL) STRICT;
+CREATE TABLE IF NOT EXISTS compared (source TEXT PRIMARY KEY, stamp TEXT NOT NULL, upto INTEGER NOT NULL) STRICT;
 CREATE TABLE IF NOT EXISTS apart (place TEXT NOT NULL, other TEXT NOT NULL, PRIMARY KEY (place, other)) STRICT;
 """
 
@@ -114,6 +115,22 @@ class Witness:
             key = _find_key(connection)
             real = _drop_generated(connection, sources)
             return sorted({other for source in real for other in _find_others(connection, place, key, source)})
+
+    def find_protecting(self, source: Source, hash_rows: Callable[[], Sequence[int]], place: str) -> list[str]:
+        """The other ledgers that protect the people of a source, by its path or rows.
+
+        Its rows are hashed only if it changed, or a source was claimed, since it was last found to be nobody's.
+        """
+        with self._open() as connection:
+            (upto,) = connection.execute("SELECT coalesce(max(rowid), 0) FROM sources").fetchone()
+            known = connection.execute("SELECT stamp, upto FROM compared WHERE source = ?", (source.path,)).fetchone()
+        rows = () if known == (source.stamp, upto) else hash_rows()
+        found = self.find_holders([Source(source.path, source.stamp, rows)], place)
+        if not found and rows:
+            with self._open() as connection:
+                noted = (source.path, source.stamp, upto)
+                connection.execute("INSERT OR REPLACE INTO compared VALUES (?, ?, ?)", noted)
+        return found
 
     def claim(self, place: str, sources: Sequence[Source]) -> None:
         """Note that a ledger holds the budget of these sources; refuse what another one holds already."""

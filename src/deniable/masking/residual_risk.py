@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from deniable.masking.perturbation import is_placeholder
 from deniable.masking.plan import TablePlan
 from deniable.masking.pseudonyms import LENGTH, collision_probability
+from deniable.policy.schema import is_removed
 from deniable.release import Guarantee, Technique
 
 _MATCHED = "equal values have equal tokens, so known frequencies match the most common ones; "
@@ -29,7 +30,7 @@ FALLS_TO = {
     "shift_dates": "one true date of a person gives that person's offset, and with it all other dates; placeholders "
     "such as 9999-12-31 stay as they are",
     "regex": "what the expression leaves standing can be guessed from and linked",
-    "redact": "",
+    "redact": "the characters that it keeps can be guessed from and linked",
     "nullify": "",
     "constant": "",
     "scrub": "some names, and identifiers written in unexpected ways, stay in the text",
@@ -47,10 +48,10 @@ def list_remaining_attacks(plan: TablePlan) -> tuple[str, ...]:
     attacks = []
     if kept:
         attacks.append(f"linking with other files by the columns that stayed ({', '.join(kept)})")
-    for kind in dict.fromkeys(column.spec.kind for column in plan.columns if column.spec):
-        if FALLS_TO[kind]:
-            names = [column.name for column in plan.columns if column.spec and column.spec.kind == kind]
-            attacks.append(f"{kind} on {', '.join(names)}: {FALLS_TO[kind]}")
+    masked = [(column.name, column.spec) for column in plan.columns if column.spec and not is_removed(column.spec)]
+    for kind in dict.fromkeys(spec.kind for _, spec in masked):
+        names = [name for name, spec in masked if spec.kind == kind]
+        attacks.append(f"{kind} on {', '.join(names)}: {FALLS_TO[kind]}")
     if plan.projection:
         attacks.append(f"projection: {FALLS_TO['projection']}")
     return tuple(attacks)

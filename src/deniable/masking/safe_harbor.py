@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from deniable.errors import ParameterError
 from deniable.masking.identifiers import Finding
-from deniable.policy.schema import Spec
+from deniable.policy.schema import Spec, is_removed
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,6 @@ CATEGORIES = (
     Category("R", "Any other unique identifying number, characteristic or code"),
 )
 
-REMOVING = ("redact", "nullify", "constant", "codebook")
 COARSE = {
     "postal code": ("zip3",),
     "birth date": ("year",),
@@ -109,7 +108,7 @@ def is_sufficient(kind: str, mask: Spec | None) -> bool:
 
 
 def _describe_mask(kind: str, mask: Spec) -> str:
-    if mask.kind in REMOVING and not (mask.options.get("keep_first") or mask.options.get("keep_last")):
+    if is_removed(mask) or mask.kind == "codebook":
         return f"removed ({mask.kind})"
     form = str(mask.options.get("to", ""))
     if mask.kind == "generalize" and form in COARSE.get(kind, ()):

@@ -23,7 +23,7 @@ from deniable.policy.access import (
 )
 from deniable.policy.budget import ZCDP, Budget, covers
 from deniable.policy.grammar import format_number
-from deniable.policy.schema import SAME_FOR_ALL, Column, Neighboring, PrivacyUnit, Role, TableSchema
+from deniable.policy.schema import Column, Neighboring, PrivacyUnit, Role, TableSchema, is_removed
 
 
 class Terms(Protocol):
@@ -117,7 +117,7 @@ def _compare_columns(before: Column | None, after: Column) -> Iterator[str]:
     if after.decided and STRICTNESS.index(after.role) < STRICTNESS.index(role):
         yield f"{role if before else 'not declared'} became {after.role}"
     gained = after.mask if before is not None and before.mask is None and role in WITHHELD else None
-    if gained is not None and gained.kind not in SAME_FOR_ALL:
+    if gained is not None and not is_removed(gained):
         yield f"it was withheld, and now leaves with the mask {gained.kind}"
     if before is not None and before.mask is not None and before.mask != after.mask:
         yield f"the mask {before.mask.kind} " + (f"became another {after.mask.kind}" if after.mask else "was dropped")

@@ -230,10 +230,19 @@ class Spec:
         return hash((self.kind, repr(sorted(self.options.items()))))
 
 
-SAME_FOR_ALL = ("redact", "nullify", "constant")
-"""Masks after which all values of a column are the same."""
-HIDING = (*SAME_FOR_ALL, "codebook", "token", "format_preserving", "fake")
-"""Masks that leave nothing of a value, or another one in its place, which nobody knows of a person from elsewhere."""
+REMOVING = ("redact", "nullify", "constant")
+KEEPING = ("keep_first", "keep_last")
+REPLACING = ("codebook", "token", "format_preserving", "fake")
+
+
+def is_removed(mask: Spec | None) -> bool:
+    """Whether all values of a column are the same after a mask; what keeps some of their characters removes none."""
+    return mask is not None and mask.kind in REMOVING and not any(mask.options.get(name) for name in KEEPING)
+
+
+def is_hidden(mask: Spec | None) -> bool:
+    """Whether a mask leaves nothing of a value, or another in its place, which nobody knows from elsewhere."""
+    return is_removed(mask) or (mask is not None and mask.kind in REPLACING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,7 +266,7 @@ class Column:
 
         Other masks leave something of a value, as much as the steward thought of: those need a role.
         """
-        return self.role is not Role.UNDECIDED or (self.mask is not None and self.mask.kind in HIDING)
+        return self.role is not Role.UNDECIDED or is_hidden(self.mask)
 
     longest: int | None = None
     """Characters of a text that questions see; what is longer is cut."""

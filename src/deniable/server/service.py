@@ -93,6 +93,7 @@ class Service:
         self.scheduler = Scheduler(curator, self.limits, pool)
         self._rate = RateLimiter(self.limits.rate, self.limits.burst)
         self._grants: TTLCache[str, Grant] = TTLCache(MOST_REPEATS, REPEAT_SECONDS)
+        self._confirmed: TTLCache[str, bool] = TTLCache(MOST_REPEATS, REPEAT_SECONDS)
         self._answers: TTLCache[tuple[Grant, Question], QueryAnswer] = TTLCache(MOST_REPEATS, REPEAT_SECONDS)
         # One wrong token costs a drop; a bucket refills in a minute.
         self._guesses = RateLimiter(self.limits.guesses / 60, self.limits.guesses)
@@ -115,6 +116,16 @@ class Service:
             self._grants[token] = grant
         self._rate.take(grant.id or grant.name)
         return grant
+
+    async def confirm(self, grant: Grant) -> None:
+        """Refuse a grant whose token was revoked or paused since it was admitted: a session may last for hours."""
+        if not grant.id or grant.id.startswith("oidc ") or grant.id in self._confirmed:
+            return
+        try:
+            await self.read_record(lambda: requests.confirm(self.curator.context, grant))
+        except AccessRefused as refusal:
+            raise TokenRefused(refusal.happened, remedy=refusal.remedy) from None
+        self._confirmed[grant.id] = True
 
     def admit_again(self, token: str) -> bool:
         """Whether a token was found valid a moment ago, and does not ask too often."""

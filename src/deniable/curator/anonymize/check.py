@@ -275,23 +275,23 @@ NEARLY = 0.1
 """A column is told of when so large a share of the rows has a value that fewer than k rows have."""
 
 
-def find_warnings(engine: Engine, roles: Roles, request: Request) -> list[str]:
-    """What a steward should know before the rows leave: names of columns, never a value."""
+def find_warnings(engine: Engine, roles: Roles, request: Request, person: str | None = None) -> list[str]:
+    """What a steward should know before the rows leave, never a value; `person` is the column of people, if any."""
     return [
-        *_warn_rows_not_people(roles, request),
+        *_warn_rows_not_people(roles, request, person),
         *_warn_left_out(roles, request),
         *_warn_linkable(engine, roles, request),
     ]
 
 
-def _warn_rows_not_people(roles: Roles, request: Request) -> list[str]:
+def _warn_rows_not_people(roles: Roles, request: Request, person: str | None) -> list[str]:
     """Where a person has several rows, a class of k rows may be fewer than k people."""
     unit = roles.schema.unit if roles.schema else None
     if request.person is not None:
         about = [str(model) for model in request.models if getattr(model, "person", None) is None]
         told = "which count rows: a person with several rows in a class counts several times in them"
         return [f"people are counted, but not by {', '.join(about)}, {told}"] if about else []
-    if unit is None or unit.is_row:
+    if person is not None or unit is None or unit.is_row:
         return []
     return [f"k counts rows; the policy protects {unit}, who may have several rows in one class"]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from deniable.curator.anonymize.check import list_ancestors
-from deniable.curator.anonymize.request import TABLE, Order, Roles, rows_to_release, statement
+from deniable.curator.anonymize.request import PERSON, TABLE, Order, Roles, rows_to_release, statement
 from deniable.curator.publish import (
     MEASURED,
     RECORDED,
@@ -22,6 +22,7 @@ from deniable.curator.publish import (
     publish_file,
 )
 from deniable.policy.schema import PrivacyUnit
+from deniable.storage import storage_errors
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -47,6 +48,12 @@ class Work:
     request: Request
     release: str = ""
     """Its id in the ledger."""
+    person: str | None = None
+    """The column that tells people apart, if they are protected; the request has it where somebody has several rows."""
+    written: list[Path] = field(default_factory=list)
+    """The files that were written, which go if anything fails before the end."""
+    whose: list[pa.ChunkedArray] = field(default_factory=list, repr=False)
+    """Whose the rows are that were written, in their order; people are counted by it, and it does not leave."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,21 +88,42 @@ def record_release(context: Context | None, roles: Roles, method: str, identity:
 
 
 def put_rows(work: Work, rows: pa.Table | Iterable[pa.RecordBatch]) -> pa.Table | Path:
-    """Write the rows where the order says; an older statement goes first: no claim outlives its file.
+    """Write the rows where the order says; an older statement and recoding go first: none outlives its file.
 
-    A stream is read in a random order already; a table is put into one here.
+    A stream is read in a random order already; a table is put into one here. The column that says whose the rows are
+    is kept behind.
     """
     import pyarrow as pa
 
     from deniable.release.release import remove_statement
 
     out, whole = work.order.out, isinstance(rows, pa.Table)
-    mixed = shuffle_rows(rows) if whole and not work.order.keep_order else rows
+    mixed = _keep_people(work, shuffle_rows(rows) if whole and not work.order.keep_order else rows)
     if out is None:
         return mixed if isinstance(mixed, pa.Table) else pa.Table.from_batches(list(mixed))
     remove_statement(out)
+    with storage_errors(path_of_recoding(out)):
+        path_of_recoding(out).unlink(missing_ok=True)
     work.engine.write(mixed, out)
+    work.written.append(out)
     return out
+
+
+def _keep_people(work: Work, rows: pa.Table | Iterable[pa.RecordBatch]) -> pa.Table | Iterable[pa.RecordBatch]:
+    """Rows without the column that says whose they are, which is remembered."""
+    import pyarrow as pa
+
+    def part(held: pa.Table) -> pa.Table:
+        if PERSON not in held.column_names:
+            return held
+        work.whose.append(held[PERSON])
+        return held.drop_columns([PERSON])
+
+    if isinstance(rows, pa.Table):
+        return part(rows)
+    # A batch without rows shows the columns, and must not be lost on the way.
+    parted = (part(pa.Table.from_batches([batch])) for batch in rows)
+    return (batch for each in parted for batch in each.to_batches() or [pa.RecordBatch.from_pylist([], each.schema)])
 
 
 def shuffle_rows(rows: pa.Table) -> pa.Table:
@@ -115,16 +143,25 @@ def attach_released(work: Work, rows: pa.Table | Path, name: str) -> pa.Table:
 
 def measure_jointly(work: Work, made: Made) -> JointExposure | None:
     """What all released columns together single out, told in one sentence; refused beyond the policy's limit."""
-    from deniable.assess.exposure import JOINT_ROWS
+    import pyarrow as pa
+
+    from deniable.assess.exposure import JOINT_ROWS, Whose
     from deniable.assess.released_rows import read_released
 
-    name, rows = "released jointly", made.rows
+    name, rows, people = "released jointly", made.rows, "people released jointly"
+    whose = pa.chunked_array([part for held in work.whose for part in held.chunks]) if work.whose else None
     if made.details["released"] <= JOINT_ROWS:
         told = read_released(rows)
-        return gate_joint_exposure(work.context, work.engine, name, told.column_names, None, rows, told)
+        columns = told.column_names
+        told = told if whose is None else told.append_column(PERSON, whose)
+        unit = None if whose is None else PERSON
+        return gate_joint_exposure(work.context, work.engine, name, columns, unit, rows, told)
     work.engine.attach(name, rows.absolute() if isinstance(rows, Path) else rows)
     columns = [field.name for field in work.engine.describe(name)]
-    return gate_joint_exposure(work.context, work.engine, name, columns, None, rows)
+    if whose is None:
+        return gate_joint_exposure(work.context, work.engine, name, columns, None, rows)
+    work.engine.attach(people, pa.table({PERSON: whose}))
+    return gate_joint_exposure(work.context, work.engine, name, columns, Whose(people, PERSON), rows)
 
 
 def path_of_recoding(out: Path) -> Path:
@@ -137,7 +174,8 @@ def keep_recoding(work: Work, recoding: Recoding) -> None:
     from deniable.kanonymity.recoding import write_recoding
 
     if work.order.out is not None and (work.context is None or work.context.asker is None):
-        write_recoding(recoding, path_of_recoding(work.order.out))
+        work.written.append(path_of_recoding(work.order.out))
+        write_recoding(recoding, work.written[-1])
 
 
 def build_claim(work: Work, made: Made) -> Claim:
@@ -201,7 +239,7 @@ def seal_release(work: Work, made: Made) -> tuple[Release, dict[str, Any]]:
     order, request, context, details = work.order, work.request, work.context, made.details
     parameters = {"method": order.method, "quasi_identifiers": list(request.quasi_identifiers), "form": order.form}
     provenance = state_provenance(work.engine, context, parameters)
-    guarantee = claim_models(to_spec(model) for model in request.models)
+    guarantee = claim_models((to_spec(model) for model in request.models), work.person)
     # What is learned together with other releases is for the steward, not for whoever receives this one.
     stated = {name: value for name, value in details.items() if name != "composition"}
     if context is not None and context.asker is not None:
@@ -226,13 +264,14 @@ def state_provenance(engine: Engine, context: Context | None, parameters: Mappin
     return Provenance(context.policy.hash, versions, parameters, epoch=context.epoch)
 
 
-def claim_models(models: Iterable[Spec]) -> Guarantee:
-    """What a release claims that meets these models."""
+def claim_models(models: Iterable[Spec], person: str | None = None) -> Guarantee:
+    """What a release claims that meets these models, of rows or of people whom a column tells apart."""
     from deniable.release import Guarantee, Property
 
     return Guarantee.syntactic(
         tuple(
             Property(spec.kind.replace("_", "-"), tuple((name, str(value)) for name, value in spec.options.items()))
             for spec in models
-        )
+        ),
+        str(PrivacyUnit(person)),
     )

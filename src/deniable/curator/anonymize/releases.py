@@ -1,29 +1,47 @@
-"""Earlier k-anonymous releases of the same table, and what an intruder learns who holds one of them and a new one.
+"""Earlier k-anonymous releases of the same table: what they and a new one tell, and what rows added to one must meet.
 
 The recoding of every release under a policy is kept beside the ledger. It tells no more than the released rows do: the
 levels, the classes with their sizes and their sensitive values. A new release is checked against each of them by
 intersecting classes over today's rows. A release whose classes were each generalized in their own way leaves no
 recoding; it is noted, and nothing can be said of it later than that it cannot be checked.
+
+Rows that are added to a release are asked for as a first release of the same columns would be, under the policy as it
+is today. What the recoding cannot meet is refused: the table is to be released anew.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from deniable.curator.anonymize import check
 from deniable.curator.anonymize.check import CompositionReport
-from deniable.curator.anonymize.request import COUNT, TABLE, Order, check_columns, statement
-from deniable.errors import Infeasible
+from deniable.curator.anonymize.output import path_of_recoding
+from deniable.curator.anonymize.request import (
+    COUNT,
+    TABLE,
+    Asked,
+    Order,
+    Roles,
+    check_columns,
+    demands,
+    find_distances,
+    find_person,
+    statement,
+)
+from deniable.errors import AccessRefused, Infeasible
 from deniable.release.record import SparseRecord
 
 if TYPE_CHECKING:
     from deniable.curator.context import Context
     from deniable.engines.base import Engine
     from deniable.kanonymity.recoding import Recoding
+    from deniable.kanonymity.request import Condition, Request
+    from deniable.kanonymity.update import Update
 
 RECODINGS = "recodings"
 UNCHECKED = b"without a recoding"
@@ -102,3 +120,117 @@ def _pair(engine: Engine, before: Recoding, recoding: Recoding) -> CompositionRe
     named = check_columns(engine, tuple(dict.fromkeys((*before.names, *recoding.names, *sensitive))))
     counted = engine.run(statement("SELECT {}, COUNT(*) AS {} FROM {} GROUP BY ALL", named, COUNT, TABLE))
     return check.composition(counted, before, recoding, sensitive, COUNT)
+
+
+ANEW = "Release the whole table anew, without --update"
+
+
+def find_recoding(path: Path) -> Path:
+    """The recoding itself, or that beside a released file or its statement."""
+    if path.name.endswith(".recoding.json"):
+        return path
+    return path_of_recoding(path.with_name(path.name.removesuffix(".release.json").removesuffix(".release")))
+
+
+def ask_for_same_columns(order: Order, recoding: Recoding) -> Order:
+    """The order of a first release of the columns that an earlier one shows."""
+    shown = recoding.shown
+    secret = tuple(name for name in recoding.sensitive if shown is None or name in shown)
+    columns = None if shown is None else tuple(dict.fromkeys((*recoding.names, *shown)))
+    return replace(order, quasi_identifiers=recoding.names, sensitive=secret, columns=columns)
+
+
+def refuse_other_table(origin: str | None, recoding: Recoding) -> None:
+    """Refuse rows that are added without the policy of the release, or to a release of another table."""
+    if recoding.table is None or origin == recoding.table:
+        return
+    given = "no policy is named" if origin is None else f"these rows are of '{origin}'"
+    raise AccessRefused(
+        f"the release was made under a policy, of '{recoding.table}' (dataset/table), and {given}",
+        expected="The policy and the table of the release",
+        remedy="Name them: --policy FILE, and --table NAME where the policy has several",
+    )
+
+
+def refuse_changed_roles(roles: Roles, recoding: Recoding) -> None:
+    """Refuse where the policy no longer lets a column leave as the release shows it."""
+    if roles.schema is None:
+        return
+    showing = (*recoding.names, *(recoding.shown or ()))
+    for name in showing:
+        if name in roles.identifiers or name not in roles.schema.names:
+            raise AccessRefused(
+                f"the release shows column '{name}', which the policy no longer lets leave as it did",
+                remedy=ANEW,
+            )
+
+
+def find_person_of_update(engine: Engine, order: Order, roles: Roles, recoding: Recoding) -> str | None:
+    """The column that tells people apart: what protects people goes on to, however many rows each had."""
+    person = find_person(engine, order, roles) or recoding.person
+    return None if person is None else check_columns(engine, (person,))[0]
+
+
+def request_for_update(
+    engine: Engine, context: Context | None, order: Order, roles: Roles, recoding: Recoding
+) -> Request:
+    """What was asked of the release before, and what is asked today, of the columns that it shows."""
+    from deniable.kanonymity.request import Request, count_people, parse_condition
+
+    names = roles.schema.names if roles.schema else [f.name for f in engine.describe(TABLE)]
+    shown = {*recoding.names, *(names if recoding.shown is None else recoding.shown)} - set(recoding.removed)
+    person = find_person_of_update(engine, order, roles, recoding)
+    before = (count_people(parse_condition(spec), person) for spec in recoding.models)
+    models = _keep_strictest((*before, *_list_demands(engine, context, order, recoding, person)))
+    _refuse_uncounted(models, recoding)
+    return Request(recoding.names, models, recoding.sensitive, tuple(name for name in names if name not in shown))
+
+
+def _list_demands(
+    engine: Engine, context: Context | None, order: Order, recoding: Recoding, person: str | None
+) -> tuple[Condition, ...]:
+    """The models of the policy, tightened by what was asked; none where neither says anything."""
+    from deniable.kanonymity.request import build_conditions
+
+    if context is None and order.asked == Asked():
+        return ()
+    asked = demands(context.policy if context else None, order.asked)
+    # A k-map by the size of the population depends on how many rows there are: those before, and those added.
+    rows = recoding.rows + engine.count(TABLE)
+    return build_conditions(asked, rows, find_distances(engine, tuple(asked.t)), person)
+
+
+def _keep_strictest(models: Iterable[Condition]) -> tuple[Condition, ...]:
+    """Each model once, and of k-anonymity the largest k."""
+    from deniable.kanonymity.models import KAnonymity
+
+    listed = tuple(dict.fromkeys(models))
+    most = {m.person: max(o.k for o in listed if isinstance(o, KAnonymity) and o.person == m.person)
+            for m in listed if isinstance(m, KAnonymity)}  # fmt: skip
+    return tuple(m for m in listed if not isinstance(m, KAnonymity) or m.k == most[m.person])
+
+
+def _refuse_uncounted(models: Iterable[Condition], recoding: Recoding) -> None:
+    """Refuse models of columns whose values the release did not count."""
+    for model in models:
+        column = getattr(model, "column", None)
+        if column is not None and column not in recoding.sensitive:
+            raise Infeasible(
+                f"{model} is asked today, and the release before did not count '{column}'",
+                expected="Models of the sensitive columns of the release",
+                remedy=ANEW,
+            )
+
+
+def refuse_broken(judged: Update, request: Request, recoding: Recoding) -> None:
+    """Refuse where more is asked today than of the release before, and its classes do not meet it."""
+    from deniable.kanonymity.request import count_people, parse_condition
+
+    before = {count_people(parse_condition(spec), request.person) for spec in recoding.models}
+    more = [str(model) for model in request.models if model not in before]
+    if more and judged.broken:
+        raise Infeasible(
+            f"{judged.broken} classes of the release before do not meet {', '.join(more)}, as is asked today",
+            expected="A release whose classes meet it",
+            remedy=ANEW,
+        )

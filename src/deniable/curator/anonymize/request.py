@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -39,7 +39,7 @@ class Asked:
 
 
 def demands(policy: Policy | None, asked: Asked) -> Anonymize:
-    """Both together. The share of rows that may go is replaced: leaving out more rows shows less of people.
+    """Both together: what is asked may be stricter than the policy, also in the share of rows that may go.
 
     >>> demands(None, Asked(k=3)).k
     3
@@ -52,6 +52,8 @@ def demands(policy: Policy | None, asked: Asked) -> Anonymize:
         _refuse_looser(f"l of '{column}'", asked.l.get(column), number)
     for column, number in least.t.items():
         _refuse_looser(f"t of '{column}'", asked.t.get(column), number, sign=-1)
+    if policy is not None and policy.release.anonymize is not None:
+        _refuse_looser("the share of rows to suppress", asked.suppress, least.suppress, sign=-1)
     return Anonymize(
         least.k if asked.k is None else asked.k,
         {**least.l, **asked.l},
@@ -78,7 +80,7 @@ def _refuse_looser(what: str, asked: Fraction | int | None, least: Fraction | in
         raise AccessRefused(
             f"{what} is asked to be {float(asked):g}, and the policy says {float(least):g}",
             expected=f"{what} is {bound} {float(least):g}",
-            remedy="Ask for no less than the policy",
+            remedy="Ask for what the policy says, or for what is stricter",
         )
 
 
@@ -306,10 +308,10 @@ def request_for(engine: Engine, policy: Policy | None, order: Order, roles: Role
     rows = engine.count(TABLE)
     sensitive = check_columns(engine, tuple(dict.fromkeys((*roles.sensitive, *asked.l, *asked.t))))
     secret = tuple(name for name in sensitive if name not in roles.quasi_identifiers)
-    person = find_person(engine, order, roles)
+    person = find_repeated(engine, find_person(engine, order, roles))
     request = Request(
         roles.quasi_identifiers,
-        build_conditions(asked, rows, _distances(engine, sensitive), person),
+        build_conditions(asked, rows, find_distances(engine, sensitive), person),
         secret,
         roles.identifiers,
         float(asked.suppress),
@@ -320,17 +322,36 @@ def request_for(engine: Engine, policy: Policy | None, order: Order, roles: Role
 
 
 def find_person(engine: Engine, order: Order, roles: Roles) -> str | None:
-    """The column that tells people apart; None where rows are counted, or where nobody has several."""
+    """The column that tells people apart; None where rows are counted."""
     unit = roles.schema.unit if roles.schema else None
     name = order.person or (unit.column if unit is not None and not order.count_rows else None)
-    if name is None:
+    return None if name is None else check_columns(engine, (name,))[0]
+
+
+def find_repeated(engine: Engine, person: str | None) -> str | None:
+    """The column of people if somebody has several rows; where nobody has, a row is a person, and counted faster."""
+    if person is None:
         return None
-    check_columns(engine, (name,))
-    several = statement("SELECT COUNT(DISTINCT {}) < COUNT(*) FROM {}", name, TABLE)
-    return name if engine.run(several).column(0)[0].as_py() else None
+    several = statement("SELECT COUNT(DISTINCT {}) < COUNT(*) FROM {}", person, TABLE)
+    return person if engine.run(several).column(0)[0].as_py() else None
 
 
-def _distances(engine: Engine, sensitive: tuple[str, ...]) -> dict[str, Any]:
+def refuse_target(order: Order, request: Request, shown: Sequence[str]) -> None:
+    """Refuse a target that the release will not have, or from whose release nothing is left to predict it."""
+    if order.target is None:
+        return
+    leaving = (*request.quasi_identifiers, *shown)
+    if order.target not in leaving:
+        raise ParameterError(
+            f"The target '{order.target}' is not released, and nothing can be told of it",
+            expected=f"One of {', '.join(leaving)}",
+            remedy="Name a column that leaves, or leave --target out",
+        )
+    if set(request.quasi_identifiers) == {order.target}:
+        raise ParameterError("Nothing is left to predict the target from", expected="A column besides the target")
+
+
+def find_distances(engine: Engine, sensitive: tuple[str, ...]) -> dict[str, Any]:
     """Numbers and dates have an order to measure closeness along."""
     from deniable.kanonymity.models import Distance
     from deniable.policy.schema import ColumnType
@@ -358,19 +379,32 @@ PLACE = "__place"
 """The column by which rows are put into a random order."""
 
 
-def rows_to_release(roles: Roles, *, shuffled: bool = False) -> str:
+PERSON = "__person"
+"""The column that tells people apart while they are counted."""
+
+
+def find_protected(engine: Engine, order: Order, roles: Roles, person: str | None = None) -> str | None:
+    """The column of the people whom the policy protects, also where k counts rows."""
+    unit = roles.schema.unit if roles.schema else None
+    name = person or order.person or (unit.column if unit is not None else None)
+    return name if name in [field.name for field in engine.describe(TABLE)] else None
+
+
+def rows_to_release(roles: Roles, *, shuffled: bool = False, person: str | None = None) -> str:
     """The rows to release; columns that the policy does not declare are not among them.
 
-    Shuffled, they come in an order that a secret key chooses, sorted by the engine, which needs no memory for it.
+    Shuffled, they come in an order that a secret key chooses, sorted by the engine, which needs no memory for it. With
+    a person's column they say whose they are, as a number that takes little memory.
     """
     names = roles.schema.names if roles.schema is not None else ()
+    whose = "" if person is None else statement(", hash({}) AS {}", person, PERSON)
     listed = statement("{}", tuple(names)) if names else "*"
     if not shuffled:
-        return f"SELECT {listed} {statement('FROM {}', TABLE)}"
+        return f"SELECT {listed}{whose} {statement('FROM {}', TABLE)}"
     key = secrets.token_hex(16)
     placed = statement("SELECT *, md5(concat(row_number() OVER (), '{{}}')) AS {} FROM {}", PLACE, TABLE).format(key)
     shown = listed if names else statement("* EXCLUDE ({})", PLACE)
-    return f"SELECT {shown} FROM ({placed}) ORDER BY {PLACE}"  # noqa: S608
+    return f"SELECT {shown}{whose} FROM ({placed}) ORDER BY {PLACE}"  # noqa: S608
 
 
 def statement(words: str, *names: str | tuple[str, ...]) -> str:

@@ -22,7 +22,6 @@ from deniable.curator.anonymize.output import (
     keep_recoding,
     list_columns_counted,
     measure_jointly,
-    path_of_recoding,
     put_rows,
     record_release,
     seal_release,
@@ -30,6 +29,7 @@ from deniable.curator.anonymize.output import (
 )
 from deniable.curator.anonymize.request import (
     COUNT,
+    PERSON,
     TABLE,
     Asked,
     Order,
@@ -38,16 +38,18 @@ from deniable.curator.anonymize.request import (
     demands,
     draft_hierarchy,
     find_person,
+    find_protected,
     open_order,
     open_table,
     population_of,
+    refuse_target,
     refuse_unknown,
     request_for,
     roles_of,
     rows_to_release,
     statement,
 )
-from deniable.curator.publish import publish_file
+from deniable.curator.publish import publish_file, remove_on_failure
 from deniable.errors import AccessRefused, ParameterError
 from deniable.policy.budget import Amount, exact
 from deniable.policy.schema import Role, Spec, TableSchema
@@ -138,6 +140,9 @@ class UpdateReport(Record):
     broken: int
     search_again: bool
     output: str | None
+    joint: dict[str, Any] | None = None
+    """What all columns of the rows that were written single out together."""
+    warnings: Sequence[str] = ()
 
 
 METHODS = ("optimal", "mondrian", "mondrian-relaxed", "local", "cells", "microaggregate")
@@ -188,17 +193,24 @@ def _release(context: Context | None, order: Order, progress: Progress | None) -
         roles = roles_of(engine, context, schema, order)
         check_columns(engine, (order.target,) if order.target else ())
         request = request_for(engine, context.policy if context else None, order, roles)
+        refuse_target(order, request, check.columns_shown(engine, roles, request))
+        person = find_person(engine, order, roles)
         name = record_release(context, roles, order.method, order.identity)
-        work = Work(engine, context, order, roles, request, name)
-        warnings = check.find_warnings(engine, roles, work.request)
-        made = _globally(work, progress) if order.method == "optimal" else _locally(work)
-        made.details["warnings"] = [*warnings, *made.details.get("warnings", ())]
-        joint = measure_jointly(work, made)
-        made.details["joint"] = None if joint is None else joint.to_dict()
-        release, report = seal_release(work, made)
-        if made.recoding is not None:
-            keep_recoding(work, made.recoding)
-        releases.remember_release(context, name_table(schema), made.recoding)
+        with remove_on_failure() as written:
+            return _make_release(Work(engine, context, order, roles, request, name, person, written), progress)
+
+
+def _make_release(work: Work, progress: Progress | None) -> tuple[Release, dict[str, Any]]:
+    """Write the rows, pass the gates, and state what is claimed of them."""
+    warnings = check.find_warnings(work.engine, work.roles, work.request, work.person)
+    made = _globally(work, progress) if work.order.method == "optimal" else _locally(work)
+    made.details["warnings"] = [*warnings, *made.details.get("warnings", ())]
+    joint = measure_jointly(work, made)
+    made.details["joint"] = None if joint is None else joint.to_dict()
+    if made.recoding is not None:
+        keep_recoding(work, made.recoding)
+    release, report = seal_release(work, made)
+    releases.remember_release(work.context, name_table(work.roles.schema), made.recoding)
     return release, report | {"lattice": made.lattice}
 
 
@@ -248,13 +260,22 @@ def _globally(work: Work, progress: Progress | None) -> Made:
         seconds=order.seconds,
         progress=None if progress is None else lambda share: progress(0.5 * share),
     )
-    recoding = replace(found.recoding, shown=tuple(check.columns_shown(engine, work.roles, request)))
-    composed, recoder = _compose(work, recoding), Recoder(recoding, found.hierarchies)
-    rows = put_rows(work, recoder.stream(engine.stream(rows_to_release(work.roles, shuffled=not order.keep_order))))
+    shown = tuple(check.columns_shown(engine, work.roles, request))
+    origin = name_origin(work.context, work.roles.schema)
+    recoding = replace(found.recoding, shown=shown, person=work.person, table=origin)
+    composed, recoder = _compose(work, recoding), Recoder(_show_people(recoding), found.hierarchies)
+    person = find_protected(engine, order, work.roles, work.person)
+    read = rows_to_release(work.roles, shuffled=not order.keep_order, person=person)
+    rows = put_rows(work, recoder.stream(engine.stream(read)))
     details = _details(found, request) | _risk(counted, found, request) | composed | _usefulness(work, rows)
     starred = recoding.suppressed_rows is Suppressed.STAR
     cells = None if population is None else _generalize_population(recoder, population)
     return Made(rows, details, recoding, _points(found, request), starred, cells, _count_people(work, recoder))
+
+
+def _show_people(recoding: Recoding) -> Recoding:
+    """A recoding that leaves the column in which rows say whose they are."""
+    return recoding if recoding.shown is None else replace(recoding, shown=(*recoding.shown, PERSON))
 
 
 def _count_people(work: Work, recoder: Recoder) -> pa.Table | None:
@@ -282,6 +303,11 @@ def name_table(schema: TableSchema | None) -> str:
     return schema.name if schema else TABLE
 
 
+def name_origin(context: Context | None, schema: TableSchema | None) -> str | None:
+    """The policy's dataset and table that a release is of; None without a policy."""
+    return None if context is None or schema is None else f"{context.policy.dataset}/{schema.name}"
+
+
 def _compose(work: Work, recoding: Recoding | None) -> dict[str, Any]:
     """What this release tells together with earlier ones of the same table."""
     before = releases.find_earlier(work.context, name_table(work.roles.schema), work.order)
@@ -291,7 +317,8 @@ def _compose(work: Work, recoding: Recoding | None) -> dict[str, Any]:
 def _locally(work: Work) -> Made:
     """Each class in its own way: the rows are read, split or staged, and written."""
     composed = _compose(work, None)
-    table = work.engine.run(rows_to_release(work.roles))
+    person = find_protected(work.engine, work.order, work.roles, work.person)
+    table = work.engine.run(rows_to_release(work.roles, person=person))
     made = _aggregate(work, table) if work.order.method == "microaggregate" else _split(work, table)
     shown, details, people = made
     rows = put_rows(work, shown)
@@ -311,9 +338,9 @@ def _split(work: Work, table: pa.Table) -> tuple[pa.Table, dict[str, Any], pa.Ta
     people = None
     if person is not None:
         whole = replace(prepared, request=replace(work.request, identifiers=()))
-        every = write_local(table.append_column(PERSON, table[person]), whole, release, form)
+        every = write_local(table, whole, release, form)
         cells, values = (every.select(n) for n in (work.request.quasi_identifiers, list_columns_counted(work.request)))
-        people = count_people(cells, values, every[PERSON], table[person])
+        people = count_people(cells, values, every[PERSON], table[PERSON])
     details = {
         "rows": table.num_rows,
         "released": written.num_rows,
@@ -323,10 +350,6 @@ def _split(work: Work, table: pa.Table) -> tuple[pa.Table, dict[str, Any], pa.Ta
         "loss": measure_local_loss(prepared, release, form),
     }
     return written, details, people
-
-
-PERSON = "__person"
-"""The column that tells people apart while they are counted."""
 
 
 def _aggregate(work: Work, table: pa.Table) -> tuple[pa.Table, dict[str, Any], None]:
@@ -446,17 +469,20 @@ def release_map(order: Order, columns: tuple[str, ...], digits: int, *, asker: A
         roles = _roles_of_map(engine, context, schema, columns)
         before = releases.find_earlier(context, name_table(schema), order)
         releases.compose_with_earlier(engine, context, order, before, None)
-        name = record_release(context, roles, "grid")
         person = find_person(engine, order, roles)
+        name = record_release(context, roles, "grid")
         read = columns if person is None or person in columns else (*columns, person)
         made = release_grid(
             engine.run(statement("SELECT {} FROM {}", read, TABLE)), *columns, digits=digits, k=k, person=person
         )
-        engine.write(made.cells, order.out)
-        provenance = state_provenance(engine, context, {"method": "grid", "digits": digits})
-        work = Work(engine, context, order, roles, Request(columns, (KAnonymity(k),)), name)
-        report = _seal_map(work, made, provenance)
-        releases.remember_release(context, name_table(schema), None)
+        with remove_on_failure() as written:
+            # Cells leave in the order of their corners, which tells nothing of the table's own.
+            order = replace(order, keep_order=True)
+            work = Work(engine, context, order, roles, Request(columns, (KAnonymity(k),)), name, person, written)
+            put_rows(work, made.cells)
+            provenance = state_provenance(engine, context, {"method": "grid", "digits": digits})
+            report = _seal_map(work, made, provenance)
+            releases.remember_release(context, name_table(schema), None)
         return report
 
 
@@ -488,27 +514,38 @@ def _seal_map(work: Work, made: Map, provenance: Provenance) -> MapReport:
     corners = request.quasi_identifiers
     claim = Claim(kinds, rows, made.dropped, quasi_identifiers=corners, models=models, counts="count")
     details = {"rows": rows, "cells": made.cells.num_rows, "dropped": made.dropped}
-    sealed = publish_file(work.context, out, claim, claim_models(models), provenance, details, release=work.release)
+    claimed = claim_models(models, work.person)
+    sealed = publish_file(work.context, out, claim, claimed, provenance, details, release=work.release)
     return MapReport(rows, made.cells.num_rows, made.dropped, str(out), str(sealed.path), list(sealed.words))
 
 
 def update(release: Path, order: Order, *, asker: Asker | None = None) -> UpdateReport:
-    """Judge rows added to a release; write those that may be shown, with their statement and the grown recoding."""
+    """Judge rows added to a release; write those that may be shown, with their statement and the grown recoding.
+
+    They pass the gates of a first release of the same columns, and meet what the policy asks today.
+    """
     from deniable.kanonymity.recoding import read_recoding
-    from deniable.kanonymity.update import recode_shown_rows, update_recoding
+    from deniable.kanonymity.update import update_recoding
 
     refuse_unwritable(order.out, rows=True)
-    recoding = read_recoding(_find_recoding(release))
+    recoding = read_recoding(releases.find_recoding(release))
+    order = releases.ask_for_same_columns(order, recoding)
     with open_order(order, asker) as context, open_table(context, order) as (engine, schema):
+        releases.refuse_other_table(name_origin(context, schema), recoding)
         roles = roles_of(engine, context, schema, order)
-        request = _request_for_update(engine, roles, recoding)
+        releases.refuse_changed_roles(roles, recoding)
+        request = releases.request_for_update(engine, context, order, roles, recoding)
         name = record_release(context, roles, "update") if order.out is not None else ""
-        added = engine.run(rows_to_release(roles))
+        protected = find_protected(engine, order, roles, recoding.person)
+        added = engine.run(rows_to_release(roles, person=protected))
         judged = update_recoding(recoding, added, request.models)
+        told: dict[str, Any] = {}
         if order.out is not None:
-            work = Work(engine, context, order, roles, request, name)
-            _write_update(work, recode_shown_rows(recoding, added, judged), recoding, judged)
-            releases.remember_release(context, name_table(roles.schema), judged.recoding)
+            releases.refuse_broken(judged, request, recoding)
+            person = releases.find_person_of_update(engine, order, roles, recoding)
+            with remove_on_failure() as written:
+                work = Work(engine, context, order, roles, request, name, person, written)
+                told = _write_update(work, added, recoding, judged)
     return UpdateReport(
         rows=judged.rows,
         shown=judged.shown,
@@ -518,34 +555,35 @@ def update(release: Path, order: Order, *, asker: Asker | None = None) -> Update
         broken=judged.broken,
         search_again=judged.search_again,
         output=str(order.out) if order.out else None,
+        **told,
     )
 
 
-def _request_for_update(engine: Engine, roles: Roles, recoding: Recoding) -> Request:
-    """What was asked of the release before, of the columns that it shows."""
-    from deniable.kanonymity.request import Request, parse_condition
+def _write_update(work: Work, added: pa.Table, before: Recoding, judged: Update) -> dict[str, Any]:
+    """Write the rows that may be shown, certified by themselves against the table with them; what is told of them."""
+    from deniable.kanonymity.recoding import Recoder
+    from deniable.kanonymity.request import to_spec
+    from deniable.kanonymity.update import keep_shown_classes, recode_shown_rows
 
-    names = roles.schema.names if roles.schema else [f.name for f in engine.describe(TABLE)]
-    shown = {*recoding.names, *(names if recoding.shown is None else recoding.shown)} - set(recoding.removed)
-    models = tuple(parse_condition(spec) for spec in recoding.models)
-    gone = tuple(name for name in names if name not in shown)
-    return Request(recoding.names, models, recoding.sensitive, gone)
-
-
-def _write_update(work: Work, rows: pa.Table, before: Recoding, judged: Update) -> None:
-    """Write the rows that may be shown, certified by themselves against the table with them."""
-    from deniable.kanonymity.recoding import Recoder, write_recoding
-
-    grown, details = judged.recoding, {"rows": judged.shown, "suppressed": judged.waiting}
-    parameters = {"method": "update", "quasi_identifiers": list(grown.names), "form": str(grown.form)}
-    provenance = state_provenance(work.engine, work.context, parameters)
-    made = Made(put_rows(work, rows), details, people=_count_people(work, Recoder(before)))
+    models = tuple(map(to_spec, work.request.models))
+    grown = replace(judged.recoding, models=models, person=work.person)
+    warnings = check.find_warnings(work.engine, work.roles, work.request, work.person)
+    composed = _compose(work, keep_shown_classes(before, judged))
+    rows = put_rows(work, recode_shown_rows(_show_people(before), added, judged))
+    details: dict[str, Any] = {"rows": judged.rows, "released": judged.shown, "suppressed": judged.waiting}
+    made = Made(rows, details, people=_count_people(work, Recoder(before)))
+    joint = measure_jointly(work, made)
+    details |= {"joint": None if joint is None else joint.to_dict()}
     whole = {name: _add_values(count_values(work.engine, name), held) for name, held in before.classes.values.items()}
     claim = replace(build_claim(work, made), whole=whole)
+    parameters = {"method": "update", "quasi_identifiers": list(grown.names), "form": str(grown.form)}
+    provenance = state_provenance(work.engine, work.context, parameters)
     assert work.order.out is not None
-    claimed = claim_models(grown.models)
+    keep_recoding(work, grown)
+    claimed = claim_models(models, work.person)
     publish_file(work.context, work.order.out, claim, claimed, provenance, details, release=work.release)
-    write_recoding(grown, path_of_recoding(work.order.out))
+    releases.remember_release(work.context, name_table(work.roles.schema), grown)
+    return {"joint": details["joint"], "warnings": [*warnings, *composed.get("warnings", ())]}
 
 
 def _add_values(added: pa.Table, released: Sequence[Mapping[str, int]]) -> pa.Table:
@@ -558,10 +596,3 @@ def _add_values(added: pa.Table, released: Sequence[Mapping[str, int]]) -> pa.Ta
     before = pa.table({"value": pc.cast(pa.array(texts, pa.string()), added["value"].type), "count": counts})
     both = pa.concat_tables([added.cast(before.schema), before])
     return both.group_by("value").aggregate([("count", "sum")]).rename_columns(["value", "count"]).sort_by("value")
-
-
-def _find_recoding(path: Path) -> Path:
-    """The recoding itself, or that beside a released file or its statement."""
-    if path.name.endswith(".recoding.json"):
-        return path
-    return path_of_recoding(path.with_name(path.name.removesuffix(".release.json").removesuffix(".release")))

@@ -297,6 +297,11 @@ def authenticate(context: Context, token: str) -> Grant:
     return tokens.grant_of(token, context.state.tokens())
 
 
+def confirm(context: Context, grant: Grant) -> None:
+    """Refuse a grant whose token was revoked or paused meanwhile."""
+    tokens.refuse_ended(tokens.find_token(grant.id, context.state.tokens()))
+
+
 def provable(context: Context, name: str) -> list[tuple[ScramKeys, Grant]]:
     """The tokens of a name that can be proved without being sent."""
     return tokens.find_provable(name, context.state.tokens())

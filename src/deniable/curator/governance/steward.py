@@ -60,11 +60,15 @@ def open_policy(policy: Path, ledger: str | None, asker: Asker | None = None) ->
 
 @contextmanager
 def read_ledger(policy: Path, ledger: str | None) -> Iterator[Ledger]:
-    """The ledger of a policy, to be read only."""
+    """The ledger of a policy, to be read only; refused where it lost entries since it was last seen."""
     from deniable.ledger import open_ledger
+    from deniable.ledger.witness import Witness, name_place
 
-    opened = open_ledger(ledger_of(policy, ledger), read(policy), writable=False)
+    known, at = read(policy), ledger_of(policy, ledger)
+    opened, witness = open_ledger(at, known, writable=False), Witness()
     try:
+        if not witness.is_blank:
+            witness.refuse_older(name_place(at, known.dataset), opened)
         yield opened
     finally:
         opened.close()
@@ -329,7 +333,9 @@ def export(
     """The ledger in a form, piece by piece; or nothing, if it went to a file. `follow` goes on as entries come."""
     from deniable.ledger.export import LINE_FORMS
     from deniable.ledger.export import export as exported
-    from deniable.storage import whole_file
+    from deniable.storage import refuse_unwritable, whole_file
+
+    refuse_unwritable(out)
 
     if follow and (form not in LINE_FORMS or out is not None):
         raise ParameterError(

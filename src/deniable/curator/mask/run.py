@@ -27,14 +27,14 @@ from deniable.curator.publish import (
 from deniable.curator.scope import refuse_expired
 from deniable.errors import AccessRefused, IntegrityError, ParameterError, nearest
 from deniable.policy.document import Policy, read
-from deniable.policy.schema import HIDING, SAME_FOR_ALL
+from deniable.policy.schema import is_hidden, is_removed
 from deniable.release.record import Record
 from deniable.storage import refuse_unwritable, storage_errors
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from deniable.assess.exposure import JointExposure
+    from deniable.assess.exposure import JointExposure, Whose
     from deniable.assess.released_rows import Claim
     from deniable.engines.base import Engine
     from deniable.governance.grants import Asker
@@ -248,14 +248,23 @@ def _searcher(request: Request) -> Any:
     return make_presidio_searcher()
 
 
-def sample(engine: Engine, name: str, columns: Sequence[str] | None = None, rows: int = SAMPLE_ROWS) -> Any:
-    """Rows from all over a table, about so many: the whole of a small one, random blocks of a large one."""
+def sample(
+    engine: Engine,
+    name: str,
+    columns: Sequence[str] | None = None,
+    rows: int = SAMPLE_ROWS,
+    whole: str | None = None,
+) -> Any:
+    """Rows from all over a table, about so many: the whole of a small one, random blocks of a large one.
+
+    `whole` are words of a query for the table with more columns.
+    """
     from deniable.engines.base import quote
 
     count = engine.count(name)
     listed = ", ".join(map(quote, columns)) if columns else "*"
     part = f" USING SAMPLE {100 * rows / count:.6f} PERCENT (SYSTEM)" if count > rows else ""
-    return engine.run(f"SELECT {listed} FROM {quote(name)}{part}")  # noqa: S608  our own words and quoted names
+    return engine.run(f"SELECT {listed} FROM {whole or quote(name)}{part}")  # noqa: S608  our own words, quoted names
 
 
 def _mask_table(
@@ -320,20 +329,24 @@ FEW_NAMES = 8
 
 def _measure_jointly(engine: Engine, context: Context, made: TablePlan, released: Any) -> JointExposure | None:
     """What the columns single out together that somebody may know; refused beyond the policy's limit."""
-    telling = {each.name for each in made.columns if each.spec is None or each.spec.kind not in SAME_FOR_ALL}
-    unit = made.unit if made.unit in telling else None
-    return gate_joint_exposure(context, engine, f"released {made.table}", _list_knowable(made), unit, released)
+    whose = _find_people(made)
+    return gate_joint_exposure(context, engine, f"released {made.table}", _list_knowable(made), whose, released)
+
+
+def _find_people(made: TablePlan) -> Whose | None:
+    """Whose the masked rows are, by the table's own column: a mask may remove it, or make several people one."""
+    from deniable.assess.exposure import Whose
+
+    return None if made.unit is None else Whose(made.table, made.unit)
 
 
 def _list_knowable(made: TablePlan) -> list[str]:
-    return [each.name for each in made.columns if each.spec is None or each.spec.kind not in HIDING]
+    return [each.name for each in made.columns if not is_hidden(each.spec)]
 
 
 LONG_TOKEN = 12
 """Tokens of so many characters are no value of the table by chance."""
 MOST_SECRETS = 1_000_000
-PAIRED = 1_000
-"""So many rows are compared with what became of them, value by value."""
 
 
 def _claim_columns(engine: Engine, schema: TableSchema, made: TablePlan) -> Claim:
@@ -351,26 +364,26 @@ def _claim_columns(engine: Engine, schema: TableSchema, made: TablePlan) -> Clai
         limited = f"SELECT DISTINCT {quote(name)} FROM {table} LIMIT {MOST_SECRETS}"  # noqa: S608  quoted names
         return engine.run(limited).column(0).combine_chunks()
 
-    def read_first(name: str) -> pa.Array:
-        return engine.run(f"SELECT {quote(name)} FROM {table} LIMIT {PAIRED}").column(0).combine_chunks()  # noqa: S608
-
     secrets, doubtful = {name: read_distinct(name) for name in tokens}, _list_doubtful(schema, made)
-    left, paired = ({name: read(name) for name in doubtful} for read in (read_distinct, read_first))
-    count = engine.count(made.table)
-    return Claim(columns, count, secrets=secrets, searched=tokens, identifiers=left, paired=paired)
+    left = {name: read_distinct(name) for name in doubtful}
+    moved = tuple(name for name, mask in doubtful.items() if mask.kind in MOVING)
+    listed = f"SELECT {', '.join(map(quote, left))} FROM {table}"  # noqa: S608  quoted names
+    originals = (lambda: engine.stream(listed)) if left else None
+    rows = engine.count(made.table)
+    return Claim(columns, rows, secrets=secrets, searched=tokens, identifiers=left, moved=moved, originals=originals)
 
 
 MOVING = ("shift_dates",)
 """Masks whose values are those of others by chance."""
 
 
-def _list_doubtful(schema: TableSchema, made: TablePlan) -> list[str]:
-    """Identifiers whose mask may leave them as they are, which only the written file shows."""
+def _list_doubtful(schema: TableSchema, made: TablePlan) -> dict[str, Spec]:
+    """Identifiers whose mask may leave them as they are or recognizable, which only the written file shows."""
     from deniable.policy.schema import Role
 
     named = {column.name for column in schema.with_role(Role.IDENTIFIER)} | {made.unit}
-    sure = (*HIDING, *MOVING)
-    return [each.name for each in made.columns if each.name in named and each.spec and each.spec.kind not in sure]
+    masked = {each.name: each.spec for each in made.columns if each.name in named and each.spec is not None}
+    return {name: spec for name, spec in masked.items() if not is_hidden(spec)}
 
 
 def _is_long_token(spec: Spec | None) -> bool:
@@ -398,6 +411,7 @@ def _job(engine: Engine, policy: Policy, made: TablePlan, request: Request, open
 
 def _measure(engine: Engine, policy: Policy, made: TablePlan, source: Any) -> tuple[Any, ...]:
     """How many people the released columns single out: the quasi-identifiers together, then the smallest sets."""
+    from deniable.assess.exposure import tell_people
     from deniable.masking import residual_risk
     from deniable.policy.schema import Role
 
@@ -405,12 +419,11 @@ def _measure(engine: Engine, policy: Policy, made: TablePlan, source: Any) -> tu
     engine.attach(released, source)
     schema = policy.table(made.table)
     quasi = {column.name for column in schema.with_role(Role.QUASI_IDENTIFIER)}
-    gone = {column.name for column in made.columns if column.spec and column.spec.kind in SAME_FOR_ALL}
-    names = tuple(column.name for column in made.columns if column.name in quasi - gone)
-    unit = made.unit if made.unit in {column.name for column in made.columns} - gone else None
+    names = tuple(each.name for each in made.columns if each.name in quasi and not is_removed(each.spec))
     if not names:
         return ()
-    rows = sample(engine, released, [*names, *([unit] if unit and unit not in names else [])])
+    whole, unit = tell_people(released, _find_people(made))
+    rows = sample(engine, released, [*names, *([unit] if unit else [])], whole=whole)
     together = residual_risk.SinglingOut(names, residual_risk.measure_singling_out(rows, names, unit))
     return (together, *residual_risk.find_smallest_sets(rows, names, unit))
 

@@ -68,6 +68,7 @@ class StatementRunner:
 
     async def columns(self, statement: Statement, values: Sequence[Any]) -> tuple[ResultColumn, ...] | None:
         """The columns that a statement will give, or None where it gives no rows. Nothing is charged."""
+        await self._service.confirm(self._grant)
         word = statement.words[0]
         if word in _ROWLESS_WORDS:
             return None
@@ -86,7 +87,8 @@ class StatementRunner:
         return tuple(_describe_column(column.name, column.kind) for column in found)
 
     async def run(self, statement: Statement, values: Sequence[Any]) -> StatementResult:
-        """Carry a statement out."""
+        """Carry a statement out, if the session's token still counts."""
+        await self._service.confirm(self._grant)
         word = statement.words[0]
         if word in _TAGS:
             return StatementResult(_choose_tag(statement))

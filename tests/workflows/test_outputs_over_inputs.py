@@ -1,0 +1,51 @@
+"""No command writes over what it reads: a table, a policy, a ledger."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from deniable.cli.main import app
+from deniable.errors import ParameterError
+
+POLICY = """
+version: 1
+dataset: clinic
+tables:
+  visits:
+    source: visits.csv
+    unit: {column: id, max_groups: 1, max_rows_per_group: 1}
+    columns:
+      id: {type: integer, role: identifier, mask: redact}
+      sex: {role: quasi-identifier, categories: [F, M]}
+budgets: {dataset: {epsilon: 5}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "target"),
+    [
+        (("query", "SELECT COUNT(*) AS n FROM visits", "--epsilon", "1"), "visits.csv"),
+        (("mask", "visits.csv"), "visits.csv"),
+        (("anonymize", "visits.csv", "--k", "2"), "visits.csv"),
+        (("synthesize", "visits", "--epsilon", "1", "--delta", "1e-6"), "visits.csv"),
+        (("ledger", "export", "--form", "csv"), "policy.ledger.sqlite"),
+        (("ledger", "export", "--form", "csv"), "policy.yaml"),
+    ],
+)
+def test_what_is_read_is_not_written_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], target: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "visits.csv").write_text("id,sex\n" + "".join(f"{i},{'FM'[i % 2]}\n" for i in range(40)))
+    (tmp_path / "policy.yaml").write_text(POLICY)
+    run = CliRunner().invoke
+    assert run(app, ["query", "SELECT COUNT(*) AS m FROM visits", "--epsilon", "1", "-p", "policy.yaml"]).exit_code == 0
+    before = {path.name: path.read_bytes() for path in (tmp_path / "visits.csv", tmp_path / "policy.yaml")}
+    done = run(app, [*words, "-p", "policy.yaml", "-o", target])
+    assert isinstance(done.exception, ParameterError), done.output
+    assert "Choose another name" in str(done.exception)
+    assert {name: (tmp_path / name).read_bytes() for name in before} == before
+    assert "1 charged" in run(app, ["ledger", "show", "-p", "policy.yaml"]).output
