@@ -176,9 +176,9 @@ def test_numbers_that_identify_and_a_mask_hardly_changes_do_not_leave(folder: Pa
 
 def test_identifiers_that_a_mask_changes_all_of_leave(folder: Path) -> None:
     policy = parse(POLICY.replace("{token: {key: people}}", "{regex: {find: '.*(.)', put: '*\\1'}}"), folder=folder)
-    rows = _frame().assign(id=["P11", "P12", "P13", "P14"])
+    rows = _frame().assign(id=["P11", "P21", "P32", "P42"])
     with Curator(policy, sources={"people": rows}) as curator:
-        assert curator.mask("people").rows["id"].to_pylist() == ["*1", "*2", "*3", "*4"]
+        assert curator.mask("people").rows["id"].to_pylist() == ["*1", "*1", "*2", "*2"]
 
 
 @pytest.mark.parametrize(
@@ -215,6 +215,7 @@ def test_identifiers_that_a_mask_changes_in_a_few_characters_do_not_leave(
         ("{redact: {keep_first: 6}}", True),
         ("{redact: {keep_last: 5}}", True),
         ("{redact: {keep_first: 3, keep_last: 2}}", True),
+        ("{redact: {keep_last: 3}}", True),
         ("{redact: {keep_last: 1}}", False),
     ],
 )

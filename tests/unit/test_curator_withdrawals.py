@@ -26,7 +26,7 @@ tables:
       born: {{type: date, role: quasi-identifier, between: [1900-01-01, 2020-01-01]}}
       sex: {{role: quasi-identifier, categories: [F, M]}}
   visits:
-    source: people.csv
+    source: visits.csv
     unit: {{column: sex, max_groups: 1, max_rows_per_group: 1}}
     columns: {{sex: {{role: identifier, mask: redact}}}}
 budgets: {{dataset: {{epsilon: 10}}}}
@@ -44,7 +44,8 @@ VALUES = {
 def opened(at: Path, kind: str, empty: bool = False) -> Curator:
     (at / "policy.yaml").write_text(POLICY.format(kind=kind))
     rows = "" if empty else "".join(f"{value},2000-01-01,F\n" for value in VALUES[kind])
-    (at / "people.csv").write_text("p,born,sex\n" + rows)
+    for name in ("people.csv", "visits.csv"):
+        (at / name).write_text("p,born,sex\n" + rows)
     return Curator.open(at / "policy.yaml", ledger=at / "policy.ledger.sqlite")
 
 

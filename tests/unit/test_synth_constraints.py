@@ -9,6 +9,7 @@ import itertools
 import random
 import sqlite3
 from collections.abc import Sequence
+from datetime import date
 from fractions import Fraction
 from typing import Any
 
@@ -24,7 +25,7 @@ from deniable.policy.budget import ApproxDP
 from deniable.policy.conditions import read_condition
 from deniable.policy.document import parse
 from deniable.policy.schema import Bounds, Column, ColumnType, PrivacyUnit, Spec, TableSchema
-from deniable.policy.truths import columns_of, find_contradiction
+from deniable.policy.truths import columns_of, describe_contradiction, find_contradiction
 from deniable.synth.constraints import ConstraintEngine, select_constraints
 from deniable.synth.describe import describe_table
 from deniable.synth.domain import attributes_of
@@ -391,3 +392,35 @@ def test_the_certificate_finds_by_itself_what_breaks_a_truth() -> None:
         check = TruthCheck([truth], list(names))
         check.add(pa.Table.from_batches([_batch(rows, COLUMNS)]))
         assert bool(check.broken) == bool(_count_broken(rows, [truth])), (truth, rows)
+
+
+HARD = (
+    *(Column(n, ColumnType.INTEGER, bounds=Bounds(0, most), nullable=False)
+      for n, most in (("age", 100), ("charge", 1200), ("drugs", 500), ("room", 1000))),
+    Column("came", ColumnType.DATE, bounds=Bounds(date(2025, 1, 1), date(2025, 12, 31)), nullable=False),
+)  # fmt: skip
+ADDED = Spec("sum", {"parts": ["room", "drugs"], "total": "charge"})
+
+
+@pytest.mark.parametrize(
+    "condition", ["(charge < room) OR (came < '2025-06-15')", "age + charge <= room", "NOT (charge >= room + age + 1)"]
+)
+def test_truths_that_few_rows_keep_are_not_called_contradictory_and_are_kept(condition: str) -> None:
+    truths = (Spec("holds", {"condition": condition}), ADDED)
+    assert describe_contradiction(truths, HARD, doubtful=False) == ""
+    lots = random.Random(1)
+    arrays = [pa.array([lots.randint(1, 100) for _ in range(40)], pa.int64()) for _ in range(4)]
+    rows = pa.record_batch(
+        [*arrays, pa.array([date(2025, 8, 1)] * 40)], names=["age", "charge", "drugs", "room", "came"]
+    )
+    for row in _engine(HARD, *truths).enforce(rows, np.random.default_rng(0)).to_pylist():
+        assert row["room"] + row["drugs"] == row["charge"]
+        early = row["came"] < date(2025, 6, 15)
+        assert {"(": early, "a": row["age"] == row["drugs"] == 0, "N": row["drugs"] <= row["age"]}[condition[0]]
+
+
+def test_truths_whose_search_is_given_up_are_not_called_contradictory() -> None:
+    columns = _numbers(*"abcdefgh", upper=10**6, nullable=False)
+    odd = Spec("holds", {"condition": " + ".join(f"{n} + {n}" for n in "abcdefgh") + " = 7777777"})
+    assert describe_contradiction([odd], columns) == ""
+    assert "given up" in describe_contradiction([odd], columns, doubtful=False)

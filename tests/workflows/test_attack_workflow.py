@@ -113,6 +113,55 @@ def test_generated_rows_without_a_control_are_not_judged(halves):
     assert all("--control" in made["skipped"] for made in found["attacks"])
 
 
+@pytest.mark.parametrize("words", [("--synthetic",), ("--all",), ()])
+def test_a_limit_of_the_command_that_was_not_measured_is_not_met(halves, words):
+    original = halves / "original.parquet"
+    asked = ("--original", original, "--knows", "age,zip", "--most", "membership=0.05")
+    code, found = attack(original, *words, *asked)
+    assert (code, found["untried"], found["verdicts"]) == (2, ["membership"], [])
+    shown = CliRunner().invoke(app, ["attack", str(original), *map(str, (*words, *asked))]).output
+    assert "membership is limited but was not measured: needs rows of other people (--control)" in " ".join(
+        shown.split()
+    )
+
+
+def test_a_limit_of_the_policy_that_was_not_measured_is_not_met(town, tmp_path):
+    """Of its limits for other things than rows (here: tables of counts) nothing is said."""
+    policy = tmp_path / "policy.yaml"
+    limits = "  attack: {knows: [sex], most: {membership: 0.05, tables: 0.1, uniqueness: 1}}\n"
+    policy.write_text((town / "policy.yaml").read_text().replace("release:\n", "release:\n" + limits))
+    page = tmp_path / "page.html"
+    code, found = attack(town / "visits.parquet", "--policy", policy, "--table", "visits", "--report", page)
+    assert (code, found["untried"]) == (2, ["membership"])
+    assert "not measured" in page.read_text()
+
+
+@pytest.mark.parametrize("shared", [1000, 50, 0])
+def test_a_control_of_the_same_people_is_refused(halves, tmp_path, shared):
+    original, others = (pq.read_table(halves / f"{name}.parquet") for name in ("original", "control"))
+    mixed = pa.concat_tables([original.slice(0, shared), others.slice(shared)])
+    pq.write_table(mixed, tmp_path / "control.parquet")
+    words = ("--synthetic", "--original", halves / "original.parquet", "--control", tmp_path / "control.parquet",
+             "--knows", "age,zip", "--most", "membership=0.05")  # fmt: skip
+    if not shared:
+        assert attack(halves / "original.parquet", *words)[0] == 2
+        return
+    with pytest.raises(DataError, match="more than chance"):
+        attack(halves / "original.parquet", *words)
+
+
+def test_rows_that_are_alike_by_chance_are_no_shared_people(tmp_path):
+    rng = np.random.default_rng(5)
+    for name in ("original", "control"):
+        drawn = {"sex": rng.integers(0, 2, 800), "ward": rng.integers(0, 150, 800), "ill": rng.integers(0, 4, 800)}
+        pq.write_table(pa.table(drawn), tmp_path / f"{name}.parquet")
+    code, _ = attack(
+        tmp_path / "original.parquet", "--synthetic", "--original", tmp_path / "original.parquet", "--control",
+        tmp_path / "control.parquet", "--knows", "sex,ward", "--most", "membership=1",
+    )  # fmt: skip
+    assert code == 0
+
+
 GENERATOR = """import csv, random, sys
 names, *rows = list(csv.reader(open(sys.argv[1])))
 columns = [random.sample(column, len(column)) for column in zip(*rows)]

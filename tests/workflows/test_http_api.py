@@ -155,6 +155,8 @@ def test_the_steward_begins_an_epoch_over_http_and_every_analyst_sees_it(served)
 def test_metrics_and_health_say_nothing_about_data(served):
     ask(served, {"sql": COUNT, "epsilon": "5"})
     assert httpx.get(served.http + "/health").json() == {"status": "ok"}
+    for path in ("/health", "/ready"):
+        assert httpx.get(served.steward + path).json() == {"status": "ok"}
     assert httpx.get(served.http + "/ready").json() == {"status": "ok"}
     text = httpx.get(served.steward + "/metrics", headers={"authorization": f"Bearer {served.tokens['auditor']}"}).text
     assert 'deniable_requests_total{operation="query",status="200"}' in text

@@ -7,7 +7,7 @@ intruder who learned nothing about anybody does equally well on both.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from deniable.attacks.codes import encode_column, require_column
+from deniable.attacks.codes import count_equal_codes, encode_column, encode_combinations, require_column
 from deniable.attacks.outcome import Outcome
 from deniable.errors import DataError
 
@@ -27,6 +27,12 @@ COUNT = "count"
 """The column that says, in a released map, how many rows a cell stands for."""
 NOBODY = "rows with a formal guarantee are nobody's; compare them with --original and --control (--all)"
 """Why what is rare in a release is not counted as people found."""
+NEEDS = "needs "
+"""How the reason begins why an attack lacked something; other reasons say that it does not apply."""
+BEYOND_CHANCE = 5.0
+"""So many standard deviations are no chance."""
+FEWEST_SHARED = 5
+"""So few rows of a control may be those of the original by chance, where its rows are all different."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -62,7 +68,7 @@ class Evidence:
     def lacks(self, *parts: str) -> str:
         """Which of these parts are missing, in words; empty when all are there."""
         missing = [part for part in parts if not _is_present(getattr(self, part))]
-        return f"needs {' and '.join(_WORDS[part] for part in missing)}" if missing else ""
+        return f"{NEEDS}{' and '.join(_WORDS[part] for part in missing)}" if missing else ""
 
 
 _WORDS = {
@@ -114,6 +120,35 @@ class Attempt:
         """The share of people exposed beyond the control (or beyond guessing), at worst."""
         counted = (one for one in self.outcomes if one.beats_control or not self.beyond_chance)
         return max((outcome.excess for outcome in counted), default=0.0)
+
+
+def is_wanting(attempt: Mapping[str, Any]) -> bool:
+    """Whether an attempt, as plain values, gave no figure for want of something; not where it does not apply."""
+    return not attempt["outcomes"] and (not attempt["skipped"] or attempt["skipped"].startswith(NEEDS))
+
+
+def refuse_shared_people(original: pa.Table, control: pa.Table, columns: Sequence[str], unit: str | None) -> None:
+    """Refuse a control that holds people of the original: an attack does as well on them, so nothing would show."""
+    both = [name for name in original.column_names if name in control.column_names and name != unit]
+    if any(_has_shared_rows(original, control, names) for names in (both, [n for n in both if n in columns]) if names):
+        raise DataError(
+            "The control (--control) has rows of the original (--original), more than chance explains",
+            expected="Rows of other people of the same kind",
+            remedy="Leave the people of the original out of the control",
+            charge="",
+        )
+
+
+def _has_shared_rows(original: pa.Table, control: pa.Table, names: Sequence[str]) -> bool:
+    """Whether more rows of the control have a twin in the original than rows of the original have among themselves."""
+    ours, theirs = encode_combinations([original, control], names, missing=True)
+    if not len(ours) or not len(theirs):
+        return False
+    twins, found = int((count_equal_codes(ours) > 1).sum()), int(np.isin(theirs, ours).sum())
+    share = (twins + found) / (len(ours) + len(theirs))
+    spread = np.sqrt(share * (1 - share) * (1 / len(ours) + 1 / len(theirs)))
+    beyond = found / len(theirs) - twins / len(ours)
+    return bool(beyond > BEYOND_CHANCE * spread and found > FEWEST_SHARED)
 
 
 def match_true_entries(release: pa.Table, register: pa.Table, truth: pa.Table) -> Places:

@@ -294,7 +294,8 @@ class IdentifierCheck:
 
     Every row is compared with the one that it was made from, for characters that were reordered or cut from an end. Of
     rows drawn at random from the whole table the nearest identifier is looked up: by insertions and deletions, also
-    after turning the value around or sorting its characters, and by the distance of numbers and dates.
+    after turning the value around or sorting its characters, by what both begin or end with, and by the distance of
+    numbers and dates.
     """
 
     def __init__(self, claim: Claim) -> None:
@@ -347,7 +348,8 @@ class IdentifierCheck:
         telling = {(w, o) for w, o in zip(written, own, strict=True) if w and o}
         listed = known.take(pa.array(self._draw.permutation(len(known))[:LISTED]))
         texts = {text for text in write_texts(pa.chunked_array([listed])).to_pylist() if text} | {o for _, o in telling}
-        right = max([_count_recognized(telling, texts, view) for view in VIEWS] + [_count_nearest(pairs, known)])
+        counts = [_count_recognized(telling, texts, view) for view in VIEWS]
+        right = max(*counts, _count_same_end(telling, texts), _count_nearest(pairs, known))
         least = max(SHARE_RECOGNIZED, LEAST_RECOGNIZED / max(len(texts), 1))
         return right >= LEAST_RECOGNIZED and right > len(telling) * least
 
@@ -389,6 +391,20 @@ def _count_recognized(pairs: Iterable[tuple[str, str]], known: Iterable[str], vi
     apart = cdist([written for written, _ in told], list(place), scorer=Indel.distance, dtype=np.int32)
     own = apart[np.arange(len(told)), [at for _, at in told]]
     return int((np.count_nonzero(apart <= own[:, None], axis=1) == 1).sum())
+
+
+def _count_same_end(pairs: Iterable[tuple[str, str]], known: Iterable[str]) -> int:
+    """How many written values share more first characters, or more last ones, with their own than with any other."""
+    from rapidfuzz.distance import Postfix, Prefix
+    from rapidfuzz.process import cdist
+
+    told, place = sorted(pairs), {text: i for i, text in enumerate(sorted(known))}
+    right = [0]
+    for scorer in (Prefix, Postfix) if told else ():
+        shared = cdist([written for written, _ in told], list(place), scorer=scorer.similarity, dtype=np.int32)
+        own = shared[np.arange(len(told)), [place[text] for _, text in told]]
+        right.append(int((np.count_nonzero(shared >= own[:, None], axis=1) == 1).sum()))
+    return max(right)
 
 
 def _count_nearest(pairs: pa.Table, known: pa.Array) -> int:

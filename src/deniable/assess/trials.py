@@ -225,9 +225,9 @@ def choose_clear_table(evidence: Evidence) -> pa.Table | None:
 
 def lacks_tokens(evidence: Evidence) -> str:
     """Why tokens cannot be attacked; empty when they can."""
-    return (
-        "" if choose_clear_table(evidence) is not None else "needs a column of tokens, and a table that has it in clear"
-    )
+    if evidence.control is None and evidence.register is None and evidence.original is None:
+        return "needs a table that has columns of tokens in clear (--original, --register or --control)"
+    return "" if choose_clear_table(evidence) is not None else "no table that was given has a column of tokens in clear"
 
 
 def try_tokens(evidence: Evidence, settings: Settings) -> tuple[Outcome, ...]:
@@ -355,7 +355,7 @@ PROJECTED = "projection_"
 def lacks_projection(evidence: Evidence) -> str:
     """Why a projection cannot be attacked; empty when it can."""
     if not any(name.startswith(PROJECTED) for name in evidence.release.column_names):
-        return "needs columns of a random projection (projection_1, ...)"
+        return "there are no columns of a random projection (projection_1, ...)"
     if missing := evidence.lacks("original"):
         return missing
     assert evidence.original is not None

@@ -76,7 +76,8 @@ def attack(
 ) -> None:
     """Attack a table, a release, a log or statistics, and say how many people would be exposed, knowing what.
 
-    Exit code 2 when an attack exposes more than the policy (release: attack: most) or --most allows.
+    Exit code 2 when an attack exposes more than the policy (release: attack: most) or --most allows, or when a limited
+    attack could not be measured.
     """
     from deniable.curator import attack as curator_attack
 
@@ -131,6 +132,10 @@ def print_attacks(console: Console, found: Mapping[str, Any]) -> None:
         console.print(found["joint"]["words"], markup=False)
     if found.get("because"):
         console.print(found["because"], markup=False)
+    why = {made["attack"]: made["skipped"] for made in found["attacks"]}
+    for name in found["untried"]:
+        reason = why.get(name) or "it gave no figure for what was attacked"
+        console.print(f"FAILED: {name} is limited but was not measured: {reason}", markup=False)
     for one in found["verdicts"]:
         word = "FAILED" if one["failed"] else "met"
         console.print(f"{word}: {one['attack']} exposes {one['exposed']:.1%}, allowed {one['most']:.1%}", markup=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import subprocess
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field
 from fractions import Fraction
@@ -72,10 +72,14 @@ class Order:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Judgment(Record):
-    """What may be exposed by each attack, whether it is, and whether any limit is passed."""
+    """What may be exposed by each attack, whether it is, and whether any limit is passed.
+
+    `untried` attacks have a limit and were not measured: such a limit is not met.
+    """
 
     limits: dict[str, float]
     verdicts: list[dict[str, Any]]
+    untried: list[str]
     failed: bool
 
 
@@ -101,6 +105,7 @@ class AttackReport(SparseRecord):
     before: dict[str, Any] | None = None
     limits: dict[str, float]
     verdicts: list[dict[str, Any]]
+    untried: list[str]
     failed: bool
 
 
@@ -115,7 +120,7 @@ def attack(order: Order, progress: Progress | None = None) -> AttackReport:
         else:
             logged = order.source.endswith(LOGS)
             found = _attack_log(order, context, progress) if logged else _attack_table(order, context, progress)
-        return AttackReport(**found, **_judge(found["exposed"], policy, order.limits))
+        return AttackReport(**found, **_judge(found, policy, order.limits))
 
 
 @contextmanager
@@ -136,7 +141,8 @@ def _attack_table(order: Order, context: Context | None, progress: Progress | No
 
     evidence = _evidence(order, context)
     settings = Settings(order.attacks, order.seed, order.seconds, beyond_chance=order.synthetic)
-    names = None if order.everything or order.synthetic else USUAL
+    limited = _combine_limits(context.policy if context else None, order.limits)
+    names = None if order.everything or order.synthetic else (*USUAL, *limited)
     attempts = _attempts(order, evidence, settings, names, progress)
     found = {"subject": Path(order.source).name, "knows": list(evidence.knows), "rows": evidence.release.num_rows}
     found |= {"attacks": attempts, "exposed": {one["attack"]: one["exposed"] for one in attempts if one["outcomes"]}}
@@ -207,6 +213,7 @@ def _write_state(path: Path, key: str, attempts: Mapping[str, Any]) -> None:
 
 
 def _evidence(order: Order, context: Context | None) -> Evidence:
+    from deniable.assess.evidence import refuse_shared_people
     from deniable.assess.risk import Evidence
 
     policy = context.policy if context else None
@@ -220,6 +227,8 @@ def _evidence(order: Order, context: Context | None) -> Evidence:
     if ratings is not None and len(ratings) != 4:
         raise ParameterError("--ratings names other than four columns", expected="person,item,rating,day")
     original, control = (_read_rows(path, order, context) if path else None for path in (order.original, order.control))
+    if original is not None and control is not None:
+        refuse_shared_people(original, control, release.column_names, unit)
     truth = _truth(order, release, register) if register is not None and order.truth else None
     others, paths = tuple(table_at(path, order.encoding) for path in order.others), (order.source, *order.others)
     noisy = tuple(_claims_noise(path) for path in paths)
@@ -505,20 +514,38 @@ def check_tables(sources: Sequence[str], order: Order, small: int) -> TablesRepo
 
 def judge_limits(found: Mapping[str, Any], policy: Policy | None, further: Mapping[str, Fraction]) -> dict[str, Any]:
     """Findings with the verdicts on them: the policy's limits, tightened by those of the command."""
-    return {**found, **_judge(found["exposed"], policy, further)}
+    return {**found, **_judge(found, policy, further)}
 
 
-def _judge(exposed: Mapping[str, float], policy: Policy | None, further: Mapping[str, Fraction]) -> Judgment:
+def _judge(found: Mapping[str, Any], policy: Policy | None, further: Mapping[str, Fraction]) -> Judgment:
     from deniable.assess.risk import judge
 
+    limits = _combine_limits(policy, further)
+    verdicts = [asdict(one) | {"failed": one.failed} for one in judge(found["exposed"], limits)]
+    allowed = {name: float(most) for name, most in limits.items()}
+    untried = _list_untried(found, limits, further)
+    return Judgment(allowed, verdicts, untried, bool(untried) or any(one["failed"] for one in verdicts))
+
+
+def _combine_limits(policy: Policy | None, further: Mapping[str, Fraction]) -> dict[str, Fraction]:
+    """The policy's limits, tightened by those of the command."""
     settings = policy.release.attack if policy else None
     limits: dict[str, Fraction] = dict(settings.most) if settings is not None else {}
     for name, most in further.items():
         _check_word(name)
         limits[name] = min(most, limits.get(name, most))
-    verdicts = [asdict(one) | {"failed": one.failed} for one in judge(exposed, limits)]
-    allowed = {name: float(most) for name, most in limits.items()}
-    return Judgment(allowed, verdicts, any(one["failed"] for one in verdicts))
+    return limits
+
+
+def _list_untried(found: Mapping[str, Any], limits: Iterable[str], further: Iterable[str]) -> list[str]:
+    """The limited attacks that gave no figure: all of the command's; of the policy's, those that lacked something.
+
+    A policy is for tables, logs and statistics alike: what does not apply to the one that is attacked is passed over.
+    """
+    from deniable.assess.evidence import is_wanting
+
+    wanting = {one["attack"] for one in found["attacks"] if is_wanting(one)}
+    return [name for name in limits if name not in found["exposed"] and (name in wanting or name in further)]
 
 
 def _check_word(name: str) -> None:

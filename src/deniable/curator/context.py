@@ -401,9 +401,9 @@ def refuse_private_as_public(policy: Policy, sources: Mapping[str, Any] | None =
     for table, path in private:
         same_size = by_size.setdefault(path.stat().st_size, [])
         for other, known in same_size:
-            if str(other.unit) != str(table.unit) and _hold_the_same(path, known):
+            if str(other.unit) != str(table.unit) and path.samefile(known):
                 raise PolicyError(
-                    f"the tables '{other.name}' and '{table.name}' hold the same rows and protect different units",
+                    f"the tables '{other.name}' and '{table.name}' read the same file and protect different units",
                     expected="One unit for one source, whatever its tables are called",
                     remedy=f"Drop '{table.name}' from the policy, or give it the unit of '{other.name}'",
                 )

@@ -171,6 +171,8 @@ def _find_residual(test: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def _judge(test: Mapping[str, Any]) -> str:
+    if test["untried"]:
+        return f"A stated threshold was not measured: {', '.join(test['untried'])}."
     if not test["verdicts"]:
         return "No threshold was stated: the expert must say what is very small."
     return "A stated threshold is passed." if test["failed"] else "Every stated threshold is met."

@@ -28,7 +28,10 @@ from deniable.localdp.frequency.randomized_response import Direct
 from deniable.localdp.numeric.mechanisms import BoundedLaplace
 from deniable.localdp.numeric.scale import Mean, Scale
 from deniable.localdp.protocol import Frequencies
-from deniable.policy.schema import Column, TableSchema
+from deniable.policy.schema import Column, ColumnType, TableSchema
+
+LARGEST_WHOLE = 1 << 53
+"""Noisy numbers are floats, which hold every whole number up to this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +142,12 @@ def _plan_column(column: Column, epsilon: Fraction) -> ColumnPlan:
     lower, upper = column.bounds.lower, column.bounds.upper
     if not isinstance(lower, int | Fraction) or not isinstance(upper, int | Fraction):
         raise ParameterError(f"column '{column.name}' has bounds that are not numbers")
+    if column.type is ColumnType.INTEGER and max(abs(lower), abs(upper)) > LARGEST_WHOLE:
+        raise ParameterError(
+            f"column '{column.name}' has bounds that are too large to be randomized exactly",
+            expected="Bounds of at most 2**53",
+            remedy="Declare narrower bounds, or leave the column out with --columns",
+        )
     scale = Scale.between(lower, upper, column.bounds.step)
     if not column.nullable:
         return NumberPlan(column.name, BoundedLaplace.calibrate(scale, epsilon))
@@ -160,7 +169,8 @@ def _randomize_column(column: ColumnPlan, values: pa.Array, entropy: Entropy) ->
     if isinstance(column, CategoryPlan):
         (told,) = column.protocol.randomize(_encode_every(column, values, entropy), entropy)
         return {column.name: pa.array(column.labels).take(pa.array(told))}
-    given_values = pc.cast(values, pa.float64())
+    # A safe cast would refuse whole numbers that floats cannot hold. Rounded, they stay on their side of the bounds.
+    given_values = pc.cast(values, pa.float64(), safe=False)
     present = np.asarray(pc.fill_null(pc.invert(pc.is_nan(given_values)), False))
     middle = (float(column.protocol.scale.lower) + float(column.protocol.scale.upper)) / 2
     numbers = np.where(present, pc.fill_null(given_values, middle).to_numpy(zero_copy_only=False), middle)

@@ -11,7 +11,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import pairwise
+from itertools import chain, pairwise, product
 from typing import Any
 
 from deniable.policy.conditions import (
@@ -400,6 +400,76 @@ def _divide_box(values: Values, null: bool, wanted: int | None) -> Iterator[Box]
         yield (), True
 
 
+MOST_WAYS = 64
+
+
+def find_any_row(rules: Rules, wanted: Mapping[str, int | None], boxes: Mapping[str, Box]) -> Row | None:
+    """Some row that keeps all trees; None if there is none. It takes longer than `find_row` and finds more.
+
+    Where a plain search takes too long, each way through the choices of the trees is searched by itself, in boxes that
+    its sums together draw in.
+    """
+    try:
+        return find_row(rules, wanted, boxes)
+    except SearchTooLong:
+        ways = _list_ways(Both(rules.trees))
+    given_up = False
+    for trees in ways:
+        way = Rules(rules.boxes, trees, (), rules.unit, rules.ranks)
+        drawn = tighten_boxes(way, {**rules.boxes, **boxes})
+        try:
+            if drawn is not None and (found := find_row(way, wanted, drawn)) is not None:
+                return found
+        except SearchTooLong:
+            given_up = True
+    if given_up:
+        raise SearchTooLong
+    return None
+
+
+def _list_ways(tree: Tree, opposite: bool = False) -> list[tuple[Tree, ...]]:
+    """Lists of trees without choices: a row keeps the tree exactly if it keeps all of one list.
+
+    Where they become too many, the tree itself is the only one.
+    """
+    whole: Tree = Not(tree) if opposite else tree
+    match tree:
+        case Not(part):
+            return _list_ways(part, not opposite)
+        case Both(parts, either):
+            each = [_list_ways(part, opposite) for part in parts]
+            if either != opposite:
+                ways = [way for listed in each for way in listed]
+                return ways if len(ways) <= MOST_WAYS else [(whole,)]
+            if math.prod(len(listed) for listed in each) > MOST_WAYS:
+                return [(*(Not(part) if opposite else part for part in parts),)]
+            return [tuple(chain.from_iterable(chosen)) for chosen in product(*each)]
+        case Linear(terms, sign, constant) if opposite:
+            turned = Linear(tuple((name, -factor) for name, factor in terms), "<=", -constant - 1)
+            return [(turned,)] if sign == "<=" else [(Linear(terms, "<=", constant - 1),), (turned,)]
+    return [(whole,)]
+
+
+def tighten_boxes(rules: Rules, boxes: Mapping[str, Box]) -> dict[str, Box] | None:
+    """The boxes between the least and the greatest values that the sums leave together; None if they leave none."""
+    drawn = dict(boxes)
+    if find_linear_conflict(rules, drawn):
+        return None
+    for name in sorted({name for tree in rules.trees for each in _list_linear(tree) for name, _ in each.terms}):
+        values, null = drawn[name]
+        if null or len(values) < 2:
+            continue
+
+        def rules_out(part: Values, name: str = name) -> bool:
+            return find_linear_conflict(rules, {**drawn, name: (part, False)})
+
+        last = bisect_left(range(len(values) - 1), True, key=lambda at: not rules_out(values[: at + 1]))
+        first = len(values) - 1 - bisect_left(range(len(values) - 1), True,
+                                              key=lambda at: not rules_out(values[len(values) - 1 - at :]))  # fmt: skip
+        drawn[name] = (values[min(first, last) : max(first, last) + 1], False)
+    return drawn
+
+
 MOST_SUMS = 400
 
 
@@ -475,7 +545,7 @@ def _can_be_kept(truths: Sequence[Spec], declared: Sequence[Declared], doubtful:
         return False
     middle = {name: values[len(values) // 2] if len(values) else None for name, (values, _) in boxes.items()}
     try:
-        return find_row(rules, middle, boxes) is not None
+        return find_any_row(rules, middle, boxes) is not None
     except SearchTooLong:
         return doubtful
 
@@ -492,13 +562,25 @@ def _list_missing(tree: Tree) -> Iterator[str]:
 
 
 def describe_contradiction(truths: Sequence[Spec], columns: Sequence[Column], *, doubtful: bool = True) -> str:
-    """What truths about a table contradict one another, in words; nothing if none do."""
-    listed = "; ".join(describe_truth(truth) for truth in find_contradiction(truths, columns, doubtful=doubtful))
-    return f"no row can keep these truths together: {listed}" if listed else ""
+    """What truths about a table contradict one another, in words; nothing if none do.
+
+    Truths for which no row was found, nor that there is none, count only where they are not `doubtful`.
+    """
+    if found := find_contradiction(truths, columns):
+        return f"no row can keep these truths together: {_list_truths(found)}"
+    if not doubtful and (found := find_contradiction(truths, columns, doubtful=False)):
+        return f"the search for a row that keeps these truths together was given up: {_list_truths(found)}"
+    return ""
+
+
+def _list_truths(truths: Sequence[Spec]) -> str:
+    return "; ".join(describe_truth(truth) for truth in truths)
 
 
 def find_wrong_types(truth: Spec, columns: Sequence[Column]) -> str:
     """What is wrong with the types of a truth's columns, in words; nothing if nothing is."""
+    if truth.kind == "order" and len(list_names(truth.options["columns"])) < 2:
+        return "fewer than two columns are put in order"
     types = {column.name: column.type for column in columns}
     kinds = {_kind_of(types[name]) for name in columns_of(truth)}
     if truth.kind == "sum" and kinds != {"number"}:

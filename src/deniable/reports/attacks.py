@@ -147,10 +147,14 @@ def _describe_thresholds(found: Found) -> tuple[Block, ...]:
          "verdict": "failed" if one["failed"] else "met"}
         for one in found["verdicts"]
     ]  # fmt: skip
+    rows += [
+        {"attack": name, "exposed": "not measured", "allowed": f"{found['limits'][name]:.1%}", "verdict": "failed"}
+        for name in found["untried"]
+    ]
     if not rows:
         return ()
     if found["failed"]:
-        return (Callout("A threshold is passed: this must not leave.", Tone.DANGER), Table.of(rows))
+        return (Callout("A threshold is passed or was not measured: this must not leave.", Tone.DANGER), Table.of(rows))
     return (Callout("All thresholds are met.", Tone.GOOD), Table.of(rows))
 
 

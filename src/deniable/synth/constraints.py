@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import partial
 from typing import Any
@@ -37,9 +37,11 @@ from deniable.policy.truths import (
     SearchTooLong,
     columns_of,
     compile_rules,
+    find_any_row,
     find_row,
     list_columns,
     list_names,
+    tighten_boxes,
 )
 from deniable.synth.domain import Attribute, Bins, Labels, arrow_type
 from deniable.synth.encode import convert_steps, encode_column, find_steps, to_array
@@ -251,6 +253,15 @@ def _number_groups(rows: Matrix) -> tuple[Places, Places]:
     return group, first
 
 
+def _ease_search(rules: Rules) -> Rules:
+    """The rules, with narrower boxes where a row is hard to find: each search is short, and there are many."""
+    try:
+        find_row(rules, {}, most=SEARCH_STEPS)
+    except SearchTooLong:
+        return replace(rules, boxes=tighten_boxes(rules, rules.boxes) or rules.boxes)
+    return rules
+
+
 class _Part:
     """Columns that truths join: what must hold of them within a row and between rows."""
 
@@ -262,7 +273,7 @@ class _Part:
         own = [i for i, tree in enumerate(rules.trees) if set(list_columns(tree)) <= set(names)]
         boxes = {name: box for name, box in rules.boxes.items() if name in names}
         trees = tuple(rules.trees[i] for i in own)
-        self._rules = Rules(boxes, trees, tuple(rules.truths[i] for i in own), rules.unit, rules.ranks)
+        self._rules = _ease_search(Rules(boxes, trees, tuple(rules.truths[i] for i in own), rules.unit, rules.ranks))
         self._ruled = [name for name in names if name in boxes]
         self._fixed = [place for place, name in enumerate(names) if name in fixed]
         listed = [t for t in truths if t.kind == "determines" and columns_of(t) <= set(names)]
@@ -408,11 +419,14 @@ class _Part:
         for place in range(min(first.size, MOST_SEARCHED)):
             wanted = {n: None if null[place] else int(values[place]) for n, (values, null) in numbers.items()}
             found = self._find_row(wanted, held)
-            for name, value in (found or {}).items():
-                own = np.array([0 if value is None else value], dtype=self._kind)
-                moved = NULL if value is None else int(self._columns[name].to_places(own)[0][0])
-                trial[self.names.index(name), group == place] = moved
+            self._write_row(trial, group == place, found or {})
         return trial
+
+    def _write_row(self, trial: Matrix, which: Bools, found: Mapping[str, int | None]) -> None:
+        for name, value in found.items():
+            own = np.array([0 if value is None else value], dtype=self._kind)
+            moved = NULL if value is None else int(self._columns[name].to_places(own)[0][0])
+            trial[self.names.index(name), which] = moved
 
     def _find_row(self, wanted: Mapping[str, int | None], held: set[str]) -> Mapping[str, int | None] | None:
         """The nearest row; one with a null that was not drawn only where there is no other."""
@@ -431,14 +445,25 @@ class _Part:
         group = _number_groups(together[self._fixed])[0] if self._fixed else np.zeros(together.shape[1], dtype=np.int64)
         theirs = group[matrix.shape[1] :]
         for each in np.unique(group[: matrix.shape[1]][~good]):
-            pool = np.flatnonzero(theirs == each)
-            if not pool.size:
+            bad, pool = np.flatnonzero(~good & (group[: matrix.shape[1]] == each)), np.flatnonzero(theirs == each)
+            copied = donors[:, pool] if pool.size else self._find_donor(matrix[:, bad[:1]])
+            if not copied.shape[1]:
                 raise Infeasible(
                     f"no row was found that keeps all truths about {', '.join(self.names)}",
                     remedy="Check the truths of the policy, and the condition if there is one",
                 )
-            bad = np.flatnonzero(~good & (group[: matrix.shape[1]] == each))
-            matrix[:, bad] = donors[:, generator.choice(pool, bad.size)]
+            matrix[:, bad] = copied[:, generator.choice(copied.shape[1], bad.size)]
+
+    def _find_donor(self, record: Matrix) -> Matrix:
+        """A record with the fixed values of this one that keeps everything, from a longer search; or none."""
+        trial, numbers = record.copy(), self._to_numbers(record)
+        held = {self.names[place] for place in self._fixed}
+        fixed: dict[str, Box] = {
+            n: ((), True) if null[0] else ((int(v[0]),), False) for n, (v, null) in numbers.items() if n in held
+        }
+        with suppress(SearchTooLong):
+            self._write_row(trial, np.ones(1, dtype=bool), find_any_row(self._rules, {}, fixed) or {})
+        return trial[:, self._admit(trial)]
 
 
 def _list_sums(tree: Tree) -> Iterator[Linear]:

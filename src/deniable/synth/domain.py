@@ -84,6 +84,8 @@ class Domain:
 
 BINS = 256
 """A number or date with more steps than this is cut into so many equal bins first."""
+LARGEST = 1 << 62
+"""Whole numbers up to this, and their differences, are computed exactly in 64 bits."""
 OTHER = "(any other text)"
 EPOCH = date(1970, 1, 1)
 DAY = timedelta(days=1)
@@ -228,6 +230,12 @@ def _attribute_of(column: Column, table: TableSchema) -> Attribute:
             remedy="Declare between and step, or leave the column out with --columns",
         )
     lower, upper = _endpoint_number(column.bounds.lower), _endpoint_number(column.bounds.upper)
+    if max(abs(lower), abs(upper), (upper - lower) * column.bounds.step.denominator) > LARGEST:
+        raise ParameterError(
+            f"the bounds of column '{column.name}' of '{table.name}' are too large for synthetic values",
+            expected="Bounds, and the range between them in its smallest unit, of at most 2**62",
+            remedy="Declare narrower bounds, or leave the column out with --columns",
+        )
     steps = int((upper - lower) / column.bounds.step) + 1
     cuts = equal_cuts(steps, min(steps, BINS))
     return Bins(column.name, column.type, lower, column.bounds.step, cuts, column.nullable)

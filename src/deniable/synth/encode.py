@@ -50,10 +50,23 @@ def _encode_labels(attribute: Labels, column: pa.Array, missing: int) -> NDArray
 
 def find_steps(attribute: Bins, column: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """The step on which each value falls, and which are null."""
+    if pa.types.is_integer(column.type) and attribute.lower.denominator == attribute.step.denominator == 1:
+        return _find_whole_steps(attribute, column), column.is_null().to_numpy(zero_copy_only=False)
     numbers = _to_numbers(attribute, column)
     steps = np.rint((numbers - float(attribute.lower)) / float(attribute.step))
     inside = np.clip(np.nan_to_num(steps, nan=0.0), 0, attribute.steps - 1).astype(np.int64)
-    return inside, np.isnan(numbers)
+    return np.minimum(inside, attribute.steps - 1), np.isnan(numbers)
+
+
+def _find_whole_steps(attribute: Bins, column: pa.Array) -> NDArray[np.int64]:
+    """The nearest step of each whole number, clamped before anything else and never rounded to a float."""
+    first, step = int(attribute.lower), int(attribute.step)
+    values = column.fill_null(0).to_numpy(zero_copy_only=False)
+    kind = np.iinfo(values.dtype)
+    low, high = (max(kind.min, min(end, kind.max)) for end in (first, first + (attribute.steps - 1) * step))
+    inside = np.clip(values, values.dtype.type(low), values.dtype.type(high)).astype(np.int64)
+    # Bounds beyond the type of the column leave every value on one side of them.
+    return np.clip((inside - first + step // 2) // step, 0, attribute.steps - 1)
 
 
 def _to_numbers(attribute: Bins, column: pa.Array) -> NDArray[np.float64]:
@@ -61,7 +74,8 @@ def _to_numbers(attribute: Bins, column: pa.Array) -> NDArray[np.float64]:
         column = column.cast(pa.date32()).cast(pa.int32())
     elif attribute.type is ColumnType.DATETIME:
         column = column.cast(pa.timestamp("s"), safe=False).cast(pa.int64())
-    filled = column.cast(pa.float64()).to_numpy(zero_copy_only=False)
+    # A safe cast would refuse whole numbers that floats cannot hold: a refusal would tell of a row.
+    filled = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
     return np.asarray(filled, dtype=np.float64)
 
 

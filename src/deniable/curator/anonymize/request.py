@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from deniable.curator.context import Context
     from deniable.engines.base import Engine
     from deniable.governance.grants import Asker
+    from deniable.kanonymity.models import Distance
     from deniable.kanonymity.request import Request
 
 
@@ -351,7 +352,7 @@ def refuse_target(order: Order, request: Request, shown: Sequence[str]) -> None:
         raise ParameterError("Nothing is left to predict the target from", expected="A column besides the target")
 
 
-def find_distances(engine: Engine, sensitive: tuple[str, ...]) -> dict[str, Any]:
+def find_distances(engine: Engine, sensitive: tuple[str, ...]) -> dict[str, Distance]:
     """Numbers and dates have an order to measure closeness along."""
     from deniable.kanonymity.models import Distance
     from deniable.policy.schema import ColumnType

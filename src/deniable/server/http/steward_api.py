@@ -9,7 +9,7 @@ from starlette.responses import Response
 from deniable.curator.charge import resume_asker
 from deniable.curator.governance import epochs, estate, reports, withdrawals
 from deniable.curator.governance import requests as governance_requests
-from deniable.errors import ParameterError, nearest
+from deniable.errors import DeniableError, ParameterError, nearest
 from deniable.governance.grants import Action, Role
 from deniable.server.http.bodies import DecisionBody, PersonBody, ReinstatementBody, TokenBody
 from deniable.server.http.endpoints import Call, Operation, respond_json
@@ -212,6 +212,26 @@ async def show_register(call: Call) -> Response:
     return respond_json(found.to_dict())
 
 
+async def check_health(_call: Call) -> Response:
+    """Whether the server is up: it answers, whatever its ledger does."""
+    return respond_json({"status": "ok"})
+
+
+async def check_ready(call: Call) -> Response:
+    """Whether the server can answer questions now: its ledger can be read and is what was written."""
+    try:
+        await call.service.read_record(call.service.curator.ledger.head)
+    except DeniableError:
+        return respond_json({"status": "the ledger cannot be read"}, 503)
+    return respond_json({"status": "ok"})
+
+
+PUBLIC_OPERATIONS: tuple[Operation, ...] = (
+    Operation("GET", "/health", "health", "See whether the server is up", check_health, public=True),
+    Operation("GET", "/ready", "ready", "See whether questions can be answered", check_ready, public=True),
+)
+"""What whoever watches a server may ask; both ports have it."""
+
 RESPONDENT_OPERATIONS: tuple[Operation, ...] = (
     Operation("POST", "/v1/withdrawals", "withdraw", "Withdraw a person", withdraw_person, PersonBody, status=201),
     Operation("POST", "/v1/subject", "subject", "See what was done with a person's rows", show_subject, PersonBody),
@@ -232,6 +252,7 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation("GET", "/v1/audit", "audit", "Read the record", list_entries, query=_AFTER),
     Operation("GET", "/v1/verify", "verify", "Recompute the chain of the ledger", verify_ledger),
     *RESPONDENT_OPERATIONS,
+    *PUBLIC_OPERATIONS,
     Operation(
         "POST", "/v1/reinstatements", "reinstate", "Take back a withdrawal", reinstate_person, ReinstatementBody,
         status=201,
