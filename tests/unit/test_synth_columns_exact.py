@@ -628,3 +628,33 @@ def test_rows_are_bounded_by_a_rank_under_a_secret() -> None:
     many = [int(re.findall(r"CAST\((\d+)", describe.render_bounded_select(table, PrivacyUnit("id", 1, 1), 3, None))[0])
             for _ in range(40)]  # fmt: skip
     assert max(many) > 1 << 61
+
+
+@pytest.mark.parametrize(("lower", "upper", "step"), [(0, 100, 1), (0, 2**60, 1), (-(2**60) + 1, 2**60, 1), (0, 96, 8)])
+@pytest.mark.parametrize("kind", [pa.int64(), pa.uint64(), pa.int8()])
+def test_whole_numbers_of_any_size_are_clamped_and_coded_exactly(
+    lower: int, upper: int, step: int, kind: pa.DataType
+) -> None:
+    held = np.iinfo(kind.to_pandas_dtype())
+    ends = (lower, upper, held.min, held.max, 2**53, 2**59, 0, 50)
+    values = sorted({v + d for v in ends for d in (-1, 0, 1) if held.min <= v + d <= held.max})
+    steps = (upper - lower) // step + 1
+    attribute = Bins("a", ColumnType.INTEGER, Fraction(lower), Fraction(step), domain.equal_cuts(steps, 5), True)
+    found, null = encode.find_steps(attribute, pa.array([*values, None], kind))
+    twin = [(min(max(value, lower), upper) - lower + step // 2) // step for value in values]
+    assert found[:-1].tolist() == twin
+    assert null.tolist() == [False] * len(values) + [True]
+    coded = encode.encode_column(attribute, pa.array(values, kind))
+    assert all(attribute.cuts[c] <= place < attribute.cuts[c + 1] for c, place in zip(coded, twin, strict=True))
+
+
+def test_numbers_that_floats_cannot_hold_are_coded_in_a_decimal_column_too() -> None:
+    attribute = Bins("a", ColumnType.DECIMAL, Fraction(0), Fraction(1, 10), domain.equal_cuts(1001, 5), True)
+    assert encode.find_steps(attribute, pa.array([2**53 + 1, -(2**62) - 1, 3]))[0].tolist() == [1000, 0, 30]
+
+
+@pytest.mark.parametrize(("lower", "upper", "step"), [(-(2**62), 2**62, 2), (0, 2**64, 2**20)])
+def test_bounds_beyond_64_bits_are_refused_from_the_policy(lower: int, upper: int, step: int) -> None:
+    column = Column("a", ColumnType.INTEGER, bounds=Bounds(lower, upper, Fraction(step)))
+    with pytest.raises(ParameterError, match="too large"):
+        domain.attributes_of(TableSchema("t", "t.csv", (column,), PrivacyUnit()))

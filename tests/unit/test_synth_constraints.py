@@ -24,10 +24,11 @@ from deniable.errors import Infeasible, ParameterError, PolicyError
 from deniable.policy.budget import ApproxDP
 from deniable.policy.conditions import read_condition
 from deniable.policy.document import parse
-from deniable.policy.schema import Bounds, Column, ColumnType, PrivacyUnit, Spec, TableSchema
+from deniable.policy.schema import Bounds, Column, ColumnType, PrivacyUnit, Role, Spec, TableSchema
+from deniable.policy import truths as truths_module
 from deniable.policy.truths import columns_of, describe_contradiction, find_contradiction
 from deniable.synth.constraints import ConstraintEngine, select_constraints
-from deniable.synth.describe import describe_table
+from deniable.synth.describe import describe_table, refuse_unkept
 from deniable.synth.domain import attributes_of
 from deniable.synth.generate import generate
 
@@ -328,6 +329,7 @@ tables:
       paid: {role: sensitive, type: integer, between: [0, 10]}
       sex:  {role: sensitive, categories: [F, M], nullable: false}
       day:  {role: sensitive, type: date, between: [2020-01-01, 2020-12-31]}
+      pid:  {role: identifier, type: integer}
 release:
   truths: [%s]
 """
@@ -349,6 +351,10 @@ release:
         ("{holds: day = 'Tuesday'}", "no date"),
         ("{order: [came, sex]}", "different types"),
         ("{sum: {parts: [sex], total: paid}}", "no numbers"),
+        ("{holds: pid > 5}", "'pid' is an identifier"),
+        ("{order: [came, pid]}", "'pid' is an identifier"),
+        ("{impossible: {when: {pid: 3, sex: M}}}", "'pid' is an identifier"),
+        ("{order: [came]}", "fewer than two columns"),
     ],
 )
 def test_truths_that_contradict_one_another_or_cannot_be_read_are_mistakes_of_the_policy(
@@ -409,9 +415,9 @@ def test_truths_that_few_rows_keep_are_not_called_contradictory_and_are_kept(con
     truths = (Spec("holds", {"condition": condition}), ADDED)
     assert describe_contradiction(truths, HARD, doubtful=False) == ""
     lots = random.Random(1)
-    arrays = [pa.array([lots.randint(1, 100) for _ in range(40)], pa.int64()) for _ in range(4)]
+    arrays = [pa.array([lots.randint(1, 100) for _ in range(6)], pa.int64()) for _ in range(4)]
     rows = pa.record_batch(
-        [*arrays, pa.array([date(2025, 8, 1)] * 40)], names=["age", "charge", "drugs", "room", "came"]
+        [*arrays, pa.array([date(2025, 8, 1)] * 6)], names=["age", "charge", "drugs", "room", "came"]
     )
     for row in _engine(HARD, *truths).enforce(rows, np.random.default_rng(0)).to_pylist():
         assert row["room"] + row["drugs"] == row["charge"]
@@ -419,8 +425,17 @@ def test_truths_that_few_rows_keep_are_not_called_contradictory_and_are_kept(con
         assert {"(": early, "a": row["age"] == row["drugs"] == 0, "N": row["drugs"] <= row["age"]}[condition[0]]
 
 
-def test_truths_whose_search_is_given_up_are_not_called_contradictory() -> None:
+def test_truths_whose_search_is_given_up_are_not_called_contradictory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(truths_module, "MOST_STEPS", 200)
     columns = _numbers(*"abcdefgh", upper=10**6, nullable=False)
     odd = Spec("holds", {"condition": " + ".join(f"{n} + {n}" for n in "abcdefgh") + " = 7777777"})
     assert describe_contradiction([odd], columns) == ""
     assert "given up" in describe_contradiction([odd], columns, doubtful=False)
+
+
+def test_truths_about_columns_of_open_values_are_refused_before_anything_is_described() -> None:
+    columns = (*_numbers("a"), Column("name", ColumnType.TEXT), Column("key", ColumnType.INTEGER, role=Role.IDENTIFIER))
+    table = TableSchema("t", "t.csv", columns, PrivacyUnit())
+    for condition in ("name = 'Ann' OR a > 1", "key > 5"):
+        with pytest.raises(ParameterError, match="no declared values"):
+            refuse_unkept([Spec("holds", {"condition": condition})], table, attributes_of(table))

@@ -292,9 +292,8 @@ function lossOfCoins({ instructions }) {
 
 function lossOfDomain(recipe) {
   const domain = whole(recipe, "domain", 2, 2 ** 26);
-  for (const [name, least, most] of [["buckets", 2, 2 ** 20], ["blocks", 1, domain], ["count", 1, domain - 1]]) {
-    if (name in recipe) whole(recipe, name, least, most);
-  }
+  const further = { hashing: ["buckets", 2, 2 ** 20], hadamard: ["blocks", 1, domain], subset: ["count", 1, domain - 1] };
+  if (recipe.protocol in further) whole(recipe, ...further[recipe.protocol]);
   return logOdds(recipe);
 }
 
@@ -305,7 +304,7 @@ function lossOfUnary(recipe) {
 
 function lossOfString(recipe) {
   for (const name of ["width", "hashes"]) whole(recipe, name, 1, 2 ** 16);
-  if ("odds" in recipe) return logOdds(recipe);
+  if (recipe.protocol === "hadamard-sketch") return logOdds(recipe);
   const flip = whole(recipe, "flip", 1, GRID - 1);
   const bitsTold = recipe.protocol === "rappor" && whole(recipe, "cohorts", 1, 2 ** 12) ? recipe.hashes : 1;
   return bitsTold * logBit(GRID - flip, flip); // two strings differ in two bits for each function
@@ -329,6 +328,7 @@ function lossOfHybrid(recipe) {
 function lossOfLaplace(recipe) {
   logOdds(recipe, "claimed");
   stepsOf(recipe);
+  if (typeof recipe.clamped !== "boolean") throw new Refused("clamped");
   return recipe.claimed[0] / recipe.claimed[1];
 }
 
@@ -356,9 +356,10 @@ export function privacyLoss(recipe) {
 /** How many different answers a recipe randomizes; null for strings. */
 export function countAnswers(recipe) {
   if (recipe.protocol === "coins") return 2;
-  if ("domain" in recipe) return recipe.domain;
-  const { scale } = recipe.bit ?? recipe;
-  return scale ? scale.steps + 1 : null;
+  const loss = LOSSES[recipe.protocol];
+  if (loss === lossOfString) return null;
+  if (loss === lossOfDomain || loss === lossOfUnary) return whole(recipe, "domain", 2, 2 ** 26);
+  return stepsOf(recipe.protocol === "hybrid" ? recipe.bit : recipe) + 1;
 }
 
 /** How many answers a recipe randomizes; refused where this is none of them, since no noise would cover it. */
@@ -646,9 +647,39 @@ export function encode(question, answer) {
   return [question.options.indexOf(chosen[0])];
 }
 
+/** Whether the recipes of a question randomize exactly the answers that it shows. */
+function coversAnswers({ type, parts, options, lower, upper, steps }) {
+  const sizes = parts.map(countAnswers);
+  const are = (...expected) => sizes.length === expected.length && sizes.every((size, at) => size === expected[at]);
+  if (type === "word") return are(null);
+  if (type === "number") {
+    const real = [lower, upper, upper - lower].every(Number.isFinite) && lower < upper;
+    return real && Number.isSafeInteger(steps) && steps >= 1 && are(steps + 1);
+  }
+  if (!["yes-no", "choice", "several"].includes(type) || !Array.isArray(options)) return false;
+  if (!options.every((option) => typeof option === "string") || new Set(options).size !== options.length) return false;
+  return type === "several" ? are(...options.map(() => 2)) : are(options.length);
+}
+
+/**
+ * Refuse a survey of which one question is broken, before any answer is looked at: a refusal that depended on the
+ * answer would tell it, and that a response arrives must say nothing.
+ */
+export function checkSurvey({ questions, most_answers: most }) {
+  let covered = false;
+  try {
+    const names = new Set(questions.map(({ name }) => name));
+    covered = questions.every((question) => typeof question.name === "string" && coversAnswers(question))
+      && names.size === questions.length && ((most ?? null) === null || (Number.isSafeInteger(most) && most >= 1));
+  } catch { /* told below */ }
+  if (!covered) throw new Refused("The survey is broken, or a recipe does not cover exactly the answers that are shown.");
+  questions.forEach(checkStated);
+}
+
 /** The epsilon of a question by its recipes; refused where that is more than the survey says. */
 export function checkStated(question) {
   const loss = question.parts.reduce((sum, part) => sum + privacyLoss(part), 0);
+  if (!Number.isFinite(question.epsilon)) throw new Refused("The survey does not say an epsilon that is a number.");
   if (!(loss <= question.epsilon + 1e-9)) {
     throw new Refused(`The survey says epsilon ${question.epsilon}, but a recipe tells ${loss.toPrecision(3)}.`);
   }
@@ -657,8 +688,8 @@ export function checkStated(question) {
 
 /** Randomized responses to one question: one for each of its parts. */
 export function respond(question, answer, memory = new Memory(), draw = drawFrom(), mostAnswers = undefined) {
+  checkSurvey({ questions: [question], most_answers: mostAnswers });
   const values = encode(question, answer);
-  checkStated(question);
   return question.parts.map((part, index) =>
     memory.response(`${question.name}/${index}`, part, values[index], draw, mostAnswers));
 }

@@ -206,23 +206,6 @@ def _respond_laplace(recipe: Recipe, answer: int, draw: Draw) -> list[Any]:
     return [min(max(noisy, -reach), steps + reach) + reach]
 
 
-RANDOMIZERS: dict[str, Callable[[Recipe, Any, Draw], list[Any]]] = {
-    "coins": _respond_coins,
-    "k-ary": _respond_k_ary,
-    "unary": _respond_unary,
-    "hashing": _respond_hashing,
-    "hadamard": _respond_hadamard,
-    "subset": _respond_subset,
-    "rappor": _respond_rappor,
-    "count-mean-sketch": _respond_sketch,
-    "hadamard-sketch": _respond_hadamard_sketch,
-    "duchi": _respond_duchi,
-    "window": _respond_window,
-    "hybrid": _respond_hybrid,
-    "laplace": _respond_laplace,
-}
-
-
 def _read_whole(recipe: Recipe, name: str, least: int, most: int) -> int:
     number = recipe[name]
     if type(number) is not int or not least <= number <= most:
@@ -254,9 +237,9 @@ def _lose_by_coins(recipe: Recipe) -> float:
 
 def _lose_by_domain(recipe: Recipe) -> float:
     domain = _read_whole(recipe, "domain", 2, 1 << 26)
-    for name, least, most in (("buckets", 2, 1 << 20), ("blocks", 1, domain), ("count", 1, domain - 1)):
-        if name in recipe:
-            _read_whole(recipe, name, least, most)
+    further = {"hashing": ("buckets", 2, 1 << 20), "hadamard": ("blocks", 1, domain), "subset": ("count", 1, domain - 1)}
+    if recipe["protocol"] in further:
+        _read_whole(recipe, *further[recipe["protocol"]])
     return _log_odds(recipe)
 
 
@@ -268,7 +251,7 @@ def _lose_by_unary(recipe: Recipe) -> float:
 def _lose_by_string(recipe: Recipe) -> float:
     for name in ("width", "hashes"):
         _read_whole(recipe, name, 1, 1 << 16)
-    if "odds" in recipe:
+    if recipe["protocol"] == "hadamard-sketch":
         return _log_odds(recipe)
     flip, bits = _read_whole(recipe, "flip", 1, GRID - 1), 1
     if recipe["protocol"] == "rappor":
@@ -293,25 +276,26 @@ def _lose_by_hybrid(recipe: Recipe) -> float:
 
 
 def _lose_by_laplace(recipe: Recipe) -> float:
-    _log_odds(recipe, "claimed")
-    _count_steps(recipe)
+    _log_odds(recipe, "claimed"), _count_steps(recipe)
+    if type(recipe["clamped"]) is not bool:
+        raise ValueError("clamped")
     return float(recipe["claimed"][0] / recipe["claimed"][1])
 
 
-LOSSES: dict[str, Callable[[Recipe], float]] = {
-    "coins": _lose_by_coins,
-    "k-ary": _lose_by_domain,
-    "unary": _lose_by_unary,
-    "hashing": _lose_by_domain,
-    "hadamard": _lose_by_domain,
-    "subset": _lose_by_domain,
-    "rappor": _lose_by_string,
-    "count-mean-sketch": _lose_by_string,
-    "hadamard-sketch": _lose_by_string,
-    "duchi": _lose_by_position,
-    "window": _lose_by_position,
-    "hybrid": _lose_by_hybrid,
-    "laplace": _lose_by_laplace,
+PROTOCOLS: dict[str, tuple[Callable[[Recipe, Any, Draw], list[Any]], Callable[[Recipe], float]]] = {
+    "coins": (_respond_coins, _lose_by_coins),
+    "k-ary": (_respond_k_ary, _lose_by_domain),
+    "unary": (_respond_unary, _lose_by_unary),
+    "hashing": (_respond_hashing, _lose_by_domain),
+    "hadamard": (_respond_hadamard, _lose_by_domain),
+    "subset": (_respond_subset, _lose_by_domain),
+    "rappor": (_respond_rappor, _lose_by_string),
+    "count-mean-sketch": (_respond_sketch, _lose_by_string),
+    "hadamard-sketch": (_respond_hadamard_sketch, _lose_by_string),
+    "duchi": (_respond_duchi, _lose_by_position),
+    "window": (_respond_window, _lose_by_position),
+    "hybrid": (_respond_hybrid, _lose_by_hybrid),
+    "laplace": (_respond_laplace, _lose_by_laplace),
 }
 
 
@@ -321,19 +305,19 @@ def privacy_loss(recipe: Recipe) -> float:
     It is computed from the probabilities that are run, whatever the server says of them.
     """
     try:
-        return LOSSES[recipe["protocol"]](recipe)
+        return PROTOCOLS[recipe["protocol"]][1](recipe)
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
         raise Refused("a recipe of the survey is unknown, broken, or would prove the answer") from None
 
 
 def count_answers(recipe: Recipe) -> int | None:
     """How many different answers a recipe randomizes; None for strings."""
-    if recipe["protocol"] == "coins":
-        return 2
-    if "domain" in recipe:
-        return int(recipe["domain"])
-    scale = recipe.get("bit", recipe).get("scale")
-    return int(scale["steps"]) + 1 if scale else None
+    protocol, (_, loss) = recipe["protocol"], PROTOCOLS[recipe["protocol"]]
+    if protocol == "coins" or loss is _lose_by_string:
+        return 2 if protocol == "coins" else None
+    if loss in (_lose_by_domain, _lose_by_unary):
+        return _read_whole(recipe, "domain", 2, 1 << 26)
+    return _count_steps(recipe["bit"] if protocol == "hybrid" else recipe) + 1
 
 
 def check_answer(recipe: Recipe, answer: Any) -> int | None:
@@ -350,7 +334,7 @@ def randomize(recipe: Recipe, answer: Any, draw: Draw = system_draw) -> list[Any
     For RAPPOR this is the permanent response: remember it, and send `rappor_report` of it.
     """
     check_answer(recipe, answer)
-    return RANDOMIZERS[recipe["protocol"]](recipe, answer, draw)
+    return PROTOCOLS[recipe["protocol"]][0](recipe, answer, draw)
 
 
 def _name_month() -> str:
@@ -458,6 +442,8 @@ class Survey:
         """The survey that a link leads to, refused if it is not the one that the link was made for."""
         address, _, fragment = link.partition("#")
         pinned, _, invitation = fragment.partition(".")
+        if invitation and not pinned:
+            raise Refused("the link has an invitation and does not say for which survey: ask for the whole link")
         document = _exchange(f"{address.rstrip('/')}/survey.json")
         if pinned and pin(document) != pinned:
             raise Refused("the server shows another survey than the one this link was made for")
@@ -469,7 +455,7 @@ class Survey:
 
         Questions without an answer are left out: that they were is visible to whoever reads the responses.
         """
-        known = {question["name"]: question for question in self.description["questions"]}
+        known = check_survey(self.description)
         sent: dict[str, Any] = {}
         for name, answer in answers.items():
             if name not in known:
@@ -479,7 +465,6 @@ class Survey:
 
     def _respond_to(self, question: dict[str, Any], answer: Any, memory: Memory, draw: Draw) -> list[Any]:
         parts, values = question["parts"], encode(question, answer)
-        check_stated(question)
         return [
             memory.response(f"{question['name']}/{index}", part, value, draw, self.description.get("most_answers"))
             for index, (part, value) in enumerate(zip(parts, values, strict=True))
@@ -506,9 +491,49 @@ class Survey:
         return f"{serial.hex()}.{unblind(serial, secret, int(signed, 16), modulus, exponent):x}"
 
 
+# a dictionary: the questions of the survey's JSON, by their names
+def check_survey(description: dict[str, Any]) -> dict[str, Any]:
+    """The questions by name; all are refused where one is broken, before any answer is looked at.
+
+    A refusal that depended on the answer would tell it: that a response arrives must say nothing.
+    """
+    try:
+        known = {question["name"]: question for question in description["questions"]}
+        most, key = description.get("most_answers"), description.get("key")
+        if key and (int(key["modulus"], 16).bit_length() < 2048 or key["exponent"] != 65537):
+            raise Refused("the survey's key is not one for tickets")
+        if not (most is None or (type(most) is int and most >= 1)) or len(known) != len(description["questions"]):
+            raise ValueError("survey")
+        for name, question in known.items():
+            if not isinstance(name, str) or not _covers_answers(question):
+                raise ValueError("question")
+            check_stated(question)
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
+        raise Refused("the survey is broken, or a recipe does not cover exactly the answers that are shown") from None
+    return known
+
+
+def _covers_answers(question: dict[str, Any]) -> bool:
+    """Whether the recipes of a question randomize exactly the answers that it shows."""
+    sizes, kind = [count_answers(part) for part in question["parts"]], question["type"]
+    if kind == "word":
+        return sizes == [None]
+    if kind == "number":
+        low, high = question["lower"], question["upper"]
+        real = all(type(end) in (int, float) and math.isfinite(end) for end in (low, high, high - low))
+        return real and low < high and sizes == [_read_whole(question, "steps", 1, 1 << 30) + 1]
+    options = question["options"]
+    if type(options) is not list or not all(isinstance(option, str) for option in options):
+        return False
+    expected = [2] * len(options) if kind == "several" else [len(options)]
+    return kind in ("yes-no", "choice", "several") and len({*options}) == len(options) and sizes == expected
+
+
 def check_stated(question: dict[str, Any]) -> float:
     """The epsilon of a question by its recipes; refused where that is more than the survey says."""
     loss = sum(privacy_loss(part) for part in question["parts"])
+    if type(question["epsilon"]) not in (int, float) or not math.isfinite(question["epsilon"]):
+        raise Refused("the survey does not say an epsilon that is a number")
     if loss > question["epsilon"] + 1e-9:
         raise Refused(f"'{question['name']}' says epsilon {question['epsilon']:.3g}, but its recipe tells {loss:.3g}")
     return loss
@@ -558,7 +583,10 @@ def encode(question: dict[str, Any], answer: Any) -> list[Any]:
     """An answer as the numbers or strings that the question's parts randomize."""
     if question["type"] == "number":
         low, high, steps = question["lower"], question["upper"], question["steps"]
-        number = float(answer)
+        try:
+            number = float(answer)
+        except (TypeError, ValueError, OverflowError):
+            number = math.nan
         if math.isnan(number):
             raise Refused(f"an answer to '{question['name']}' is a number")
         return [math.floor((min(max(number, low), high) - low) / (high - low) * steps + 0.5)]

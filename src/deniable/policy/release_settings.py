@@ -87,7 +87,7 @@ def _truth(item: Item, tables: tuple[TableSchema, ...], mistakes: Mistakes) -> S
         return _check_types(build_spec(chosen), item, home, mistakes)
     when = Section(chosen.options["when"])
     values = {name: _values(when[name], home.column(name), mistakes) for name in when}
-    return Spec("impossible", Frozen({"when": Frozen(values)}))
+    return _check_types(Spec("impossible", Frozen({"when": Frozen(values)})), item, home, mistakes)
 
 
 def _check_types(truth: Spec, item: Item, home: TableSchema, mistakes: Mistakes) -> Spec:
@@ -95,8 +95,8 @@ def _check_types(truth: Spec, item: Item, home: TableSchema, mistakes: Mistakes)
     try:
         if truth.kind == "holds":
             read_condition(str(truth.options["condition"]), {column.name: column.type for column in home.columns})
-        elif words := find_wrong_types(truth, home.columns):
-            mistakes.add(item.place, words, "Numbers, or for an order columns of one type")
+        if words := find_wrong_types(truth, home.columns):
+            mistakes.add(item.place, words, "Columns with values of their own: numbers, or two or more of one type")
     except ParameterError as refused:
         mistakes.add(item.place, refused.happened, refused.expected, refused.remedy)
     return truth

@@ -28,7 +28,7 @@ from deniable.policy.conditions import (
     read_condition,
     read_time,
 )
-from deniable.policy.schema import Column, ColumnType, Spec, number_of
+from deniable.policy.schema import Column, ColumnType, Role, Spec, number_of
 
 TRUE, FALSE, UNKNOWN = 1, 2, 4
 """What a condition may be, as bits: over several rows it may be more than one."""
@@ -410,7 +410,7 @@ def find_any_row(rules: Rules, wanted: Mapping[str, int | None], boxes: Mapping[
     its sums together draw in.
     """
     try:
-        return find_row(rules, wanted, boxes)
+        return find_row(rules, wanted, boxes, MOST_STEPS // 10)
     except SearchTooLong:
         ways = _list_ways(Both(rules.trees))
     given_up = False
@@ -418,7 +418,7 @@ def find_any_row(rules: Rules, wanted: Mapping[str, int | None], boxes: Mapping[
         way = Rules(rules.boxes, trees, (), rules.unit, rules.ranks)
         drawn = tighten_boxes(way, {**rules.boxes, **boxes})
         try:
-            if drawn is not None and (found := find_row(way, wanted, drawn)) is not None:
+            if drawn is not None and (found := find_row(way, wanted, drawn, MOST_STEPS)) is not None:
                 return found
         except SearchTooLong:
             given_up = True
@@ -566,21 +566,21 @@ def describe_contradiction(truths: Sequence[Spec], columns: Sequence[Column], *,
 
     Truths for which no row was found, nor that there is none, count only where they are not `doubtful`.
     """
-    if found := find_contradiction(truths, columns):
-        return f"no row can keep these truths together: {_list_truths(found)}"
-    if not doubtful and (found := find_contradiction(truths, columns, doubtful=False)):
-        return f"the search for a row that keeps these truths together was given up: {_list_truths(found)}"
-    return ""
-
-
-def _list_truths(truths: Sequence[Spec]) -> str:
-    return "; ".join(describe_truth(truth) for truth in truths)
+    found = find_contradiction(truths, columns, doubtful=doubtful)
+    if not found:
+        return ""
+    certain = doubtful or find_contradiction(found, columns)
+    said = "no row can keep" if certain else "the search was given up before a row was found that keeps"
+    return f"{said} these truths together: {'; '.join(describe_truth(truth) for truth in found)}"
 
 
 def find_wrong_types(truth: Spec, columns: Sequence[Column]) -> str:
     """What is wrong with the types of a truth's columns, in words; nothing if nothing is."""
     if truth.kind == "order" and len(list_names(truth.options["columns"])) < 2:
         return "fewer than two columns are put in order"
+    anew = {c.name for c in columns if c.role is Role.IDENTIFIER and declare_column(c).listed is None}
+    if truth.kind != "determines" and (made := sorted(columns_of(truth) & anew)):
+        return f"'{made[0]}' is an identifier, which is made anew, so nothing else can be told of it"
     types = {column.name: column.type for column in columns}
     kinds = {_kind_of(types[name]) for name in columns_of(truth)}
     if truth.kind == "sum" and kinds != {"number"}:

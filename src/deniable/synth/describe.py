@@ -30,8 +30,10 @@ from deniable.policy.truths import (
     FALSE,
     Box,
     Rules,
+    columns_of,
     compile_rules,
     describe_contradiction,
+    describe_truth,
     judge,
     list_columns,
     list_names,
@@ -114,6 +116,13 @@ def refuse_unkept(truths: Sequence[Spec], table: TableSchema, chosen: Sequence[A
     own = select_constraints(truths, [attribute.name for attribute in chosen])
     if words := describe_contradiction(own, table.columns, doubtful=False):
         raise ParameterError(words, remedy="Correct the truths of the policy")
+    open_ones = {attribute.name for attribute in chosen if isinstance(attribute, Surrogate | ShapedText)}
+    for truth in (each for each in own if each.kind != "determines"):
+        if made := sorted(open_ones & columns_of(truth)):
+            raise ParameterError(
+                f"'{made[0]}' has no declared values, so rows cannot be made to keep: {describe_truth(truth)}",
+                remedy="Declare its categories or bounds, remove the truth, or leave the column out with --columns",
+            )
     anew = {attribute.name for attribute in chosen if isinstance(attribute, Surrogate)}
     for truth in (each for each in own if each.kind == "determines"):
         made = sorted(anew.intersection(list_names(truth.options["to"])))

@@ -1,7 +1,7 @@
 // The survey page: answers stay in this page; responses are drawn here, shown, and only they are sent.
 
 import {
-  ALLOWANCE, FORMAT, Memory, Refused, blindTicket, checkStated, finishTicket, openTicket, pin, respond,
+  ALLOWANCE, FORMAT, Memory, Refused, blindTicket, checkStated, checkSurvey, finishTicket, openTicket, pin, respond,
 } from "/sdk/client.mjs";
 import { answered, said } from "/static/wording.mjs";
 
@@ -160,7 +160,8 @@ async function takeTicket() {
 /** Take the ticket when the page opens, long before the answers leave: what comes at another time joins less easily. */
 async function prepare() {
   if (pinned && pin(described) !== pinned) throw new Refused("This is another survey than the one your link was made for.");
-  for (const question of survey.questions) checkStated(question);
+  if (invitation && !pinned) throw new Refused("Your link does not say for which survey it is: ask for the whole link.");
+  checkSurvey(survey);
   if (invitation) ticket = await takeTicket();
 }
 
