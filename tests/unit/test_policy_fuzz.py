@@ -33,7 +33,7 @@ budgets:
   analysts: {ana: {purposes: [research], epsilon: 1, columns: [sex]}}
 release:
   anonymize: {k: 5, l: {sex: 2}, models: [{average_risk: 0.1}]}
-  truths: [{impossible: {when: {sex: M}}}, {order: [born, charge]}]
+  truths: [{impossible: {when: {sex: M}}}, {order: [zip, work]}]
 keys: {people: {env: KEY}}
 expires: 2027-12-31
 """

@@ -5,7 +5,10 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
+import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -297,3 +300,72 @@ def test_results_of_nothing_are_empty_and_not_an_error(survey_service):
     assert found.responses == 0
     assert found.amplified is None
     assert all(one.responses == 0 for one in found.findings)
+
+
+def tamper(name: str, part: int | None = None, **changes: object) -> dict[str, Any]:
+    """The survey with a question whose fields, or those of one of its recipes, were changed."""
+    described = json.loads(json.dumps(SURVEY.describe()))
+    question = next(one for one in described["questions"] if one["name"] == name)
+    (question if part is None else question["parts"][part]).update(changes)
+    return described
+
+
+SKETCH = {"protocol": "count-mean-sketch", "width": 4, "hashes": 2, "odds": [1, 1], "flip": 0}
+WINDOW = {"protocol": "window", "places": 4, "width": 2, "odds": [2, 1], "scale": {"steps": 1}}
+TAMPERED = {
+    "a domain of two options": tamper("ward", 0, protocol="k-ary", domain=2, odds=[2, 1]),
+    "a domain in text": tamper("ward", 0, domain="3"),
+    "a domain of another protocol": tamper("ward", parts=[WINDOW | {"domain": 3}]),
+    "strings for options": tamper("ward", parts=[SKETCH | {"flip": 9}]),
+    "more steps than the recipe": tamper("hours", steps=24000),
+    "steps below zero": tamper("hours", steps=-24),
+    "steps in parts": tamper("hours", steps=24.7),
+    "no width": tamper("hours", lower=3, upper=3),
+    "an end in text": tamper("hours", lower="0"),
+    "an end without end": tamper("hours", upper=1e400),
+    "an epsilon in text": tamper("ward", epsilon="9"),
+    "no epsilon": tamper("ward", epsilon=None),
+    "options twice": tamper("ward", options=["A", "A", "B"]),
+    "options by name": tamper("ward", options={"A": 1, "B": 2, "C": 3}),
+    "fewer recipes": tamper("ward", parts=[]),
+    "a limit in text": tamper("ward") | {"most_answers": "x"},
+    "a limit below one": tamper("ward") | {"most_answers": -1},
+}
+ANSWERS = [{"ward": ward} for ward in "ABC"] + [{"hours": hours} for hours in (0, 6, 12)] + [{"smoker": "yes"}]
+IN_NODE = """
+import { readFileSync } from "node:fs";
+const { Refused, checkSurvey } = await import(process.argv[1]);
+const refuses = (survey) => {
+  try { checkSurvey(survey); return false; } catch (error) { return error instanceof Refused; }
+};
+console.log(JSON.stringify(JSON.parse(readFileSync(0, "utf8")).map(refuses)));
+"""
+
+
+@pytest.mark.parametrize("name", TAMPERED)
+def test_a_tampered_survey_is_refused_whatever_the_answer(name):
+    """Were only some answers refused, the arrival of a response would prove the others."""
+    for answers in ANSWERS:
+        with pytest.raises(client.Refused):
+            client.Survey(TAMPERED[name]).responses(answers, client.Memory())
+
+
+def test_the_browsers_client_refuses_the_same_surveys():
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("node is not installed")
+    told = json.dumps([*TAMPERED.values(), SURVEY.describe()]).replace("Infinity", "1e400")
+    path = Path(client.__file__).with_name("client.mjs").as_uri()
+    words = [node, "--input-type=module", "-e", IN_NODE, path]
+    done = subprocess.run(words, input=told, capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == [True] * len(TAMPERED) + [False]
+
+
+def test_the_loss_of_a_recipe_is_that_of_the_numbers_that_are_run():
+    with pytest.raises(client.Refused):
+        client.privacy_loss(SKETCH)  # its odds are never drawn, and without flips it tells everything
+
+
+def test_an_invitation_without_a_pinned_survey_is_refused_before_anything_is_asked():
+    with pytest.raises(client.Refused, match="for which survey"):
+        client.Survey.fetch("http://127.0.0.1:9/#.INVITATION")

@@ -21,11 +21,11 @@ from hypothesis import strategies as st
 
 from deniable.assess.released_rows import TruthCheck
 from deniable.errors import Infeasible, ParameterError, PolicyError
+from deniable.policy import truths as truths_module
 from deniable.policy.budget import ApproxDP
 from deniable.policy.conditions import read_condition
 from deniable.policy.document import parse
 from deniable.policy.schema import Bounds, Column, ColumnType, PrivacyUnit, Role, Spec, TableSchema
-from deniable.policy import truths as truths_module
 from deniable.policy.truths import columns_of, describe_contradiction, find_contradiction
 from deniable.synth.constraints import ConstraintEngine, select_constraints
 from deniable.synth.describe import describe_table, refuse_unkept
@@ -354,7 +354,9 @@ release:
         ("{holds: pid > 5}", "'pid' is an identifier"),
         ("{order: [came, pid]}", "'pid' is an identifier"),
         ("{impossible: {when: {pid: 3, sex: M}}}", "'pid' is an identifier"),
-        ("{order: [came]}", "fewer than two columns"),
+        ("{order: [came]}", "at least 2"),
+        ("{order: {strict: true}}", "columns"),
+        ("{sum: {parts: [came]}}", "total"),
     ],
 )
 def test_truths_that_contradict_one_another_or_cannot_be_read_are_mistakes_of_the_policy(

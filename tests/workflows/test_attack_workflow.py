@@ -114,9 +114,10 @@ def test_generated_rows_without_a_control_are_not_judged(halves):
 
 
 @pytest.mark.parametrize("words", [("--synthetic",), ("--all",), ()])
-def test_a_limit_of_the_command_that_was_not_measured_is_not_met(halves, words):
+def test_a_limit_of_the_command_that_was_not_measured_is_not_met(halves, tmp_path, words):
     original = halves / "original.parquet"
-    asked = ("--original", original, "--knows", "age,zip", "--most", "membership=0.05")
+    asked = ("--original", original, "--knows", "age,zip", "--most", "membership=0.05", "--report",
+             tmp_path / "page.html")  # fmt: skip
     code, found = attack(original, *words, *asked)
     assert (code, found["untried"], found["verdicts"]) == (2, ["membership"], [])
     shown = CliRunner().invoke(app, ["attack", str(original), *map(str, (*words, *asked))]).output

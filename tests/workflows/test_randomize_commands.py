@@ -310,3 +310,24 @@ def test_a_regression_on_randomized_records_is_that_of_the_people_and_a_naive_on
     assert naive < terms["bonus"]["low"]
     with pytest.raises(ParameterError, match="regressed"):
         estimate_released(out, regress="job", on=["bonus"])
+
+
+def test_no_whole_number_makes_randomizing_fail_and_bounds_too_large_are_refused_before_the_charge(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "pay.csv").write_text("a\n7\n9007199254740993\n-9223372036854775808\n\n")
+    policy = tmp_path / "p.yaml"
+    text = """version: 1
+dataset: pay
+budgets: {dataset: {epsilon: 10}}
+tables:
+  t: {source: pay.csv, unit: row, columns: {a: {role: sensitive, type: integer, between: [%s], nullable: false}}}
+"""
+    policy.write_text(text % f"{2**60}, {2**60 + 100}")
+    with pytest.raises(ParameterError, match="too large"):
+        randomize(None, policy, tmp_path / "told.parquet", 1)
+    policy.write_text(text % "0, 100")
+    randomize(None, policy, tmp_path / "told.parquet", 1)
+    told = pq.read_table(tmp_path / "told.parquet")["a"].to_pylist()
+    assert len(told) >= 3
+    assert all(abs(value) < 10_000 for value in told)  # noise of scale 100: farther once in e^100

@@ -328,7 +328,6 @@ function lossOfHybrid(recipe) {
 function lossOfLaplace(recipe) {
   logOdds(recipe, "claimed");
   stepsOf(recipe);
-  if (typeof recipe.clamped !== "boolean") throw new Refused("clamped");
   return recipe.claimed[0] / recipe.claimed[1];
 }
 

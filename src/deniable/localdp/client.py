@@ -195,7 +195,7 @@ def _draw_discrete_laplace(numerator: int, denominator: int, draw: Draw) -> int:
 
 def _reach(recipe: Recipe) -> int:
     steps, (numerator, denominator) = recipe["scale"]["steps"], recipe["claimed"]
-    return 0 if recipe["clamped"] else -(-44 * steps * denominator // numerator)
+    return 0 if recipe.get("clamped") else -(-44 * steps * denominator // numerator)
 
 
 def _respond_laplace(recipe: Recipe, answer: int, draw: Draw) -> list[Any]:
@@ -237,9 +237,9 @@ def _lose_by_coins(recipe: Recipe) -> float:
 
 def _lose_by_domain(recipe: Recipe) -> float:
     domain = _read_whole(recipe, "domain", 2, 1 << 26)
-    further = {"hashing": ("buckets", 2, 1 << 20), "hadamard": ("blocks", 1, domain), "subset": ("count", 1, domain - 1)}
-    if recipe["protocol"] in further:
-        _read_whole(recipe, *further[recipe["protocol"]])
+    more = {"hashing": ("buckets", 2, 1 << 20), "hadamard": ("blocks", 1, domain), "subset": ("count", 1, domain - 1)}
+    if recipe["protocol"] in more:
+        _read_whole(recipe, *more[recipe["protocol"]])
     return _log_odds(recipe)
 
 
@@ -277,8 +277,6 @@ def _lose_by_hybrid(recipe: Recipe) -> float:
 
 def _lose_by_laplace(recipe: Recipe) -> float:
     _log_odds(recipe, "claimed"), _count_steps(recipe)
-    if type(recipe["clamped"]) is not bool:
-        raise ValueError("clamped")
     return float(recipe["claimed"][0] / recipe["claimed"][1])
 
 
@@ -337,10 +335,6 @@ def randomize(recipe: Recipe, answer: Any, draw: Draw = system_draw) -> list[Any
     return PROTOCOLS[recipe["protocol"]][0](recipe, answer, draw)
 
 
-def _name_month() -> str:
-    return time.strftime("%Y-%m")
-
-
 class Memory:
     """What a respondent's own device remembers: responses drawn beforehand, and how much was told.
 
@@ -356,7 +350,7 @@ class Memory:
         path: str | None = None,
         most_answers: int = MOST_ANSWERS,
         allowance: float = ALLOWANCE,
-        name_period: Callable[[], str] = _name_month,
+        name_period: Callable[[], str] = lambda: time.strftime("%Y-%m"),
     ) -> None:
         self._path = Path(path) if path else None
         self.most_answers = most_answers
@@ -523,10 +517,9 @@ def _covers_answers(question: dict[str, Any]) -> bool:
         real = all(type(end) in (int, float) and math.isfinite(end) for end in (low, high, high - low))
         return real and low < high and sizes == [_read_whole(question, "steps", 1, 1 << 30) + 1]
     options = question["options"]
-    if type(options) is not list or not all(isinstance(option, str) for option in options):
-        return False
+    named = type(options) is list and all(type(option) is str for option in options)
     expected = [2] * len(options) if kind == "several" else [len(options)]
-    return kind in ("yes-no", "choice", "several") and len({*options}) == len(options) and sizes == expected
+    return named and kind in ("yes-no", "choice", "several") and len({*options}) == len(options) and sizes == expected
 
 
 def check_stated(question: dict[str, Any]) -> float:
@@ -583,10 +576,7 @@ def encode(question: dict[str, Any], answer: Any) -> list[Any]:
     """An answer as the numbers or strings that the question's parts randomize."""
     if question["type"] == "number":
         low, high, steps = question["lower"], question["upper"], question["steps"]
-        try:
-            number = float(answer)
-        except (TypeError, ValueError, OverflowError):
-            number = math.nan
+        number = float(answer)
         if math.isnan(number):
             raise Refused(f"an answer to '{question['name']}' is a number")
         return [math.floor((min(max(number, low), high) - low) / (high - low) * steps + 0.5)]
@@ -607,5 +597,4 @@ def _exchange(address: str, body: bytes | None = None) -> bytes:
     headers = {"Content-Type": "application/json"}
     request = urllib.request.Request(address, body, headers)  # noqa: S310  checked above
     with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310
-        content: bytes = answer.read()
-        return content
+        return bytes(answer.read())

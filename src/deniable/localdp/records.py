@@ -142,7 +142,7 @@ def _plan_column(column: Column, epsilon: Fraction) -> ColumnPlan:
     lower, upper = column.bounds.lower, column.bounds.upper
     if not isinstance(lower, int | Fraction) or not isinstance(upper, int | Fraction):
         raise ParameterError(f"column '{column.name}' has bounds that are not numbers")
-    if column.type is ColumnType.INTEGER and max(abs(lower), abs(upper)) > LARGEST_WHOLE:
+    if column.type is ColumnType.INTEGER and not -LARGEST_WHOLE <= lower <= upper <= LARGEST_WHOLE:
         raise ParameterError(
             f"column '{column.name}' has bounds that are too large to be randomized exactly",
             expected="Bounds of at most 2**53",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from fractions import Fraction
 
 from deniable.errors import ParameterError, nearest
@@ -53,7 +54,7 @@ def _truths(item: Item, tables: tuple[TableSchema, ...], mistakes: Mistakes) -> 
     assert isinstance(item.value, tuple)
     before = len(mistakes.found)
     truths = tuple(_truth(each, tables, mistakes) for each in item.value)
-    if len(mistakes.found) == before:
+    if len(mistakes.found) == before and all(_is_whole(truth.kind, truth.options) for truth in truths):
         _refuse_contradictions(item, truths, tables, mistakes)
     return truths
 
@@ -72,6 +73,8 @@ def _truth(item: Item, tables: tuple[TableSchema, ...], mistakes: Mistakes) -> S
     """One truth; all its columns stand in one table, and its values have the types of their columns."""
     chosen = item.value
     assert isinstance(chosen, Chosen)
+    if not _is_whole(chosen.kind, chosen.options):
+        return build_spec(chosen)
     named = _list_columns(chosen, item, mistakes)
     known = {name for table in tables for name in table.names}
     home = next((table for table in tables if named <= set(table.names)), None)
@@ -83,11 +86,22 @@ def _truth(item: Item, tables: tuple[TableSchema, ...], mistakes: Mistakes) -> S
         for name in sorted(named - known) if chosen.kind == "holds" else ():  # other kinds refer to columns
             mistakes.add(item.place, f"there is no column '{name}'", remedy=nearest(name, known))
         return build_spec(chosen)
-    if chosen.kind != "impossible" or "when" not in chosen.options:
+    if chosen.kind != "impossible":
         return _check_types(build_spec(chosen), item, home, mistakes)
     when = Section(chosen.options["when"])
     values = {name: _values(when[name], home.column(name), mistakes) for name in when}
     return _check_types(Spec("impossible", Frozen({"when": Frozen(values)})), item, home, mistakes)
+
+
+PARTS = {
+    "determines": {"from", "to"}, "sum": {"parts", "total"}, "order": {"columns"}, "holds": {"condition"},
+    "impossible": {"when"},
+}  # fmt: skip
+
+
+def _is_whole(kind: str, options: Container[str]) -> bool:
+    """Whether a truth has all its parts; one that could not be read is left out, and was reported already."""
+    return all(part in options for part in PARTS[kind])
 
 
 def _check_types(truth: Spec, item: Item, home: TableSchema, mistakes: Mistakes) -> Spec:
@@ -132,7 +146,7 @@ def _list_columns(chosen: Chosen, item: Item, mistakes: Mistakes) -> set[str]:
     names: set[str] = set()
     if chosen.kind == "holds":
         try:
-            return set(columns_of(build_spec(chosen))) if "condition" in chosen.options else names
+            return set(columns_of(build_spec(chosen)))
         except ParameterError as refused:
             mistakes.add(item.place, refused.happened, refused.expected, refused.remedy)
             return names

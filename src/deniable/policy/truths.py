@@ -576,8 +576,6 @@ def describe_contradiction(truths: Sequence[Spec], columns: Sequence[Column], *,
 
 def find_wrong_types(truth: Spec, columns: Sequence[Column]) -> str:
     """What is wrong with the types of a truth's columns, in words; nothing if nothing is."""
-    if truth.kind == "order" and len(list_names(truth.options["columns"])) < 2:
-        return "fewer than two columns are put in order"
     anew = {c.name for c in columns if c.role is Role.IDENTIFIER and declare_column(c).listed is None}
     if truth.kind != "determines" and (made := sorted(columns_of(truth) & anew)):
         return f"'{made[0]}' is an identifier, which is made anew, so nothing else can be told of it"

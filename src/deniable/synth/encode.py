@@ -66,7 +66,7 @@ def _find_whole_steps(attribute: Bins, column: pa.Array) -> NDArray[np.int64]:
     low, high = (max(kind.min, min(end, kind.max)) for end in (first, first + (attribute.steps - 1) * step))
     inside = np.clip(values, values.dtype.type(low), values.dtype.type(high)).astype(np.int64)
     # Bounds beyond the type of the column leave every value on one side of them.
-    return np.clip((inside - first + step // 2) // step, 0, attribute.steps - 1)
+    return np.asarray(np.clip((inside - first + step // 2) // step, 0, attribute.steps - 1), dtype=np.int64)
 
 
 def _to_numbers(attribute: Bins, column: pa.Array) -> NDArray[np.float64]:
