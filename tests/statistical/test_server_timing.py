@@ -84,7 +84,7 @@ async def timed(service: Service, token: str, sql: str, padded: bool = True, del
     """How long one question takes, with the padding that the entry points apply."""
     since = time.monotonic()
     with contextlib.suppress(DeniableError):
-        await service.answer(service.admit(token, "here"), Question(sql, epsilon="1"))
+        await service.answer(await service.admit(token, "here"), Question(sql, epsilon="1"))
     await asyncio.sleep(delay)
     if padded:
         await wait_for_quantum(since, QUANTUM)

@@ -62,7 +62,10 @@ def test_every_example_of_the_grammar_parses_and_fits_the_schema(grammar: Kinds,
 
 @pytest.mark.parametrize(("grammar", "where"), [(MODELS, "anonymize: {models: [%s]}"), (TRUTHS, "truths: [%s]")])
 def test_every_example_of_a_promise_parses_and_fits_the_schema(grammar: Kinds, where: str) -> None:
-    columns = ", ".join(f"{name}: {{}}" for name in NAMES)
+    typed = {"age": "{type: integer}", "married": "{type: boolean}"}
+    typed |= dict.fromkeys(("room", "drugs", "charge"), "{type: decimal}")
+    typed |= dict.fromkeys(("admitted", "discharged"), "{type: date}")
+    columns = ", ".join(f"{name}: {typed.get(name, '{}')}" for name in dict.fromkeys((*NAMES, *typed)))
     for kind in grammar.kinds:
         text = _with(columns, "release: {" + where % kind.example + "}")
         parse(text)

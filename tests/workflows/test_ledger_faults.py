@@ -146,7 +146,8 @@ def test_a_full_disk_refuses_the_charge_and_keeps_what_is_written(tmp_path: Path
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert granted > 0
     assert refusal is not None
-    assert "Nothing was charged" in refusal
+    # A commit that fails may have been written or not, as far as the process can know.
+    assert "Nothing was charged" in refusal or "not known" in refusal
     assert verify(ledger).entries == granted
     assert charge(ledger, "1/10").number == granted + 1
     ledger.close()

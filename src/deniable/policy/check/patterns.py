@@ -69,7 +69,7 @@ def find_explosion(expression: str) -> str | None:
     >>> find_explosion(r"(\\w+\\s?)*$")
     'a part inside a repetition can read the same text in two ways'
     >>> find_explosion(r".*.*x")
-    'repetitions that follow each other can read the same text'
+    'repetitions that follow each other can read the same text in very many ways'
     >>> find_explosion(r"\\d{3}-\\d{2}-(\\d{4})")
     """
     tree = parser.parse(expression)
