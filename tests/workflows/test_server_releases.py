@@ -47,7 +47,7 @@ def test_an_approved_release_is_made_and_goes_to_the_one_who_asked(served, tmp_p
     with steward(served) as client:
         assert client.post(f"/v1/requests/{filed['id']}/approve", json={"reason": "fine"}).status_code == 200
     made = until("released", ana, filed["id"])
-    file = ana.download(filed["id"], "people", tmp_path / "people.parquet")
+    file = ana.download(filed["id"], "people", tmp_path / "downloaded.parquet")
     rows = pq.read_table(file)
     assert rows.num_rows == 300
     assert "p7" not in rows.column("id").to_pylist()
