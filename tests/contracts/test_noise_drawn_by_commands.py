@@ -131,7 +131,8 @@ SYNTHESES = {
 def test_synthetic_rows_cost_what_was_drawn_and_are_the_same_of_neighbors(name: str, towns: tuple[Path, Path]) -> None:
     spies, made = [], []
     for folder in towns:
-        out = folder / f"{name.replace(' ', '-')}.parquet"
+        (folder / "made").mkdir(exist_ok=True)
+        out = folder / "made" / f"{name.replace(' ', '-')}.parquet"
         budget = () if name == "random" else ("--epsilon", "2", "--delta", "1e-6")
         tape = spies[0].recorded() if spies else None
         spies.append(_run(folder, "synthesize", "visits", *budget, *SYNTHESES[name], "--rows", "40", "-o", str(out),
@@ -141,7 +142,7 @@ def test_synthetic_rows_cost_what_was_drawn_and_are_the_same_of_neighbors(name: 
     spy, again = spies
     assert {by for by, _ in spy.salts} == {BOUNDING}
     assert not again.draws
-    _check_charge(towns[0], spy, _model_event(towns[0] / f"{name.replace(' ', '-')}.parquet.model.json"))
+    _check_charge(towns[0], spy, _model_event(towns[0] / "made" / f"{name.replace(' ', '-')}.parquet.model.json"))
     shares = [share_of_claim(a, b) for a, b in zip(spy.measured, again.measured, strict=True)]
     assert max(shares, default=0) == (0 if name == "random" else 1)
 
