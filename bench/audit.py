@@ -1,4 +1,4 @@
-"""The auditor: every broken mechanism of the zoo, false alarms over sound ones, our own mechanisms, and other products.
+"""The auditor: broken mechanisms, false alarms over sound ones, our own mechanisms, and other products.
 
 `python bench/audit.py` prints each result beside its bar. Other products are installed into an environment of their
 own; `--peers PYTHON` names one that has them. `--quick` leaves out the 500 sound runs and the other products.
@@ -18,11 +18,11 @@ import numpy as np
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 
+from broken_mechanisms import BROKEN, Kind  # noqa: E402
 from deniable.assess.mechanism_audit import MECHANISMS, ONE_RUN  # noqa: E402
 from deniable.attacks.dp_audit import AuditOutcome, audit_outputs  # noqa: E402
 from deniable.curator.audit import AuditOrder, audit  # noqa: E402
 from deniable.errors import DeniableError  # noqa: E402
-from mechanism_zoo import ZOO, Kind  # noqa: E402
 
 PEERS = ROOT / ".venvs" / "audit"
 PACKAGES = ("diffprivlib", "scikit-learn<1.6", "opendp", "smartnoise-sql", "pure-ldp", "statsmodels", "DataSynthesizer")
@@ -30,25 +30,25 @@ SOUND_RUNS, CONFIDENCE = 500, 0.95
 
 
 def run_kind(kind: Kind, broken: bool, seed: int, confidence: float = 0.999) -> tuple[AuditOutcome, float]:
-    """The verdict on a mechanism of the zoo, and its CPU seconds, runs included."""
+    """The verdict on a mechanism, and its CPU seconds, runs included."""
     start, rng = time.process_time(), np.random.default_rng(seed)
     sides = [np.asarray(kind.run(world, kind.runs, rng, broken)).reshape(kind.runs, -1) for world in (0, 1)]
     found = audit_outputs(sides[0], sides[1], epsilon=kind.epsilon, delta=kind.delta, confidence=confidence)
     return found, time.process_time() - start
 
 
-def audit_zoo(seeds: int = 3) -> None:
+def audit_broken(seeds: int = 3) -> None:
     """All broken mechanisms with several seeds each: how many are caught, and how long the slowest takes."""
     missed, slowest = [], (0.0, "")
-    for kind in ZOO:
+    for kind in BROKEN:
         for seed in range(seeds):
             found, seconds = run_kind(kind, True, seed)
             slowest = max(slowest, (seconds, kind.name))
             missed += [] if found.violated else [f"{kind.name} (seed {seed}: {found.epsilon_bound:.2f})"]
-    caught = len(ZOO) * seeds - len(missed)
-    print(f"zoo            {caught} of {len(ZOO)} x {seeds} caught (bar: all) | slowest {slowest[0]:.1f} CPU s: "
+    caught = len(BROKEN) * seeds - len(missed)
+    print(f"broken         {caught} of {len(BROKEN)} x {seeds} caught (bar: all) | slowest {slowest[0]:.1f} CPU s: "
           f"{slowest[1]} (bar 60)", *(f"missed: {one}" for one in missed), sep="\n  ")  # fmt: skip
-    silent = next(kind for kind in ZOO if kind.name == "one silent bin of fifty")
+    silent = next(kind for kind in BROKEN if kind.name == "one silent bin of fifty")
     found, seconds = run_kind(silent, True, 0)
     print(
         f"silent bin     {seconds:.2f} CPU s (bar 5: {'met' if seconds < 5 and found.violated else 'MISSED'}) | {found}"
@@ -57,7 +57,7 @@ def audit_zoo(seeds: int = 3) -> None:
 
 def count_false_alarms() -> None:
     """Sound twins, one after another, at a confidence at which some are accused."""
-    quick = [kind for kind in ZOO if kind.runs <= 6_000]
+    quick = [kind for kind in BROKEN if kind.runs <= 6_000]
     accused = sum(run_kind(quick[seed % len(quick)], False, seed, CONFIDENCE)[0].violated for seed in range(SOUND_RUNS))
     most = (1 - CONFIDENCE) * SOUND_RUNS
     verdict = "met" if accused <= most else "MISSED"
@@ -190,7 +190,7 @@ def audit_others(python: Path) -> None:
 
 
 if __name__ == "__main__":
-    audit_zoo(1 if "--quick" in sys.argv else 3)
+    audit_broken(1 if "--quick" in sys.argv else 3)
     audit_own()
     if "--quick" not in sys.argv:
         count_false_alarms()

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, NoReturn
+from weakref import WeakKeyDictionary
 
 from deniable.errors import ParameterError, StorageError, nearest
 
@@ -118,7 +119,7 @@ def refuse_unwritable(path: Path | None, *, rows: bool = False) -> None:
 
 SQLITE = b"SQLite format 3\0"
 """How the files of SQLite begin."""
-_inputs: dict[int, tuple[Path, ...]] = {}
+_inputs: WeakKeyDictionary[object, tuple[Path, ...]] = WeakKeyDictionary()
 
 
 def _read_start(path: Path) -> bytes:
@@ -128,16 +129,17 @@ def _read_start(path: Path) -> bytes:
 
 def hold_inputs(owner: object, paths: Iterable[Path]) -> None:
     """Note the files that somebody reads: until it lets go of them, nothing is written over them."""
-    _inputs[id(owner)] = tuple(paths)
+    _inputs[owner] = tuple(paths)
 
 
 def release_inputs(owner: object) -> None:
     """Let go of the files that somebody read."""
-    _inputs.pop(id(owner), None)
+    _inputs.pop(owner, None)
 
 
 def _refuse_input(path: Path) -> None:
-    if path.exists() and any(each.exists() and each.samefile(path) for held in _inputs.values() for each in held):
+    held = (each for paths in list(_inputs.values()) for each in paths)
+    if path.exists() and any(each.exists() and each.samefile(path) for each in held):
         raise ParameterError(f"'{path.name}' is read by this work, and would be lost", remedy="Choose another name")
 
 

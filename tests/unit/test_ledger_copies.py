@@ -22,7 +22,7 @@ from deniable.errors import AccessRefused, DataError, DeniableError, IntegrityEr
 from deniable.ledger import Ledger
 from deniable.ledger.export import back_up, restore_backup, verify_backup
 from deniable.ledger.ledger import open_answer_store, open_ledger
-from deniable.ledger.witness import Head, Herald, read_head, read_notes, refuse_other_head, write_note
+from deniable.ledger.witness import Head, HeadSender, read_head, read_notes, refuse_other_head, write_note
 from deniable.policy.document import read
 from ledgers import charge, plain
 
@@ -155,12 +155,12 @@ def test_a_witness_file_that_the_policy_names_finds_a_rollback_on_another_machin
 
 def test_a_witness_is_told_with_the_first_entry_and_then_once_an_hour(tmp_path: Path) -> None:
     ledger = Ledger("clinic", plain(10))
-    herald = Herald(str(tmp_path / "heads.txt"), lambda: KEY, every=10**6)
-    ledger.on_written = herald.note_entry
+    sender = HeadSender(str(tmp_path / "heads.txt"), lambda: KEY, every=10**6)
+    ledger.on_written = sender.note_entry
     for _ in range(5):
         charge(ledger, "1/10")
     assert [head.number for head in read_notes((tmp_path / "heads.txt").read_text(), public_key())] == [1]
-    ledger.on_written = Herald(str(tmp_path / "all.txt"), lambda: None, every=0).note_entry
+    ledger.on_written = HeadSender(str(tmp_path / "all.txt"), lambda: None, every=0).note_entry
     for _ in range(3):
         charge(ledger, "1/10")
     assert [head.number for head in read_notes((tmp_path / "all.txt").read_text())] == [6, 7, 8]
@@ -168,7 +168,7 @@ def test_a_witness_is_told_with_the_first_entry_and_then_once_an_hour(tmp_path: 
 
 def test_a_witness_that_cannot_be_told_holds_nothing_up_and_is_told_later(tmp_path: Path) -> None:
     ledger = Ledger("clinic", plain(10))
-    ledger.on_written = Herald(str(tmp_path / "folder" / "heads.txt"), lambda: KEY).note_entry
+    ledger.on_written = HeadSender(str(tmp_path / "folder" / "heads.txt"), lambda: KEY).note_entry
     charge(ledger, "1/10")
     (tmp_path / "folder").mkdir()
     charge(ledger, "1/10")

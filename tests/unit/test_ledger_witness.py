@@ -16,7 +16,15 @@ import pytest
 from deniable import Curator
 from deniable.curator.demo import make_world
 from deniable.curator.governance.steward import register, separate, show, verify
-from deniable.errors import AccessRefused, BudgetExceeded, DeniableError, IntegrityError, PolicyError, StorageError
+from deniable.errors import (
+    AccessRefused,
+    BudgetExceeded,
+    DeniableError,
+    IntegrityError,
+    ParameterError,
+    PolicyError,
+    StorageError,
+)
 from deniable.ledger.witness import FEW_ROWS, FILE, Source, Witness, name_place, state_folder
 from deniable.policy.document import read
 
@@ -140,6 +148,8 @@ def test_the_steward_may_give_a_budget_of_its_own_and_the_ledger_says_so(
     policy: Path, way: Callable[[Path], Path]
 ) -> None:
     other = way(policy)
+    with pytest.raises(ParameterError, match="needs a reason"):
+        separate(other, None, "ana", "  ")
     done = separate(other, None, "ana", "another study")
     assert done.beside == [str(policy.with_name("policy.ledger.sqlite"))]
     with Curator.open(other) as curator:

@@ -16,8 +16,8 @@ import pytest
 
 from deniable.engines.duckdb.connection import SCRATCH, make_scratch, remove_scratch, sweep_scratch
 from deniable.engines.sources import write_rows
-from deniable.errors import StorageError
-from deniable.storage import whole_file, write_whole
+from deniable.errors import ParameterError, StorageError
+from deniable.storage import hold_inputs, release_inputs, whole_file, write_whole
 
 
 def test_the_name_appears_only_at_the_end(tmp_path: Path) -> None:
@@ -182,3 +182,25 @@ def test_a_private_folder_ends_with_its_lock(tmp_path: Path) -> None:
     assert after == before
     remove_scratch(folder)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_private_folder_that_cannot_be_made_is_refused_with_the_way_on(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="no private folder can be made") as refused:
+        make_scratch(str(tmp_path / "missing"))
+    assert "TMPDIR" in refused.value.message
+
+
+def test_files_that_are_read_are_held_until_they_are_let_go_of_or_their_owner_is_gone(tmp_path: Path) -> None:
+    class Owner:
+        pass
+
+    path, owner, other = tmp_path / "table.csv", Owner(), Owner()
+    path.write_text("a\n1\n")
+    hold_inputs(owner, [path])
+    hold_inputs(other, [path])
+    release_inputs(owner)
+    with pytest.raises(ParameterError, match="is read by this work"):
+        write_whole(path, b"lost")
+    del other
+    write_whole(path, b"written")
+    assert path.read_bytes() == b"written"

@@ -16,7 +16,7 @@ import secrets
 import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -366,28 +366,29 @@ def open_context(
 
         return DuckDBEngine(root=policy.folder, **limits)
 
-    opened, store = open_ledger(ledger, policy), open_answer_store(ledger, policy.dataset)
-    refuse_mismatch(opened, store, COLLECTION)
+    opened = open_ledger(ledger, policy)
+    with ExitStack() as stack:
+        stack.callback(opened.close)
+        store = open_answer_store(ledger, policy.dataset)
+        stack.callback(store.close)
+        refuse_mismatch(opened, store, COLLECTION)
+        state = LedgerState(opened)
+        shared = SharedTables(
+            policy,
+            store,
+            lambda: (state.withdrawals(), state.reinstated()),
+            lambda: find_epoch(policy, state),
+            dict(sources or {}),
+            make_engine,
+            engine,
+        )
+        scope = Scope(shared, asker)
+        stack.callback(scope.close)
+        place, elsewhere = _call_witness(scope, policy, opened, ledger)
+        if place and policy.witness:
+            _send_heads(policy, opened, store)
+        stack.pop_all()  # nothing was refused: the context closes them
     hold_inputs(opened, [path for table in policy.tables for path in _list_files(policy, table, sources)])
-    state = LedgerState(opened)
-    shared = SharedTables(
-        policy,
-        store,
-        lambda: (state.withdrawals(), state.reinstated()),
-        lambda: find_epoch(policy, state),
-        dict(sources or {}),
-        make_engine,
-        engine,
-    )
-    scope = Scope(shared, asker)
-    place, elsewhere = _call_witness(scope, policy, opened, ledger)
-    if place and policy.witness:
-        try:
-            _name_herald(policy, opened, store)
-        except DeniableError:
-            scope.close()
-            opened.close()
-            raise
     return Context(policy, scope, opened, store, state, Cache(), Cache(), asker, place, elsewhere)
 
 
@@ -448,26 +449,21 @@ def _call_witness(scope: Scope, policy: Policy, opened: Ledger, ledger: str | Pa
         known = policy.budgets is not None and not witness.is_blank
         return "", next(iter(witness.find_holders(mark_sources(scope, {}))), "") if known else ""
     place = name_place(ledger, policy.dataset)
-    try:
-        _refuse_published(scope, witness, place)
-        witness.compare(place, opened)
-        if policy.budgets is not None and not is_expired(policy):
-            witness.claim(place, mark_sources(scope, witness.find_stamps(place)))
-    except DeniableError:
-        scope.close()
-        opened.close()
-        raise
+    _refuse_published(scope, witness, place)
+    witness.compare(place, opened)
+    if policy.budgets is not None and not is_expired(policy):
+        witness.claim(place, mark_sources(scope, witness.find_stamps(place)))
     return place, ""
 
 
-def _name_herald(policy: Policy, opened: Ledger, store: AnswerStore) -> None:
-    """Let the witness that the policy names be told the signed head; refuse a ledger that lost what it was told."""
-    from deniable.ledger.witness import WEB, Herald
+def _send_heads(policy: Policy, opened: Ledger, store: AnswerStore) -> None:
+    """Have signed heads sent to the witness that the policy names; refuse a ledger that lost what was sent before."""
+    from deniable.ledger.witness import WEB, HeadSender
 
     named = str(policy.witness)
-    herald = Herald(named if named.startswith(WEB) else str(policy.path(named)), lambda: find_signing_key(store))
-    herald.refuse_rollback(opened)
-    opened.on_written = herald.note_entry
+    sender = HeadSender(named if named.startswith(WEB) else str(policy.path(named)), lambda: find_signing_key(store))
+    sender.refuse_rollback(opened)
+    opened.on_written = sender.note_entry
 
 
 def find_signing_key(store: AnswerStore) -> bytes | None:

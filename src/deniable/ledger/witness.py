@@ -418,7 +418,7 @@ def _post_note(address: str, note: str) -> None:
         ) from None
 
 
-class Herald:
+class HeadSender:
     """Tells a witness elsewhere the signed head of a ledger: with the first entry that is written, then once an hour.
 
     What cannot be told is told with a later entry: a witness that is down holds nothing up.

@@ -63,8 +63,6 @@ async def serve_stdio(service: Service, token: str) -> None:
 
 def build_http(service: Service) -> tuple[Any, Any]:
     """An application for the path of assistants, where every request brings its token; and its manager, to be run."""
-    from starlette.requests import Request
-
     server = build_server(service)
     # Without sessions: nothing is remembered between calls, so that a token cannot use what another one began.
     application = server.streamable_http_app(
@@ -74,17 +72,27 @@ def build_http(service: Service) -> tuple[Any, Any]:
         max_request_body_size=service.limits.body,
         transport_security=_import_sdk().TransportSecuritySettings(enable_dns_rebinding_protection=False),
     )  # fmt: skip
+    return AgentApp(service, application), server.session_manager
 
-    async def admit_and_pass(scope: Any, receive: Any, send: Any) -> None:
+
+class AgentApp:
+    """The protocol's application for those with a token. A class, since a route takes a function for a handler."""
+
+    def __init__(self, service: Service, application: Any) -> None:
+        self._service = service
+        self._application = application
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Pass a request on, if its token counts."""
+        from starlette.requests import Request
+
         request = Request(scope, receive)
         try:
-            await admit_request(service, request, read_bearer_token(request))
+            await admit_request(self._service, request, read_bearer_token(request))
         except DeniableError as refusal:
             await respond_refusal(translate_failure(refusal))(scope, receive, send)
         else:
-            await application(scope, receive, send)
-
-    return admit_and_pass, server.session_manager
+            await self._application(scope, receive, send)
 
 
 class AgentTools:

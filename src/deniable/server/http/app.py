@@ -31,16 +31,6 @@ from deniable.server.service import Service
 AGENTS_PATH = "/mcp"
 
 
-class _Passed:
-    """An application as a route takes it: by every method, with nothing read before."""
-
-    def __init__(self, application: Any) -> None:
-        self._application = application
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        await self._application(scope, receive, send)
-
-
 def build_analyst_app(
     service: Service,
     metrics: Metrics,
@@ -52,7 +42,7 @@ def build_analyst_app(
     """What analysts see: the API, a page to ask on, the public register, and `agents`, where AI assistants ask."""
     pages = AnalystPages(service, tls).routes()
     if agents is not None:
-        pages.append(Route(AGENTS_PATH, endpoint=_Passed(agents)))
+        pages.append(Route(AGENTS_PATH, endpoint=agents))
     application = _build_app(service, metrics, analyst_api.OPERATIONS, pages, "deniable for analysts")
     return SecurityHeaders(ResponseCache(application, service, metrics), hosts, tls)
 

@@ -1,4 +1,4 @@
-"""A zoo of broken mechanisms, each with its sound twin: what an auditor must catch, and what it must not accuse.
+"""Broken mechanisms, each with its sound twin: what an auditor must catch, and what it must not accuse.
 
 A mechanism is a function of a world (0 without one person, 1 with them), a number of runs, a generator, and whether it
 is broken; it gives one row of numbers for each run. Unless said otherwise it claims epsilon 1 and counts people, whose
@@ -31,14 +31,14 @@ class Kind:
     runs: int = 6_000
 
 
-ZOO: list[Kind] = []
+BROKEN: list[Kind] = []
 
 
 def kind(name: str, **claim: Any) -> Callable[[Mechanism], Mechanism]:
-    """Put a mechanism into the zoo."""
+    """Put a mechanism on the list."""
 
     def keep(run: Mechanism) -> Mechanism:
-        ZOO.append(Kind(name, run, **claim))
+        BROKEN.append(Kind(name, run, **claim))
         return run
 
     return keep
