@@ -14,7 +14,8 @@ from deniable.reports.page import render
 def found(*outcomes: Outcome, failed: bool = False) -> dict:
     attempts = [{"attack": "linkage", "exposed": 0.5, "skipped": "", "outcomes": [one.as_dict() for one in outcomes]}]
     attempts.append({"attack": "ratings", "exposed": 0.0, "skipped": "needs ratings", "outcomes": []})
-    return {"subject": "visits", "knows": ["zip"], "attacks": attempts, "verdicts": [], "failed": failed}
+    return {"subject": "visits", "knows": ["zip"], "attacks": attempts, "verdicts": [], "untried": [],
+            "failed": failed}  # fmt: skip
 
 
 def test_the_worst_attack_leads_the_page():

@@ -131,7 +131,7 @@ def lacks_minimality(evidence: Evidence) -> str:
     if any("person" in spec.options for spec in evidence.recoding.models):
         return "needs classes that are counted in rows: whose a row is stands in no recoding"
     if _find_secret(evidence.recoding) is None:
-        return "needs a privacy model about a secret (l, t): k alone does not look at secrets, so it tells none"
+        return "k alone does not look at secrets, so it tells none; a privacy model about a secret (l, t) could"
     if evidence.original.num_rows != evidence.recoding.rows:
         return "needs exactly the rows that were anonymized (--original): a sample of them was, or others"
     if evidence.original.num_rows > MOST_ROWS:
@@ -199,7 +199,7 @@ def lacks_downcoding(evidence: Evidence) -> str:
         return missing
     assert evidence.original is not None
     shown = find_closed_intervals(evidence.release, evidence.original, evidence.knows)
-    return "" if shown else "needs numbers written as intervals from the lowest to the highest value of a class"
+    return "" if shown else "no numbers are written as intervals from the lowest to the highest value of a class"
 
 
 def try_downcoding(evidence: Evidence, settings: Settings) -> tuple[Outcome, ...]:
@@ -577,4 +577,4 @@ One rare value alone singles nobody out here: that it exists was in the data, bu
 
 def _lacks_rest(evidence: Evidence) -> str:
     rest = [name for name in _list_shared_columns(evidence) if name not in evidence.knows]
-    return "" if rest else "needs columns beside those the intruder knows"
+    return "" if rest else "the release has no columns beside those the intruder knows"
