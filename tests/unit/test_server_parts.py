@@ -329,7 +329,7 @@ def test_only_questions_say_that_they_may_be_charged_when_time_is_up(monkeypatch
     async def ask() -> list[bool]:
         scheduler = Scheduler(SlowCurator(), Limits(seconds=0.05))  # type: ignore[arg-type]
         told = []
-        for work in (scheduler.run("ana", lambda: ended.wait(20)), scheduler.ask("ana", {"sql": "SELECT 1"})):
+        for work in (scheduler.run("ana", lambda: ended.wait(20)), scheduler.work("ana", "query", {"sql": "SELECT 1"})):
             with pytest.raises(TimedOut) as refusal:
                 await work
             told.append(bool(refusal.value.as_dict()["charged"]))

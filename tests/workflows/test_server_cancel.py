@@ -146,19 +146,69 @@ def test_a_pool_that_loses_a_process_goes_on_and_charges_a_request_once(tmp_path
 
     policy, ledger = write_policy(tmp_path), str(tmp_path / "ledger.sqlite")
     question = {"sql": QUICK, "epsilon": "1", "who": Asker("ana", "research", Role.ANALYST), "request": "one"}
-    pool = WorkerPool(policy, ledger, 1)
+    pool, spent = WorkerPool(policy, ledger, 1), []
     try:
-        first = pool.ask(question)
+        first = pool.work("query", question, spent.append, costly=False)
         pool._workers[0].process.kill()
         pool._workers[0].process.join()
         with pytest.raises(TimedOut):
-            pool.ask(question)
-        again = pool.ask(question)
+            pool.work("query", question, spent.append, costly=False)
+        again = pool.work("query", question, spent.append, costly=False)
         assert again.rows.equals(first.rows)
         assert again.repeated
+        assert min(spent) > 0
         with pytest.raises(QueryRefused):
-            pool.ask(question | {"sql": "SELECT id FROM people", "request": "two"})
+            pool.work("query", question | {"sql": "SELECT id FROM people", "request": "two"}, spent.append, costly=True)
     finally:
         pool.close()
     with Curator.open(policy, ledger=ledger) as curator:
         assert len(list(curator.ledger.entries(acts=("charge",)))) == 1
+
+
+def test_quick_questions_are_not_worked_on_beside_costly_ones(tmp_path: Path, write_policy):
+    from deniable.server.worker_pool import COSTLY_SLOTS, SLOTS, WorkerPool
+
+    pool = WorkerPool(write_policy(tmp_path), str(tmp_path / "ledger.sqlite"), 2)
+    try:
+        first, last = pool._workers
+        assert {pool._find_free(costly=False).worker for _ in range(3)} == {first}
+        idle = [pool._take_slot(costly=False) for _ in range(4)]
+        assert {slot.worker for slot in idle} == {first, last}  # nothing is costly: every core is used
+        costly = pool._take_slot(costly=True)
+        assert costly.worker is last
+        quick = [pool._take_slot(costly=False) for _ in range(SLOTS - sum(slot.worker is first for slot in idle))]
+        assert {slot.worker for slot in quick} == {first}
+        assert pool._find_free(costly=False) is None  # it waits for a place in the first process
+        pool._return_slot(costly)
+        assert pool._find_free(costly=False).worker is last
+        assert sum(slot.costly for slot in pool._free) == COSTLY_SLOTS
+    finally:
+        pool.close()
+
+
+def test_who_asked_costly_questions_has_one_place_until_they_are_quick_again(tmp_path: Path, write_policy):
+    from deniable.server.scheduler import COSTLY_SECONDS, ThreadPool
+
+    threads = ThreadPool(8, lambda _thread: None)
+    try:
+        assert not threads.is_costly("eve")
+        threads.begin("eve", lambda _stop: threads.add_seconds(10 * COSTLY_SECONDS)).result(10)
+        threads.begin("ana", lambda _stop: None).result(10)
+        wait_until(lambda: threads.is_costly("eve"))
+        running, go_on = [], threading.Event()
+        for owner in ("eve", "ana"):
+            for _ in range(6):
+                threads.begin(owner, lambda _stop, owner=owner: (running.append(owner), go_on.wait(10)))
+        wait_until(lambda: len(running) == 5)
+        assert sorted(running) == ["ana"] * 4 + ["eve"]
+        go_on.set()
+    finally:
+        threads.close()
+
+
+def wait_until(holds) -> None:
+    """Wait for something that another thread brings about."""
+    until = time.monotonic() + 10
+    while not holds() and time.monotonic() < until:
+        time.sleep(0.01)
+    assert holds()

@@ -459,8 +459,11 @@ def serve(
     seconds: Annotated[float, typer.Option(help="The longest a question may take.", min=0.1)] = 30.0,
     rate: Annotated[float, typer.Option(help="Requests a second for one token.", min=0.1)] = 50.0,
     processes: Annotated[
-        int, typer.Option(help="Processes that work questions out, one for each core; 0 for threads.", min=0, max=64)
-    ] = 0,
+        int,
+        typer.Option(
+            help="Processes that work questions out; the last takes costly ones. 0 for threads.", min=0, max=64
+        ),
+    ] = 2,
     proxy: Annotated[
         list[str] | None,
         typer.Option(help="The address of a proxy whose X-Forwarded-For is believed.", show_default=False),

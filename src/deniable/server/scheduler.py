@@ -12,17 +12,17 @@ import asyncio
 import threading
 import time
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from deniable.server.limits import Limits
 from deniable.server.refusals import Busy, TimedOut
+from deniable.server.worker_pool import WORK
 
 if TYPE_CHECKING:
     from deniable.curator.curator import Curator
-    from deniable.curator.query.sql import QueryAnswer
     from deniable.server.worker_pool import WorkerPool
 
 
@@ -31,7 +31,9 @@ Work = Callable[[threading.Event], Result]
 INTERRUPT_SECONDS = 0.05
 """Seconds between interrupts."""
 COSTLY_SECONDS = 0.1
-"""Seconds of the processor: an owner whose recent work took more on average has one thread at a time."""
+"""Seconds of the processor: an owner whose recent work took more on average has one thread at a time.
+
+One of whom nothing is known yet has two."""
 
 
 class _Task:
@@ -57,6 +59,7 @@ class ThreadPool:
         self._pool = ThreadPoolExecutor(count, thread_name_prefix="deniable")
         self._count, self._share = count, max(1, count // 2)
         self._costs: dict[str, float] = {}
+        self._elsewhere: dict[int, float] = {}
         self._interrupt = interrupt
         self._tasks: dict[Future[Any], _Task] = {}
         self._lines: OrderedDict[str, deque[_Task]] = OrderedDict()
@@ -73,6 +76,14 @@ class ThreadPool:
         self._start_waiting()
         return piece.future
 
+    def is_costly(self, owner: str) -> bool:
+        """Whether the recent work of an owner was costly."""
+        return self._costs.get(owner, 0.0) > COSTLY_SECONDS
+
+    def add_seconds(self, seconds: float) -> None:
+        """Count what another process worked for the piece of the calling thread."""
+        self._elsewhere[threading.get_ident()] = seconds
+
     def _start_waiting(self) -> None:
         """Give free threads to those whose turn it is."""
         with self._lock:
@@ -85,7 +96,7 @@ class ThreadPool:
         for owner, line in list(self._lines.items()):
             while line and line[0].future.cancelled():
                 line.popleft()
-            share = 1 if self._costs.get(owner, 0.0) > COSTLY_SECONDS else self._share
+            share = min(self._share, 2) if owner not in self._costs else 1 if self.is_costly(owner) else self._share
             if line and self._running[owner] < share:
                 self._lines.move_to_end(owner)
                 return line.popleft()
@@ -119,7 +130,8 @@ class ThreadPool:
                 self._settle_task(piece)
         finally:
             with self._lock:
-                cost, took = self._costs.get(piece.owner, 0.0), time.thread_time() - since
+                took = time.thread_time() - since + self._elsewhere.pop(threading.get_ident(), 0.0)
+                cost = self._costs.get(piece.owner, 0.0)
                 self._costs[piece.owner] = cost + (took - cost) / 5
                 self._running[piece.owner] -= 1
                 if not self._running[piece.owner]:
@@ -178,14 +190,16 @@ class Scheduler:
         """Do some work for an owner; under a name that is being worked on, wait for that instead."""
         return await self._begin_and_wait(owner, self._threads, lambda _stop: work(), name, charged=False)
 
-    async def ask(self, owner: str, question: dict[str, Any], name: Hashable = None) -> QueryAnswer:
-        """Have a question answered by the curator, in the worker pool if there is one."""
-        pool, curator = self._worker_pool, self._curator
-        if pool is not None:
-            return await self._begin_and_wait(owner, self._slot_threads, lambda _stop: pool.ask(question), name)
-        return await self._begin_and_wait(
-            owner, self._slot_threads, lambda stop: curator.query(**question, stop=stop), name
-        )
+    async def work(self, owner: str, kind: str, given: Mapping[str, Any], name: Hashable = None) -> Any:
+        """Have the curator do some kind of work, in the worker pool if there is one."""
+        pool, threads = self._worker_pool, self._slot_threads
+
+        def do(stop: threading.Event) -> Any:
+            if pool is None:
+                return WORK[kind](self._curator, stop, **given)
+            return pool.work(kind, given, threads.add_seconds, costly=threads.is_costly(owner))
+
+        return await self._begin_and_wait(owner, threads, do, name, charged=kind == "query")
 
     async def _begin_and_wait(
         self, owner: str, threads: ThreadPool, work: Work[Result], name: Hashable, *, charged: bool = True

@@ -194,9 +194,9 @@ class Service:
             return stored
         asked = _fill_parameters(question)
         # One asker's equal questions at one moment are one question, unless they may be taken back one by one.
-        answer = await self.scheduler.ask(
-            grant.name, self._build_query_arguments(asked, who), asked.request or work_name or key
-        )
+        name = asked.request or work_name or key
+        given = self._build_query_arguments(asked, who)
+        answer: QueryAnswer = await self.scheduler.work(grant.name, "query", given, name)
         if answer.repeated:
             self._answers[key] = answer
         return answer
@@ -211,18 +211,18 @@ class Service:
         """What a question would measure and cost, for this asker."""
         who = self.authorize(grant, Action.EXPLAIN, question.purpose)
         asked = _fill_parameters(question)
-        return await self.run_for(grant, lambda: self.curator.explain(asked.sql, **asked.budget, who=who))
+        given = {"sql": asked.sql, **asked.budget, "who": who}
+        told: QuestionExplanation = await self.scheduler.work(grant.name, "explain", given)
+        return told
 
     async def columns(self, grant: Grant, question: Question) -> tuple[AnswerColumn, ...]:
         """The columns that an answer will have."""
         from deniable.curator.query.sql import state_budget
 
-        context = self.curator.context.speak_for(self.authorize(grant, Action.EXPLAIN, question.purpose))
-        asked = _fill_parameters(question)
-        budget = state_budget(**asked.budget)
-        return await self.run_for(
-            grant, lambda: metadata.columns(context, asked.sql, budget, intervals=asked.intervals)
-        )
+        who, asked = self.authorize(grant, Action.EXPLAIN, question.purpose), _fill_parameters(question)
+        given = {"who": who, "sql": asked.sql, "budget": state_budget(**asked.budget), "intervals": asked.intervals}
+        found: tuple[AnswerColumn, ...] = await self.scheduler.work(grant.name, "columns", given)
+        return found
 
     def cancel(self, grant: Grant, request: str) -> bool:
         """Take back a question that was not begun."""
@@ -231,7 +231,7 @@ class Service:
     async def decide(self, grant: Grant, identity: str, approved: bool, reason: str) -> Request:
         """Decide on a request; what is approved is made in the background."""
         self.authorize(grant, Action.DECIDE)
-        decide = lambda: requests.decide(self.curator.context, identity, approved, reason, grant.name)  # noqa: E731  work
+        decide = lambda: requests.decide(self.curator.context, identity, approved, reason, grant)  # noqa: E731  work
         decided = await self.run_for(grant, decide)
         if approved and self._fulfillment is not None:
             self.scheduler.leave(self._fulfillment.plan_release(decided.id, self._log))

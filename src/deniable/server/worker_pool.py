@@ -1,16 +1,22 @@
-"""The worker pool: processes that answer questions, so that every core of the machine is used.
+"""The worker pool: processes that answer and explain questions, so that every core of the machine is used.
 
 Each process has a curator of its own over the same policy and the same ledger, which decides among them as it does
 among servers. The server's own process keeps the connections: tokens, rates, request ids and repeats are known in one
-place. A process that dies takes its questions with it: whoever asked is told to ask again under the same request id,
-and another process is started. When the server dies, however suddenly, its workers see the pipe cut and end."""
+place. Costly work goes to the last process, and while it runs there, quick work goes to the others. A process that
+dies takes its questions with it: whoever asked is told to ask again under the same request id, and another process is
+started. When the server dies, however suddenly, its workers see the pipe cut and end."""
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
-import queue
+import os
 import signal
+import sys
 import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -21,10 +27,32 @@ from deniable.server.refusals import TimedOut, translate_failure
 
 if TYPE_CHECKING:
     from deniable.curator.curator import Curator
-    from deniable.curator.query.sql import QueryAnswer
+    from deniable.curator.query.metadata import AnswerColumn
+    from deniable.governance.grants import Asker
+    from deniable.policy.budget import Budget
 
 SLOTS = 8
 """Questions that one process works on at a time: while one waits for the disk, another has the processor."""
+COSTLY_SLOTS = 2
+"""Places of the last process for costly work."""
+LOWER_PRIORITY = 10
+"""How much nicer to others the threads of costly work are, where the system has such a thing."""
+
+
+def _find_columns(
+    curator: Curator, who: Asker, sql: str, budget: Budget | None, intervals: bool
+) -> tuple[AnswerColumn, ...]:
+    from deniable.curator.query import metadata
+
+    return metadata.columns(curator.context.speak_for(who), sql, budget, intervals=intervals)
+
+
+WORK: Mapping[str, Callable[..., Any]] = {
+    "query": lambda curator, stop, **given: curator.query(**given, stop=stop),
+    "explain": lambda curator, _stop, **given: curator.explain(**given),
+    "columns": lambda curator, _stop, **given: _find_columns(curator, **given),
+}
+"""What a curator can be asked to do, here or in another process: each takes the curator and an event that stops it."""
 
 
 @dataclass(eq=False, slots=True)
@@ -33,6 +61,7 @@ class Slot:
 
     worker: WorkerProcess
     number: int
+    costly: bool
     asked: int = 0
 
     @property
@@ -45,6 +74,7 @@ class Slot:
 class WorkerProcess:
     """A process of the pool: `control` is the line on which it is told to stop a question."""
 
+    costly: bool
     process: Any
     control: Connection
     lines: list[Connection]
@@ -56,35 +86,59 @@ class WorkerPool:
 
     def __init__(self, policy: Path, ledger: str, processes: int) -> None:
         self._where = (policy, ledger, max(1, _count_cores() // processes))
-        self._free: queue.SimpleQueue[Slot] = queue.SimpleQueue()
         self._busy: dict[int, Slot] = {}
         self._lock = threading.Lock()
         self._closed = False
-        self._workers = [self._start_process() for _ in range(processes)]
+        self._workers = [self._start_process(costly=number == processes - 1) for number in range(processes)]
         self.slots = processes * SLOTS
-        for number in range(SLOTS):
-            for worker in self._workers:
-                self._free.put(Slot(worker, number))
+        self._free = [
+            Slot(worker, number, worker.costly and number < COSTLY_SLOTS)
+            for number in range(SLOTS)
+            for worker in self._workers
+        ]
+        self._changed = threading.Condition()
 
-    def ask(self, question: dict[str, Any]) -> QueryAnswer:
-        """Have a question answered; called in a thread of the server, which waits."""
-        slot = self._free.get()
+    def work(self, kind: str, given: Mapping[str, Any], spend: Callable[[float], None], *, costly: bool) -> Any:
+        """Have something done, in a thread of the server, which waits; `spend` is told the seconds of the processor."""
+        slot = self._take_slot(costly)
         me, line = threading.get_ident(), slot.line
         slot.asked += 1
         try:
             self._busy[me] = slot
-            line.send((slot.asked, question))
-            outcome = line.recv()
+            line.send((slot.asked, kind, given))
+            outcome, seconds = line.recv()
         except (OSError, EOFError):
             self._replace_process(slot, line)
-            raise TimedOut(charged=True) from None
+            raise TimedOut(charged=kind == "query") from None
         finally:
             self._busy.pop(me, None)
-            self._free.put(slot)
+            self._return_slot(slot)
+        spend(seconds)
         if isinstance(outcome, Exception):
             raise outcome
-        answer: QueryAnswer = outcome
-        return answer
+        return outcome
+
+    def _take_slot(self, costly: bool) -> Slot:
+        with self._changed:
+            while (slot := self._find_free(costly)) is None:
+                self._changed.wait()
+            self._free.remove(slot)
+            return slot
+
+    def _find_free(self, costly: bool) -> Slot | None:
+        """A place in the process with the most free ones; quick work is not put beside costly work."""
+        last = self._workers[-1] if len(self._workers) > 1 else None
+        loaded = sum(slot.costly for slot in self._free) < COSTLY_SLOTS
+        free = [slot for slot in self._free if slot.costly == costly]
+        if loaded and not costly:
+            free = [slot for slot in free if slot.worker is not last]
+        count = Counter(id(slot.worker) for slot in free)
+        return max(free, key=lambda slot: count[id(slot.worker)], default=None)
+
+    def _return_slot(self, slot: Slot) -> None:
+        with self._changed:
+            self._free.append(slot)
+            self._changed.notify_all()
 
     def interrupt(self, thread: int) -> None:
         """Stop the question that a thread of the server waits for."""
@@ -106,18 +160,18 @@ class WorkerPool:
             if worker.process.is_alive():
                 worker.process.kill()
 
-    def _start_process(self) -> WorkerProcess:
+    def _start_process(self, costly: bool) -> WorkerProcess:
         context = multiprocessing.get_context("spawn")
         pairs = [context.Pipe() for _ in range(SLOTS + 1)]
         theirs = [their for _, their in pairs]
-        process = context.Process(target=_run_worker, args=(*self._where, theirs), daemon=True)
+        process = context.Process(target=_run_worker, args=(*self._where, theirs, COSTLY_SLOTS * costly), daemon=True)
         process.start()
         for line in theirs:
             line.close()
         control, *lines = [ours for ours, _ in pairs]
         if control.recv() != "ready":
             raise InternalError("a process that works questions out could not be started")
-        return WorkerProcess(process, control, lines)
+        return WorkerProcess(costly, process, control, lines)
 
     def _replace_process(self, slot: Slot, line: Connection) -> None:
         """Put a living process in the place of a dead one; the first that finds it dead does so for all its slots."""
@@ -125,7 +179,7 @@ class WorkerPool:
             worker = slot.worker
             if not self._closed and line is slot.line:
                 worker.process.kill()
-                fresh = self._start_process()
+                fresh = self._start_process(worker.costly)
                 worker.process, worker.control, worker.lines = fresh.process, fresh.control, fresh.lines
 
 
@@ -141,25 +195,28 @@ class _Worker:
         self._lock = threading.Lock()
         self._jobs: dict[int, tuple[int, int, threading.Event]] = {}
 
-    def serve(self, number: int, line: Connection) -> None:
+    def serve(self, number: int, line: Connection, costly: bool) -> None:
         """Answer the questions of one slot until the line is cut."""
+        if costly:
+            _lower_priority()
         while True:
             try:
-                asked, question = line.recv()
+                asked, kind, given = line.recv()
             except (OSError, EOFError):
                 return
-            outcome = self._answer_question(number, asked, question)
+            since = time.thread_time()
+            outcome = self._do_work(number, asked, kind, given)
             try:
-                line.send(outcome)
+                line.send((outcome, time.thread_time() - since))
             except OSError:
                 return
 
-    def _answer_question(self, number: int, asked: int, question: dict[str, Any]) -> object:
+    def _do_work(self, number: int, asked: int, kind: str, given: Mapping[str, Any]) -> object:
         stop = threading.Event()
         with self._lock:
             self._jobs[number] = (asked, threading.get_ident(), stop)
         try:
-            return self._curator.query(**question, stop=stop)
+            return WORK[kind](self._curator, stop, **given)
         except DeniableError as refusal:
             return refusal
         except Exception as failure:
@@ -177,7 +234,14 @@ class _Worker:
                 self._curator.interrupt(thread)
 
 
-def _run_worker(policy: Path, ledger: str, threads: int, lines: list[Connection]) -> None:
+def _lower_priority() -> None:
+    """Let others go before the calling thread; where threads have no priority of their own, nothing changes."""
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), LOWER_PRIORITY)
+
+
+def _run_worker(policy: Path, ledger: str, threads: int, lines: list[Connection], costly: int) -> None:
     """What a process of the pool does, from its start to its end."""
     from deniable.curator.curator import Curator
     from deniable.curator.query.metadata import preload_queries
@@ -187,7 +251,10 @@ def _run_worker(policy: Path, ledger: str, threads: int, lines: list[Connection]
     control, *slots = lines
     with Curator.open(policy, ledger=ledger, threads=threads) as curator, preload_queries():
         worker = _Worker(curator)
-        workers = [threading.Thread(target=worker.serve, args=each, daemon=True) for each in enumerate(slots)]
+        workers = [
+            threading.Thread(target=worker.serve, args=(number, line, number < costly), daemon=True)
+            for number, line in enumerate(slots)
+        ]
         for thread in workers:
             thread.start()
         control.send("ready")

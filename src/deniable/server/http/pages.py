@@ -368,7 +368,7 @@ class StewardPages:
         self._service.authorize(grant, Action.GRANT)
         try:
             token, _ = await self._service.run_for(
-                grant, lambda: requests.issue(curator.context, name, Role.ANALYST, purposes, 90, grant.name)
+                grant, lambda: requests.issue(curator.context, name, Role.ANALYST, purposes, 90, grant)
             )
         except DeniableError as refusal:
             return await self._show_page(grant, refusal=translate_failure(refusal).message)

@@ -61,7 +61,7 @@ async def issue_token(call: Call) -> Response:
     """Give out a token; its text is in this answer and nowhere else."""
     call.service.authorize(call.who, Action.GRANT)
     body: TokenBody = call.body
-    curator, by = call.service.curator, call.who.name
+    curator, by = call.service.curator, call.who
     role = _parse_role(body.role)
     purposes = None if body.purposes is None else [str(each) for each in body.purposes]
     person = (body.column, body.value) if body.column or body.value else None
