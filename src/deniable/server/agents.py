@@ -4,11 +4,12 @@ An assistant brings a token and calls tools. Each call passes where HTTP and Pos
 anew, its grant decides, its budget is charged, and a refusal has the same shape. Nothing that an assistant writes, or
 is tricked into writing, can do more than its token allows: there is no tool that grants, approves or reads rows.
 
-`serve_stdio` speaks through the standard streams of a process, with one token for all calls. `build_http` is an
+`serve_stdio` speaks through the standard streams of a process, with one token for all calls. `AgentApp` is an
 application for a path of the analysts' port, where every request brings its own token."""
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
 from functools import wraps
@@ -18,7 +19,7 @@ from typing import Annotated, Any, TypeVar
 
 from deniable.curator.governance import reports, requests
 from deniable.curator.query import metadata
-from deniable.errors import DeniableError, MissingExtra
+from deniable.errors import MissingExtra
 from deniable.governance.grants import Action, Grant
 from deniable.server.formats import encode_json
 from deniable.server.http.app import AGENTS_PATH
@@ -61,8 +62,8 @@ async def serve_stdio(service: Service, token: str) -> None:
     await build_server(service, token).run_stdio_async()
 
 
-def build_http(service: Service) -> tuple[Any, Any]:
-    """An application for the path of assistants, where every request brings its token; and its manager, to be run."""
+def _build_http(service: Service) -> tuple[Any, Any]:
+    """The protocol's own application for the path of assistants, and its manager, to be run."""
     server = build_server(service)
     # Without sessions: nothing is remembered between calls, so that a token cannot use what another one began.
     application = server.streamable_http_app(
@@ -72,15 +73,30 @@ def build_http(service: Service) -> tuple[Any, Any]:
         max_request_body_size=service.limits.body,
         transport_security=_import_sdk().TransportSecuritySettings(enable_dns_rebinding_protection=False),
     )  # fmt: skip
-    return AgentApp(service, application), server.session_manager
+    return application, server.session_manager
 
 
 class AgentApp:
-    """The protocol's application for those with a token. A class, since a route takes a function for a handler."""
+    """The protocol's application for those with a token. A class, since a route takes a function for a handler.
 
-    def __init__(self, service: Service, application: Any) -> None:
+    The SDK takes longer to import than the server does to start, so that `run` waits for the first assistant."""
+
+    def __init__(self, service: Service) -> None:
         self._service = service
-        self._application = application
+        self._wanted = asyncio.Event()
+        self._application: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+    async def run(self) -> None:
+        """Serve from the first request on, until cancelled."""
+        await self._wanted.wait()
+        try:
+            application, manager = await asyncio.to_thread(_build_http, self._service)
+        except Exception as failure:
+            self._application.set_exception(failure)
+            return
+        async with manager.run():
+            self._application.set_result(application)
+            await asyncio.Event().wait()
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Pass a request on, if its token counts."""
@@ -89,10 +105,12 @@ class AgentApp:
         request = Request(scope, receive)
         try:
             await admit_request(self._service, request, read_bearer_token(request))
-        except DeniableError as refusal:
-            await respond_refusal(translate_failure(refusal))(scope, receive, send)
+            self._wanted.set()
+            application = await asyncio.shield(self._application)
+        except Exception as failure:
+            await respond_refusal(translate_failure(failure))(scope, receive, send)
         else:
-            await self._application(scope, receive, send)
+            await application(scope, receive, send)
 
 
 class AgentTools:

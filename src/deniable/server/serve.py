@@ -136,7 +136,7 @@ async def start(
     stack.callback(service.close_threads)
     first, text = OneTimeKey.new() if not has_steward(curator.context) else (OneTimeKey(), "")
     scheme = "https" if tls else "http"
-    named, agents = _list_hosts(options.host, options), await _open_agents(stack, service)
+    named, agents = _list_hosts(options.host, options), _open_agents(stack, service)
     analysts = build_analyst_app(service, metrics, hosts=named, tls=bool(tls), agents=agents)
     http = await _listen(stack, analysts, options, options.port, limits)
     named = _list_hosts(_steward_host(options) or "127.0.0.1", options)
@@ -157,15 +157,22 @@ async def start(
     return RunningServer(http, where, postgres, f"{where.rstrip('/')}/first/{text}" if text else None)
 
 
-async def _open_agents(stack: contextlib.AsyncExitStack, service: Service) -> Any:
+def _open_agents(stack: contextlib.AsyncExitStack, service: Service) -> Any:
     """Where AI assistants ask, if the extra is installed."""
     from deniable.server import agents
 
     if not agents.is_available():
         return None
-    application, manager = agents.build_http(service)
-    await stack.enter_async_context(manager.run())
+    application = agents.AgentApp(service)
+    running = asyncio.create_task(application.run())
+    stack.push_async_callback(_end_task, running)
     return application
+
+
+async def _end_task(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
 
 
 async def serve_agent(policy: Path, ledger: str | None, token: str, limits: Limits) -> None:
