@@ -22,7 +22,7 @@ from deniable.curator.query.metadata import invent_rows
 from deniable.curator.query.metadata import spread_evenly as spread
 from deniable.errors import DeniableError, ParameterError, QueryRefused
 from deniable.policy.schema import Bounds, Column, ColumnType, TableSchema
-from deniable.query.sql.parameters import count_parameters, fill_parameters, render_literal
+from deniable.query.sql.clauses import count_parameters, fill_parameters, render_literal
 from deniable.server import formats
 from deniable.server import scheduler as scheduler_module
 from deniable.server.http import bodies
@@ -214,6 +214,24 @@ def test_a_bucket_refills_with_time():
     rate.take("ben")
     now[0] = 0.5
     rate.take("ana")
+
+
+def test_servers_that_share_an_asker_allow_the_whole_together() -> None:
+    now = [0.0]
+    shared = [RateLimiter(10, 20, lambda: now[0]) for _ in range(4)]
+    taken = 0
+    for limiter in shared:
+        limiter.divide(4)
+        with pytest.raises(TooManyRequests):
+            for _ in range(100):
+                limiter.take("ana")
+                taken += 1
+    assert taken == 20
+    now[0] = 1.0
+    assert sum(limiter.read_level("ana") for limiter in shared) == 10
+    shared[0].divide(1)
+    now[0] = 100.0
+    assert shared[0].read_level("ana") == 20
 
 
 def test_work_of_one_name_is_done_once_and_waiting_work_can_be_cancelled():

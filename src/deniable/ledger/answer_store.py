@@ -5,8 +5,9 @@ Answers and the list of people who withdrew are stored here as opaque bytes, in 
 same query give the same answer.
 
 Each value is sealed with its names under a key of the store: one that was changed, or put under another name, is found
-when it is read, and not served. The store also remembers how far the ledger was, so that a ledger that was deleted or
-replaced by an older copy is found when both are opened."""
+when it is read, and not served. How many values each collection has is counted beside them: one that was deleted is
+missed. The store also remembers how far the ledger was, so that a ledger that was deleted or replaced by an older copy
+is found when both are opened; and so is a store that was."""
 
 from __future__ import annotations
 
@@ -16,8 +17,10 @@ import json
 import secrets
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from json.encoder import encode_basestring_ascii
 from pathlib import Path
 from typing import Protocol
 
@@ -28,6 +31,7 @@ from deniable.ledger.sqlite import (
     find_version,
     migrate,
     open_connection,
+    refuse_foreign,
     refuse_newer,
     roll_back_on_error,
     set_version,
@@ -46,6 +50,8 @@ PAGE_ROWS = 1000
 PAGE = "SELECT drawer, name, alias, value FROM kept WHERE (drawer, name) > (?, ?) ORDER BY drawer, name LIMIT ?"
 SEALED = len(STEPS) + 1
 """The layout in which every value is sealed."""
+COUNTED = SEALED + 1
+"""The layout in which the values of each collection are counted."""
 
 
 Row = tuple[str, str, str, bytes]
@@ -85,8 +91,10 @@ class Shelf(Protocol):
         """Let go of it."""
 
 
-SEEN, SEAL = "seen", "seal"
-"""The collections of the last entry of the ledger that was seen, and of the key of the seals."""
+SEEN, SEAL, COUNT = "seen", "seal", "count"
+"""The collections of the last entry of the ledger that was seen, of the key of the seals, and of how many values each
+other collection has."""
+OWN = (SEEN, SEAL, COUNT)
 SEAL_BYTES = 16
 
 
@@ -132,25 +140,44 @@ class AnswerStore:
         """Remember that the ledger had this entry, unless a later one was seen."""
         self._inner.keep_seen(_write_seen(number, head))
 
+    def note_beginning(self) -> None:
+        """Remember that the store is there before the ledger charges."""
+        self._inner.keep_seen(NOTHING_SEEN)
+
     def last_seen(self) -> tuple[int, str] | None:
-        """The number and hash of the last entry of the ledger that was seen."""
+        """The number and hash of the last entry of the ledger that was seen; 0 and nothing before the first charge."""
         found = self._inner.find(SEEN, SEEN)
         if found is None:
             return None
         number, _, head = found.decode("ascii", "replace").partition(" ")
-        return (int(number), head) if number.isdigit() else (0, head)
+        return (int(number), head) if number.isdigit() else (0, "unreadable")
 
     def dump(self) -> Iterator[Row]:
         """All that is stored, sealed as it is; refuses where something was changed."""
         for collection, name, alias, value in self._inner.dump():
-            if collection not in (SEEN, SEAL):
+            if collection not in OWN:
                 self._open(collection, bytes(value), name, alias)
             yield collection, name, alias, bytes(value)
 
     def check(self) -> None:
-        """Refuse a store in which anything was changed behind its back."""
-        for _ in self.dump():
-            pass
+        """Refuse a store in which anything was changed or deleted behind its back.
+
+        This is `dump` without what it gives, written for many thousands of values at every start.
+        """
+        before, counts, quoted = self._inner.list_all(COUNT), Counter[str](), encode_basestring_ascii
+        keyed = hashlib.blake2b(key=self._key, digest_size=SEAL_BYTES)
+        for collection, name, alias, value in self._inner.dump():
+            if collection not in OWN:
+                signed = keyed.copy()
+                signed.update(value[SEAL_BYTES:])
+                names = f"[{quoted(collection)}, {quoted(name)}, {quoted(alias)}]\n".encode()
+                if value[:SEAL_BYTES] != signed.digest() or not value.startswith(names, SEAL_BYTES):
+                    raise _refuse_changed()
+                counts[collection] += 1
+        after = self._inner.list_all(COUNT)  # others may write meanwhile
+        for collection in {*before, *after, *counts}:
+            if not int(before.get(collection, b"0")) <= counts[collection] <= int(after.get(collection, b"0")):
+                raise _refuse_missing(collection, counts[collection], int(after.get(collection, b"0")))
 
     def close(self) -> None:
         """Let go of it."""
@@ -164,10 +191,7 @@ class AnswerStore:
         signed, content = sealed[:SEAL_BYTES], sealed[SEAL_BYTES:]
         names, _, value = content.partition(b"\n")
         if not hmac.compare_digest(signed, self._sign(content)) or not self._matches(names, collection, words):
-            raise IntegrityError(
-                "something in the answer store was changed behind its back; it is not used",
-                remedy="Put the newest copy of the store back; charge nothing until it is explained",
-            )
+            raise _refuse_changed()
         return value
 
     def _sign(self, content: bytes) -> bytes:
@@ -176,6 +200,24 @@ class AnswerStore:
     def _matches(self, names: bytes, collection: str, words: tuple[str, ...]) -> bool:
         held, *known = json.loads(names)
         return held == collection and any(word in known for word in words)
+
+
+def _refuse_changed() -> IntegrityError:
+    return IntegrityError(
+        "something in the answer store was changed behind its back; it is not used",
+        remedy="Put the newest copy of the store back; charge nothing until it is explained",
+    )
+
+
+def _refuse_missing(collection: str, found: int, counted: int) -> IntegrityError:
+    return IntegrityError(
+        f"the answer store has {found} values of '{collection}', and {counted} were stored: some were deleted or added",
+        remedy="Put the newest copy of the store back; charge nothing until it is explained",
+    )
+
+
+NOTHING_SEEN = b"0"
+"""What a store remembers of the ledger until the first charge: that it was there before it."""
 
 
 def _write_seen(number: int, head: str) -> bytes:
@@ -199,7 +241,19 @@ class MemoryShelf:
             if taken is None:
                 self._collections.setdefault(collection, {})[name] = value
                 self._aliases.setdefault(collection, {})[alias] = name
+                if collection not in OWN:
+                    counts = self._collections.setdefault(COUNT, {})
+                    counts[collection] = b"%d" % (int(counts.get(collection, b"0")) + 1)
             return value if taken is None else taken
+
+    def hold(self, rows: Iterable[Row]) -> None:
+        """Hold rows of another shelf exactly as they are; one from before values were counted is counted."""
+        for collection, name, alias, value in rows:
+            self._collections.setdefault(collection, {})[name] = bytes(value)
+            self._aliases.setdefault(collection, {})[alias] = name
+        if COUNT not in self._collections:
+            counted = {name: b"%d" % len(held) for name, held in self._collections.items() if name not in OWN}
+            self._collections[COUNT] = counted
 
     def find(self, collection: str, name: str) -> bytes | None:
         """What is kept under a name or an alias."""
@@ -215,6 +269,7 @@ class MemoryShelf:
         """Forget all that a collection holds."""
         with self._lock:
             self._aliases.pop(collection, None)
+            self._collections.get(COUNT, {}).pop(collection, None)
             return len(self._collections.pop(collection, {}))
 
     def keep_seen(self, seen: bytes) -> None:
@@ -260,9 +315,10 @@ class SqliteShelf:
             with close_on_error(self._connection):
                 for pragma in ("journal_mode = WAL", "synchronous = FULL", "secure_delete = ON"):
                     self._connection.execute(f"PRAGMA {pragma}")
-                refuse_newer(find_version(self._connection), SEALED, f"'{self.path.name}'")
+                refuse_newer(find_version(self._connection), COUNTED, f"'{self.path.name}'")
                 if find_version(self._connection) < SEALED:
                     migrate(self._connection, STEPS, "kept", self.path)
+                refuse_foreign(self._connection, STEPS, self.path)
             self._reader = open_connection(f"{self.path.absolute().as_uri()}?mode=ro")
         self._group_commit: GroupCommit[sqlite3.Connection, tuple[str, str, str, bytes, bytes | None], bytes]
         self._group_commit = GroupCommit(self._transaction, _store_first)
@@ -285,6 +341,7 @@ class SqliteShelf:
         """Forget all that a collection holds; the log, which may hold old pages, is emptied too."""
         with self._transaction() as run:
             count = run.execute("DELETE FROM kept WHERE drawer = ?", (collection,)).rowcount
+            run.execute("DELETE FROM kept WHERE drawer = ? AND name = ?", (COUNT, collection))
         with self._lock, translate_errors(self.path):
             self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         return count
@@ -297,18 +354,20 @@ class SqliteShelf:
     def adopt_key(self, key: bytes, change: Change) -> bytes:
         """The key of the seals; where there is none yet, this one, with everything that is stored already changed."""
         found = self.find(SEAL, SEAL)
-        if found is not None and find_version(self._connection) == SEALED:
+        if found is not None and find_version(self._connection) == COUNTED:
             return found
         with self._transaction() as run:
             known = _find_value(run, SEAL, SEAL)
             if known is None:
-                refuse_lost_key(find_version(run) == SEALED)
+                refuse_lost_key(find_version(run) >= SEALED)
                 rows = run.execute("SELECT drawer, name, alias, value FROM kept").fetchall()
                 for drawer, name, alias, value in rows:
                     sql = "UPDATE kept SET value = ? WHERE drawer = ? AND name = ?"
                     run.execute(sql, (change(drawer, name, alias, bytes(value)), drawer, name))
                 run.execute("INSERT INTO kept VALUES (?, ?, ?, ?)", (SEAL, SEAL, SEAL, key))
-            set_version(run, SEALED)
+            if find_version(run) < COUNTED:
+                _count_stored(run)
+            set_version(run, COUNTED)
             return key if known is None else known
 
     def dump(self) -> Iterator[Row]:
@@ -360,7 +419,25 @@ def _store_first(run: sqlite3.Connection, asked: tuple[str, str, str, bytes, byt
     taken = _find_value(run, collection, name, alias)
     if taken is None:
         run.execute("INSERT INTO kept VALUES (?, ?, ?, ?)", (collection, name, alias, value))
+        if collection not in OWN:
+            run.execute(COUNT_ONE, (COUNT, collection, collection))
     return value if taken is None else taken
+
+
+COUNT_ONE = (
+    "INSERT INTO kept VALUES (?, ?, ?, CAST('1' AS BLOB)) ON CONFLICT (drawer, name)"
+    " DO UPDATE SET value = CAST(CAST(CAST(CAST(value AS TEXT) AS INTEGER) + 1 AS TEXT) AS BLOB)"
+)
+
+
+def _count_stored(run: sqlite3.Connection) -> None:
+    """Count what a store of an earlier version holds; one that holds something was there before its ledger charged."""
+    run.execute("DELETE FROM kept WHERE drawer = ?", (COUNT,))  # as a backup had it, where one is restored
+    held = run.execute("SELECT drawer, count(*) FROM kept GROUP BY drawer").fetchall()
+    for drawer, count in ((drawer, count) for drawer, count in held if drawer not in OWN):
+        run.execute("INSERT INTO kept VALUES (?, ?, ?, ?)", (COUNT, drawer, drawer, b"%d" % count))
+    if any(drawer != SEAL for drawer, _ in held):
+        _put_seen(run, NOTHING_SEEN)
 
 
 def _find_value(run: sqlite3.Connection, collection: str, *words: str) -> bytes | None:

@@ -55,6 +55,8 @@ class Act(StrEnum):
     """The steward looked at an asker's failures; they count from none again."""
     SEPARATE = "separate"
     """The steward lets this ledger hold a budget of its own for rows that another one protects too, or did."""
+    ACCEPT = "accept"
+    """A steward accepted a policy: its digest. One that protects less is refused until it is accepted in turn."""
     REVEAL = "reveal"
     """Tokens of a vault were turned back into values: who did it, where, and how many."""
 
@@ -269,6 +271,9 @@ class Store(Protocol):
     def lines(self, after: int = 0, acts: tuple[str, ...] = ()) -> Iterator[Line]:
         """The entries after that number, of these acts or of all."""
 
+    def count_servers(self) -> int:
+        """How many servers share it, this one among them, as far as it can know."""
+
     def close(self) -> None:
         """Let go of it."""
 
@@ -333,6 +338,10 @@ class MemoryStore:
         with self._lock:
             found = self._lines[after:]
         return (line for line in found if not acts or line.act in acts)
+
+    def count_servers(self) -> int:
+        """One: nobody else sees it."""
+        return 1
 
     def close(self) -> None:
         """Nothing to let go of."""

@@ -1,31 +1,70 @@
-"""The ledger taken elsewhere: exported to other programs, with prices as epsilon and delta; and backed up.
+"""The ledger taken elsewhere: exported to other programs, with prices as epsilon and delta; backed up; and its heads.
 
 CSV is for people and spreadsheets, JSON lines for programs, ECS for systems that watch many logs, Google's DP events
 for accountants. A backup is one SQLite file with the entries and all that the answer store holds, wherever both are
-kept; it is verified before it gets its name."""
+kept; it is verified before it gets its name.
+
+For witnesses elsewhere there are signed heads: notes in the form of transparency logs (C2SP signed-note and
+tlog-checkpoint), with the number and hash of the last entry. Whoever keeps one can tell a ledger that lost entries."""
 
 from __future__ import annotations
 
+import base64
+import binascii
 import csv
+import hashlib
 import io
 import json
+import logging
 import os
 import secrets
 import sqlite3
+import threading
+import time
+import urllib.request
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from deniable.dp.accounting import Event, cheap_epsilon, pure_cost, to_google, zcdp_cost
-from deniable.errors import AccessRefused, DataError, IntegrityError, ParameterError, nearest
-from deniable.ledger.answer_store import SEAL, SEEN, AnswerStore, MemoryShelf, Row, Shelf, SqliteShelf
-from deniable.ledger.entry import Act, Entry, Line, MemoryStore, Store
+from deniable.errors import (
+    AccessRefused,
+    DataError,
+    DeniableError,
+    IntegrityError,
+    MissingExtra,
+    ParameterError,
+    StorageError,
+    nearest,
+)
+from deniable.ledger.answer_store import COUNT, SEAL, SEEN, AnswerStore, MemoryShelf, Row, Shelf, SqliteShelf
+from deniable.ledger.entry import (
+    Act,
+    Entry,
+    Line,
+    MemoryStore,
+    Store,
+    genesis,
+    refuse_broken,
+    refuse_cut_off,
+)
 from deniable.ledger.ledger import POSTGRES, Ledger, Verified, refuse_mismatch, verify
 from deniable.ledger.sqlite import COLUMNS as LINE
-from deniable.ledger.sqlite import STEPS, SqliteStore, find_version, migrate, refuse_newer, translate_errors
+from deniable.ledger.sqlite import (
+    STEPS,
+    SqliteStore,
+    find_version,
+    migrate,
+    refuse_foreign,
+    refuse_newer,
+    translate_errors,
+)
+from deniable.ledger.witness import Witness
 from deniable.storage import PRIVATE_FILE, escape_formula, storage_errors
 
 COLUMNS = (
@@ -212,6 +251,7 @@ def read_backup(path: Path) -> tuple[list[Line], list[Row]]:
         closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection,
     ):
         refuse_newer(find_version(connection), len(STEPS), f"'{path.name}'")
+        refuse_foreign(connection, (*STEPS, (KEPT,)), path)
         lines = [Line(*row) for row in connection.execute(f"SELECT {LINE} FROM entries ORDER BY sequence")]  # noqa: S608
         return lines, connection.execute("SELECT drawer, name, alias, value FROM kept").fetchall()
 
@@ -226,10 +266,10 @@ def open_backup(path: Path, dataset: str) -> Ledger:
 
 def _hold_rows(rows: Iterable[Row]) -> AnswerStore:
     """The rows of a store in memory; refuses rows without the key of their seals."""
-    shelf, listed = MemoryShelf(), list(rows)
+    shelf, listed = MemoryShelf(), [*rows]
     if not any(collection == SEAL for collection, *_ in listed):
         raise IntegrityError("the backup has no key of its seals", remedy="Use another backup")
-    _put_rows(shelf, listed)
+    shelf.hold(listed)
     return AnswerStore(shelf)
 
 
@@ -237,7 +277,7 @@ def _put_rows(shelf: Shelf, rows: Iterable[Row]) -> None:
     for collection, name, alias, value in rows:
         if collection == SEEN:
             shelf.keep_seen(bytes(value))
-        else:
+        elif collection != COUNT:  # they are counted as they are kept
             shelf.keep(collection, name, alias, bytes(value))
 
 
@@ -276,3 +316,230 @@ def _refuse_taken(place: str | Path) -> AccessRefused:
         f"there is a ledger, or its answer store, at {name} already",
         remedy="Move both away first: a restored ledger never replaces one that is there",
     )
+
+
+DASH = "\u2014"
+"""What a line with a signature begins with."""
+ED25519 = b"\x01"
+"""The kind of signature in a note."""
+HOUR = 3600.0
+REPLY_SECONDS = 5.0
+"""How long a witness may take to reply."""
+CLOSING_SECONDS = 1.0
+"""How long the end of a command waits for a witness that is being told."""
+LATE_SECONDS = 600.0
+"""How long a witness that did not reply is left alone, by every process of this user."""
+WEB = ("https://", "http://")
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """How far a ledger is: the number and hash of its last entry, when that was written, and whose key signed this."""
+
+    dataset: str
+    number: int
+    hash: str
+    time: datetime | None = None
+    key: str = ""
+
+    @property
+    def origin(self) -> str:
+        """The name of the log in a note, and of the key that signs it."""
+        return f"deniable/{self.dataset}"
+
+    @property
+    def body(self) -> str:
+        """The text that is signed: the log, how many entries, the hash of the last one, and when it was written."""
+        lines = [self.origin, str(self.number), base64.b64encode(bytes.fromhex(self.hash)).decode()]
+        lines += [f"time {self.time.astimezone(UTC).isoformat(timespec='microseconds')}"] if self.time else []
+        return "".join(f"{line}\n" for line in lines)
+
+
+def read_head(ledger: Ledger) -> Head:
+    """How far a ledger is; refuses one whose chain is broken."""
+    last = ledger.head()
+    if last is None:
+        return Head(ledger.dataset, 0, genesis(ledger.dataset))
+    return Head(ledger.dataset, last.sequence, last.hash, last.time)
+
+
+def write_note(head: Head, key: bytes | None = None) -> str:
+    """A head as a note; signed with a private key, if there is one."""
+    if key is None:
+        return head.body + "\n"
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    private = Ed25519PrivateKey.from_private_bytes(key)
+    signed = _name_key(head.origin, private.public_key().public_bytes_raw()) + private.sign(head.body.encode())
+    return f"{head.body}\n{DASH} {head.origin} {base64.b64encode(signed).decode()}\n"
+
+
+def find_public_key(key: bytes) -> str:
+    """The public key of a private one, in hexadecimal digits."""
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    return Ed25519PrivateKey.from_private_bytes(key).public_key().public_bytes_raw().hex()
+
+
+def _name_key(origin: str, public: bytes) -> bytes:
+    """The four bytes by which a note names its key."""
+    return hashlib.sha256(origin.encode() + b"\n" + ED25519 + public).digest()[:4]
+
+
+def read_notes(text: str, key: str = "") -> list[Head]:
+    """The heads in a text of notes, one after the other; with a public key each must be signed with it."""
+    blocks = [block.strip("\n") for block in text.replace("\r\n", "\n").split("\n\n") if block.strip()]
+    heads: list[Head] = []
+    for place, block in enumerate(blocks):
+        if not block.startswith(DASH):
+            follows = blocks[place + 1] if place + 1 < len(blocks) else ""
+            heads.append(_read_note(block, follows if follows.startswith(DASH) else "", key))
+    if not heads:
+        raise DataError(
+            "there is no head of a ledger in the text", expected="A note, as deniable ledger head prints it"
+        )
+    return heads
+
+
+def _read_note(body: str, signatures: str, key: str) -> Head:
+    try:
+        origin, number, hashed, *more = body.split("\n")
+        kind, _, dataset = origin.partition("/")
+        times = [line.removeprefix("time ") for line in more if line.startswith("time ")]
+        known = base64.b64decode(hashed, validate=True)
+        if kind != "deniable" or not dataset or str(int(number)) != number or len(known) != 32:
+            raise ValueError
+        head = Head(dataset, int(number), known.hex(), datetime.fromisoformat(times[0]) if times else None)
+    except (ValueError, binascii.Error):
+        raise DataError("a note cannot be read as the head of a ledger") from None
+    if key and not any(_is_signed(head.origin, body, line, key) for line in signatures.split("\n")):
+        raise IntegrityError(
+            f"the note of entry {head.number} is not signed with the key given", remedy="Do not rely on it"
+        )
+    return Head(head.dataset, head.number, head.hash, head.time, key)
+
+
+def _is_signed(origin: str, body: str, line: str, key: str) -> bool:
+    try:
+        from cryptography.exceptions import InvalidSignature
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+    except ImportError:
+        raise MissingExtra(
+            "a signature cannot be checked without cryptography", remedy="Install it: pip install cryptography"
+        ) from None
+    try:
+        public = bytes.fromhex(key.strip())
+        signed = base64.b64decode(line.removeprefix(f"{DASH} {origin} "), validate=True)
+        if signed[:4] != _name_key(origin, public):
+            return False
+        Ed25519PublicKey.from_public_bytes(public).verify(signed[4:], f"{body}\n".encode())
+    except (ValueError, binascii.Error, InvalidSignature):
+        return False
+    return True
+
+
+def refuse_other_head(ledger: Ledger, head: Head) -> None:
+    """Refuse a ledger that does not hold the entry of a head that somebody kept."""
+    if head.dataset != ledger.dataset:
+        raise ParameterError(f"the head is one of dataset '{head.dataset}', not of '{ledger.dataset}'")
+    found = next(ledger.entries(head.number - 1), None) if head.number else None
+    if head.number and found is None:
+        raise refuse_cut_off()
+    if head.hash != (found.hash if found is not None else genesis(ledger.dataset)):
+        raise refuse_broken(head.number, "is not the one that the head was given for")
+
+
+def send_note(place: str, note: str) -> None:
+    """Give a note to a witness: at the end of a file, or to a web address by POST."""
+    if place.startswith(WEB):
+        _post_note(place, note)
+        return
+    path = Path(place)
+    with storage_errors(path), open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644), "ab") as file:
+        file.write(f"{note}\n".encode())
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _post_note(address: str, note: str) -> None:
+    request = urllib.request.Request(address, note.encode(), {"Content-Type": "text/plain; charset=utf-8"})  # noqa: S310
+    try:
+        with urllib.request.urlopen(request, timeout=REPLY_SECONDS) as reply:  # noqa: S310  http, as checked above
+            reply.read(1 << 16)
+    except (OSError, ValueError):
+        raise StorageError(
+            "the witness could not be told the head of the ledger", remedy="Check its address and that it runs"
+        ) from None
+
+
+class HeadSender:
+    """Tells a witness elsewhere the signed head of a ledger: with the first entry that is written, then once an hour.
+
+    What cannot be told is told with a later entry: a witness that is down holds nothing up. One at a web address that
+    does not reply is left alone for ten minutes; that is said once.
+    """
+
+    def __init__(self, place: str, find_key: Callable[[], bytes | None], every: float = HOUR) -> None:
+        self.place = place
+        self._sending: threading.Thread | None = None
+        self._find_key = find_key
+        self._every = every
+        self._lock = threading.Lock()
+        self._last: float | None = None
+
+    def note_entry(self, ledger: Ledger) -> None:
+        """Called after entries were written; sends where it is time, without holding up who wrote them."""
+        now = time.monotonic()
+        with self._lock:
+            if self._last is not None and now - self._last < self._every:
+                return
+            self._last = now
+        last = ledger.known_head
+        if last is None or (self.place.startswith(WEB) and Witness().is_late(self.place)):
+            return
+        try:
+            note = write_note(Head(ledger.dataset, last.sequence, last.hash, last.time), self._find_key())
+        except (DeniableError, ImportError):
+            self._try_again()
+            return
+        if self.place.startswith(WEB):
+            self._sending = threading.Thread(target=self._send, args=(note,), daemon=True)
+            self._sending.start()
+        else:
+            self._send(note)
+
+    def finish(self) -> None:
+        """Wait a moment for a witness that is being told; called before the process may end."""
+        if self._sending is not None:
+            self._sending.join(CLOSING_SECONDS)
+            if self._sending.is_alive():
+                self._leave_alone()
+
+    def _send(self, note: str) -> None:
+        try:
+            send_note(self.place, note)
+        except DeniableError:
+            self._try_again()
+            if self.place.startswith(WEB):
+                self._leave_alone()
+
+    def _leave_alone(self) -> None:
+        if Witness().note_late(self.place, LATE_SECONDS):
+            logging.getLogger("deniable").warning(
+                "The witness at %s did not take the head of the ledger, and is told again after ten minutes. "
+                "Nothing else is held up.",
+                urlsplit(self.place).hostname,
+            )
+
+    def _try_again(self) -> None:
+        with self._lock:
+            self._last = None
+
+    def refuse_rollback(self, ledger: Ledger) -> None:
+        """Refuse a ledger that does not hold the last head that a witness file has; others than files are not asked."""
+        path = Path(self.place)
+        if self.place.startswith(WEB) or not path.is_file():
+            return
+        with storage_errors(path):
+            notes = read_notes(path.read_text("utf-8", "replace"))
+        refuse_other_head(ledger, max(notes, key=lambda head: head.number))

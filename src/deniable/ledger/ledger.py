@@ -44,6 +44,8 @@ from deniable.policy.access import Budgets
 from deniable.policy.budget import ZCDP, Budget, budget
 from deniable.policy.document import Policy
 
+SOURCES = "sources"
+"""The detail of a charge that names the source of each table, whatever policies call the table."""
 MOST_REPEATS = 10**6
 """Beyond so many more questions of a kind, nobody counts."""
 
@@ -89,7 +91,7 @@ class _Standing:
     head: Entry | None
     accounts: Mapping[str, Accountant]
     units: frozenset[tuple[str, str]] = frozenset()
-    """Each table that was charged for by itself, with whom the charge protects."""
+    """Each table that was charged for by itself, and its source, with whom the charge protects."""
 
 
 @dataclass(slots=True)
@@ -141,6 +143,7 @@ class Ledger:
         self._standing = _Standing(None, {})
         self.on_written: Callable[[Ledger], None] = lambda _: None
         """What is called after entries were written, such as to tell a witness."""
+        self.on_close: Callable[[], None] = lambda: None
         self._seen: dict[tuple[str, str], _PathBalance] = {}
 
     def charge(self, posting: Posting) -> Receipt:
@@ -244,13 +247,22 @@ class Ledger:
         """The last entry of a chain that is what was written; refuses one that is not."""
         return self._read_standing().head
 
+    def list_charged(self) -> frozenset[tuple[str, str]]:
+        """Each table that was charged for by itself, with whom the charges protect."""
+        return self._read_standing().units
+
     @property
     def known_head(self) -> Entry | None:
         """The last entry that this process saw, without a look at the store."""
         return self._standing.head
 
+    def count_servers(self) -> int:
+        """How many servers share this ledger, this one among them, as far as its store can know."""
+        return self.store.count_servers()
+
     def close(self) -> None:
         """Let go of the store."""
+        self.on_close()
         self.store.close()
 
     def _now(self) -> datetime:
@@ -298,19 +310,26 @@ def _assign_ids(posting: Posting) -> Posting:
 
 
 def _list_units(charged: Posting | Entry) -> frozenset[tuple[str, str]]:
-    """The table of a charge and whom it protects; of several tables together each may have its own name for that."""
+    """The table of a charge, and its source, with whom it protects.
+
+    Of several tables together each may have its own name for that.
+    """
     alone = charged.act == Act.CHARGE and charged.unit and len(charged.tables) == 1
-    return frozenset({(charged.tables[0], charged.unit)}) if alone else frozenset()
+    if not alone:
+        return frozenset()
+    sources = charged.details.get(SOURCES) or {}
+    return frozenset((name, charged.unit) for name in (charged.tables[0], *sources.values()))
 
 
 def _refuse_other_unit(posting: Posting, known: frozenset[tuple[str, str]]) -> None:
     """Refuse a charge that protects others than charges before it: what was spent on rows does not add up to people."""
-    for table, unit in _list_units(posting):
-        other = next((each for name, each in sorted(known) if name == table and each != unit), None)
+    for held, unit in _list_units(posting):
+        other = next((each for name, each in sorted(known) if name == held and each != unit), None)
         if other is not None:
             raise AccessRefused(
-                f"'{table}' was charged for {other} before, and would now be for {unit}: these do not add up",
-                expected="One unit of a table for all that is charged in one ledger",
+                f"'{posting.tables[0]}' was charged for {other} before, and would now be for {unit}: these do not "
+                "add up",
+                expected="One unit of a table, and of the file that it reads, for all that is charged in one ledger",
                 remedy="Put the unit back, or begin a new ledger with the budgets lowered by what was spent on a unit",
             )
 
@@ -424,7 +443,10 @@ def refuse_mismatch(ledger: Ledger, store: AnswerStore, withdrawals: str) -> Non
     """
     store.check()
     seen = store.last_seen()
-    if seen is not None:
+    if seen is None:
+        _refuse_lost_store(ledger)
+        store.note_beginning()
+    elif seen != NOTHING:
         number, head = seen
         found = next(ledger.entries(number - 1), None) if number else None
         if found is None or found.hash != head:
@@ -437,6 +459,22 @@ def refuse_mismatch(ledger: Ledger, store: AnswerStore, withdrawals: str) -> Non
         raise IntegrityError(
             "people withdrew whom the answer store beside the ledger does not know",
             remedy="Put the newest copy of the answer store back: without it they would be counted again",
+        )
+
+
+NOTHING = (0, "")
+"""The last entry that a store has seen of a ledger without charges."""
+
+
+def _refuse_lost_store(ledger: Ledger) -> None:
+    """Refuse a ledger with charges beside a store that never saw one: the store that did is gone."""
+    if next(ledger.entries(acts=("charge", "release")), None) is not None:
+        raise IntegrityError(
+            "the answer store beside the ledger is gone, or was emptied; with it the stored answers, the list of who "
+            "withdrew, and the keys that sign and choose samples",
+            expected="The store that was there when the ledger charged",
+            remedy="Put it back, or restore a backup of both: deniable ledger restore. "
+            "docs/topics/ledger.md says what to do if it is lost",
         )
 
 

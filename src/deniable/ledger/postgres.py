@@ -15,22 +15,34 @@ from threading import Event as Flag
 from typing import Any, LiteralString, cast
 
 from deniable.errors import UNKNOWN, IntegrityError, MissingExtra, StorageError
-from deniable.ledger.answer_store import SEAL, SEEN, Change, Row, refuse_lost_key
+from deniable.ledger.answer_store import COUNT, NOTHING_SEEN, OWN, SEAL, SEEN, Change, Row, refuse_lost_key
 from deniable.ledger.entry import Line
 from deniable.ledger.sqlite import close_on_error, refuse_newer
 
+FINAL: LiteralString = "BEGIN RAISE EXCEPTION 'entries are never changed or deleted' USING ERRCODE = '23514'; END"
+"""What the triggers of the entries do."""
+FIND_LAYOUT: LiteralString = (
+    "SELECT c.relname::text, c.relkind::text, c.relrowsecurity, ARRAY(SELECT t.tgname || ' ' || p.prosrc"
+    " FROM pg_trigger t JOIN pg_proc p ON p.oid = t.tgfoid WHERE t.tgrelid = c.oid AND NOT t.tgisinternal"
+    " AND t.tgenabled = 'O' ORDER BY t.tgname), (SELECT count(*) FROM pg_rewrite r WHERE r.ev_class = c.oid)"
+    " FROM pg_class c WHERE c.oid IN (to_regclass('deniable_entries'), to_regclass('deniable_kept'))"
+)
 SCHEMA: tuple[LiteralString, ...] = (
     "CREATE TABLE IF NOT EXISTS deniable_entries (dataset text, sequence bigint, act text NOT NULL,"
     " analyst text NOT NULL, request text NOT NULL, text text NOT NULL,"
     " PRIMARY KEY (dataset, sequence), UNIQUE (dataset, analyst, request))",
     "CREATE TABLE IF NOT EXISTS deniable_kept (dataset text, drawer text, name text, alias text NOT NULL,"
     " value bytea NOT NULL, PRIMARY KEY (dataset, drawer, name), UNIQUE (dataset, drawer, alias))",
-    "CREATE OR REPLACE FUNCTION deniable_entries_are_final() RETURNS trigger LANGUAGE plpgsql AS"
-    " 'BEGIN RAISE EXCEPTION ''entries are never changed or deleted'' USING ERRCODE = ''23514''; END'",
+    "CREATE OR REPLACE FUNCTION deniable_entries_are_final() RETURNS trigger LANGUAGE plpgsql AS $$" + FINAL + "$$",
     "CREATE OR REPLACE TRIGGER deniable_final BEFORE UPDATE OR DELETE ON deniable_entries"
     " FOR EACH ROW EXECUTE FUNCTION deniable_entries_are_final()",
     "CREATE OR REPLACE TRIGGER deniable_whole BEFORE TRUNCATE ON deniable_entries"
     " FOR EACH STATEMENT EXECUTE FUNCTION deniable_entries_are_final()",
+)
+PRESENCE_LOCK = 0x64656E69
+COUNT_HOLDERS: LiteralString = (
+    "SELECT count(DISTINCT pid) FROM pg_locks WHERE locktype = 'advisory' AND granted AND classid = %s AND objid = %s"
+    " AND objsubid = 2 AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
 )
 WAIT_SECONDS = 10
 """How long a connection, a lock or a statement may take: a database that stalls must not hold its servers up."""
@@ -40,6 +52,11 @@ STEPS: tuple[tuple[LiteralString, ...], ...] = (
     SCHEMA,
     # Totals beside the entries could be falsified; what was spent follows from the entries alone.
     ("DROP TABLE IF EXISTS deniable_totals",),
+    # Values are counted, so that one that was deleted is missed.
+    (
+        "INSERT INTO deniable_kept SELECT dataset, 'count', drawer, drawer, count(*)::text::bytea FROM deniable_kept"
+        " WHERE drawer NOT IN ('seen', 'seal', 'count') GROUP BY dataset, drawer ON CONFLICT DO NOTHING",
+    ),
 )
 """How a layout becomes the next one. A database from before layouts had numbers is of one of these."""
 LAYOUT: tuple[LiteralString, ...] = (
@@ -53,6 +70,12 @@ FIND: LiteralString = (
 )
 
 
+COUNT_ONE: LiteralString = (
+    "INSERT INTO deniable_kept VALUES (%s, %s, %s, %s, '1'::bytea) ON CONFLICT (dataset, drawer, name)"
+    " DO UPDATE SET value = ((convert_from(deniable_kept.value, 'UTF8')::bigint + 1)::text)::bytea"
+)
+
+
 class Database:
     """A few connections to the database of a ledger: a transaction takes one that is free, or opens another."""
 
@@ -62,6 +85,7 @@ class Database:
         self._free: list[Any] = []
         self._owner = os.getpid()
         self._closed = False
+        self._presence: Any = None
         self.dataset = dataset
         # A 63-bit name of the dataset: two datasets that share it only wait for each other.
         self.key = int.from_bytes(hashlib.sha256(dataset.encode()).digest()[:8], "big") >> 1
@@ -71,6 +95,8 @@ class Database:
             refuse_newer(version, len(STEPS), "the ledger's database")
             if version < len(STEPS):  # a role that may not make tables can use a ledger that is laid out
                 self._migrate()
+            with self.transaction() as run:
+                _refuse_foreign(run)
 
     @contextmanager
     def transaction(self, lock: int | None = None) -> Iterator[Any]:
@@ -97,6 +123,19 @@ class Database:
         """Let go of the database."""
         self._closed = True
         self._drop_free()
+        if self._presence is not None:
+            self._presence.close()
+
+    def count_servers(self) -> int:
+        """How many servers share this dataset's ledger: each holds a shared lock for as long as it is connected."""
+        psycopg, lock = _import_driver(), (PRESENCE_LOCK, self.key & 0x7FFFFFFF)
+        try:
+            if self._presence is None or self._presence.closed:
+                self._presence = psycopg.connect(self._address, autocommit=True, **_limit_waiting())
+                self._presence.execute("SELECT pg_advisory_lock_shared(%s, %s)", lock)
+            return int(self._presence.execute(COUNT_HOLDERS, lock).fetchone()[0])
+        except psycopg.Error:
+            raise _refuse_database(None) from None
 
     @contextmanager
     def _take_connection(self, done: Flag) -> Iterator[Any]:
@@ -177,6 +216,10 @@ class PostgresStore:
                 return
             after = rows[-1][0]
 
+    def count_servers(self) -> int:
+        """How many servers share this ledger, this one among them."""
+        return self._database.count_servers()
+
     def close(self) -> None:
         """Let go of the database."""
         self._database.close()
@@ -227,7 +270,9 @@ class PostgresShelf:
         with self._database.transaction() as run:
             if seen is not None:
                 self._put_seen(run, seen)
-            run(sql, (self._database.dataset, collection, name, alias, value))
+            stored = run(sql, (self._database.dataset, collection, name, alias, value)).rowcount
+            if stored and collection not in OWN:
+                run(COUNT_ONE, (self._database.dataset, COUNT, collection, collection))
         kept = self._find_value(collection, [name, alias])
         return value if kept is None else kept
 
@@ -245,6 +290,7 @@ class PostgresShelf:
         """Forget all that a collection holds."""
         sql = "DELETE FROM deniable_kept WHERE dataset = %s AND drawer = %s"
         with self._database.transaction() as run:
+            run(f"{sql} AND name = %s", (self._database.dataset, COUNT, collection))
             return int(run(sql, (self._database.dataset, collection)).rowcount)
 
     def keep_seen(self, seen: bytes) -> None:
@@ -270,8 +316,10 @@ class PostgresShelf:
                     "SELECT drawer, name, alias, value FROM deniable_kept WHERE dataset = %s", (mine,)
                 ).fetchall()
                 sql = "UPDATE deniable_kept SET value = %s WHERE dataset = %s AND drawer = %s AND name = %s"
-                for drawer, name, alias, value in rows:
+                for drawer, name, alias, value in (row for row in rows if row[0] not in OWN):
                     run(sql, (change(drawer, name, alias, bytes(value)), mine, drawer, name))
+                if rows:  # it was there before the ledger charged
+                    self._put_seen(run, NOTHING_SEEN)
                 run("INSERT INTO deniable_kept VALUES (%s, %s, %s, %s, %s)", (mine, SEAL, SEAL, SEAL, key))
             return key if found is None else bytes(found[0])
 
@@ -305,6 +353,26 @@ def _find_version(run: Any) -> int:
     if run("SELECT to_regclass('deniable_layout')").fetchone()[0] is None:
         return 0
     return int(run("SELECT coalesce(max(version), 0) FROM deniable_layout").fetchone()[0])
+
+
+def _refuse_foreign(run: Any) -> None:
+    """Refuse tables to which somebody added triggers, rules or row security, or that are no tables any more.
+
+    Such things could drop or invent entries while the chain looks whole.
+    """
+    found = {name: tuple(rest) for name, *rest in run(FIND_LAYOUT).fetchall()}
+    expected = {
+        "deniable_entries": ("r", False, [f"{name} {FINAL}" for name in ("deniable_final", "deniable_whole")], 0),
+        "deniable_kept": ("r", False, [], 0),
+    }
+    changed = sorted(name for name in expected if found.get(name) != expected[name])
+    if changed:
+        raise IntegrityError(
+            f"{', '.join(changed)} in the ledger's database is not laid out as deniable does it: a trigger, a rule or "
+            "row security was added, changed or removed",
+            expected="The tables and triggers of this version, and nothing else on them",
+            remedy="Find out who did that, and undo it; else restore the ledger from a backup",
+        )
 
 
 def _refuse_database(charge: str | None) -> StorageError:

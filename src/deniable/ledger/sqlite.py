@@ -5,7 +5,8 @@ entries. `synchronous = FULL` flushes the log before a commit returns: what was 
 refuse to change or delete an entry, against accidents; against malice there is the chain.
 
 A file tells its layout by a number (`user_version`). One of an earlier layout is brought to this one, step by step, in
-one transaction; one of a later layout is refused.
+one transaction; one of a later layout is refused. So is one in which anything else is laid out than that: a trigger or
+a view of somebody else could drop or invent entries while the chain looks whole.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ import os
 import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import NoReturn, Protocol
 
@@ -43,6 +45,8 @@ STEPS: tuple[tuple[str, ...], ...] = (
 )
 """How a layout becomes the next one. Files from before layouts had numbers say 0, and are of one of these."""
 
+TOTALS = "CREATE TABLE totals (name TEXT PRIMARY KEY, total TEXT NOT NULL) STRICT, WITHOUT ROWID"
+"""What earlier versions laid out beside the entries."""
 COLUMNS = "sequence, act, analyst, request, text"
 
 
@@ -104,6 +108,10 @@ class SqliteStore:
                 return
             after = found[-1].sequence
 
+    def count_servers(self) -> int:
+        """One: a file does not say who else has it open."""
+        return 1
+
     def close(self) -> None:
         """Let go of the file."""
         with self._lock, self._reading:
@@ -128,6 +136,8 @@ class SqliteStore:
             connection = open_connection(f"{self.path.absolute().as_uri()}?mode=ro")
             with close_on_error(connection):
                 refuse_newer(find_version(connection), len(STEPS), f"'{self.path.name}'")
+                if not self._writable:
+                    refuse_foreign(connection, STEPS, self.path)
             return connection
 
     def _open(self) -> sqlite3.Connection:
@@ -185,7 +195,49 @@ def migrate(connection: sqlite3.Connection, steps: Sequence[Sequence[str]], tabl
             set_version(connection, number)
         if connection.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (table,)).fetchone() is None:
             raise IntegrityError(f"'{path.name}' was damaged: '{table}' is gone", remedy="Restore it from a backup")
+        refuse_foreign(connection, steps, path)
         connection.execute("COMMIT")
+
+
+Layout = frozenset[tuple[str, str, str]]
+"""What a file is laid out as: kind, name and statement of each thing in it."""
+
+
+def refuse_foreign(connection: sqlite3.Connection, steps: Sequence[Sequence[str]], path: Path) -> None:
+    """Refuse a file in which other tables, views, triggers or indexes are laid out than its version has."""
+    version = find_version(connection)
+    allowed = [lay_out(tuple(tuple(step) for step in steps[:last])) for last in {len(steps), version or len(steps)}]
+    if version < 2:
+        allowed += [each | {_describe("table", "totals", TOTALS)} for each in allowed]
+    found = _read_layout(connection)
+    if found in allowed:
+        return
+    names = sorted({name for _, name, _ in min((found ^ each for each in allowed), key=len)})
+    raise IntegrityError(
+        f"'{path.name}' is not laid out as a file of deniable: {', '.join(names)} was added, changed or removed",
+        expected="The tables and triggers of this version, and nothing else",
+        remedy="Find out who did that; restore the file from a backup",
+    )
+
+
+@cache
+def lay_out(steps: tuple[tuple[str, ...], ...]) -> Layout:
+    """What a new file is laid out as after these steps."""
+    with closing(sqlite3.connect(":memory:")) as connection:
+        for statement in (statement for step in steps for statement in step):
+            connection.execute(statement)
+        return _read_layout(connection)
+
+
+def _read_layout(connection: sqlite3.Connection) -> Layout:
+    listed = connection.execute(
+        "SELECT type, name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite\\_%' ESCAPE '\\'"
+    )
+    return frozenset(_describe(*each) for each in listed.fetchall())
+
+
+def _describe(kind: str, name: str, sql: str | None) -> tuple[str, str, str]:
+    return kind, name, "".join((sql or "").split())  # an earlier version wrote other white space
 
 
 def find_version(connection: sqlite3.Connection) -> int:

@@ -4,43 +4,31 @@ A budget belongs to people, not to the name of a file. Whoever copies a policy, 
 beside it that knows of nothing; whoever puts back last week's ledger, with last week's answers, would get last week's
 budget. So each ledger that is opened to be written is told to a small file of the user's own, `ledgers.sqlite` in the
 state folder: where it is, its head, the sources of its tables, and keyed marks of a few rows, by which the same rows
-are known in another file. Nothing of a row can be read from it.
-
-For witnesses elsewhere there are signed heads: notes in the form of transparency logs (C2SP signed-note and
-tlog-checkpoint), with the number and hash of the last entry. Whoever keeps one can tell a ledger that lost entries.
+are known in another file, whatever its columns are called and in which order they stand. Without the key,
+which only the user can read, they tell nothing of a row.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
 import hashlib
+import json
+import math
 import os
 import secrets
 import sqlite3
-import threading
 import time
-import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
+from typing import Generic, TypeVar
 from urllib.parse import urlsplit
 
-from deniable.errors import (
-    AccessRefused,
-    DataError,
-    DeniableError,
-    IntegrityError,
-    MissingExtra,
-    ParameterError,
-    StorageError,
-)
-from deniable.ledger.entry import genesis, refuse_broken, refuse_cut_off
+from deniable.errors import AccessRefused, IntegrityError, StorageError
 from deniable.ledger.ledger import POSTGRES, Ledger
 from deniable.ledger.sqlite import roll_back_on_error, translate_errors
-from deniable.storage import PRIVATE_FILE, storage_errors
+from deniable.storage import PRIVATE_FILE
 
 STATE_VARIABLE = "DENIABLE_STATE"
 FILE = "ledgers.sqlite"
@@ -50,27 +38,50 @@ FEW_ROWS = 8
 """Tables with fewer different rows are not compared: such rows are alike by chance."""
 MARKED_ROWS = 32
 """How many rows are marked: those whose hashes are least, so that the same rows of a table are always chosen."""
+SURE = 14.0
+"""How unlikely it must be that rows with equal keys agree by chance in their other columns: less than exp(-14)."""
 PATIENCE = 20.0
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS secret (key BLOB NOT NULL) STRICT;
 CREATE TABLE IF NOT EXISTS ledgers (place TEXT PRIMARY KEY, number INTEGER NOT NULL, head TEXT NOT NULL) STRICT;
+CREATE TABLE IF NOT EXISTS stores (place TEXT PRIMARY KEY, seen INTEGER NOT NULL) STRICT;
 CREATE TABLE IF NOT EXISTS sources (
   place TEXT NOT NULL, source TEXT NOT NULL, stamp TEXT NOT NULL, marks TEXT NOT NULL,
   PRIMARY KEY (place, source)) STRICT;
 CREATE TABLE IF NOT EXISTS generated (source TEXT PRIMARY KEY, stamp TEXT NOT NULL) STRICT;
 CREATE TABLE IF NOT EXISTS compared (source TEXT PRIMARY KEY, stamp TEXT NOT NULL, upto INTEGER NOT NULL) STRICT;
+CREATE TABLE IF NOT EXISTS late (address TEXT PRIMARY KEY, until REAL NOT NULL) STRICT;
 CREATE TABLE IF NOT EXISTS apart (place TEXT NOT NULL, other TEXT NOT NULL, PRIMARY KEY (place, other)) STRICT;
 """
 
 
+Mark = TypeVar("Mark", int, str)
+Keys = Mapping[Mark, Sequence[Mark | None]]
+"""Values of one column, each with the least hash of every other column in its rows (None is no value)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sketch(Generic[Mark]):
+    """Some rows of a table, by hashes or by keyed marks of them.
+
+    `rows` are whole rows, whatever the order of their columns. `keys` are values of the columns with the most values:
+    they know the table again where columns were dropped.
+    """
+
+    rows: Sequence[Mark] = ()
+    keys: Sequence[Keys[Mark]] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A private source of a ledger: its path, when it was last changed, and hashes of its marked rows, if compared."""
+    """A private source of a ledger: its path, when it was last changed, its rows, if compared, and whom it protects."""
 
     path: str
     stamp: str
-    rows: Sequence[int] = ()
+    sketch: Sketch[int] | None = None
+    table: str = ""
+    unit: str = ""
 
 
 def state_folder() -> Path:
@@ -90,6 +101,11 @@ def name_place(place: str | Path, dataset: str) -> str:
     parts = urlsplit(str(place))
     port = f":{parts.port}" if parts.port else ""
     return f"postgresql://{parts.hostname or ''}{port}{parts.path}#{dataset}"
+
+
+def name_source(path: str) -> str:
+    """The name under which charges tell of a source, whatever policies call its table."""
+    return f"source {hashlib.sha256(path.encode()).hexdigest()[:16]}"
 
 
 class Witness:
@@ -116,7 +132,7 @@ class Witness:
             real = _drop_generated(connection, sources)
             return sorted({other for source in real for other in _find_others(connection, place, key, source)})
 
-    def find_protecting(self, source: Source, hash_rows: Callable[[], Sequence[int]], place: str) -> list[str]:
+    def find_protecting(self, source: Source, sketch_rows: Callable[[], Sketch[int]], place: str) -> list[str]:
         """The other ledgers that protect the people of a source, by its path or rows.
 
         Its rows are hashed only if it changed, or a source was claimed, since it was last found to be nobody's.
@@ -124,16 +140,19 @@ class Witness:
         with self._open() as connection:
             (upto,) = connection.execute("SELECT coalesce(max(rowid), 0) FROM sources").fetchone()
             known = connection.execute("SELECT stamp, upto FROM compared WHERE source = ?", (source.path,)).fetchone()
-        rows = () if known == (source.stamp, upto) else hash_rows()
-        found = self.find_holders([Source(source.path, source.stamp, rows)], place)
-        if not found and rows:
+        sketch = None if known == (source.stamp, upto) else sketch_rows()
+        found = self.find_holders([Source(source.path, source.stamp, sketch)], place)
+        if not found and sketch:
             with self._open() as connection:
                 noted = (source.path, source.stamp, upto)
                 connection.execute("INSERT OR REPLACE INTO compared VALUES (?, ?, ?)", noted)
         return found
 
-    def claim(self, place: str, sources: Sequence[Source]) -> None:
-        """Note that a ledger holds the budget of these sources; refuse what another one holds already."""
+    def claim(self, place: str, sources: Sequence[Source], charged: frozenset[tuple[str, str]] = frozenset()) -> None:
+        """Note that a ledger holds the budget of these sources; refuse what another one holds already.
+
+        `charged` are the sources that it charged for, each with its unit: their rows are refused under another unit.
+        """
         with self._open() as connection:
             key = _find_key(connection)
             apart = {other for (other,) in connection.execute("SELECT other FROM apart WHERE place = ?", (place,))}
@@ -146,8 +165,9 @@ class Witness:
                         "added up by hand: deniable ledger separate",
                         other=other,
                     )
-                if source.rows or not _is_known(connection, place, source.path):
-                    row = (place, source.path, source.stamp, " ".join(_mark_rows(key, source)))
+                _refuse_other_unit(connection, place, key, source, charged)
+                if source.sketch or not _is_known(connection, place, source.path):
+                    row = (place, source.path, source.stamp, _write_marks(_mark_sketch(key, source.sketch)))
                     connection.execute("INSERT OR REPLACE INTO sources VALUES (?, ?, ?, ?)", row)
 
     def note_generated(self, sources: Sequence[Source]) -> None:
@@ -163,27 +183,44 @@ class Witness:
             connection.executemany("INSERT OR IGNORE INTO apart VALUES (?, ?)", [(place, other) for other in others])
         return others
 
-    def compare(self, place: str, ledger: Ledger) -> None:
-        """Refuse a ledger that lost entries which it had when it was last seen; else remember how far it is."""
+    def compare(self, place: str, ledger: Ledger, stored: int = 0) -> None:
+        """Refuse a ledger that lost entries which it had when it was last seen; else remember how far it is.
+
+        `stored` is the last entry that the answer store beside it has seen: an older copy of that is refused too.
+        """
         with self._open() as connection:
             _refuse_rollback(connection, place, ledger)
-            _note_head(connection, place, ledger)
+            _refuse_older_store(connection, place, stored)
+            _note_head(connection, place, ledger, stored)
 
     def refuse_older(self, place: str, ledger: Ledger) -> None:
         """Refuse a copy for a ledger that had more entries, or others, when it was last seen."""
         with self._open() as connection:
             _refuse_rollback(connection, place, ledger)
 
-    def see(self, place: str, ledger: Ledger) -> None:
-        """Remember how far a ledger is."""
+    def see(self, place: str, ledger: Ledger, stored: int = 0) -> None:
+        """Remember how far a ledger is, and the answer store beside it."""
         with self._open() as connection:
-            _note_head(connection, place, ledger)
+            _note_head(connection, place, ledger, stored)
+
+    def is_late(self, address: str) -> bool:
+        """Whether a witness elsewhere did not reply a while ago, and is left alone."""
+        with self._open() as connection:
+            sql = "SELECT 1 FROM late WHERE address = ? AND until > ?"
+            return connection.execute(sql, (address, time.time())).fetchone() is not None
+
+    def note_late(self, address: str, seconds: float) -> bool:
+        """Note that a witness elsewhere did not reply; says whether this is new."""
+        late = self.is_late(address)
+        with self._open() as connection:
+            connection.execute("INSERT OR REPLACE INTO late VALUES (?, ?)", (address, time.time() + seconds))
+        return not late
 
     def forget(self, place: str) -> int:
         """Forget a ledger, since it is lost; says how many entries it had."""
         with self._open() as connection:
             seen = connection.execute("SELECT number FROM ledgers WHERE place = ?", (place,)).fetchone()
-            for table in ("ledgers", "sources"):
+            for table in ("ledgers", "sources", "stores"):
                 connection.execute(f"DELETE FROM {table} WHERE place = ?", (place,))  # noqa: S608  our own names
             return int(seen[0]) if seen is not None else 0
 
@@ -233,8 +270,44 @@ def _find_key(connection: sqlite3.Connection) -> bytes:
     return key
 
 
-def _mark_rows(key: bytes, source: Source) -> list[str]:
-    return [hashlib.blake2b(str(row).encode(), key=key, digest_size=16).hexdigest() for row in source.rows]
+def _mark_sketch(key: bytes, sketch: Sketch[int] | None) -> Sketch[str]:
+    """A sketch with a keyed mark for each hash."""
+    if not sketch:
+        return Sketch()
+
+    def mark(hashed: int, size: int = 8) -> str:
+        return hashlib.blake2b(str(hashed).encode(), key=key, digest_size=size).hexdigest()
+
+    keys = [
+        {mark(value): [None if cell is None else mark(cell, 4) for cell in cells] for value, cells in each.items()}
+        for each in sketch.keys
+    ]
+    return Sketch([mark(row) for row in sketch.rows], keys)
+
+
+def _write_marks(marked: Sketch[str]) -> str:
+    return json.dumps({"rows": marked.rows, "keys": marked.keys})
+
+
+def _read_marks(kept: str) -> Sketch[str]:
+    """The marks of a source; none where an earlier version wrote them, which marked rows otherwise."""
+    return Sketch(**json.loads(kept)) if kept.startswith("{") else Sketch()
+
+
+def _refuse_other_unit(
+    connection: sqlite3.Connection, place: str, key: bytes, source: Source, charged: frozenset[tuple[str, str]]
+) -> None:
+    """Refuse rows that this ledger charged for under another unit, by whichever name: one total would mix both."""
+    marks = _mark_sketch(key, source.sketch)
+    for path, kept in connection.execute("SELECT source, marks FROM sources WHERE place = ?", (place,)):
+        others = sorted(unit for name, unit in charged if name == name_source(path) and unit != source.unit)
+        if others and (path == source.path or _hold_same_rows(marks, _read_marks(kept))):
+            raise AccessRefused(
+                f"the rows of '{source.table}' were charged for {others[0]} before, and would now be for "
+                f"{source.unit}: these do not add up",
+                expected="One unit for one set of rows in one ledger, whatever its tables and files are called",
+                remedy="Put the unit back, or begin a new ledger with the budgets lowered by what was spent on a unit",
+            )
 
 
 def _drop_generated(connection: sqlite3.Connection, sources: Sequence[Source]) -> list[Source]:
@@ -250,222 +323,76 @@ def _is_known(connection: sqlite3.Connection, place: str, source: str) -> bool:
 
 def _find_others(connection: sqlite3.Connection, place: str, key: bytes, source: Source) -> set[str]:
     """The other ledgers that hold a source, by its path or by its rows."""
-    marks = _mark_rows(key, source)
+    marks = _mark_sketch(key, source.sketch)
     listed = connection.execute("SELECT place, source, marks FROM sources WHERE place <> ?", (place,)).fetchall()
-    return {other for other, path, known in listed if path == source.path or _is_same(marks, known.split())}
+    return {
+        other
+        for other, path, known in listed
+        if path == source.path or (source.sketch and _hold_same_rows(marks, _read_marks(known)))
+    }
 
 
-def _is_same(marks: Sequence[str], known: Sequence[str]) -> bool:
-    """Whether two tables hold the same rows, by their marks: each has the least of all its hashes."""
+def _hold_same_rows(marks: Sketch[str], known: Sketch[str]) -> bool:
+    """Whether two tables hold the same rows: as whole rows, or by the columns that both have."""
+    return _share_most(marks.rows, known.rows) or any(
+        _share_most([*one], [*other]) and _agree_beyond_chance(one, other) for one in marks.keys for other in known.keys
+    )
+
+
+def _share_most(marks: Sequence[str], known: Sequence[str]) -> bool:
+    """Whether the least hashes of two tables are largely the same."""
     least = min(len(marks), len(known))
     return least >= FEW_ROWS and len({*marks} & {*known}) >= SAME * least
 
 
-def _note_head(connection: sqlite3.Connection, place: str, ledger: Ledger) -> None:
+def _agree_beyond_chance(one: Keys[str], other: Keys[str]) -> bool:
+    """Whether rows with equal keys have equal values in other columns too, more often than by chance.
+
+    Ids that count from one are the same in every table. So each column is laid beside the column of the other table
+    with which it agrees best; by chance, two values are equal as often as rows with different keys are.
+    """
+    shared = sorted(one.keys() & other.keys())
+    narrow, wide = sorted(([*zip(*(each[key] for key in shared), strict=True)] for each in (one, other)), key=len)
+    gained = possible = evidence = 0.0
+    for column in narrow:
+        chance, agreed = max((_compare_columns(column, each) for each in wide), key=lambda both: both[1] - both[0])
+        gained, possible = gained + max(0.0, agreed - chance), possible + 1 - chance
+        evidence += max(0.0, len(shared) * _measure_surprise(agreed, chance) - math.log(len(wide)))
+    return possible > 0 and gained >= SAME * possible and evidence >= SURE
+
+
+def _compare_columns(one: Sequence[str | None], other: Sequence[str | None]) -> tuple[float, float]:
+    """How often two columns agree by chance, and how often they do in the same rows."""
+    many, counts = len(one), Counter(other)
+    together = sum(mine == theirs for mine, theirs in zip(one, other, strict=True))
+    across = sum(counts[mine] for mine in one) - together
+    return across / (many * (many - 1)), together / many
+
+
+def _measure_surprise(agreed: float, chance: float) -> float:
+    """How unlikely it is, for each row, that so many agree where the chance is this (Chernoff's bound); 0 if fewer."""
+    if agreed <= chance:
+        return 0.0
+    chance = max(chance, 1e-3)  # a chance that was never seen among a thousand pairs is not nothing
+    terms = ((agreed, chance), (1 - agreed, 1 - chance))
+    return sum(share * math.log(share / by_chance) for share, by_chance in terms if share > 0)
+
+
+def _refuse_older_store(connection: sqlite3.Connection, place: str, stored: int) -> None:
+    seen = connection.execute("SELECT seen FROM stores WHERE place = ?", (place,)).fetchone()
+    if seen is not None and seen[0] > stored:
+        raise IntegrityError(
+            f"the answer store knew of entry {seen[0]} when it was last used, and now of entry {stored}",
+            expected="The newest copy of the store: an older one lacks answers that were charged, and who withdrew",
+            remedy="Put the newest copy back, or restore a backup of both: deniable ledger restore",
+        )
+
+
+def _note_head(connection: sqlite3.Connection, place: str, ledger: Ledger, stored: int = 0) -> None:
     head = ledger.head()
+    noted = "INSERT INTO stores VALUES (?, ?) ON CONFLICT DO UPDATE SET seen = max(seen, excluded.seen)"
+    connection.execute(noted, (place, stored))
     number, hashed = (head.sequence, head.hash) if head is not None else (0, "")
     known = connection.execute("SELECT number FROM ledgers WHERE place = ?", (place,)).fetchone()
     if known is None or known[0] < number:
         connection.execute("INSERT OR REPLACE INTO ledgers VALUES (?, ?, ?)", (place, number, hashed))
-
-
-DASH = "\u2014"
-"""What a line with a signature begins with."""
-ED25519 = b"\x01"
-"""The kind of signature in a note."""
-HOUR = 3600.0
-REPLY_SECONDS = 10.0
-WEB = ("https://", "http://")
-
-
-@dataclass(frozen=True, slots=True)
-class Head:
-    """How far a ledger is: the number and hash of its last entry, when that was written, and whose key signed this."""
-
-    dataset: str
-    number: int
-    hash: str
-    time: datetime | None = None
-    key: str = ""
-
-    @property
-    def origin(self) -> str:
-        """The name of the log in a note, and of the key that signs it."""
-        return f"deniable/{self.dataset}"
-
-    @property
-    def body(self) -> str:
-        """The text that is signed: the log, how many entries, the hash of the last one, and when it was written."""
-        lines = [self.origin, str(self.number), base64.b64encode(bytes.fromhex(self.hash)).decode()]
-        lines += [f"time {self.time.astimezone(UTC).isoformat(timespec='microseconds')}"] if self.time else []
-        return "".join(f"{line}\n" for line in lines)
-
-
-def read_head(ledger: Ledger) -> Head:
-    """How far a ledger is; refuses one whose chain is broken."""
-    last = ledger.head()
-    if last is None:
-        return Head(ledger.dataset, 0, genesis(ledger.dataset))
-    return Head(ledger.dataset, last.sequence, last.hash, last.time)
-
-
-def write_note(head: Head, key: bytes | None = None) -> str:
-    """A head as a note; signed with a private key, if there is one."""
-    if key is None:
-        return head.body + "\n"
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
-    private = Ed25519PrivateKey.from_private_bytes(key)
-    signed = _name_key(head.origin, private.public_key().public_bytes_raw()) + private.sign(head.body.encode())
-    return f"{head.body}\n{DASH} {head.origin} {base64.b64encode(signed).decode()}\n"
-
-
-def find_public_key(key: bytes) -> str:
-    """The public key of a private one, in hexadecimal digits."""
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
-    return Ed25519PrivateKey.from_private_bytes(key).public_key().public_bytes_raw().hex()
-
-
-def _name_key(origin: str, public: bytes) -> bytes:
-    """The four bytes by which a note names its key."""
-    return hashlib.sha256(origin.encode() + b"\n" + ED25519 + public).digest()[:4]
-
-
-def read_notes(text: str, key: str = "") -> list[Head]:
-    """The heads in a text of notes, one after the other; with a public key each must be signed with it."""
-    blocks = [block.strip("\n") for block in text.replace("\r\n", "\n").split("\n\n") if block.strip()]
-    heads: list[Head] = []
-    for place, block in enumerate(blocks):
-        if not block.startswith(DASH):
-            follows = blocks[place + 1] if place + 1 < len(blocks) else ""
-            heads.append(_read_note(block, follows if follows.startswith(DASH) else "", key))
-    if not heads:
-        raise DataError(
-            "there is no head of a ledger in the text", expected="A note, as deniable ledger head prints it"
-        )
-    return heads
-
-
-def _read_note(body: str, signatures: str, key: str) -> Head:
-    try:
-        origin, number, hashed, *more = body.split("\n")
-        kind, _, dataset = origin.partition("/")
-        times = [line.removeprefix("time ") for line in more if line.startswith("time ")]
-        known = base64.b64decode(hashed, validate=True)
-        if kind != "deniable" or not dataset or str(int(number)) != number or len(known) != 32:
-            raise ValueError
-        head = Head(dataset, int(number), known.hex(), datetime.fromisoformat(times[0]) if times else None)
-    except (ValueError, binascii.Error):
-        raise DataError("a note cannot be read as the head of a ledger") from None
-    if key and not any(_is_signed(head.origin, body, line, key) for line in signatures.split("\n")):
-        raise IntegrityError(
-            f"the note of entry {head.number} is not signed with the key given", remedy="Do not rely on it"
-        )
-    return Head(head.dataset, head.number, head.hash, head.time, key)
-
-
-def _is_signed(origin: str, body: str, line: str, key: str) -> bool:
-    try:
-        from cryptography.exceptions import InvalidSignature
-        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-    except ImportError:
-        raise MissingExtra(
-            "a signature cannot be checked without cryptography", remedy="Install it: pip install cryptography"
-        ) from None
-    try:
-        public = bytes.fromhex(key.strip())
-        signed = base64.b64decode(line.removeprefix(f"{DASH} {origin} "), validate=True)
-        if signed[:4] != _name_key(origin, public):
-            return False
-        Ed25519PublicKey.from_public_bytes(public).verify(signed[4:], f"{body}\n".encode())
-    except (ValueError, binascii.Error, InvalidSignature):
-        return False
-    return True
-
-
-def refuse_other_head(ledger: Ledger, head: Head) -> None:
-    """Refuse a ledger that does not hold the entry of a head that somebody kept."""
-    if head.dataset != ledger.dataset:
-        raise ParameterError(f"the head is one of dataset '{head.dataset}', not of '{ledger.dataset}'")
-    found = next(ledger.entries(head.number - 1), None) if head.number else None
-    if head.number and found is None:
-        raise refuse_cut_off()
-    if head.hash != (found.hash if found is not None else genesis(ledger.dataset)):
-        raise refuse_broken(head.number, "is not the one that the head was given for")
-
-
-def send_note(place: str, note: str) -> None:
-    """Give a note to a witness: at the end of a file, or to a web address by POST."""
-    if place.startswith(WEB):
-        _post_note(place, note)
-        return
-    path = Path(place)
-    with storage_errors(path), open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644), "ab") as file:
-        file.write(f"{note}\n".encode())
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _post_note(address: str, note: str) -> None:
-    request = urllib.request.Request(address, note.encode(), {"Content-Type": "text/plain; charset=utf-8"})  # noqa: S310
-    try:
-        with urllib.request.urlopen(request, timeout=REPLY_SECONDS) as reply:  # noqa: S310  http, as checked above
-            reply.read(1 << 16)
-    except (OSError, ValueError):
-        raise StorageError(
-            "the witness could not be told the head of the ledger", remedy="Check its address and that it runs"
-        ) from None
-
-
-class HeadSender:
-    """Tells a witness elsewhere the signed head of a ledger: with the first entry that is written, then once an hour.
-
-    What cannot be told is told with a later entry: a witness that is down holds nothing up.
-    """
-
-    def __init__(self, place: str, find_key: Callable[[], bytes | None], every: float = HOUR) -> None:
-        self.place = place
-        self._find_key = find_key
-        self._every = every
-        self._lock = threading.Lock()
-        self._last: float | None = None
-
-    def note_entry(self, ledger: Ledger) -> None:
-        """Called after entries were written; sends where it is time, without holding up who wrote them."""
-        now = time.monotonic()
-        with self._lock:
-            if self._last is not None and now - self._last < self._every:
-                return
-            self._last = now
-        last = ledger.known_head
-        if last is None:
-            return
-        try:
-            note = write_note(Head(ledger.dataset, last.sequence, last.hash, last.time), self._find_key())
-        except (DeniableError, ImportError):
-            self._try_again()
-            return
-        if self.place.startswith(WEB):
-            threading.Thread(target=self._send, args=(note,)).start()
-        else:
-            self._send(note)
-
-    def _send(self, note: str) -> None:
-        try:
-            send_note(self.place, note)
-        except DeniableError:
-            self._try_again()
-
-    def _try_again(self) -> None:
-        with self._lock:
-            self._last = None
-
-    def refuse_rollback(self, ledger: Ledger) -> None:
-        """Refuse a ledger that does not hold the last head that a witness file has; others than files are not asked."""
-        path = Path(self.place)
-        if self.place.startswith(WEB) or not path.is_file():
-            return
-        with storage_errors(path):
-            notes = read_notes(path.read_text("utf-8", "replace"))
-        refuse_other_head(ledger, max(notes, key=lambda head: head.number))

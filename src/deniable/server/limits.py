@@ -73,8 +73,14 @@ class RateLimiter:
     """A bucket for each asker."""
 
     def __init__(self, rate: float, burst: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self._rate, self._burst, self._clock = rate, burst, clock
+        self._whole, self._clock = (rate, burst), clock
+        self._rate, self._burst = rate, burst
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def divide(self, servers: int) -> None:
+        """Allow the part of one of so many servers, which allow the whole together."""
+        rate, burst = self._whole
+        self._rate, self._burst = rate / servers, max(1.0, burst / servers)
 
     def take(self, who: str, drops: float = 1.0) -> None:
         """Take drops, or refuse and say when to come back."""

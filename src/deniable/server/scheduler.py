@@ -185,6 +185,8 @@ class Scheduler:
         self._slot_threads = ThreadPool(pool.slots, pool.interrupt) if pool is not None else self._threads
         self._jobs: dict[Hashable, _Job] = {}
         self._counts: Counter[str] = Counter()
+        self.servers = 1
+        """How many servers share the limits of an asker."""
 
     async def run(self, owner: str, work: Callable[[], Result], name: Hashable = None) -> Result:
         """Do some work for an owner; under a name that is being worked on, wait for that instead."""
@@ -241,8 +243,9 @@ class Scheduler:
             self._worker_pool.close()
 
     def _begin(self, key: Hashable, owner: str, threads: ThreadPool, work: Work[Result]) -> _Job:
-        if self._counts[owner] >= self._limits.at_once:
-            raise Busy(f"{self._limits.at_once} questions of yours are being worked on", remedy="Wait for one of them")
+        most = max(1, self._limits.at_once // self.servers)
+        if self._counts[owner] >= most:
+            raise Busy(f"{most} questions of yours are being worked on", remedy="Wait for one of them")
         if self.waiting >= self._limits.waiting:
             raise Busy("too many questions wait", remedy="Try again in some seconds")
         future = threads.begin(owner, work)

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 
 EXPIRY_SECONDS = 3600.0
+SHARE_SECONDS = 5.0
+"""How often a server looks how many others share its ledger."""
 SWITCH_SECONDS = 0.0005
 """How long a thread that computes may keep the interpreter while others wait; a short question passes it many times."""
 BACKLOG = 256
@@ -152,8 +154,8 @@ async def start(
             "deniable_postgres_connections", "PostgreSQL clients connected.", lambda: listener.connections
         )
     metrics.add_gauge("deniable_waiting", "Questions that are worked on or wait.", lambda: service.scheduler.waiting)
-    task = asyncio.create_task(_forget_expired(service, log))
-    stack.callback(task.cancel)
+    for work in (_forget_expired(service, log), _share_limits(service)):
+        stack.callback(asyncio.create_task(work).cancel)
     return RunningServer(http, where, postgres, f"{where.rstrip('/')}/first/{text}" if text else None)
 
 
@@ -186,6 +188,14 @@ async def serve_agent(policy: Path, ledger: str | None, token: str, limits: Limi
             await agents.serve_stdio(service, token)
         finally:
             service.close_threads()
+
+
+async def _share_limits(service: Service) -> None:
+    """Divide the limits of askers among the servers that share the ledger, as they come and go."""
+    while True:
+        with contextlib.suppress(StorageError):  # a ledger that cannot be read says so to whoever asks something
+            await service.share_limits()
+        await asyncio.sleep(SHARE_SECONDS)
 
 
 async def _forget_expired(service: Service, log: Log) -> None:

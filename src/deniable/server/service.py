@@ -247,6 +247,13 @@ class Service:
             raise build_not_found("file")
         return found
 
+    async def share_limits(self) -> None:
+        """Allow each asker the part of one server of those that share the ledger: together they allow the whole."""
+        servers = await self.read_record(self.curator.ledger.count_servers)
+        self.scheduler.servers = servers
+        for limiter in (self._rate, self._guesses):
+            limiter.divide(servers)
+
     def forget(self) -> int:
         """Forget stored answers and kept releases, if the policy's term is over."""
         forgotten = forget_answers(self.curator.context)
