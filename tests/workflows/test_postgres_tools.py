@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import datetime
 import os
 import shutil
 import subprocess
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -177,3 +179,47 @@ def test_every_call_of_jdbc_is_answered(served: Any) -> None:
     words = [java, "-cp", str(driver), str(program), str(served.postgres), "ana", served.tokens["ana"]]
     done = subprocess.run(words, capture_output=True, text=True, timeout=300, check=False)
     assert done.stdout.strip() == "48 of 48", done.stdout + done.stderr
+
+
+ODBC = "Driver={{PostgreSQL Unicode}};Server={0};Port={1};Database=clinic;Uid=ana;Pwd={2};{3}"
+
+
+@pytest.mark.parametrize("options", ["", "UseDeclareFetch=1;UseServerSidePrepare=1"])
+def test_every_call_of_odbc_is_answered(served: Any, options: str) -> None:
+    pyodbc = pytest.importorskip("pyodbc")
+    if "PostgreSQL Unicode" not in pyodbc.drivers():
+        pytest.skip("the ODBC driver of PostgreSQL is not installed")
+    place = ODBC.format("127.0.0.1", served.postgres, served.tokens["ana"], options)
+    with contextlib.closing(pyodbc.connect(place)) as connection, contextlib.closing(connection.cursor()) as cursor:
+        cursor.execute("SET deniable.epsilon = 1")
+        decimals = () if options else (Decimal("50.25"),)  # else written as a text, which PostgreSQL refuses, too
+        for value in (50, 50.5, *decimals):
+            assert cursor.execute("SELECT COUNT(*) AS n FROM people WHERE age > ?", value).fetchone() is not None
+        for word, value in (("sex = ?", "F"), ("seen > ?", datetime.date(2025, 3, 1))):
+            assert cursor.execute(f"SELECT COUNT(*) AS n FROM people WHERE {word}", value).fetchone() is not None
+        found = cursor.execute("SELECT sex, COUNT(*) AS n FROM people GROUP BY sex ORDER BY sex").fetchall()
+        assert [row.sex for row in found] == ["F", "M"]
+        assert {row.table_name for row in cursor.tables()} == {"people", "towns"}
+        assert "age" in {row.column_name for row in cursor.columns(table="people")}
+        for calls in (cursor.primaryKeys, cursor.foreignKeys, cursor.statistics, cursor.rowIdColumns):
+            assert calls("people").fetchall() is not None
+        assert len(cursor.getTypeInfo().fetchall()) > 10
+        with pytest.raises(pyodbc.Error, match="would release rows"):
+            cursor.execute("SELECT id FROM people").fetchall()
+        connection.rollback()
+        assert cursor.execute("SELECT COUNT(*) AS n FROM people").fetchone() is not None
+
+
+def test_a_cursor_of_a_transaction_that_was_undone_is_gone_even_if_held(served: Any) -> None:
+    with psycopg.connect(served.dsn()) as connection:
+        connection.execute("SET deniable.epsilon = 1")
+        for end, left in (("commit", True), ("rollback", False)):
+            connection.execute(f"DECLARE {end} CURSOR WITH HOLD FOR SELECT COUNT(*) AS n FROM people")
+            getattr(connection, end)()
+            if left:
+                assert connection.execute(f"FETCH ALL FROM {end}").fetchone() is not None
+                continue
+            with pytest.raises(psycopg.errors.InvalidCursorName):
+                connection.execute(f"FETCH ALL FROM {end}")
+            connection.rollback()
+        assert connection.execute("FETCH ALL FROM commit").fetchone() is None  # held, and read to its end

@@ -5,6 +5,8 @@ becomes one fixed sentence. No traceback and no text of another library ever lea
 
 from __future__ import annotations
 
+import copy
+import re
 from typing import Any
 
 from deniable.errors import CHARGED, NO_BUDGET, AccessRefused, DeniableError, InternalError, StorageError
@@ -108,10 +110,40 @@ def translate_failure(failure: Exception) -> DeniableError:
     if not isinstance(failure, DeniableError):
         return InternalError("something unforeseen happened in deniable itself", remedy="Tell the steward", charge="")
     if failure.code not in PRIVATE_CODES:
-        return failure
+        return _name_routes(failure)
     kind = StorageError if failure.code in ("storage", "data", "integrity", "key") else InternalError
     return kind("deniable cannot answer now", remedy="Tell the steward, who finds the reason in the server's log",
                 charge=failure.charged)  # fmt: skip
+
+
+ROUTES = {
+    r"deniable terms( --[a-z]+( [^-\s]\S*)?)*": "POST /v1/terms",
+    r"deniable requests": "GET /v1/requests",
+    r"deniable token list": "GET /v1/tokens",
+    r"deniable token resume": "POST /v1/tokens/TOKEN/unpause",
+    r"deniable resume (\S+)": r"POST /v1/analysts/\1/resume",
+    r"deniable subject": "POST /v1/subject",
+    r"deniable ledger show": "GET /v1/audit",
+    r"--([a-z]+)(-[a-z]+)?": r"\1\2",
+}
+"""What commands and their options, which refusals name, are called over HTTP."""
+
+
+def _name_routes(refusal: DeniableError) -> DeniableError:
+    """The refusal as somebody can follow it who has no command line."""
+    expected, remedy = (_replace_commands(text) for text in (refusal.expected, refusal.remedy))
+    if (expected, remedy) == (refusal.expected, refusal.remedy):
+        return refusal
+    said = copy.copy(refusal)
+    said.expected, said.remedy = expected, remedy
+    said.args = (said.message,)
+    return said
+
+
+def _replace_commands(text: str) -> str:
+    for command, route in ROUTES.items():
+        text = re.sub(command, route, text)
+    return text
 
 
 # a dictionary: the refusal's own JSON, which has a line and a column only for questions

@@ -40,7 +40,9 @@ class Portal:
     outcome: StatementResult | None = None
     given: int = field(default=0)
     hold: bool = False
-    """Whether it outlives its transaction."""
+    """Whether it outlives its transaction, if that is not undone."""
+    kept: bool = False
+    """Whether it has outlived one."""
 
 
 class PreparedStatements:
@@ -98,9 +100,13 @@ class PreparedStatements:
         del self.portals[name]
         return "CLOSE CURSOR"
 
-    def end_transaction(self) -> None:
-        """Portals end with their transaction, but for those that are held."""
-        self.portals = {name: portal for name, portal in self.portals.items() if portal.hold}
+    def end_transaction(self, undone: bool) -> None:
+        """Portals end with their transaction, but for those that are held: not those of one that is undone."""
+        self.portals = {
+            name: portal for name, portal in self.portals.items() if portal.kept or (portal.hold and not undone)
+        }
+        for portal in self.portals.values():
+            portal.kept = True
 
 
 def parse_prepare(statement: Statement) -> tuple[str, Prepared]:

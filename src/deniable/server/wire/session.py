@@ -221,8 +221,8 @@ class Session:
         elif word in ("commit", "end", "rollback", "abort") and not statement.starts("rollback", "to"):
             if word in ("rollback", "abort") and self._charged:
                 self._send(codec.encode_report(CHARGES_STAY, "N"))
+            self._statements.end_transaction(undone=word in ("rollback", "abort") and self._status != "I")
             self._status, self._charged = "I", False
-            self._statements.end_transaction()
         elif word == "discard":
             self._statements.prepared.clear()
             self._statements.portals.clear()

@@ -141,7 +141,11 @@ class StatementRunner:
         """The next rows of a cursor; its question is asked when rows are first taken."""
         portal, charged = self.statements.portal(name), False
         if portal.outcome is None:
-            portal.outcome = await self.run(_question_of(portal.prepared), portal.values)
+            try:
+                portal.outcome = await self.run(_question_of(portal.prepared), portal.values)
+            except Exception:
+                self.statements.portals.pop(name, None)  # elsewhere DECLARE would have failed, and left none
+                raise
             charged = portal.outcome.charged
         whole = portal.outcome
         rows = whole.rows[portal.given :] if most is None else whole.rows[portal.given : portal.given + most]

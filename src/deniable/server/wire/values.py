@@ -104,11 +104,9 @@ def _decode_text(text: str, oid: int) -> Plain:
         raise ValueError
     if oid in TEXTS:
         return text
-    if oid in INTEGERS:
-        if not _INTEGER.fullmatch(text.strip()):
-            raise ValueError
+    if oid in INTEGERS and _INTEGER.fullmatch(text.strip()):
         return int(text)
-    if oid in (FLOAT4, FLOAT8, NUMERIC):
+    if oid in (FLOAT4, FLOAT8, NUMERIC, INT8):  # ODBC sends numbers without their type, beside columns of integers
         return _require_finite(Decimal(text.strip()))
     readers: dict[int, Callable[[str], Plain]] = {
         BOOL: lambda each: _TRUTHS[each.strip().lower()],
