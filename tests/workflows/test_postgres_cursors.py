@@ -106,7 +106,7 @@ def test_an_answer_is_copied_out_as_text_and_as_csv(served, asking):
         text = b"".join(bytes(part) for part in copy).decode()
     assert list(csv.reader(io.StringIO(text))) == [["sex", "n"], *([sex, str(n)] for sex, n in whole)]
     for wrong in ("COPY people TO STDOUT", "COPY people FROM STDIN", f"COPY ({BY_SEX}) TO '/etc/passwd'",
-                  f"COPY ({BY_SEX}) TO PROGRAM 'sh'", f"COPY ({BY_SEX}) TO STDOUT (FORMAT binary)",
+                  f"COPY ({BY_SEX}) TO PROGRAM 'sh'", f"COPY ({BY_SEX}) TO STDOUT (FORMAT parquet)",
                   "COPY (COPY (SELECT 1) TO STDOUT) TO STDOUT", "COPY (SELECT * FROM people) TO STDOUT"):  # fmt: skip
         with pytest.raises(psycopg.Error):
             asking.execute(wrong)

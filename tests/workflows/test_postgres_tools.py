@@ -223,3 +223,16 @@ def test_a_cursor_of_a_transaction_that_was_undone_is_gone_even_if_held(served: 
                 connection.execute(f"FETCH ALL FROM {end}")
             connection.rollback()
         assert connection.execute("FETCH ALL FROM commit").fetchone() is None  # held, and read to its end
+
+
+def test_a_binary_copy_has_the_same_rows_as_the_answer(served: Any) -> None:
+    question = "SELECT sex, COUNT(*) AS n, AVG(age) AS mean, NULL AS nothing FROM people GROUP BY sex ORDER BY sex"
+    with psycopg.connect(served.dsn(), autocommit=True) as connection:
+        connection.execute("SET deniable.epsilon = 1")
+        plain = connection.execute(question, binary=True)
+        rows, types = plain.fetchall(), [column.type_code for column in plain.description]
+        with connection.cursor() as cursor, cursor.copy(f"COPY ({question}) TO STDOUT (FORMAT binary)") as copy:
+            copy.set_types(types)
+            assert list(copy.rows()) == rows
+        with pytest.raises(psycopg.Error, match="neither a header"):
+            connection.execute(f"COPY ({question}) TO STDOUT (FORMAT binary, HEADER)")

@@ -177,9 +177,9 @@ def encode_command_complete(tag: str) -> bytes:
     return encode_message("C", encode_text(tag))
 
 
-def encode_copy_out(columns: int) -> bytes:
-    """Text is copied out from here on, of so many columns."""
-    return encode_message("H", struct.pack("!bH", 0, columns) + struct.pack(f"!{columns}H", *[0] * columns))
+def encode_copy_out(columns: int, binary: bool) -> bytes:
+    """Text or binary rows are copied out from here on, of so many columns."""
+    return encode_message("H", struct.pack(f"!bH{columns}H", binary, columns, *[int(binary)] * columns))
 
 
 def encode_copy_line(line: bytes) -> bytes:
@@ -213,6 +213,8 @@ class StatementResult:
     charged: bool = field(default=False)
     copied: tuple[bytes, ...] | None = None
     """Lines that are copied out instead of rows, the heading among them."""
+    binary: bool = False
+    """Whether they are binary."""
 
 
 SQLSTATES = {

@@ -231,7 +231,7 @@ class Session:
         if outcome.columns is None:
             return
         if outcome.copied is not None:
-            self._send(codec.encode_copy_out(len(outcome.columns)))
+            self._send(codec.encode_copy_out(len(outcome.columns), outcome.binary))
             for line in outcome.copied:
                 self._send(codec.encode_copy_line(line))
             self._send(codec.COPY_DONE)

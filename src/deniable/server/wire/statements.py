@@ -10,6 +10,7 @@ Nothing is ever undone: a charge stands, whatever a transaction says. Nothing is
 from __future__ import annotations
 
 import json
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -163,7 +164,8 @@ class StatementRunner:
         if whole.columns is None:
             raise WireRefusal("42601", "only what gives rows can be copied")
         copied = format_copy_lines(copying, whole.columns, whole.rows)
-        return replace(whole, tag=f"COPY {len(whole.rows)}", rows=(), copied=copied)
+        binary = copying.form == "binary"
+        return replace(whole, tag=f"COPY {len(whole.rows)}", rows=(), copied=copied, binary=binary)
 
     def cancel(self) -> None:
         """Take back the question that waits, if it was not begun."""
@@ -299,12 +301,19 @@ def list_rows(table: pa.Table) -> list[tuple[Any, ...]]:
 _ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r", "\b": "\\b", "\f": "\\f", "\v": "\\v"})
 
 
+COPY_WORDS = frozenset(
+    ("with", "format", "csv", "text", "binary", "header", "true", "on", "false", "off", "delimiter", "as")
+)
+BINARY_START = b"PGCOPY\n\xff\r\n\0" + struct.pack("!ii", 0, 0)
+BINARY_END = struct.pack("!h", -1)
+
+
 @dataclass(frozen=True, slots=True)
 class CopyRequest:
     """A question to be copied out, and the form of its lines."""
 
     question: Statement
-    csv: bool = False
+    form: str = "text"
     header: bool = False
     delimiter: str = ""
 
@@ -334,27 +343,39 @@ def _parse_copy_options(question: Statement, statement: Statement, start: int) -
     """The form, in the present spelling `(FORMAT csv, HEADER)` and in the old one `CSV HEADER`."""
     tokens = [token for token in statement.tokens[start:] if token.text not in ("(", ")", ",")]
     words = [token.value for token in tokens]
-    if "binary" in words:
-        raise WireRefusal("0A000", "binary copies are not supported", "Copy as text or as CSV")
-    unknown = set(words) - {"with", "format", "csv", "text", "header", "true", "on", "false", "off", "delimiter", "as"}
+    unknown = set(words) - COPY_WORDS
     marks = [token.value for token in tokens if token.kind is Kind.STRING]
     if unknown - set(marks) or len(marks) > 1 or any(len(mark) != 1 or mark in '\n\r\\"' for mark in marks):
         raise WireRefusal("0A000", "this option of COPY is not supported", "There are FORMAT, HEADER and DELIMITER")
     at = words.index("header") if "header" in words else -1
     header = at >= 0 and words[at + 1 : at + 2] not in (["false"], ["off"])
-    return CopyRequest(question, "csv" in words, header, marks[0] if marks else "")
+    form = next((each for each in ("csv", "binary") if each in words), "text")
+    if form == "binary" and (header or marks):
+        raise WireRefusal("42601", "a binary copy has neither a header nor a delimiter")
+    return CopyRequest(question, form, header, marks[0] if marks else "")
 
 
 def format_copy_lines(
     copying: CopyRequest, columns: Sequence[ResultColumn], rows: Sequence[Sequence[Any]]
 ) -> tuple[bytes, ...]:
-    """The answer as lines, with a heading if one is wanted."""
-    mark = copying.delimiter or ("," if copying.csv else "\t")
-    write = [v.choose_encoder(column.oid, False) for column in columns]
-    cells = _format_csv_cell if copying.csv else _format_text_cell
+    """The answer as lines, with a heading if one is wanted; or as PostgreSQL's binary rows."""
+    binary, csv = copying.form == "binary", copying.form == "csv"
+    mark = copying.delimiter or ("," if csv else "\t")
+    write = [v.choose_encoder(column.oid, binary) for column in columns]
+    if binary:
+        packed = [_pack_row([each(value) for each, value in zip(write, row, strict=True)]) for row in rows]
+        first, *rest = *packed, BINARY_END
+        return BINARY_START + first, *rest  # clients expect the first row behind the heading, in one message
+    cells = _format_csv_cell if csv else _format_text_cell
     table: list[list[bytes | None]] = [[column.name.encode() for column in columns]] if copying.header else []
     table += [[each(value) for each, value in zip(write, row, strict=True)] for row in rows]
     return tuple(mark.join(cells(cell, mark) for cell in row).encode() + b"\n" for row in table)
+
+
+def _pack_row(cells: Sequence[bytes | None]) -> bytes:
+    """A row in binary: how many cells, and each with its length before it, which is -1 for null."""
+    lengths = (struct.pack("!i", -1 if cell is None else len(cell)) + (cell or b"") for cell in cells)
+    return struct.pack("!h", len(cells)) + b"".join(lengths)
 
 
 def _format_text_cell(cell: bytes | None, mark: str) -> str:
