@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+import wire_recorder
 from deniable.errors import ParameterError
 from deniable.server.wire import values as v
 from deniable.server.wire.catalog_queries import asks_for_columns, is_catalog_question
@@ -161,6 +162,23 @@ def test_psycopg_binds_lists(served: Any) -> None:
         for binary in (False, True):
             found = connection.execute(asked, (["F", "M"], list(range(50))), binary=binary).fetchone()
             assert abs(found[0] - 150) < 20
+
+
+RECORDINGS = sorted(FILE.parent.glob("*_[0-9].txt"))
+
+
+@pytest.mark.parametrize("file", RECORDINGS, ids=lambda file: file.stem)
+def test_a_recorded_session_of_a_tool_is_answered_as_it_was(served: Any, file: Path) -> None:
+    recording = wire_recorder.Recording.from_text(file.read_text(encoding="utf-8"))
+    found = wire_recorder.replay(served.postgres, served.tokens["ana"], recording)
+    assert [now for now, _ in found] == [then for _, then in found]
+    errors = [now for now, _ in found if "E:" in now]
+    assert len(errors) <= 2, "a session asks for rows of people once; ODBC also undoes it"
+
+
+def test_sessions_of_six_tools_were_recorded() -> None:
+    tools = {file.stem.rpartition("_")[0] for file in RECORDINGS}
+    assert tools == set(wire_recorder.TOOLS)
 
 
 def find_jdbc_driver() -> Path | None:
