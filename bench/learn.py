@@ -1,9 +1,12 @@
-"""Logistic regression of income on the Adult table at epsilon 1: accuracy, area under the curve and CPU seconds.
+"""Models of income on the Adult table: accuracy, area under the curve and CPU seconds.
 
-Beside it, on the same split, features and machine: diffprivlib's LogisticRegression (objective perturbation, pure
-epsilon 1), given its data norm so that it reads no bound from the data, and scikit-learn without privacy: the ceiling.
-Bars: at least the accuracy and the area of diffprivlib, an area within 0.02 of scikit-learn's, and no more CPU seconds
-than diffprivlib takes.
+Explainable boosting and logistic regression on the coded table of 14 columns, delta 1e-5, a fifth held out, mean and
+deviation over several splits. Bars for boosting at epsilon 1 and 4: accuracy 0.857 and 0.860, area 0.908 and 0.912.
+
+Then logistic regression at epsilon 1 on the table of 9 columns. Beside it, on the same split, features and machine:
+diffprivlib's LogisticRegression (objective perturbation, pure epsilon 1), given its data norm so that it reads no bound
+from the data, and scikit-learn without privacy: the ceiling. Bars: at least the accuracy and the area of diffprivlib,
+an area within 0.02 of scikit-learn's, and no more CPU seconds than diffprivlib takes.
 """
 
 from __future__ import annotations
@@ -28,6 +31,10 @@ from deniable.policy.schema import Bounds, Column, ColumnType, PrivacyUnit, Tabl
 
 ROOT = Path(__file__).parents[1]
 DATA = ROOT.parent / "shared" / "data" / "adult" / "adult.csv"
+CODED = ROOT.parent / "shared" / "data" / "adult14"
+NUMBERS = ("age", "fnlwgt", "education-num", "capital-gain", "capital-loss", "hours-per-week")
+BARS = {("boosted", "1"): (0.857, 0.908), ("boosted", "4"): (0.860, 0.912)}
+TRIED = (("boosted", "0.1"), *BARS, ("logistic", "0.1"), ("logistic", "1"), ("logistic", "4"))
 ENVIRONMENT = ROOT / ".venvs" / "diffprivlib"
 PINNED = ("diffprivlib==0.6.6", "scikit-learn==1.5.2")
 """diffprivlib 0.6.6 does not import with scikit-learn 1.9."""
@@ -83,8 +90,56 @@ def peers(**arrays: np.ndarray) -> dict[str, list[tuple[float, list[float]]]] | 
         return None
 
 
+def declare_coded(sizes: dict[str, int]) -> TableSchema:
+    """The coded table, as its published domain declares it."""
+    columns = [
+        Column(name, ColumnType.INTEGER, bounds=Bounds(0, size - 1), nullable=False)
+        if name in NUMBERS
+        else Column(name, ColumnType.INTEGER, categories=tuple(range(size)), nullable=False)
+        for name, size in sizes.items()
+    ]
+    return TableSchema("adult14", "adult.csv", tuple(columns), PrivacyUnit())
+
+
+def score_split(table: TableSchema, rows: pa.Table, task: Task, epsilon: str, seed: int) -> tuple[float, float, float]:
+    """Accuracy, area and CPU seconds of one training, tested on the fifth that it has not seen."""
+    order = np.random.default_rng(seed).permutation(rows.num_rows)
+    cut = rows.num_rows * 4 // 5
+    learn, test = rows.take(order[:cut]), rows.take(order[cut:])
+    what = plan_training(table, PrivacyUnit(), task, ApproxDP(epsilon, "1e-5"))
+    start = time.process_time()
+    model = train_model(what, learn)
+    cpu = time.process_time() - start
+    wanted, seen = (encode_target(what.target, part)[0] == 1 for part in (test, learn))
+    found = score_classification(wanted, model.predict(test), seen)
+    return found.accuracy, found.area, cpu
+
+
+def compare_methods() -> int:
+    """Boosting and logistic regression on the coded table; how many bars were missed."""
+    sizes, missed = json.loads((CODED / "adult-domain.json").read_text()), 0
+    rows, table = csv.read_csv(CODED / "adult.csv"), declare_coded(sizes)
+    print(f"{rows.num_rows:,} rows of {len(sizes)} columns, a fifth held out, {RUNS} splits, delta 1e-5")
+    for method, epsilon in TRIED:
+        task = Task("income>50K", None, method, positive="1")
+        found = np.array([score_split(table, rows, task, epsilon, seed) for seed in range(RUNS)])
+        (accuracy, area, cpu), (spread, other, _) = found.mean(axis=0), found.std(axis=0)
+        figures = f"accuracy {accuracy:.4f} ({spread:.4f})  area {area:.4f} ({other:.4f})  {cpu:.2f} CPU s"
+        print(f"{method:9s} epsilon {epsilon:4s} {figures}")
+        bars = zip(("accuracy", "area"), (accuracy, area), BARS.get((method, epsilon), ()), strict=False)
+        for name, got, bar in bars:
+            print(f"{'pass' if got >= bar else 'MISS'}  {name} at least {bar}")
+            missed += bool(got < bar)
+    return missed
+
+
 def main() -> int:
     """Print figures and ratios; the exit code counts bars that were missed."""
+    return (compare_methods() if CODED.exists() else 0) + compare_peers()
+
+
+def compare_peers() -> int:
+    """Logistic regression beside other libraries; how many bars were missed."""
     if not DATA.exists():
         print("The shared Adult table is not there: nothing measured.")
         return 0

@@ -6,7 +6,7 @@ machine with the server, so its processor's time is counted too: with both, and 
 rate that was measured among other people's work can be judged.
 
     python bench/server.py                  all bars, in about two minutes
-    python bench/server.py --soak 60        memory of the server every half minute, for an hour
+    python bench/server.py --soak 60        memory of the server every half minute, for an hour, under the full mix
     python bench/server.py --hostile        a polite analyst alone and beside hostile clients
     BENCH_SECONDS=5 BENCH_PROCESSES=2       how long each part runs, and how many processes work questions out
 """
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import os
 import statistics
@@ -23,6 +24,8 @@ import sys
 import tempfile
 import textwrap
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
@@ -207,9 +210,10 @@ def family(process: int) -> list[int]:
     return [process, *(int(child) for child in listed)]
 
 
-def memory(process: int) -> float:
-    """Resident megabytes of a process and its children."""
-    lines = [line for each in family(process) for line in Path(f"/proc/{each}/status").read_text().splitlines()]
+def memory(process: int, *, alone: bool = False) -> float:
+    """Resident megabytes of a process, and its children unless it is alone."""
+    counted = [process] if alone else family(process)
+    lines = [line for each in counted for line in Path(f"/proc/{each}/status").read_text().splitlines()]
     return sum(int(line.split()[1]) for line in lines if line.startswith("VmRSS")) / 1024
 
 
@@ -265,15 +269,63 @@ def measure(process: int, http: int, echo: int, token: str, folder: Path) -> boo
     return loaded("repeated questions", process, http, token, REPEATED, REPEATED_BAR, ("the bare echo", bare)) and met
 
 
-def soak(process: int, http: int, token: str, minutes: float) -> bool:
-    """Charged and repeated questions for so long, and the memory of the server meanwhile."""
-    began, levels = time.perf_counter(), []
+OTHERS = (
+    ("POST", "/v1/explain", lambda number: fresh(number)),
+    ("POST", "/v1/cost", lambda number: fresh(number)),
+    ("POST", "/v1/query", lambda number: {"sql": f"SELECT nothing{number} FROM people", "epsilon": "0.01"}),
+    ("POST", "/v1/query", lambda number: {"sql": f"SELECT age + {number} AS x FROM people", "epsilon": "0.01"}),
+    ("POST", "/v1/query", lambda number: {**fresh(number), "request": f"soak {number}"}),
+    ("GET", "/v1/remaining", None),
+    ("GET", "/v1/schema", None),
+    ("GET", "/v1/requests", None),
+    ("GET", "/v1/nothing", None),
+)
+"""What is asked of a server beside plain questions; some of it is refused."""
+
+
+def ask_others(port: int, token: str, seconds: float) -> int:
+    """Everything else that analysts do, one after the other, and now and then with a wrong token; how often."""
+    asked, end = 0, time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        for method, path, body in OTHERS:
+            asked += 1
+            bearer = token if asked % 10 else f"deniable_{asked}"
+            content = None if body is None else json.dumps(body(time.time_ns())).encode()
+            headers = {"Authorization": f"Bearer {bearer}", "Content-Type": "application/json"}
+            request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", content, headers, method=method)
+            with contextlib.suppress(urllib.error.HTTPError):
+                urllib.request.urlopen(request, timeout=30).read()
+    return asked
+
+
+def ask_over_postgres(port: int, token: str, seconds: float) -> int:
+    """Questions by the PostgreSQL protocol, each over a connection of its own; how many. None without psycopg."""
+    with contextlib.suppress(ImportError):
+        import psycopg
+
+        asked, end = 0, time.perf_counter() + seconds
+        address = f"host=127.0.0.1 port={port} user=ana dbname=bench"
+        while time.perf_counter() < end:
+            with psycopg.connect(address, password=token, sslmode="disable", autocommit=True) as connection:
+                connection.execute("SET deniable.epsilon = 0.5")
+                connection.execute("SELECT COUNT(*) AS n FROM people").fetchall()
+            asked += 1
+        return asked
+    return 0
+
+
+def soak(process: int, http: int, postgres: int, token: str, minutes: float) -> bool:
+    """Everything that a server is asked, for so long, and its memory meanwhile."""
+    began, levels, charged = time.perf_counter(), [], 0
     while (passed := (time.perf_counter() - began) / 60) < minutes:
         step = min(30.0, max(1.0, minutes * 60 / 20))
-        rates = [http_load(http, "/v1/query", token, body, step / 2)[0] for body in (fresh, REPEATED)]
+        loads = [http_load(http, "/v1/query", token, body, step / 3) for body in (fresh, REPEATED)]
+        others, wired = ask_others(http, token, step / 6), ask_over_postgres(postgres, token, step / 6)
         levels.append(memory(process))
-        shown = f"{levels[-1]:7.0f} MB   {rates[0]:6,.0f} charged/s   {rates[1]:7,.0f} repeated/s"
-        print(f"soak {passed:6.1f} min   {shown}", flush=True)
+        charged += len(loads[0][1])
+        rates = f"{loads[0][0]:6,.0f} charged/s   {loads[1][0]:7,.0f} repeated/s   {others:5,} others   {wired:4,} psql"
+        shown = f"{levels[-1]:7.0f} MB ({memory(process, alone=True):.0f} without workers)   {rates}"
+        print(f"soak {passed:6.1f} min   {shown}   {charged:8,} charges in all", flush=True)
     quarter = max(1, len(levels) // 4)
     early, late = statistics.median(levels[quarter : 2 * quarter] or levels), statistics.median(levels[-quarter:])
     flat = late <= GROWTH_BAR * early
@@ -407,13 +459,13 @@ def main() -> int:
         command = [sys.executable, str(folder / "serve.py"), name, str(PROCESSES)]
         server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         try:
-            http, _, echo, token, hostile = server.stdout.readline().split()
+            http, postgres, echo, token, hostile = server.stdout.readline().split()
             if given.hostile:
                 return 0 if measure_hostile(int(http), token, hostile, folder) else 1
             if minutes is not None:
-                return 0 if soak(server.pid, int(http), token, minutes) else 1
+                return 0 if soak(server.pid, int(http), int(postgres), token, minutes) else 1
             met = measure(server.pid, int(http), int(echo), token, folder)
-            return 0 if soak(server.pid, int(http), token, 1) and met else 1
+            return 0 if soak(server.pid, int(http), int(postgres), token, 1) and met else 1
         finally:
             server.kill()
             server.wait()

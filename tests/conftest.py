@@ -35,7 +35,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 MAKE_FOLDER = pytest.TempPathFactory.mktemp
-HASH_ROWS = Scope.hash_some_rows
+SKETCH_ROWS = Scope.sketch_rows
 
 
 def make_folder(factory: pytest.TempPathFactory, config: pytest.Config, name: str, numbered: bool = True) -> Path:
@@ -50,7 +50,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[STATES] = tempfile.mkdtemp(prefix="deniable-states-")
     os.environ["DENIABLE_STATE"] = f"{config.stash[STATES]}/shared"
     # Tests write the same small tables again and again; those about the same rows in two files use `marked_rows`.
-    Scope.hash_some_rows = lambda *_: []  # type: ignore[method-assign]
+    Scope.sketch_rows = lambda *_: None  # type: ignore[method-assign]
     pytest.TempPathFactory.mktemp = functools.partialmethod(make_folder, config)  # type: ignore[method-assign,assignment]
     settings.load_profile("searching" if config.option.markexpr == "slow" else "repeatable")
 
@@ -69,7 +69,7 @@ ENGINES: dict[str, Callable[[Path], Engine]] = {
 @pytest.fixture
 def marked_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows are known again in other files, as they are outside of tests."""
-    monkeypatch.setattr(Scope, "hash_some_rows", HASH_ROWS)
+    monkeypatch.setattr(Scope, "sketch_rows", SKETCH_ROWS)
 
 
 @pytest.fixture(autouse=True)

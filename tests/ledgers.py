@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sqlite3
 import uuid
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from fractions import Fraction
 from pathlib import Path
@@ -73,6 +76,19 @@ def open_store(kind: str, folder: Path, address: str | None = None) -> tuple[Sto
 
     assert address is not None
     return PostgresStore(address, dataset), dataset
+
+
+@contextmanager
+def change_behind(path: Path) -> Iterator[sqlite3.Connection]:
+    """A connection that changes a ledger's file behind its back; the triggers against that are there again after it."""
+    with closing(sqlite3.connect(path)) as connection:
+        triggers = connection.execute("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'").fetchall()
+        for name, _ in triggers:
+            connection.execute(f"DROP TRIGGER {name}")
+        yield connection
+        for _, sql in triggers:
+            connection.execute(sql)
+        connection.commit()
 
 
 def plain(limit: object, delta: object = 0) -> Budgets:

@@ -40,10 +40,11 @@ OF_COLUMNS = {
     ColumnType.TEXT: TEXT,
     ColumnType.BOOLEAN: TRUTH,
 }
-ARITHMETIC = ("add", "subtract", "multiply", "divide", "modulo", "negate", "abs", "floor", "ceil", "round")
+ARITHMETIC = ("add", "subtract", "multiply", "divide", "modulo", "negate", "abs", "floor", "ceil", "round",
+              "truncate", "power")  # fmt: skip
 LOGICAL = ("eq", "ne", "lt", "le", "gt", "ge", "in", "and", "or", "not", "is_null", "is_true", "is_false",
            "starts_with", "ends_with", "contains")  # fmt: skip
-WORDS = ("lower", "upper", "trim", "substring", "left", "right", "replace", "concat")
+WORDS = ("lower", "upper", "trim", "ltrim", "rtrim", "concat_ws", "substring", "left", "right", "replace", "concat")
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +125,7 @@ def _evaluate_join(tree: Join, left: Bag, right: Bag) -> Bag:
         if (held := key(row, 1)) is not None:
             matches.setdefault(held, []).append({name: row[name] for name in right.types})
     nothing = [dict.fromkeys(right.types)] if tree.outer else []
-    large = _find_large_units(left, right, tree.pairs) if tree.by_unit else set()
+    large = _find_large_units(left, right, tree.pairs) if tree.by_unit and not tree.single else set()
     rows = []
     for row in left.rows:
         if tree.by_unit and row[UNIT] in large:
@@ -257,7 +258,7 @@ def type_of(tree: Expression, types: dict[str, str]) -> str:
             return DOUBLE
         case Call(name) if name in LOGICAL:
             return TRUTH
-        case Call("length" | "cast_integer"):
+        case Call("length" | "cast_integer" | "sign"):
             return WHOLE
         case Call(name) if name in WORDS:
             return TEXT
@@ -366,6 +367,16 @@ def remainder(a: float, b: float) -> Value:
     return None if b == 0 or math.isinf(a) else math.fmod(a, b)
 
 
+def raise_to_power(base: float, exponent: float) -> Value:
+    """A power; overflow is infinity, and what is no real number is null."""
+    try:
+        return math.pow(base, exponent)
+    except OverflowError:
+        return math.inf if base > 0 or exponent % 2 == 0 else -math.inf
+    except ValueError:
+        return math.inf if base == 0 else None
+
+
 def round_half_away(value: float) -> float:
     """The nearest whole number, halves away from zero."""
     if math.isinf(value) or abs(value) >= MOST:
@@ -441,6 +452,9 @@ FUNCTIONS: dict[str, Callable[[list[Value]], Value]] = {
     "floor": _strictly(_keep_infinity(math.floor)),
     "ceil": _strictly(_keep_infinity(math.ceil)),
     "round": _strictly(round_to_places),
+    "truncate": _strictly(_keep_infinity(math.trunc)),
+    "sign": _strictly(lambda a: (a > 0) - (a < 0)),
+    "power": _strictly(raise_to_power),
     "least": pick_least,
     "greatest": pick_greatest,
     "clamp": clamp,
@@ -460,7 +474,10 @@ FUNCTIONS: dict[str, Callable[[list[Value]], Value]] = {
     "coalesce": lambda values: next((value for value in values if value is not None), None),
     "lower": _strictly(str.lower),
     "upper": _strictly(str.upper),
-    "trim": _strictly(lambda text: text.strip(" ")),
+    "trim": _strictly(lambda text, signs=" ": text.strip(signs)),
+    "ltrim": _strictly(lambda text, signs=" ": text.lstrip(signs)),
+    "rtrim": _strictly(lambda text, signs=" ": text.rstrip(signs)),
+    "concat_ws": lambda values: None if values[0] is None else values[0].join(v for v in values[1:] if v is not None),
     "length": _strictly(len),
     "left": _strictly(lambda text, count: text[:count]),
     "right": _strictly(lambda text, count: text[-count:] if count else ""),

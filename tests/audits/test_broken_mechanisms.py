@@ -6,6 +6,7 @@ Seeds are fixed, so a verdict is the same in every run. `make test-slow` audits 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -122,6 +123,39 @@ def test_outputs_of_any_kind_become_numbers():
     assert tabulate_outputs(["a\nb\na"], ["c"])[2][:3] == ("output", "output lines 'a'", "output lines 'b'")
     with pytest.raises(ParameterError, match="numbers and texts"):
         tabulate_outputs([object()], [object()])
+
+
+def test_whole_numbers_keep_their_lowest_digits_and_texts_the_numbers_inside_them():
+    for one, other in (
+        ([[2**60]], [[2**60 + 1]]),
+        (np.array([2**60]), np.array([2**60 + 1])),
+        (["1e9"], [10**400 + 1]),
+    ):
+        left, right, names = tabulate_outputs(one, other)
+        assert names[-1].endswith("beyond 53 bits")
+        assert left[0, -1] != right[0, -1]
+    left, _, names = tabulate_outputs(["mean 3.25 of 1e2 rows"], ["none"])
+    assert names[:3] == ("output", "output number 1", "output number 2")
+    assert left[0, 1:3].tolist() == [3.25, 100]
+
+
+@pytest.mark.parametrize("kind", ["whole numbers beyond 2^53", "numbers beside fractions", "texts", "lines"])
+def test_a_leak_in_digits_or_inside_a_text_is_caught(kind):
+    """Read as floats, or as texts that are never the same twice, these outputs said nothing."""
+    rng = np.random.default_rng(5)
+
+    def run(world: int, runs: int) -> list[Any]:
+        noise = rng.integers(0, 2**20, runs).tolist()
+        match kind:
+            case "whole numbers beyond 2^53":
+                return [2**60 + 2 * each + world for each in noise]
+            case "numbers beside fractions":
+                return [[2**60 + 2 * each + world, 0.5] for each in noise]
+        shown = [world * 5 + float(each) for each in rng.laplace(0, 1, runs)]
+        return [f"mean {each!r} of rows" + ("\nend" if kind == "lines" else "") for each in shown]
+
+    found = audit_subject(Subject("", run, ((0, 1),)), Claim("function", 1, runs=1_500))
+    assert found.failed
 
 
 def test_a_question_is_audited_over_made_up_people_and_its_broken_twin_is_caught(monkeypatch):

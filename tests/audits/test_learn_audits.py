@@ -7,6 +7,7 @@ table of a few rows with and without one person, whose values are at their bound
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -17,12 +18,13 @@ import pytest
 from deniable.attacks.dp_audit import audit, audit_one_run
 from deniable.attacks.membership import claim_membership
 from deniable.attacks.outcome import lower_bound, upper_bound
-from deniable.learn import features, linear, logistic, training
+from deniable.learn import boosting, features, linear, logistic, training
+from deniable.learn.boosting import BoostedPlan
 from deniable.learn.features import Fit
 from deniable.learn.training import Planned, Task, plan_training, train_model
 from deniable.policy.budget import ApproxDP
 from deniable.policy.schema import Bounds, Column, ColumnType, TableSchema
-from learning import ROW, rows_of, table, witnessed
+from learning import ROW, Pooled, Witness, rows_of, table, witnessed
 
 EPSILON, DELTA = 1.0, 0.05
 """A large delta: there the curve of Gaussian noise is tight where runs are frequent, so that few runs show a break."""
@@ -32,27 +34,33 @@ RUNS = 2000
 CATCHING = {"confidence": 0.999, "runs": 2000}
 """For twins, which nobody can accuse falsely. With all clips, clamps or scales gone the person moves the releases by
 three deviations or more: measured bounds are 3.1 and above, with a deviation of 0.16 at most."""
-OTHERS = [{"age": 20, "charge": 100.0, "ill": True}]
-WORST = {"age": 100, "charge": 1000.0, "ill": False}
+OTHERS = [{"age": 20, "charge": 100.0, "ill": True, "town": "Ada"}]
+WORST = {"age": 100, "charge": 1000.0, "ill": False, "town": "Cole"}
 FAR = {"age": 10**9, "charge": 1000.0, "ill": False}
 
 
 Run = Callable[[], list[np.ndarray]]
 
 
-def _plan(target: str) -> Planned:
-    # Two turns are enough to compose. A clip of 1/2 is reached by a row whose probability is 1/2, as all are at first.
-    task = Task(target, ("age",), turns=2, clip="1/2")
+def _plan(target: str, method: str = "auto") -> Planned:
+    # Two turns are enough to compose. A clip of 1/2 is reached by a row whose probability is 1/2, as all are at first;
+    # the worst row of boosted shapes reaches theirs without one, and three releases compose in one turn.
+    task = Task(target, ("age",), method, turns=2, clip="1/2")
+    if method == "boosted":
+        task = Task(target, ("town",), method, turns=1)
     return plan_training(table(), ROW, task, ApproxDP(Fraction(1), Fraction("0.05")))
 
 
 def _training(what: Planned, rows: pa.Table, **twin: Any) -> Run:
     """A training to be run again and again, and all that it releases; encoding has no noise, and is done once."""
-    entries, (wanted, known) = training.encode_rows(what.design, rows), training.encode_target(what.target, rows)
+    encode = training.encode_codes if isinstance(what.plan, BoostedPlan) else training.encode_rows
+    entries, (wanted, known) = encode(what.design, rows), training.encode_target(what.target, rows)
+    plan: Any = what.plan
+    pooled = Pooled(replace(plan.mechanism, **twin))
 
     def run() -> list[np.ndarray]:
-        with witnessed(what, **twin) as (watched, witness):
-            watched.plan.fit(entries[known], wanted[known])
+        witness = Witness(pooled)
+        replace(plan, mechanism=witness).fit(entries[known], wanted[known])
         return witness.released
 
     return run
@@ -64,9 +72,10 @@ def _audited(
     others: list[dict[str, Any]] = OTHERS,
     runs: int = RUNS,
     confidence: float = CONFIDENCE,
+    method: str = "auto",
     **twin: Any,
 ) -> Any:
-    what, tables = _plan(target), (rows_of(others), rows_of([*others, person]))
+    what, tables = _plan(target, method), (rows_of(others), rows_of([*others, person]))
     still = [_training(what, rows, variance=Fraction(1, 1000))() for rows in tables]
     direction = [there - here for here, there in zip(*still, strict=True)]  # in which the person moves the releases
     trainings = [_training(what, rows, **twin) for rows in tables]
@@ -80,12 +89,14 @@ def _audited(
         quick.setattr(
             linear, "solve_ridge", lambda design, *_: Fit(np.zeros(design.width), np.zeros(design.width), 1.0)
         )
+        quick.setattr(boosting, "smooth", lambda seen, variance, _: (np.clip(seen, -1, 1), variance))
         return audit(*map(told, trainings), epsilon=EPSILON, delta=DELTA, runs=runs, confidence=confidence)
 
 
+@pytest.mark.parametrize("method", ["auto", "boosted"])
 @pytest.mark.parametrize("target", ["charge", "ill"])
-def test_a_training_stays_under_its_claim(target: str) -> None:
-    found = _audited(target)
+def test_a_training_stays_under_its_claim(target: str, method: str) -> None:
+    found = _audited(target, method=method)
     assert not found.violated, found
 
 
@@ -103,6 +114,21 @@ def test_a_forgotten_clip_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not _audited("ill").violated
     monkeypatch.setattr(logistic, "clip_residuals", lambda residuals, most: residuals)
     assert _audited("ill", **CATCHING).violated
+
+
+@pytest.mark.parametrize("target", ["charge", "ill"])
+def test_a_boosted_twin_that_sums_larger_residuals_than_it_states_is_caught(
+    target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The plan is priced as if a row could move a histogram by an eighth of what it can."""
+    honest = boosting.build_loss
+
+    def understated(*given: Any) -> boosting.Loss:
+        loss = honest(*given)
+        return replace(loss, most_squared=loss.most_squared // 64)
+
+    monkeypatch.setattr(boosting, "build_loss", understated)
+    assert _audited(target, method="boosted", **CATCHING).violated
 
 
 def test_a_forgotten_clamp_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -179,11 +179,13 @@ def holds(spec: Spec, classes: dict[Any, list[Cells]], table: pa.Table, names: l
     if spec.kind == "average_risk":
         rows = sum(map(len, classes.values()))
         return not rows or len(classes) / rows <= float(given["most"]) + 1e-9
-    values = table[given["column"]].to_pylist()
+    values = [None if value == "" else value for value in table[given["column"]].to_pylist()]  # both tell nothing
     whole = Counter(write(value) for value in values)
     ranked = [write(v) for v in sorted({v for v in values if v is not None})] + ([None] if None in whole else [])
     place = names.index(given["column"])
-    return all(keeps(spec.kind, given, Counter(row[place] for row in rows), whole, ranked) for rows in classes.values())
+    return all(
+        keeps(spec.kind, given, Counter(row[place] or None for row in rows), whole, ranked) for rows in classes.values()
+    )
 
 
 def keeps(kind: str, given: dict[str, str], own: Counter[Any], whole: Counter[Any], ranked: list[Any]) -> bool:

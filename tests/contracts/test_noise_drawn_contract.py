@@ -189,6 +189,20 @@ CASES = {
         lambda curator: curator.train("visits", "insured", features=["age", "sex"], epsilon=1, turns=5),
         ((GAUSSIAN, 1), *[(GAUSSIAN, 6)] * 5),
     ),
+    "a naive Bayes model": Case(
+        # Two values, each with the intercept and three values of sex.
+        lambda curator: curator.train("visits", "insured", features=["sex"], method="bayes", epsilon=1),
+        ((GAUSSIAN, 8),),
+    ),
+    "a multinomial model": Case(
+        lambda curator: curator.train("visits", "insured", features=["sex"], method="multinomial", epsilon=1, turns=3),
+        ((GAUSSIAN, 1), *[(GAUSSIAN, 8)] * 3),
+    ),
+    "a boosted model": Case(
+        # The count, and then residuals with curvatures: of the intercept, and twice of the three values of sex.
+        lambda curator: curator.train("visits", "insured", features=["sex"], method="boosted", epsilon=1, turns=2),
+        ((GAUSSIAN, 1), (GAUSSIAN, 2), *[(GAUSSIAN, 6)] * 2),
+    ),
     "a count where people are replaced": _sql("SELECT COUNT(*) FROM visits", (LAPLACE, 1), epsilon=1, replaced=True),
     "keys where people are replaced": _sql(
         "SELECT city, COUNT(*) FROM visits GROUP BY city", (GAUSSIAN, 5), (GAUSSIAN, 5), epsilon=2, delta="1e-3",

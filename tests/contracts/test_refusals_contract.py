@@ -225,6 +225,8 @@ CALLS: dict[str, Call] = {
     "describe public": lambda c, f: describe_to_file(c.context, Order("wards", budget(1, "1e-6")), f / "d.json"),
     "train": _train(features=["sex"]),
     "train logistic": _train("sex", features=["charge"], positive="F"),
+    "train boosted": _train(features=["sex"], method="boosted", turns=1),
+    "train bayes of a number": _train(features=["sex"], method="bayes"),
     "train none": _train(features=[]),
     "train doubled": _train(features=["sex", "sex"]),
     "train target itself": _train(features=["charge"]),

@@ -140,6 +140,14 @@ async function perform(job) {
       }
     }
     case "word": return client.normalize(value);
+    case "encode": {
+      try {
+        return client.encode(job.question, { nan: NaN, inf: Infinity }[job.said] ?? value);
+      } catch (refusal) {
+        if (!(refusal instanceof client.Refused)) throw refusal;
+        return "refused";
+      }
+    }
     case "pin": return client.pin(new TextEncoder().encode(value));
     case "serial": return client.encodeSerial(Uint8Array.from(Buffer.from(value, "hex")), job.bits).toString(16);
     case "given": {

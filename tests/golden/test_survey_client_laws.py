@@ -30,6 +30,7 @@ from deniable.localdp.frequency.unary import Unary
 from deniable.localdp.likelihood_ratio import epsilon_of, is_within_epsilon, odds_below
 from deniable.localdp.numeric.mechanisms import BoundedLaplace, Duchi, Hybrid, Window
 from deniable.localdp.numeric.scale import Scale
+from deniable.localdp.survey.service import TicketSigner
 
 CLIENT = Path(str(files("deniable.localdp"))) / "client.mjs"
 Job = dict[str, Any]
@@ -192,6 +193,9 @@ def perform(job: Job, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
                 return or_refused(lambda: client.privacy_loss(recipe))
             case "word":
                 return client.normalize(value)
+            case "encode":
+                named = {"nan": float("nan"), "inf": float("inf")}.get(job.get("said", ""), value)
+                return or_refused(lambda: client.encode(job["question"], named))
             case "pin":
                 return client.pin(value.encode())
             case "serial":
@@ -685,6 +689,39 @@ def test_words_are_normalized_alike_by_both_clients(run: Run) -> None:
     assert all(client.normalize(word) == word for word in found)
 
 
+HOURS = {"name": "hours", "type": "number", "lower": 0, "upper": 80, "steps": 80}
+NUMBERS: dict[str, Any] = {"38": [38], " 7.5 ": [8], "+1e1": [10], "-3": [0], ".5": [1], "1e999": [80], "0012": [12]}
+NO_NUMBERS = [
+    "many",
+    "",
+    " ",
+    "nan",
+    "inf",
+    "0x10",
+    "1_000",
+    "1,5",
+    "--1",
+    "38 hours",
+    None,
+    True,
+    [],
+    [5],
+    {},
+    "\u0663",
+]
+
+
+def test_both_clients_read_the_same_numbers_and_refuse_the_same_answers(run: Run) -> None:
+    """A raw error of the language would be neither an answer nor a refusal, and would differ between the two."""
+    asked = [*NUMBERS, 38, 7.5, 1e308, -2, *NO_NUMBERS]
+    jobs: list[Job] = [{"kind": "encode", "question": HOURS, "answer": answer} for answer in asked]
+    jobs += [{"kind": "encode", "question": HOURS, "said": said} for said in ("nan", "inf")]
+    word = {"name": "word", "type": "word"}
+    jobs += [{"kind": "encode", "question": word, "answer": answer} for answer in (" Fig", 5, None, ["fig"], True)]
+    expected = [*NUMBERS.values(), [38], [8], [80], [0], *["refused"] * len(NO_NUMBERS), "refused", [80]]
+    assert run(jobs) == [*expected, ["fig"], *["refused"] * 4]
+
+
 def test_both_clients_pin_a_survey_and_encode_a_serial_alike(run: Run) -> None:
     texts = ["", "{}", '{"title":"Größe"}']
     serials = [bytes(32).hex(), bytes(range(32)).hex()]
@@ -694,3 +731,18 @@ def test_both_clients_pin_a_survey_and_encode_a_serial_alike(run: Run) -> None:
     ]
     expected = [f"{client.encode_serial(bytes.fromhex(job['answer']), job['bits']):x}" for job in jobs]
     assert run(jobs) == expected
+
+
+def test_tickets_are_the_blind_signatures_of_the_standard(run: Run) -> None:
+    """The published numbers of RFC 9474: what is signed in either client, each step of the Python one, the server."""
+    vector = json.loads(Path(__file__).with_name("rfc9474.json").read_text(encoding="utf-8"))
+    p, q, inverse, blinded, blind, signature = (
+        int(vector[name], 16) for name in ("p", "q", "inv", "blinded_msg", "blind_sig", "sig")
+    )
+    modulus, serial = p * q, bytes.fromhex(vector["msg"])
+    encoded = pow(signature, 65537, modulus)
+    assert run([{"kind": "serial", "answer": vector["msg"], "bits": modulus.bit_length()}]) == [f"{encoded:x}"]
+    secret = pow(inverse, -1, modulus)
+    assert client.blind(serial, secret, modulus, 65537) == blinded
+    assert client.unblind(serial, secret, blind, modulus, 65537) == signature
+    assert TicketSigner(p, q).sign(blinded) == blind

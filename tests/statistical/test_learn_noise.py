@@ -16,9 +16,9 @@ from learning import ROW, people, table, witnessed
 DRAWS = 4000
 
 
-def _noise(target: str, scale: Fraction) -> np.ndarray:
+def _noise(target: str, method: str, scale: Fraction) -> np.ndarray:
     """What was released less what was given, in planned deviations, from a plan whose variance is off by `scale`."""
-    what = plan_training(table(), ROW, Task(target), ApproxDP(1, "1e-6"))
+    what = plan_training(table(), ROW, Task(target, method=method), ApproxDP(1, "1e-6"))
     planned_variance = what.plan.mechanism.variance  # type: ignore[attr-defined]
     found: list[np.ndarray] = []
     while sum(map(len, found)) < DRAWS:
@@ -28,12 +28,12 @@ def _noise(target: str, scale: Fraction) -> np.ndarray:
     return np.concatenate(found)[:DRAWS] / math.sqrt(planned_variance)
 
 
-@pytest.mark.parametrize("target", ["charge", "ill"])
+@pytest.mark.parametrize(("target", "method"), [("charge", "linear"), ("ill", "logistic"), ("ill", "boosted")])
 @pytest.mark.parametrize(("scale", "right"), [(1, True), ("1.69", False), ("0.49", False)])
-def test_every_release_has_noise_of_the_planned_deviation(target: str, scale: object, right: bool) -> None:
+def test_every_release_has_noise_of_the_planned_deviation(target: str, method: str, scale: object, right: bool) -> None:
     # The mean square of 4,000 normal draws has deviation sqrt(2 / 4000) = 0.0224: 0.15 is 6.7 of them (below 1e-9 for
     # either tail), and a deviation that is 30% off lies 0.69 or 0.51 away, more than ten of its own.
-    found = _noise(target, Fraction(str(scale)))
+    found = _noise(target, method, Fraction(str(scale)))
     assert (abs((found**2).mean() - 1) < 0.15) == right
 
 
@@ -43,9 +43,13 @@ def _delta(epsilon: float, mean: float) -> float:
     return phi(mean / 2 - epsilon / mean) - math.exp(epsilon) * phi(-mean / 2 - epsilon / mean)
 
 
-@pytest.mark.parametrize(("target", "releases"), [("charge", 1), ("ill", 51)])
-def test_the_planned_noise_is_what_the_budget_buys_and_no_more(target: str, releases: int) -> None:
-    mechanism = plan_training(table(), ROW, Task(target), ApproxDP(1, "1e-6")).plan.mechanism  # type: ignore[attr-defined]
+@pytest.mark.parametrize(
+    ("target", "method", "releases"),
+    [("charge", "linear", 1), ("ill", "logistic", 51), ("ill", "boosted", 50), ("charge", "boosted", 50)],
+)
+def test_the_planned_noise_is_what_the_budget_buys_and_no_more(target: str, method: str, releases: int) -> None:
+    what = plan_training(table(), ROW, Task(target, method=method), ApproxDP(1, "1e-6"))
+    mechanism = what.plan.mechanism  # type: ignore[attr-defined]
     mean = math.sqrt(releases * mechanism.sensitivity_squared / mechanism.variance)
     assert 0.98e-6 < _delta(1, mean) <= 1e-6 * (1 + 1e-6)
     assert _delta(1, 1.3 * mean) > 5e-6

@@ -198,6 +198,7 @@ DOCUMENTS = {
 CROSSING = {
     ("curator/attack.py", "attempt_as_dict"): "a line of the state file that a killed attack goes on from",
     ("curator/attack.py", "judge_limits"): "findings as they stand in that file, with verdicts",
+    ("curator/estimators.py", "get_params"): "parameters by name, as scikit-learn asks for them",
     ("curator/query/sql.py", "to_pylist"): "rows of an answer, as Arrow gives them",
     ("dp/accounting/serialization.py", "to_google"): "an event in the words of another library",
     ("governance/requests.py", "facts"): "details of an entry in the ledger",

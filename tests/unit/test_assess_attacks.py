@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from deniable.assess.query_log import attack_log
-from deniable.assess.risk import TRIALS, Evidence, Settings, run_trials
+from deniable.assess.risk import CONTROLLED, GENERATED, TRIALS, Evidence, Settings, run_trials
 from deniable.attacks.aggregates.reconstruction import solve_noisy_answers
 from deniable.policy.layout.release import ATTACKS
 
@@ -200,3 +200,22 @@ def test_the_ways_in_which_a_class_gives_away_are_counted():
     found = run_one("inference", Evidence(table, ("class",), ("ill",)))
     ways = found.outcomes[0].figures["disclosed"]
     assert ways == {"rows": 7, "homogeneous": 3, "background": 3, "skewed": 0, "similar": 3}
+
+
+@pytest.mark.parametrize("trials", [GENERATED, CONTROLLED, TRIALS])
+def test_who_is_attacked_does_not_depend_on_the_order_of_any_table(trials):
+    def people(seed):
+        draw = np.random.default_rng(seed)
+        ages, pays = draw.integers(18, 90, 400), draw.normal(50, 20, 400)
+        return pa.table({"town": [f"t{n}" for n in draw.integers(0, 9, 400)], "age": ages, "pay": pays})
+
+    def find(*tables):
+        release, original, control = tables
+        evidence = Evidence(release, ("town", "age"), ("pay",), original=original, control=control)
+        return [
+            outcome.as_dict() for made in run_trials(evidence, Settings(60), trials=trials) for outcome in made.outcomes
+        ]
+
+    tables = [people(0), pa.concat_tables([people(0).slice(0, 150), people(1)]), people(2)]
+    mixed = [table.take(np.random.default_rng(3).permutation(table.num_rows)) for table in tables]
+    assert find(*tables) == find(*mixed)

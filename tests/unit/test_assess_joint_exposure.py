@@ -1,4 +1,4 @@
-"""What all released columns single out together is measured before rows leave, told, and refused beyond the limit."""
+"""Rows are measured and attacked before they leave: by all columns together, and by what the policy limits."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import nullcontext
+from fractions import Fraction
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,11 +19,14 @@ import pytest
 from deniable.assess import exposure
 from deniable.assess.exposure import measure_joint_exposure
 from deniable.attacks.uniqueness import measure_joint_risk
-from deniable.curator.anonymize.request import Order
-from deniable.curator.anonymize.run import anonymize
+from deniable.curator.anonymize.request import Asked, Order
+from deniable.curator.anonymize.run import anonymize, update
+from deniable.curator.attack import Order as AttackOrder
+from deniable.curator.attack import attack
 from deniable.curator.mask.run import mask, request_for
+from deniable.curator.publish import RECORDED
 from deniable.engines.duckdb import DuckDBEngine
-from deniable.errors import Infeasible
+from deniable.errors import NOTHING_CHARGED, DeniableError, Infeasible
 from deniable.ledger.ledger import open_ledger
 from deniable.policy.document import read
 
@@ -131,10 +136,10 @@ def release(policy: Path, how: str, out: Path) -> dict[str, object]:
     return mask(request_for(policy, None, "visits", out, ledger=ledger)).to_dict()["tables"]["visits"]
 
 
-def read_stated(out: Path) -> dict[str, object]:
-    """What the statement beside a file says of its joint risk."""
+def read_stated(out: Path, detail: str = "joint") -> dict[str, object]:
+    """What the statement beside a file says of its joint risk, or of another detail."""
     stated = json.loads(out.with_name(out.name + ".release.json").read_text())
-    found: dict[str, object] = stated.get("statement", stated)["details"]["joint"]
+    found: dict[str, object] = stated.get("statement", stated)["details"][detail]
     return found
 
 
@@ -151,12 +156,93 @@ def test_the_joint_risk_is_told_in_one_sentence_with_the_release_and_its_stateme
     assert read_stated(out)["together"] == told["together"]  # type: ignore[index]
 
 
-@pytest.mark.parametrize("how", ["anonymize", "mask"])
-def test_a_release_beyond_the_limit_is_refused_and_nothing_is_left(clinic: Path, how: str) -> None:
-    clinic.write_text(POLICY.replace("LIMIT", "  joint: {most: 0.001}\n"))
-    with pytest.raises(Infeasible, match="All released columns together single out"):
+LIMITS = {
+    "joint": "  joint: {most: 0.001WHO}\n",
+    "attack": "  attack: {knows: [steps], most: {uniqueness: 0.001}WHO}\n",
+}
+
+
+@pytest.mark.parametrize("limit", LIMITS)
+@pytest.mark.parametrize("how", ["anonymize", "mondrian", "mask"])
+def test_a_release_beyond_a_limit_is_refused_and_nothing_is_left(clinic: Path, how: str, limit: str) -> None:
+    clinic.write_text(POLICY.replace("LIMIT", LIMITS[limit].replace("WHO", "")))
+    rows = "".join(f"{20 + i % 40},{'abc'[i % 3]},{i}\n" for i in range(200))
+    (clinic.parent / "visits.csv").write_text("age,ward,steps\n" + rows)
+    with pytest.raises(Infeasible) as refused:
         release(clinic, how, clinic.parent / "out.parquet")
+    assert refused.value.fields["limit"] == limit
+    assert "100.0%" in refused.value.happened
+    assert "Nothing was charged" in str(refused.value)
     assert not list(clinic.parent.glob("out.parquet*"))
+
+
+@pytest.mark.parametrize("how", ["anonymize", "mask"])
+def test_the_attacks_that_a_policy_limits_are_stated_with_what_they_expose_or_lack(clinic: Path, how: str) -> None:
+    out, limits = clinic.parent / "out.parquet", "uniqueness: 0.9, inference: 0.9, linkage: 0.1, tables: 0.1"
+    clinic.write_text(
+        POLICY.replace("LIMIT", f"  attack: {{most: {{{limits}}}}}\n").replace("ward: {role: in", "ward: {role: ")
+    )
+    told = release(clinic, how, out)["attacks"]
+    assert read_stated(out, "attacks") == told
+    original = str(clinic.parent / "visits.csv")
+    found = attack(AttackOrder(str(out), original=original, policy=clinic, table="visits"))
+    assert told["exposed"] == {name: found.exposed[name] for name in ("uniqueness", "inference")}  # type: ignore[index]
+    assert told["limits"] == dict.fromkeys(told["exposed"], 0.9)  # type: ignore[index]
+    assert told["unmeasured"] == {"linkage": "needs a register with names (--register)"}  # type: ignore[index]
+    assert told["accepted_by"] is None  # type: ignore[index]
+
+
+def test_numbers_that_are_written_as_two_ends_are_attacked_too(clinic: Path) -> None:
+    text = POLICY.replace("LIMIT", "  attack: {most: {uniqueness: 0}}\n").replace("ward: {role: in", "ward: {role: ")
+    clinic.write_text(text.replace("k: 5", "k: 30"))
+    order = Order(None, clinic.parent / "out.parquet", clinic, "visits", form="bounds")
+    told = anonymize(order).to_dict()["attacks"]
+    assert "age_low" in pq.read_table(clinic.parent / "out.parquet").column_names
+    assert told["exposed"] == {"uniqueness": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ({"method": "magic"}, NOTHING_CHARGED),
+        ({"target": "nothing"}, NOTHING_CHARGED),
+        ({"encoding": "klingon"}, NOTHING_CHARGED),
+        ({"method": "microaggregate", "asked": Asked(l={"ward": Fraction(2)})}, RECORDED),
+        ({"asked": Asked(l={"ward": Fraction(4)})}, RECORDED),
+        ({"mode": "magic"}, NOTHING_CHARGED),
+        ({"columns": ["nothing"]}, NOTHING_CHARGED),
+    ],
+)
+def test_every_refusal_under_a_policy_says_what_was_charged_and_recorded(
+    clinic: Path, asked: dict[str, Any], told: str
+) -> None:
+    clinic.write_text(POLICY.replace("LIMIT", "").replace("[10, 50]", "[10]"))
+    out, masked = clinic.parent / "out.csv", {"mode", "columns"} & set(asked)
+    ledger = str(clinic.with_suffix(".ledger.sqlite"))
+
+    def release_wrongly() -> None:
+        if masked:
+            mask(request_for(clinic, None, "visits", out, ledger=ledger, **asked))
+        else:
+            anonymize(Order(None, out, clinic, "visits", ledger=ledger, **asked))
+
+    with pytest.raises(DeniableError) as refused:
+        release_wrongly()
+    assert str(refused.value).endswith(told)
+    if Path(ledger).exists():
+        opened = open_ledger(ledger, read(clinic))
+        assert any(entry.act == "release" for entry in opened.entries()) == (told == RECORDED)
+
+
+def test_rows_added_to_a_release_are_attacked_before_they_leave(clinic: Path) -> None:
+    clinic.write_text(POLICY.replace("LIMIT", ""))
+    release(clinic, "anonymize", clinic.parent / "out.parquet")
+    clinic.write_text(POLICY.replace("LIMIT", LIMITS["attack"].replace("WHO", "")))
+    (clinic.parent / "more.csv").write_text("age,ward,steps\n" + "".join(f"{20 + i % 8},a,{i}\n" for i in range(40)))
+    more = Order(str(clinic.parent / "more.csv"), clinic.parent / "more.parquet", clinic, "visits")
+    with pytest.raises(Infeasible, match="the rows were attacked, and do not leave"):
+        update(clinic.parent / "out.parquet", more)
+    assert not list(clinic.parent.glob("more.parquet*"))
 
 
 PEOPLE = """
@@ -187,21 +273,29 @@ def test_people_are_counted_by_the_tables_own_column_whatever_is_released_of_it(
     rows = "".join(f"p{n},{20 + n % 4},{town}\n" for n, town in enumerate(towns) for _ in range(2))
     (tmp_path / "visits.csv").write_text("who,age,town\n" + rows)
     policy, out = tmp_path / "clinic.yaml", tmp_path / "out.parquet"
-    for mask_of_who in ("redact", "{regex: {find: '.*', put: 'x'}}"):
+    attacked = "  attack: {knows: [town], most: {uniqueness: 1}}\n"
+    for mask_of_who in ("redact", "{regex: {find: '.*', put: 'x'}}")[: 2 if how == "mask" else 1]:
         text = PEOPLE.replace("MASK", mask_of_who)
-        policy.write_text(text.replace("LIMIT", "  joint: {most: 0.05, accepted_by: A. Steward}\n"))
-        told = release(policy, how, out)["joint"]
-        assert told["together"] == (1.0 if own else 0.0)  # type: ignore[index]
-        assert "of the people" in told["words"]  # type: ignore[index]
+        policy.write_text(text.replace("LIMIT", f"  joint: {{most: 0.05, accepted_by: A. Steward}}\n{attacked}"))
+        made = release(policy, how, out)
+        assert made["joint"]["together"] == (1.0 if own else 0.0)  # type: ignore[index]
+        assert "of the people" in made["joint"]["words"]  # type: ignore[index]
+        assert made["attacks"]["exposed"] == {"uniqueness": 1.0 if own else 0.0}  # type: ignore[index]
         policy.write_text(text.replace("LIMIT", "  joint: {most: 0.05}\n"))
         with pytest.raises(Infeasible) if own else nullcontext():
             release(policy, how, out)
 
 
+@pytest.mark.parametrize("limit", LIMITS)
 @pytest.mark.parametrize("how", ["anonymize", "mask"])
-def test_what_the_steward_stands_for_leaves_with_the_name_in_statement_and_ledger(clinic: Path, how: str) -> None:
-    clinic.write_text(POLICY.replace("LIMIT", "  joint: {most: 0.001, accepted_by: A. Steward}\n"))
+def test_what_the_steward_stands_for_leaves_with_the_name_in_statement_and_ledger(
+    clinic: Path, how: str, limit: str
+) -> None:
+    rows = "".join(f"{20 + i % 40},{'abc'[i % 3]},{i}\n" for i in range(200))
+    (clinic.parent / "visits.csv").write_text("age,ward,steps\n" + rows)
+    clinic.write_text(POLICY.replace("LIMIT", LIMITS[limit].replace("WHO", ", accepted_by: A. Steward")))
     release(clinic, how, clinic.parent / "out.parquet")
-    assert read_stated(clinic.parent / "out.parquet")["accepted_by"] == "A. Steward"
+    stated = read_stated(clinic.parent / "out.parquet", {"joint": "joint", "attack": "attacks"}[limit])
+    assert stated["accepted_by"] == "A. Steward"
     opened = open_ledger(str(clinic.with_suffix(".ledger.sqlite")), read(clinic))
     assert any("A. Steward" in str(entry) for entry in opened.entries())

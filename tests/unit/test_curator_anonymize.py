@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pandas as pd
@@ -149,3 +151,25 @@ def test_a_table_of_one_row_is_refused_and_one_that_may_all_go_is_empty() -> Non
 def test_an_empty_table_is_refused() -> None:
     with curator(rows=0) as held, pytest.raises(Infeasible, match="0 rows"):
         held.anonymize("visits", models=(Spec("average_risk", {"most": "0.5"}),))
+
+
+LOADED = """
+import sys
+from deniable.cli.main import app
+app(sys.argv[1:], standalone_mode=False)
+print("loaded", *(name for name in sys.modules if name.startswith("deniable.")))
+"""
+
+
+def test_a_command_without_a_policy_loads_nothing_that_reads_policies_or_ledgers(tmp_path: Path) -> None:
+    """A cold start is mostly modules that are loaded: those that are not needed are not."""
+    (tmp_path / "people.csv").write_text("sex\n" + "F\nM\n" * 10)
+    (tmp_path / "tree.csv").write_text("F,*\nM,*\n")
+    words = ["anonymize", "people.csv", "--qi", "sex", "--k", "2", "--hierarchy", "sex=tree.csv", "-o", "out.csv"]
+    done = subprocess.run(
+        [sys.executable, "-c", LOADED, *words], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    loaded = set(done.stdout.splitlines()[-1].split())
+    assert "deniable.curator.anonymize.run" in loaded
+    assert not loaded & {f"deniable.policy.{name}" for name in ("document", "grammar", "tables", "yaml_tree")}
+    assert not loaded & {"deniable.curator.context", "deniable.curator.scope", "deniable.ledger"}

@@ -916,7 +916,7 @@ def test_a_question_names_its_private_tables_and_attaches_its_public_ones(stewar
 def test_the_store_remembers_the_last_charge_with_its_answer_or_at_once_where_none_will_be_stored(
     steward: Context,
 ) -> None:
-    assert steward.store.last_seen() is None
+    assert steward.store.last_seen() == (0, ""), "it was there before the first charge"
     first = charge.charge(steward, job_of())
     assert steward.store.last_seen() == (first.number, first.head)
     charge.charge(steward, job_of(), stored=True)
@@ -1078,13 +1078,16 @@ def test_private_sources_are_listed_by_their_real_place_and_when_they_changed(tm
 def test_rows_are_known_by_their_least_hashes_whatever_their_order(tmp_path: Path) -> None:
     write_visits(tmp_path)
     made = on_disk(tmp_path)
-    few, many = made.scope.hash_some_rows("visits", 5), made.scope.hash_some_rows("visits", 1000)
-    assert (len(few), len(many), many[:5]) == (5, 40, few)
-    assert many == sorted(set(many))
+    few, many = made.scope.sketch_rows("visits", 5), made.scope.sketch_rows("visits", 1000)
+    assert few is not None
+    assert many is not None
+    assert (len(few.rows), len(many.rows), many.rows[:5]) == (5, 40, few.rows)
+    assert many.rows == sorted(set(many.rows))
+    assert [len(each) for each in many.keys] == [40, 40], "of two columns with enough values"
     header, *lines = (tmp_path / "visits.csv").read_text().splitlines()
     (tmp_path / "visits.csv").write_text("\n".join([header, *reversed(lines), lines[0]]) + "\n")
-    assert made.scope.hash_some_rows("visits", 1000) == many
-    assert made.scope.hash_some_rows("beds", 5) == []
+    assert made.scope.sketch_rows("visits", 1000) == many
+    assert made.scope.sketch_rows("beds", 5) is None
 
 
 @pytest.mark.usefixtures("marked_rows")
@@ -1092,11 +1095,13 @@ def test_rows_are_hashed_only_where_a_source_is_not_as_it_was(tmp_path: Path) ->
     write_visits(tmp_path)
     made = on_disk(tmp_path)
     ((path, stamp),) = made.scope.list_sources().values()
-    hashes = made.scope.hash_some_rows("visits", MARKED_ROWS)
-    assert len(hashes) == MARKED_ROWS
-    assert context.mark_sources(made.scope, {}) == [Source(path, stamp, hashes)]
-    assert context.mark_sources(made.scope, {path: "before"}) == [Source(path, stamp, hashes)]
-    assert context.mark_sources(made.scope, {path: stamp}) == [Source(path, stamp, ())]
+    sketch, unit = made.scope.sketch_rows("visits", MARKED_ROWS), str(made.policy.table("visits").unit)
+    assert sketch is not None
+    assert len(sketch.rows) == MARKED_ROWS
+    whole = Source(path, stamp, sketch, "visits", unit)
+    assert context.mark_sources(made.scope, {}) == [whole]
+    assert context.mark_sources(made.scope, {path: "before"}) == [whole]
+    assert context.mark_sources(made.scope, {path: stamp}) == [Source(path, stamp, None, "visits", unit)]
 
 
 def test_a_ledger_in_memory_knows_of_the_one_that_holds_its_rows_and_prices_nothing(tmp_path: Path) -> None:

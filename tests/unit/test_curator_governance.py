@@ -190,6 +190,22 @@ def test_a_person_is_told_the_releases_that_came_before_the_withdrawal(curator: 
     assert (nobody.tables, nobody.withdrawn, nobody.purposes, nobody.releases, nobody.proof) == ([], None, [], [], None)
 
 
+def test_a_request_id_gets_no_second_answer_once_the_first_was_forgotten(policy: Path) -> None:
+    """After a purge, or under a wrong clock, one charge gave any number of answers with noise of their own."""
+    ledger, asked = policy.with_suffix(".sqlite"), "SELECT COUNT(*) AS n FROM visits"
+    with Curator.open(policy, ledger=ledger) as curator:
+        curator.query(asked, epsilon="1/2", who=ANA, request="r1")
+    policy.write_text(POLICY + "expires: 2020-01-01\n")
+    with Curator.open(policy, ledger=ledger) as curator:
+        assert forget_answers(curator.context) == 1
+    policy.write_text(POLICY)
+    with Curator.open(policy, ledger=ledger) as curator:
+        with pytest.raises(AccessRefused, match="was forgotten"):
+            curator.query(asked, epsilon="1/2", who=ANA, request="r1")
+        assert not curator.query(asked, epsilon="1/2", who=ANA, request="r2").repeated
+        assert len(list(curator.ledger.entries(acts=("charge",)))) == 2
+
+
 def test_an_expired_policy_refuses_and_forgets_answers_and_keeps_the_ledger(policy: Path) -> None:
     ledger = policy.with_suffix(".sqlite")
     with Curator.open(policy, ledger=ledger) as curator:
@@ -278,7 +294,10 @@ def test_of_stewards_who_decide_at_once_one_is_told_yes_and_everybody_sees_that_
 
 
 def test_of_those_who_fulfill_at_once_one_is_told_so_and_a_declined_request_is_never_released(curator: Curator) -> None:
-    made = [requests.ask(curator.context.speak_for(ANA), "mask", ["visits"]) for _ in range(2)]
+    reasons = ("one study", "another study")
+    made = [
+        requests.ask(curator.context.speak_for(ANA), "mask", ["visits"], {"justification": each}) for each in reasons
+    ]
     requests.decide(curator.context, made[0].id, True, "fine")
     requests.decide(curator.context, made[1].id, False, "no")
     for identity, releases in ((made[0].id, ("a", "b")), (made[1].id, ("c",))):

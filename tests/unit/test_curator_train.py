@@ -15,6 +15,8 @@ from deniable.errors import AccessRefused, BudgetExceeded, DeniableError, Execut
 from deniable.learn.logistic import LogisticPlan
 from deniable.policy.document import parse
 from deniable.release import Technique
+from deniable.reports.page import render
+from deniable.reports.tradeoffs import build_training_page
 from learning import people
 
 POLICY = """
@@ -171,6 +173,46 @@ def test_the_evaluation_of_a_number_has_its_baseline_and_an_empty_table_has_none
         assert set(figures) == {"rows", "error", "mean_error", "r_squared"}
     with _curator(people(0)) as curator:
         assert curator.train("visits", "ill", epsilon=1, evaluate=True).evaluation is None
+
+
+def _page(method: str, target: str, **rest: Any) -> str:
+    with _curator(people(600)) as curator:
+        trained = curator.train("visits", target, features=["age", "sex"], method=method, epsilon=1, **rest)
+    return render(build_training_page(train.describe_model(trained)))
+
+
+@pytest.mark.parametrize(
+    ("method", "target"),
+    [("linear", "charge"), ("logistic", "ill"), ("boosted", "ill"), ("bayes", "town"), ("multinomial", "town")],
+)
+def test_the_page_of_a_model_shows_its_price_and_every_column(method: str, target: str) -> None:
+    public, tested = _page(method, target, turns=2), _page(method, target, turns=2, evaluate=True)
+    for page in (public, tested):
+        assert f"Model of {target}" in page
+        assert "all rows of one pid" in page
+        assert "Effects of the values of age" in page
+        assert "Effects of the values of sex" in page
+    assert "Do not pass this on" not in public
+    assert "Do not pass this on" in tested
+    assert ("against the share of false alarms" in tested) == (target == "ill")
+
+
+def test_the_curves_of_an_evaluation_are_those_of_the_rows_held_out() -> None:
+    with _curator(people(3000)) as curator:
+        model = curator.train("visits", "ill", features=["age"], epsilon=1, turns=20).model
+    rows = people(2000, 5)
+    points = train.trace_curves(model, rows)
+    assert points is not None
+    roc = [(each.x, each.y) for each in points if each.curve == "roc"]
+    assert roc[0] == (0, 0)
+    assert roc[-1] == (1, 1)
+    chances, truth = model.predict(rows), np.asarray(rows["ill"])
+    limit = np.quantile(chances, 0.5)  # the middle point, counted by hand
+    assert roc[11] == (np.mean(chances[~truth] >= limit), np.mean(chances[truth] >= limit))
+    told = [(each.x, each.y) for each in points if each.curve == "calibration"]
+    assert len(told) == 10
+    lowest = np.argsort(chances, kind="stable")[:200]
+    assert told[0] == (chances[lowest].mean(), truth[lowest].mean())
 
 
 def test_a_written_model_is_sealed_and_holds_no_evaluation(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +15,7 @@ from deniable.cli.main import app
 from deniable.curator import Curator
 from deniable.curator.governance import reports, withdrawals
 from deniable.errors import Infeasible, ParameterError
+from deniable.governance.withdrawals import Withdrawal
 
 POLICY = """
 version: 1
@@ -273,3 +276,34 @@ def test_the_commands_name_a_respondents_person_and_take_a_withdrawal_back(linke
     run("withdraw", "ann-7", "--column", "pat")
     assert "Taken in again" in run("reinstate", "ANN-7", "--column", "payer", "--reason", "signed again")
     assert "withdrawn  no" in run("subject", "ann-7", "--column", "pat")
+
+
+SPELLED = ["STRASSE 7", "Straße 7", "\uff53\uff54\uff52\uff41\uff53\uff53\uff45  7", "Stra\u200bße 7", "STRAẞE 7"]
+
+
+@pytest.mark.parametrize("given", SPELLED[1:4])
+def test_every_spelling_of_a_value_is_left_out_and_known_again_by_every_other(tmp_path: Path, given: str) -> None:
+    """Rows, the record and tokens compare spellings by one function: what one takes for the same, all do."""
+    opened(tmp_path, "text").close()
+    rows = [*SPELLED, "Strase 7", "7"]
+    (tmp_path / "people.csv").write_text("p,born,sex\n" + "".join(f"{each},2000-01-01,F\n" for each in rows))
+    with Curator.open(tmp_path / "policy.yaml", ledger=tmp_path / "policy.ledger.sqlite") as curator:
+        first = withdrawals.withdraw(curator.context, "p", given)
+        assert curator.check("people", ["sex"]).rows == 2
+        for other in SPELLED:
+            assert withdrawals.withdraw(curator.context, "p", other).number == first.number, (
+                "asked twice, recorded once"
+            )
+            assert reports.subject_report(curator.context, "p", other).withdrawn is not None
+        assert withdrawals.commit_subject(curator.context, "p", given) == withdrawals.commit_subject(
+            curator.context, "p", SPELLED[0]
+        )
+
+
+def test_a_withdrawal_recorded_by_an_earlier_version_still_stands() -> None:
+    """It was recorded by the value as it was written, and later by its composed lower case."""
+    person, key = Withdrawal("p", "STRAßE 7"), b"k" * 32
+    for recorded in ("STRAßE 7", "straße 7", "strasse 7"):
+        held = hmac.new(key, json.dumps(["p", recorded]).encode(), hashlib.sha256).hexdigest()
+        assert held in person.commitments(key), recorded
+    assert person.commitment(key) == Withdrawal("p", "Strasse 7").commitment(key)

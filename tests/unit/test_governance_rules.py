@@ -15,10 +15,11 @@ from deniable import Curator
 from deniable.cli.main import app
 from deniable.curator.governance import estate, reports, requests, withdrawals
 from deniable.errors import AccessRefused, BudgetExceeded, DeniableError, ParameterError, PolicyError
-from deniable.governance.grants import Asker, Role
+from deniable.governance.grants import Asker, Grant, Role
 from deniable.ledger import Act, Ledger, Posting
 from deniable.policy.diff import list_loosened
 from deniable.policy.document import parse
+from deniable.server.refusals import describe_refusal, translate_failure
 from ledgers import Clock, charge, tree
 
 POLICY = """
@@ -90,6 +91,33 @@ def test_two_different_stewards_approve_where_the_purpose_demands_it(curator: Cu
     assert requests.find_approved(context, request.id).id == request.id
 
 
+def issue_steward(curator: Curator, name: str, by: str | Grant = "steward") -> Grant:
+    return requests.issue(curator.context, name, Role.STEWARD, None, 1, by)[1]
+
+
+def test_a_steward_who_gives_out_further_tokens_is_one_person(curator: Curator) -> None:
+    """Whoever gives out a token sees its text; by whatever name and over how many steps, it counts as the giver."""
+    context = curator.context
+    request = requests.ask(context.speak_for(ANA), "mask", ["visits"], WHY)
+    sam, sue = issue_steward(curator, "sam"), issue_steward(curator, "sue")
+    second = issue_steward(curator, "sue", sam)
+    third = issue_steward(curator, "sid", second)
+    requests.decide(context, request.id, True, "fine", second)
+    for same in (sam, second, third, "sam"):
+        with pytest.raises(AccessRefused, match="'sam' approved request"):
+            requests.decide(context, request.id, True, "fine again", same)
+    twice = requests.decide(context, request.id, True, "fine too", sue)
+    assert (twice.status, twice.approved_by, twice.approvers) == ("approved", ("sue", "sue"), ("sam", "sue"))
+
+
+def test_a_steward_of_an_issuer_elsewhere_is_known_by_name(curator: Curator) -> None:
+    context = curator.context
+    request = requests.ask(context.speak_for(ANA), "mask", ["visits"], WHY)
+    for name in ("sam", "sue"):
+        requests.decide(context, request.id, True, "fine", Grant(name, Role.STEWARD, "clinic"))
+    assert requests.find_approved(context, request.id).approvers == ("sam", "sue")
+
+
 def test_one_steward_can_decline_after_another_approved(curator: Curator) -> None:
     request = requests.ask(curator.context.speak_for(ANA), "mask", ["visits"], WHY)
     requests.decide(curator.context, request.id, True, "fine", "sam")
@@ -128,6 +156,32 @@ def test_a_policy_that_demands_more_approvals_afterwards_counts(policy: Path, cu
         pytest.raises(AccessRefused, match="demands more now"),
     ):
         requests.find_approved(stricter.context, request.id)
+
+
+def test_what_was_approved_under_another_policy_is_not_released(policy: Path, curator: Curator) -> None:
+    request = requests.ask(curator.context.speak_for(ANA), "mask", ["visits"], WHY)
+    for name in ("sam", "sue"):
+        requests.decide(curator.context, request.id, True, "fine", name)
+    assert requests.find_approved(curator.context, request.id).id == request.id
+    policy.write_text(POLICY.replace("zip: {role: quasi-identifier}", "zip: {role: insensitive}"))
+    with (
+        Curator.open(policy, ledger=policy.with_suffix(".ledger.sqlite")) as other,
+        pytest.raises(AccessRefused, match="the policy was changed after"),
+    ):
+        requests.find_approved(other.context, request.id)
+
+
+def test_an_asker_can_have_twenty_different_requests_wait_and_no_more(curator: Curator) -> None:
+    """One analyst filed thousands in a minute; the steward could not list them any more."""
+    ana = curator.context.speak_for(ANA)
+    filed = [requests.ask(ana, "mask", ["visits"], {"justification": f"study {n}"}) for n in range(20)]
+    before = len(list(curator.ledger.entries()))
+    assert requests.ask(ana, "mask", ["visits"], {"justification": "study 7"}).id == filed[7].id
+    with pytest.raises(ParameterError, match="20 requests of yours wait"):
+        requests.ask(ana, "mask", ["visits"], {"justification": "study 20"})
+    assert len(list(curator.ledger.entries())) == before
+    requests.decide(curator.context, filed[7].id, False, "no", "carol")
+    assert requests.ask(ana, "mask", ["visits"], {"justification": "study 7"}).id not in {each.id for each in filed}
 
 
 def test_a_request_without_a_justification_is_refused_where_one_is_demanded(curator: Curator) -> None:
@@ -216,8 +270,8 @@ def test_dropping_a_demand_loosens_the_policy(old: str, new: str, words: str) ->
 
 def test_risk_stands_beside_cost_on_what_waits_and_is_not_stored(curator: Curator) -> None:
     first = requests.ask(curator.context.speak_for(ANA), "mask", ["visits"], WHY)
-    second = requests.ask(curator.context.speak_for(ANA), "mask", ["visits"], WHY)
     requests.decide(curator.context, first.id, False, "no", "sam")
+    second = requests.ask(curator.context.speak_for(ANA), "mask", ["visits"], WHY)
     waiting, decided = reports.requests(curator.context, risk=True)
     assert waiting.id == second.id
     assert waiting.risk is not None
@@ -263,6 +317,26 @@ def test_incidents_tell_who_asked_what_and_what_is_unusual() -> None:
     ana = found.usage[0]
     assert (ana.who, ana.charges, ana.failures, ana.busiest_share) == ("ana", 5, 0, 0.4)
     assert ana.spent == pytest.approx(0.7)
+
+
+UNEVEN = """
+version: 1
+dataset: clinic
+tables: {visits: {source: visits.csv, unit: row, columns: {id: {role: identifier}}}}
+budgets:
+  dataset: {epsilon: 100}
+  purposes: {research: {epsilon: 1}}
+  analysts: {ana: {purposes: [research]}}
+"""
+
+
+def test_a_burst_is_measured_by_the_least_of_what_may_be_spent_also_of_an_analyst_without_an_amount() -> None:
+    ledger = Ledger("clinic", parse(UNEVEN).budgets, clock=Clock(2026, 11, 15, 8))
+    charge(ledger, "3/10", analyst="ana")
+    charge(ledger, "1/10", analyst="steward", purpose="research")
+    found = estate.list_incidents(ledger)
+    assert [(each.who, each.busiest_share) for each in found.usage] == [("ana", 0.3), ("steward", 0.1)]
+    assert [(alert.kind, alert.who) for alert in found.alerts] == [("burst", "ana")]
 
 
 def test_the_report_of_a_person_is_in_plain_words_with_rights_and_proof(policy: Path, curator: Curator) -> None:
@@ -378,3 +452,25 @@ def test_an_export_that_follows_shows_entries_as_they_are_written(
         withdrawals.withdraw(curator.context, "id", "8")
         assert json.loads(next(following))["sequence"] == 2
         following.close()
+
+
+REMEDIES = {
+    "Acknowledge them once: deniable terms --analyst ana --purpose teaching --acknowledge": (
+        "Acknowledge them once: POST /v1/terms"
+    ),
+    "Ask the steward, who looks at the ledger and runs: deniable resume ana": (
+        "Ask the steward, who looks at the ledger and runs: POST /v1/analysts/ana/resume"
+    ),
+    "Say --justification, in words": "Say justification, in words",
+    "Look at it again: deniable requests": "Look at it again: GET /v1/requests",
+    "Use a larger epsilon": "Use a larger epsilon",
+}
+
+
+@pytest.mark.parametrize("remedy", REMEDIES)
+def test_over_http_a_remedy_names_routes_and_fields_instead_of_commands_and_options(remedy: str) -> None:
+    raised = AccessRefused("it is refused", expected="--reason TEXT", remedy=remedy, request="r1")
+    shown = describe_refusal(translate_failure(raised))
+    assert (shown["remedy"], shown["expected"], shown["request"]) == (REMEDIES[remedy], "reason TEXT", "r1")
+    assert str(shown["message"]).startswith(f"it is refused. reason TEXT. {REMEDIES[remedy]}")
+    assert raised.remedy == remedy, "the command line still names its own"

@@ -84,6 +84,25 @@ def test_the_bounds_are_reached_by_the_worst_row() -> None:
     assert sum(int(each) ** 2 for each in wrong) == plan.most_squared
 
 
+def test_a_gradient_that_counts_twice_is_clipped_to_half_and_keeps_the_bound() -> None:
+    loud, quiet = (
+        plan_training(table(), PrivacyUnit(), Task("ill", ("age", "sex")), ApproxDP(epsilon, "1e-6")).plan
+        for epsilon in ("0.01", 10)
+    )
+    assert isinstance(loud, LogisticPlan)
+    assert isinstance(quiet, LogisticPlan)
+    assert (loud.sharpen(1000), quiet.sharpen(100_000)) == (2, 1)
+    said = plan_training(table(), PrivacyUnit(), Task("ill", ("age", "sex"), clip=1), ApproxDP("0.01", "1e-6")).plan
+    assert said.sharpen(1000) == 1  # type: ignore[attr-defined]
+    rows = rows_of([{"age": age, "sex": sex, "ill": False} for age in (0, 49, 100) for sex in ("F", None)])
+    entries = encode_rows(loud.design, rows)
+    most = bound_residuals(entries, loud.most_squared // loud.sharpen(1000) ** 2)
+    for place in range(len(entries)):
+        row = slice(place, place + 1)
+        moved = 2 * sum_gradients(entries[row], np.zeros(1, np.int64), np.full(loud.design.width, 1e9), most[row])
+        assert 0 < sum(int(each) ** 2 for each in moved) <= loud.most_squared
+
+
 def test_a_replaced_unit_counts_for_two() -> None:
     units = [PrivacyUnit(neighboring=relation) for relation in Neighboring]
     for name in ("charge", "ill"):

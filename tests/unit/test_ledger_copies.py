@@ -6,10 +6,9 @@ import base64
 import hashlib
 import json
 import shutil
-import sqlite3
+import socket
 import threading
 from collections.abc import Iterator
-from contextlib import closing
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
@@ -20,11 +19,20 @@ from deniable.cli.main import app
 from deniable.curator import Curator
 from deniable.errors import AccessRefused, DataError, DeniableError, IntegrityError
 from deniable.ledger import Ledger
-from deniable.ledger.export import back_up, restore_backup, verify_backup
+from deniable.ledger.export import (
+    Head,
+    HeadSender,
+    back_up,
+    read_head,
+    read_notes,
+    refuse_other_head,
+    restore_backup,
+    verify_backup,
+    write_note,
+)
 from deniable.ledger.ledger import open_answer_store, open_ledger
-from deniable.ledger.witness import Head, HeadSender, read_head, read_notes, refuse_other_head, write_note
 from deniable.policy.document import read
-from ledgers import charge, plain
+from ledgers import change_behind, charge, plain
 
 POLICY = """
 version: 1
@@ -80,7 +88,7 @@ def test_a_note_is_what_transparency_logs_write() -> None:
 
 
 def public_key() -> str:
-    from deniable.ledger.witness import find_public_key
+    from deniable.ledger.export import find_public_key
 
     return find_public_key(KEY)
 
@@ -126,10 +134,8 @@ def test_the_command_prints_and_appends_the_head_and_compares_it(policy: Path, t
     assert "not checked" in run("ledger", "verify", "--against", heads, "-p", policy)
     run("ledger", "verify", "--against", heads, "--key", "00" * 32, "-p", policy, refused=True)
     ledger = policy.with_suffix(".ledger.sqlite")
-    with closing(sqlite3.connect(ledger)) as connection:
-        connection.execute("DROP TRIGGER entries_stay")
+    with change_behind(ledger) as connection:
         connection.execute("DELETE FROM entries WHERE sequence = 3")
-        connection.commit()
     # What the state folder knows is compared first; without it the heads find it.
     assert "when it was last used" in run("ledger", "verify", "--against", heads, "-p", policy, refused=True)
 
@@ -205,6 +211,33 @@ def test_a_witness_may_be_a_web_address(policy: Path, listener: tuple[str, list[
     assert read_notes(received[0], told["key"])[0].number == 1
 
 
+def test_a_witness_that_hangs_holds_no_command_up_and_is_said_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("deniable.ledger.export.CLOSING_SECONDS", 0.1)
+    with socket.create_server(("127.0.0.1", 0)) as hanging:  # it takes connections, and says nothing
+        policy = write_policy(tmp_path, f"http://127.0.0.1:{hanging.getsockname()[1]}/heads")
+        for at_least in range(3):
+            ask(policy, at_least)
+            waited_for = [each for each in threading.enumerate() if not each.daemon]
+            assert waited_for == [threading.main_thread()], "the end of the process waits for nobody"
+        hanging.accept()[0].close()
+        hanging.settimeout(0)
+        with pytest.raises(BlockingIOError):
+            hanging.accept()
+    assert [record.getMessage() for record in caplog.records if "witness at 127.0.0.1" in record.getMessage()] == [
+        caplog.messages[0]
+    ]
+    assert "told again after ten minutes" in caplog.messages[0]
+
+
+def test_a_file_of_heads_that_is_not_there_is_said_to_be_missing(policy: Path) -> None:
+    ask(policy, 1)
+    told = run("ledger", "verify", "--against", "nosuch.txt", "-p", policy, refused=True)
+    assert "there is no file 'nosuch.txt'" in told
+    assert "written" not in told
+
+
 def test_a_backup_holds_ledger_and_answers_of_one_moment_and_is_restored(policy: Path, tmp_path: Path) -> None:
     given = ask(policy, 1, 2, 3)
     run("withdraw", "7", "--column", "pid", "-p", policy)
@@ -245,9 +278,9 @@ CHANGES = (
     "UPDATE kept SET value = CAST(value || X'00' AS BLOB) WHERE drawer = 'answers'",
     "DELETE FROM kept WHERE drawer = 'seal'",
     "DELETE FROM kept WHERE drawer = 'withdrawn'",
-    "DROP TRIGGER entries_stay; DELETE FROM entries WHERE sequence = 2",
-    "DROP TRIGGER entries_stay; DELETE FROM entries WHERE sequence = 4",
-    "DROP TRIGGER entries_are_final; UPDATE entries SET text = replace(text, 'visits', 'nobody')",
+    "DELETE FROM entries WHERE sequence = 2",
+    "DELETE FROM entries WHERE sequence = 4",
+    "UPDATE entries SET text = replace(text, 'visits', 'nobody')",
     "PRAGMA user_version = 99",
     "DROP TABLE kept",
 )
@@ -259,7 +292,7 @@ def test_a_backup_that_was_changed_is_not_restored(policy: Path, tmp_path: Path,
     run("withdraw", "7", "--column", "pid", "-p", policy)
     ask(policy, 3)
     run("ledger", "backup", tmp_path / "clinic.backup", "-p", policy)
-    with closing(sqlite3.connect(tmp_path / "clinic.backup")) as connection:
+    with change_behind(tmp_path / "clinic.backup") as connection:
         connection.executescript(change)
     for ending in (".ledger.sqlite", ".ledger.kept.sqlite"):
         policy.with_suffix(ending).unlink()

@@ -7,9 +7,11 @@ is the one that was given, and who withdrew is left out.
 
 from __future__ import annotations
 
+import itertools
 import random
 import shutil
 import sqlite3
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
@@ -33,7 +35,7 @@ from deniable.ledger.answer_store import SEAL, AnswerStore, MemoryShelf, SqliteS
 from deniable.ledger.entry import decode_entry, encode_entry, seal_entry
 from deniable.ledger.ledger import verify
 from deniable.ledger.sqlite import SqliteStore
-from ledgers import charge, plain
+from ledgers import change_behind, charge, plain
 
 POLICY = """
 version: 1
@@ -116,12 +118,9 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Files:
 
 
 def run(path: Path, *statements: str) -> None:
-    with sqlite3.connect(path) as connection:
-        for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
-            connection.execute(f"DROP TRIGGER {name}")
+    with change_behind(path) as connection:
         for sql in statements:
             connection.execute(sql)
-    connection.close()
 
 
 def flip_bytes(path: Path, draw: random.Random) -> None:
@@ -165,6 +164,12 @@ def forge_chain(files: Files, draw: random.Random) -> None:
 def cut(files: Files, draw: random.Random) -> None:
     which = draw.choice((f"> {draw.randint(1, 3)}", f"= {draw.randint(1, 4)}", f"< {draw.randint(2, 4)}"))
     run(files.ledger, f"DELETE FROM entries WHERE sequence {which}")
+
+
+def put_before_the_first(files: Files, draw: random.Random) -> None:
+    """A copy of a charge under a number that no entry has, and another request: a charge that was never made."""
+    columns = f"{draw.choice((0, -1, -(2**63)))}, act, analyst, 'r{draw.random()}', text"
+    run(files.ledger, f"INSERT INTO entries SELECT {columns} FROM entries WHERE sequence = 1")
 
 
 def swap_entries(files: Files, draw: random.Random) -> None:
@@ -232,6 +237,7 @@ KINDS: dict[str, Edit] = {
     "a chain forged to its end": forge_chain,
     "entries deleted": cut,
     "entries swapped": swap_entries,
+    "an entry before the first": put_before_the_first,
     "the ledger emptied": lambda files, _: run(files.ledger, "DELETE FROM entries"),
     "the ledger deleted": lambda files, _: files.ledger.unlink(),
     "an older copy of the ledger": roll_ledger_back,
@@ -301,6 +307,96 @@ def test_the_untouched_files_are_served(whole: Files, tmp_path: Path) -> None:
         before = curator.remaining()
         assert [ask(curator, at_least) for at_least in range(3)] == [30, 29, 27]
         assert curator.remaining() == before
+
+
+LOST: dict[str, tuple[Callable[[Files], object], str]] = {
+    "the store": (lambda files: files.store.unlink(), "is gone, or was emptied"),
+    "all that it held": (lambda files: run(files.store, "DELETE FROM kept"), "lost the key"),
+    "its key": (lambda files: run(files.store, "DELETE FROM kept WHERE drawer = 'seal'"), "lost the key"),
+    "all answers": (
+        lambda files: run(files.store, "DELETE FROM kept WHERE drawer = 'answers'"), "0 values of 'answers', and 2 were"
+    ),
+    "one answer": (
+        lambda files: run(files.store, "DELETE FROM kept WHERE rowid IN (SELECT max(rowid) FROM kept"
+                          " WHERE drawer = 'answers')"),
+        "1 values of 'answers', and 2 were stored",
+    ),
+    "a count that can be read": (
+        lambda files: run(files.store, "UPDATE kept SET value = X'78' WHERE drawer = 'count'"), "was changed behind"
+    ),
+    "its counts": (lambda files: run(files.store, "DELETE FROM kept WHERE drawer = 'count'"), "and 0 were stored"),
+    "what it had seen": (lambda files: run(files.store, "DELETE FROM kept WHERE drawer = 'seen'"), "is gone, or was"),
+    "its newest copy": (
+        lambda files: shutil.copy(files.copies(files.store.name)[0], files.store), "knew of entry 2 when it was last"
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def nobody_withdrew(whole: Files, tmp_path_factory: pytest.TempPathFactory) -> Files:
+    """Two answers; who withdrew would be missed by the ledger too."""
+    files = Files(tmp_path_factory.mktemp("nobody"))
+    for name in ("policy.yaml", "visits.csv"):
+        shutil.copy(whole.folder / name, files.folder / name)
+    for step in range(2):
+        with files.open() as curator:
+            ask(curator, step)
+        settle(files.store)
+        save(files, f"before{step}")
+    return files
+
+
+@pytest.mark.parametrize("lost", LOST)
+def test_a_ledger_whose_store_lost_something_is_refused_at_every_start(
+    nobody_withdrew: Files, tmp_path: Path, lost: str
+) -> None:
+    files = Files(tmp_path / "one")
+    shutil.copytree(nobody_withdrew.folder, files.folder)
+    files.open().close()
+    settle(files.store)
+    change, told = LOST[lost]
+    change(files)
+    for _ in range(2):
+        with pytest.raises(IntegrityError, match=told), files.open():
+            pass
+
+
+@pytest.mark.parametrize("lost", ["answers", "seen"])
+def test_a_store_in_postgresql_that_lost_something_is_refused_at_the_start(
+    whole: Files, tmp_path: Path, postgres_address: str, lost: str
+) -> None:
+    import psycopg
+
+    (tmp_path / "policy.yaml").write_text(POLICY.replace("dataset: clinic", f"dataset: lost{lost}"))
+    shutil.copy(whole.folder / "visits.csv", tmp_path)
+    for step in range(2):
+        with Curator.open(tmp_path / "policy.yaml", ledger=postgres_address) as curator:
+            ask(curator, step)
+    with psycopg.connect(postgres_address, autocommit=True) as connection:
+        connection.execute("DELETE FROM deniable_kept WHERE dataset = %s AND drawer = %s", (f"lost{lost}", lost))
+    with pytest.raises(IntegrityError, match="is gone, or was emptied" if lost == "seen" else "were stored"):
+        Curator.open(tmp_path / "policy.yaml", ledger=postgres_address)
+
+
+def test_writers_beside_a_check_of_the_store_are_no_damage(tmp_path: Path) -> None:
+    store, other = (AnswerStore(SqliteShelf(tmp_path / "store.sqlite")) for _ in range(2))
+    stop = threading.Event()
+
+    def write() -> None:
+        for number in itertools.takewhile(lambda _: not stop.is_set(), itertools.count()):
+            other.keep("answers", f"{number % 7} {number}", f"r{number}", b"an answer")
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        for _ in range(20):
+            store.check()
+    finally:
+        stop.set()
+        writer.join()
+    assert int(store._inner.list_all("count")["answers"]) == len(store.list_all("answers"))
+    store.close()
+    other.close()
 
 
 def test_a_disk_that_is_full_between_charge_and_answer_does_not_say_that_nothing_was_charged(

@@ -11,7 +11,7 @@ import pytest
 
 from deniable.errors import DeniableError, IntegrityError, StorageError
 from deniable.ledger import Ledger
-from deniable.ledger.answer_store import SEALED, AnswerStore, SqliteShelf
+from deniable.ledger.answer_store import COUNTED, AnswerStore, SqliteShelf
 from deniable.ledger.entry import Line
 from deniable.ledger.ledger import verify
 from deniable.ledger.sqlite import STEPS, SqliteStore
@@ -110,6 +110,77 @@ def test_a_ledger_that_says_its_layout_and_lost_its_table_is_refused(tmp_path: P
         SqliteStore(tmp_path / "x.sqlite")
 
 
+FOREIGN = {
+    "a trigger that drops entries": "CREATE TRIGGER mine BEFORE INSERT ON entries BEGIN SELECT RAISE(IGNORE); END",
+    "a trigger that takes the name of ours": "DROP TRIGGER entries_stay; CREATE TRIGGER entries_stay BEFORE DELETE ON"
+    " entries BEGIN SELECT 1; END",
+    "a trigger of ours is gone": "DROP TRIGGER entries_stay",
+    "a view in the place of the entries": "ALTER TABLE entries RENAME TO kept_entries;"
+    " CREATE VIEW entries AS SELECT * FROM kept_entries WHERE sequence < 3",
+    "a table of somebody else": "CREATE TABLE notes (text)",
+    "an index that changes what is unique": "CREATE UNIQUE INDEX one ON entries (act)",
+}
+
+
+@pytest.mark.parametrize("writable", [True, False])
+@pytest.mark.parametrize("change", FOREIGN)
+def test_a_ledger_laid_out_otherwise_is_refused_before_it_is_read(tmp_path: Path, change: str, writable: bool) -> None:
+    lines, _ = write_chain()
+    path = tmp_path / "x.sqlite"
+    write_old(path, "entries alone", lines if "unique" not in change else lines[:1], NEWEST)
+    SqliteStore(path, writable=writable).close()
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript(FOREIGN[change])
+    with pytest.raises(IntegrityError, match="not laid out as a file of deniable"):
+        SqliteStore(path, writable=writable)
+
+
+def test_an_answer_store_laid_out_otherwise_is_refused(tmp_path: Path) -> None:
+    AnswerStore(SqliteShelf(tmp_path / "x.sqlite")).close()
+    with closing(sqlite3.connect(tmp_path / "x.sqlite")) as connection:
+        connection.execute("CREATE TRIGGER mine BEFORE INSERT ON kept BEGIN SELECT RAISE(IGNORE); END")
+    with pytest.raises(IntegrityError, match="not laid out as a file of deniable: mine was added"):
+        SqliteShelf(tmp_path / "x.sqlite")
+
+
+FOREIGN_IN_POSTGRES = {
+    "a trigger that drops entries": "CREATE FUNCTION mine() RETURNS trigger LANGUAGE plpgsql"
+    " AS 'BEGIN RETURN NULL; END'; CREATE TRIGGER mine BEFORE INSERT ON deniable_entries"
+    " FOR EACH ROW EXECUTE FUNCTION mine()",
+    "a rule": "CREATE RULE mine AS ON INSERT TO deniable_entries DO INSTEAD NOTHING",
+    "row security": "ALTER TABLE deniable_kept ENABLE ROW LEVEL SECURITY",
+    "a trigger of ours is off": "ALTER TABLE deniable_entries DISABLE TRIGGER deniable_final",
+    "a view in the place of the entries": "ALTER TABLE deniable_entries RENAME TO mine;"
+    " CREATE VIEW deniable_entries AS SELECT * FROM mine",
+    "the function of our triggers": "CREATE OR REPLACE FUNCTION deniable_entries_are_final() RETURNS trigger LANGUAGE"
+    " plpgsql AS 'BEGIN RETURN NEW; END'",
+}
+
+
+QUICK = ("a trigger that drops entries", "a rule", "the function of our triggers")
+
+
+@pytest.mark.parametrize(
+    "change", [pytest.param(each, marks=[] if each in QUICK else pytest.mark.slow) for each in FOREIGN_IN_POSTGRES]
+)
+def test_a_postgresql_ledger_laid_out_otherwise_is_refused_before_it_is_read(
+    postgres_address: str, change: str
+) -> None:
+    import psycopg
+
+    from deniable.ledger.postgres import PostgresStore
+
+    name = f"foreign{[*FOREIGN_IN_POSTGRES].index(change)}"
+    address = psycopg.conninfo.make_conninfo(postgres_address, dbname=name)
+    with psycopg.connect(postgres_address, autocommit=True) as owner:
+        owner.execute(f"CREATE DATABASE {name}")  # type: ignore[call-overload]
+    PostgresStore(address, "clinic").close()
+    with psycopg.connect(address, autocommit=True) as foreign:
+        foreign.execute(FOREIGN_IN_POSTGRES[change])  # type: ignore[call-overload]
+    with pytest.raises(IntegrityError, match="not laid out as deniable does it"):
+        PostgresStore(address, "clinic")
+
+
 def write_store(path: Path) -> None:
     """An answer store from before values were sealed."""
     with closing(sqlite3.connect(path)) as connection:
@@ -123,13 +194,13 @@ def test_an_answer_store_of_every_earlier_layout_keeps_its_answers(tmp_path: Pat
     store = AnswerStore(SqliteShelf(tmp_path / "unsealed.sqlite"))
     assert store.find("answers", "release") == b"answe"
     store.close()
-    assert find_layout(tmp_path / "unsealed.sqlite")[0] == SEALED
+    assert find_layout(tmp_path / "unsealed.sqlite")[0] == COUNTED
     with closing(sqlite3.connect(tmp_path / "unsealed.sqlite")) as connection:  # sealed, before layouts had numbers
         connection.execute("PRAGMA user_version = 0")
     again = AnswerStore(SqliteShelf(tmp_path / "unsealed.sqlite"))
     assert again.find("answers", "question") == b"answe"
     again.close()
-    assert find_layout(tmp_path / "unsealed.sqlite")[0] == SEALED
+    assert find_layout(tmp_path / "unsealed.sqlite")[0] == COUNTED
 
 
 def test_an_answer_store_of_a_newer_version_or_without_its_key_is_refused(tmp_path: Path) -> None:
@@ -141,8 +212,8 @@ def test_an_answer_store_of_a_newer_version_or_without_its_key_is_refused(tmp_pa
     with pytest.raises(IntegrityError, match="lost the key"):
         AnswerStore(SqliteShelf(path))
     with closing(sqlite3.connect(path)) as connection:
-        connection.execute(f"PRAGMA user_version = {SEALED + 1}")
-    with pytest.raises(StorageError, match=f"its layout is {SEALED + 1}, and this one knows {SEALED}"):
+        connection.execute(f"PRAGMA user_version = {COUNTED + 1}")
+    with pytest.raises(StorageError, match=f"its layout is {COUNTED + 1}, and this one knows {COUNTED}"):
         SqliteShelf(path)
 
 

@@ -14,7 +14,7 @@ from deniable.errors import DeniableError, IntegrityError
 from deniable.ledger import Act, Entry, Ledger, Posting, Receipt
 from deniable.ledger.ledger import verify
 from deniable.ledger.sqlite import SqliteStore
-from ledgers import Clock, charge, tree
+from ledgers import Clock, change_behind, charge, tree
 
 FIELDS = [field.name for field in fields(Entry)]
 
@@ -33,12 +33,9 @@ def written(tmp_path: Path) -> Iterator[tuple[Ledger, Path, Receipt]]:
 
 def tamper(path: Path, *statements: tuple[str, tuple[object, ...]]) -> None:
     """Change the file behind the ledger's back, triggers and all."""
-    with sqlite3.connect(path) as connection:
-        for name in ("entries_are_final", "entries_stay", "entries_are_in_order"):
-            connection.execute(f"DROP TRIGGER {name}")
+    with change_behind(path) as connection:
         for sql, values in statements:
             connection.execute(sql, values)
-    connection.close()
 
 
 def text_of(path: Path, number: int) -> dict[str, object]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import random
 import shutil
 import sqlite3
 from collections.abc import Callable
@@ -25,8 +27,9 @@ from deniable.errors import (
     PolicyError,
     StorageError,
 )
-from deniable.ledger.witness import FEW_ROWS, FILE, Source, Witness, name_place, state_folder
+from deniable.ledger.witness import FEW_ROWS, FILE, Sketch, Source, Witness, name_place, state_folder
 from deniable.policy.document import read
+from ledgers import change_behind
 
 pytestmark = pytest.mark.usefixtures("marked_rows")
 POLICY = """
@@ -189,10 +192,8 @@ def test_a_copy_of_a_private_table_is_public_in_no_other_policy(
 
 
 def test_reading_the_record_finds_what_was_cut_off_too(policy: Path) -> None:
-    with sqlite3.connect(policy.with_suffix(".ledger.sqlite")) as connection:
-        connection.execute("DROP TRIGGER entries_stay")
+    with change_behind(policy.with_suffix(".ledger.sqlite")) as connection:
         connection.execute("DELETE FROM entries")
-    connection.close()
     for look in (
         lambda: verify(policy, None, None, None),
         lambda: show(policy, None, 10),
@@ -221,6 +222,114 @@ def test_a_source_that_changes_keeps_its_ledger(policy: Path) -> None:
     with Curator.open(policy) as curator, pytest.raises(BudgetExceeded):
         spend(curator, "m")
     other = copy_folder(policy)
+    with pytest.raises(AccessRefused, match="have a budget already"):
+        Curator.open(other)
+
+
+WIDE = """
+version: 1
+dataset: {dataset}
+tables:
+  {table}:
+    source: {source}
+    unit: {unit}
+    columns: {columns}
+budgets: {{dataset: {{epsilon: 5}}}}
+"""
+
+
+def people(count: int = 300, seed: int = 1, start: int = 1) -> pa.Table:
+    """Visits of people with serial ids, from 1 to 3 each, and columns of few and of many values."""
+    draw, columns = random.Random(seed), ("id", "born", "zip", "sex", "ward", "smokes", "cost")
+    found = []
+    for n in range(start, start + count):
+        who = (n, f"{draw.randint(1930, 2010)}-0{draw.randint(1, 9)}-1{draw.randint(0, 9)}", draw.randint(10000, 99999))
+        for _ in range(draw.randint(1, 3)):
+            visit = (draw.choice("FM"), draw.choice("abcdef"), draw.random() < 0.1, draw.randint(0, 999))
+            found += [(*who, *visit)]
+    return pa.table({name: [row[place] for row in found] for place, name in enumerate(columns)})
+
+
+def write_wide(folder: Path, table: pa.Table, unit: str = "row", name: str = "t", dataset: str = "clinic") -> Path:
+    folder.mkdir(exist_ok=True)
+    csv.write_csv(table, folder / f"{name}.csv")
+    columns = "{" + ", ".join(f"{each}: {{}}" for each in table.column_names) + "}"
+    text = WIDE.format(dataset=dataset, table=name, source=f"{name}.csv", unit=unit, columns=columns)
+    (folder / f"{name}.yaml").write_text(text)
+    return folder / f"{name}.yaml"
+
+
+CHANGES: dict[str, Callable[[pa.Table], pa.Table]] = {
+    "columns reversed": lambda table: table.select(table.column_names[::-1]),
+    "the last column dropped": lambda table: table.select(table.column_names[:-1]),
+    "the id dropped": lambda table: table.drop_columns(["id"]),
+    "the id and the zip dropped": lambda table: table.drop_columns(["id", "zip"]),
+    "two columns left": lambda table: table.select(["cost", "id"]),
+    "an id and a column of six values left": lambda table: table.select(["ward", "id"]),
+    "columns renamed and others added": lambda table: table.rename_columns([f"c{n}" for n in range(7)]).append_column(
+        "more", [[*range(len(table))]]
+    ),
+    "a third of the rows dropped": lambda table: table.slice(len(table) // 3).drop_columns(["sex"]),
+}
+
+
+QUICK = ("columns reversed", "the id and the zip dropped", "an id and a column of six values left")
+
+
+@pytest.mark.parametrize(
+    "change", [pytest.param(each, marks=[] if each in QUICK else pytest.mark.slow) for each in CHANGES]
+)
+def test_dropped_renamed_and_reordered_columns_give_no_budget_of_their_own(tmp_path: Path, change: str) -> None:
+    Curator.open(write_wide(tmp_path / "one", people())).close()
+    with pytest.raises(AccessRefused, match="have a budget already"):
+        Curator.open(write_wide(tmp_path / "two", CHANGES[change](people()), dataset="other"))
+
+
+@pytest.mark.parametrize("columns", [["id", "ward", "sex", "smokes"], None])
+def test_other_people_with_the_same_serial_ids_and_columns_have_a_budget_of_their_own(
+    tmp_path: Path, columns: list[str] | None
+) -> None:
+    for seed in range(2):
+        table = people(seed=seed)
+        made = write_wide(tmp_path / str(seed), table.select(columns or table.column_names), dataset=f"d{seed}")
+        Curator.open(made).close()
+
+
+def test_one_file_under_two_names_and_units_does_not_share_one_total(tmp_path: Path) -> None:
+    """A person with three rows would lose three times what a total of both says."""
+    ledger, person = tmp_path / "ledger.sqlite", "{column: id, max_groups: 1, max_rows_per_group: 3}"
+    first = write_wide(tmp_path, people(), person, "visits")
+    second = tmp_path / "rows.yaml"
+    second.write_text(first.read_text().replace("  visits:", "  stays:").replace(person, "row"))
+    with Curator.open(first, ledger=ledger) as one, Curator.open(second, ledger=ledger) as other:
+        one.query("SELECT COUNT(*) AS n FROM visits", epsilon=1)
+        with pytest.raises(AccessRefused, match="charged for all rows of one id before, and would now be for one row"):
+            other.query("SELECT COUNT(*) AS n FROM stays", epsilon=1)
+    with pytest.raises(AccessRefused, match="charged for all rows of one id before, and would now be for one row"):
+        Curator.open(second, ledger=ledger)
+    copied = write_wide(tmp_path / "copy", people().drop_columns(["sex"]), "row", "copied")
+    with pytest.raises(AccessRefused, match="charged for all rows of one id before, and would now be for one row"):
+        Curator.open(copied, ledger=ledger)
+    Curator.open(write_wide(tmp_path / "others", people(seed=2), "row", "others"), ledger=ledger).close()
+
+
+def test_a_unit_may_be_corrected_before_anything_is_charged(tmp_path: Path) -> None:
+    policy = write_wide(tmp_path, people())
+    Curator.open(policy).close()
+    policy.write_text(policy.read_text().replace("unit: row", "unit: {column: id}"))
+    Curator.open(policy).close()
+
+
+def test_a_file_changed_in_place_with_its_size_and_time_put_back_is_looked_at_again(policy: Path) -> None:
+    source = policy.with_name("visits.csv")
+    before, other = source.stat(), copy_folder(policy)
+    header, *lines = source.read_text().splitlines(keepends=True)
+    people = [line.replace(str(n), str(99 - n), 1) for n, line in enumerate(lines) if n >= 10]
+    other.with_name("visits.csv").write_text("".join([header, *people]).ljust(before.st_size, "\n"))
+    source.write_bytes(other.with_name("visits.csv").read_bytes())
+    os.utime(source, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert (source.stat().st_size, source.stat().st_mtime_ns) == (before.st_size, before.st_mtime_ns)
+    Curator.open(policy).close()
     with pytest.raises(AccessRefused, match="have a budget already"):
         Curator.open(other)
 
@@ -282,15 +391,15 @@ def test_nothing_of_a_row_can_be_read_from_the_witness(policy: Path) -> None:
     path = state_folder() / FILE
     assert path.stat().st_mode & 0o077 == 0
     with sqlite3.connect(path) as connection:
-        marks = connection.execute("SELECT marks FROM sources").fetchone()[0].split()
+        marks = json.loads(connection.execute("SELECT marks FROM sources").fetchone()[0])["rows"]
         (key,) = connection.execute("SELECT key FROM secret").fetchone()
     assert len(marks) == 32
-    assert all(len(mark) == 32 for mark in marks)
+    assert all(len(mark) == 16 for mark in marks)
     assert len(key) == 32
 
 
 def test_two_users_draw_their_own_keys(tmp_path: Path) -> None:
-    source = [Source("x", "1", tuple(range(10)))]
+    source = [Source("x", "1", Sketch(range(10)))]
     seen = set()
     for name in "ab":
         Witness(tmp_path / name).claim("place", source)
@@ -302,8 +411,8 @@ def test_two_users_draw_their_own_keys(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("common", "same"), [(16, True), (15, False), (32, True), (0, False)])
 def test_tables_are_the_same_when_half_of_their_marks_are(tmp_path: Path, common: int, same: bool) -> None:
     witness = Witness(tmp_path)
-    witness.claim("one", [Source("x", "1", tuple(range(32)))])
-    other = [Source("y", "1", tuple(range(32 - common, 64 - common)))]
+    witness.claim("one", [Source("x", "1", Sketch(range(32)))])
+    other = [Source("y", "1", Sketch(range(32 - common, 64 - common)))]
     if same:
         with pytest.raises(AccessRefused):
             witness.claim("two", other)

@@ -15,7 +15,8 @@ from deniable.localdp.frequency.randomized_response import Direct, two_coins
 from deniable.localdp.frequency.sketch import HadamardSketch
 from deniable.localdp.frequency.subset import Subset
 from deniable.localdp.likelihood_ratio import odds_below
-from deniable.localdp.numeric.mechanisms import Duchi, Hybrid
+from deniable.localdp.numeric.distribution import _choose_weights, estimate_with_intervals
+from deniable.localdp.numeric.mechanisms import Duchi, Hybrid, Window
 from deniable.localdp.numeric.scale import Scale, mean_of
 from deniable.localdp.protocol import estimate_from_support, student_quantile
 from deniable.localdp.protocol_choice import choose
@@ -98,6 +99,42 @@ def test_intervals_of_means_cover_with_twenty_respondents_wherever_they_stand(ma
         low, high = mean_of(protocol, tuple(column[run * n : (run + 1) * n] for column in columns)).interval(0.95)
         hits += low <= truth <= high
     assert hits / runs > 0.95 - 5.5 * math.sqrt(0.95 * 0.05 / runs)
+
+
+WAVES = {"a scale of few steps": Scale.between(0, 12), "more steps than places": Scale.between(0, 10, "0.001")}
+
+
+@pytest.mark.parametrize("scale", WAVES.values(), ids=WAVES)
+def test_intervals_of_bins_allow_for_the_bias_of_their_weights_at_every_distribution(scale):
+    """Without noise the mean weight of a population is known: its shares must be among those that explain it."""
+    protocol, bins, rng = Window.square_wave(scale, 2), 6, np.random.default_rng(9)
+    weights, worst = _choose_weights(protocol, bins, 500, 0.95)
+    positions = rng.integers(0, scale.steps + 1, 200)
+    positions[:2] = 0, scale.steps
+    parts = np.arange(protocol.cells) * len(weights) // protocol.cells
+    means = protocol.chances(positions / scale.steps) @ weights[parts]
+    inside = np.eye(bins)[np.minimum(positions * bins // scale.steps, bins - 1)]
+    people = np.concatenate((np.eye(200), rng.dirichlet(np.full(200, 0.02), 300)))
+    for mean, share in zip(people @ means, people @ inside, strict=True):
+        low, high = worst.find_ends(mean, np.zeros(bins))
+        assert ((low <= share + 1e-9) & (share - 1e-9 <= high)).all()
+
+
+def test_intervals_of_bins_cover_where_everybody_gives_one_answer():
+    """What smoothing spreads over other bins is no share of theirs: these intervals once held the truth never."""
+    protocol, runs = Window.square_wave(Scale.between(0, 80), 1), 12
+    hits = np.zeros(20)
+    for _ in range(runs):
+        shares, low, high = estimate_with_intervals(protocol, protocol.randomize(np.zeros(300, int)), 20, 0.95)
+        assert ((low <= shares) & (shares <= high)).all()
+        hits += (low <= np.eye(20)[0]) & (np.eye(20)[0] <= high)
+    assert hits.min() > 4  # of 12, at 95%: a false alarm in 10^8
+
+
+def test_intervals_of_bins_grow_short_with_many_respondents():
+    protocol, answers = Window.square_wave(Scale.between(0, 80), 4), np.random.default_rng(1).integers(0, 80, 100_000)
+    _, low, high = estimate_with_intervals(protocol, protocol.randomize(answers), 10, 0.95)
+    assert (high - low).max() < 0.05
 
 
 def test_words_have_the_intervals_of_a_pure_protocol():

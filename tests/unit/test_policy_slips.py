@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pyarrow as pa
@@ -100,7 +101,8 @@ def test_the_column_that_tells_people_apart_is_no_plain_one(role: str) -> None:
 
 def test_a_unit_column_without_a_word_is_not_written_as_it_is(clinic: Path) -> None:
     text = slip("pid: {type: integer, role: identifier, mask: redact}", "pid: {}")
-    for line in ("  minimize: {sample: 0.5, columns: [age, ward]}\n", "  joint: {most: 0.05}\n"):
+    attack = "  attack: {knows: [age, ward], most: {uniqueness: 0.01}}\n"
+    for line in ("  minimize: {sample: 0.5, columns: [age, ward]}\n", attack, "  joint: {most: 0.05}\n"):
         text = text.replace(line, "")
     clinic.write_text(text)
     out = clinic.parent / "masked.csv"
@@ -184,6 +186,7 @@ LOOSENED = [
     (", columns: [age, ward]}\n  attack", "}\n  attack", "minimize: columns: the list was dropped"),
     ("knows: [age, ward]", "knows: [age]", "no longer taken to know ward"),
     (", most: {uniqueness: 0.01}", "", "uniqueness: 0.01 was dropped"),
+    ("most: {uniqueness: 0.01}}", "most: {uniqueness: 0.01}, accepted_by: Bo}", "attack: Bo accepts releases beyond"),
     ("  joint: {most: 0.05}\n", "", "joint: most 0.05 was dropped"),
     ("expires: 2090-01-01\n", "", "2090-01-01 became never"),
     ("k: 5", "k: 5, suppress: 0.4", "suppress 0 became 0.4"),
@@ -266,6 +269,40 @@ def test_an_accepted_policy_belongs_to_its_rows_and_not_to_the_name_of_its_file(
     accept_policy(copied, "A. Steward")
     assert isinstance(read(copied), Policy)
     assert isinstance(read(clinic), Policy)
+
+
+@pytest.mark.parametrize("ledger_first", [True, False])
+def test_a_state_that_was_removed_forgets_nothing_that_a_ledger_remembers(clinic: Path, ledger_first: bool) -> None:
+    """A policy that was accepted is noted in the ledger then, or when it is first opened with one."""
+    ledger, kept = clinic.with_suffix(".ledger.sqlite"), Path(os.environ["DENIABLE_STATE"]) / "accepted.json"
+    if ledger_first:
+        Curator(read(clinic), ledger=ledger).close()
+    accept_policy(clinic, "A. Steward")
+    Curator(read(clinic), ledger=ledger).close()
+    with Curator(read(clinic), ledger=ledger) as curator:
+        (entry,) = curator.context.ledger.entries(0, ("accept",))
+        assert (entry.analyst, entry.details["policy"]) == ("A. Steward", curator.context.policy.hash)
+    clinic.write_text(slip("k: 5", "k: 6"))
+    Curator(read(clinic), ledger=ledger).close()  # it protects more, and can be compared
+    kept.unlink()
+    for change in ("k: 4", "k: 6"):  # whether it protects more or less cannot be told any more
+        clinic.write_text(slip("k: 5", change))
+        with pytest.raises(PolicyError, match="whether this one protects less cannot be told"):
+            Curator(read(clinic), ledger=ledger)
+    clinic.write_text(CLINIC)
+    Curator(read(clinic), ledger=ledger).close()
+    clinic.write_text(slip("k: 5", "k: 4"))
+    accept_policy(clinic, "B. Steward")
+    Curator(read(clinic), ledger=ledger).close()
+
+
+def test_an_accepted_policy_that_was_edited_in_the_state_is_refused(clinic: Path) -> None:
+    accept_policy(clinic, "A. Steward")
+    kept = Path(os.environ["DENIABLE_STATE"]) / "accepted.json"
+    kept.write_text(kept.read_text().replace("k: 5", "k: 2"))
+    clinic.write_text(slip("k: 5", "k: 2"))
+    with pytest.raises(PolicyError, match="was changed"):
+        read(clinic)
 
 
 def test_an_identifier_that_was_withheld_does_not_leave_by_a_mask_alone(clinic: Path) -> None:

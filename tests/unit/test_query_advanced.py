@@ -25,8 +25,9 @@ from deniable.policy.budget import ApproxDP, PureDP
 from deniable.policy.document import read
 from deniable.policy.schema import Column, ColumnType, Neighboring, PrivacyUnit, TableSchema
 from deniable.query.compile import compile_query
+from deniable.query.sql import auto_clamp as auto_bounds
 from deniable.query.sql.auto_clamp import find_auto_clamps, insert_bounds
-from deniable.query.techniques import auto_bounds, sample_aggregate, top_k, watch
+from deniable.query.techniques import sample_aggregate, top_k, watch
 
 POLICY = """
 version: 1

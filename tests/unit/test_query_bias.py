@@ -46,6 +46,13 @@ def test_rows_as_units_have_only_values_to_clamp() -> None:
     assert len(plan.nodes) == 2
 
 
+def test_each_copy_of_a_row_that_is_a_unit_counts_in_the_noise_of_an_estimate() -> None:
+    sql = "SELECT SUM(age) AS s FROM (SELECT * FROM answers UNION ALL SELECT * FROM answers) AS u"
+    plan = compile_query(sql, clinic.TABLES, PureDP(Fraction(1)), bias_share="0.5")
+    (estimate,) = [p for node in plan.nodes[1:] for step in node.steps for p in step.placed]
+    assert estimate.sensitivity.l1 == 2
+
+
 def test_nothing_is_estimated_without_a_share() -> None:
     assert len(compile_query("SELECT AVG(age) FROM visits", clinic.TABLES, PureDP(Fraction(1))).nodes) == 1
 

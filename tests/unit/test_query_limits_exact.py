@@ -31,10 +31,19 @@ from deniable.query.algebra.relation import (
     unit_of,
 )
 from deniable.query.compile import compile_query
-from deniable.query.contributions import _bound_groups, _bound_rows, _parse_natural
 from deniable.query.execute import execute
 from deniable.query.measurements import Distinct, Measurement, Ordered, Rows, Total, Units, _choose_step
-from deniable.query.plan import Limits, Sensitivity, is_signed, parts_for, reach_of, sensitivity_of
+from deniable.query.plan import (
+    Limits,
+    Sensitivity,
+    _bound_groups,
+    _bound_rows,
+    _parse_natural,
+    is_signed,
+    parts_for,
+    reach_of,
+    sensitivity_of,
+)
 from deniable.query.sql.binder import bind_statement
 from deniable.query.techniques import sample_aggregate, top_k, watch
 from deniable.query.techniques.grouping_sets import _build_rows, _compute_reach
@@ -163,7 +172,7 @@ MEASURED: list[tuple[Measurement, int, bool]] = [
 
 @pytest.mark.parametrize(("measurement", "reach", "signed"), MEASURED)
 def test_what_one_unit_moves(measurement: Measurement, reach: int, signed: bool) -> None:
-    assert reach_of(measurement, 3) == reach
+    assert reach_of(measurement, Limits(None, 3)) == reach
     assert is_signed(measurement) is signed
     told = sensitivity_of(measurement, Limits(2, 3), 2, replace=True)
     assert told == Sensitivity(reach, 2, 2, signed, 1)

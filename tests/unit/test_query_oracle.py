@@ -68,7 +68,80 @@ PAIRS = [
     ("SELECT SUM(age) AS s, COUNT(*) AS n FROM answers WHERE city = 'Ada'", None),
     ("SELECT city, SUM(delta) AS s FROM answers GROUP BY city", None),
     ("SELECT SUM(CLAMP(score, -100, 100)) AS s FROM answers", None),
-]
+    # What the parser says beside the operands of a function is read, or refused.
+    ("SELECT COUNT(*) AS n FROM visits WHERE city NOT LIKE 'A%' OR note NOT ILIKE 'SEE%'", None),
+    ("SELECT LTRIM(note, 'o') AS a, RTRIM(note) AS b, TRIM(BOTH 'k' FROM note) AS c, COUNT(*) AS n FROM visits "
+     "GROUP BY a, b, c", None),
+    ("SELECT COUNT(*) AS n FROM visits WHERE city IS DISTINCT FROM 'Ada' AND age IS NOT DISTINCT FROM age", None),
+    ("SELECT COUNT(*) AS n FROM visits WHERE charge / 100 BETWEEN 0.06 - 0.01 AND 0.06 + 0.01", None),
+    # Functions
+    ("SELECT SUM(POWER(delta, 2)) AS p, SUM(TRUNC(charge)) AS t, SUM(SIGN(delta)) AS s FROM visits", None),
+    ("SELECT COUNT(*) AS n FROM visits WHERE LOG(age + 1) > 1 AND LOG2(age + 1) < 6 OR LOG(10, age + 1) < 0.5", None),
+    ("SELECT CONCAT_WS('/', city, note) AS k, COUNT(*) AS n FROM visits GROUP BY k", None),
+    ("SELECT SUBSTRING(city FROM 2 FOR 2) AS k, COUNT(*) AS n FROM visits GROUP BY k", None),
+    ("SELECT REGEXP_REPLACE(note, '^([a-z]+).*$', '<\\1>') AS k, COUNT(*) AS n FROM visits GROUP BY k", None),
+    ("SELECT COUNT(*) AS n FROM visits WHERE day >= DATE '2020-03-31' - INTERVAL '1 month' AND "
+     "day < DATE '2020-03-31' + INTERVAL 2 WEEK", None),
+    ("SELECT COUNT(*) AS n FROM visits WHERE day + INTERVAL '1 month' > DATE '2020-02-29' "
+     "AND seen - INTERVAL '36 hours' < TIMESTAMP '2020-06-01 00:00:00'", None),
+    ("SELECT day + INTERVAL '1 month' AS k, COUNT(*) AS n FROM visits GROUP BY k", "WHERE day IS NOT NULL"),
+    ("SELECT STRFTIME(day, '%Y-%m') AS k, COUNT(*) AS n FROM visits GROUP BY k", "WHERE day IS NOT NULL"),
+    ("SELECT DATE_PART('month', day) AS k, COUNT(*) AS n FROM visits GROUP BY 1", "WHERE day IS NOT NULL"),
+    ("SELECT COUNT(*) AS n FROM visits WHERE EXTRACT(epoch FROM seen) > 1588000000", None),
+    ("SELECT COUNT(*) AS n FROM visits WHERE seen >= TO_TIMESTAMP(1583020800)::TIMESTAMP", None),
+    ("SELECT COUNT(*) AS n FROM visits WHERE score < 9007199254740993 AND score <> 9223372036854775807", None),
+    ("SELECT CORR(age, delta) AS c, COVAR_SAMP(charge, age) AS s, COVAR_POP(age, charge) AS p FROM visits", None),
+    ("SELECT REGR_SLOPE(charge, age) AS s, REGR_INTERCEPT(charge, age) AS i, REGR_R2(charge, age) AS r, "
+     "REGR_COUNT(charge, age) AS n, REGR_AVGX(charge, age) AS x, REGR_AVGY(charge, age) AS y, REGR_SXX(charge, age) "
+     "AS sx, REGR_SYY(charge, age) AS sy, REGR_SXY(charge, age) AS xy FROM visits", None),
+    ("SELECT CORR(age, delta) FILTER (WHERE insured) AS c FROM visits", None),
+    # Joins
+    ("SELECT COUNT(*) AS n FROM visits v, stays s WHERE v.pid = s.pid AND v.city = s.city AND v.age < s.age", None),
+    ("SELECT COUNT(*) AS n, COUNT(s.age) AS a FROM visits v JOIN stays s USING (pid) WHERE v.city = s.city", None),
+    ("SELECT COUNT(*) AS n FROM stays s RIGHT JOIN visits v ON v.pid = s.pid AND s.age > 90", None),
+    ("SELECT COUNT(*) AS n, COUNT(v.age) AS a FROM visits v FULL JOIN stays s ON v.pid = s.pid AND v.day = s.day",
+     None),
+    ("SELECT t.a, COUNT(*) AS n FROM (SELECT city, age FROM visits) AS t (a, b) GROUP BY t.a", None),
+    ("WITH c (k, n) AS (SELECT city, COUNT(*) FROM visits GROUP BY city) SELECT k, n + 1 AS m FROM c", None),
+    # Sub-queries
+    ("SELECT COUNT(*) AS n FROM visits WHERE pid IN (SELECT pid FROM stays WHERE age > 60)", None),
+    ("SELECT COUNT(*) AS n FROM visits WHERE pid NOT IN (SELECT pid FROM stays WHERE age > 60)", None),
+    ("SELECT COUNT(*) AS n FROM visits v WHERE EXISTS (SELECT 1 FROM stays s WHERE s.pid = v.pid AND s.age < v.age)",
+     None),
+    ("SELECT COUNT(*) AS n FROM visits v WHERE NOT EXISTS (SELECT * FROM stays s WHERE s.pid = v.pid AND "
+     "s.insured = v.insured AND s.city <> v.city) OR age > 90", None),
+    ("SELECT COUNT(*) AS n FROM visits WHERE pid IN (SELECT pid FROM stays GROUP BY pid HAVING COUNT(*) > 6)", None),
+    ("SELECT COUNT(*) AS n FROM visits WHERE city IN (SELECT city FROM regions WHERE inhabitants > 15)", None),
+    ("SELECT COUNT(*) AS n FROM visits WHERE city NOT IN (SELECT city FROM regions WHERE inhabitants > 25)", None),
+    ("SELECT COUNT(*) AS n FROM visits WHERE city NOT IN (SELECT city FROM regions WHERE inhabitants < 25)", None),
+    ("SELECT COUNT(*) AS n FROM visits WHERE age > (SELECT AVG(age) FROM visits WHERE sex = 'F')", None),
+    ("SELECT COUNT(*) AS n FROM visits v WHERE age > (SELECT AVG(age) FROM stays s WHERE s.city = v.city)", None),
+    ("SELECT SUM(CLAMP(age - (SELECT MAX(inhabitants) FROM regions), -100, 100)) AS s FROM "
+     "(SELECT age, pid FROM visits) AS v WHERE EXISTS (SELECT 1 FROM regions WHERE inhabitants = 10)", None),
+    ("SELECT city, COUNT(*) AS n FROM visits GROUP BY city HAVING COUNT(*) > (SELECT COUNT(*) / 5 FROM visits)", None),
+    ("SELECT city, (SELECT MAX(inhabitants) FROM regions r WHERE r.city = visits.city) AS m, COUNT(*) AS n FROM visits "
+     "GROUP BY city", None),
+    ("SELECT city FROM regions r WHERE inhabitants = (SELECT MIN(inhabitants) FROM regions q WHERE q.city = r.city)",
+     None),
+    ("SELECT region, COUNT(*) AS n FROM regions WHERE city IN (SELECT city FROM visits GROUP BY city) GROUP BY region",
+     None),
+    ("SELECT COUNT(*) AS n FROM visits v WHERE age > (SELECT AVG(age) FROM stays s WHERE s.pid = v.pid)", None),
+    ("SELECT COUNT(*) AS n FROM visits v WHERE (SELECT COUNT(*) FROM stays s WHERE s.pid = v.pid AND s.city = v.city) "
+     "> 1", None),
+    # Windows over noisy numbers
+    ("SELECT city, COUNT(*) AS n, RANK() OVER (ORDER BY COUNT(*) DESC, city) AS r FROM visits GROUP BY city", None),
+    ("SELECT city, SUM(COUNT(*)) OVER (ORDER BY city ROWS BETWEEN 1 PRECEDING AND CURRENT ROW) AS r FROM visits "
+     "GROUP BY city", None),
+    ("SELECT city, n, LAG(n) OVER (ORDER BY city) AS l, n * 1.0 / SUM(n) OVER () AS share, MAX(n) OVER (PARTITION BY "
+     "n > 40) AS m FROM (SELECT city, COUNT(*) AS n FROM visits GROUP BY city) AS t", None),
+    ("SELECT city, sex, COUNT(*) AS n FROM visits WHERE sex IN ('F', 'M') GROUP BY city, sex "
+     "QUALIFY ROW_NUMBER() OVER (PARTITION BY city ORDER BY COUNT(*) DESC, sex) = 1", None),
+    ("SELECT DISTINCT city FROM visits ORDER BY city NULLS FIRST LIMIT 3", None),
+    ("SELECT COUNT(*) AS n FROM (SELECT DISTINCT pid, city FROM visits) AS t", None),
+    ("SELECT * FROM visits WHERE FALSE", None),
+    ("SELECT city, age FROM visits WHERE 1 = 0", None),
+    ("SELECT COUNT(*) AS n FROM visits WHERE FALSE", None),
+]  # fmt: skip
 
 
 @pytest.fixture(scope="module")

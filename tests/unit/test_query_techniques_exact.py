@@ -35,9 +35,10 @@ from deniable.query.double_entry import price
 from deniable.query.execute import Noisy, make_consistent
 from deniable.query.keys import FromTable, Listed, PrivateKeys, PublicKeys
 from deniable.query.measurements import Ordered, Rows, Total, Units
+from deniable.query.sql import auto_clamp as auto_bounds
 from deniable.query.sql import private_sql
-from deniable.query.techniques import auto_bounds, grouping_sets, sample_aggregate, top_k, watch, workload
-from deniable.query.techniques.auto_bounds import FoundBounds
+from deniable.query.sql.auto_clamp import FoundBounds
+from deniable.query.techniques import grouping_sets, sample_aggregate, top_k, watch, workload
 from deniable.query.techniques.least_squares import Tree, project_on_simplex, round_to_total, round_top_down
 
 ONE = PureDP(1)

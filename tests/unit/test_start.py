@@ -90,7 +90,7 @@ def test_a_secret_that_few_have_is_kept_from_gathering_in_a_class() -> None:
     assert decided.l == 2
     asked = parse(compose.write_policy(TABLE, decided)).release.anonymize
     assert asked is not None
-    assert (dict(asked.l), dict(asked.t)) == ({"diagnosis": 2}, {"hiv": Fraction(1, 5)})
+    assert (dict(asked.l), dict(asked.t)) == ({"diagnosis": 2}, {"diagnosis": Fraction(2, 5), "hiv": Fraction(1, 5)})
     alone = replace(TABLE, columns=tuple(c for c in TABLE.columns if c.name != "diagnosis"))
     only = decide(alone, recipient="researchers", technique="k-anonymity")
     told = parse(compose.write_policy(alone, only)).release.anonymize
@@ -98,8 +98,28 @@ def test_a_secret_that_few_have_is_kept_from_gathering_in_a_class() -> None:
     assert dict(told.t) == {"hiv": Fraction(1, 5)}
     open_one = next_question(TABLE, replace(decided, l=None))
     assert open_one is not None
-    assert "hiv" in open_one.about[0]
-    assert "rare value" in open_one.about[0]
+    assert open_one.about[0].startswith("diagnosis is skewed: 20% of the rows have one of its 90 values, and a group")
+    assert open_one.about[1].startswith("hiv is skewed: 99% of the rows have one of its 2 values, so that few groups")
+    assert all("rare value is common" in told for told in open_one.about)
+
+
+@pytest.mark.parametrize(
+    ("commonest", "distinct", "t"),
+    [(0.5, 2, None), (0.74, 2, None), (0.75, 2, 0.2), (0.12, 13, 0.44), (0.11, 90, None), (0.12, 12, None),
+     (0.32, 16, 0.34), (0.5, 3, 0.25), (0.9, 9, 0.2), (0.95, 2, 0.2), (1.0, 1, None), (0.0, 0, None)],
+)  # fmt: skip
+def test_closeness_is_asked_of_secrets_of_which_one_value_is_common_and_no_other_as_much(
+    commonest: float, distinct: int, t: float | None
+) -> None:
+    columns = tuple(replace(c, commonest=commonest, distinct=distinct) if c.name == "diagnosis" else c for c in COLUMNS)
+    made = replace(TABLE, columns=columns)
+    decided = decide(made, recipient="researchers", technique="k-anonymity")
+    asked = parse(compose.write_policy(made, decided)).release.anonymize
+    assert asked is not None
+    assert asked.t.get("diagnosis") == (None if t is None else Fraction(str(t)))
+    nothing = parse(compose.write_policy(made, replace(decided, l=1))).release.anonymize
+    assert nothing is not None
+    assert not nothing.t
 
 
 def test_few_rows_are_not_recommended_to_be_synthetic() -> None:

@@ -65,7 +65,7 @@ def test_an_assistant_looks_explains_asks_and_requests_over_http(served: Any) ->
         assert not refused
         assert answer["charged"]
         assert {row["sex"] for row in answer["rows"]} == {"F", "M"}
-        _, again = await call(client, "ask_query", sql=BY_SEX, epsilon="1")
+        _, again = await call(client, "ask_query", sql=BY_SEX, epsilon=1)  # a number, as models write it
         assert (again["charged"], again["rows"]) == (False, answer["rows"])
         _, asked = await call(client, "list_questions")
         assert asked[0]["request"] == "mine"

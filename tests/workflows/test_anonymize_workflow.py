@@ -549,3 +549,15 @@ def test_what_counts_rows_beside_people_is_told(clinic: Path) -> None:
     people, rows_too = (CliRunner().invoke(app, [*words, *more, "--json"]) for more in asked)
     assert not any("count rows" in told for told in json.loads(people.stdout)["warnings"])
     assert any("count rows" in told for told in json.loads(rows_too.stdout)["warnings"])
+
+
+@pytest.mark.parametrize("method", ["optimal", "mondrian"])
+def test_the_table_that_is_read_is_not_written_over(tmp_path: Path, method: str) -> None:
+    """The source was deleted, with a message that it could not be read."""
+    rows = "zip,sex,dx\n" + "".join(f"{10000 + i % 3},{'FM'[i % 2]},d{i % 4}\n" for i in range(60))
+    source = tmp_path / "people.csv"
+    source.write_text(rows)
+    words = ["anonymize", str(source), "--qi", "zip,sex", "--sensitive", "dx", "--k", "2", "--method", method]
+    done = CliRunner().invoke(app, [*words, "-o", str(source)])
+    assert done.exit_code != 0
+    assert source.read_text() == rows

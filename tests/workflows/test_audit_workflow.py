@@ -37,7 +37,9 @@ def test_a_sound_mechanism_stands_and_its_twin_with_a_sixth_of_the_noise_is_refu
     assert found["game"]["wins"]["share"] > found["game"]["most"]
 
 
-@pytest.mark.parametrize(("name", "claim", "spends"), [("training", 1, 60), ("synthesis", "0.05", 20)])
+@pytest.mark.parametrize(
+    ("name", "claim", "spends"), [("training", 1, 60), ("training:boosted", 1, 60), ("synthesis", "0.05", 20)]
+)
 def test_what_is_too_slow_for_many_runs_is_audited_by_one(name, claim, spends, tmp_path):
     words = (name, "--epsilon", claim, "--delta", "1e-6")
     code, found = audit(*words)

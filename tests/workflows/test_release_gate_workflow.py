@@ -91,8 +91,8 @@ def test_a_private_model_leaves_and_the_rates_are_in_no_released_file(tmp_path: 
 
 
 def test_rows_of_other_people_serve_as_control_and_nobody_is_held_out(tmp_path: Path) -> None:
-    pq.write_table(_people(300), tmp_path / "others.parquet")
-    with _curator(tmp_path) as curator:
+    pq.write_table(_people(300, first=700), tmp_path / "others.parquet")
+    with _curator(tmp_path, _people(700)) as curator:
         release, found = synthesize_checked(
             curator.context, _order(1), tmp_path / "made.csv", Proof(control=str(tmp_path / "others.parquet"))
         )
@@ -100,6 +100,20 @@ def test_rows_of_other_people_serve_as_control_and_nobody_is_held_out(tmp_path: 
     assert release is not None
     assert release.details["held_out"] == 0
     assert found["people_held_out"] == found["people_seen"] == 300
+
+
+def test_a_control_that_holds_people_of_the_table_is_refused_after_the_charge(tmp_path: Path) -> None:
+    """An attack does as well on them as on the others, so that every limit would be met; before the charge it would
+    tell for nothing who is in the table."""
+    pq.write_table(_people(300), tmp_path / "others.parquet")
+    with _curator(tmp_path) as curator:
+        with pytest.raises(DataError, match="more than chance explains") as refusal:
+            synthesize_checked(
+                curator.context, _order(1), tmp_path / "made.csv", Proof(control=str(tmp_path / "others.parquet"))
+            )
+        assert "Nothing was charged" not in str(refusal.value)
+        assert curator.balance()[0].spent.rho > 0  # type: ignore[union-attr]
+    assert not list(tmp_path.glob("made*"))
 
 
 @pytest.mark.parametrize("rows", [0, 1, 15])

@@ -151,18 +151,28 @@ def test_a_pool_that_loses_a_process_goes_on_and_charges_a_request_once(tmp_path
         first = pool.work("query", question, spent.append, costly=False)
         pool._workers[0].process.kill()
         pool._workers[0].process.join()
-        with pytest.raises(TimedOut):
-            pool.work("query", question, spent.append, costly=False)
         again = pool.work("query", question, spent.append, costly=False)
         assert again.rows.equals(first.rows)
         assert again.repeated
+        threading.Timer(0.3, pool._workers[0].process.kill).start()
+        with pytest.raises(TimedOut) as lost:  # it dies while it works
+            ask_until_refused(pool, question, spent)
+        assert lost.value.as_dict()["charged"] is True
         assert min(spent) > 0
         with pytest.raises(QueryRefused):
             pool.work("query", question | {"sql": "SELECT id FROM people", "request": "two"}, spent.append, costly=True)
     finally:
         pool.close()
     with Curator.open(policy, ledger=ledger) as curator:
-        assert len(list(curator.ledger.entries(acts=("charge",)))) == 1
+        charged = [each.request for each in curator.ledger.entries(acts=("charge",))]
+        assert len(charged) == len(set(charged))
+        assert charged[0] == "one"
+
+
+def ask_until_refused(pool: Any, question: dict[str, Any], spent: list[float]) -> None:
+    for number in range(10_000):
+        other = {"sql": f"{QUICK} AND age + {number} > 0", "request": f"{number}", "epsilon": "0.001"}
+        pool.work("query", question | other, spent.append, costly=False)
 
 
 def test_quick_questions_are_not_worked_on_beside_costly_ones(tmp_path: Path, write_policy):

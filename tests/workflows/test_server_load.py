@@ -15,6 +15,7 @@ import pytest
 from starlette.requests import Request
 
 from deniable.errors import ParameterError
+from deniable.server import serve as serve_module
 from deniable.server.http import pages
 from deniable.server.http.endpoints import read_client_address
 from deniable.server.limits import Connections, Limits
@@ -82,6 +83,41 @@ def test_a_second_request_that_stops_in_its_headers_is_not_waited_for(serve: Any
                 assert slow.recv(1) == b""
 
 
+def test_half_sent_bodies_without_a_token_hold_no_place(serve: Any) -> None:
+    limits = Limits(rate=5000, burst=20000, http_connections=40, quantum=0)
+    half = (
+        b"POST /v1/query HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: 600\r\n\r\n{"
+    )
+    with serve(limits=limits) as up:
+        host, port = up.http.removeprefix("http://").split(":")
+        halves = [socket.create_connection((host, int(port)), 5) for _ in range(100)]
+        for each in halves:
+            with contextlib.suppress(OSError):  # it had to make room
+                each.sendall(half)
+        for _ in range(5):
+            assert httpx.post(up.http + "/v1/query", json=COUNT, headers=bearer(up.tokens["ana"])).status_code == 200
+        for each in halves:
+            each.close()
+
+
+def test_one_asker_keeps_a_quarter_of_the_room(serve: Any) -> None:
+    psycopg = pytest.importorskip("psycopg")
+    limits = Limits(rate=5000, burst=20000, http_connections=40, connections=8, quantum=0)
+    with serve(limits=limits) as up, contextlib.ExitStack() as held:
+        told = []
+        for _ in range(30):
+            client = held.enter_context(httpx.Client(headers=bearer(up.tokens["ana"])))
+            told.append(client.get(up.http + "/v1/remaining").status_code)
+        assert (told.count(200), told.count(503)) == (10, 20)
+        assert httpx.get(up.http + "/v1/remaining", headers=bearer(up.tokens["ben"])).status_code == 200
+        for _ in range(2):
+            held.enter_context(psycopg.connect(up.dsn()))
+        with pytest.raises(psycopg.OperationalError, match="2 connections of yours are open"):
+            psycopg.connect(up.dsn())
+        with psycopg.connect(up.dsn("ben")) as other:
+            assert other.execute("SELECT 1").fetchone()[0] == 1
+
+
 def test_silent_postgres_connections_make_room_for_one_with_a_token(serve: Any) -> None:
     psycopg = pytest.importorskip("psycopg")
     limits = Limits(connections=8, rate=5000, burst=20000)
@@ -122,7 +158,7 @@ def test_the_oldest_stranger_makes_room_and_the_admitted_stay() -> None:
     room = Connections(8)
     for i in range(3):
         assert room.enter(i, f"address {i}", lambda i=i: closed.append(i))
-        room.admit(i)
+        room.admit(i, f"asker {i}")
     for i in range(3, 20):
         assert room.enter(i, f"address {i}", lambda i=i: closed.append(i))
     assert closed == list(range(3, 15))
@@ -139,7 +175,7 @@ def test_the_oldest_stranger_makes_room_and_the_admitted_stay() -> None:
         room.enter(i, "one address", lambda i=i: closed.append(i))
     assert 22 in closed, "it waits like the others"
     for i in range(15, 40):
-        room.admit(i)
+        room.admit(i, f"asker {i}")
     assert len(room) == 8
     assert not room.enter(99, "late", lambda: None), "no stranger is left to make room"
     for i in range(99):
@@ -195,7 +231,10 @@ def test_an_explanation_with_thousands_of_measurements_is_refused_before_it_is_w
 def test_the_stewards_port_needs_tls_too() -> None:
     with pytest.raises(ParameterError, match="unencrypted"):
         _require_tls(ServerOptions(steward="0.0.0.0:8401"))
+    with pytest.raises(ParameterError, match="no port 99999"):
+        _require_tls(ServerOptions(steward="127.0.0.1:99999"))
     _require_tls(ServerOptions(steward="127.0.0.1:8401"))
+    assert serve_module._steward_host(ServerOptions(steward=":8401")) == "127.0.0.1", "no address is not every address"
     _require_tls(ServerOptions(steward="steward.sock"))
 
 

@@ -54,6 +54,19 @@ def test_one_diagnosis_against_the_others_is_told_in_words(town: Path) -> None:
     assert all(0 <= chance <= 1 for chance in chances)
 
 
+def test_shapes_of_a_number_are_trained_and_predict_numbers(town: Path) -> None:
+    words = ("--target", "charge", "--method", "boosted", "--turns", "2", "--features", "birth_date,diagnosis")
+    done = _run("train", "visits", *words, "--epsilon", "1", "--delta", "1e-7", "-o", "shapes.json", cwd=town)
+    assert done.returncode == 0, done.stderr
+    assert "boosted model of charge" in done.stdout
+    assert "±" in done.stdout
+    made = _run("predict", "shapes.json", "visits.parquet", "-o", "shaped.parquet", "--json", cwd=town)
+    assert made.returncode == 0, made.stderr
+    assert all(
+        0 <= value <= 250_000 for value in pq.read_table(town / "shaped.parquet")["predicted_charge"].to_pylist()
+    )
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from deniable.attacks.codes import count_equal_codes, encode_column, encode_combinations, require_column
+from deniable.attacks.codes import count_equal_codes, draw_places, encode_column, encode_combinations, require_column
 from deniable.attacks.outcome import Outcome
 from deniable.errors import DataError
 
@@ -192,4 +192,4 @@ def equalize_sides(seen: pa.Table, others: pa.Table, names: Sequence[str], seed:
 
 def _sample_columns(rows: pa.Table, names: Sequence[str], size: int, generator: np.random.Generator) -> pa.Table:
     shown = pa.table({name: require_column(rows, name) for name in names})
-    return shown.take(pa.array(np.sort(generator.choice(rows.num_rows, size, replace=False))))
+    return shown.take(pa.array(draw_places(shown, names, size, generator)))

@@ -20,7 +20,7 @@ from deniable.attacks.uniqueness import (
     sweep_knowledge,
 )
 from deniable.errors import Infeasible
-from deniable.policy.grammar import format_number
+from deniable.policy.budget import format_number
 from deniable.release.record import Record
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from datetime import date, datetime
 from decimal import Decimal
 from fractions import Fraction
 from functools import partial
-from itertools import combinations
+from itertools import combinations, islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from deniable.query.plan import QueryPlan
 
 MOST_POINTS = 40
-MOST_COLUMNS = 1000
+MOST_COLUMNS, FEW_COLUMNS = 1000, 64
 """Of outputs with more entries, those that occur most are looked at."""
 SYNTHESIZERS = ("independent", "correlated", "mst", "mwem", "auto")
 SCREENED = 16
@@ -173,6 +173,30 @@ def _train(epsilon: Fraction, delta: Fraction) -> Run:
     return run
 
 
+def _boost(epsilon: Fraction, delta: Fraction) -> Run:
+    """A boosted model of illness by who one is, all of them ill; the intruder sees the release of its first turn.
+
+    A canary's score is the noisy sum of the residuals of its own value.
+    """
+    from deniable.learn.boosting import BoostedPlan, sum_residuals
+    from deniable.learn.features import encode_codes, encode_target
+    from deniable.learn.training import Task, plan_training
+
+    who = Column("who", ColumnType.INTEGER, categories=tuple(range(TRAINED)), nullable=False)
+    schema = TableSchema("canaries", "", (who, Column("ill", ColumnType.BOOLEAN, nullable=False)), PrivacyUnit())
+    what = plan_training(schema, PrivacyUnit(), Task("ill", None, "boosted", turns=1), ApproxDP(epsilon, delta))
+    assert isinstance(what.plan, BoostedPlan)
+    plan = what.plan
+
+    def run(inside: Any) -> Any:
+        rows = pa.table({"who": np.flatnonzero(inside), "ill": np.ones(int(inside.sum()), np.bool_)})
+        codes, truth = encode_codes(what.design, rows)[:, 1], encode_target(what.target, rows)[0]
+        summed = sum_residuals(plan.loss, np.zeros(len(codes), np.int64), truth, codes, TRAINED)
+        return plan.mechanism.release(summed)[:TRAINED]
+
+    return run
+
+
 def _synthesize(method: str, epsilon: Fraction, delta: Fraction) -> Run:
     """A description of one column in which each canary has a value of its own: its score is the value's noisy count."""
     from deniable.synth.domain import Domain
@@ -191,6 +215,7 @@ def _synthesize(method: str, epsilon: Fraction, delta: Fraction) -> Run:
 _LEARNED = f"which of {LEARNED} people a synthetic model was learned from; needs delta"
 ONE_RUN: dict[str, tuple[Callable[[Fraction, Fraction], Run], int, str]] = {
     "training": (_train, TRAINED, f"which of {TRAINED} people a linear model was trained on; needs delta"),
+    "training:boosted": (_boost, TRAINED, f"which of {TRAINED} people a boosted model was trained on; needs delta"),
     "synthesis": (partial(_synthesize, "independent"), LEARNED, _LEARNED),
     **{f"synthesis:{name}": (partial(_synthesize, name), LEARNED, _LEARNED) for name in SYNTHESIZERS},
 }
@@ -311,25 +336,65 @@ def tabulate_outputs(first: Outputs, second: Outputs) -> tuple[NDArray[Any], NDA
     """Outputs as two tables of numbers with the same columns.
 
     Lists have a column for each place and mappings one for each key, missing where an output has none; texts that are
-    no numbers become numbers of their own, and a text of several lines counts each of its lines.
+    no numbers become numbers of their own, beside the numbers inside them, and a text of several lines counts each of
+    its lines. What a float cannot hold of a number has a column of its own.
 
     >>> tabulate_outputs([{"a": 1}, {"a": 2, "b": "x"}], [{"a": 0}])[2]
     ('output a', 'output b', 'output entries')
     """
     arrays = [side for side in (first, second) if isinstance(side, np.ndarray) and side.dtype.kind in "iufb"]
+    arrays = [side for side in arrays if side.dtype.kind == "f" or not (np.abs(side.astype(float)) > LARGEST).any()]
     if len(arrays) == 2 and arrays[0].ndim == arrays[1].ndim <= 2:
         return arrays[0].reshape(len(arrays[0]), -1), arrays[1].reshape(len(arrays[1]), -1), ()
     listed = [[dict(_flatten("", output)) for output in side] for side in (first, second)]
     seen = Counter(name for side in listed for output in side for name in output)
-    names = sorted(name for name, _ in seen.most_common(MOST_COLUMNS))
-    tables = [np.array([[output.get(name, np.nan) for name in names] for output in side], float) for side in listed]
+    once = 1 if len(seen) > FEW_COLUMNS else 0  # of many entries, those that are seen once say nothing
+    names = sorted(name for name, times in seen.most_common(MOST_COLUMNS) if times > once)
+    tables = [_build_table(side, names) for side in listed]
+    if tables[0].dtype != tables[1].dtype or tables[0].dtype.kind == "O":
+        rounded = sorted({name for side in listed for output in side for name in names if _rest(output.get(name))})
+        floats = [[[_round(output.get(name)) for name in names] for output in side] for side in listed]
+        rests = [[[_rest(output.get(name)) for name in rounded] for output in side] for side in listed]
+        tables = [np.hstack((np.array(f, float), np.array(r, float))) for f, r in zip(floats, rests, strict=True)]
+        names += [f"{name} beyond 53 bits" for name in rounded]
     if any(count < sum(map(len, listed)) for count in seen.values()):
-        lengths = [np.array([[len(output)] for output in side], float) for side in listed]
+        lengths = [np.array([[len(output)] for output in side], tables[0].dtype) for side in listed]
         names, tables = [*names, "entries"], [np.hstack(pair) for pair in zip(tables, lengths, strict=True)]
     return tables[0], tables[1], tuple(f"output {name}".strip() for name in names)
 
 
-def _flatten(name: str, output: Any) -> Iterator[tuple[str, float]]:
+Exact = int | float | Fraction
+NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
+MOST_INSIDE = 64
+"""Of the numbers inside a text, so many are looked at one by one."""
+LARGEST = 2**53
+"""Up to here a float holds every whole number."""
+
+
+def _build_table(side: Sequence[Mapping[str, Exact]], names: Sequence[str]) -> NDArray[Any]:
+    """Whole numbers as such, where there is nothing else."""
+    table = np.array([[output.get(name, np.nan) for name in names] for output in side], object)
+    whole = all(isinstance(value, int) and abs(value) <= LARGEST for value in table.flat)
+    return table.astype(np.int64) if whole else table
+
+
+def _round(value: Exact | None) -> float:
+    """The nearest float; beyond all of them, the infinite one."""
+    try:
+        return math.nan if value is None else float(value)
+    except OverflowError:
+        return math.inf if value is not None and value > 0 else -math.inf
+
+
+def _rest(value: Exact | None) -> float:
+    """What a number has beyond its nearest float; of one beyond all floats, its lowest digits."""
+    if value is None or isinstance(value, float) or (isinstance(value, int) and abs(value) <= LARGEST):
+        return 0.0
+    nearest_float = _round(value)
+    return float(value - Fraction(nearest_float)) if math.isfinite(nearest_float) else float(value % 2**48)
+
+
+def _flatten(name: str, output: Any) -> Iterator[tuple[str, Exact]]:
     """The numbers of an output, each with the way to it."""
     if isinstance(output, Mapping):
         for key, value in output.items():
@@ -337,25 +402,46 @@ def _flatten(name: str, output: Any) -> Iterator[tuple[str, float]]:
     elif isinstance(output, list | tuple | np.ndarray):
         for place, value in enumerate(output):
             yield from _flatten(f"{name}.{place + 1}" if name else str(place + 1), value)
-    elif isinstance(output, str) and "\n" in output.strip():
-        for line, times in Counter(output.strip().splitlines()).items():
-            yield f"{name} lines '{line}'".strip(), float(times)
+    elif isinstance(output, str):
+        yield from _read_text(name, output)
     else:
         yield name, _convert(output)
 
 
-def _convert(value: Any) -> float:
+def _read_text(name: str, text: str) -> Iterator[tuple[str, Exact]]:
+    """A text as the number it is; or as a number of its own (or how often it has each line) and all numbers inside."""
+    if (number := _parse_number(text)) is not None:
+        yield name, number
+        return
+    if "\n" in text.strip():
+        for line, times in Counter(text.strip().splitlines()).items():
+            yield f"{name} lines '{line}'".strip(), times
+    else:
+        yield name, int.from_bytes(hashlib.blake2b(text.encode(), digest_size=6).digest(), "big")
+    for place, found in enumerate(islice(NUMBER.finditer(text), MOST_INSIDE)):
+        inside = _parse_number(found[0])
+        if inside is not None:
+            yield f"{name} number {place + 1}".strip(), inside
+
+
+def _parse_number(text: str) -> int | float | None:
+    try:
+        return int(text) if text.strip().lstrip("+-").isdecimal() else float(text)
+    except ValueError:
+        return None
+
+
+def _convert(value: Any) -> Exact:
+    if isinstance(value, np.generic):
+        value = value.item()
     if value is None:
         return math.nan
-    if isinstance(value, str):
-        try:
-            return float(value)
-        except ValueError:
-            return float(int.from_bytes(hashlib.blake2b(value.encode(), digest_size=6).digest(), "big"))
     if isinstance(value, date | datetime):
         return float(value.toordinal()) + (value.hour / 24 if isinstance(value, datetime) else 0.0)
-    if isinstance(value, int | float | Decimal | Fraction | np.generic):
-        return float(value)
+    if isinstance(value, Decimal):
+        return Fraction(value) if value.is_finite() else float(value)
+    if isinstance(value, int | float | Fraction):
+        return int(value) if isinstance(value, bool) else value
     raise ParameterError("an output is not made of numbers and texts", expected="Numbers, texts, lists or mappings")
 
 
@@ -423,14 +509,14 @@ class _Replaying:
         return self._known[few]
 
 
-def _list_noisy(found: Any) -> dict[str, float]:
+def _list_noisy(found: Any) -> dict[str, int]:
     """The noisy numbers of an execution by node, key and measurement; a key that is not shown has none."""
-    told: dict[str, float] = {}
+    told: dict[str, int] = {}
     for node, parts in found.items():
         for step, part in enumerate(parts):
             keys = ["/".join(map(str, row.values())) for row in part.keys.to_pylist()] or [""]
             for number, values in enumerate(part.values):
-                told |= {f"{node}.{step}.{key}.{number}": float(v) for key, v in zip(keys, values, strict=False)}
+                told |= {f"{node}.{step}.{key}.{number}": int(v) for key, v in zip(keys, values, strict=False)}
     return told
 
 

@@ -21,7 +21,14 @@ from numpy.typing import NDArray
 from deniable.assess.evidence import COUNT, NOBODY, Evidence, Settings, Trial
 from deniable.attacks import class_disclosure, inference, linkage, membership, ratings, singling_out
 from deniable.attacks.aggregates.differencing import find_parents, subtract_maps
-from deniable.attacks.codes import Codes, encode_column, encode_combinations, pack_codes, require_column
+from deniable.attacks.codes import (
+    Codes,
+    draw_places,
+    encode_column,
+    encode_combinations,
+    pack_codes,
+    require_column,
+)
 from deniable.attacks.composition import (
     cross_releases,
     join_releases,
@@ -108,13 +115,12 @@ def _try_joining(evidence: Evidence, settings: Settings) -> tuple[Outcome, ...]:
 
 
 def _sample(table: pa.Table, settings: Settings) -> pa.Table:
-    return table.take(pa.array(_draw_places(table.num_rows, settings.attacks, settings.seed)))
+    return table.take(pa.array(_draw(table, table.column_names, settings.attacks, settings)))
 
 
-def _draw_places(rows: int, most: int, seed: int, *, shuffled: bool = False) -> NDArray[np.int64]:
-    """So many rows at random, in order unless `shuffled`."""
-    drawn = np.random.default_rng(seed).choice(rows, min(most, rows), replace=False)
-    return drawn if shuffled else np.sort(drawn)
+def _draw(table: pa.Table, columns: Sequence[str], most: int, settings: Settings, **how: bool) -> NDArray[np.int64]:
+    """The places of so many rows at random, by the seed."""
+    return draw_places(table, columns, most, np.random.default_rng(settings.seed), **how)
 
 
 MOST_ROWS = 2_000
@@ -155,7 +161,7 @@ def try_minimality(evidence: Evidence, settings: Settings) -> tuple[Outcome, ...
 
     def same_release(deal: Sequence[Any]) -> bool:
         world = table.set_column(place, secret, pa.array(deal, table[secret].type))
-        return _rerun_search(recoding, world) == (recoding.levels, sorted(recoding.classes.tuples))
+        return _rerun_search(recoding, world) == (recoding.levels, sorted(recoding.classes.tuples, key=repr))
 
     found = infer_within_classes(classes, values, same_release, most=most, seed=settings.seed, seconds=settings.seconds)
     return (score_beliefs(found, assume_class_shares(classes, values), values),)
@@ -180,7 +186,7 @@ def _rerun_search(recoding: Recoding, world: pa.Table) -> tuple[Any, Any] | None
         ).recoding
     except Infeasible:
         return None
-    return found.levels, sorted(found.classes.tuples)
+    return found.levels, sorted(found.classes.tuples, key=repr)
 
 
 def _find_classes(recoding: Recoding, table: pa.Table) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
@@ -380,7 +386,7 @@ def try_projection(evidence: Evidence, settings: Settings) -> tuple[Outcome, ...
         for table, names in ((evidence.release, shown), (evidence.original, _list_projected(evidence)))
     )
     known = np.zeros(len(truth), np.bool_)
-    known[_draw_places(len(truth), 2 * (truth.shape[1] + 1), settings.seed)] = True
+    known[_draw(evidence.original, _list_projected(evidence), 2 * (truth.shape[1] + 1), settings)] = True
     return (invert_projection(released, truth, known),)
 
 
@@ -410,7 +416,7 @@ def _lacks_fuzzy_linkage(evidence: Evidence) -> str:
 def _try_fuzzy_linkage(evidence: Evidence, settings: Settings) -> tuple[Outcome, ...]:
     """Linkage that allows for errors, on a sample of the rows: every pair of rows that agrees somewhere is compared."""
     assert evidence.register is not None
-    chosen = _draw_places(evidence.release.num_rows, settings.attacks, settings.seed)
+    chosen = _draw(evidence.release, evidence.release.column_names, settings.attacks, settings)
     truth = None if evidence.truth is None else evidence.truth[chosen]
     found = link_with_errors(
         evidence.release.take(pa.array(chosen)), evidence.register, _choose_fields(evidence), truth=truth,
@@ -495,9 +501,10 @@ def _try_inference(evidence: Evidence, settings: Settings) -> tuple[Outcome, ...
 
 def _try_inference_by_likeness(evidence: Evidence, settings: Settings) -> tuple[Outcome, ...]:
     assert evidence.original is not None
+    knows = tuple(name for name in evidence.knows if name in evidence.original.column_names)
     return tuple(
         inference.infer_secret(
-            evidence.original, evidence.release, evidence.knows, name, control=evidence.control,
+            evidence.original, evidence.release, knows, name, control=evidence.control,
             attacks=settings.attacks, seed=settings.seed, seconds=settings.seconds,
         )
         for name in evidence.sensitive
@@ -508,11 +515,12 @@ def _try_memberships(evidence: Evidence, settings: Settings) -> tuple[Outcome, .
     """Membership by closeness, and by density: half of the others then say how dense people like these are anyway."""
     assert evidence.original is not None
     assert evidence.control is not None
-    others = _draw_places(evidence.control.num_rows, evidence.control.num_rows, settings.seed, shuffled=True)
+    names = _list_shared_columns(evidence)
+    others = _draw(evidence.control, names, evidence.control.num_rows, settings, shuffled=True)
     reference, strangers = np.array_split(others, 2)
-    members = _draw_places(evidence.original.num_rows, 2 * settings.attacks, settings.seed)
+    members = _draw(evidence.original, names, 2 * settings.attacks, settings, shuffled=True)
     sides = ((evidence.original, members), (evidence.control, strangers[: 2 * settings.attacks]))
-    known, names = evidence.control.take(pa.array(reference)), _list_shared_columns(evidence)
+    known = evidence.control.take(pa.array(reference))
     if min(len(reference), len(members)) == 0 or len(strangers) < 2:
         return _try_membership(evidence, settings)
     scores = [
@@ -529,16 +537,18 @@ def _try_membership(evidence: Evidence, settings: Settings) -> tuple[Outcome, ..
     generator, names = np.random.default_rng(settings.seed), _list_shared_columns(evidence)
     scores = []
     for table in (evidence.original, evidence.control):
-        chosen = np.sort(generator.choice(table.num_rows, min(2 * settings.attacks, table.num_rows), replace=False))
+        # Every second of the others sets the threshold: in the order of the draw, which is not the table's.
+        chosen = draw_places(table, names, 2 * settings.attacks, generator, shuffled=True)
         scores.append(membership.score_closeness(table.take(pa.array(chosen)), evidence.release, names))
     return (membership.claim_membership(*scores),)
 
 
 def _list_shared_columns(evidence: Evidence) -> tuple[str, ...]:
-    """Columns that the release shares with the original, without the unit, which names nobody by itself."""
+    """Columns that the release shares with the original, without the unit and tokens, which alone name nobody."""
     assert evidence.original is not None
     every = [name for name in evidence.release.column_names if name in evidence.original.column_names]
-    return tuple(name for name in every if name != evidence.unit)
+    tokens = _find_token_columns(evidence, evidence.original)
+    return tuple(name for name in every if name != evidence.unit and name not in tokens)
 
 
 TRIALS = (

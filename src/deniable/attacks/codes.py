@@ -1,4 +1,6 @@
-"""Values as integers, shared by several tables: equal combinations of columns get equal numbers, missing ones -1."""
+"""Values as integers, shared by several tables: equal combinations of columns get equal numbers, missing ones -1.
+
+Rows are drawn here too, from sorted rows: whoever is drawn does not depend on the order of a table."""
 
 from __future__ import annotations
 
@@ -95,3 +97,30 @@ def count_equal_codes(codes: Codes) -> NDArray[np.int64]:
     counts = np.bincount(packed + 1)
     counts[0] = 0 if packed.min() < 0 else counts[0]
     return np.asarray(counts[packed + 1], dtype=np.int64)
+
+
+def draw_places(
+    table: pa.Table, columns: Sequence[str], most: int, generator: np.random.Generator, *, shuffled: bool = False
+) -> NDArray[np.int64]:
+    """So many rows at random, in their order unless `shuffled`: the same people whatever the order of the table."""
+    drawn = generator.choice(table.num_rows, min(most, table.num_rows), replace=False)
+    if table.num_rows > most or shuffled:
+        drawn = order_rows(table, columns)[drawn]
+    return np.asarray(drawn if shuffled else np.sort(drawn), np.int64)
+
+
+def order_rows(table: pa.Table, columns: Sequence[str]) -> NDArray[np.int64]:
+    """The places of the rows, sorted by what these columns say."""
+    texts = [_spell(require_column(table, name)) for name in dict.fromkeys(columns)]
+    keys = {f"{place}": each for place, each in enumerate(texts)}
+    if not keys:
+        return np.arange(table.num_rows)
+    order = pc.sort_indices(pa.table(keys), sort_keys=[(name, "ascending") for name in keys])
+    return np.asarray(order.to_numpy(), np.int64)
+
+
+def _spell(values: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Values that can be sorted: of some types only their text can."""
+    plain = _decode_dictionary(values)
+    kinds = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_temporal)
+    return plain if any(holds(plain.type) for holds in kinds) else plain.cast(pa.string())

@@ -9,10 +9,9 @@ from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from deniable.attacks.codes import encode_column, require_column
+from deniable.attacks.codes import draw_places, encode_column, require_column
 from deniable.attacks.nearest_records import convert_to_floats, is_number, list_equally_near, scale_tables
 from deniable.attacks.outcome import Outcome, Progress, Rate
 
@@ -48,17 +47,12 @@ def infer_secret(
     for table in (original, control):
         if table is None:
             continue
-        targets = _draw_targets(table, (*knows, secret), attacks, generator)
+        targets = draw_places(table, (*knows, secret), attacks, generator)
         theirs, ours = scale_tables([table, released], knows)
         near = list_equally_near(theirs.take(targets), ours, seconds=seconds, progress=progress)
         true, shown = _secrets(table, released, secret)
         if not rates:
-            blind = generator.integers(0, max(1, len(shown)), (len(targets), 20))
-            base = (
-                float(_are_same(true[targets][:, None], shown[blind], released, secret, tolerance).mean())
-                if len(shown)
-                else 0.0
-            )
+            base = _guess_blindly(true[targets], shown, tolerance if is_number(released[secret].type) else 0.0)
         right = math.fsum(
             float(_are_same(true[[t]], shown[places], released, secret, tolerance).mean()) if len(places) else 0.0
             for t, places in zip(targets, near, strict=True)
@@ -76,6 +70,15 @@ def _secrets(table: pa.Table, released: pa.Table, secret: str) -> tuple[NDArray[
         return convert_to_floats(parts[0]), convert_to_floats(parts[1])
     codes = encode_column(parts, missing=True).astype(np.float64)
     return codes[: len(parts[0])], codes[len(parts[0]) :]
+
+
+def _guess_blindly(true: NDArray[np.float64], shown: NDArray[np.float64], tolerance: float) -> float:
+    """How often a released value that is drawn at random is near enough to a target's own."""
+    if not len(true) or not len(shown):
+        return 0.0
+    ordered, reach = np.sort(shown), tolerance * np.maximum(np.abs(true), 1e-12)
+    last, first = np.searchsorted(ordered, true + reach, "right"), np.searchsorted(ordered, true - reach, "left")
+    return float((last - first).mean() / len(shown))
 
 
 def _are_same(
@@ -114,7 +117,7 @@ def link_halves(
     for table in (original, control):
         if table is None:
             continue
-        targets = _draw_targets(table, (*columns[0], *columns[1]), attacks, generator)
+        targets = draw_places(table, (*columns[0], *columns[1]), attacks, generator)
         sides = [scale_tables([table, released], part) for part in columns]
         known = sides[0][0].take(targets), sides[1][0].take(targets)
         near = [
@@ -129,21 +132,3 @@ def link_halves(
         "linkability", "Putting two half-known records together", rates[0], 1 / rows,
         rates[1] if control is not None else None, figures={"neighbors": 1},
     )  # fmt: skip
-
-
-def _draw_targets(
-    table: pa.Table, columns: Sequence[str], most: int, generator: np.random.Generator
-) -> NDArray[np.int64]:
-    """So many rows at random, the same people whatever the order of the table: they are drawn from sorted rows."""
-    drawn = generator.choice(table.num_rows, min(most, table.num_rows), replace=False)
-    if table.num_rows <= most:
-        return np.sort(drawn)
-    texts = [_spell(require_column(table, name)) for name in dict.fromkeys(columns)]
-    keys = {f"{n}": each for n, each in enumerate(texts)}
-    order = pc.sort_indices(pa.table(keys), sort_keys=[(name, "ascending") for name in keys]).to_numpy()
-    return np.sort(order[drawn]).astype(np.int64)
-
-
-def _spell(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    plain = pc.cast(column, column.type.value_type) if pa.types.is_dictionary(column.type) else column
-    return plain if is_number(plain.type) else pc.cast(plain, pa.string())

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from deniable.attacks.codes import encode_column, require_column
+from deniable.attacks.codes import encode_column, order_rows, require_column
 from deniable.attacks.nearest_records import convert_to_floats, is_number
 from deniable.attacks.outcome import Deadline, Outcome, Progress, Rate, tell
 
@@ -174,8 +174,9 @@ def single_out_people(
     sample, and a smaller one draws a warning: no sample can make it larger.
     """
     chosen = tuple(columns or [name for name in released.column_names if name in original.column_names])
-    tables = [released, original, *([control] if control is not None else [])]
-    rows, ordered = encode_tables(tables, chosen)
+    # Predicates are made around rows that are drawn: from sorted ones, so that the order of a table changes nothing.
+    drawn = [table.take(pa.array(order_rows(table, chosen))) for table in (released, control) if table is not None]
+    rows, ordered = encode_tables([drawn[0], original, *drawn[1:]], chosen)
     generator, width = np.random.default_rng(seed), min(width, len(chosen))
     source = (
         list_single_values(rows[0], ordered) if width == 1 else draw_around_rows(rows[0], ordered, width, generator)

@@ -268,13 +268,14 @@ def _read_hierarchies(pairs: list[str] | None) -> dict[str, Spec]:
 
 
 def _read_hierarchy(words: str) -> Spec:
-    from deniable.policy.layout.hierarchies import HIERARCHIES
     from deniable.policy.schema import Spec
 
     kind, colon, rest = words.partition(":")
-    known = HIERARCHIES.kind(kind)
     if not colon or Path(words).exists():
         return Spec("tree", {"file": words})
+    from deniable.policy.layout.hierarchies import HIERARCHIES
+
+    known = HIERARCHIES.kind(kind)
     if known is None or not known.short:
         kinds = [each.name for each in HIERARCHIES.kinds if each.short]
         expected = f"A file with one line a leaf, or KIND:LEVEL,LEVEL with one of {', '.join(kinds)}"
@@ -333,6 +334,7 @@ def _describe_release(made: Mapping[str, Any]) -> Iterator[str]:
         yield f"  rows at risk: {before:.1%} before, {after:.1%} after"
     if joint := made.get("joint"):
         yield f"  {joint['words']}"
+    yield from _describe_attacks(made)
     if learned := made.get("accuracy"):
         told = f"{learned['released']:.1%} from the release, {learned['original']:.1%} from the original"
         yield f"  {learned['target']} predicted: {told}, {learned['commonest']:.1%} blindly"
@@ -395,8 +397,16 @@ def _describe_update(found: Mapping[str, Any]) -> Iterator[str]:
         yield "The recoding no longer serves: anonymize the whole table again."
     if joint := found["joint"]:
         yield f"  {joint['words']}"
+    yield from _describe_attacks(found)
     for sentence in found["warnings"]:
         yield f"  Warning: {sentence}."
+
+
+def _describe_attacks(made: Mapping[str, Any]) -> Iterator[str]:
+    if attacks := made.get("attacks"):
+        from deniable.cli.attack import describe_limited
+
+        yield from (f"  {line}" for line in describe_limited(attacks))
 
 
 def _describe_draft(drafted: Mapping[str, Any]) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -244,3 +244,15 @@ def _print_audit(console: Console, found: Mapping[str, Any]) -> None:
         console.print(f"{told}; all with confidence {proof['confidence']:g}", markup=False)
     for one in found["blind"]:
         console.print(f"  not seen: {one}", markup=False, style="dim")
+
+
+def describe_limited(found: Mapping[str, Any] | None) -> Iterator[str]:
+    """What was found of rows that left by the attacks that the policy limits, one line each; none without a limit."""
+    if found is None:
+        return
+    for name, exposed in found["exposed"].items():
+        yield f"attacked by {name}: exposes {exposed:.1%} of the people, {found['limits'][name]:.1%} at most"
+    if found["accepted_by"]:
+        yield f"beyond the limit, accepted by {found['accepted_by']}"
+    for name, why in found["unmeasured"].items():
+        yield f"not measured: {name} {why}. The policy limits it: try it with deniable attack before you hand rows on"

@@ -67,6 +67,8 @@ def mask(
 
 
 def _print_report(console: Console, report: Mapping[str, Any]) -> None:
+    from deniable.cli.attack import describe_limited
+
     for name, table in report["tables"].items():
         console.print(f"{name}: {table['rows']} rows written to {table['output']}", markup=False)
         for column, described in table["masks"].items():
@@ -86,6 +88,8 @@ def _print_report(console: Console, report: Mapping[str, Any]) -> None:
         console.print(f"No formal guarantee: {table['guarantee']}.", markup=False)
         if table["joint"] is not None:
             console.print(f"  {table['joint']['words']}", markup=False)
+        for line in describe_limited(table.get("attacks")):
+            console.print(f"  {line}", markup=False)
         for attack in table["remaining_attacks"]:
             console.print(f"  remains: {attack}", markup=False)
     _print_checks(console, report)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from deniable.cli.terminal import Encoding, JsonFlag, emit, open_errors, show_progress
+from deniable.cli.terminal import Encoding, JsonFlag, LedgerOption, emit, open_errors, show_progress
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -43,15 +43,18 @@ def check(
 def accept(
     file: PolicyFile,
     by: Annotated[str, typer.Option(help="Who accepts it.", show_default=False)],
+    ledger: LedgerOption = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Accept a policy: from now on one that protects less is refused until it is accepted in turn.
+
+    The policy is kept in the user's state, and its digest in the ledger: a state that was removed forgets nothing.
 
     Example: deniable policy accept clinic.yaml --by "A. Steward"
     """
     from deniable.curator.policy.check import accept_policy
 
-    loosened = accept_policy(file, by)
+    loosened = accept_policy(file, by, ledger)
     emit(
         {"accepted": str(file), "loosened": list(loosened)},
         as_json,

@@ -229,6 +229,8 @@ def _ask(talk: Talk, made: Draft, decided: Decisions, question: Question, number
     if talk.yes:
         column = "." in question.key
         talk.say(f"{question.title} {question.recommended}" + ("" if column else f". {question.reason}"))
+        for line in () if column or question.key == "roles" else question.about:
+            talk.say(f"  {line}")
         return take_answer(made, decided, question, "")
     _print_question(talk, question, number)
     while True:
@@ -318,6 +320,8 @@ def _make(talk: Talk, made: Draft, decided: Decisions, found: Findings) -> tuple
                 found = steps.make_release(place, made, decided, found, told)
             break
         except Infeasible as refusal:
+            if refusal.fields.get("limit") == "attack":
+                steps.remove_release(place, decided, found)
             decided = _leave_out(talk, made, decided, refusal)
             found = replace(found, basis=steps.name_basis(decided))
             steps.save_decisions(place, decided)

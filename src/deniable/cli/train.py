@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from deniable.cli.terminal import JsonFlag, LedgerOption, emit, open_curator, show_progress
+from deniable.storage import refuse_unwritable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -17,7 +18,7 @@ EXAMPLES = """\\b
 Examples:
   deniable train visits -p town/policy.yaml --target charge --epsilon 1 -o charge.json
   deniable train visits -p town/policy.yaml --target diagnosis --positive I10 --features birth_date,sex --epsilon 1 -o i10.json
-  deniable train visits -p town/policy.yaml --target charge --epsilon 1 --evaluate -o charge.json
+  deniable train visits -p town/policy.yaml --target charge --method boosted --epsilon 1 --evaluate --report charge.html -o charge.json
   deniable predict charge.json new-visits.csv -o predicted.csv
 """  # noqa: E501  an example is one line
 SHOWN = 15
@@ -34,20 +35,32 @@ def train(
     epsilon: Annotated[str | None, typer.Option(help="Epsilon to spend, such as 1.")] = None,
     delta: Annotated[str | None, typer.Option(help="Delta to spend; 1e-6 if not said.")] = None,
     rho: Annotated[str | None, typer.Option(help="Zero-concentrated budget, instead of epsilon.")] = None,
-    method: Annotated[str, typer.Option(help="auto, linear or logistic.")] = "auto",
+    method: Annotated[
+        str, typer.Option(help="auto (linear or logistic), linear, logistic, boosted, multinomial or bayes.")
+    ] = "auto",
     positive: Annotated[str | None, typer.Option(help="The value to tell from all others.")] = None,
     penalty: Annotated[float | None, typer.Option(min=0, help="How strongly coefficients are pulled to 0.")] = None,
-    turns: Annotated[int, typer.Option(min=1, help="Steps of the logistic descent.")] = 50,
-    clip: Annotated[str, typer.Option(help="Largest share of a row's gradient that counts, 0 to 1.")] = "1",
+    turns: Annotated[
+        int | None, typer.Option(min=1, help="Passes over the rows: 50 for logistic, 8 for boosted, if not said.")
+    ] = None,
+    clip: Annotated[
+        str | None,
+        typer.Option(help="Largest part of a row's gradient that counts, 0 to 1; the method's own, if not said."),
+    ] = None,
     evaluate: Annotated[
         bool, typer.Option("--evaluate", help="Hold out a fifth of the people, and test on them, for the steward.")
     ] = False,
+    report: Annotated[
+        Path | None,
+        typer.Option(help="Write a page with effects, errors and price (HTML); if evaluated, for the steward."),
+    ] = None,
     ledger: LedgerOption = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Learn a model within a budget: coefficients, features and guarantee in one file that holds no row."""
     from deniable.curator import train as curator_train
 
+    refuse_unwritable(report)
     chosen = [name.strip() for name in features.split(",")] if features else None
     settings = {"method": method, "positive": positive, "penalty": penalty, "turns": turns, "clip": clip}
     budget = {"epsilon": epsilon, "delta": delta, "rho": rho}
@@ -61,6 +74,11 @@ def train(
             "progress": tick,
         }
         trained = curator.train(table, target, **rest)
+    if report is not None:
+        from deniable.reports.page import write
+        from deniable.reports.tradeoffs import build_training_page
+
+        write(build_training_page(curator_train.describe_model(trained)), report)
     details = curator_train.describe_training(trained)
     emit({"file": str(out), **details.to_dict()}, as_json, lambda console: _print_model(console, out, details))
 

@@ -109,6 +109,24 @@ class AttackReport(SparseRecord):
     failed: bool
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class LimitedAttacks(Record):
+    """What the attacks that a policy limits expose of rows that leave: shares of people, beside those allowed.
+
+    `unmeasured` says of limited attacks what they lacked. `accepted_by` is who stands for a limit that is passed.
+    """
+
+    exposed: dict[str, float]
+    limits: dict[str, float]
+    unmeasured: dict[str, str]
+    accepted_by: str | None = None
+
+    @property
+    def passed(self) -> list[str]:
+        """The attacks that expose more than they may."""
+        return [name for name, share in self.exposed.items() if share > self.limits[name]]
+
+
 def attack(order: Order, progress: Progress | None = None) -> AttackReport:
     """Attack what was named, with all that applies; the findings are plain values, and none is a row."""
     with _open_policy(order) as context:
@@ -240,8 +258,7 @@ def _evidence(order: Order, context: Context | None) -> Evidence:
 
 def _read_recoding(source: str) -> Any:
     """How a k-anonymous release was made, where its recoding lies beside it; None where it does not."""
-    from deniable.curator.anonymize.output import path_of_recoding
-    from deniable.kanonymity.recoding import read_recoding
+    from deniable.kanonymity.recoding import path_of_recoding, read_recoding
 
     path = path_of_recoding(Path(source))
     return read_recoding(path) if path.exists() else None
@@ -285,6 +302,13 @@ def columns_known(policy: Policy | None, schema: TableSchema | None, release: pa
     if settings is not None and settings.knows is not None:
         return tuple(name for name in settings.knows if name in release.column_names)
     return columns_with_role(schema, release, "quasi-identifier")
+
+
+def _list_shown(names: Iterable[str], release: pa.Table) -> tuple[str, ...]:
+    """The columns of a release that show these columns: themselves, or the two ends in which numbers are written."""
+    shown = set(release.column_names)
+    ways = ((name,) if name in shown else (f"{name}_low", f"{name}_high") for name in names)
+    return tuple(column for way in ways for column in way if column in shown)
 
 
 def columns_with_role(schema: TableSchema | None, release: pa.Table, role: str) -> tuple[str, ...]:
@@ -434,13 +458,8 @@ def _attack_log(order: Order, context: Context | None, progress: Progress | None
         )
     ]
     exposed = {one["attack"]: one["exposed"] for one in attempts}
-    return {
-        "subject": Path(order.source).name,
-        "knows": [],
-        "rows": len(lines),
-        "attacks": attempts,
-        "exposed": exposed,
-    }
+    subject = Path(order.source).name
+    return {"subject": subject, "knows": [], "rows": len(lines), "attacks": attempts, "exposed": exposed}
 
 
 def _attack_statistics(order: Order) -> dict[str, Any]:
@@ -510,6 +529,26 @@ def check_tables(sources: Sequence[str], order: Order, small: int) -> TablesRepo
     failed = bool(figures["recovered"] or figures["small"])
     tables = [Path(source).name for source in sources]
     return TablesReport(tables, outcome.attack.trials, **figures, warnings=list(outcome.warnings), failed=failed)
+
+
+def attack_rows(
+    policy: Policy, schema: TableSchema, release: pa.Table, original: pa.Table, **more: Any
+) -> LimitedAttacks:
+    """The attacks that the policy limits, on rows that are about to leave.
+
+    `more` is further evidence: the column that says whose each row is, and the recoding.
+    """
+    from deniable.assess.risk import Evidence, Settings, run_trials
+
+    knows = _list_shown(columns_known(policy, schema, original), release)
+    evidence = Evidence(release, knows, columns_with_role(schema, release, "sensitive"), original=original, **more)
+    made = run_trials(evidence, Settings(), tuple(_combine_limits(policy, {})))
+    attempts = [attempt_as_dict(one) for one in made]
+    exposed = {one["attack"]: one["exposed"] for one in attempts if one["outcomes"]}
+    judged = _judge({"attacks": attempts, "exposed": exposed}, policy, {})
+    shares, limits = ({one["attack"]: one[part] for one in judged.verdicts} for part in ("exposed", "most"))
+    lacking = {one["attack"]: one["skipped"] for one in attempts if one["attack"] in judged.untried}
+    return LimitedAttacks(shares, limits, lacking)
 
 
 def judge_limits(found: Mapping[str, Any], policy: Policy | None, further: Mapping[str, Fraction]) -> dict[str, Any]:

@@ -220,7 +220,7 @@ def charge(
         "",
         request,
         question,
-        {**job.details, **_state_claim(job), "epoch": epoch or context.epoch},
+        {**job.details, **_state_claim(job), "epoch": epoch or context.epoch, **_name_sources(context, job)},
     )
     receipt = context.ledger.record(posting)
     if not stored:
@@ -241,6 +241,14 @@ def _state_claim(job: Job[Any]) -> dict[str, Any]:
         return {}
     claim = guarantee_of(Technique(str(job.technique)), job.unit, job.cost)
     return {CLAIM: {"epsilon": str(claim.epsilon), "delta": str(claim.delta)}}
+
+
+def _name_sources(context: Context, job: Job[Any]) -> dict[str, Any]:
+    """The sources of a job's tables, by which one file under two names is known to be one."""
+    from deniable.ledger.ledger import SOURCES
+
+    named = context.scope.name_sources(job.private)
+    return {SOURCES: named} if named else {}
 
 
 def _refuse_cancelled(stop: Flag | None) -> None:

@@ -98,6 +98,7 @@ class LedgerState:
         self._reinstated: frozenset[str] = frozenset()
         self._terms: set[tuple[str, str, str]] = set()
         self._epochs = 0
+        self._accepted = ""
         self._failures: Counter[str] = Counter()
         self._turns = threading.Condition()
         self._running: Counter[str] = Counter()
@@ -133,6 +134,11 @@ class LedgerState:
         self._fold()
         return self._epochs
 
+    def accepted(self) -> str:
+        """The digest of the policy that was accepted last; empty where none was."""
+        self._fold()
+        return self._accepted
+
     def failures(self, analyst: str) -> int:
         """How often something of an asker failed after it was charged, since the steward last looked."""
         self._fold()
@@ -158,7 +164,7 @@ class LedgerState:
                 self._turns.notify_all()
 
     def _fold(self) -> None:
-        acts = (*tokens.ACTS, *requests.ACTS, *withdrawals.ACTS, "epoch", "fail", "resume", "acknowledge")
+        acts = (*tokens.ACTS, *requests.ACTS, *withdrawals.ACTS, "epoch", "fail", "resume", "acknowledge", "accept")
         with self._lock:
             new = list(self._ledger.entries(self._upto, acts))
             if new:
@@ -172,6 +178,8 @@ class LedgerState:
                         self._failures[act.analyst] += 1
                     elif act.act == "resume":
                         self._failures.pop(act.details["analyst"], None)
+                    elif act.act == "accept":
+                        self._accepted = act.details["policy"]
                     elif act.act == "acknowledge":
                         self._terms.add((act.analyst, act.purpose, act.details["terms"]))
                 self._upto = new[-1].sequence
@@ -271,7 +279,7 @@ class Context:
             from deniable.ledger.witness import Witness
 
             with suppress(DeniableError):  # a ledger that broke meanwhile is refused when it is next opened
-                Witness().see(self.place, self.ledger)
+                Witness().see(self.place, self.ledger, find_stored(self.store))
         release_inputs(self.ledger)
         self.ledger.close()
         self.store.close()
@@ -333,9 +341,10 @@ def forget_answers(context: Context, by: str = "steward") -> int:
     if not is_expired(context.policy):
         return 0
     context.shown.clear()
-    count = context.store.empty(ANSWERS)
-    if count:
+    count = len(context.store.list_all(ANSWERS))
+    if count:  # first, so that no request id of before gets another answer under its charge
         context.ledger.record(Posting(Act.EXPIRE, analyst=by, details={"answers": count}))
+    context.store.empty(ANSWERS)
     return count
 
 
@@ -373,6 +382,8 @@ def open_context(
         stack.callback(store.close)
         refuse_mismatch(opened, store, COLLECTION)
         state = LedgerState(opened)
+        if ledger is not None:
+            _hold_to_accepted(policy, opened, state.accepted())
         shared = SharedTables(
             policy,
             store,
@@ -384,12 +395,39 @@ def open_context(
         )
         scope = Scope(shared, asker)
         stack.callback(scope.close)
-        place, elsewhere = _call_witness(scope, policy, opened, ledger)
+        place, elsewhere = _call_witness(scope, policy, opened, ledger, find_stored(store))
         if place and policy.witness:
             _send_heads(policy, opened, store)
         stack.pop_all()  # nothing was refused: the context closes them
     hold_inputs(opened, [path for table in policy.tables for path in _list_files(policy, table, sources)])
     return Context(policy, scope, opened, store, state, Cache(), Cache(), asker, place, elsewhere)
+
+
+def _hold_to_accepted(policy: Policy, opened: Ledger, accepted: str) -> None:
+    """Refuse another policy than the ledger names as accepted, where the accepted one is not there to compare with.
+
+    Reading the policy compares it with what the user's state holds; a state that was removed must forget nothing. A
+    policy that was accepted before it had a ledger is noted in it now.
+    """
+    from deniable.policy.document import find_acceptance
+
+    if not accepted:
+        if (by := find_acceptance(policy.hash)) is not None:
+            note_accepted(opened, policy, by)
+    elif accepted != policy.hash and find_acceptance(accepted) is None:
+        raise PolicyError(
+            f"the ledger says that another policy of '{policy.dataset}' was accepted, and this user's state does not "
+            "hold it: whether this one protects less cannot be told",
+            expected="The policy that was accepted last, or the state in which it was kept (accepted.json)",
+            remedy="Put either back, or let the steward say: deniable policy accept POLICY --by NAME",
+        )
+
+
+def note_accepted(opened: Ledger, policy: Policy, by: str) -> None:
+    """Write into a ledger which policy was accepted."""
+    from deniable.ledger import Act, Posting
+
+    opened.record(Posting(Act.ACCEPT, analyst=by, details={"policy": policy.hash}))
 
 
 def refuse_private_as_public(policy: Policy, sources: Mapping[str, Any] | None = None) -> None:
@@ -440,7 +478,14 @@ def _hold_the_same(path: Path, other: Path) -> bool:
     return path.samefile(other) or hash_file(path) == hash_file(other)
 
 
-def _call_witness(scope: Scope, policy: Policy, opened: Ledger, ledger: str | Path | None) -> tuple[str, str]:
+def find_stored(store: AnswerStore) -> int:
+    """The number of the last entry of the ledger that its answer store has seen."""
+    return (store.last_seen() or (0, ""))[0]
+
+
+def _call_witness(
+    scope: Scope, policy: Policy, opened: Ledger, ledger: str | Path | None, stored: int
+) -> tuple[str, str]:
     """Refuse a ledger that lost entries, and one whose sources have a budget in another; says its place, or that."""
     from deniable.ledger.witness import Witness, name_place
 
@@ -450,20 +495,20 @@ def _call_witness(scope: Scope, policy: Policy, opened: Ledger, ledger: str | Pa
         return "", next(iter(witness.find_holders(mark_sources(scope, {}))), "") if known else ""
     place = name_place(ledger, policy.dataset)
     _refuse_published(scope, witness, place)
-    witness.compare(place, opened)
+    witness.compare(place, opened, stored)
     if policy.budgets is not None and not is_expired(policy):
-        witness.claim(place, mark_sources(scope, witness.find_stamps(place)))
+        witness.claim(place, mark_sources(scope, witness.find_stamps(place)), opened.list_charged())
     return place, ""
 
 
 def _send_heads(policy: Policy, opened: Ledger, store: AnswerStore) -> None:
     """Have signed heads sent to the witness that the policy names; refuse a ledger that lost what was sent before."""
-    from deniable.ledger.witness import WEB, HeadSender
+    from deniable.ledger.export import WEB, HeadSender
 
     named = str(policy.witness)
     sender = HeadSender(named if named.startswith(WEB) else str(policy.path(named)), lambda: find_signing_key(store))
     sender.refuse_rollback(opened)
-    opened.on_written = sender.note_entry
+    opened.on_written, opened.on_close = sender.note_entry, sender.finish
 
 
 def find_signing_key(store: AnswerStore) -> bytes | None:
@@ -480,8 +525,8 @@ def _refuse_published(scope: Scope, witness: Witness, place: str) -> None:
 
     public = {} if witness.is_blank else scope.list_sources(public=True)
     for name, (path, stamp) in public.items():
-        hash_rows = partial(scope.hash_some_rows, name, MARKED_ROWS)
-        for other in witness.find_protecting(Source(path, stamp), hash_rows, place):
+        sketch_rows = partial(scope.sketch_rows, name, MARKED_ROWS)
+        for other in witness.find_protecting(Source(path, stamp), sketch_rows, place):
             raise PolicyError(
                 f"the table '{name}' is declared public, and the ledger {other} protects people in its file",
                 expected="A source is private or public, whatever policy names it",
@@ -490,11 +535,17 @@ def _refuse_published(scope: Scope, witness: Witness, place: str) -> None:
 
 
 def mark_sources(scope: Scope, known: Mapping[str, str]) -> list[Source]:
-    """The private sources, with hashes of some rows where they are not as `known`."""
+    """The private sources with their units, and with hashes of some rows where they are not as `known`."""
     from deniable.ledger.witness import MARKED_ROWS, Source
 
     return [
-        Source(path, stamp, () if known.get(path) == stamp else scope.hash_some_rows(name, MARKED_ROWS))
+        Source(
+            path,
+            stamp,
+            None if known.get(path) == stamp else scope.sketch_rows(name, MARKED_ROWS),
+            name,
+            str(scope.find_table(name).unit),
+        )
         for name, (path, stamp) in scope.list_sources().items()
     ]
 

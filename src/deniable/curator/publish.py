@@ -6,12 +6,13 @@ taken for a release, so whatever fails once they are written removes them (`remo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from deniable.errors import DataError, InternalError
+from deniable.errors import NOTHING_CHARGED, DataError, DeniableError, Infeasible, InternalError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from deniable.assess.certificate import Measurements
     from deniable.assess.exposure import JointExposure, Whose
     from deniable.assess.released_rows import Claim
+    from deniable.curator.attack import LimitedAttacks
     from deniable.curator.context import Context
     from deniable.engines.base import Engine
     from deniable.release import Guarantee, Provenance, Statement
@@ -29,11 +31,30 @@ MEASURED = "measured"
 
 
 @contextmanager
-def remove_on_failure(*written: Path | pa.Table) -> Iterator[list[Path]]:
-    """Remove written files and their statements where anything fails, even an interruption; more can be appended."""
+def tell_charge(words: str = NOTHING_CHARGED) -> Iterator[None]:
+    """Let a refusal that says nothing of a charge say this, where a policy with its ledger is in play.
+
+    The innermost word stands: once a release is in the ledger, `RECORDED` is told.
+    """
+    try:
+        yield
+    except DeniableError as refusal:
+        if words and refusal.charged in ("", NOTHING_CHARGED):
+            refusal.charged = words
+            refusal.args = (refusal.message,)
+        raise
+
+
+@contextmanager
+def remove_on_failure(*written: Path | pa.Table, release: str = "") -> Iterator[list[Path]]:
+    """Remove written files and their statements where anything fails, even an interruption; more can be appended.
+
+    `release` is its id in the ledger, where it is recorded: a refusal says so.
+    """
     files = [path for path in written if isinstance(path, Path)]
     try:
-        yield files
+        with tell_charge(RECORDED if release else ""):
+            yield files
     except BaseException:
         _remove_files(files)
         raise
@@ -95,10 +116,44 @@ def gate_joint_exposure(
         return judge_joint_exposure(measure_joint_exposure(engine, name, columns, unit), limit)
 
 
+def gate_attacks(
+    context: Context | None, table: str, released: Path | pa.Table, read: Callable[[], Mapping[str, Any]]
+) -> LimitedAttacks | None:
+    """Attack rows before they leave where the policy limits attacks; beyond a limit they are removed and refused.
+
+    `read` gives the released rows and what is known of them, as `attack.attack_rows` takes it: rows are read where
+    there is a limit alone. An attack that lacks something which only the steward has, such as a register, is told.
+    """
+    limits = context.policy.release.attack if context is not None else None
+    if context is None or limits is None or not limits.most:
+        return None
+    from deniable.curator.attack import attack_rows
+
+    with remove_on_failure(released):
+        found = attack_rows(context.policy, context.policy.table(table), **read())
+        if found.passed and limits.accepted_by is None:
+            _refuse_exposed(found)
+    return replace(found, accepted_by=limits.accepted_by if found.passed else None)
+
+
+def _refuse_exposed(found: LimitedAttacks) -> None:
+    told = [f"{n} exposes {found.exposed[n]:.1%}, more than {found.limits[n]:.1%}" for n in found.passed]
+    raise Infeasible(
+        f"the rows were attacked, and do not leave: of the people, {'; '.join(told)}",
+        expected="At most what the policy allows (release: attack: most)",
+        remedy="Release fewer columns, generalize more of them, or let the steward stand for it in the policy: "
+        "release: {attack: {accepted_by: NAME}}",
+        charge=RECORDED,
+        limit="attack",
+    )
+
+
 def note_acceptance(context: Context | None) -> dict[str, str]:
-    """For the ledger: who stands for releases beyond the policy's limit on what all columns single out."""
-    limit = context.policy.release.joint if context is not None else None
-    return {} if limit is None or limit.accepted_by is None else {"joint_accepted_by": limit.accepted_by}
+    """For the ledger: who stands for releases beyond a limit of the policy, and beyond which."""
+    if context is None:
+        return {}
+    limits = {"joint": context.policy.release.joint, "attack": context.policy.release.attack}
+    return {f"{name}_accepted_by": each.accepted_by for name, each in limits.items() if each and each.accepted_by}
 
 
 def publish_file(
@@ -129,9 +184,11 @@ def publish_file(
 
 def find_signing_key(context: Context | None) -> bytes | None:
     """The curator's private key; None where nothing would keep it."""
+    if context is None:
+        return None
     from deniable.curator.context import find_signing_key as find_kept_key
 
-    return None if context is None else find_kept_key(context.store)
+    return find_kept_key(context.store)
 
 
 def note_published(context: Context | None, sealed: Statement, release: str) -> None:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from deniable.engines.base import Engine, Restriction
     from deniable.governance.grants import Asker
     from deniable.ledger.answer_store import AnswerStore
+    from deniable.ledger.witness import Sketch
 
 SAMPLE_KEYS = "keys"
 """The collection that holds secrets: the salt of the policy's sample, and the key of the digests of sources."""
@@ -38,8 +39,6 @@ MARKS = "epochs"
 """The collection that holds the digests of sources, by epoch and table."""
 KEPT_EPOCHS = 2
 """Epochs whose copies are kept."""
-HASHED_COLUMNS = 6
-"""Rows of two files are the same when their first columns are."""
 Rows = Mapping[str, tuple[str, ...]]
 
 
@@ -120,23 +119,37 @@ class Scope:
                     found[table.name] = stamp_source(source, policy.folder)
         return found
 
-    def hash_some_rows(self, name: str, most: int) -> list[int]:
-        """The least hashes of a private table's rows, by its first columns; none where it cannot be read."""
+    def name_sources(self, names: Sequence[str]) -> dict[str, str]:
+        """A name of the source of each table by which it is the same in every policy; none for frames."""
+        from deniable.ledger.witness import name_source
+
+        named = self._shared.named
+        if not {*names} <= named.keys():
+            named |= {name: name_source(path) for name, (path, _) in self.list_sources().items()}
+        return {name: named[name] for name in names if name in named}
+
+    def sketch_rows(self, name: str, most: int) -> Sketch[int] | None:
+        """The least hashes of a private table's rows and of the values in them; None where it cannot be read."""
+        from deniable.engines.base import sketch_rows
+        from deniable.ledger.witness import FEW_ROWS, Sketch
+
         with suppress(DeniableError), self._shared.make_engine() as engine:
             engine.attach(name, self._shared.locate(name, None), self._shared.policy.table(name))
-            return _hash_rows(engine, name, most, HASHED_COLUMNS)
-        return []
+            return Sketch(*sketch_rows(engine, name, most, FEW_ROWS))
+        return None
 
     def keep_copies(self, epoch: str) -> None:
         """Copy each private source for an epoch that is to begin, where copies are kept; each must be readable."""
         if self._shared.copied_epoch(epoch) is None:
             return
+        from deniable.engines.base import read_all
+
         self._shared.forget_copies(epoch)
         try:
             with self._shared.make_engine() as engine:
                 for table in self._shared.policy.private:
                     engine.attach(table.name, self._shared.locate(table.name, epoch), table)
-                    _hash_rows(engine, table.name, 1)  # all of it is read, so that what is damaged is found
+                    read_all(engine, table.name)  # so that what is damaged is found
         except DeniableError:
             self._shared.forget_copies(epoch)
             raise
@@ -174,6 +187,7 @@ class Scope:
         """
         for name in names.values():
             self.refuse_closed(name)
+            refuse_linked(self._shared.policy.table(name))
         given, epoch = dict(sources or {}), self._shared.copied_epoch()
         with self._shared.make_engine() as engine:
             for alias, name in names.items():
@@ -226,14 +240,24 @@ class Scope:
             )
         return asked if asked is not None else tuple(c for c in table.names if _is_allowed(table, c, own))
 
-    def private_table(self, name: str) -> TableSchema:
-        """A private table as the asker may name it, or a refusal."""
+    def find_table(self, name: str) -> TableSchema:
+        """A table as the policy declares it."""
+        return self._shared.policy.table(name)
+
+    def private_table(self, name: str, *, linked: bool = False) -> TableSchema:
+        """A private table as the asker may name it, or a refusal.
+
+        Without `linked`, one whose people are named by another table is refused: whoever reads its rows would bound
+        people by a column that it does not have.
+        """
         self.refuse_closed(name)
         found = self._shared.policy.table(name)
         if found.public:
             raise ParameterError(
                 f"the table '{found.name}' is public", remedy="It needs no protection: use it as it is"
             )
+        if not linked:
+            refuse_linked(found)
         return found if self._analyst is None else _narrow_columns(found, self._analyst)
 
     @property
@@ -325,6 +349,7 @@ class SharedTables:
         self._views: dict[tuple[str | None, frozenset[tuple[str, tuple[str, ...]]]], AttachedTables] = {}
         self.public = AttachedTables(self, {}, None, None)
         self.marked: set[tuple[str, str]] = set()
+        self.named: dict[str, str] = {}
         self._schemas: tuple[TableSchema, ...] | None = None
         self._lock = threading.RLock()
         self._withdrawals = 0
@@ -478,15 +503,6 @@ class AttachedTables:
         self._attached[name] = restrictions
 
 
-def _hash_rows(engine: Engine, name: str, most: int, columns: int | None = None) -> list[int]:
-    """The least hashes of an attached table's rows, by its first columns or by all."""
-    from deniable.engines.base import quote
-
-    texts = [f"CAST({quote(field.name)} AS VARCHAR)" for field in engine.describe(name)[:columns]]
-    asked = f"SELECT DISTINCT hash({', '.join(texts)}) AS h FROM {quote(name)} ORDER BY h LIMIT {most}"  # noqa: S608
-    return [int(row) for row in engine.run(asked).column(0).to_pylist()]
-
-
 def withdrawn_rows(
     policy: Policy, store: AnswerStore, table: str, reinstated: frozenset[str] = frozenset()
 ) -> tuple[Restriction, ...]:
@@ -494,12 +510,22 @@ def withdrawn_rows(
     from deniable.engines.base import Listed
 
     unit = policy.table(table).unit
-    if unit is None or unit.column is None:
-        return ()
+    if unit is None or unit.column is None or unit.via:
+        return ()  # rows that lead to a person through another table are left out with that table's
     linked, listed = policy.same_people(unit.column), sorted(store.list_all(COLLECTION).items())
     withdrawn = (read_withdrawal(kept) for name, kept in listed if name not in reinstated)
     values = tuple(dict.fromkeys(each.value for each in withdrawn if each.column in linked))
     return (Listed(unit.column, values, keep=False, loose=True),) if values else ()
+
+
+def refuse_linked(table: TableSchema) -> None:
+    """Refuse to use the rows of a table that does not itself say whose they are for anything but questions in SQL."""
+    if table.unit is not None and table.unit.via:
+        raise ParameterError(
+            f"whose rows those of '{table.name}' are is said by another table",
+            expected="A table with unit: {column: NAME}; steps to another table are followed by questions in SQL alone",
+            remedy="Ask in SQL, or add the person's column to the table's source",
+        )
 
 
 def find_analyst(policy: Policy, asker: Asker | None) -> Analyst | None:

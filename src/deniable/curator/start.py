@@ -20,7 +20,7 @@ from deniable.curator.policy import compose, decisions
 from deniable.curator.policy.compose import Step, name_step
 from deniable.curator.policy.decisions import K_ANONYMITY, LEARN, MASKED, QUERIES, SYNTHETIC, Decisions
 from deniable.curator.policy.draft import Draft, Drafted, draft_table, save
-from deniable.errors import DataError, Infeasible, ParameterError
+from deniable.errors import NOTHING_CHARGED, DataError, Infeasible, ParameterError
 from deniable.policy.schema import Role
 from deniable.release.record import Record
 from deniable.storage import storage_errors, write_whole
@@ -401,7 +401,7 @@ def list_drawn(made: Draft, decided: Decisions, learned: Mapping[str, Any]) -> t
         raise Infeasible(
             "no column is left to draw: of none are values public, and none rose above the noise",
             remedy="Declare values from what you know of the subject, decide on more columns, or take k-anonymity",
-            charge="",
+            charge="Learning the values was charged; the release was not made." if learned else NOTHING_CHARGED,
         )
     return chosen
 

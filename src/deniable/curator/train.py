@@ -14,7 +14,7 @@ from deniable.curator.publish import find_signing_key, note_published
 from deniable.errors import AccessRefused
 from deniable.policy.budget import Amount, Budget, budget
 from deniable.policy.schema import PrivacyUnit, TableSchema
-from deniable.release.record import SparseRecord
+from deniable.release.record import Record, SparseRecord
 from deniable.storage import refuse_unwritable
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from deniable.engines.base import Engine
-    from deniable.learn.model import Coefficient, LearnedModel
+    from deniable.learn.model import Coefficient, Effect, LearnedModel
     from deniable.learn.training import Planned, Task
     from deniable.release import Release
 
@@ -43,6 +43,15 @@ class Order:
     budget: Budget
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class CurvePoint(Record):
+    """A point of a curve of the evaluation: `roc` (x false alarms, y found) or `calibration` (x told, y true)."""
+
+    curve: str
+    x: float
+    y: float
+
+
 @dataclass(frozen=True, slots=True)
 class Trained:
     """A model with its release; the evaluation is the steward's and is in neither of them."""
@@ -50,6 +59,8 @@ class Trained:
     model: LearnedModel
     release: Release
     evaluation: dict[str, Any] | None = None
+    curves: list[CurvePoint] | None = None
+    """The steward's as well: how well probabilities tell apart, and whether they are what they say."""
 
     def predict(self, rows: pa.Table) -> NDArray[np.float64]:
         """Predictions for rows; see `LearnedModel.predict`."""
@@ -67,6 +78,22 @@ class TrainingReport(SparseRecord):
     estimated_rows: int
     coefficients: list[Coefficient]
     evaluation: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class ModelReport(SparseRecord):
+    """What the page of a model shows."""
+
+    method: str
+    target: str
+    features: list[str]
+    estimated_rows: int
+    unit: str
+    epsilon: str
+    delta: str
+    effects: list[Effect]
+    evaluation: dict[str, Any] | None = None
+    curves: list[CurvePoint] | None = None
 
 
 def budget_of(epsilon: Amount | None, delta: Amount | None, rho: Amount | None) -> Budget:
@@ -87,7 +114,9 @@ def train(
     model, rows, held = result.measured
     with still_charged():
         release = _release_model(context, order, result, out)
-    return Trained(model, release, _evaluate(model, rows, held) if evaluate else None)
+    if not evaluate:
+        return Trained(model, release)
+    return Trained(model, release, _evaluate(model, rows, held), trace_curves(model, held))
 
 
 def _job_of(
@@ -157,6 +186,21 @@ def describe_training(trained: Trained) -> TrainingReport:
     return TrainingReport(**model.summarize(), coefficients=model.coefficient_table(), evaluation=trained.evaluation)
 
 
+def describe_model(trained: Trained) -> ModelReport:
+    """The model with its effects and its price, and the steward's evaluation where one was asked for."""
+    from deniable.learn.features import ClassTarget
+    from deniable.release.guarantee import to_text
+
+    model, kept = trained.model, trained.model.guarantee
+    goal = f"{model.target.name} = {model.target.positive}" if isinstance(model.target, ClassTarget) else None
+    epsilon, delta = ("" if amount is None else to_text(amount) for amount in (kept.epsilon, kept.delta))
+    return ModelReport(
+        method=model.method, target=goal or model.target.name, estimated_rows=round(model.rows), unit=kept.unit,
+        features=[each.name for each in model.design.features], epsilon=epsilon, delta=delta,
+        effects=model.list_effects(), evaluation=trained.evaluation, curves=trained.curves,
+    )  # fmt: skip
+
+
 def _bound_rows(engine: Any, table: TableSchema, what: Planned) -> pa.Table:
     """The rows, at most so many of each unit, chosen by a fresh secret salt; with the unit's column, if any."""
     from deniable.synth.describe import render_bounded_select
@@ -215,7 +259,7 @@ def _release_model(context: Context, order: Order, result: JobResult[Any], out: 
 def _evaluate(model: LearnedModel, rows: pa.Table, held: pa.Table) -> dict[str, Any] | None:
     """Figures on the rows that were held out; none where there are none."""
     from deniable.assess.utility import score_classification, score_regression
-    from deniable.learn.features import NumberTarget, encode_target
+    from deniable.learn.features import LabelsTarget, NumberTarget, encode_target
     from deniable.learn.model import convert_to_units
 
     (seen, has), (test, known) = encode_target(model.target, rows), encode_target(model.target, held)
@@ -225,13 +269,62 @@ def _evaluate(model: LearnedModel, rows: pa.Table, held: pa.Table) -> dict[str, 
             convert_to_units(model.target, test[known]), guess, convert_to_units(model.target, seen[has])
         )
         return None if numbers is None else asdict(numbers)
+    if isinstance(model.target, LabelsTarget):
+        return _score_labels(test[known], guess, seen[has])
     found = score_classification(test[known] == 1, guess, seen[has] == 1)
     return None if found is None else asdict(found)
 
 
+CURVE_POINTS = 20
+
+
+def trace_curves(model: LearnedModel, held: pa.Table) -> list[CurvePoint] | None:
+    """Of one value against all others, on rows held out: found against false alarms, and true against told."""
+    import numpy as np
+
+    from deniable.learn.features import ClassTarget, encode_target
+
+    truth, known = encode_target(model.target, held)
+    if not isinstance(model.target, ClassTarget) or not known.any():
+        return None
+    chances, wanted = model.predict(held)[known], truth[known] == 1
+    points = []
+    for limit in (np.inf, *np.quantile(chances, np.linspace(1, 0, CURVE_POINTS + 1))):
+        said = chances >= limit
+        points.append(CurvePoint("roc", _share(said[~wanted]), _share(said[wanted])))
+    parts = np.array_split(np.argsort(chances, kind="stable"), min(CURVE_POINTS // 2, len(chances)))
+    return points + [CurvePoint("calibration", float(chances[part].mean()), _share(wanted[part])) for part in parts]
+
+
+def _share(flags: NDArray[np.bool_]) -> float:
+    return float(flags.mean()) if len(flags) else 0.0
+
+
+def _score_labels(
+    truth: NDArray[np.int64], chances: NDArray[np.float64], seen: NDArray[np.int64]
+) -> dict[str, Any] | None:
+    """How often the likeliest value is the right one, and how often the commonest would be."""
+    import numpy as np
+
+    if not len(truth):
+        return None
+    commonest = int(np.bincount(seen, minlength=chances.shape[1]).argmax())
+    shares = {"accuracy": chances.argmax(axis=1) == truth, "majority": truth == commonest}
+    return {"rows": len(truth), **{name: float(right.mean()) for name, right in shares.items()}}
+
+
 def _predict_batch(model: LearnedModel, batch: pa.RecordBatch) -> pa.RecordBatch:
-    """A batch with its predictions: the number, or the probability."""
+    """A batch with its predictions: the number, the probability, or the likeliest value with its probability."""
+    import numpy as np
     import pyarrow as pa
 
-    name = f"predicted_{model.target.name}" if model.method == "linear" else f"probability_{model.target.name}"
+    from deniable.learn.features import LabelsTarget, NumberTarget
+
+    if isinstance(model.target, LabelsTarget):
+        chances = model.predict(batch)
+        likely = pa.array(model.target.column.labels).take(pa.array(chances.argmax(axis=1)))
+        batch = batch.append_column(f"predicted_{model.target.name}", likely)
+        return batch.append_column(f"probability_{model.target.name}", pa.array(np.max(chances, axis=1)))
+    numeric = isinstance(model.target, NumberTarget)
+    name = f"predicted_{model.target.name}" if numeric else f"probability_{model.target.name}"
     return batch.append_column(name, pa.array(model.predict(batch)))

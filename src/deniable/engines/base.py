@@ -2,6 +2,8 @@
 
 An engine holds declared sources and nothing else. Names are made safe and unique here, once, for every engine."""
 
+# ruff: noqa: S608  (statements here are made of our own words and of quoted names)
+
 from __future__ import annotations
 
 import hashlib
@@ -120,7 +122,7 @@ def quote(name: str) -> str:
 class Listed:
     """Rows by the values of one column, written as text: kept only if listed, or left out if listed.
 
-    A missing value is not listed. `loose` compares texts in one spelling: composed, lower case, one space for several.
+    A missing value is not listed. `loose` compares texts as `normalize_spelling` writes them.
     """
 
     column: str
@@ -200,3 +202,79 @@ def _find_free_name(name: str, taken: set[str]) -> str:
 def _join_names(names: Sequence[str], most: int = 20) -> str:
     shown = ", ".join(f"'{name}'" for name in names[:most])
     return shown + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+SKETCHED_COLUMNS = 64
+"""Columns by which the rows of two sources are compared."""
+KEY_COLUMNS = 4
+"""Columns, those with the most values, by each of which rows are known again where other columns are gone."""
+Sketched = tuple[list[int], list[dict[int, list[int | None]]]]
+"""Hashes of rows; and for some columns the hashes of values, each with the least hash of every other column there."""
+
+
+def read_all(engine: Engine, name: str) -> None:
+    """Read every value of an attached table."""
+    texts = ", ".join(f"CAST({quote(field.name)} AS VARCHAR)" for field in engine.describe(name))
+    engine.run(f"SELECT max(hash({texts})) AS h FROM {quote(name)}")
+
+
+def sketch_rows(engine: Engine, name: str, most: int, few: int) -> Sketched:
+    """The least hashes of an attached table's rows, and of values of its columns that have the most, at least `few`.
+
+    The table is read twice: once to count values, and once for the rows of those whose hashes are certainly the least.
+    """
+    cells = [_hash_cell(quote(field.name), field.type) for field in engine.describe(name)[:SKETCHED_COLUMNS]]
+    hashed = ", ".join(f"{cell} AS h{place}" for place, cell in enumerate(cells))
+    whole = f"hash({' + '.join(f'coalesce(h{place}, 0)::HUGEINT' for place in range(len(cells)))})"
+    source = f"(SELECT *, {whole} AS h FROM (SELECT {hashed} FROM {quote(name)}) AS cells) AS hashes"
+    columns = [*(f"h{place}" for place in range(len(cells))), "h"]
+    counted = engine.run(f"SELECT {', '.join(f'approx_count_distinct({c}) AS {c}' for c in columns)} FROM {source}")
+    many = {column: int(counted[column][0].as_py()) for column in columns}
+    keys = sorted((each for each in columns[:-1] if many[each] >= few), key=lambda each: -many[each])[:KEY_COLUMNS]
+    least = {column: _choose_least(column, many[column], most) for column in (*keys, "h")}
+    parts = [f"(SELECT 0 AS part, h AS k, {_list_nulls(columns[:-1])} FROM few WHERE {least['h']} GROUP BY h)"]
+    parts += [
+        f"(SELECT {place} AS part, {key} AS k, {', '.join(f'min({c}) AS {c}' for c in columns[:-1])}"
+        f" FROM few WHERE {least[key]} GROUP BY {key})"
+        for place, key in enumerate(keys, start=1)
+    ]
+    found = engine.run(
+        f"WITH few AS MATERIALIZED (SELECT * FROM {source} WHERE {' OR '.join(least.values())})"
+        f" SELECT * FROM ({' UNION ALL '.join(parts)}) AS parts WHERE k IS NOT NULL"
+        f" QUALIFY row_number() OVER (PARTITION BY part ORDER BY k) <= {most} ORDER BY part, k"
+    )
+    return _read_sketch(found, [int(key[1:]) for key in keys])
+
+
+def _read_sketch(found: pa.Table, keys: Sequence[int]) -> Sketched:
+    rows: list[int] = []
+    values: list[dict[int, list[int | None]]] = [{} for _ in keys]
+    for part, key, *cells in zip(*(column.to_pylist() for column in found.columns), strict=True):
+        if part:
+            own = keys[part - 1]
+            values[part - 1][key] = [*cells[:own], *cells[own + 1 :]]
+        else:
+            rows.append(key)
+    return rows, values
+
+
+def _hash_cell(column: str, kind: ColumnType) -> str:
+    """The hash of a value, the same in whichever format and type it is held; null where there is none."""
+    if kind in (ColumnType.INTEGER, ColumnType.DECIMAL):
+        return f"CASE WHEN {column} IS NOT NULL THEN hash(CAST({column} AS DOUBLE)) END"
+    text = f"lower(CAST({column} AS VARCHAR))"
+    if kind is not ColumnType.TEXT:
+        return f"CASE WHEN {column} IS NOT NULL THEN hash({text}) END"
+    number = f"TRY_CAST({column} AS DOUBLE)"  # digits that one policy declares as text, and another as a number
+    is_number = f"{column} SIMILAR TO '[ 0-9.+-].*' AND {number} IS NOT NULL"
+    return f"CASE WHEN {is_number} THEN hash({number}) WHEN {column} <> '' THEN hash({text}) END"
+
+
+def _choose_least(column: str, count: int, most: int) -> str:
+    """The condition that holds for the least values of so many hashes, and for not many more."""
+    certain = 4 * most
+    return "true" if count <= certain else f"{column} <= {(1 << 64) // count * certain}"
+
+
+def _list_nulls(columns: Sequence[str]) -> str:
+    return ", ".join(f"NULL::UBIGINT AS {column}" for column in columns)

@@ -140,13 +140,13 @@ def _copy_files(files: Files, folder: Path) -> str:
     )
 
 
-Stamp = tuple[str, int, int, int]
+Stamp = tuple[str, int, int, int, int]
 
 
 def stamp_file(path: Path) -> Stamp:
-    """What changes when a file is replaced or written to."""
+    """What changes when a file is replaced or written to; the time of the last change of all cannot be set back."""
     status = path.stat()
-    return (str(path), status.st_size, status.st_mtime_ns, status.st_ino)
+    return (str(path), status.st_size, status.st_mtime_ns, status.st_ino, status.st_ctime_ns)
 
 
 def stamp_source(source: str | Path, root: Path) -> tuple[str, str]:

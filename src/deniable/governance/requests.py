@@ -9,7 +9,6 @@ one can decline.
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -18,6 +17,7 @@ from typing import Any
 
 from deniable.errors import AccessRefused, ParameterError
 from deniable.governance.grants import LedgerEntry
+from deniable.policy.schema import normalize_spelling
 
 ACTS = ("request", "approve", "decline", "fulfill")
 
@@ -56,9 +56,18 @@ class Request:
     approvals: int = 1
     """How many different stewards must approve it."""
     approved_by: tuple[str, ...] = ()
+    approvers: tuple[str, ...] = ()
+    """The persons behind those names: a steward who gives out another token is still one person."""
     justification: str = ""
+    policy: str = ""
+    """The digest of the policy under which it was decided."""
     listed: bool = False
     """Whether the policy listed the analyst when the request was made; such a one must still be listed at the end."""
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether it waits for a decision."""
+        return self.status is Status.PENDING
 
     # a dictionary: an entry's details in the ledger, from which requests are read back
     def facts(self) -> dict[str, Any]:
@@ -93,14 +102,15 @@ def fold_requests(acts: Iterable[LedgerEntry], known: Mapping[str, Request] | No
 
 def _decide(request: Request, act: LedgerEntry) -> Request:
     """A pending request after a decision: declined by one, approved once enough different stewards did."""
-    if act.act == "approve" and not is_further_approver(request, act.analyst):
+    person = act.details.get("person") or act.analyst
+    if act.act == "approve" and not is_further_approver(request, person):
         return request
     said = replace(_count(request, act), reason=act.details["reason"])
     if act.act == "approve":
-        said = replace(said, approved_by=(*request.approved_by, act.analyst))
+        said = replace(said, approved_by=(*request.approved_by, act.analyst), approvers=(*request.approvers, person))
         if len(said.approved_by) < said.approvals:
             return said
-    return replace(said, status=DECISIONS[act.act], decided=act.time)
+    return replace(said, status=DECISIONS[act.act], decided=act.time, policy=act.details.get("policy", ""))
 
 
 def is_further_approver(request: Request, name: str) -> bool:
@@ -108,13 +118,12 @@ def is_further_approver(request: Request, name: str) -> bool:
 
     Names are compared without regard to case, spaces and characters that nobody sees.
     """
-    others = (*request.approved_by, request.analyst) if request.approvals > 1 else request.approved_by
+    others = (*request.approvers, request.analyst) if request.approvals > 1 else request.approvers
     return _spell_plainly(name) not in {_spell_plainly(each) for each in others}
 
 
 def _spell_plainly(name: str) -> str:
-    composed = unicodedata.normalize("NFKC", name).casefold()
-    return "".join(each for each in composed if not each.isspace() and unicodedata.category(each) not in ("Cf", "Cc"))
+    return normalize_spelling(name).replace(" ", "")
 
 
 def _count(request: Request, act: LedgerEntry) -> Request:
@@ -142,8 +151,8 @@ def check_decidable(request: Request, reason: str, by: str = "", *, approved: bo
     if approved and not is_further_approver(request, by):
         raise AccessRefused(
             f"'{by}' approved request '{request.id}' already, or made it",
-            expected=f"{request.approvals} different stewards approve it",
-            remedy="Another steward approves it, by a token or --by of their own",
+            expected=f"{request.approvals} different stewards approve it; one who gives out a token holds it too",
+            remedy="Another steward approves it, whose token was given out beside the ledger: deniable token new",
         )
 
 

@@ -34,6 +34,9 @@ class Token:
     """Since when the steward holds it up; it counts again when that is taken back."""
     scram: ScramKeys | None = None
     """What proofs of it are checked with; None for tokens of an earlier version."""
+    issuer: str = ""
+    """The id of the token by which it was given out; empty where that was done beside the ledger itself."""
+    given_by: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         """What may be listed: everything but the hash."""
@@ -51,8 +54,8 @@ class Token:
         }
 
 
-def issue_token(grant: Grant) -> tuple[str, dict[str, Any]]:
-    """A new token for a grant, and the facts about it that may be written down."""
+def issue_token(grant: Grant, issuer: str = "") -> tuple[str, dict[str, Any]]:
+    """A new token for a grant, and the facts about it that may be written down; `issuer` is the token that gives it."""
     if not grant.name:
         raise ParameterError("a token needs a name", expected="The name of the one who will use it")
     if grant.role is Role.ANALYST and not grant.purposes:
@@ -66,7 +69,7 @@ def issue_token(grant: Grant) -> tuple[str, dict[str, Any]]:
     digest = digest_of(text)
     facts: dict[str, Any] = {"id": digest[:12], "hash": digest, "name": grant.name, "role": str(grant.role)}
     facts |= {"dataset": grant.dataset, "purposes": None if grant.purposes is None else list(grant.purposes)}
-    facts |= {"scram": ScramKeys.of(grant.name, text).to_text()}
+    facts |= {"scram": ScramKeys.of(grant.name, text).to_text(), "issuer": issuer}
     if grant.subject is not None:
         facts |= {"subject": {"column": grant.subject.column, "commitments": list(grant.subject.commitments)}}
     return text, facts | {"expires": grant.expires.isoformat() if grant.expires else None}
@@ -135,4 +138,20 @@ def _read_token(act: LedgerEntry) -> Token:
     subject = Subject(named["column"], tuple(named["commitments"])) if named else None
     grant = Grant(facts["name"], Role(facts["role"]), facts["dataset"], purposes, expires, facts["id"], subject)
     scram = ScramKeys.read(facts["scram"]) if facts.get("scram") else None
-    return Token(grant, facts["hash"], act.time, scram=scram)
+    issuer = facts.get("issuer", "")
+    return Token(grant, facts["hash"], act.time, scram=scram, issuer=issuer, given_by=act.analyst)
+
+
+def find_person(grant: Grant, tokens: Mapping[str, Token]) -> str:
+    """Who is behind a grant: whoever gives out a token sees its text, so the holder of it may be the same person.
+
+    A token that was given out beside the ledger stands for its own name; one given out by a token for who holds that.
+    """
+    by_id = {token.grant.id: token for token in tokens.values()}
+    token = by_id.get(grant.id)
+    while token is not None and token.issuer in by_id:
+        token = by_id[token.issuer]
+    if token is None:
+        return grant.name  # of an issuer of identities elsewhere
+    # Earlier versions wrote down no more than the name of who gave it out.
+    return token.grant.name if token.given_by in ("", str(Role.STEWARD)) or token.issuer else token.given_by

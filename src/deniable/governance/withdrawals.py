@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from deniable.governance.grants import LedgerEntry
+from deniable.policy.schema import normalize_spelling
 
 COLLECTION = "withdrawn"
 KEYS = "keys"
@@ -32,8 +33,9 @@ class Withdrawal:
         return self._commit(key, normalize_spelling(self.value))
 
     def commitments(self, key: bytes) -> tuple[str, ...]:
-        """What the record may hold instead of the value: now, and as it was before spellings were normalized."""
-        return tuple(dict.fromkeys((self.commitment(key), self._commit(key, self.value))))
+        """What the record may hold instead of the value: now, and as earlier versions normalized it, or did not."""
+        spellings = (normalize_spelling(self.value), _normalize_as_before(self.value), self.value)
+        return tuple(self._commit(key, each) for each in dict.fromkeys(spellings))
 
     def _commit(self, key: bytes, value: str) -> str:
         return hmac.new(key, json.dumps([self.column, value]).encode(), hashlib.sha256).hexdigest()
@@ -49,12 +51,8 @@ def read_withdrawal(kept: bytes) -> Withdrawal:
     return Withdrawal(form["column"], form["value"])
 
 
-def normalize_spelling(value: str) -> str:
-    """A value in the form that decides whether it names the same person: composed, lower case, one space for several.
-
-    >>> normalize_spelling(" ANN  Smith ") == normalize_spelling("ann smith")
-    True
-    """
+def _normalize_as_before(value: str) -> str:
+    """The form that decided until case was folded: composed, lower case, one space for several."""
     return " ".join(unicodedata.normalize("NFC", value).lower().split())
 
 

@@ -108,6 +108,11 @@ class Recoding:
         return tuple(column.name for column in self.columns)
 
 
+def path_of_recoding(out: Path) -> Path:
+    """Where the recoding of a release is kept, for its owner only."""
+    return out.with_name(out.name + ".recoding.json")
+
+
 def write_recoding(recoding: Recoding, path: Path) -> None:
     """Write a recoding as JSON, for its owner only, whole or not at all."""
     with whole_file(path) as file:

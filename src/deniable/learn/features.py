@@ -11,11 +11,12 @@ package rest on it, whatever the values are: out of bounds, infinite, of no cate
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from fractions import Fraction
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -53,13 +54,19 @@ class Plan(Protocol):
     """A method with all that it needs to know before a row is seen."""
 
     @property
+    def design(self) -> Design:
+        """How a row is encoded for it."""
+
+    @property
     def event(self) -> Event:
         """What fitting will release, for any accountant to price."""
 
     def fit(
-        self, entries: Entries, truth: NDArray[np.int64], entropy: Entropy = SYSTEM, progress: Progress | None = None
+        self, entries: Any, truth: NDArray[np.int64], entropy: Entropy = SYSTEM, progress: Progress | None = None
     ) -> Fit:
-        """Learn from rows: the only deed that sees them, and all of it has passed through noise."""
+        """Learn from rows, as entries or as codes of a binned design: the only deed that sees them.
+
+        All that it returns has passed through noise."""
 
 
 STEPS = 1 << 10
@@ -68,6 +75,8 @@ INTERCEPT = "intercept"
 
 Entries = NDArray[np.int16]
 """Rows of a design: one row a record, one column an entry."""
+Codes = NDArray[np.int32]
+"""Rows of a binned design: one row a record, one column a block; which of the block's entries the row lights."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +121,65 @@ class Number:
         return (self.upper - self.lower) / 2 or Fraction(1)
 
 
-Feature = Labels | Number
+MOST_BINS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Bins:
+    """A bounded number, date or time in bins of one width: one entry a bin, and one for null where it is nullable."""
+
+    number: Number
+    count: int
+    width: Fraction
+
+    @property
+    def name(self) -> str:
+        """The column's name."""
+        return self.number.name
+
+    @property
+    def type(self) -> ColumnType:
+        """The column's type."""
+        return self.number.type
+
+    @property
+    def nullable(self) -> bool:
+        """Whether null has an entry of its own."""
+        return self.number.nullable
+
+    @property
+    def entries(self) -> tuple[str, ...]:
+        """The names of its entries."""
+        return (*(f"{self.name} {self._name_bin(place)}" for place in range(self.count)), *_name_null(self))
+
+    def _name_bin(self, place: int) -> str:
+        start, end = (self.number.lower + self.width * at for at in (place, place + 1))
+        if self.type in _WHOLE and self.width == 1:
+            return f"= {_render_bound(self.type, start)}"
+        return f"from {_render_bound(self.type, start)} to {_render_bound(self.type, end)}"
+
+
+_WHOLE = (ColumnType.INTEGER, ColumnType.DATE)
+
+
+def cut_into_bins(number: Number, most: int = MOST_BINS) -> Bins:
+    """The bins of a number, from its bounds alone: whole numbers and days are not cut apart."""
+    if number.type in _WHOLE:
+        values = max(1, math.floor(number.upper) - math.ceil(number.lower) + 1)
+        width = Fraction(-(-values // most))
+        return Bins(number, math.ceil(values / width), width)
+    return Bins(number, most, max(number.upper - number.lower, Fraction(1, STEPS)) / most)
+
+
+def _render_bound(kind: ColumnType, value: Fraction) -> str:
+    if kind is ColumnType.DATE:
+        return str(date(1970, 1, 1) + timedelta(days=math.floor(value)))
+    if kind is ColumnType.DATETIME:
+        return str(datetime(1970, 1, 1) + timedelta(seconds=math.floor(value)))
+    return f"{float(value):.6g}"
+
+
+Feature = Labels | Number | Bins
 
 
 def _name_null(feature: Feature) -> tuple[str, ...]:
@@ -144,6 +211,10 @@ class Design:
         """How many of them can differ from 0 at once."""
         return 1 + len(self.features)
 
+    def cut(self, most: int = MOST_BINS) -> Design:
+        """The same columns, each number in bins."""
+        return Design(tuple(cut_into_bins(each, most) if isinstance(each, Number) else each for each in self.features))
+
     @property
     def owners(self) -> NDArray[np.int64]:
         """The block of each entry."""
@@ -170,7 +241,7 @@ def find_column(table: TableSchema, name: str) -> Column:
     return column
 
 
-def build_feature(column: Column, table: TableSchema) -> Feature:
+def build_feature(column: Column, table: TableSchema) -> Labels | Number:
     """The feature that a declared column is."""
     if not _is_usable(column, table):
         identifies = column.role is Role.IDENTIFIER or (table.unit is not None and column.name == table.unit.column)
@@ -214,7 +285,7 @@ def encode_rows(made: Design, rows: pa.Table | pa.RecordBatch) -> Entries:
         width = len(each.entries)
         block = encoded[:, start : start + width]
         values = column_of(rows, each.name)
-        write_labels(each, values, block) if isinstance(each, Labels) else write_numbers(each, values, block)
+        write_numbers(each, values, block) if isinstance(each, Number) else write_codes(each, values, block)
         start += width
     return encoded
 
@@ -227,12 +298,37 @@ def column_of(rows: pa.Table | pa.RecordBatch, name: str) -> pa.Array:
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
-def write_labels(labels: Labels, values: pa.Array, block: Entries) -> None:
+def write_codes(each: Labels | Bins, values: pa.Array, block: Entries) -> None:
     """Light the entry of each value."""
-    codes = find_labels(labels, values)
-    codes[codes < 0] = len(labels.labels)
+    codes = find_codes(each, values)
     known = np.flatnonzero(codes < block.shape[1])
     block[known, codes[known]] = STEPS
+
+
+def encode_codes(made: Design, rows: pa.Table | pa.RecordBatch) -> Codes:
+    """The one entry that each row lights in each block of a binned design; the intercept's is 0."""
+    codes = np.zeros((rows.num_rows, made.blocks), np.int32)
+    for block, each in enumerate(made.features, start=1):
+        assert not isinstance(each, Number)
+        codes[:, block] = find_codes(each, column_of(rows, each.name))
+    return codes
+
+
+def find_codes(each: Labels | Bins, values: pa.Array) -> NDArray[np.int64]:
+    """The entry that each value lights; the number of entries where it lights none."""
+    if isinstance(each, Bins):
+        return _find_bins(each, values)
+    codes = find_labels(each, values)
+    return np.where(codes < 0, len(each.labels), codes)
+
+
+def _find_bins(bins: Bins, values: pa.Array) -> NDArray[np.int64]:
+    """The bin of each value, by one subtraction, one division and a floor; nulls are decided before clamping."""
+    plain, low = _read_numbers(bins.number, values), float(bins.number.lower)
+    missing = np.isnan(plain)
+    inside = np.clip(np.where(missing, low, plain), low, float(bins.number.upper))
+    found = np.clip(np.floor((inside - low) / float(bins.width)), 0, bins.count - 1).astype(np.int64)
+    return np.where(missing, bins.count, found)
 
 
 def find_labels(labels: Labels, values: pa.Array) -> NDArray[np.int64]:
@@ -310,10 +406,32 @@ class NumberTarget:
         return self.column.name
 
 
-Target = ClassTarget | NumberTarget
+@dataclass(frozen=True, slots=True)
+class LabelsTarget:
+    """Which of its listed values a column has."""
+
+    column: Labels
+
+    @property
+    def name(self) -> str:
+        """The column's name."""
+        return self.column.name
 
 
-def build_target(table: TableSchema, name: str, positive: str | None = None) -> Target:
+Target = ClassTarget | NumberTarget | LabelsTarget
+
+
+def build_labels_target(table: TableSchema, name: str) -> LabelsTarget:
+    """The target of a method that tells all values apart."""
+    column = build_feature(find_column(table, name), table)
+    if not isinstance(column, Labels):
+        raise ParameterError(
+            f"'{name}' is a number, and has no listed values to tell apart", remedy="Use linear, boosted or auto"
+        )
+    return LabelsTarget(column)
+
+
+def build_target(table: TableSchema, name: str, positive: str | None = None) -> ClassTarget | NumberTarget:
     """The target that a declared column is; `positive` names the value to tell from all others.
 
     Where two values are declared, the last one is positive unless told otherwise.
@@ -329,7 +447,7 @@ def build_target(table: TableSchema, name: str, positive: str | None = None) -> 
     if positive is None:
         raise ParameterError(
             f"'{name}' has {len(known)} values, and a model tells one from the others",
-            remedy="Say which: --positive VALUE",
+            remedy="Say which (--positive VALUE), or tell all apart with --method multinomial or bayes",
         )
     if positive not in known:
         listed = ", ".join(known[:12]) + (", ..." if len(known) > 12 else "")
@@ -340,10 +458,12 @@ def build_target(table: TableSchema, name: str, positive: str | None = None) -> 
 
 
 def encode_target(wanted: Target, rows: pa.Table | pa.RecordBatch) -> tuple[NDArray[np.int64], Known]:
-    """The target of each row (0 or 1; or steps from -STEPS to STEPS), and which rows have one."""
+    """The target of each row (0 or 1; the place of its value; steps from -STEPS to STEPS), and which rows have one."""
     values = column_of(rows, wanted.name)
     if isinstance(wanted, NumberTarget):
         steps, missing = steps_of(wanted.column, values)
         return steps.astype(np.int64), ~missing
     codes = find_labels(wanted.column, values)
+    if isinstance(wanted, LabelsTarget):
+        return codes, codes >= 0
     return (codes == wanted.column.labels.index(wanted.positive)).astype(np.int64), codes >= 0

@@ -35,7 +35,7 @@ SHARPNESS = 1 << 10
 REACH = 16
 """Logits beyond this act as this."""
 SPREAD = math.sqrt(52.5)
-MOST_TURNS = 10_000
+TURNS, MOST_TURNS = 50, 10_000
 WHOLE = 1 << 24
 """Entries up to this many (128 MB) are kept as floating point; of more, a chunk at a time is converted in each turn."""
 
@@ -57,6 +57,8 @@ class LogisticPlan:
     most_squared: int
     turns: int = 50
     penalty: float = 1e-5
+    adapts: bool = False
+    """Whether residuals are clipped to half where the noise would otherwise shorten the steps."""
 
     @property
     def event(self) -> SelfComposedEvent:
@@ -68,12 +70,13 @@ class LogisticPlan:
     ) -> Fit:
         """Count, then descend with momentum (Nesterov 1983)."""
         rows = self.count_rows(len(entries), entropy)
-        step, most = self.rate(rows), bound_residuals(entries, self.most_squared)
+        sharper = self.sharpen(rows)
+        step, most = self.rate(rows, sharper), bound_residuals(entries, self.most_squared // sharper**2)
         weights = ahead = np.zeros(self.design.width)
         held = entries.astype(np.float64) if entries.size <= WHOLE else entries
         for turn in range(self.turns):
-            noisy = self.mechanism.release(sum_gradients(held, truth, ahead, most), entropy)
-            slope = noisy / (RESIDUE * STEPS * rows) + self.penalty * ahead
+            noisy = self.mechanism.release(sharper * sum_gradients(held, truth, ahead, most), entropy)
+            slope = noisy / (sharper * RESIDUE * STEPS * rows) + self.penalty * ahead
             moved = ahead - step * slope
             ahead = moved + turn / (turn + 3) * (moved - weights)
             weights = moved
@@ -86,7 +89,18 @@ class LogisticPlan:
         weight = math.isqrt(self.most_squared)
         return max(1.0, float(self.mechanism.release([weight * rows], entropy)[0]) / weight)
 
-    def rate(self, rows: float) -> float:
+    def sharpen(self, rows: float) -> int:
+        """How many times a gradient counts that is clipped to as small a part: its bound stays, and noise weighs less.
+
+        Twice where noise would shorten the steps, which the noisy number of rows tells; else clipping only costs.
+        """
+        return 2 if self.adapts and self.rate(rows) < self._longest_step else 1
+
+    @property
+    def _longest_step(self) -> float:
+        return 1 / (self.design.blocks / 4 + self.penalty)
+
+    def rate(self, rows: float, sharper: int = 1) -> float:
         """The length of a step, from public numbers.
 
         The mean loss curves by at most |x|^2 / 4 <= blocks / 4, whose inverse is the longest safe step. Noise of turn t
@@ -94,21 +108,26 @@ class LogisticPlan:
         t/2 (1 - (t/T)^2) steps. Over T turns the squares add up to T^3 (1/3 - 2/5 + 1/7) / 4 = T^3 / 52.5. A logit sees
         that deviation at most sqrt(blocks) times, and it shall be at most 1/2.
         """
-        longest = 1 / (self.design.blocks / 4 + self.penalty)
-        noise = math.sqrt(float(self.mechanism.variance)) / (RESIDUE * STEPS * rows)
+        noise = math.sqrt(float(self.mechanism.variance)) / (sharper * RESIDUE * STEPS * rows)
         quiet = SPREAD / (2 * noise * math.sqrt(self.design.blocks * self.turns**3))
-        return min(longest, quiet)
+        return min(self._longest_step, quiet)
 
 
 def plan_logistic(
-    design: Design, budget: Budget, rows: int = 1, turns: int = 50, clip: Amount = 1, penalty: float = 1e-5
+    design: Design,
+    budget: Budget,
+    rows: int = 1,
+    turns: int | None = None,
+    clip: Amount | None = None,
+    penalty: float = 1e-5,
 ) -> LogisticPlan:
     """The plan that keeps a budget, for units of at most `rows` rows.
 
-    `clip` is the share of the largest possible gradient to which each row's is clipped. The turns and the count
+    `clip` is the share of the largest possible gradient to which each row's is clipped; where it is not said, the noisy
+    number of rows decides (see `LogisticPlan.sharpen`). The turns and the count
     together are one Gaussian whose squared sensitivity is that of one turn times their number.
     """
-    share = exact(clip, "clip")
+    turns, share = TURNS if turns is None else turns, exact(1 if clip is None else clip, "clip")
     if not 0 < share <= 1 or not 1 <= turns <= MOST_TURNS:
         raise ParameterError(
             "clip or turns cannot be used", expected=f"clip is above 0 and at most 1, turns is 1 to {MOST_TURNS}"
@@ -116,7 +135,7 @@ def plan_logistic(
     most = int(share**2 * design.blocks * (RESIDUE * STEPS) ** 2)
     squared = Fraction(rows**2 * most)
     variance = calibrate_gaussian(budget, sensitivity_squared=(turns + 1) * squared)
-    return LogisticPlan(design, GaussianMechanism(variance, squared), most, turns, penalty)
+    return LogisticPlan(design, GaussianMechanism(variance, squared), most, turns, penalty, adapts=clip is None)
 
 
 def bound_residuals(entries: Entries, most_squared: int) -> NDArray[np.int64]:
@@ -158,7 +177,7 @@ def sigmoid(logits: Numbers) -> NDArray[np.int64]:
     differently for the last rows of an array than for the first.
     """
     cell = np.floor(np.clip(logits / (WEIGHT * STEPS / SHARPNESS), -REACH * SHARPNESS, REACH * SHARPNESS - 1))
-    return _SIGMOID[cell.astype(np.int64) + REACH * SHARPNESS]
+    return SIGMOID[cell.astype(np.int64) + REACH * SHARPNESS]
 
 
 def _tabulate_sigmoid() -> Table:
@@ -166,4 +185,4 @@ def _tabulate_sigmoid() -> Table:
     return np.rint(RESIDUE / (1 + np.exp(-middle))).astype(np.int64)
 
 
-_SIGMOID = _tabulate_sigmoid()
+SIGMOID = _tabulate_sigmoid()

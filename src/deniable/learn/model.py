@@ -20,11 +20,14 @@ from deniable.dp.accounting import Event, from_dict, to_dict
 from deniable.errors import IntegrityError, ParameterError
 from deniable.learn.features import (
     CHUNK,
+    MOST_BINS,
     STEPS,
+    Bins,
     ClassTarget,
     Design,
     Feature,
     Labels,
+    LabelsTarget,
     Number,
     Numbers,
     NumberTarget,
@@ -71,9 +74,32 @@ class Coefficient(Record):
     error: float | None
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Effect(Record):
+    """What one value of a column, or one more unit of it, adds."""
+
+    column: str
+    ordered: bool
+    """Whether the values of the column have an order."""
+    value: str
+    of: str
+    """The value of the target that it speaks of, where there are several."""
+    effect: float
+    error: float | None
+
+
+METHODS = {"linear": NumberTarget, "logistic": ClassTarget, "boosted": ClassTarget | NumberTarget} | dict.fromkeys(
+    ("bayes", "multinomial"), LabelsTarget
+)
+"""The methods that a model file may name, and the targets that each can have."""
+
+
 @dataclass(frozen=True, slots=True)
 class LearnedModel:
-    """A trained model; a coefficient and (for a linear one) a standard error for each entry of the design."""
+    """A trained model; a coefficient and (where the method has them) a standard error for each entry of the design.
+
+    A model of all values of a column has so many coefficients for each of the values, one value after the other.
+    """
 
     method: str
     table: str
@@ -87,22 +113,33 @@ class LearnedModel:
     event: Event
 
     def predict(self, rows: pa.Table | pa.RecordBatch) -> Numbers:
-        """The probability of the positive value, or the expected number within its bounds, for each row."""
+        """The probability of the positive value, or the expected number within its bounds, for each row.
+
+        For a model of all values, a column of probabilities for each of them.
+        """
         weights = np.array(self.coefficients)
+        if isinstance(self.target, LabelsTarget):
+            weights = weights.reshape(-1, self.design.width).T
         pieces = [encode_rows(self.design, rows.slice(at, CHUNK)) for at in range(0, max(rows.num_rows, 1), CHUNK)]
         found = np.concatenate([piece.astype(np.float64) @ weights for piece in pieces]) / STEPS
         if isinstance(self.target, ClassTarget):
             return np.asarray(1 / (1 + np.exp(-np.clip(found, -700, 700))))
+        if isinstance(self.target, LabelsTarget):
+            powers = np.exp(found - found.max(axis=1, keepdims=True))
+            return np.asarray(powers / powers.sum(axis=1, keepdims=True))
         column = self.target.column
         return np.clip(found, float(column.lower), float(column.upper))
 
     def losses(self, rows: pa.Table | pa.RecordBatch) -> Numbers:
         """The loss of each row that has a target (logarithmic, or squared), NaN for the others: low where it fits."""
         guess, (known, has) = self.predict(rows), encode_target(self.target, rows)
-        if isinstance(self.target, ClassTarget):
+        if isinstance(self.target, NumberTarget):
+            return np.where(has, (guess - convert_to_units(self.target, known)) ** 2, np.nan)
+        if isinstance(self.target, LabelsTarget):
+            right = guess[np.arange(len(known)), known]
+        else:
             right = np.where(known == 1, guess, 1 - guess)
-            return np.where(has, -np.log(np.maximum(right, 1e-300)), np.nan)
-        return np.where(has, (guess - convert_to_units(self.target, known)) ** 2, np.nan)
+        return np.where(has, -np.log(np.maximum(right, 1e-300)), np.nan)
 
     @property
     def schema(self) -> TableSchema:
@@ -118,12 +155,29 @@ class LearnedModel:
 
     def coefficient_table(self) -> list[Coefficient]:
         """Each coefficient with its error: of a number by its own unit, of a value by being it."""
-        divisors = _list_divisors(self.design)
+        labels = self.target.column.labels if isinstance(self.target, LabelsTarget) else ("",)
+        divisors = _list_divisors(self.design) * len(labels)
+        names = [f"{label}: {entry}" if label != "" else entry for label in labels for entry in self.design.entries]
         errors = self.errors or (None,) * len(divisors)
-        listed = zip(self.design.entries, self.coefficients, errors, divisors, strict=True)
+        listed = zip(names, self.coefficients, errors, divisors, strict=True)
         return [
             Coefficient(name, value / by, None if error is None else error / by) for name, value, error, by in listed
         ]
+
+    def list_effects(self) -> list[Effect]:
+        """The coefficients but for the intercept, by column."""
+        labels = self.target.column.labels if isinstance(self.target, LabelsTarget) else ("",)
+        places = [(str(label), int(block), entry) for label in labels for block, entry in self._list_places()]
+        listed = zip(places, self.coefficient_table(), strict=True)
+        return [self._describe_effect(*place, told) for place, told in listed if place[1]]
+
+    def _list_places(self) -> list[tuple[int, str]]:
+        return list(zip(self.design.owners, self.design.entries, strict=True))
+
+    def _describe_effect(self, of: str, block: int, entry: str, told: Coefficient) -> Effect:
+        each = self.design.features[block - 1]
+        value = entry.removeprefix(each.name).removeprefix(" =").strip() or "one unit more"
+        return Effect(each.name, isinstance(each, Bins), value, of, told.coefficient, told.error)
 
 
 def convert_to_units(target: NumberTarget, steps: NDArray[np.int64]) -> Numbers:
@@ -141,6 +195,7 @@ def _list_divisors(design: Design) -> list[float]:
 
 
 def _to_column(each: Feature) -> Column:
+    each = each.number if isinstance(each, Bins) else each
     if isinstance(each, Labels):
         return Column(each.name, each.type, nullable=each.nullable, categories=each.labels)
     return Column(each.name, each.type, nullable=each.nullable, bounds=Bounds(each.lower, each.upper))
@@ -182,35 +237,46 @@ def to_plain(model: LearnedModel) -> dict[str, Any]:
 
 def from_plain(held: dict[str, Any]) -> LearnedModel:
     """The model that plain values stand for."""
-    if held["form"] != FORM or held["method"] not in ("linear", "logistic"):
+    if held["form"] != FORM:
         raise ValueError
     made = Design(tuple(_feature_from_plain(entry) for entry in held["features"]))
-    column = _feature_from_plain(held["target"])
-    target: Target = (
-        NumberTarget(column) if isinstance(column, Number) else ClassTarget(column, held["target"]["positive"])
-    )
-    coefficients, errors = _require_finite(held["coefficients"], made), held["errors"]
+    target = _target_from_plain(held["target"])
+    if not isinstance(target, METHODS[held["method"]]):
+        raise ValueError
+    count = made.width * (len(target.column.labels) if isinstance(target, LabelsTarget) else 1)
+    coefficients, errors = _require_finite(held["coefficients"], count), held["errors"]
     return LearnedModel(
         held["method"],
         str(held["table"]),
         made,
         target,
         coefficients,
-        None if errors is None else _require_finite(errors, made),
+        None if errors is None else _require_finite(errors, count),
         float(held["rows"]),
         _guarantee_from_plain(held["guarantee"]),
         from_dict(held["event"]),
     )
 
 
-def _require_finite(values: list[Any], made: Design) -> tuple[float, ...]:
+def _target_from_plain(held: dict[str, Any]) -> Target:
+    column = _feature_from_plain(held)
+    if isinstance(column, Number):
+        return NumberTarget(column)
+    if not isinstance(column, Labels):
+        raise ValueError
+    return ClassTarget(column, held["positive"]) if "positive" in held else LabelsTarget(column)
+
+
+def _require_finite(values: list[Any], count: int) -> tuple[float, ...]:
     found = tuple(float(value) for value in values)
-    if len(found) != made.width or not all(math.isfinite(value) for value in found):
+    if len(found) != count or not all(math.isfinite(value) for value in found):
         raise ValueError
     return found
 
 
 def _feature_to_plain(each: Feature) -> dict[str, Any]:
+    if isinstance(each, Bins):
+        return {**_feature_to_plain(each.number), "kind": "bins", "count": each.count, "width": str(each.width)}
     common = {"name": each.name, "type": each.type.value, "nullable": each.nullable}
     if isinstance(each, Labels):
         return {"kind": "labels", **common, "labels": list(each.labels)}
@@ -221,9 +287,12 @@ def _feature_from_plain(entry: dict[str, Any]) -> Feature:
     name, kind, nullable = str(entry["name"]), ColumnType(entry["type"]), bool(entry["nullable"])
     if entry["kind"] == "labels":
         return Labels(name, kind, tuple(entry["labels"]), nullable)
+    number = Number(name, kind, Fraction(entry["lower"]), Fraction(entry["upper"]), nullable)
+    if entry["kind"] == "bins" and 1 <= int(entry["count"]) <= MOST_BINS and Fraction(entry["width"]) > 0:
+        return Bins(number, int(entry["count"]), Fraction(entry["width"]))
     if entry["kind"] != "number":
         raise ValueError
-    return Number(name, kind, Fraction(entry["lower"]), Fraction(entry["upper"]), nullable)
+    return number
 
 
 _AMOUNTS = ("epsilon", "delta", "rho")

@@ -14,14 +14,19 @@ import pyarrow as pa
 from deniable.dp.accounting import cheap_epsilon, epsilon_of_zcdp, zcdp_cost
 from deniable.dp.samplers import SYSTEM, Entropy
 from deniable.errors import InternalError, ParameterError, nearest
+from deniable.learn.boosting import BoostedPlan, plan_boosted
+from deniable.learn.classes import BayesPlan, plan_bayes, plan_multinomial
 from deniable.learn.features import (
     Design,
+    LabelsTarget,
     NumberTarget,
     Plan,
     Progress,
     Target,
     build_design,
+    build_labels_target,
     build_target,
+    encode_codes,
     encode_rows,
     encode_target,
 )
@@ -32,7 +37,7 @@ from deniable.policy.budget import ZCDP, Amount, ApproxDP, Budget, exact
 from deniable.policy.schema import Neighboring, PrivacyUnit, TableSchema
 from deniable.release import Guarantee, Technique
 
-METHODS = ("auto", "linear", "logistic")
+METHODS = ("auto", "linear", "logistic", "boosted", "bayes", "multinomial")
 SHOWN_DELTA = exact("1e-9")
 """The delta at which a rho is shown as an epsilon."""
 
@@ -41,8 +46,9 @@ SHOWN_DELTA = exact("1e-9")
 class Task:
     """What is to be learned, and how; all of it public.
 
-    `penalty` pulls coefficients toward 0 (per row); None is the method's own. `turns` and `clip` are for the logistic
-    method: see there.
+    `penalty` pulls coefficients toward 0 (per row), for the linear, logistic and multinomial methods. `turns` (passes
+    over the rows) is for all that descend, `clip` (the largest part of a row's gradient that counts) for the logistic
+    and boosted ones: see there. None is the method's own.
     """
 
     target: str
@@ -50,8 +56,8 @@ class Task:
     method: str = "auto"
     positive: str | None = None
     penalty: float | None = None
-    turns: int = 50
-    clip: Amount = 1
+    turns: int | None = None
+    clip: Amount | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,16 +74,16 @@ class Planned:
 
 def plan_training(table: TableSchema, unit: PrivacyUnit, task: Task, budget: Budget) -> Planned:
     """Design, target and priced plan of a task, or a refusal. A replaced unit counts for two."""
-    goal = build_target(table, task.target, task.positive)
+    goal = _build_goal(table, task)
     method = _choose_method(task.method, goal)
     made = build_design(table, task.features, task.target)
     if task.penalty is not None and not 0 <= task.penalty < float("inf"):
         raise ParameterError("the penalty is not a number from 0 up", expected="A penalty such as 1e-4")
     _require_gaussian(budget)
     rows = unit.rows_learned * (2 if unit.neighboring is Neighboring.REPLACE else 1)
-    plan = _build_plan(made, goal, task, budget, rows)
+    plan = _build_plan(method, made, goal, task, budget, rows)
     _verify_price(plan, budget)
-    return Planned(method, table.name, made, goal, plan, _state_guarantee(unit, budget))
+    return Planned(method, table.name, plan.design, goal, plan, _state_guarantee(unit, budget))
 
 
 def train_model(
@@ -85,10 +91,20 @@ def train_model(
 ) -> LearnedModel:
     """Learn from rows of which each unit has no more than `most_rows`. Rows without a target are left out."""
     wanted, known = encode_target(what.target, rows)
-    fit = what.plan.fit(encode_rows(what.design, rows)[known], wanted[known], entropy, progress)
+    encode = encode_codes if isinstance(what.plan, BoostedPlan | BayesPlan) else encode_rows
+    fit = what.plan.fit(encode(what.design, rows)[known], wanted[known], entropy, progress)
     errors = None if fit.errors is None else tuple(fit.errors.tolist())
     learned = (tuple(fit.coefficients.tolist()), errors, fit.rows, what.guarantee, what.plan.event)
     return LearnedModel(what.method, what.table, what.design, what.target, *learned)
+
+
+def _build_goal(table: TableSchema, task: Task) -> Target:
+    """The target as the method sees it: a number, one value against all others, or all values."""
+    if task.method not in ("bayes", "multinomial"):
+        return build_target(table, task.target, task.positive)
+    if task.positive is not None:
+        raise ParameterError(f"{task.method} tells all values apart", remedy="Leave positive out")
+    return build_labels_target(table, task.target)
 
 
 def _choose_method(name: str, goal: Target) -> str:
@@ -96,17 +112,27 @@ def _choose_method(name: str, goal: Target) -> str:
         raise ParameterError(
             f"there is no method '{name}'", expected=f"One of {', '.join(METHODS)}", remedy=nearest(name, METHODS)
         )
+    if isinstance(goal, LabelsTarget):
+        return name
     fitting = "linear" if isinstance(goal, NumberTarget) else "logistic"
+    if name == "boosted":
+        return name
     if name not in ("auto", fitting):
         kind = "a bounded number" if fitting == "linear" else "one of listed values"
         raise ParameterError(
-            f"the {name} method cannot predict '{goal.name}', which is {kind}", remedy=f"Use {fitting}, or auto"
+            f"the {name} method cannot predict '{goal.name}', which is {kind}", remedy=f"Use {fitting}, boosted or auto"
         )
     return fitting
 
 
-def _build_plan(made: Design, goal: Target, task: Task, budget: Budget, rows: int) -> Plan:
+def _build_plan(method: str, made: Design, goal: Target, task: Task, budget: Budget, rows: int) -> Plan:
     own = {} if task.penalty is None else {"penalty": float(task.penalty)}
+    if isinstance(goal, LabelsTarget):
+        if method == "bayes":
+            return plan_bayes(made, goal, budget, rows)
+        return plan_multinomial(made, goal, budget, rows, task.turns, **own)
+    if method == "boosted":
+        return plan_boosted(made, goal, budget, rows, task.turns, task.clip)
     if isinstance(goal, NumberTarget):
         return plan_linear(made, goal, budget, rows, **own)
     return plan_logistic(made, budget, rows, task.turns, task.clip, **own)

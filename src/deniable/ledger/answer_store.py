@@ -175,6 +175,8 @@ class AnswerStore:
                     raise _refuse_changed()
                 counts[collection] += 1
         after = self._inner.list_all(COUNT)  # others may write meanwhile
+        if not all(count.isdigit() for count in (*before.values(), *after.values())):
+            raise _refuse_changed()
         for collection in {*before, *after, *counts}:
             if not int(before.get(collection, b"0")) <= counts[collection] <= int(after.get(collection, b"0")):
                 raise _refuse_missing(collection, counts[collection], int(after.get(collection, b"0")))

@@ -249,7 +249,7 @@ class Book(Protocol):
     def of_request(self, analyst: str, request: str) -> str | None:
         """The text of the entry that a request of this asker left behind."""
 
-    def after(self, sequence: int) -> Iterator[Line]:
+    def after(self, sequence: float) -> Iterator[Line]:
         """The entries after that number, in their order."""
 
     def append(self, line: Line) -> None:
@@ -319,9 +319,9 @@ class MemoryStore:
         place = self._requests.get((analyst, request))
         return None if place is None else self._lines[place].text
 
-    def after(self, sequence: int) -> Iterator[Line]:
+    def after(self, sequence: float) -> Iterator[Line]:
         """The entries after that number."""
-        return iter(self._lines[sequence:])
+        return iter(self._lines[int(max(sequence, 0)) :])
 
     def append(self, line: Line) -> None:
         """Write an entry at the end."""

@@ -11,6 +11,7 @@ answer store beside it is opened by the same place."""
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -92,6 +93,8 @@ class _Standing:
     accounts: Mapping[str, Accountant]
     units: frozenset[tuple[str, str]] = frozenset()
     """Each table that was charged for by itself, and its source, with whom the charge protects."""
+    forgotten: int = 0
+    """The number of the last entry that says that stored answers were forgotten."""
 
 
 @dataclass(slots=True)
@@ -171,7 +174,7 @@ class Ledger:
         head, accounts = work.standing.head, work.standing.accounts
         known = work.book.of_request(posting.analyst, posting.request)
         if known is not None:
-            return self._repeat_receipt(decode_entry(known, 0), posting)
+            return self._repeat_receipt(decode_entry(known, 0), posting, work.standing.forgotten)
         time, charged = self._now(), {}
         units = work.standing.units | _list_units(posting)
         if posting.act is Act.CHARGE:
@@ -183,7 +186,8 @@ class Ledger:
         text = encode_entry(entry)
         work.book.append(line_of(entry, text))
         settled = {key: budget_tree.settle_account(account) for key, account in charged.items()}
-        work.standing = _Standing(decode_entry(text, entry.sequence), {**accounts, **settled}, units)
+        forgotten = entry.sequence if posting.act is Act.EXPIRE else work.standing.forgotten
+        work.standing = _Standing(decode_entry(text, entry.sequence), {**accounts, **settled}, units, forgotten)
         return _make_receipt(entry, _find_least(charged))
 
     def _read_standing(self) -> _Standing:
@@ -208,11 +212,13 @@ class Ledger:
                 raise refuse_broken(before.sequence, "was changed")
             return known
         new = []
-        for line in book.after(before.sequence if before else 0):
+        for line in book.after(before.sequence if before else BEFORE_ALL):
             before = check_line(line, before, self.dataset)
             new.append(before)
         units = known.units.union(*(_list_units(entry) for entry in new))
-        self._standing = _Standing(before, budget_tree.replay_entries(self.budgets, known.accounts, new), units)
+        accounts = budget_tree.replay_entries(self.budgets, known.accounts, new)
+        forgotten = max((each.sequence for each in new if each.act == Act.EXPIRE), default=known.forgotten)
+        self._standing = _Standing(before, accounts, units, forgotten)
         return self._standing
 
     def admit(self, purpose: str = "", analyst: str = "") -> None:
@@ -273,11 +279,17 @@ class Ledger:
         """
         return self._clock().astimezone(UTC)
 
-    def _repeat_receipt(self, known: Entry, posting: Posting) -> Receipt:
+    def _repeat_receipt(self, known: Entry, posting: Posting, forgotten: int) -> Receipt:
         if known.question != posting.fingerprint:
             raise AccessRefused(
                 f"request id '{posting.request}' was used for another question",
                 remedy="Take a new request id for a new question",
+                request=posting.request,
+            )
+        if known.sequence < forgotten:  # a second answer under one charge would not be paid for
+            raise AccessRefused(
+                f"the answer to request '{posting.request}' was forgotten when the policy's term was over",
+                remedy="Ask under a new request id; it is charged anew",
                 request=posting.request,
             )
         return replace(_make_receipt(known, None), repeated=True)
@@ -387,7 +399,7 @@ def verify(ledger: Ledger, head: str | None = None, number: int | None = None) -
     before: Entry | None = None
     seen, known = head is None, ledger.known_head
     with ledger.store.begin_read() as book:
-        for line in book.after(0):
+        for line in book.after(BEFORE_ALL):
             entry = check_line(line, before, ledger.dataset)
             if head is not None and number == entry.sequence and entry.hash != head:
                 raise refuse_broken(entry.sequence, "is not the one that the receipt was given for")
@@ -404,6 +416,8 @@ def _time(entry: Entry | None) -> datetime | None:
     return None if entry is None else entry.time.astimezone(UTC)
 
 
+BEFORE_ALL = -math.inf
+"""Below every number that a store can have: an entry with a number below 1 is none of ours, and must be seen."""
 POSTGRES = ("postgresql://", "postgres://")
 
 

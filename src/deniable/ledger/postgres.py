@@ -238,10 +238,12 @@ class PostgresBook:
 
     def of_request(self, analyst: str, request: str) -> str | None:
         """The text of the entry that a request left behind."""
-        sql: LiteralString = "SELECT text FROM deniable_entries WHERE dataset = %s AND analyst = %s AND request = %s"
+        sql: LiteralString = (
+            "SELECT text FROM deniable_entries WHERE dataset = %s AND analyst = %s AND request = %s AND sequence > 0"
+        )
         return self._one(sql, analyst, request)
 
-    def after(self, sequence: int) -> Iterator[Line]:
+    def after(self, sequence: float) -> Iterator[Line]:
         """The entries after that number."""
         sql = (
             "SELECT sequence, act, analyst, request, text FROM deniable_entries"

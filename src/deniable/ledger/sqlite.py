@@ -166,11 +166,11 @@ class SqliteBook:
 
     def of_request(self, analyst: str, request: str) -> str | None:
         """The text of the entry that a request left behind."""
-        sql = "SELECT text FROM entries WHERE analyst = ? AND request = ?"
+        sql = "SELECT text FROM entries WHERE analyst = ? AND request = ? AND sequence > 0"
         row = self._run(sql, (analyst, request)).fetchone()
         return None if row is None else row[0]
 
-    def after(self, sequence: int) -> Iterator[Line]:
+    def after(self, sequence: float) -> Iterator[Line]:
         """The entries after that number."""
         sql = f"SELECT {COLUMNS} FROM entries WHERE sequence > ? ORDER BY sequence"  # noqa: S608  our own words
         return (Line(*row) for row in self._run(sql, (sequence,)))

@@ -132,7 +132,7 @@ class Witness:
             real = _drop_generated(connection, sources)
             return sorted({other for source in real for other in _find_others(connection, place, key, source)})
 
-    def find_protecting(self, source: Source, sketch_rows: Callable[[], Sketch[int]], place: str) -> list[str]:
+    def find_protecting(self, source: Source, sketch_rows: Callable[[], Sketch[int] | None], place: str) -> list[str]:
         """The other ledgers that protect the people of a source, by its path or rows.
 
         Its rows are hashed only if it changed, or a source was claimed, since it was last found to be nobody's.

@@ -630,14 +630,22 @@ export function normalize(word) {
   return lower.replace(/[\s\x1c-\x1f\x85\ufeff]+/g, " ").replace(/^ +| +$/g, "");
 }
 
+/** A number in digits, as both clients read it. */
+const DIGITS = /^ *[+-]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][+-]?[0-9]+)? *$/;
+
 /** An answer as the numbers or strings that the question's parts randomize. */
 export function encode(question, answer) {
   if (question.type === "number") {
     const { lower, upper, steps } = question;
-    const held = Math.min(Math.max(Number(answer), lower), upper);
+    const number = typeof answer === "string" && DIGITS.test(answer) ? Number(answer) : answer;
+    if (typeof number !== "number" || Number.isNaN(number)) throw new Refused("An answer is a number.");
+    const held = Math.min(Math.max(number, lower), upper);
     return [Math.round(((held - lower) / (upper - lower)) * steps)];
   }
-  if (question.type === "word") return [normalize(String(answer))];
+  if (question.type === "word") {
+    if (typeof answer !== "string") throw new Refused("An answer is a text.");
+    return [normalize(answer)];
+  }
   const chosen = Array.isArray(answer) ? answer : [answer];
   if (!chosen.every((option) => question.options.includes(option)) || (question.type !== "several" && chosen.length !== 1)) {
     throw new Refused(`An answer is one of ${question.options.join(", ")}.`);

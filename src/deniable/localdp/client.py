@@ -22,6 +22,7 @@ import unicodedata
 import urllib.request
 from collections.abc import Callable
 from hashlib import sha256, sha384
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -50,8 +51,8 @@ def system_draw(bound: int, take: Callable[[int], bytes] = os.urandom) -> int:
 
 
 def _respond_coins(recipe: Recipe, answer: int, draw: Draw) -> list[Any]:
-    word = recipe["instructions"][draw(len(recipe["instructions"]))]
-    return [{"yes": 1, "no": 0, "truth": answer, "opposite": 1 - answer}[word]]
+    told = {"yes": 1, "no": 0, "truth": answer, "opposite": 1 - answer}
+    return [told[recipe["instructions"][draw(len(recipe["instructions"]))]]]
 
 
 def _respond_k_ary(recipe: Recipe, answer: int, draw: Draw, domain: int = 0) -> list[Any]:
@@ -115,15 +116,13 @@ def _respond_subset(recipe: Recipe, answer: int, draw: Draw) -> list[Any]:
 
 def position(string: str, function: int, width: int) -> int:
     """Where a function of the SHA-256 family sends a string."""
-    digest = sha256((function // 16).to_bytes(4, "little") + string.encode()).digest()
-    word = function % 16 * 2
-    return int.from_bytes(digest[word : word + 2], "little") % width
+    digest = sha256((function // 16).to_bytes(4, "little") + string.encode()).digest()[function % 16 * 2 :]
+    return int.from_bytes(digest[:2], "little") % width
 
 
 def _respond_rappor(recipe: Recipe, answer: str, draw: Draw) -> list[Any]:
-    cohort, width = draw(recipe["cohorts"]), recipe["width"]
-    first = cohort * recipe["hashes"]
-    true = {position(answer, first + index, width) for index in range(recipe["hashes"])}
+    cohort, width, hashes = draw(recipe["cohorts"]), recipe["width"], recipe["hashes"]
+    true = {position(answer, cohort * hashes + index, width) for index in range(hashes)}
     lasting = [(draw(GRID) < recipe["flip"]) != (place in true) for place in range(width)]
     return [cohort, _pack_bits(width, lambda at: lasting[at])]
 
@@ -200,9 +199,8 @@ def _reach(recipe: Recipe) -> int:
 
 def _respond_laplace(recipe: Recipe, answer: int, draw: Draw) -> list[Any]:
     steps, (numerator, denominator) = recipe["scale"]["steps"], recipe["claimed"]
-    common = math.gcd(steps * denominator, numerator)
+    common, reach = math.gcd(steps * denominator, numerator), _reach(recipe)
     noisy = answer + _draw_discrete_laplace(steps * denominator // common, numerator // common, draw)
-    reach = _reach(recipe)
     return [min(max(noisy, -reach), steps + reach) + reach]
 
 
@@ -427,9 +425,8 @@ class Survey:
     """A survey as its server describes it."""
 
     def __init__(self, description: dict[str, Any], address: str = "", invitation: str = "") -> None:
-        self.description = description
+        self.description, self.invitation = description, invitation
         self.address = address.rstrip("/")
-        self.invitation = invitation
 
     @classmethod
     def fetch(cls, link: str) -> Survey:
@@ -563,6 +560,7 @@ def unblind(serial: bytes, secret: int, signed: int, modulus: int, exponent: int
 
 
 SPACES = re.compile("[\\s\\x1c-\\x1f\\x85\\ufeff]+")
+DIGITS = re.compile(" *[+-]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][+-]?[0-9]+)? *")  # a number as both clients read it
 
 
 def normalize(word: str) -> str:
@@ -576,12 +574,14 @@ def encode(question: dict[str, Any], answer: Any) -> list[Any]:
     """An answer as the numbers or strings that the question's parts randomize."""
     if question["type"] == "number":
         low, high, steps = question["lower"], question["upper"], question["steps"]
-        number = float(answer)
-        if math.isnan(number):
+        number = float(answer) if isinstance(answer, str) and DIGITS.fullmatch(answer) else answer
+        if isinstance(answer, bool) or not isinstance(number, Real) or number != number:
             raise Refused(f"an answer to '{question['name']}' is a number")
-        return [math.floor((min(max(number, low), high) - low) / (high - low) * steps + 0.5)]
+        return [math.floor((float(min(max(number, low), high)) - low) / (high - low) * steps + 0.5)]
     if question["type"] == "word":
-        return [normalize(str(answer))]
+        if not isinstance(answer, str):
+            raise Refused(f"an answer to '{question['name']}' is a text")
+        return [normalize(answer)]
     options = question["options"]
     chosen = list(answer) if isinstance(answer, list | tuple | set) else [answer]
     if any(choice not in options for choice in chosen) or (question["type"] != "several" and len(chosen) != 1):

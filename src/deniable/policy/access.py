@@ -7,12 +7,14 @@ from dataclasses import dataclass, field
 from datetime import date
 from enum import StrEnum
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
-from deniable.policy.budget import ZCDP, Budget, PureDP, budget
-from deniable.policy.check.tree_checker import Section
-from deniable.policy.grammar import format_number
+from deniable.policy.budget import ZCDP, Budget, PureDP, budget, format_number
 from deniable.policy.schema import Frozen, Spec
-from deniable.policy.yaml_tree import Mistakes
+
+if TYPE_CHECKING:
+    from deniable.policy.check.tree_checker import Section
+    from deniable.policy.yaml_tree import Mistakes
 
 
 class Accounting(StrEnum):
@@ -125,10 +127,11 @@ class Minimize:
 
 @dataclass(frozen=True, slots=True)
 class AttackLimits:
-    """What the intruder is taken to know, and the share of people each attack may expose at most."""
+    """What the intruder is taken to know, the share of people each attack may expose, and who stands for more."""
 
     knows: tuple[str, ...] | None = None
     most: Mapping[str, Fraction] = field(default_factory=Frozen)
+    accepted_by: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

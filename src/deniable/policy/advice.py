@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from deniable.policy.access import Budgets
-from deniable.policy.budget import ZCDP, Budget
+from deniable.policy.budget import ZCDP, Budget, format_number
 from deniable.policy.document import Policy
-from deniable.policy.grammar import format_number
 from deniable.policy.schema import Column, Role, TableSchema
 
 MANY = 10

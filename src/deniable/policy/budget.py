@@ -44,6 +44,11 @@ def exact(amount: Amount, name: str = "amount") -> Fraction:
         raise ParameterError(f"{name} is not a finite number", expected="A number such as 0.5") from None
 
 
+def format_number(number: Fraction) -> str:
+    """A number as people write it."""
+    return str(number.numerator) if number.denominator == 1 else repr(float(number))
+
+
 def _non_negative(amount: Fraction, name: str) -> None:
     if amount < 0:
         raise ParameterError(f"{name} is negative", expected=f"{name} is at least 0")

@@ -21,8 +21,7 @@ from deniable.policy.access import (
     Purpose,
     ReleaseSettings,
 )
-from deniable.policy.budget import ZCDP, Budget, covers
-from deniable.policy.grammar import format_number
+from deniable.policy.budget import ZCDP, Budget, covers, format_number
 from deniable.policy.schema import Column, Neighboring, PrivacyUnit, Role, TableSchema, is_removed
 
 
@@ -106,7 +105,7 @@ def _compare_tables(before: TableSchema | None, after: TableSchema) -> Iterator[
 def _compare_units(table: str, before: PrivacyUnit | None, after: PrivacyUnit | None) -> Iterator[str]:
     if before is None or after is None:
         return
-    if before.column != after.column:
+    if (before.column, before.via) != (after.column, after.via):
         yield f"{table}: it protected {before}, and now {after}"
     if before.neighboring is Neighboring.REPLACE and after.neighboring is not before.neighboring:
         yield f"{table}: neighboring {before.neighboring} became {after.neighboring}"
@@ -235,6 +234,7 @@ def _compare_minimization(before: Minimize | None, after: Minimize | None) -> It
 
 
 def _compare_attacks(before: AttackLimits | None, after: AttackLimits | None) -> Iterator[str]:
+    yield from _compare_acceptance("attack", before, after)
     if before is None:
         return
     now = after or AttackLimits()
@@ -250,5 +250,11 @@ def _compare_joint(before: JointLimit | None, after: JointLimit | None) -> Itera
     if before is not None and (after is None or after.most > before.most):
         now = "was dropped" if after is None else f"became {format_number(after.most)}"
         yield f"release: joint: most {format_number(before.most)} {now}"
+    yield from _compare_acceptance("joint", before, after)
+
+
+def _compare_acceptance(
+    limit: str, before: AttackLimits | JointLimit | None, after: AttackLimits | JointLimit | None
+) -> Iterator[str]:
     if after is not None and after.accepted_by and (before is None or before.accepted_by != after.accepted_by):
-        yield f"release: joint: {after.accepted_by} accepts releases beyond the limit"
+        yield f"release: {limit}: {after.accepted_by} accepts releases beyond the limit"

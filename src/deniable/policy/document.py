@@ -116,7 +116,7 @@ def compare_with_accepted(policy: Policy, path: str | Path) -> tuple[str, ...]:
     They are found by the policy's file, by the sources of its private tables, and by its dataset in its folder, so that
     neither a copy nor a new name begins anew. A policy that protects no less than one of them was accepted with it.
     """
-    found = [parse(one["text"], folder=one["folder"]) for one in _read_accepted() if _is_about(one, policy, path)]
+    found = [_parse_accepted(one) for one in _read_accepted() if _is_about(one, policy, path)]
     if not found or policy.hash in {before.hash for before in found}:
         return ()
     return min((list_loosened(before, policy) for before in found), key=len)
@@ -126,12 +126,18 @@ def keep_accepted(policy: Policy, path: str | Path, by: str, on: date) -> None:
     """Keep a policy as accepted, in place of the one that was accepted last in its file."""
     text = Path(path).read_bytes().decode("utf-8-sig")
     one = {"file": os.path.realpath(path), "dataset": policy.dataset, "sources": _name_sources(policy), "by": by,
-           "on": str(on), "folder": os.path.realpath(policy.folder), "text": text}  # fmt: skip
+           "on": str(on), "folder": os.path.realpath(policy.folder), "hash": policy.hash, "text": text}  # fmt: skip
     kept = [other for other in _read_accepted() if other["file"] != one["file"]]
     place = _place_accepted()
     with storage_errors(place):
         place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     write_whole(place, json.dumps([*kept, one], indent=1, ensure_ascii=False).encode())
+
+
+def find_acceptance(digest: str) -> str | None:
+    """Who accepted the policy of this digest, as the user's state tells; None where it does not."""
+    kept = (one for one in _read_accepted() if one.get("hash") == digest and _parse_accepted(one))
+    return next((str(one["by"]) for one in kept), None)
 
 
 def _place_accepted() -> Path:
@@ -146,6 +152,17 @@ def _read_accepted() -> list[dict[str, Any]]:
     except (OSError, ValueError):
         remedy = "Put it back from a copy, or remove it and accept the policies again"
         raise PolicyError(f"the accepted policies in '{place}' cannot be read", remedy=remedy) from None
+
+
+def _parse_accepted(one: Mapping[str, Any]) -> Policy:
+    """An accepted policy; refuses one whose text is another than the one that was accepted."""
+    policy = parse(one["text"], folder=one["folder"])
+    if policy.hash != one["hash"]:
+        raise PolicyError(
+            f"an accepted policy in '{_place_accepted()}' was changed",
+            remedy="Put the file back from a copy, or remove it and accept the policies again",
+        )
+    return policy
 
 
 def _is_about(one: Mapping[str, Any], policy: Policy, path: str | Path) -> bool:

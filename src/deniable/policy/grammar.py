@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
+from deniable.policy.budget import format_number
 from deniable.policy.yaml_tree import Entries, Items, Leaf
 
 
@@ -255,11 +256,6 @@ _PLAIN: dict[type, str] = {
 
 def _maybe(number: int | None) -> Fraction | None:
     return None if number is None else Fraction(number)
-
-
-def format_number(number: Fraction) -> str:
-    """A number as people write it."""
-    return str(number.numerator) if number.denominator == 1 else repr(float(number))
 
 
 def _describe_limits(what: str, limits: Amount) -> str:

@@ -47,7 +47,7 @@ def _minimize(entry: Section) -> Minimize:
 
 
 def _attack(entry: Section) -> AttackLimits:
-    return AttackLimits(entry.get("knows", None), entry.get("most", Frozen()))
+    return AttackLimits(entry.get("knows", None), entry.get("most", Frozen()), entry.get("accepted_by", None))
 
 
 def _truths(item: Item, tables: tuple[TableSchema, ...], mistakes: Mistakes) -> tuple[Spec, ...]:

@@ -8,6 +8,7 @@ intruder."""
 from __future__ import annotations
 
 import codecs
+import unicodedata
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import date, datetime
@@ -39,6 +40,15 @@ class Bounding(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Link:
+    """A step to the table that knows whose rows these are: `column` here holds a value of `key` in `table`."""
+
+    column: str
+    table: str
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
 class PrivacyUnit:
     """A row (column is None) or all rows that share a value of one column, with the bounds of its contribution.
 
@@ -55,6 +65,8 @@ class PrivacyUnit:
     neighboring: Neighboring = Neighboring.ADD_REMOVE
     bounding: Bounding = Bounding.SAMPLE
     max_rows: int | None = None
+    via: tuple[Link, ...] = ()
+    """The steps from a table whose rows do not name the person to the one that does; `column` is that table's."""
 
     def __post_init__(self) -> None:
         for name in ("max_groups", "max_rows_per_group", "max_rows"):
@@ -83,6 +95,23 @@ class PrivacyUnit:
 
     def __str__(self) -> str:
         return "one row" if self.column is None else f"all rows of one {self.column}"
+
+
+def normalize_spelling(value: str) -> str:
+    """A value that tells people apart in the one form that decides whether it names the same person.
+
+    It is composed and folded as Unicode's NFKC_Casefold does (so that case, width and ligatures do not count), without
+    characters that nobody sees, and with one space for several. Withdrawals, tokens and rows are compared by it.
+
+    >>> {normalize_spelling(each) for each in (" STRASSE  7", "Stra\u00dfe 7", "\uff33tra\u00dfe\u200b 7")}
+    {'strasse 7'}
+    """
+    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", value).casefold())
+    return " ".join("".join(each for each in folded if each.isspace() or not _is_unseen(each)).split())
+
+
+def _is_unseen(character: str) -> bool:
+    return unicodedata.category(character) in ("Cf", "Cc")
 
 
 class BadRows(StrEnum):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import date, datetime
 from fractions import Fraction
 from pathlib import Path
@@ -30,6 +31,7 @@ from deniable.policy.schema import (
     ColumnType,
     CsvDialect,
     Endpoint,
+    Link,
     Neighboring,
     PrivacyUnit,
     Role,
@@ -48,7 +50,8 @@ T = TypeVar("T")
 
 def build_tables(entries: Section, folder: Path, mistakes: Mistakes) -> tuple[TableSchema, ...]:
     """All tables of a policy."""
-    found = tuple(_table(name, entries.section(name), folder, mistakes) for name in entries)
+    read = tuple(_table(name, entries.section(name), folder, mistakes) for name in entries)
+    found = tuple(_follow_links(table, read, entries.section(table.name), mistakes) for table in read)
     for table in found:
         check_links(table, found, entries.section(table.name), mistakes)
         _check_people(table, entries.section(table.name), mistakes)
@@ -131,7 +134,44 @@ def _unit(entry: Section, mistakes: Mistakes) -> PrivacyUnit:
         Neighboring(unit.get("neighboring", "add-remove")),
         bounding,
         max_rows,
+        tuple(_parse_link(str(each)) for each in strip_places(unit.get("via", None) or [])),
     )
+
+
+def _parse_link(text: str) -> Link:
+    """A step as it is written: `column = table.key`, or `table.key` where both columns have one name."""
+    column, _, target = text.replace(" ", "").rpartition("=")
+    table, _, key = target.partition(".")
+    return Link(column or key, table, key)
+
+
+def _follow_links(
+    table: TableSchema, tables: tuple[TableSchema, ...], entry: Section, mistakes: Mistakes
+) -> TableSchema:
+    """The table with the column of the person at the end of its steps; each step leads from a column to a column."""
+    if table.unit is None or not table.unit.via:
+        return table
+    place, known, at = entry.section("unit").place_of("via"), {each.name: each for each in tables}, table
+    for link in table.unit.via:
+        below = known.get(link.table)
+        for owner, name in ((at, link.column), (below, link.key)):
+            if owner is None or owner.column(name) is None or owner.public:
+                where = owner.name if owner is not None else link.table
+                happened = f"the steps from '{table.name}' to its people name '{where}.{name}'"
+                mistakes.add(place, happened, "Columns of private tables, each step from the table before to another")
+                return table
+        assert below is not None
+        kinds = {column.type for column in (at.column(link.column), below.column(link.key)) if column is not None}
+        if len(kinds) > 1 or not kinds <= {ColumnType.INTEGER, ColumnType.TEXT}:
+            happened = f"'{at.name}.{link.column}' and '{below.name}.{link.key}' cannot be compared exactly"
+            mistakes.add(place, happened, "Both of type integer, or both of type text")
+            return table
+        at = below
+    if at.unit is None or at.unit.column is None or at.name == table.name:
+        happened = f"the steps from '{table.name}' end at '{at.name}', which has no column that tells people apart"
+        mistakes.add(place, happened, "A table with unit: {column: NAME}")
+        return table
+    return replace(table, unit=replace(table.unit, column=f"{at.name}.{at.unit.column}"))
 
 
 def _source(entry: Section, mistakes: Mistakes) -> None:

@@ -191,5 +191,5 @@ def pick_columns(relation: Relation, frames: Mapping[str, pa.Table]) -> pa.Table
 
 def _is_plain(select: PublicSelect) -> bool:
     """Whether it neither filters, groups, orders nor cuts."""
-    ordered = select.order or select.limit is not None or select.offset or select.distinct
+    ordered = select.order or select.limit is not None or select.offset or select.distinct or select.windows
     return not (select.predicate or select.keys or select.aggregates or select.grouped or ordered)

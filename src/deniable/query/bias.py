@@ -28,10 +28,8 @@ MARK = "_bias"
 COUNTED = Facts(Kind.INTEGER, step=Fraction(1), nullable=False)
 
 
-def parse_bias_share(text: str | None) -> Fraction:
+def parse_bias_share(text: str) -> Fraction:
     """The part of the budget that goes to the estimates, as OPTIONS writes it: `bias_share = 0.1`."""
-    if text is None:
-        return Fraction(0)
     try:
         amount = exact(text, "bias_share")
     except ParameterError:

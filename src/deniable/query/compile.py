@@ -25,11 +25,20 @@ from deniable.query import bias, calibration
 from deniable.query.algebra.relation import Measure, Measured, Relation, find_noisy_nodes, has_one_row, multiplicity
 from deniable.query.bias import parse_bias_share
 from deniable.query.calibration import Spending, Weights, parse_weights, split_shares
-from deniable.query.contributions import bound_to_one_row, bound_unit, limits_of
 from deniable.query.double_entry import check, compose_event, price
 from deniable.query.keys import MOST_CELLS, Keys, PrivateKeys, PublicKeys, keys_of
 from deniable.query.measurements import Measurement, Ordered, Recipe, Rows, Total, Units, decompose_aggregates
-from deniable.query.plan import Limits, NodePlan, Placed, QueryPlan, Step, sensitivity_of
+from deniable.query.plan import (
+    Limits,
+    NodePlan,
+    Placed,
+    QueryPlan,
+    Step,
+    bound_to_one_row,
+    bound_unit,
+    limits_of,
+    sensitivity_of,
+)
 from deniable.query.sql.binder import bind_statement
 from deniable.query.sql.clauses import Clauses, Within
 
@@ -106,7 +115,8 @@ def plan_relation(
     text: str, relation: Relation, clauses: Clauses, asked: Budget | None, weights: Weights = None
 ) -> QueryPlan:
     """The plan of a bound statement."""
-    nodes, extra = find_noisy_nodes(relation), parse_bias_share(clauses.options.get("bias_share"))
+    nodes, share = find_noisy_nodes(relation), clauses.options.get("bias_share")
+    extra = parse_bias_share(share) if share is not None else Fraction(0)
     if extra:
         nodes += tuple(found for node in nodes for found in _plan_bias_checks(node, clauses))
     drafts, recipes = _draft_nodes(nodes, clauses)

@@ -88,7 +88,7 @@ def count_enforced_groups(step: Step) -> int | None:
 
 def _is_enough(placed: Placed, step: Step, groups: int, factor: int) -> bool:
     sensitivity, limits = placed.sensitivity, step.limits
-    reach = reach_of(placed.measurement, limits.rows) * sensitivity.parts
+    reach = reach_of(placed.measurement, limits) * sensitivity.parts
     at_once = limits.in_all and not is_bounded_in_each_group(placed.measurement)
     if sensitivity.groups < (1 if at_once else groups) or sensitivity.factor < factor or sensitivity.per_group < reach:
         return False

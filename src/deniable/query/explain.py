@@ -294,7 +294,8 @@ def _describe_relations(relation: Relation) -> list[dict[str, str]]:
     }
     what = named.get(type(relation), "nothing")
     if isinstance(relation, Scan):
-        what = f"read {relation.table.name}"
+        owners = "".join(f", owned through {owner.name}" for owner in relation.owners)
+        what = f"read {relation.table.name}{owners}"
     row = {"step": what, "tag": tag_of(relation).value}
     return [*below, row] if not below or below[-1] != row else below
 

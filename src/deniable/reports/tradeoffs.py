@@ -1,12 +1,14 @@
-"""Pages that help to choose: error against epsilon, loss against risk, parity of findings, a release's catalog."""
+"""Pages that help to choose: error against epsilon, loss against risk, parity, a catalog, a learned model."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime
 from typing import Any
 
 from deniable.reports import plots
-from deniable.reports.blocks import Block, Callout, Page, Paragraph, Plot, Section, Table, Tone
+from deniable.reports.blocks import Block, Callout, KeyFigure, KeyFigures, Page, Paragraph, Plot, Section, Table, Tone
 from deniable.reports.plots import draw_scatter
 
 
@@ -177,3 +179,101 @@ def _describe_column(one: Row, k: int) -> Section:
         f"Search values of {one['column']}" if len(one["values"]) > 10 else "",
     )
     return Section(f"Column {one['column']}", (values, *((Paragraph(rare),) if one["rarer"] else ())))
+
+
+WIDTH = 1.959964
+"""Errors on either side of an interval of 95%."""
+MOST_BARS = 40
+TESTED_ON = "This compares with real rows, without noise: it is for the steward, and not to be released."
+EFFECTS = {
+    "linear": "Each bar is how much the prediction rises with one unit more, or with this value against the average.",
+    "logistic": "Each bar is how much the log odds rise with one unit more, or with this value.",
+    "boosted": "Each shape is what the values of one column add: to the prediction, or to the log odds of a value.",
+    "bayes": "Each line is how much more frequent a value of the column is with a value of the target, in logarithms.",
+    "multinomial": "Each line is what a value of the column adds to the logit of a value of the target.",
+}
+
+
+def build_training_page(view: Mapping[str, Any]) -> Page:
+    """One page from the report of a model; with an evaluation it is marked as the steward's."""
+    tested = "evaluation" in view
+    columns = dict.fromkeys(effect["column"] for effect in view["effects"])
+    sections = [_describe_price(view), *(_describe_test(view) if tested else ())]
+    sections += [_draw_effects(name, [each for each in view["effects"] if each["column"] == name]) for name in columns]
+    foot = "For the steward: this page is made with real rows." if tested else "Made from the model alone."
+    return Page(f"Model of {view['target']}", tuple(sections), f"Method {view['method']}.", foot)
+
+
+def _describe_price(view: Mapping[str, Any]) -> Section:
+    figures = (
+        KeyFigure(view["epsilon"], "epsilon", f"delta {view['delta']}"),
+        KeyFigure(f"{view['estimated_rows']:,}", "rows, estimated"),
+        KeyFigure(str(len(view["features"])), "columns learned from"),
+    )
+    told = f"Within this epsilon and delta, it does not tell whether any one unit ({view['unit']}) was learned from. "
+    return Section("What it cost", (KeyFigures(figures), Paragraph(told + EFFECTS[view["method"]])))
+
+
+def _draw_effects(column: str, effects: list[Mapping[str, Any]]) -> Section:
+    """A line for ordered bins, bars for values; a table where there are too many values to draw."""
+    rows = [_build_row(each) for each in effects]
+    series = "of" if effects[0]["of"] else None
+    band = series is None and effects[0]["error"] is not None
+    low, high = ("low", "high") if band else (None, None)
+    alt = f"Effects of the values of {column}" + (", with intervals of 95%" if band else "")
+    if not effects[0]["ordered"] and len(rows) > MOST_BARS:
+        return Section(column, (Table.of(rows, alt, "Search values"),))
+    if effects[0]["ordered"]:
+        placed = _number_places(rows)
+        drawn = plots.draw_lines(placed, x="place", y="effect", series=series, alt=alt, low=low, high=high)
+    else:
+        drawn = plots.draw_bars(rows, category="value", value="effect", series=series, alt=alt, low=low, high=high)
+    return Section(column, (Plot(drawn, alt),))
+
+
+def _build_row(each: Mapping[str, Any]) -> dict[str, object]:
+    row: dict[str, object] = {"value": each["value"], "effect": each["effect"]}
+    if each["of"]:
+        return row | {"of": each["of"]}
+    if each["error"] is None:
+        return row
+    return row | {"low": each["effect"] - WIDTH * each["error"], "high": each["effect"] + WIDTH * each["error"]}
+
+
+def _number_places(rows: list[dict[str, object]]) -> list[dict[str, object]]:
+    """Bins at the number, date or time with which they begin; null has no place on the axis."""
+    begins = [_read_place(str(row["value"]).removeprefix("from ").split(" to ")[0]) for row in rows]
+    return [row | {"place": begin} for row, begin in zip(rows, begins, strict=True) if begin is not None]
+
+
+def _read_place(text: str) -> float | datetime | None:
+    for read in (float, datetime.fromisoformat):
+        with suppress(ValueError):
+            return read(text)
+    return None
+
+
+def _describe_test(view: Mapping[str, Any]) -> tuple[Section, ...]:
+    found: Mapping[str, Any] | None = view["evaluation"]
+    caution = Callout(TESTED_ON, Tone.DANGER, "Do not pass this on")
+    if found is None:
+        return (Section("On people it has not seen", (Paragraph("No row was held out to test on."),)),)
+    figures = [KeyFigure(_render_figure(value), name.replace("_", " ")) for name, value in found.items()]
+    blocks: list[Block] = [caution, KeyFigures(tuple(figures))]
+    for curve, x, y, alt in (
+        ("roc", "false alarms", "found", "Share of positives found against the share of false alarms"),
+        (
+            "calibration",
+            "told",
+            "true",
+            "Share that is true against the probability that was told",
+        ),
+    ):
+        points = [{x: each["x"], y: each["y"]} for each in view.get("curves") or () if each["curve"] == curve]
+        if points:
+            blocks.append(Plot(plots.draw_scatter(points, x=x, y=y, alt=alt, diagonal=True), alt))
+    return (Section("On people it has not seen", tuple(blocks)),)
+
+
+def _render_figure(value: float | None) -> str:
+    return "none" if value is None else f"{value:,}" if isinstance(value, int) else f"{value:.4g}"

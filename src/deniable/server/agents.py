@@ -37,7 +37,7 @@ what was expected, how to go on, and whether anything was charged. Numbers have 
 """
 Tool = TypeVar("Tool", bound=Callable[..., Awaitable[Any]])
 Sql = Annotated[str, "One SELECT statement with aggregates, such as SELECT sex, COUNT(*) FROM people GROUP BY sex."]
-Amount = Annotated[str, "A decimal number as text, such as '0.1'; empty for none."]
+Amount = Annotated[str | float, "A decimal number, such as 0.1; empty for none."]
 Purpose = Annotated[str, "The purpose it is charged to; empty where the token has one only."]
 
 
@@ -228,12 +228,15 @@ class AgentTools:
         return await admit_request(self._service, request, read_bearer_token(request))
 
 
-def _build_question(sql: str, epsilon: str, delta: str, rho: str, purpose: str, request: str = "") -> Question:
+def _build_question(
+    sql: str, epsilon: str | float, delta: str | float, rho: str | float, purpose: str, request: str = ""
+) -> Question:
     """A question, checked by the same rules as one that comes over HTTP."""
-    given = {"sql": sql, "epsilon": epsilon or None, "delta": delta or "0", "rho": rho or None, "purpose": purpose}
+    amounts = {name: None if given == "" else given for name, given in (("epsilon", epsilon), ("rho", rho))}
+    given = {"sql": sql, **amounts, "delta": "0" if delta == "" else delta, "purpose": purpose}
     body = read_body(QuestionBody, encode_json(given))
-    amounts = [None if each is None else str(each) for each in (body.epsilon, body.rho)]
-    return Question(body.sql, amounts[0], str(body.delta), amounts[1], body.purpose, request)
+    spent, rate = (None if each is None else str(each) for each in (body.epsilon, body.rho))
+    return Question(body.sql, spent, str(body.delta), rate, body.purpose, request)
 
 
 def _describe(types: Any, annotation: Any) -> Any:

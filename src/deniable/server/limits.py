@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
 from deniable.errors import ParameterError
-from deniable.server.refusals import TooManyRequests
+from deniable.server.refusals import Busy, TooManyRequests
 
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
 """Names of this machine for itself."""
@@ -106,14 +106,15 @@ class Connections:
     """Who is connected to a port. Those who proved a token keep their place, and those whose request is worked on.
 
     Of the others the oldest is closed when room is short, at the port or for one address: whoever has a token sends it
-    at once, and whoever only holds connections open loses them.
+    at once, and whoever only holds connections open loses them. One asker keeps at most a quarter of the room.
     """
 
     def __init__(self, most: int) -> None:
         self._most, self._share = most, max(1, most // 2)
         self._strangers: OrderedDict[Hashable, tuple[str, Callable[[], None]]] = OrderedDict()
         self._by_address: dict[str, OrderedDict[Hashable, None]] = {}
-        self._admitted: set[Hashable] = set()
+        self._admitted: dict[Hashable, str] = {}
+        self._askers: Counter[str] = Counter()
         self._busy: dict[Hashable, tuple[str, Callable[[], None]]] = {}
 
     def __len__(self) -> int:
@@ -143,16 +144,28 @@ class Connections:
         if key in self._busy:
             self._add_stranger(key, *self._busy.pop(key))
 
-    def admit(self, key: Hashable) -> None:
-        """Note that a connection brought a token that is valid."""
+    def admit(self, key: Hashable, asker: str) -> None:
+        """Note that a connection brought a valid token of an asker; refuse who has too many of them."""
+        if key in self._admitted:
+            return
+        most = max(1, self._most // 4)
+        if self._askers[asker] >= most:
+            raise Busy(
+                f"{most} connections of yours are open", remedy="Close some of them, or use one for more requests"
+            )
         if self._forget_stranger(key) is not None or self._busy.pop(key, None) is not None:
-            self._admitted.add(key)
+            self._admitted[key] = asker
+            self._askers[asker] += 1
 
     def leave(self, key: Hashable) -> None:
         """Note that a connection ended."""
         self._forget_stranger(key)
         self._busy.pop(key, None)
-        self._admitted.discard(key)
+        asker = self._admitted.pop(key, None)
+        if asker is not None:
+            self._askers[asker] -= 1
+            if not self._askers[asker]:
+                del self._askers[asker]
 
     def _add_stranger(self, key: Hashable, address: str, close: Callable[[], None]) -> OrderedDict[Hashable, None]:
         mine = self._by_address.setdefault(address, OrderedDict())

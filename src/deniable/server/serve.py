@@ -35,6 +35,7 @@ SHARE_SECONDS = 5.0
 """How often a server looks how many others share its ledger."""
 SWITCH_SECONDS = 0.0005
 """How long a thread that computes may keep the interpreter while others wait; a short question passes it many times."""
+MOST_PORT = 65_535
 BACKLOG = 256
 """Connections that wait to be accepted: fewer than what an address may hold, so that none is closed unread."""
 
@@ -70,8 +71,11 @@ class RunningServer:
 def serve(policy: Path, ledger: str | None, options: ServerOptions, limits: Limits, log: Log = log_to_stderr) -> None:
     """Serve until told to stop with Ctrl-C or SIGTERM."""
     place = ledger_of(policy, ledger)
-    with Curator.open(policy, ledger=place) as curator:
+    _require_tls(options)
+    with Curator.open(policy, ledger=place) as curator, contextlib.ExitStack() as stack:
         pool = WorkerPool(policy, place, limits.processes) if limits.processes else None
+        if pool is not None:
+            stack.callback(pool.close)
         run(_run_until_stopped(curator, options, limits, log, pool, Fulfillment(policy, place)))
 
 
@@ -270,6 +274,10 @@ def _build_protocol(limits: Limits) -> type[asyncio.Protocol]:
             super().data_received(data)
             self._wait_for_headers()
 
+        def on_response_complete(self) -> None:
+            super().on_response_complete()
+            self._wait_for_headers()
+
         def connection_lost(self, failure: Exception | None) -> None:
             super().connection_lost(failure)
             self._stop_waiting()
@@ -311,7 +319,11 @@ async def _listen_steward(
 def _steward_host(options: ServerOptions) -> str | None:
     """The address of the steward's port; None for a Unix socket."""
     host, colon, port = options.steward.rpartition(":")
-    return host if colon and port.isdigit() else None
+    if not colon or not port.isdigit():
+        return None
+    if int(port) > MOST_PORT:
+        raise ParameterError(f"there is no port {port}", expected=f"A port up to {MOST_PORT}")
+    return host or "127.0.0.1"  # a system takes no address for all of them
 
 
 def _open_verifier(options: ServerOptions, curator: Curator) -> Verifier | None:

@@ -127,6 +127,10 @@ class Service:
             raise TokenRefused(refusal.happened, remedy=refusal.remedy) from None
         self._confirmed[grant.id] = True
 
+    def is_admitted(self, token: str) -> bool:
+        """Whether a token was found valid a moment ago."""
+        return token in self._grants
+
     def admit_again(self, token: str) -> bool:
         """Whether a token was found valid a moment ago, and does not ask too often."""
         grant = self._grants.get(token)

@@ -100,16 +100,12 @@ class WorkerPool:
 
     def work(self, kind: str, given: Mapping[str, Any], spend: Callable[[float], None], *, costly: bool) -> Any:
         """Have something done, in a thread of the server, which waits; `spend` is told the seconds of the processor."""
-        slot = self._take_slot(costly)
-        me, line = threading.get_ident(), slot.line
-        slot.asked += 1
+        slot, me = self._take_slot(costly), threading.get_ident()
         try:
+            line = self._find_line(slot)
+            slot.asked += 1
             self._busy[me] = slot
-            line.send((slot.asked, kind, given))
-            outcome, seconds = line.recv()
-        except (OSError, EOFError):
-            self._replace_process(slot, line)
-            raise TimedOut(charged=kind == "query") from None
+            outcome, seconds = self._exchange(slot, line, (slot.asked, kind, given))
         finally:
             self._busy.pop(me, None)
             self._return_slot(slot)
@@ -117,6 +113,24 @@ class WorkerPool:
         if isinstance(outcome, Exception):
             raise outcome
         return outcome
+
+    def _find_line(self, slot: Slot) -> Connection:
+        """The line to a process that lives: one that died since is replaced before anything is sent to it."""
+        if not slot.worker.process.is_alive():
+            self._replace_process(slot.worker)
+        return slot.line
+
+    def _exchange(self, slot: Slot, line: Connection, sent: tuple[int, str, Mapping[str, Any]]) -> tuple[Any, float]:
+        try:
+            line.send(sent)
+            outcome, seconds = line.recv()
+        except (OSError, EOFError):
+            with self._lock:
+                if line is slot.line:  # else another has found it dead, and it was replaced
+                    slot.worker.process.kill()
+                    slot.worker.process.join()
+            raise TimedOut(charged=sent[1] == "query") from None
+        return outcome, seconds
 
     def _take_slot(self, costly: bool) -> Slot:
         with self._changed:
@@ -169,16 +183,16 @@ class WorkerPool:
         for line in theirs:
             line.close()
         control, *lines = [ours for ours, _ in pairs]
-        if control.recv() != "ready":
-            raise InternalError("a process that works questions out could not be started")
+        try:
+            control.recv()
+        except (OSError, EOFError):
+            raise InternalError("a process that works questions out could not be started") from None
         return WorkerProcess(costly, process, control, lines)
 
-    def _replace_process(self, slot: Slot, line: Connection) -> None:
+    def _replace_process(self, worker: WorkerProcess) -> None:
         """Put a living process in the place of a dead one; the first that finds it dead does so for all its slots."""
         with self._lock:
-            worker = slot.worker
-            if not self._closed and line is slot.line:
-                worker.process.kill()
+            if not self._closed and not worker.process.is_alive():
                 fresh = self._start_process(worker.costly)
                 worker.process, worker.control, worker.lines = fresh.process, fresh.control, fresh.lines
 

@@ -17,6 +17,7 @@ from deniable.curator.publish import (
     MEASURED,
     RECORDED,
     certify_rows,
+    gate_attacks,
     gate_joint_exposure,
     note_acceptance,
     publish_file,
@@ -95,6 +96,7 @@ def put_rows(work: Work, rows: pa.Table | Iterable[pa.RecordBatch]) -> pa.Table 
     """
     import pyarrow as pa
 
+    from deniable.kanonymity.recoding import path_of_recoding
     from deniable.release.release import remove_statement
 
     out, whole = work.order.out, isinstance(rows, pa.Table)
@@ -135,6 +137,13 @@ def shuffle_rows(rows: pa.Table) -> pa.Table:
     return rows.take(pa.array(chosen))
 
 
+def join_parts(columns: Iterable[pa.ChunkedArray]) -> pa.ChunkedArray:
+    """Parts of a column as one."""
+    import pyarrow as pa
+
+    return pa.chunked_array([part for held in columns for part in held.chunks])
+
+
 def attach_released(work: Work, rows: pa.Table | Path, name: str) -> pa.Table:
     """The released rows, read as whoever receives them reads them."""
     work.engine.attach(name, rows.absolute() if isinstance(rows, Path) else rows)
@@ -149,7 +158,7 @@ def measure_jointly(work: Work, made: Made) -> JointExposure | None:
     from deniable.assess.released_rows import read_released
 
     name, rows, people = "released jointly", made.rows, "people released jointly"
-    whose = pa.chunked_array([part for held in work.whose for part in held.chunks]) if work.whose else None
+    whose = join_parts(work.whose) if work.whose else None
     if made.details["released"] <= JOINT_ROWS:
         told = read_released(rows)
         columns = told.column_names
@@ -164,14 +173,24 @@ def measure_jointly(work: Work, made: Made) -> JointExposure | None:
     return gate_joint_exposure(work.context, work.engine, name, columns, Whose(people, PERSON), rows)
 
 
-def path_of_recoding(out: Path) -> Path:
-    """Where the recoding of a release is kept, for its owner only."""
-    return out.with_name(out.name + ".recoding.json")
+def attack_released(work: Work, made: Made) -> None:
+    """Note for the statement what the attacks expose that the policy limits; refused beyond a limit."""
+
+    def read() -> Mapping[str, Any]:
+        rows, unit = attach_released(work, made.rows, "released to be attacked"), None
+        if work.whose:
+            rows, unit = rows.append_column(PERSON, join_parts(work.whose)), PERSON
+        original = work.engine.run(statement("SELECT * FROM {}", TABLE))
+        return {"release": rows, "original": original, "unit": unit, "recoding": made.recoding}
+
+    name = work.roles.schema.name if work.roles.schema else ""
+    if (found := gate_attacks(work.context, name, made.rows, read)) is not None:
+        made.details["attacks"] = found.to_dict()
 
 
 def keep_recoding(work: Work, recoding: Recoding) -> None:
     """Write the recoding beside the file, if there is one; it counts sensitive values, and is for the steward alone."""
-    from deniable.kanonymity.recoding import write_recoding
+    from deniable.kanonymity.recoding import path_of_recoding, write_recoding
 
     if work.order.out is not None and (work.context is None or work.context.asker is None):
         work.written.append(path_of_recoding(work.order.out))

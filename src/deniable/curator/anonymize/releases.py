@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING
 
 from deniable.curator.anonymize import check
 from deniable.curator.anonymize.check import CompositionReport
-from deniable.curator.anonymize.output import path_of_recoding
 from deniable.curator.anonymize.request import (
     COUNT,
     TABLE,
@@ -129,6 +128,8 @@ def find_recoding(path: Path) -> Path:
     """The recoding itself, or that beside a released file or its statement."""
     if path.name.endswith(".recoding.json"):
         return path
+    from deniable.kanonymity.recoding import path_of_recoding
+
     return path_of_recoding(path.with_name(path.name.removesuffix(".release.json").removesuffix(".release")))
 
 

@@ -13,9 +13,9 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from deniable.curator.publish import tell_charge
 from deniable.errors import AccessRefused, ParameterError, nearest
 from deniable.policy.access import Anonymize
-from deniable.policy.document import Policy, read
 from deniable.policy.schema import Role, Spec, TableSchema, make_dialect
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from deniable.governance.grants import Asker
     from deniable.kanonymity.models import Distance
     from deniable.kanonymity.request import Request
+    from deniable.policy.document import Policy
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,27 +144,27 @@ class Roles:
     hierarchies: Mapping[str, Spec]
 
 
-def policy_of(order: Order) -> Policy | None:
-    """The policy, if one is named and has not expired."""
-    if order.policy is None:
-        return None
+def read_policy(named: Path | Policy) -> Policy:
+    """The policy that is named, if it has not expired."""
     from deniable.curator.scope import refuse_expired
+    from deniable.policy.document import read
 
-    return refuse_expired(order.policy if isinstance(order.policy, Policy) else read(order.policy))
+    return refuse_expired(read(named) if isinstance(named, Path) else named)
 
 
 @contextmanager
 def open_order(order: Order, asker: Asker | None = None) -> Iterator[Context | None]:
     """The context of the order's policy and ledger; None without a policy."""
-    policy = policy_of(order)
-    if policy is None:
+    if order.policy is None:
         yield None
         return
     from deniable.curator.context import find_ledger, open_context
 
-    ledger = find_ledger(order.policy, order.ledger) if isinstance(order.policy, Path) else order.ledger
-    with closing(open_context(policy, ledger=ledger, asker=asker)) as context:
-        yield context
+    with tell_charge():
+        policy = read_policy(order.policy)
+        ledger = find_ledger(order.policy, order.ledger) if isinstance(order.policy, Path) else order.ledger
+        with closing(open_context(policy, ledger=ledger, asker=asker)) as context:
+            yield context
 
 
 @contextmanager
@@ -177,12 +178,22 @@ def open_table(context: Context | None, order: Order) -> Iterator[tuple[Engine, 
             raise ParameterError("No table is named", remedy="Name a file, or a policy with --policy")
         with DuckDBEngine(root=Path.cwd()) as engine:
             engine.attach(TABLE, _absolute(order.source), None, csv=csv)
+            _hold_files(engine, order)
             yield engine, None
         return
     schema = _find_schema(context.policy, order)
     sources = {} if order.source is None else {schema.name: _absolute(order.source)}
     with context.scope.open_rows({TABLE: schema.name}, csv=csv, sources=sources) as engine:
+        _hold_files(engine, order)
         yield engine, schema
+
+
+def _hold_files(engine: Engine, order: Order) -> None:
+    """Note the files that an order names, so that nothing is written over them."""
+    from deniable.storage import hold_inputs
+
+    named = (order.source, order.population, order.earlier)
+    hold_inputs(engine, [Path(each) for each in named if isinstance(each, (str, Path))])
 
 
 def roles_of(engine: Engine, context: Context | None, schema: TableSchema | None, order: Order) -> Roles:

@@ -16,6 +16,7 @@ from deniable.curator.anonymize.output import (
     Made,
     Work,
     attach_released,
+    attack_released,
     build_claim,
     claim_models,
     count_values,
@@ -49,7 +50,7 @@ from deniable.curator.anonymize.request import (
     rows_to_release,
     statement,
 )
-from deniable.curator.publish import publish_file, remove_on_failure
+from deniable.curator.publish import publish_file, remove_on_failure, tell_charge
 from deniable.errors import AccessRefused, ParameterError
 from deniable.policy.budget import Amount, exact
 from deniable.policy.schema import Role, Spec, TableSchema
@@ -91,6 +92,7 @@ class AnonymizeReport(SparseRecord):
     proof: dict[str, Any] | None = None
     risk: dict[str, Any] | None = None
     joint: dict[str, Any] | None = None
+    attacks: dict[str, Any] | None = None
     composition: dict[str, Any] | None = None
     earlier_releases: int | None = None
     accuracy: dict[str, Any] | None = None
@@ -142,6 +144,8 @@ class UpdateReport(Record):
     output: str | None
     joint: dict[str, Any] | None = None
     """What all columns of the rows that were written single out together."""
+    attacks: dict[str, Any] | None = None
+    """What attacks expose that the policy limits."""
     warnings: Sequence[str] = ()
 
 
@@ -163,6 +167,7 @@ def anonymize_table(context: Context, order: Order) -> Release:
     return _release(context, order, None)[0]
 
 
+@tell_charge()
 def anonymize_rows(
     context: Context,
     table: str,
@@ -196,7 +201,7 @@ def _release(context: Context | None, order: Order, progress: Progress | None) -
         refuse_target(order, request, check.columns_shown(engine, roles, request))
         person = find_person(engine, order, roles)
         name = record_release(context, roles, order.method, order.identity)
-        with remove_on_failure() as written:
+        with remove_on_failure(release=name) as written:
             return _make_release(Work(engine, context, order, roles, request, name, person, written), progress)
 
 
@@ -207,6 +212,7 @@ def _make_release(work: Work, progress: Progress | None) -> tuple[Release, dict[
     made.details["warnings"] = [*warnings, *made.details.get("warnings", ())]
     joint = measure_jointly(work, made)
     made.details["joint"] = None if joint is None else joint.to_dict()
+    attack_released(work, made)
     if made.recoding is not None:
         keep_recoding(work, made.recoding)
     release, report = seal_release(work, made)
@@ -381,9 +387,11 @@ def _risk(counted: pa.Table, found: Anonymized, request: Request) -> dict[str, A
 
     from deniable.kanonymity.risk import measure_risks
 
-    before = counted.group_by(list(request.quasi_identifiers)).aggregate([(COUNT, "sum")])[f"{COUNT}_sum"].to_numpy()
+    known, before = list(request.quasi_identifiers), counted[COUNT]
+    if set(counted.column_names) != {*known, COUNT}:  # counted with secrets, or by person
+        before = counted.group_by(known).aggregate([(COUNT, "sum")])[f"{COUNT}_sum"]
     after = np.array(found.recoding.classes.sizes, np.int64)
-    return {"risk": {"before": asdict(measure_risks(before)), "after": asdict(measure_risks(after))}}
+    return {"risk": {"before": asdict(measure_risks(before.to_numpy())), "after": asdict(measure_risks(after))}}
 
 
 def _usefulness(work: Work, rows: pa.Table | Path) -> dict[str, Any]:
@@ -475,7 +483,7 @@ def release_map(order: Order, columns: tuple[str, ...], digits: int, *, asker: A
         made = release_grid(
             engine.run(statement("SELECT {} FROM {}", read, TABLE)), *columns, digits=digits, k=k, person=person
         )
-        with remove_on_failure() as written:
+        with remove_on_failure(release=name) as written:
             # Cells leave in the order of their corners, which tells nothing of the table's own.
             order = replace(order, keep_order=True)
             work = Work(engine, context, order, roles, Request(columns, (KAnonymity(k),)), name, person, written)
@@ -543,20 +551,12 @@ def update(release: Path, order: Order, *, asker: Asker | None = None) -> Update
         if order.out is not None:
             releases.refuse_broken(judged, request, recoding)
             person = releases.find_person_of_update(engine, order, roles, recoding)
-            with remove_on_failure() as written:
+            with remove_on_failure(release=name) as written:
                 work = Work(engine, context, order, roles, request, name, person, written)
                 told = _write_update(work, added, recoding, judged)
-    return UpdateReport(
-        rows=judged.rows,
-        shown=judged.shown,
-        waiting=judged.waiting,
-        new_classes=judged.new_classes,
-        grown_classes=judged.grown_classes,
-        broken=judged.broken,
-        search_again=judged.search_again,
-        output=str(order.out) if order.out else None,
-        **told,
-    )
+    names = ("rows", "shown", "waiting", "new_classes", "grown_classes", "broken", "search_again")
+    figures = {name: getattr(judged, name) for name in names}
+    return UpdateReport(**figures, output=str(order.out) if order.out else None, **told)
 
 
 def _write_update(work: Work, added: pa.Table, before: Recoding, judged: Update) -> dict[str, Any]:
@@ -574,6 +574,7 @@ def _write_update(work: Work, added: pa.Table, before: Recoding, judged: Update)
     made = Made(rows, details, people=_count_people(work, Recoder(before)))
     joint = measure_jointly(work, made)
     details |= {"joint": None if joint is None else joint.to_dict()}
+    attack_released(work, made)
     whole = {name: _add_values(count_values(work.engine, name), held) for name, held in before.classes.values.items()}
     claim = replace(build_claim(work, made), whole=whole)
     parameters = {"method": "update", "quasi_identifiers": list(grown.names), "form": str(grown.form)}
@@ -583,7 +584,8 @@ def _write_update(work: Work, added: pa.Table, before: Recoding, judged: Update)
     claimed = claim_models(models, work.person)
     publish_file(work.context, work.order.out, claim, claimed, provenance, details, release=work.release)
     releases.remember_release(work.context, name_table(work.roles.schema), grown)
-    return {"joint": details["joint"], "warnings": [*warnings, *composed.get("warnings", ())]}
+    told = {"joint": details["joint"], "attacks": details.get("attacks")}
+    return told | {"warnings": [*warnings, *composed.get("warnings", ())]}
 
 
 def _add_values(added: pa.Table, released: Sequence[Mapping[str, int]]) -> pa.Table:

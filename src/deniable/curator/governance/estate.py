@@ -38,6 +38,7 @@ NOTABLE = {
     "reveal": "tokens of a vault were turned back into values",
     "separate": "a budget of its own was given to rows that another ledger protects, or a lost ledger was begun anew",
     "reinstate": "a withdrawal was taken back",
+    "accept": "a policy was accepted",
 }
 
 
@@ -90,7 +91,7 @@ def list_incidents(ledger: Ledger, after: int = 0, share: Fraction = UNUSUAL_SHA
 def _sum_usage(ledger: Ledger, who: str, purpose: str, listed: Sequence[Entry]) -> Usage:
     acts = Counter(entry.act for entry in listed)
     spent = sum((amount for _, amount, _ in _list_amounts(ledger, listed)), Fraction(0))
-    busiest = _find_busiest(ledger, who, listed)
+    busiest = _find_busiest(ledger, who, purpose, listed)
     first, last = (_write_time(listed[place].time) for place in (0, -1))
     return Usage(
         who, purpose, acts["charge"], acts["release"], acts["fail"], float(spent),
@@ -110,9 +111,9 @@ def _list_amounts(ledger: Ledger, listed: Iterable[Entry]) -> Iterator[tuple[dat
             yield entry.time, amount, entry.sequence
 
 
-def _find_busiest(ledger: Ledger, who: str, listed: Iterable[Entry]) -> tuple[Fraction, int] | None:
+def _find_busiest(ledger: Ledger, who: str, purpose: str, listed: Iterable[Entry]) -> tuple[Fraction, int] | None:
     """The largest share of an allowance that was spent within an hour, and the entry that ended it."""
-    limit = _find_allowance(ledger, who)
+    limit = _find_allowance(ledger, who, purpose)
     if not limit:
         return None
     window: list[tuple[datetime, Fraction, int]] = []
@@ -124,13 +125,15 @@ def _find_busiest(ledger: Ledger, who: str, listed: Iterable[Entry]) -> tuple[Fr
     return most, number
 
 
-def _find_allowance(ledger: Ledger, who: str) -> Fraction | None:
+def _find_allowance(ledger: Ledger, who: str, purpose: str) -> Fraction | None:
+    """What somebody may spend for a purpose: the least of their own allowance, the purpose's and the dataset's."""
     budgets = ledger.budgets
     if budgets is None:
         return None
-    named = budgets.find_analyst(who)
-    allowed = named.allowance if named is not None else budgets.dataset
-    return allowed.rho if isinstance(allowed, ZCDP) else allowed.epsilon
+    nodes = (budgets.find_analyst(who), budgets.find_purpose(purpose))
+    limits = (budgets.dataset, *(node.allowance for node in nodes if node is not None))
+    amounts = (limit.rho if isinstance(limit, ZCDP) else limit.epsilon for limit in limits)
+    return min((amount for amount in amounts if amount), default=None)
 
 
 def _find_notable(entries: Iterable[Entry]) -> Iterator[Alert]:
@@ -147,8 +150,8 @@ def _find_clocks(entries: Sequence[Entry]) -> Iterator[Alert]:
 
 
 def _find_bursts(ledger: Ledger, groups: Mapping[tuple[str, str], Sequence[Entry]], share: Fraction) -> Iterator[Alert]:
-    for (who, _), listed in sorted(groups.items()):
-        busiest = _find_busiest(ledger, who, listed)
+    for (who, purpose), listed in sorted(groups.items()):
+        busiest = _find_busiest(ledger, who, purpose, listed)
         if busiest is not None and busiest[0] >= share:
             at = next(entry for entry in listed if entry.sequence == busiest[1])
             words = f"{float(busiest[0]):.0%} of what may be spent was spent within an hour"

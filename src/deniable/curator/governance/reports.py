@@ -446,7 +446,6 @@ def requests(context: Context, analyst: str | None = None, *, risk: bool = False
     shown = [report_request(each) for each in found[::-1]]
     if not risk:
         return shown
-    return [
-        replace(each, risk=measure_risk(context, tuple(each.tables))) if each.decided is None else each
-        for each in shown
-    ]
+    waiting = {tuple(each.tables) for each in shown if each.decided is None}
+    risks = {tables: measure_risk(context, tables) for tables in waiting}
+    return [replace(each, risk=risks[tuple(each.tables)]) if each.decided is None else each for each in shown]

@@ -237,11 +237,12 @@ def issue(
     role: Role = Role.ANALYST,
     purposes: Sequence[str] | None = None,
     days: float | None = None,
-    by: str = "steward",
+    by: str | Grant = "steward",
     subject: tuple[str, str] | None = None,
 ) -> tuple[str, Grant]:
     """A new token and its grant; the text is shown once and stored nowhere.
 
+    `by` is the grant by which it is given out, or a name where that is done beside the ledger.
     `subject` is the person whom a respondent's token is for: the column that tells people apart, and the value, of
     which only a keyed digest is written down.
     """
@@ -251,8 +252,9 @@ def issue(
     listed = None if purposes is None else tuple(purposes)
     person = None if subject is None else commit_subject(context, *subject)
     grant = Grant(name, role, context.policy.dataset, listed, expires.replace(microsecond=0), subject=person)
-    text, facts = tokens.issue_token(grant)
-    _act(context, "token", by, facts)
+    giver, issuer = (by.name, by.id) if isinstance(by, Grant) else (by, "")
+    text, facts = tokens.issue_token(grant, issuer)
+    _act(context, "token", giver, facts)
     return text, tokens.grant_of(text, context.state.tokens())
 
 
@@ -314,11 +316,16 @@ def authorize(context: Context, grant: Grant, action: Action, purpose: str = "")
     return Asker(grant.name, purpose, grant.role)
 
 
+MOST_WAITING = 20
+"""Requests of one asker that may wait for a decision: each is an entry for good, and read by a person."""
+
+
 def ask(
     context: Context, technique: str, tables: Sequence[str], parameters: Mapping[str, Any] | None = None
 ) -> Request:
     """File a request for a release; the steward decides, seeing its cost and (`measure_risk`) its risk.
 
+    An equal request that waits for a decision is returned instead of a second one.
     The parameter `justification` says what it is needed for; a purpose may demand it.
     """
     context.admit()
@@ -341,16 +348,27 @@ def ask(
         approvals=demands.approvals if demands is not None else 1,
         justification=reason,
     )
+    waiting = [each for each in context.state.requests().values() if each.analyst == analyst and each.is_pending]
+    for each in waiting:
+        if each.facts() | {"id": ""} == request.facts() | {"id": ""}:
+            return each
+    if len(waiting) >= MOST_WAITING:
+        raise ParameterError(
+            f"{MOST_WAITING} requests of yours wait for a decision", remedy="Wait until the steward has decided on some"
+        )
     _act(context, "request", analyst, request.facts(), purpose)
     return requests.find_request(request.id, context.state.requests())
 
 
-def decide(context: Context, identity: str, approved: bool, reason: str, by: str = "steward") -> Request:
-    """Approve or decline a request, with a reason."""
+def decide(context: Context, identity: str, approved: bool, reason: str, by: str | Grant = "steward") -> Request:
+    """Approve or decline a request, with a reason; `by` is a grant, or a name beside the ledger."""
     request = requests.find_request(identity, context.state.requests())
-    requests.check_decidable(request, reason, by, approved=approved)
-    details = {"id": identity, "reason": reason}
-    return _settle(context, identity, _act(context, "approve" if approved else "decline", by, details, request.purpose))
+    known = context.state.tokens()
+    name, person = (by.name, tokens.find_person(by, known)) if isinstance(by, Grant) else (by, by)
+    requests.check_decidable(request, reason, person, approved=approved)
+    details = {"id": identity, "reason": reason, "person": person, "policy": context.policy.hash}
+    act = "approve" if approved else "decline"
+    return _settle(context, identity, _act(context, act, name, details, request.purpose))
 
 
 def find_request(context: Context, identity: str) -> Request:
@@ -375,6 +393,12 @@ def find_approved(context: Context, identity: str) -> Request:
             f"the policy no longer lists analyst '{request.analyst}', who made request '{identity}'",
             expected="An analyst whom the policy lists, as when the request was made",
             remedy="List the analyst again, or decline; without limits of their own the whole table would leave",
+        )
+    if request.policy not in ("", context.policy.hash):
+        raise AccessRefused(
+            f"the policy was changed after request '{identity}' was approved",
+            expected="The policy under which it was approved",
+            remedy="Put that policy back, or let the request be filed and approved anew",
         )
     return request
 

@@ -18,7 +18,7 @@ from deniable.curator.governance.epochs import EpochReport
 from deniable.curator.governance.reports import BudgetStanding, ChainProof, Register, SubjectReport, TrailEntry
 from deniable.curator.governance.requests import RequestReport, TermsReport, TokenReport
 from deniable.curator.governance.withdrawals import Reach
-from deniable.errors import ParameterError, nearest
+from deniable.errors import DataError, ParameterError, nearest
 from deniable.governance.grants import Asker, Role
 from deniable.policy.document import read
 from deniable.release.record import Record, SparseRecord
@@ -239,13 +239,17 @@ def verify(
     key: str = "",
 ) -> ChainProof:
     """Recompute the chain; it must hold a receipt's head, and every head in a file of notes that somebody kept."""
-    from deniable.ledger.witness import read_notes, refuse_other_head
+    from deniable.ledger.export import read_notes, refuse_other_head
 
     with read_ledger(policy, ledger) as opened:
         proof = reports.verify_ledger(opened, head, number)
         if against is None:
             return proof
         known = key or reports.find_key(opened) or ""
+        if not against.is_file():
+            raise DataError(
+                f"there is no file '{against}'", expected="A file of notes, as deniable ledger head --to writes"
+            )
         with storage_errors(against):
             notes = read_notes(against.read_text("utf-8", "replace"), known)
         for note in notes:
@@ -267,7 +271,7 @@ class HeadReport(SparseRecord):
 
 def show_head(policy: Path, ledger: str | None, *, sign: bool = False, to: str = "") -> HeadReport:
     """The head of a ledger as a note, signed with the curator's key if asked; also sent to a file or an address."""
-    from deniable.ledger.witness import find_public_key, read_head, send_note, write_note
+    from deniable.ledger.export import find_public_key, read_head, send_note, write_note
 
     with open_policy(policy, ledger) as context:
         key = find_signing_key(context.store) if sign else None
@@ -291,8 +295,8 @@ class BackupReport(Record):
 
 def back_up(policy: Path, ledger: str | None, file: Path) -> BackupReport:
     """Copy the ledger and its answer store into one file, and verify that."""
+    from deniable.ledger.export import Head, write_note
     from deniable.ledger.export import back_up as copy_both
-    from deniable.ledger.witness import Head, write_note
 
     with open_policy(policy, ledger) as context:
         found = copy_both(context.ledger, context.store, file)
@@ -305,8 +309,8 @@ def restore(
 ) -> BackupReport:
     """Put a backup where no ledger is; one that is older than the witness knows only if the newest is `lost`."""
     from deniable.ledger import open_ledger
-    from deniable.ledger.export import open_backup, restore_backup
-    from deniable.ledger.witness import Witness, name_place, read_head, write_note
+    from deniable.ledger.export import open_backup, read_head, restore_backup, write_note
+    from deniable.ledger.witness import Witness, name_place
 
     known, at = read(policy), ledger_of(policy, ledger)
     if lost and not reason.strip():

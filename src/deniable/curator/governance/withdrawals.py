@@ -106,7 +106,9 @@ class Reach(Record):
 def find_reach(policy: Policy, column: str) -> Reach:
     """Where a person is left out by a value of this column, and where by another column or not at all."""
     names = check_unit_column(policy, column)
-    others = (table for table in policy.private if table.name not in names)
+    # Rows that lead to a person through another table are left out of questions with that table's.
+    own = (table for table in policy.private if table.unit is None or not table.unit.via)
+    others = (table for table in own if table.name not in names)
     return Reach([*names], {table.name: (table.unit.column if table.unit else None) or "" for table in others})
 
 
@@ -188,7 +190,8 @@ def tables_with(context: Context, column: str, value: str) -> list[str]:
 
 def check_unit_column(policy: Policy, column: str) -> dict[str, str]:
     """The tables in which this column, or one linked to it, tells people apart, each with its own; refuses none."""
-    units = {table.name: table.unit.column for table in policy.private if table.unit is not None and table.unit.column}
+    own = [table for table in policy.private if table.unit is not None and not table.unit.via]
+    units = {table.name: table.unit.column for table in own if table.unit is not None and table.unit.column}
     if column not in units.values():
         known = sorted({*units.values()})
         expected = f"People are told apart by: {', '.join(known)}" if known else "No table has a unit column"

@@ -20,10 +20,12 @@ from deniable.curator.publish import (
     MEASURED,
     RECORDED,
     certify_rows,
+    gate_attacks,
     gate_joint_exposure,
     note_acceptance,
     publish_file,
     remove_on_failure,
+    tell_charge,
 )
 from deniable.curator.scope import refuse_expired
 from deniable.errors import AccessRefused, IntegrityError, ParameterError, nearest
@@ -81,6 +83,7 @@ class MaskReport(Record):
     safe_harbor: list[dict[str, object]]
 
 
+@tell_charge()
 def mask(request: Request, progress: Progress | None = None, *, asker: Asker | None = None) -> MaskReport:
     """Mask the tables of a request; people who withdrew are not in the outputs."""
     policy = check_mode(read(request.policy), request.mode)
@@ -90,6 +93,7 @@ def mask(request: Request, progress: Progress | None = None, *, asker: Asker | N
         return mask_tables(context, request, progress)
 
 
+@tell_charge()
 def mask_tables(context: Context, request: Request, progress: Progress | None = None) -> MaskReport:
     """Mask the tables of a request as the asker may see them, into files."""
     check_mode(context.policy, request.mode)
@@ -127,6 +131,7 @@ def _check_outputs(request: Request) -> None:
         refuse_unwritable(target, rows=True)
 
 
+@tell_charge()
 def mask_rows(
     context: Context,
     table: str,
@@ -154,6 +159,7 @@ def mask_rows(
     return Release(rows, claim, origin, details | {"safe_harbor": checklist})
 
 
+@tell_charge()
 def request_for(policy: Path, source: str | None, table: str | None, out: Path, **rest: Any) -> Request:
     """The request that a command line means: one file to one file, or all private tables into a folder."""
     known = read(policy)
@@ -285,7 +291,7 @@ def _mask_table(
     with streaming.open_checkpoint(target, job, f".{job.format}", fresh=request.fresh) as work:
         remove_statement(target)
         rows = streaming.write_masked(engine, made.table, made, target, work, progress)
-    with remove_on_failure(target):
+    with remove_on_failure(target, release=recorded):
         claim, origin, details = _state(engine, context, made, target.absolute(), rows, request.mode, opened)
         promised = _claim_columns(engine, context.policy.table(made.table), made)
         sealed = publish_file(context, target, promised, claim, origin, details, release=recorded)
@@ -314,6 +320,7 @@ def _state(
         "withheld": list(made.withheld),
         "joint": None if joint is None else joint.to_dict(),
         "placeholder_dates": residual_risk.count_placeholders(made, engine.stream(f"released {table}", PART_ROWS)),
+        **_attack(engine, context, made, released),
     }
     checks = {name: key.check for name, key in opened.items()}
     parameters = {"masks": made.described, "keys": checks}
@@ -333,6 +340,20 @@ def _measure_jointly(engine: Engine, context: Context, made: TablePlan, released
     """What the columns single out together that somebody may know; refused beyond the policy's limit."""
     whose = _find_people(made)
     return gate_joint_exposure(context, engine, f"released {made.table}", _list_knowable(made), whose, released)
+
+
+def _attack(engine: Engine, context: Context, made: TablePlan, released: Any) -> dict[str, Any]:
+    """What the attacks expose that the policy limits; refused beyond a limit."""
+    from deniable.assess.exposure import tell_people
+    from deniable.engines.base import quote
+
+    def read() -> Mapping[str, Any]:
+        whole, unit = tell_people(f"released {made.table}", _find_people(made))
+        rows, original = (engine.run(f"SELECT * FROM {each}") for each in (whole, quote(made.table)))  # noqa: S608
+        return {"release": rows, "original": original, "unit": unit}
+
+    found = gate_attacks(context, made.table, released, read)
+    return {} if found is None else {"attacks": found.to_dict()}
 
 
 def _find_people(made: TablePlan) -> Whose | None:

@@ -13,13 +13,13 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from deniable.curator.context import find_ledger, open_context, refuse_private_as_public
+from deniable.curator.context import find_ledger, note_accepted, open_context, refuse_private_as_public
 from deniable.errors import ParameterError
+from deniable.ledger import open_ledger
 from deniable.policy.access import Budgets, Period
 from deniable.policy.advice import list_advice, list_doubts
-from deniable.policy.budget import ZCDP, Budget
+from deniable.policy.budget import ZCDP, Budget, format_number
 from deniable.policy.document import Policy, compare_with_accepted, keep_accepted, read_unaccepted
-from deniable.policy.grammar import format_number
 from deniable.policy.json_schema import Schema, build_json_schema
 from deniable.policy.layout.policy_file import POLICY
 from deniable.policy.schema import Column, Role, TableSchema
@@ -108,13 +108,19 @@ def check_policy(path: str | Path, *, data: bool = False) -> PolicySummary:
     )
 
 
-def accept_policy(path: str | Path, by: str) -> tuple[str, ...]:
-    """Keep a policy as the one that the steward accepted; what it protects less than the one accepted before."""
+def accept_policy(path: str | Path, by: str, ledger: str | None = None) -> tuple[str, ...]:
+    """Keep a policy as the one that the steward accepted; what it protects less than the one accepted before.
+
+    Its digest is written into its ledger too, where there is one: what is kept in the user's state can be removed.
+    """
     if not by.strip():
         raise ParameterError("nobody accepts the policy", expected="A name, as in --by 'A. Steward'")
     policy = read_unaccepted(path)
     loosened = compare_with_accepted(policy, path)
     refuse_private_as_public(policy)
+    if (place := find_ledger(Path(path), ledger)) is not None:
+        with closing(open_ledger(place, policy)) as opened:
+            note_accepted(opened, policy, by)
     keep_accepted(policy, path, by, datetime.now(UTC).date())
     return loosened
 

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from deniable.curator.policy.decisions import (
-    FARTHEST,
     K_ANONYMITY,
     LEARN,
     MASKED,
@@ -23,6 +22,7 @@ from deniable.curator.policy.decisions import (
     TECHNIQUES,
     TRUE_ROWS,
     Decisions,
+    bound_distance,
     list_diverse,
     list_released,
     list_role,
@@ -146,10 +146,12 @@ def _write_rest(made: Draft, decided: Decisions, limited: Sequence[str]) -> list
 
 
 def _write_models(made: Draft, decided: Decisions) -> Iterator[str]:
-    asked = {"l": (list_diverse, decided.l), "t": (list_skewed, FARTHEST)} if (decided.l or 1) > 1 else {}
+    several: dict[str, float] = {column.name: decided.l or 1 for column in list_diverse(made, decided)}
+    near = {column.name: bound_distance(column) for column in list_skewed(made, decided)}
+    asked = {"l": several, "t": near} if (decided.l or 1) > 1 else {}
     secrets = ""
-    for word, (list_columns, number) in asked.items():
-        named = ", ".join(f"{yaml_word(column.name)}: {number}" for column in list_columns(made, decided))
+    for word, numbers in asked.items():
+        named = ", ".join(f"{yaml_word(name)}: {number}" for name, number in numbers.items())
         secrets += f", {word}: {{{named}}}" if named else ""
     yield f"  anonymize: {{k: {decided.k}{secrets}, suppress: {decided.suppress:g}}}"
     yield from _write_limits(decided)

@@ -54,8 +54,12 @@ FEW_ROWS = 5_000
 """With fewer rows the noise of a synthetic table is larger than most of its counts."""
 MANY_ALIKE = 0.9
 """Where so many rows have one value of a secret, whole classes have it too, and l distinct values cannot be asked."""
+COMMON, UNEVEN = 0.12, 1.5
+"""A secret is skewed where its commonest value has so large a share of the rows, and so many times an even share.
+
+Where no value is common, groups of a few rows cannot resemble the table, and l values are asked alone."""
 FARTHEST = 0.2
-"""By so much the shares of a skewed secret's values may differ between those who look alike and the whole table."""
+"""By so much the shares of a skewed secret's values may always differ between those who look alike and the table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -393,15 +397,24 @@ def _ask_k(_made: Draft, decided: Decisions) -> Iterator[Question]:
 
 def _ask_l(made: Draft, decided: Decisions) -> Iterator[Question]:
     if decided.technique == K_ANONYMITY and decided.l is None and list_role(made, decided, Role.SENSITIVE):
-        alike = [column.name for column in list_skewed(made, decided)]
-        told = (
-            f"Nearly all rows have one value of {', '.join(alike)}, so that few groups could have several. Instead the "
-            f"shares of its values may differ from the whole table by {FARTHEST:.0%} at most (t-closeness): nobody is "
-            "in a group where a rare value is common."
-        )
+        about = tuple(map(_explain_skew, list_skewed(made, decided)))
         reason = "Where all who look alike share a secret, it is known without finding the person. 1 asks nothing."
         title = "How many values of a secret must be among those who look alike?"
-        yield Question("l", title, (told,) if alike else (), {}, "2", reason, EXPECTED["l"])
+        yield Question("l", title, about, {}, "2", reason, EXPECTED["l"])
+
+
+def _explain_skew(column: Drafted) -> str:
+    """Why the shares of a secret's values are bounded too, or instead."""
+    told = f"{column.name} is skewed: {column.commonest:.0%} of the rows have one of its {column.distinct} values"
+    why = (
+        "so that few groups could have several. Instead"
+        if column.commonest > MANY_ALIKE
+        else "and a group of several values can still be nearly all of one. Beside that"
+    )
+    return (
+        f"{told}, {why} the shares of its values in a group may differ from the whole table by "
+        f"{bound_distance(column):.0%} at most (t-closeness): nobody is in a group where a rare value is common."
+    )
 
 
 def _ask_suppress(_made: Draft, decided: Decisions) -> Iterator[Question]:
@@ -505,9 +518,18 @@ def list_diverse(made: Draft, decided: Decisions) -> list[Drafted]:
 
 
 def list_skewed(made: Draft, decided: Decisions) -> list[Drafted]:
-    """The sensitive columns of which nearly all rows have one value: their rare values are kept from gathering."""
+    """The sensitive columns of which one value is much commoner than others: no group may have far more of any."""
     named = list_role(made, decided, Role.SENSITIVE)
-    return [column for column in made.columns if column.name in named and MANY_ALIKE < column.commonest < 1]
+    return [column for column in made.columns if column.name in named and _is_skewed(column)]
+
+
+def _is_skewed(column: Drafted) -> bool:
+    return COMMON <= column.commonest < 1 and column.commonest * column.distinct >= UNEVEN
+
+
+def bound_distance(column: Drafted) -> float:
+    """How far the shares of a skewed secret may be from the table's: halfway from its commonest value to certainty."""
+    return max(FARTHEST, round((1 - column.commonest) / 2, 2))
 
 
 def list_valued(made: Draft, decided: Decisions) -> list[Drafted]:

@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from deniable.query.execute import NoisyResults
     from deniable.query.explain import QuestionExplanation
     from deniable.query.plan import QueryPlan
-    from deniable.query.sql.auto_clamp import AutoClamp
-    from deniable.query.techniques.auto_bounds import FoundBounds
+    from deniable.query.sql.auto_clamp import AutoClamp, FoundBounds
 
 CONFIDENCE = 0.99
 NOTE = "Bounds are found first, for a tenth of the budget; errors of sums are shown for bounds 0 and 1."
@@ -59,10 +58,9 @@ def find_bounds(
 
 def query(context: Context, sql: str, asked: Budget | None, **rest: Any) -> QueryAnswer:
     """Answer a question; bounds that it leaves to AUTO_CLAMP are found first, for a tenth of its budget."""
-    from deniable.query.sql.auto_clamp import find_auto_clamps, insert_bounds
-    from deniable.query.techniques.auto_bounds import round_bounds
+    from deniable.query.sql.auto_clamp import find_auto_clamps, insert_bounds, round_bounds
 
-    calls = find_auto_clamps(sql)
+    calls = find_auto_clamps(sql) if _may_call(sql) else ()
     if not calls:
         return plain.query(context, sql, asked, **rest)
     rest.pop("bias_share", None)
@@ -84,7 +82,7 @@ def explain(context: Context, sql: str, asked: Budget | None) -> QuestionExplana
     from deniable.query.explain import explain as explain_plan
     from deniable.query.sql.auto_clamp import find_auto_clamps
 
-    calls = find_auto_clamps(sql)
+    calls = find_auto_clamps(sql) if _may_call(sql) else ()
     if not calls:
         return plain.explain(context, sql, asked)
     stages, left = _plan_stages(context, sql, calls, asked)
@@ -97,15 +95,20 @@ def explain(context: Context, sql: str, asked: Budget | None) -> QuestionExplana
     return StagedExplanation(**(final | rest), bounds=first)
 
 
+def _may_call(sql: str) -> bool:
+    """Whether the name stands anywhere in a statement, so that it is worth reading."""
+    return isinstance(sql, str) and "AUTO_CLAMP" in sql.upper()
+
+
 def _plan(table: TableSchema, column: Column, asked: Budget) -> QueryPlan:
     from deniable.query.compile import compile_query
-    from deniable.query.techniques.auto_bounds import write_bounds_query
+    from deniable.query.sql.auto_clamp import write_bounds_query
 
     return compile_query(write_bounds_query(table, column), (table,), asked)
 
 
 def _read(plan: QueryPlan, result: JobResult[NoisyResults], whole: bool, confidence: float) -> FoundBounds:
-    from deniable.query.techniques.auto_bounds import read_bounds
+    from deniable.query.sql.auto_clamp import read_bounds
 
     return read_bounds(plan, result.measured, whole, confidence)
 
@@ -117,7 +120,7 @@ def _describe_bounds(found: FoundBounds) -> dict[str, Any]:
 
 def _find_column(tables: tuple[TableSchema, ...], column: str, table: str) -> tuple[TableSchema, Column]:
     """The private table and the column meant."""
-    from deniable.query.techniques.auto_bounds import find_numeric_column
+    from deniable.query.sql.auto_clamp import find_numeric_column
 
     named = [each for each in tables if each.name.lower() == table.lower()]
     if not named:
@@ -131,7 +134,7 @@ def _plan_stages(
     context: Context, sql: str, calls: tuple[AutoClamp, ...], asked: Budget | None
 ) -> tuple[Stages, Budget]:
     """The first stages, and what is left of the budget for the question."""
-    from deniable.query.techniques.auto_bounds import SHARE, write_bounds_query_over
+    from deniable.query.sql.auto_clamp import SHARE, write_bounds_query_over
 
     if asked is None:
         raise QueryRefused("AUTO_CLAMP shares a budget stated beside the question", remedy="State epsilon beside it")

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from deniable.engines.base import Engine
     from deniable.policy.budget import Budget
-    from deniable.query.sql.parameters import Value
+    from deniable.query.sql.clauses import Value
 
 
 _PRIMES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71)
@@ -128,7 +128,7 @@ def _kind(kind: str) -> str:
 
 def fill_parameters(sql: str, values: Sequence[Value]) -> str:
     """A question with its parameters filled in as literals; no value can become anything else."""
-    from deniable.query.sql.parameters import fill_parameters as put
+    from deniable.query.sql.clauses import fill_parameters as put
 
     return put(sql, values)
 
@@ -198,7 +198,7 @@ def dummy_rows(context: Context, table: str, rows: int) -> pa.Table:
     known = context.policy.table(table)
     if known.public:
         return invent_rows(next(each for each in context.scope.schemas() if each.name == known.name), rows)
-    shape = context.scope.private_table(table)
+    shape = context.scope.private_table(table, linked=True)
     return invent_rows(replace(shape, columns=tuple(each for each in shape.columns if not each.opaque)), rows)
 
 

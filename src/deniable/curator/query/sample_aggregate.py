@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from deniable.curator.charge import Job, after_the_charge, run_job
 from deniable.curator.context import Context
 from deniable.curator.query.sql import QueryAnswer, answer_job, check_confidence, describe_cost, note_missing_ids
+from deniable.curator.scope import refuse_linked
 from deniable.errors import QueryRefused, nearest
 from deniable.policy.budget import Amount
 from deniable.policy.schema import PrivacyUnit, TableSchema
@@ -105,6 +106,7 @@ def _find_private(tables: tuple[TableSchema, ...], name: str) -> TableSchema:
     if found is None or found.public:
         known = [table.name for table in tables if not table.public]
         raise QueryRefused(f"there is no private table '{name}'", remedy=nearest(name, known))
+    refuse_linked(found)
     return found
 
 

@@ -266,14 +266,16 @@ def _build_release(
     confidence: float,
     left: Budget | None,
 ) -> Release:
-    from deniable.query.bias import report_estimates
+    from deniable.query.bias import MARK, report_estimates
     from deniable.query.explain import describe_budget, summarize_plan
     from deniable.release import Provenance, Release, Technique
 
+    checked = any(MARK in node.node.name for node in plan.nodes)
+    estimates = report_estimates(plan, result.measured, confidence) if checked else []
     details = {**summarize_plan(plan, confidence).to_dict(), "confidence": confidence,
                "remaining": describe_budget(left) if left is not None else None, "release": result.release,
                "epoch": result.epoch, "receipt": result.receipt.as_dict() if result.receipt else None,
-               "bias": [each.to_dict() for each in report_estimates(plan, result.measured, confidence)]}  # fmt: skip
+               "bias": [each.to_dict() for each in estimates]}  # fmt: skip
     parameters = {"sql": plan.text, "strategy": plan.strategy}
     provenance = Provenance(context.ledger.policy, result.versions, parameters, time=result.time, epoch=result.epoch)
     guarantee = guarantee_of(Technique.DP_QUERY, plan.unit, None if plan.free else plan.cost)

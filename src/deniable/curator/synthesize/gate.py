@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from deniable.curator.attack import attempt_as_dict, columns_known, columns_with_role, judge_limits, table_at
-from deniable.curator.charge import Job, run_job
+from deniable.curator.charge import Job, run_job, still_charged
 from deniable.curator.context import Context
 from deniable.curator.synthesize.run import (
     LinkedSource,
@@ -30,7 +30,7 @@ from deniable.curator.synthesize.run import (
     write_linked,
     write_release,
 )
-from deniable.errors import AccessRefused, ParameterError
+from deniable.errors import AccessRefused, DataError, ParameterError
 from deniable.release.record import Record
 from deniable.storage import refuse_unwritable
 
@@ -120,15 +120,20 @@ def synthesize_checked(
     others = table_at(proof.control) if proof.control is not None else None
     order, source, job = plan_description(context, order)
 
-    def measure(engine: Engine) -> tuple[SynthModel, pa.Table, GateFindings]:
+    def measure(engine: Engine) -> tuple[SynthModel, pa.Table, GateFindings | DataError]:
         seen, control = _split_sides(bound_rows(engine, source, _columns(order, source)), source, proof, others)
         model = learn_model(context, order, source, seen)
         drawn = _draw(model, proof, rows, seed)
         shown = drawn.select([a.name for a in model.attributes if isinstance(a, Bins | Labels)])
+        if others is not None and (shared := _find_shared_people(seen, others, shown, source.unit.column)):
+            return model, drawn, shared
         return model, drawn, attack_release(context.policy, (source.table,), shown, seen, control, proof, progress)
 
     result = run_job(context, replace(cast("Job[Any]", job), measure=measure))
     model, drawn, found = result.measured
+    if isinstance(found, DataError):
+        with still_charged():
+            raise found
     verdict = describe_verdict(judge_limits(found.to_dict(), context.policy, proof.limits), out, order, proof)
     if verdict.failed:
         return None, verdict
@@ -147,6 +152,17 @@ def _split_sides(rows: pa.Table, source: Source, proof: Proof, others: pa.Table 
     from deniable.synth.describe import split_rows
 
     return (rows, others) if others is not None else split_rows(rows, source.unit.column, proof.held_out)
+
+
+def _find_shared_people(seen: pa.Table, others: pa.Table, shown: pa.Table, unit: str | None) -> DataError | None:
+    """The refusal of a control that holds people of the table: told after the charge, since it is read off the rows."""
+    from deniable.assess.evidence import refuse_shared_people
+
+    try:
+        refuse_shared_people(seen, others, shown.column_names, unit)
+    except DataError as refusal:
+        return refusal
+    return None
 
 
 def _draw(model: SynthModel, proof: Proof, rows: int | None, seed: int) -> pa.Table:

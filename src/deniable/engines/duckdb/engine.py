@@ -34,7 +34,15 @@ from deniable.engines.duckdb.connection import (
 )
 from deniable.engines.duckdb.copies import Copy, take_copies
 from deniable.engines.duckdb.csv import scan_csv
-from deniable.engines.duckdb.scan import Scan, scan_arrow_files, scan_database, scan_parquet, scan_rows, spool
+from deniable.engines.duckdb.scan import (
+    Scan,
+    scan_arrow_files,
+    scan_database,
+    scan_parquet,
+    scan_rows,
+    spool,
+    teach_spelling,
+)
 from deniable.engines.sources import (
     Files,
     Format,
@@ -223,7 +231,9 @@ class DuckDBEngine:
         """Open a connection that knows these sources; every thread's next cursor is on it."""
         paths = [path for each in scans.values() for path in each.paths]
         databases = dict(each.database for each in scans.values() if each.database)
-        self._connection, self._scans, self._copies = open_sealed(self._limits, paths, databases), scans, None
+        connection = open_sealed(self._limits, paths, databases)
+        teach_spelling(connection, scans.values())
+        self._connection, self._scans, self._copies = connection, scans, None
 
     def _require_open(self) -> None:
         if not self._finalizer.alive:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from deniable.engines.base import Field, Listed, Restriction, Sampled, normalize
 from deniable.engines.duckdb.connection import Limits, literal, literals, open_probe, translate_errors
 from deniable.engines.sources import Files
 from deniable.errors import DataError, nearest
-from deniable.policy.schema import ColumnType, TableSchema
+from deniable.policy.schema import ColumnType, TableSchema, normalize_spelling
 from deniable.storage import storage_errors
 
 # ruff: noqa: S608  (statements here are made of our own words, quoted names and quoted paths; no user text)
@@ -62,9 +62,24 @@ class Scan:
         return f"WHERE {'' if restriction.keep else 'NOT '}coalesce({found}, false)"
 
 
+SPELLING = "deniable_spelling"
+"""The engine's name of `normalize_spelling`."""
+
+
 def _spell_plainly(text: str) -> str:
-    """A text in the form in which spellings of one value are equal."""
-    return f"lower(trim(regexp_replace(nfc_normalize({text}), '\\s+', ' ', 'g')))"
+    """A text in the form in which spellings of one value are equal; most are plain, and not taken out of the engine."""
+    return f"CASE WHEN {text} SIMILAR TO '[!-~]*' THEN lower({text}) ELSE {SPELLING}({text}) END"
+
+
+def teach_spelling(connection: Any, scans: Iterable[Scan]) -> None:
+    """Let a connection spell texts as `normalize_spelling` does, where a restriction of one of its sources needs it."""
+    if any(listed.loose for scan in scans for _, listed in scan.find_value_lists()):
+        connection.create_function(SPELLING, _spell_column, ["VARCHAR"], "VARCHAR", type="arrow")
+
+
+def _spell_column(texts: Any) -> pa.Array:
+    spelled = [None if text is None else normalize_spelling(text) for text in texts.to_pylist()]
+    return pa.array(spelled, pa.string())
 
 
 def slots(count: int) -> str:

@@ -19,7 +19,6 @@ import pyarrow as pa
 
 from deniable.errors import DataError, ParameterError, nearest
 from deniable.kanonymity.hierarchy import Hierarchy, build_hierarchy, group_by_label, text_of
-from deniable.policy.layout.hierarchies import STANDARD_LEVELS
 from deniable.policy.schema import Spec
 
 Row = list[str]
@@ -265,6 +264,8 @@ class Standard:
     @property
     def levels(self) -> tuple[str, ...]:
         """The levels above the value itself, from fine to coarse."""
+        from deniable.policy.layout.hierarchies import STANDARD_LEVELS  # slow to load, and seldom asked for
+
         return STANDARD_LEVELS[self.name]
 
 

@@ -277,10 +277,15 @@ class Window:
         """Variance of one reading in squared steps, summed over all cells."""
         every = np.arange(self.cells, dtype=np.int64)
         readings = self.positions((every,))
-        start, rest = divmod(position * self.places, self.scale.steps)
-        upper = rest / self.scale.steps
-        likely = (1 - upper) * self._row(start) + (upper * self._row(start + 1) if rest else 0)
+        (likely,) = self.chances(np.array([position / self.scale.steps]))
         return float((likely * (readings - position) ** 2).sum())
+
+    def chances(self, where: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Probabilities of all cells (columns) for somebody at each of these parts of the scale, from 0 to 1 (rows)."""
+        starts = np.minimum(np.floor(where * self.places).astype(np.int64), self.places)
+        upper = where * self.places - starts
+        rows = zip(starts.tolist(), upper.tolist(), strict=True)
+        return np.stack([(1 - up) * self._row(at) + (up * self._row(at + 1) if up > 0 else 0) for at, up in rows])
 
     def _row(self, start: int) -> NDArray[np.float64]:
         """Probabilities of all cells for a window at `start`."""

@@ -285,8 +285,12 @@ def estimate_weighted(
 def _read_answers(question: Question, told: list[Body]) -> NDArray[np.float64]:
     """For each respondent and answer a number whose expectation is 1 for the true answer and 0 for the others."""
     protocol, columns = question.parts[0], _parse_columns(question, [body[question.name] for body in told], 0)
-    rows = [tuple(column[at : at + 1] for column in columns) for at in range(len(told))]
-    return np.stack([protocol.estimate(protocol.tally(row), 1).counts for row in rows])
+    read: dict[bytes, NDArray[np.float64]] = {}
+    keys = [b"".join(column[at].tobytes() for column in columns) for at in range(len(told))]
+    for at, key in enumerate(keys):
+        if key not in read:  # many respondents sent the same
+            read[key] = protocol.estimate(protocol.tally(tuple(column[at : at + 1] for column in columns)), 1).counts
+    return np.stack([read[key] for key in keys])
 
 
 def _find_question(survey: Survey, name: str) -> Question:

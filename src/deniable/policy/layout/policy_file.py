@@ -42,16 +42,25 @@ CATEGORIES = Record(
     meaning="Public categories that stand elsewhere.",
 )
 
+LINK = Text("a column, or a column = table.column of another table", pattern=r"(\w+ *= *)?\w+\.\w+")
+
 UNIT = Record(
     "unit",
     (
-        Field("column", COLUMN, "the column that tells persons apart", required=True),
+        Field("column", COLUMN, "the column that tells persons apart"),
+        Field(
+            "via",
+            ListOf(LINK),
+            "the steps to the table that tells persons apart: [order_id = orders.id]; only "
+            "questions in SQL follow them",
+        ),
         Field("max_groups", Whole(1, 10**9), "groups of one answer that a unit may contribute to"),
         Field("max_rows_per_group", Whole(1, 10**9), "rows that a unit may contribute to one group"),
         Field("max_rows", Whole(1, 10**9), "rows that a unit may contribute in all (implies bounding: rows)"),
         Field("neighboring", Choice(tuple(Neighboring)), "which pairs of tables must look alike", default="add-remove"),
         Field("bounding", Choice(tuple(Bounding)), "how a unit's contribution is limited", default="sample"),
     ),
+    exactly_one=(("column",), ("via",)),
     meaning="The privacy unit: all rows that share a value of one column belong to one person.",
 )
 

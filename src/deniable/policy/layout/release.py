@@ -155,7 +155,14 @@ ATTACK = Record(
             Record(
                 "attack thresholds", tuple(Field(a, SHARE, f"share of people that {a} may expose") for a in ATTACKS)
             ),
-            "the share of people an attack may expose; attack, start and synthesize --attack refuse what is above it",
+            "the share of people an attack may expose; mask, anonymize, attack, start and synthesize --attack refuse "
+            "what is above it",
+        ),
+        Field(
+            "accepted_by",
+            Text("a person's name"),
+            "who stands for masked and k-anonymous rows beyond it; the name is in their statements and in the ledger",
+            default="nobody: such rows are refused",
         ),
     ),
     meaning="How a release is attacked before it leaves, and what it must withstand.",

@@ -5,14 +5,16 @@ pass through NULLIF; casts are TRY_CAST. So no value of a row can make a query f
 rows. A row's rounding errors do no harm: what is summed is clamped and rounded to whole steps afterwards.
 
 At the end are the forms in which functions and aggregates are written, as the reference page lists them; in them x and
-y are numbers, t is a text, d a date, c a condition."""
+y are numbers, t is a text, d a date, m a datetime, c a condition."""
 
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from fractions import Fraction
 
+from deniable.query.algebra import dates
 from deniable.query.algebra import intervals as rule
 from deniable.query.algebra import intervals as word
 from deniable.query.algebra.expression import Call, Expression, Facts, Kind, literal
@@ -31,6 +33,48 @@ class Function:
     """With {0}, {1} ... for arguments as they are, {n0} ... for arguments as DOUBLE, {*} for all, comma-separated."""
 
 
+LONGEST_REGEX = 200
+_REGEX_PART = re.compile(
+    r"""\\[.dws/\\^$|?*+()\[\]{}-]|\[\^?(?:\\[dws.\]\\^-]|[^\[\]\\])+\]|\(\?:|\((?!\?)|[)|^$.]|[*+?]\??(?![*+?])|[^\\\[\](){}*+?|^$.]"""
+)
+"""What a regular expression may be made of: signs, classes, groups, choices and simple repetitions. Each means the same
+to Python, which checks it here, and to the engine, whose matching takes time in proportion to text and pattern."""
+
+
+def replaced_length(facts: tuple[Facts, ...]) -> int:
+    """The most characters that replacing one match can leave; the pattern and what replaces it are written out."""
+    source, *written = facts
+    if any(each.domain is None or len(each.domain) != 1 for each in written):
+        raise Mismatch("takes a pattern and a replacement that are written out")
+    pattern, replacement = (str(each.domain[0]) for each in written if each.domain is not None)
+    groups = count_regex_groups(pattern)
+    references = re.findall(r"\\(.?)", replacement)
+    if any(not each.isdecimal() or int(each) > groups for each in references):
+        raise Mismatch("has a replacement that names a group which the pattern does not have")
+    return word.length_of(source) * (1 + len(references)) + len(replacement)
+
+
+def count_regex_groups(pattern: str) -> int:
+    """How many groups a regular expression has, or a refusal of what is not certain to be read by the engine.
+
+    >>> count_regex_groups("^https?://(?:www[.])?([^/]+)/.*$")
+    1
+    """
+    fits = len(pattern) <= LONGEST_REGEX and "".join(_REGEX_PART.findall(pattern)) == pattern
+    fits = fits and not any(sets in pattern for sets in ("--", "&&", "||", "~~"))  # sets of sets, to later Pythons
+    try:
+        return re.compile(pattern).groups if fits else _refuse_regex()
+    except re.error:
+        return _refuse_regex()
+
+
+def _refuse_regex() -> int:
+    raise Mismatch(
+        f"takes a pattern of at most {LONGEST_REGEX} signs, made of classes, groups, choices, '*', '+' and '?'; "
+        "counted repetitions, lookaround and references inside it are not taken"
+    )
+
+
 def _list_functions() -> dict[str, Function]:
     floor, ceil = (lambda x: Fraction(math.floor(x))), (lambda x: Fraction(math.ceil(x)))
     one = Fraction(1)
@@ -45,9 +89,14 @@ def _list_functions() -> dict[str, Function]:
         Function("floor", 1, 1, rule.monotone(floor, Kind.INTEGER, one), "floor({n0})"),
         Function("ceil", 1, 1, rule.monotone(ceil, Kind.INTEGER, one), "ceil({n0})"),
         Function("round", 1, 2, rule.round_to_places, "round({n0}{, int1})"),
+        Function("truncate", 1, 1, rule.monotone(lambda x: Fraction(int(x)), Kind.INTEGER, one), "trunc({n0})"),
+        Function("sign", 1, 1, rule.sign, "sign({n0})"),
+        Function("power", 2, 2, rule.power, "pow({n0}, {n1})"),
         Function("sqrt", 1, 1, rule.smooth(math.sqrt, 0.0), "sqrt({n0})"),
         Function("exp", 1, 1, rule.smooth(math.exp), "exp({n0})"),
         Function("ln", 1, 1, rule.smooth(math.log, 1e-300), "ln(NULLIF(greatest({n0}, 0), 0))"),
+        Function("log10", 1, 1, rule.smooth(math.log10, 1e-300), "log10(NULLIF(greatest({n0}, 0), 0))"),
+        Function("log2", 1, 1, rule.smooth(math.log2, 1e-300), "log2(NULLIF(greatest({n0}, 0), 0))"),
         Function("least", 1, 9, rule.extreme(least=True), "least({*})"),
         Function("greatest", 1, 9, rule.extreme(least=False), "greatest({*})"),
         Function("clamp", 3, 3, rule.clamp, "(CASE WHEN {0} IS NOT NULL THEN greatest({1}, least({2}, {0})) END)"),
@@ -74,14 +123,23 @@ def _list_functions() -> dict[str, Function]:
         Function("case", 3, 2_001, rule.branches, "{case}"),
         Function("lower", 1, 1, word.text(1, word.keep_length), "lower({0})"),
         Function("upper", 1, 1, word.text(1, word.keep_length), "upper({0})"),
-        Function("trim", 1, 1, word.text(1, word.keep_length), "trim({0})"),
+        Function("trim", 1, 2, word.text(2, word.keep_length), "trim({0}{, 1})"),
+        Function("ltrim", 1, 2, word.text(2, word.keep_length), "ltrim({0}{, 1})"),
+        Function("rtrim", 1, 2, word.text(2, word.keep_length), "rtrim({0}{, 1})"),
         Function("substring", 2, 3, word.text(1, word.cut_length), "substr({0}, {int1}{, int2})"),
         Function("left", 2, 2, word.text(1, word.first_length), "left({0}, {int1})"),
         Function("right", 2, 2, word.text(1, word.first_length), "right({0}, {int1})"),
         Function("replace", 3, 3, word.text(3, word.replace_length), "replace({0}, {1}, {2})"),
+        Function("regexp_replace", 3, 3, word.text(3, replaced_length), "regexp_replace({0}, {1}, {2})"),
         Function("concat", 2, 20, word.text(20, word.add_lengths), "concat({*})"),
+        Function("concat_ws", 2, 21, word.text(21, word.join_lengths), "concat_ws({*})"),
         Function("length", 1, 1, word.length, "length({0})"),
         Function("year", 1, 1, word.year, "year({0})"),
+        Function("epoch", 1, 1, dates.epoch, "epoch({0})"),
+        Function("write_date", 2, 2, dates.write_date, "strftime({0}, {1})"),
+        Function("add_months", 2, 2, dates.move_date_by_months, "CAST(({0} + to_months({int1})) AS DATE)"),
+        Function("shift_months", 2, 2, dates.move_by_months, "({0} + to_months({int1}))"),
+        Function("shift_seconds", 2, 2, dates.move_by_seconds, "({0} + to_seconds(CAST({1} AS BIGINT)))"),
         Function("date_diff", 2, 2, word.day_difference, "date_diff('day', {0}, {1})"),
         Function("cast_integer", 1, 1, word.cast(Kind.INTEGER), "TRY_CAST(round(TRY_CAST({0} AS DOUBLE)) AS BIGINT)"),
         Function("cast_decimal", 1, 1, word.cast(Kind.DECIMAL), "TRY_CAST({0} AS DOUBLE)"),
@@ -101,7 +159,9 @@ def _list_functions() -> dict[str, Function]:
 FUNCTIONS: dict[str, Function] = _list_functions()
 
 
-STRICT = ("year", "part_", "trunc_", "date_diff", "lower", "upper", "trim", "substring", "left", "right", "replace",
+STRICT = ("year", "part_", "trunc_", "date_diff", "epoch", "write_date", "add_months", "shift_", "ltrim", "rtrim",
+          "regexp_replace",
+           "lower", "upper", "trim", "substring", "left", "right", "replace",
           "length", "like", "ilike", "starts_with", "ends_with", "contains")  # fmt: skip
 """Functions of texts and dates that are null where an argument is; a bare NULL has no type the engine could go by."""
 
@@ -122,8 +182,8 @@ def call(name: str, *arguments: Expression) -> Expression:
     return Call(name, arguments, facts)
 
 
-ARITHMETIC = ("add", "subtract", "multiply", "divide", "modulo", "negate", "abs", "floor", "ceil", "round", "sqrt",
-              "exp", "ln")  # fmt: skip
+ARITHMETIC = ("add", "subtract", "multiply", "divide", "modulo", "negate", "abs", "floor", "ceil", "round", "truncate",
+              "sqrt", "exp", "ln", "log10", "log2", "power")  # fmt: skip
 """Functions through which NaN passes, so that it is made null once where the arithmetic ends."""
 FINITE = Fraction(10**150)
 """Numbers up to here, and products of two of them, are finite in DOUBLE."""
@@ -139,8 +199,10 @@ def may_be_nan(expression: Expression) -> bool:
         return False
     if any(may_be_nan(argument) for argument in expression.arguments):
         return True
-    if expression.name in ("negate", "abs", "floor", "ceil", "round", "exp", "ln"):
+    if expression.name in ("negate", "abs", "floor", "ceil", "round", "truncate", "exp", "ln", "log10", "log2"):
         return False
+    if expression.name == "power" and not rule.has_real_power(*(argument.facts for argument in expression.arguments)):
+        return True
     if expression.name == "sqrt":
         return (lowest := expression.arguments[0].facts.lower) is None or lowest < 0
     return not all(_is_finite(argument.facts) for argument in expression.arguments)
@@ -152,15 +214,21 @@ def _is_finite(facts: Facts) -> bool:
 
 FUNCTION_FORMS: dict[str, str] = {
     "add": "x + y", "subtract": "x - y", "multiply": "x * y", "divide": "x / y", "modulo": "x % y", "negate": "-x",
-    "abs": "ABS(x)", "floor": "FLOOR(x)", "ceil": "CEIL(x)", "round": "ROUND(x, 2)", "sqrt": "SQRT(x)",
-    "exp": "EXP(x)", "ln": "LN(x)", "least": "LEAST(x, y)", "greatest": "GREATEST(x, y)",
+    "abs": "ABS(x)", "floor": "FLOOR(x)", "ceil": "CEIL(x)", "round": "ROUND(x, 2)", "truncate": "TRUNC(x)",
+    "sign": "SIGN(x)", "power": "POWER(x, 2)", "sqrt": "SQRT(x)", "exp": "EXP(x)", "ln": "LN(x)", "log10": "LOG10(x)",
+    "log2": "LOG2(x)", "least": "LEAST(x, y)", "greatest": "GREATEST(x, y)",
     "clamp": "CLAMP(x, 0, 100)", "eq": "x = y", "ne": "x <> y", "lt": "x < y", "le": "x <= y", "gt": "x > y",
     "ge": "x >= y", "in": "x IN (1, 2)", "and": "c AND c", "or": "c OR c", "not": "NOT c", "is_null": "x IS NULL",
     "is_true": "c IS TRUE", "is_false": "c IS FALSE", "like": "t LIKE 'a%'", "ilike": "t ILIKE 'A_'",
     "starts_with": "STARTS_WITH(t, 'a')", "ends_with": "ENDS_WITH(t, 'a')", "contains": "CONTAINS(t, 'a')",
     "coalesce": "COALESCE(x, 0)", "nullif": "NULLIF(x, 0)", "case": "CASE WHEN c THEN x ELSE y END",
-    "lower": "LOWER(t)", "upper": "UPPER(t)", "trim": "TRIM(t)", "substring": "SUBSTRING(t, 1, 3)",
+    "lower": "LOWER(t)", "upper": "UPPER(t)", "trim": "TRIM(t)", "ltrim": "LTRIM(t)",
+    "rtrim": "RTRIM(t)", "substring": "SUBSTRING(t, 1, 3)",
     "left": "LEFT(t, 3)", "right": "RIGHT(t, 3)", "replace": "REPLACE(t, 'a', 'b')", "concat": "CONCAT(t, '-', t)",
+    "regexp_replace": "REGEXP_REPLACE(t, 'a+', 'b')", "concat_ws": "CONCAT_WS('-', t, t)",
+    "epoch": "EXTRACT(EPOCH FROM d)", "write_date": "TO_CHAR(d, 'YYYY-MM')",
+    "add_months": "d + INTERVAL '1 month'", "shift_months": "m + INTERVAL '1 month'",
+    "shift_seconds": "m + INTERVAL '1 hour'",
     "length": "LENGTH(t)", "year": "YEAR(d)", "date_diff": "DATE_DIFF('day', d, d)",
     "cast_integer": "CAST(x AS INTEGER)", "cast_decimal": "CAST(x AS DOUBLE)", "cast_text": "CAST(x AS TEXT)",
     "cast_boolean": "CAST(t AS BOOLEAN)", "cast_date": "CAST(t AS DATE)", "cast_datetime": "CAST(t AS TIMESTAMP)",
@@ -177,6 +245,11 @@ AGGREGATE_FORMS: tuple[tuple[str, str, str], ...] = (
     ("AVG(x)", "the mean of clamped values", "a sum and a count"),
     ("VARIANCE(x)", "the sample variance; VAR_POP for that of the rows themselves", "a sum, a sum of squares, a count"),
     ("STDDEV(x)", "the root of VARIANCE; STDDEV_POP of VAR_POP", "a sum, a sum of squares, a count"),
+    (
+        "CORR(x, y)",
+        "the correlation; COVAR_POP, COVAR_SAMP, REGR_SLOPE and the other REGR_ likewise",
+        "sums, sums of squares, a sum of products, a count",
+    ),
     ("MIN(x)", "a value near the least, by rank", "one choice in each group"),
     ("MAX(x)", "a value near the greatest, by rank", "one choice in each group"),
     ("MEDIAN(x)", "a value near the middle, by rank", "one choice in each group"),

@@ -224,6 +224,35 @@ def smooth(low_at: Callable[[float], float], least: float | None = None) -> Rule
     return rule
 
 
+def sign(facts: tuple[Facts, ...]) -> Facts:
+    """-1, 0 or 1."""
+    require_kinds(NUMERIC, *facts)
+    return number(Kind.INTEGER, Fraction(-1), Fraction(1), Fraction(1), *facts)
+
+
+MOST_POWER = 64
+
+
+def power(facts: tuple[Facts, ...]) -> Facts:
+    """A power with a literal exponent of a bounded number; a whole exponent keeps whole numbers whole."""
+    a, n = facts
+    require_kinds(NUMERIC, a, n)
+    if a.lower is None or a.upper is None or n.lower is None or n.lower != n.upper or not 0 <= n.lower <= MOST_POWER:
+        return number(Kind.DECIMAL, None, None, None, a, n)
+    if n.lower.denominator != 1:
+        return smooth(lambda x: x ** float(n.lower or 0), 0.0)((replace(a, public=a.public and n.public),))
+    ends = [a.lower ** int(n.lower), a.upper ** int(n.lower)]
+    ends += [Fraction(0)] if a.lower < 0 < a.upper and n.lower else []
+    step = a.step ** int(n.lower) if a.step else None
+    return number(a.kind, min(ends), max(ends), step, a, n)
+
+
+def has_real_power(a: Facts, n: Facts) -> bool:
+    """Whether every power of these is a number: the base is not below 0, or the exponent is a literal whole number."""
+    whole = n.lower is not None and n.lower == n.upper and n.lower.denominator == 1
+    return whole or (a.lower is not None and a.lower >= 0)
+
+
 def extreme(least: bool) -> Rule:
     """The least or the greatest of several; nulls are passed over.
 
@@ -419,6 +448,11 @@ def add_lengths(facts: tuple[Facts, ...]) -> int:
     return sum(length_of(fact) for fact in facts)
 
 
+def join_lengths(facts: tuple[Facts, ...]) -> int:
+    """All texts but the first, which stands between each two of them."""
+    return add_lengths(facts[1:]) + length_of(facts[0]) * (len(facts) - 2)
+
+
 def replace_length(facts: tuple[Facts, ...]) -> int:
     """Every place where the second text can stand holds the third."""
     source, old, new = facts
@@ -429,9 +463,11 @@ def replace_length(facts: tuple[Facts, ...]) -> int:
 
 
 def length(facts: tuple[Facts, ...]) -> Facts:
-    """A length: a whole number without upper bound."""
+    """A length: a whole number, bounded where the text's length is declared or follows from its function."""
     require_kinds((Kind.TEXT,), *facts)
-    return Facts(Kind.INTEGER, step=Fraction(1), public=all(fact.public for fact in facts))
+    most = length_of(facts[0])
+    low, high = (Fraction(0), Fraction(most)) if most < LONGEST_TEXT else (None, None)
+    return Facts(Kind.INTEGER, low, high, Fraction(1), public=all(fact.public for fact in facts))
 
 
 def part(name: str) -> Rule:

@@ -51,11 +51,16 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """A declared table; bounded columns are clamped as they are read. `alias` prefixes the field names."""
+    """A declared table; bounded columns are clamped as they are read. `alias` prefixes the field names.
+
+    `owners` are the tables on the way to the person, where the table itself does not name her (`unit: {via: ...}`): it
+    is joined with them, so that each row carries its unit, and a row that leads to nobody counts for nobody.
+    """
 
     table: TableSchema
     alias: str
     fields: tuple[Field, ...]
+    owners: tuple[TableSchema, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +86,13 @@ class Join:
     """Whether the units of both sides are equated."""
     fields: tuple[Field, ...]
     fan_out: int = 1
+    """The most rows of a public right side that one private row meets."""
     pairs: int = 1_000_000
     """Pairs of rows that one unit may make; a unit with more is left out of the join."""
-    """The most rows of a public right side that one private row meets."""
+    full: bool = False
+    """FULL JOIN: rows of the right side without a match are kept as well."""
+    single: bool = False
+    """The right side has at most one row for each key (and unit), by what it is made of: no row is copied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,8 +186,31 @@ def name_rollup_flag(key: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class Ordering:
+    """One part of an ORDER BY."""
+
+    expression: Expression
+    down: bool = False
+    nulls_first: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A function over public rows beside each row; `frame` is written out."""
+
+    function: str
+    arguments: tuple[Expression, ...]
+    partition: tuple[Expression, ...]
+    order: tuple[Ordering, ...]
+    frame: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class PublicSelect:
-    """An ordinary SELECT over public rows: post-processing, at no cost."""
+    """An ordinary SELECT over public rows: post-processing, at no cost.
+
+    Windows are computed over the rows that the predicate keeps, and `qualify` chooses among these.
+    """
 
     input: Relation
     projections: tuple[tuple[str, Expression], ...]
@@ -187,10 +219,12 @@ class PublicSelect:
     keys: tuple[tuple[str, Expression], ...] = ()
     aggregates: tuple[tuple[str, ExactAggregate], ...] = ()
     grouped: bool = False
-    order: tuple[tuple[Expression, bool], ...] = ()
+    order: tuple[Ordering, ...] = ()
     limit: int | None = None
     offset: int = 0
     distinct: bool = False
+    windows: tuple[tuple[str, Window], ...] = ()
+    qualify: Expression | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,10 +266,10 @@ def facts_of(column: Column, public: bool = False) -> Facts:
     return Facts(kind, lower, upper, step, column.categories, column.nullable or cut, public, column.opaque, longest)
 
 
-def scan_table(table: TableSchema, alias: str) -> Scan:
+def scan_table(table: TableSchema, alias: str, owners: tuple[TableSchema, ...] = ()) -> Scan:
     """The relation of a declared table, its fields named `alias.column`."""
     fields = tuple(Field(f"{alias}.{column.name}", facts_of(column, table.public)) for column in table.columns)
-    return Scan(table, alias, fields)
+    return Scan(table, alias, fields, owners)
 
 
 def is_private(relation: Relation) -> bool:
@@ -284,9 +318,62 @@ def inputs_of(relation: Relation) -> tuple[Relation, ...]:
 def tables_of(relation: Relation) -> tuple[TableSchema, ...]:
     """Every table read below, once each."""
     if isinstance(relation, Scan):
-        return (relation.table,)
+        return (relation.table, *relation.owners)
     found = {table.name: table for below in inputs_of(relation) for table in tables_of(below)}
     return tuple(found.values())
+
+
+def named_tables_of(relation: Relation) -> tuple[TableSchema, ...]:
+    """Every table that the question names below, once each: not those that only say whose rows these are."""
+    if isinstance(relation, Scan):
+        return (relation.table,)
+    found = {table.name: table for below in inputs_of(relation) for table in named_tables_of(below)}
+    return tuple(found.values())
+
+
+Origin = tuple[str, str]
+"""A column of a table."""
+
+
+def links_of(tables: tuple[TableSchema, ...]) -> frozenset[Origin]:
+    """The keys through which rows of other tables lead to a person: each of them tells people apart."""
+    units = [table.unit for table in tables if table.unit is not None]
+    return frozenset((link.table, link.key) for unit in units for link in unit.via)
+
+
+def origins_of(relation: Relation) -> dict[str, Origin]:
+    """Which column of a table each field is, as it was read; a step to another table is the key that it leads to."""
+    match relation:
+        case Scan(table, alias, fields):
+            first = table.unit.via[:1] if table.unit is not None else ()
+            known = {field.name: (table.name, field.name.split(".", 1)[-1]) for field in fields}
+            return known | {f"{alias}.{link.column}": (link.table, link.key) for link in first}
+        case Transform(source, projections) | PerUnit(source, projections):
+            known = origins_of(source)
+            named = ((name, e.name) for name, e in projections if isinstance(e, ColumnRef))
+            return {name: known[below] for name, below in named if below in known}
+        case Join(left, right):
+            return origins_of(left) | origins_of(right)
+        case _:
+            return {}
+
+
+def personal_fields(relation: Relation, links: frozenset[Origin]) -> frozenset[str]:
+    """The fields that tell people apart: the unit's own column, and keys that lead to one person."""
+    linked = {name for name, origin in origins_of(relation).items() if origin in links}
+    return unit_fields(relation) | frozenset(linked)
+
+
+def meet_on_unit(left: Relation, right: Relation, pair: tuple[Expression, Expression]) -> bool:
+    """Whether a pair equates the units of two relations, or the key through which rows of one lead to its person."""
+    a, b = pair
+    if not isinstance(a, ColumnRef) or not isinstance(b, ColumnRef):
+        return False
+    if a.name in unit_fields(left) and b.name in unit_fields(right):
+        return True
+    origin = origins_of(left).get(a.name)
+    links = links_of((*tables_of(left), *tables_of(right)))
+    return origin is not None and origin in links and origin == origins_of(right).get(b.name)
 
 
 def find_noisy_nodes(relation: Relation) -> tuple[Measured, ...]:
@@ -306,13 +393,16 @@ def unit_fields(relation: Relation) -> frozenset[str]:
     match relation:
         case Scan(table, alias):
             unit = table.unit
-            return frozenset({f"{alias}.{unit.column}"}) if unit is not None and unit.column else frozenset()
+            named = unit is not None and unit.column and not unit.via
+            return frozenset({f"{alias}.{unit.column}"}) if unit is not None and named else frozenset()
         case Transform(source, projections):
             known = unit_fields(source)
             return frozenset(n for n, e in projections if isinstance(e, ColumnRef) and e.name in known)
         case PerUnit(source, keys):
             known = unit_fields(source)
             return frozenset(n for n, e in keys if isinstance(e, ColumnRef) and e.name in known)
+        case Join(full=True):
+            return frozenset()
         case Join(left, right, outer):
             # The right side of a LEFT JOIN may be null where there is a unit all the same.
             return unit_fields(left) if outer else unit_fields(left) | unit_fields(right)
@@ -327,7 +417,7 @@ def unit_fields(relation: Relation) -> frozenset[str]:
 
 def unit_of(relation: Relation) -> PrivacyUnit:
     """The one unit of all private tables below; bounds are the tightest that any of them states."""
-    units = [table.unit or PrivacyUnit() for table in tables_of(relation) if not table.public]
+    units = [table.unit or PrivacyUnit() for table in named_tables_of(relation) if not table.public]
     if not units:
         raise InternalError("a public relation has no privacy unit")
     return PrivacyUnit(
@@ -359,7 +449,8 @@ UNSURE_IDS = ("decimal", "datetime")
 
 def compare_ids(*sides: Relation) -> str:
     """Why the ids of private tables cannot be compared exactly; empty where they can."""
-    private = {table.name: unit_kind(table) for side in sides for table in tables_of(side) if not table.public}
+    private = {table.name: unit_kind(table) for side in sides for table in tables_of(side)
+               if not table.public and not (table.unit is not None and table.unit.via)}  # fmt: skip
     kinds = set(private.values())
     if len(kinds) > 1:
         return "have ids of different types"
@@ -410,7 +501,7 @@ def _tightest(bounds: list[int | None]) -> int | None:
 
 MOST_WORK = 1 << 21
 """Characters that may be looked at for one row: a few milliseconds at worst."""
-SLOW = ("replace", "lower", "upper", "trim", "ilike")
+SLOW = ("replace", "regexp_replace", "lower", "upper", "trim", "ltrim", "rtrim", "ilike")
 SLOWNESS = 8
 """Functions that take about so many times as long for a character as others do."""
 MOST_FAN_OUT = 100
@@ -425,9 +516,9 @@ MOST_TERMS = 100_000
 """Columns, literals and calls that are written for the engine; a term that a function needs twice is written twice."""
 MOST_NODES = 2_000
 """Steps of a question, WITH queries counted at each use."""
-IN_CALENDAR = ("add", "subtract", "cast_date", "cast_datetime")
+IN_CALENDAR = ("add", "subtract", "cast_date", "cast_datetime", "add_months", "shift_months", "shift_seconds")
 """Functions whose dates are null where they are not in the calendar."""
-SEARCHES = ("contains", "replace", "like", "ilike")
+SEARCHES = ("contains", "replace", "like", "ilike", "trim", "ltrim", "rtrim", "regexp_replace")
 """Functions that may look at the second text again at each place of the first."""
 _SLOT = re.compile(r"\{(?:n|int)?(\d+)\}")
 _TIMES = {
@@ -462,7 +553,7 @@ def _bound_expression(expression: Expression) -> tuple[int, int]:
     work, terms = 1 + sum(lengths) + length_of(expression.facts), 1
     if expression.name in SLOW:
         work += SLOWNESS * lengths[0]
-    if expression.name in SEARCHES:
+    if expression.name in SEARCHES and len(lengths) > 1:
         work += lengths[0] * lengths[1] // (3 if _matches_any_character(expression) else SLOWNESS)
     for place, argument in enumerate(expression.arguments):
         inner, written = _bound_expression(argument), times.get(place, 1)

@@ -1,22 +1,22 @@
 """From a statement to a relation: names resolved against the policy, every step tagged, everything else refused.
 
-Here are the statement and its FROM, JOIN, WHERE, WITH and UNION ALL; the blocks of a SELECT are in `select`,
-expressions in `scalar`. What comes out is a public relation: noisy measurements of private rows, and ordinary SQL
-above them. A statement that would release rows of people has no such relation and is refused here, before any data is
-touched."""
+Here are the statement and its WHERE, WITH and UNION ALL; FROM is in `from_clause`, the blocks of a SELECT are in
+`select`, expressions in `scalar`, sub-queries inside them in `subqueries`. What comes out is a public relation: noisy
+measurements of private rows, and ordinary SQL above them. A statement that would release rows of people has no such
+relation and is refused here, before any data is touched."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from sqlglot import expressions as exp
 from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import SqlglotError
 
-from deniable.errors import QueryRefused, nearest
+from deniable.errors import QueryRefused
 from deniable.policy.schema import TableSchema
-from deniable.query.algebra.expression import ColumnRef, Expression
+from deniable.query.algebra.expression import Call, ColumnRef, Expression, Kind, Literal, literal
 from deniable.query.algebra.functions import OPAQUE, call
 from deniable.query.algebra.intervals import Mismatch
 from deniable.query.algebra.relation import (
@@ -44,45 +44,40 @@ from deniable.query.algebra.relation import (
     find_noisy_nodes,
     inputs_of,
     is_private,
-    scan_table,
-    unit_fields,
+    personal_fields,
 )
 from deniable.query.sql import select as sql_select
+from deniable.query.sql.aggregates import has_aggregate
 from deniable.query.sql.clauses import Clauses, cut_clauses
-from deniable.query.sql.scalar import Scope, bind_expression, has_aggregate
+from deniable.query.sql.from_clause import (
+    ONE_TYPE,
+    Context,
+    bind_from,
+    build_union,
+    filter_rows,
+    list_links,
+    rename_columns,
+)
+from deniable.query.sql.scalar import Scope, bind_expression
 from deniable.query.sql.select import bind_group_by, bind_items
+from deniable.query.sql.subqueries import Attached
 
 MOST_SIDES = 100
 MOST_PARTS = 6_000
 """Names, functions and clauses in a statement; values are not counted."""
-ALLOWED_JOINS = ("", "INNER", "LEFT", "OUTER")
 IGNORED = {"kind", "hint", "operation_modifiers"}
-ONE_TYPE = "Declare the unit's column in all tables as integer or text"
 REFUSED_PARTS = {
-    "laterals": "LATERAL", "windows": "WINDOW", "qualify": "QUALIFY", "distribute": "DISTRIBUTE BY", "sort": "SORT BY",
+    "laterals": "LATERAL", "windows": "WINDOW", "distribute": "DISTRIBUTE BY", "sort": "SORT BY",
     "cluster": "CLUSTER BY", "pivots": "PIVOT", "match": "MATCH_RECOGNIZE", "into": "INTO", "sample": "SAMPLE",
     "locks": "FOR UPDATE", "settings": "SETTINGS", "format": "FORMAT", "connect": "CONNECT BY", "prewhere": "PREWHERE",
     "options": "OPTIONS", "exclude": "EXCLUDE",
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Context:
-    """What is known while a statement is bound: its text, the policy's tables, and the WITH queries above."""
-
-    clauses: Clauses
-    tables: tuple[TableSchema, ...]
-    named: dict[str, Relation] = field(default_factory=dict)
-
-    def scope(self, fields: tuple[Field, ...]) -> Scope:
-        """A scope over fields, that points its refusals into the statement."""
-        return Scope(self.clauses.text, fields)
-
-
 def bind_statement(text: str, tables: tuple[TableSchema, ...]) -> tuple[Relation, Clauses]:
     """The public relation a statement asks for, and what it said about budget and accuracy."""
     clauses = cut_clauses(text)
-    context = Context(clauses, tables)
+    context = Context(clauses, tables, bind_query)
     try:
         parsed = _parse_statement(clauses)
     except (SqlglotError, RecursionError) as failure:
@@ -137,7 +132,8 @@ def bound_joins(relation: Relation) -> Relation:
 
 
 def _count_public_joins(relation: Relation) -> int:
-    own = isinstance(relation, Join) and is_private(relation.left) and not is_private(relation.right)
+    copies = isinstance(relation, Join) and not relation.single
+    own = isinstance(relation, Join) and copies and is_private(relation.left) and not is_private(relation.right)
     return own + sum(_count_public_joins(below) for below in inputs_of(relation))
 
 
@@ -246,7 +242,9 @@ def _bind_with(node: exp.Expression, context: Context) -> Context:
         name = part.alias.lower()
         if name in context.named:
             raise context.scope(()).refusal(part, f"'{part.alias}' is defined twice")
-        context = replace(context, named={**context.named, name: bind_query(part.this, context)})
+        columns = [each.name for each in part.args["alias"].columns]
+        bound = rename_columns(bind_query(part.this, context), columns, context.scope(()), part)
+        context = replace(context, named={**context.named, name: bound})
     return context
 
 
@@ -267,7 +265,7 @@ def _bind_union(node: exp.Union, context: Context) -> Relation:
     if len({tuple(fact.facts.opaque for fact in side.fields) for side in sides}) > 1:
         # Counting different values of both together would tell how many are the same.
         raise scope.refusal(node, f"UNION ALL with another column {OPAQUE}")
-    union = sql_select.build_union(sides)
+    union = build_union(sides)
     if is_private(union) and (unlike := compare_ids(*sides)):
         raise scope.refusal(node, f"the sides of UNION ALL {unlike}", remedy=ONE_TYPE)
     return union
@@ -295,151 +293,105 @@ def bind_select(node: exp.Select, context: Context) -> Relation:
     for part, name in REFUSED_PARTS.items():
         if node.args.get(part):
             raise scope.refusal(node, f"{name} is not allowed")
-    source = _bind_from(node, context)
-    where = node.args.get("where")
-    if where is not None:
-        if has_aggregate(where) and where.find(exp.Select) is None:
-            raise context.scope(source.fields).refusal(where, "WHERE cannot use aggregates", remedy="Use HAVING")
-        source = _filter_rows(source, bind_expression(where.this, context.scope(source.fields)), where, context)
-    aggregates = node.args.get("group") is not None or any(has_aggregate(item) for item in node.expressions)
+    source, conditions = bind_from(node, context)
+    source = _apply_where(source, conditions, node, context)
+    grouped = node.args.get("group") is not None or any(has_aggregate(item) for item in node.expressions)
     if not is_private(source):
-        return sql_select.bind_public_block(node, source, context.clauses, aggregates)
-    if not aggregates:
+        return sql_select.bind_public_block(node, source, context.clauses, grouped, Attached(source, context))
+    if node.args.get("distinct") is not None and not grouped:
+        node, grouped = _group_distinct(node, context.scope(source.fields)), True
+    if not grouped:
         return _project_rows(node, source, context)
     block = bind_group_by(node, source, context.clauses)
-    if any(isinstance(key, ColumnRef) and key.name in unit_fields(source) for _, key in block.keys):
+    personal = personal_fields(source, list_links(context))
+    if any(isinstance(key, ColumnRef) and key.name in personal for _, key in block.keys):
         return sql_select.bind_per_unit(node, block, context.clauses)
-    return sql_select.bind_noisy_block(node, block, context.clauses)
+    attached = Attached(source, context), Attached(Nothing(), context)
+    return sql_select.bind_noisy_block(node, block, context.clauses, *attached)
 
 
-def _filter_rows(source: Relation, predicate: Expression, node: exp.Expression, context: Context) -> Relation:
-    if predicate.facts.kind.value not in ("boolean", "null"):
-        raise context.scope(source.fields).refusal(node, "WHERE takes a condition")
-    keep = tuple((field.name, ColumnRef(field.name, field.facts)) for field in source.fields)
-    if is_private(source):
-        return Transform(source, keep, predicate, source.fields)
-    return PublicSelect(source, keep, predicate, source.fields)
+def _apply_where(source: Relation, conditions: list[exp.Expression], node: exp.Select, context: Context) -> Relation:
+    """The rows that WHERE keeps; what keeps none needs no rows of people."""
+    scope = context.scope(source.fields)
+    if any(has_aggregate(condition) for condition in conditions):
+        raise scope.refusal(node.args["where"], "WHERE cannot use aggregates", remedy="Use HAVING")
+    attached = Attached(source, context)
+    bound = [bind_expression(condition, attached.scope(source.fields)) for condition in conditions]
+    if is_private(source) and (any(_is_false(each) for each in bound) or _takes_nothing(node)):
+        return _empty(source)
+    if not bound:
+        return source
+    predicate = bound[0]
+    for condition in bound[1:]:
+        try:
+            predicate = call("and", predicate, condition)
+        except Mismatch:
+            raise scope.refusal(node.args.get("where") or node, "WHERE takes conditions") from None
+    filtered = filter_rows(attached.attach_to(source), predicate, node.args.get("where") or node, context)
+    return _drop_fields(filtered, source) if attached.joins else filtered
+
+
+def _drop_fields(filtered: Relation, source: Relation) -> Relation:
+    """The filtered rows with the fields of their source alone: those of sub-queries have done their part."""
+    assert isinstance(filtered, Transform | PublicSelect)
+    names = {each.name for each in source.fields}
+    kept = tuple((name, e) for name, e in filtered.projections if name in names)
+    return replace(filtered, projections=kept, fields=tuple(Field(name, e.facts) for name, e in kept))
+
+
+def _is_false(condition: Expression) -> bool:
+    """Whether a condition holds for no row, by what is written alone: FALSE, or 1 = 0 of two literals."""
+    match condition:
+        case Literal(value):
+            return value is None or value is False
+        case Call("eq", (Literal(a), Literal(b))):
+            return type(a) is type(b) and a != b
+        case _:
+            return False
+
+
+def _takes_nothing(node: exp.Select) -> bool:
+    """LIMIT 0: a tool asks for the columns alone."""
+    limit = node.args.get("limit")
+    return isinstance(limit, exp.Limit) and isinstance(limit.expression, exp.Literal) and limit.expression.name == "0"
+
+
+def _empty(source: Relation) -> Relation:
+    """No rows, with the names and types of the source's fields: nobody is in it, so it is public."""
+    nulls = tuple((each.name, _type_null(each.facts.kind)) for each in source.fields)
+    return PublicSelect(Nothing(), nulls, literal(False), tuple(Field(name, e.facts) for name, e in nulls))
+
+
+def _type_null(kind: Kind) -> Expression:
+    return literal(None) if kind is Kind.NULL else call(f"cast_{kind.value}", literal(None))
+
+
+def _group_distinct(node: exp.Select, scope: Scope) -> exp.Select:
+    """SELECT DISTINCT of private rows is GROUP BY all its items."""
+    if node.args["distinct"].args.get("on"):
+        raise scope.refusal(node, "DISTINCT ON of private rows is not allowed", remedy="GROUP BY these columns")
+    changed = node.copy()
+    changed.set("distinct", None)
+    items = sql_select.list_items(node, scope)
+    changed.set("expressions", items)
+    changed.set("group", exp.Group(expressions=[item.unalias().copy() for item in items]))
+    return changed
 
 
 def _project_rows(node: exp.Select, source: Relation, context: Context) -> Relation:
     """Row-wise SELECT of private rows: fine inside another query, and it is refused if nothing aggregates it."""
     scope = context.scope(source.fields)
-    for part, name in (("order", "ORDER BY"), ("limit", "LIMIT"), ("offset", "OFFSET"), ("having", "HAVING")):
+    for part, name in (
+        ("order", "ORDER BY"),
+        ("limit", "LIMIT"),
+        ("offset", "OFFSET"),
+        ("having", "HAVING"),
+        ("qualify", "QUALIFY"),
+    ):
         if node.args.get(part):
             raise scope.refusal(node.args[part], f"{name} of private rows is not allowed",
                                 remedy="Use it on the noisy numbers")  # fmt: skip
-    if node.args.get("distinct"):
-        raise scope.refusal(
-            node, "DISTINCT of private rows is not allowed", remedy="GROUP BY the unit and these columns"
-        )
-    items = bind_items(node, scope)
+    attached = Attached(source, context)
+    items = bind_items(node, attached.scope(source.fields))
     fields = tuple(Field(name, expression.facts) for name, expression in items)
-    return Transform(source, items, None, fields)
-
-
-def _bind_from(node: exp.Select, context: Context) -> Relation:
-    clause = node.args.get("from_") or node.args.get("from")
-    if clause is None:
-        return Nothing()
-    relation = _bind_source(clause.this, context)
-    for join in node.args.get("joins") or []:
-        relation = _bind_join(relation, join, context)
-    return relation
-
-
-def _bind_source(node: exp.Expression, context: Context) -> Relation:
-    scope = context.scope(())
-    if isinstance(node, exp.Subquery):
-        if not node.alias:
-            raise scope.refusal(node, "a sub-query in FROM needs a name", remedy="Write (SELECT ...) AS name")
-        return sql_select.rename_fields(bind_query(node.this, context), node.alias)
-    if not isinstance(node, exp.Table) or not isinstance(node.this, exp.Identifier):
-        raise scope.refusal(node, "FROM takes tables of the policy and sub-queries, nothing else",
-                            remedy="Functions that read files or make rows are off")  # fmt: skip
-    if any(node.args.get(part) for part in ("joins", "pivots", "sample", "laterals", "when", "version", "rows_from")):
-        raise scope.refusal(node, "this form of FROM is not allowed")
-    name, alias = node.name, node.alias or node.name
-    if node.db in ("", "public", "main") and name.lower() in context.named and not node.db:
-        return sql_select.rename_fields(context.named[name.lower()], alias)
-    table = next((t for t in context.tables if t.name.lower() == name.lower()), None)
-    if table is None or node.db not in ("", "public", "main") or node.catalog:
-        known = [t.name for t in context.tables] + list(context.named)
-        raise scope.refusal(node, f"there is no table '{name}'", expected="The tables are " + ", ".join(sorted(known)),
-                            remedy=nearest(name, known))  # fmt: skip
-    return scan_table(table, alias.lower())
-
-
-def _bind_join(left: Relation, node: exp.Join, context: Context) -> Relation:
-    scope = context.scope(left.fields)
-    right = _bind_source(node.this, context)
-    side, kind = (node.side or "").upper(), (node.kind or "").upper()
-    if side not in ALLOWED_JOINS or kind not in ALLOWED_JOINS or node.args.get("method"):
-        raise scope.refusal(node, f"{' '.join(filter(None, (node.method, side, kind)))} JOIN is not allowed",
-                            expected="JOIN ... ON and LEFT JOIN ... ON")  # fmt: skip
-    if {field.name for field in left.fields} & {field.name for field in right.fields}:
-        raise scope.refusal(node, "two tables of the join have one name", remedy="Give one of them another alias")
-    if is_private(right) and not is_private(left):
-        if side == "LEFT":
-            raise scope.refusal(
-                node,
-                "a public table cannot be LEFT JOINed with private rows",
-                remedy="Write private JOIN public: groups of the public table appear all the same",
-            )
-        left, right = right, left
-    on = _bind_conditions(node, left, right, context)
-    by_unit = is_private(left) and is_private(right)
-    if by_unit:
-        units = unit_fields(left), unit_fields(right)
-        if not any(
-            isinstance(a, ColumnRef) and a.name in units[0] and isinstance(b, ColumnRef) and b.name in units[1]
-            for a, b in on
-        ):
-            raise scope.refusal(node, "two private tables are joined on something else than the privacy unit",
-                                expected="ON a.unit = b.unit, with the unit column of each table")  # fmt: skip
-        if unlike := compare_ids(left, right):
-            # As one type for both, large numbers that differ would be equal: one person would meet many.
-            raise scope.refusal(node, f"the sides of the join {unlike}", remedy=ONE_TYPE)
-    return sql_select.build_join(left, right, side == "LEFT", on, by_unit)
-
-
-def _bind_conditions(
-    node: exp.Join, left: Relation, right: Relation, context: Context
-) -> tuple[tuple[Expression, Expression], ...]:
-    scope = context.scope(left.fields + right.fields)
-    left_scope, right_scope = context.scope(left.fields), context.scope(right.fields)
-    if node.args.get("using"):
-        columns = [exp.Column(this=exp.to_identifier(part.name)) for part in node.args["using"]]
-        pairs = [(bind_expression(part, left_scope), bind_expression(part.copy(), right_scope)) for part in columns]
-        if any(a.facts.opaque is not b.facts.opaque for a, b in pairs):
-            raise scope.refusal(node, f"USING {OPAQUE}")
-        return tuple(pairs)
-    if node.args.get("on") is None:
-        raise scope.refusal(node, "this join has no condition", remedy="Write JOIN ... ON a.x = b.x")
-    pairs = []
-    for part in _split_conjunction(node.args["on"]):
-        if not isinstance(part, exp.EQ):
-            raise scope.refusal(part, "joins take equalities", remedy="Put other conditions in WHERE")
-        pairs.append(_bind_sides(part, left_scope, right_scope))
-    return tuple(pairs)
-
-
-def _split_conjunction(node: exp.Expression) -> list[exp.Expression]:
-    if isinstance(node, exp.Paren):
-        return _split_conjunction(node.this)
-    if isinstance(node, exp.And):
-        return _split_conjunction(node.this) + _split_conjunction(node.expression)
-    return [node]
-
-
-def _bind_sides(node: exp.EQ, left: Scope, right: Scope) -> tuple[Expression, Expression]:
-    try:
-        pair = bind_expression(node.this, left), bind_expression(node.expression, right)
-    except QueryRefused:
-        pair = bind_expression(node.expression, left), bind_expression(node.this, right)
-    if all(side.facts.opaque for side in pair):
-        return pair
-    try:
-        call("eq", *pair)
-    except Mismatch as mismatch:
-        raise left.refusal(node, f"the join condition {mismatch}") from None
-    return pair
+    return Transform(attached.attach_to(source), items, None, fields)

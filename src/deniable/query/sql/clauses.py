@@ -6,19 +6,28 @@
     SELECT ... WITHIN 100 CONFIDENCE 0.95          SELECT ... WITHIN 5% OF 20000
 
 Each is cut out of the text and replaced by blanks, so that positions in what remains are positions in what was typed.
+
+**Parameters**: `$1`, `$2` stand for values that the asker sends beside the text. A value becomes a literal of its own
+type, and a literal is exactly one operand: after filling in, the text is read again by the tokenizer that the parser
+uses, and its tokens must be those of the statement with those of each literal in the place of its parameter. So no
+value can become anything but a value, whatever characters it holds.
 """
 
 from __future__ import annotations
 
+import re
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import date, datetime
+from decimal import Decimal
 from fractions import Fraction
 
 import sqlglot
 from sqlglot.errors import SqlglotError
 from sqlglot.tokens import Token, TokenType
 
-from deniable.errors import ParameterError, Place, QueryRefused, nearest
+from deniable.errors import InternalError, ParameterError, Place, QueryRefused, nearest
 from deniable.policy.budget import exact
 
 OPTIONS = (
@@ -244,3 +253,100 @@ def _parse_bounds(tokens: list[Token]) -> tuple[Fraction, Fraction] | None:
     except ParameterError:
         return None
     return (low, high) if low <= high else None
+
+
+Value = str | int | float | bool | Decimal | date | datetime | None
+
+MOST_VALUES = 1000
+"""Parameters of one statement."""
+
+
+def fill_parameters(text: str, values: Sequence[Value]) -> str:
+    """The statement with its parameters replaced by literals.
+
+    >>> fill_parameters("SELECT COUNT(*) FROM t WHERE name = $1 AND age > $2", ["O'Hara", 30])
+    "SELECT COUNT(*) FROM t WHERE name = 'O''Hara' AND age > 30"
+    """
+    if len(values) > MOST_VALUES:
+        raise ParameterError(f"a statement has at most {MOST_VALUES} parameters")
+    literals = [render_literal(value) for value in values]
+    pieces, expected, end = [], [], 0
+    text, found = _read_parameters(text)
+    i = 0
+    while i < len(found):
+        number = _parameter_number(found, i)
+        if number is None:
+            expected.append(_token_key(found[i]))
+            i += 1
+            continue
+        if not 1 <= number <= len(literals):
+            raise refuse(text, found[i].start, f"there is no parameter ${number}", expected=f"{len(values)} were given")
+        pieces += [text[end : found[i].start], literals[number - 1]]
+        expected += [_token_key(token) for token in tokens_of(literals[number - 1])]
+        end = found[i + 1].end + 1
+        i += 2
+    whole = "".join([*pieces, text[end:]])
+    if [_token_key(token) for token in tokens_of(whole)] != expected:
+        raise InternalError("a parameter did not stay one value; nothing was run")
+    return whole
+
+
+_QUOTED_OR_PARAMETER = re.compile(
+    r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|--[^\n]*|/\*.*?\*/|\$((?:[A-Za-z_]\w*)?)\$.*?\$\1\$|(\$\d+)(?=\S)""", re.DOTALL
+)
+
+
+def _read_parameters(text: str) -> tuple[str, list[Token]]:
+    """A statement in tokens; `$1,$2`, which looks like a quote of dollars, is read with a space after each number."""
+    try:
+        return text, tokens_of(text)
+    except QueryRefused:
+        spaced = _QUOTED_OR_PARAMETER.sub(lambda found: f"{found[2]} " if found[2] else found[0], text)
+        return spaced, tokens_of(spaced)
+
+
+def count_parameters(text: str) -> int:
+    """The highest number of a parameter in a statement."""
+    _, found = _read_parameters(text)
+    return max((number for i in range(len(found)) if (number := _parameter_number(found, i)) is not None), default=0)
+
+
+def render_literal(value: Value) -> str:
+    """A value as one operand of SQL; negative numbers are in brackets, so that no sign can meet another."""
+    match value:
+        case None:
+            return "NULL"
+        case bool():
+            return "TRUE" if value else "FALSE"
+        case int() | float() | Decimal():
+            return _render_number(value)
+        case datetime():
+            return f"TIMESTAMP '{value.isoformat(sep=' ')}'"
+        case date():
+            return f"DATE '{value.isoformat()}'"
+        case str():
+            if "\0" in value:
+                raise ParameterError("a text parameter has a zero character")
+            return "'" + value.replace("'", "''") + "'"
+
+
+def _render_number(value: int | float | Decimal) -> str:
+    number = Decimal(repr(value)) if isinstance(value, float) else Decimal(value)
+    if not number.is_finite() or abs(number.adjusted()) > 40:
+        raise ParameterError("a number parameter is not finite, or too large or too small to be written out")
+    written = f"{number:f}"
+    return f"({written})" if number.is_signed() else written  # minus zero is signed too
+
+
+def _parameter_number(found: list[Token], i: int) -> int | None:
+    """The number of a parameter that starts at this token: a dollar sign and, right after it, digits."""
+    if found[i].token_type is not TokenType.PARAMETER or i + 1 >= len(found):
+        return None
+    following = found[i + 1]
+    adjacent = following.start == found[i].end + 1
+    digits = following.token_type is TokenType.NUMBER and following.text.isdigit() and len(following.text) < 6
+    return int(following.text) if adjacent and digits else None
+
+
+def _token_key(token: Token) -> tuple[TokenType, str]:
+    return token.token_type, token.text

@@ -13,7 +13,7 @@ in so few keys, for every salt:
   (`_render_chosen_rows`).
 - *rows*: at most `rows` rows of a unit are kept, so at most `rows` keys; the threshold is made for `rows` keys.
 - *scale*: shrinking a unit's vector keeps all its keys, so private keys are never scaled: they are sampled
-  (`contributions.limits_of`). Public keys may be scaled, since all of them are shown in any case.
+  (`plan.limits_of`). Public keys may be scaled, since all of them are shown in any case.
 - *row units*: a row has one key.
 
 Double entry derives the same number from the limits that are rendered (`count_enforced_groups`).
@@ -400,7 +400,7 @@ def _render_weight(name: str, measurement: Measurement, limits: Limits, by_row: 
     DOUBLE, so a margin of 1e-9 stands against rounding; the square itself is compared as it is.
     """
     assert limits.groups is not None
-    reach = reach_of(measurement, limits.rows)
+    reach = reach_of(measurement, limits)
     entry = _render_entry(name, measurement, _find_most(limits, reach))
     if limits.norm == 1:
         norm, bound = f"COALESCE(sum(abs({entry})), 0)", limits.groups * reach
@@ -432,7 +432,7 @@ def _render_shrunk_entry(name: str, measurement: Measurement, limits: Limits) ->
 
     The factor WEIGHT itself leaves the entry as it is: entry * WEIGHT // (WEIGHT / parts) = entry * parts.
     """
-    reach = reach_of(measurement, limits.rows)
+    reach = reach_of(measurement, limits)
     entry = _render_entry(name, measurement, _find_most(limits, reach))
     parts = 1 if name == THRESHOLD else parts_for(reach)
     # One row's value is within its reach, so the product fits 64 bits; sums in groups are wide as they are.

@@ -34,10 +34,12 @@ from deniable.query.algebra.expression import (
 from deniable.query.algebra.functions import ARITHMETIC, FUNCTIONS, may_be_nan
 from deniable.query.algebra.intervals import MOST_STEPS
 from deniable.query.algebra.relation import (
+    IN_CALENDAR,
     ExactAggregate,
     Join,
     Measured,
     Nothing,
+    Ordering,
     PerUnit,
     PublicSelect,
     Relation,
@@ -45,6 +47,7 @@ from deniable.query.algebra.relation import (
     Summary,
     Transform,
     Union,
+    Window,
     has_one_row,
     is_private,
     unit_of,
@@ -61,8 +64,9 @@ TYPES = {
     Kind.NULL: "VARCHAR",
 }
 NAN, INFINITY = "CAST('NaN' AS DOUBLE)", "CAST('Infinity' AS DOUBLE)"
-EVERY, LEFT, RIGHT, LARGE = (quote(name) for name in ("#every", "#left", "#right", "#large"))
+EVERY, LEFT, RIGHT, LARGE, KEY = (quote(name) for name in ("#every", "#left", "#right", "#large", "#key"))
 """Names inside a join that no table of a policy can have."""
+OWNER = f"o.{UNIT} AS {UNIT}"
 _SLOT = re.compile(r"\{(, )?(n|int)?(\*|rest|case|\d+)\}")
 
 
@@ -114,8 +118,8 @@ def _render_parts(tree: Expression, side: str) -> str:
                 # Arithmetic ran in DOUBLE, where 5 would be written 5.0.
                 written = [f"TRY_CAST({written[0]} AS BIGINT)"]
             text = _SLOT.sub(lambda match: _fill_slot(match, written), FUNCTIONS[name].template)
-            # A text can name a date that functions of dates fail on.
-            return _render_in_calendar(text, tree.facts.kind) if name in ("cast_date", "cast_datetime") else text
+            # A text can name a date that functions of dates fail on, and a date can be moved to one.
+            return _render_in_calendar(text, tree.facts.kind) if name in IN_CALENDAR[2:] else text
 
 
 def _fill_slot(match: re.Match[str], written: list[str]) -> str:
@@ -232,9 +236,29 @@ def _render_scan(tree: Scan) -> str:
         f"{render_clamped(quote(column.name), field.facts)} AS {quote(field.name)}"
         for column, field in zip(tree.table.columns, tree.fields, strict=True)
     ]
+    if tree.owners:
+        return f"SELECT {', '.join([*columns, OWNER])} FROM {_render_owned(tree)}"
     if not tree.table.public and tree.table.unit is not None and tree.table.unit.column:
         columns.append(f"{quote(tree.table.unit.column)} AS {UNIT}")
     return f"SELECT {', '.join(columns) or '1'} FROM {quote(tree.table.name)}"
+
+
+def _render_owned(tree: Scan) -> str:
+    """A table with the owner of each row, found by the steps of its unit.
+
+    A row counts once for each person that it leads to, so that whoever is added to the tables of owners brings rows of
+    her own and takes none from others.
+    """
+    unit, last = tree.table.unit, tree.owners[-1].unit
+    assert unit is not None
+    assert last is not None
+    assert last.column is not None
+    owner, key = f"{quote(last.column)} AS {UNIT}", unit.via[-1].key
+    owners = f"SELECT DISTINCT {quote(key)} AS {KEY}, {owner} FROM {quote(tree.owners[-1].name)}"
+    for link, step, table in zip(unit.via[-2::-1], unit.via[:0:-1], tree.owners[-2::-1], strict=True):
+        below = f"{quote(table.name)} AS l JOIN ({owners}) AS o ON l.{quote(step.column)} = o.{KEY}"
+        owners = f"SELECT DISTINCT l.{quote(link.key)} AS {KEY}, o.{UNIT} FROM {below}"
+    return f"{quote(tree.table.name)} JOIN ({owners}) AS o ON {quote(unit.via[0].column)} = {KEY}"
 
 
 def _render_side(side: Relation, names: list[str]) -> str:
@@ -245,19 +269,25 @@ def _render_side(side: Relation, names: list[str]) -> str:
 def _render_join(tree: Join) -> str:
     columns = [f"l.{quote(field.name)}" for field in tree.left.fields]
     columns += [f"r.{quote(field.name)}" for field in tree.right.fields]
-    columns += [f"l.{unit}" for unit in _unit_columns(tree.left)]
+    columns += [_render_unit_of_both(tree) for _ in _unit_columns(tree.left)]
     pairs = [f"({_render_match(a, b, 'l.')} = {_render_match(b, a, 'r.')})" for a, b in tree.on]
     if tree.by_unit:
         pairs.append(f"(l.{UNIT} = r.{UNIT})")
     right = render_relation(tree.right)
     if is_private(tree.left) and not is_private(tree.right):
-        right = _render_few_matches(right, tree, 1 if unit_of(tree.left).is_row else tree.fan_out)
-    kind = "LEFT JOIN" if tree.outer else "JOIN"
-    left, on = render_relation(tree.left), " AND ".join(pairs)
-    if tree.by_unit and not has_one_row(tree.left) and not has_one_row(tree.right):
+        # Different keys may be one in the type that they are compared in: a single match is made sure of here.
+        right = _render_few_matches(right, tree, 1 if tree.single or unit_of(tree.left).is_row else tree.fan_out)
+    kind = "FULL JOIN" if tree.full else "LEFT JOIN" if tree.outer else "JOIN"
+    left, on = render_relation(tree.left), " AND ".join(pairs) or "TRUE"
+    if tree.by_unit and not (tree.single or has_one_row(tree.left) or has_one_row(tree.right)):
         sides = f"{LEFT} AS l {kind} {RIGHT} AS r ON {on}"
         return f"WITH {_render_small_units(left, right, tree.pairs)} SELECT {', '.join(columns)} FROM {sides}"
     return f"SELECT {', '.join(columns)} FROM ({left}) AS l {kind} ({right}) AS r ON {on}"
+
+
+def _render_unit_of_both(tree: Join) -> str:
+    """The unit of a joined row; where both sides may lack a match, whichever side is there."""
+    return f"COALESCE(l.{UNIT}, r.{UNIT}) AS {UNIT}" if tree.full else f"l.{UNIT}"
 
 
 def _render_match(tree: Expression, other: Expression, side: str = "") -> str:
@@ -275,7 +305,8 @@ def _render_few_matches(right: str, tree: Join, most: int) -> str:
     """
     keys = ", ".join(_render_match(b, a) for a, b in tree.on)
     every = ", ".join(quote(field.name) for field in tree.right.fields)
-    rank = f"row_number() OVER (PARTITION BY {keys} ORDER BY {every or '1'})"
+    by = f"PARTITION BY {keys} " if keys else ""
+    rank = f"row_number() OVER ({by}ORDER BY {every or '1'})"
     return f"SELECT * FROM ({right}) AS t QUALIFY {rank} <= {most}"
 
 
@@ -365,17 +396,40 @@ def _render_public_select(tree: PublicSelect) -> str:
         places = ", ".join(str(i + 1) for i in range(len(tree.keys)))
         grouping = f" GROUP BY {places}" if tree.keys else ""
         source = f"(SELECT {', '.join(inner) or '1'} FROM {source}{grouping}) AS t"
+    if tree.windows:
+        over = ", ".join(f"{_render_window(window)} AS {quote(name)}" for name, window in tree.windows)
+        source, predicate = f"(SELECT *, {over} FROM {source}{_render_where(predicate)}) AS t", tree.qualify
     columns = ", ".join(f"{_render_typed(e)} AS {quote(name)}" for name, e in tree.projections)
     text = f"SELECT {'DISTINCT ' if tree.distinct else ''}{columns or '1'} FROM {source}{_render_where(predicate)}"
-    if tree.order:
-        text += " ORDER BY " + ", ".join(
-            f"{render_expression(e)} {'DESC' if down else 'ASC'} NULLS LAST" for e, down in tree.order
-        )
+    text += _render_order(tree.order)
     if tree.limit is not None:
         text += f" LIMIT {tree.limit}"
     if tree.offset:
         text += f" OFFSET {tree.offset}"
     return text
+
+
+def _render_order(order: tuple[Ordering, ...]) -> str:
+    parts = [
+        f"{render_expression(each.expression)} {'DESC' if each.down else 'ASC'} "
+        f"NULLS {'FIRST' if each.nulls_first else 'LAST'}"
+        for each in order
+    ]
+    return f" ORDER BY {', '.join(parts)}" if parts else ""
+
+
+def _render_window(window: Window) -> str:
+    """A window over public rows; sums are DOUBLE, and whole where what is added is."""
+    arguments = [render_expression(each) for each in window.arguments]
+    adds = window.function in ("sum", "avg")
+    if adds:
+        arguments = [f"CAST({each} AS DOUBLE)" for each in arguments]
+    parts = [f"PARTITION BY {', '.join(map(render_expression, window.partition))}"] if window.partition else []
+    parts += [_render_order(window.order).strip()] if window.order else []
+    called = "*" if window.function == "count" and not arguments else ", ".join(arguments)
+    text = f"{window.function}({called}) OVER ({' '.join([*parts, window.frame]).strip()})"
+    whole = window.function == "sum" and window.arguments[0].facts.kind is Kind.INTEGER
+    return f"TRY_CAST({text} AS BIGINT)" if whole else text
 
 
 def _render_typed(tree: Expression) -> str:

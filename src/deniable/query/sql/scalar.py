@@ -1,37 +1,46 @@
-"""Expressions and aggregates: from the parser's nodes to ours, over the fields in scope, or a refusal."""
+"""Row expressions: from the parser's nodes to ours, over the fields in scope, or a refusal.
+
+What the parser says of a node and is not read here is refused (`READ`): a word that is passed over, such as the NOT
+of NOT LIKE, would turn the question into another one."""
 
 from __future__ import annotations
 
+import difflib
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date, datetime
 from fractions import Fraction
 
 from sqlglot import expressions as exp
+from sqlglot.errors import ErrorLevel
 
 from deniable.errors import QueryRefused, nearest
-from deniable.query.algebra.expression import ColumnRef, Expression, Facts, Kind, Literal, literal
-from deniable.query.algebra.functions import FUNCTIONS, OPAQUE, call
-from deniable.query.algebra.intervals import PARTS, TRUNCATIONS, Mismatch, choose_sum_step
-from deniable.query.algebra.relation import ExactAggregate, Field, Measure, NoisyAggregate, Summary
-from deniable.query.sql.clauses import Clauses, place_at
+from deniable.query.algebra.dates import DAY, add_months, add_seconds, read_date, read_seconds, translate_pattern
+from deniable.query.algebra.expression import ColumnRef, Expression, Kind, Literal, literal
+from deniable.query.algebra.functions import FUNCTION_FORMS, call
+from deniable.query.algebra.intervals import PARTS, TRUNCATIONS, Mismatch
+from deniable.query.algebra.relation import Field
+from deniable.query.sql.clauses import place_at
 
 BINARY: dict[type[exp.Expression], str] = {
     exp.Add: "add", exp.Sub: "subtract", exp.Mul: "multiply", exp.Div: "divide", exp.Mod: "modulo",
     exp.EQ: "eq", exp.NEQ: "ne", exp.LT: "lt", exp.LTE: "le", exp.GT: "gt", exp.GTE: "ge",
     exp.And: "and", exp.Or: "or", exp.Like: "like", exp.ILike: "ilike", exp.DPipe: "concat",
     exp.Nullif: "nullif", exp.StartsWith: "starts_with", exp.EndsWith: "ends_with", exp.Contains: "contains",
-    exp.Left: "left", exp.Right: "right",
+    exp.Left: "left", exp.Right: "right", exp.Pow: "power",
 }  # fmt: skip
 UNARY: dict[type[exp.Expression], str] = {
     exp.Not: "not", exp.Neg: "negate", exp.Abs: "abs", exp.Floor: "floor", exp.Ceil: "ceil", exp.Sqrt: "sqrt",
-    exp.Exp: "exp", exp.Ln: "ln", exp.Lower: "lower", exp.Upper: "upper", exp.Trim: "trim", exp.Length: "length",
+    exp.Exp: "exp", exp.Ln: "ln", exp.Lower: "lower", exp.Upper: "upper", exp.Length: "length", exp.Sign: "sign",
+    exp.Trunc: "truncate",
     exp.Year: "year", exp.Quarter: "part_quarter", exp.Month: "part_month", exp.Week: "part_week",
     exp.Day: "part_day", exp.DayOfMonth: "part_day", exp.DayOfWeek: "part_dow", exp.DayOfYear: "part_doy",
     exp.Hour: "part_hour", exp.Minute: "part_minute", exp.Second: "part_second",
 }  # fmt: skip
 VARIADIC: dict[type[exp.Expression], str] = {
     exp.Least: "least", exp.Greatest: "greatest", exp.Coalesce: "coalesce", exp.Concat: "concat",
+    exp.ConcatWs: "concat_ws",
 }  # fmt: skip
 NAMED = {"CLAMP": "clamp", "ENDS_WITH": "ends_with", "STARTS_WITH": "starts_with", "CONTAINS": "contains"}
 CASTS = {
@@ -42,6 +51,33 @@ CASTS = {
     Kind.DATE: ("DATE",),
     Kind.DATETIME: ("TIMESTAMP", "DATETIME", "TIMESTAMPNTZ"),
 }
+READ: dict[type[exp.Expression], tuple[str, ...]] = {
+    exp.Like: ("negate",), exp.ILike: ("negate",), exp.Between: ("low", "high", "symmetric"),
+    exp.Case: ("ifs", "default"), exp.If: ("true", "false"), exp.Cast: ("to",), exp.TryCast: ("to",),
+    exp.Column: ("table", "db"), exp.Round: ("decimals",), exp.Substring: ("start", "length"),
+    exp.Replace: ("replacement",), exp.RegexpReplace: ("replacement", "single_replace"),
+    exp.TimestampTrunc: ("unit",), exp.DateTrunc: ("unit",), exp.Literal: ("is_string",),
+    exp.DateDiff: ("unit", "date_part_boundary"), exp.In: ("query",), exp.Trim: ("position",), exp.ToChar: ("format",),
+    exp.TimeToStr: ("format",), exp.UnixToTime: ("scale",), exp.Interval: ("unit",), exp.DateAdd: ("unit",),
+    exp.DateSub: ("unit",),
+}  # fmt: skip
+"""What is read of a node beside its operands; the parser sets nothing else that would change what is meant."""
+HARMLESS = ("this", "expression", "expressions", "safe", "typed", "coalesce", "ignore_nulls", "is_nvl", "is_null",
+            "requires_string", "fractions_supported", "casts_non_integer_decimals")  # fmt: skip
+UNITS = {"YEAR": (12, 0), "QUARTER": (3, 0), "MONTH": (1, 0), "WEEK": (0, 7 * DAY), "DAY": (0, DAY),
+         "HOUR": (0, 3600), "MINUTE": (0, 60), "SECOND": (0, 1)}  # fmt: skip
+"""Units of an interval in months and in seconds."""
+NEAREST = {
+    "AGE": "Count days with DATE_DIFF('day', a, b), or take YEAR(b) - YEAR(a)",
+    "INTDIV": "Write FLOOR(x / y)",
+    "REGEXPLIKE": "Use LIKE, STARTS_WITH, ENDS_WITH or CONTAINS",
+    "REGEXP_LIKE": "Use LIKE, STARTS_WITH, ENDS_WITH or CONTAINS",
+    "SIMILARTO": "Use LIKE",
+    "REGEXP_EXTRACT": "Use REGEXP_REPLACE(t, '.*(a+).*', '\\1')",
+    "SPLIT_PART": "Use REGEXP_REPLACE, LEFT, RIGHT or SUBSTRING",
+    "ESCAPE": "Use CONTAINS, STARTS_WITH or ENDS_WITH, which take signs as they are",
+}
+"""For functions that are often asked for and are not on the list: what does the same."""
 SIGNS: dict[type[exp.Expression], str] = {
     exp.Add: "'+'", exp.Sub: "'-'", exp.Mul: "'*'", exp.Div: "'/'", exp.Mod: "'%'", exp.EQ: "'='", exp.NEQ: "'<>'",
     exp.LT: "'<'", exp.LTE: "'<='", exp.GT: "'>'", exp.GTE: "'>='", exp.DPipe: "'||'", exp.Neg: "'-'",
@@ -66,6 +102,8 @@ class Scope:
     text: str
     fields: tuple[Field, ...]
     special: Callable[[exp.Expression], Expression | None] | None = None
+    subquery: Callable[[exp.Expression, Scope], Expression] | None = None
+    """What a sub-query in an expression becomes: a field of a relation that is joined; None where it cannot stand."""
 
     def refusal(self, node: exp.Expression, happened: str, **rest: str) -> QueryRefused:
         """A refusal that points to a node."""
@@ -119,6 +157,11 @@ def bind_expression(node: exp.Expression, scope: Scope, depth: int = 0) -> Expre
         raise scope.refusal(node, f"{spell_name(node)} {mismatch}") from None
 
 
+def spell_text(node: exp.Expression) -> str:
+    """An expression as it is shown to people; what another dialect cannot say is left out without a word."""
+    return str(node.sql(dialect="duckdb", unsupported_level=ErrorLevel.IGNORE))
+
+
 def spell_name(node: exp.Expression) -> str:
     """The construct's name as the analyst knows it."""
     if isinstance(node, exp.Anonymous):
@@ -130,14 +173,14 @@ def spell_name(node: exp.Expression) -> str:
 
 def _bind_node(node: exp.Expression, scope: Scope, inner: Callable[[exp.Expression], Expression]) -> Expression:
     kind = type(node)
+    _refuse_unread(node, scope)
     if kind in BINARY:
-        left, right = node.this, node.args.get("expression")
-        return _apply(BINARY[kind], *_align_dates(BINARY[kind], [inner(left), inner(right)]))
+        return _bind_binary(node, scope, inner)
     if kind in UNARY:
-        return _bind_negative(node, scope) or _apply(UNARY[kind], inner(node.this))
+        return _bind_negative(node, scope) or call(UNARY[kind], inner(node.this))
     if kind in VARIADIC:
         first = [node.this] if isinstance(node.this, exp.Expression) else []
-        return _apply(VARIADIC[kind], *(inner(part) for part in [*first, *node.expressions]))
+        return call(VARIADIC[kind], *(inner(part) for part in [*first, *node.expressions]))
     match node:
         case exp.Paren():
             return inner(node.this)
@@ -146,66 +189,264 @@ def _bind_node(node: exp.Expression, scope: Scope, inner: Callable[[exp.Expressi
         case exp.Literal() | exp.Boolean() | exp.Null():
             return literal(_read_value(node, scope))
         case exp.Between():
-            x, low, high = _align_dates("in", [inner(node.this), inner(node.args["low"]), inner(node.args["high"])])
-            return call("and", call("ge", x, low), call("le", x, high))
+            return _bind_between(node, inner)
+        case exp.Subquery() | exp.Exists() if scope.subquery is not None:
+            return scope.subquery(node, scope)
         case exp.In():
             return _bind_in(node, scope, inner)
         case exp.Is():
             return _bind_is(node, scope, inner)
+        case exp.NullSafeNEQ() | exp.NullSafeEQ():
+            return _bind_distinct(node, inner)
         case exp.Case() | exp.If():
             return _bind_case(node, inner)
-        case exp.Round():
-            decimals = node.args.get("decimals")
-            return _apply("round", inner(node.this), *([inner(decimals)] if decimals else []))
-        case exp.Substring():
-            parts = [node.this, node.args.get("start"), node.args.get("length")]
-            return _apply("substring", *(inner(part) for part in parts if part is not None))
-        case exp.Replace():
-            parts = [node.this, node.args.get("expression"), node.args.get("replacement")]
-            return _apply("replace", *(inner(part) for part in parts if part is not None))
         case exp.Cast() | exp.TryCast():
             return _bind_cast(node, scope, inner)
+        case exp.Anonymous() if node.name.upper() in NAMED:
+            parts = _align_dates(NAMED[node.name.upper()], [inner(part) for part in node.expressions])
+            return call(NAMED[node.name.upper()], *parts)
+        case exp.Round() | exp.Substring() | exp.Replace() | exp.RegexpReplace() | exp.Trim() | exp.Log():
+            return _bind_named(node, inner)
+        case _:
+            return _bind_temporal(node, scope, inner)
+
+
+def _refuse_unread(node: exp.Expression, scope: Scope) -> None:
+    """Refuse a node of which the parser says something that is not read: it would be answered as another question."""
+    read = READ.get(type(node), ())
+    unread = next((name for name, held in node.args.items() if held and name not in (*HARMLESS, *read)), None)
+    if unread is not None and (type(node) in READ or type(node) in {**BINARY, **UNARY, **VARIADIC}):
+        raise scope.refusal(node, f"{spell_name(node)} is not understood with '{unread.strip('_').upper()}'")
+    if unread is None and type(node) in UNARY and (node.args.get("expression") or node.expressions):
+        raise scope.refusal(node, f"{spell_name(node)} takes one argument here")
+
+
+def _bind_binary(node: exp.Expression, scope: Scope, inner: Callable[[exp.Expression], Expression]) -> Expression:
+    name, sides = BINARY[type(node)], [node.this, node.args.get("expression")]
+    if name in ("add", "subtract") and any(isinstance(_unwrap(side), exp.Interval) for side in sides):
+        return _bind_moved(node, scope, inner)
+    wide = name in COMPARISONS
+    bound = [_bind_wide(side, inner) if wide else inner(side) for side in sides]
+    found = _fold(name, *bound) or call(name, *_align_dates(name, bound))
+    return call("not", found) if node.args.get("negate") else found
+
+
+FOLDED = {"add": Fraction.__add__, "subtract": Fraction.__sub__, "multiply": Fraction.__mul__}
+
+
+def _fold(name: str, left: Expression, right: Expression) -> Literal | None:
+    """Arithmetic of two numbers that are written out, done exactly: 0.06 + 0.01 is 0.07, and no float beside it."""
+    if name not in FOLDED or not isinstance(left, Literal) or not isinstance(right, Literal):
+        return None
+    sides = [each.value for each in (left, right)]
+    if any(isinstance(each, bool) or not isinstance(each, int | Fraction) for each in sides):
+        return None
+    number = FOLDED[name](*(Fraction(each) for each in sides if isinstance(each, int | Fraction)))
+    if abs(number) >= 2**53 or number.denominator > 10**15:
+        return None
+    return literal(int(number) if number.denominator == 1 else number)
+
+
+def _bind_wide(node: exp.Expression, inner: Callable[[exp.Expression], Expression]) -> Expression:
+    """An operand of a comparison: whole numbers of 64 bits are compared as they are, and nowhere else exact."""
+    if isinstance(node, exp.Literal) and not node.is_string and str(node.this).isdecimal() and len(node.this) < 20:
+        number = int(node.this)
+        return literal(number) if number < 2**63 else inner(node)
+    return inner(node)
+
+
+def _bind_between(node: exp.Between, inner: Callable[[exp.Expression], Expression]) -> Expression:
+    x, low, high = _align_dates("in", [inner(node.this), inner(node.args["low"]), inner(node.args["high"])])
+    inside = call("and", call("ge", x, low), call("le", x, high))
+    if not node.args.get("symmetric"):
+        return inside
+    return call("or", inside, call("and", call("ge", x, high), call("le", x, low)))
+
+
+def _bind_distinct(node: exp.Expression, inner: Callable[[exp.Expression], Expression]) -> Expression:
+    """IS DISTINCT FROM: a comparison in which null is a value like others."""
+    sides = _align_dates("eq", [inner(node.this), inner(node.expression)])
+    nulls = [call("is_null", side) for side in sides]
+    differs = call("coalesce", call("ne", *sides), call("ne", *nulls))
+    return differs if isinstance(node, exp.NullSafeNEQ) else call("not", differs)
+
+
+def _bind_named(node: exp.Expression, inner: Callable[[exp.Expression], Expression]) -> Expression:
+    """Functions whose arguments the parser names."""
+    match node:
+        case exp.Round():
+            name, parts = "round", [node.this, node.args.get("decimals")]
+        case exp.Substring():
+            name, parts = "substring", [node.this, node.args.get("start"), node.args.get("length")]
+        case exp.Replace() | exp.RegexpReplace():
+            name = "replace" if isinstance(node, exp.Replace) else "regexp_replace"
+            parts = [node.this, node.args.get("expression"), node.args.get("replacement")]
+        case exp.Trim():
+            side = str(node.args.get("position") or "").upper()
+            name, parts = {"LEADING": "ltrim", "TRAILING": "rtrim"}.get(side, "trim"), [node.this, node.expression]
+        case _:
+            return _bind_logarithm(node, inner)
+    return call(name, *(inner(part) for part in parts if part is not None))
+
+
+def _bind_logarithm(node: exp.Expression, inner: Callable[[exp.Expression], Expression]) -> Expression:
+    """LOG(x) and LOG(base, x), as DuckDB and PostgreSQL mean them."""
+    if node.args.get("expression") is None:
+        return call("log10", inner(node.this))
+    base, number = inner(node.this), inner(node.expression)
+    known = base.value if isinstance(base, Literal) else None
+    if isinstance(known, bool) or not isinstance(known, int | Fraction) or known <= 0 or known == 1:
+        raise Mismatch("takes a literal base above 0 first, as in LOG(10, x)")
+    if known in (2, 10):
+        return call("log2" if known == 2 else "log10", number)
+    return call("divide", call("ln", number), literal(Fraction(math.log(known)).limit_denominator(10**12)))
+
+
+def _bind_temporal(node: exp.Expression, scope: Scope, inner: Callable[[exp.Expression], Expression]) -> Expression:
+    """Functions of dates."""
+    match node:
         case exp.Extract():
             return _bind_part(node.name.lower(), node, scope, inner(node.args["expression"]))
+        case exp.Anonymous() if node.name.upper() in ("DATE_PART", "DATEPART") and len(node.expressions) == 2:
+            return _bind_part(node.expressions[0].name.lower(), node, scope, inner(node.expressions[1]))
         case exp.TimestampTrunc() | exp.DateTrunc():
             return _bind_truncation(node, scope, inner(node.this))
         case exp.DateDiff() if node.args.get("unit") is None or node.args["unit"].name.upper() in ("DAY", "D"):
-            return _apply("date_diff", inner(node.args["expression"]), inner(node.this))
-        case exp.Anonymous() if node.name.upper() in NAMED:
-            parts = _align_dates(NAMED[node.name.upper()], [inner(part) for part in node.expressions])
-            return _apply(NAMED[node.name.upper()], *parts)
+            return call("date_diff", inner(node.args["expression"]), inner(node.this))
+        case exp.DateAdd() | exp.DateSub() if isinstance(node.expression, exp.Interval):
+            return _bind_moved(node, scope, inner)
+        case exp.ToChar() | exp.TimeToStr() if node.args.get("format") is not None:
+            pattern = inner(node.args["format"])
+            if isinstance(node, exp.ToChar) and isinstance(pattern, Literal):
+                pattern = literal(translate_pattern(str(pattern.value)))
+            return call("write_date", inner(node.this), pattern)
+        case exp.UnixToTime():
+            return _bind_moment([node.this, node.args.get("scale")], Kind.DATETIME, inner)
+        case exp.Anonymous() if node.name.upper() in ("TO_DATE", "TO_TIMESTAMP"):
+            kind = Kind.DATE if node.name.upper() == "TO_DATE" else Kind.DATETIME
+            return _bind_moment(node.expressions, kind, inner)
+        case exp.StrToTime() | exp.StrToDate():
+            kind = Kind.DATE if isinstance(node, exp.StrToDate) else Kind.DATETIME
+            return _bind_moment([node.this, node.args.get("format")], kind, inner)
+        case exp.Date() if not node.expressions and node.args.get("zone") is None:
+            return call("cast_date", inner(node.this))
         case _:
             raise refuse_unknown(node, scope)
+
+
+def _bind_moment(
+    parts: list[exp.Expression | None], kind: Kind, inner: Callable[[exp.Expression], Expression]
+) -> Expression:
+    """TO_DATE and TO_TIMESTAMP of what is written out, with the pattern it is written in, or in seconds."""
+    found = [inner(part) for part in parts if part is not None]
+    written = [part for part in found if isinstance(part, Literal)]
+    if not written or len(written) != len(found) or len(found) > 2:
+        raise Mismatch("takes a text that is written out and its pattern; for a column write CAST(x AS DATE)")
+    if len(written) == 2:
+        moment = read_date(str(written[0].value), str(written[1].value))
+    elif isinstance(written[0].value, str):
+        return _parse_date(written[0], kind)
+    else:
+        moment = read_seconds(written[0].value)
+    return literal(moment if kind is Kind.DATETIME else moment.date())
+
+
+def _unwrap(node: exp.Expression | None) -> exp.Expression | None:
+    while isinstance(node, exp.Paren):
+        node = node.this
+    return node
+
+
+def _bind_moved(node: exp.Expression, scope: Scope, inner: Callable[[exp.Expression], Expression]) -> Expression:
+    """A date or a moment plus or minus an interval; a literal is moved at once."""
+    sides, back = [_unwrap(node.this), _unwrap(node.args.get("expression"))], isinstance(node, exp.Sub | exp.DateSub)
+    if isinstance(sides[0], exp.Interval) and not back:
+        sides.reverse()
+    if not isinstance(sides[1], exp.Interval) or sides[0] is None:
+        raise scope.refusal(node, "an interval is subtracted from a date, not the other way round")
+    months, seconds = (each * (-1 if back else 1) for each in _read_interval(sides[1], scope))
+    moment = inner(sides[0])
+    if isinstance(moment, Literal) and isinstance(moment.value, str):
+        moment = _parse_date(moment, Kind.DATETIME)
+    if isinstance(moment, Literal) and isinstance(moment.value, date):
+        return literal(_move_literal(moment.value, months, seconds))
+    if months:
+        moment = call("add_months" if moment.facts.kind is Kind.DATE else "shift_months", moment, literal(months))
+    if seconds and moment.facts.kind is Kind.DATE and seconds % DAY == 0:
+        return call("add", moment, literal(seconds // DAY))
+    if seconds:
+        moment = call("cast_datetime", moment) if moment.facts.kind is Kind.DATE else moment
+        moment = call("shift_seconds", moment, literal(seconds))
+    return moment
+
+
+def _move_literal(moment: date, months: int, seconds: int) -> date:
+    moved = add_months(moment, months)
+    if not seconds:
+        return moved
+    at = moved if isinstance(moved, datetime) else datetime(moved.year, moved.month, moved.day)
+    later = add_seconds(at, seconds)
+    whole = not isinstance(moment, datetime) and seconds % DAY == 0
+    return date(later.year, later.month, later.day) if whole else later
+
+
+def _read_interval(node: exp.Interval, scope: Scope) -> tuple[int, int]:
+    """An interval in months and in seconds."""
+    unit = node.args["unit"].name.upper().removesuffix("S") if node.args.get("unit") is not None else ""
+    held = _unwrap(node.this)
+    sign = -1 if isinstance(held, exp.Neg) else 1
+    text = str(held.this.this if isinstance(held, exp.Neg) else held.this) if held is not None else ""
+    try:
+        count = sign * int(text) if len(text) < 12 else None
+    except ValueError:
+        count = None
+    if unit not in UNITS or count is None or abs(count) > MOST_COUNT:
+        raise scope.refusal(node, "this interval cannot be read",
+                            expected="A whole number and one unit, as in INTERVAL '3 months'")  # fmt: skip
+    months, seconds = UNITS[unit]
+    return count * months, count * seconds
+
+
+MOST_COUNT = 10**7
 
 
 def refuse_unknown(node: exp.Expression, scope: Scope) -> QueryRefused:
     """The refusal of a construct that is not on the list, with the reason where there is a particular one."""
     if isinstance(node, exp.IgnoreNulls | exp.RespectNulls):
         return refuse_unknown(node.this, scope)
-    if spell_name(node) in CHANGING:
-        return scope.refusal(node, f"{spell_name(node)} is not the same each time it is asked", remedy=LITERALLY)
+    name = spell_name(node)
+    if name in CHANGING:
+        return scope.refusal(node, f"{name} is not the same each time it is asked", remedy=LITERALLY)
     reasons: tuple[tuple[tuple[type[exp.Expression], ...], str, str], ...] = (
         ((exp.Window,), "a window function over private rows would release rows",
          "Aggregate first, then use the noisy numbers"),
-        ((exp.Subquery, exp.Select, exp.Exists, exp.SubqueryPredicate), "a sub-query cannot stand in an expression",
-         "Put it in FROM or WITH, and join it"),
+        ((exp.Subquery, exp.Select, exp.Exists, exp.SubqueryPredicate), "a sub-query cannot stand here",
+         "Put it in WHERE, or in FROM or WITH, and join it"),
         ((exp.Star,), "'*' would release rows", "Name aggregates such as COUNT(*)"),
-        ((exp.AggFunc,), f"{spell_name(node)} is not one of the aggregates that can be released with noise",
-         "Use COUNT, SUM, AVG, VARIANCE, STDDEV, MIN, MAX, MEDIAN, QUANTILE or HISTOGRAM"),
+        ((exp.Interval,), "an interval stands beside a date, with '+' or '-'", NEAREST["AGE"]),
+        ((exp.AggFunc,), f"{name} is not one of the aggregates that can be released with noise",
+         "Use COUNT, SUM, AVG, VARIANCE, STDDEV, CORR, MIN, MAX, MEDIAN, QUANTILE or HISTOGRAM"),
         ((exp.Rand, exp.CurrentDate, exp.CurrentTimestamp, exp.CurrentTime, exp.Uuid),
-         f"{spell_name(node)} is not the same each time it is asked", LITERALLY),
+         f"{name} is not the same each time it is asked", LITERALLY),
     )  # fmt: skip
     for kinds, happened, remedy in reasons:
         if isinstance(node, kinds):
             return scope.refusal(node, happened, remedy=remedy)
-    name = spell_name(node)
-    known = [function.upper() for function in FUNCTIONS]
-    return scope.refusal(node, f"{name} is not on the list of functions", remedy=nearest(name, known),
+    return scope.refusal(node, f"{name} is not on the list of functions", remedy=_suggest(name),
                          expected="Functions are listed in the reference of SQL")  # fmt: skip
 
 
-def _apply(name: str, *arguments: Expression) -> Expression:
-    return call(name, *arguments)
+def _suggest(name: str) -> str:
+    """What does the same as a function that is not known, or the function that is probably meant: a slip of spelling.
+
+    A name is taken for a slip only where it is nearly that of a function and begins with the same letter: POWR may be
+    POWER, and AGE is not GE.
+    """
+    if name in NEAREST:
+        return NEAREST[name]
+    known = {form.split("(")[0] for form in FUNCTION_FORMS.values() if form.split("(")[0].isidentifier()}
+    close = difflib.get_close_matches(name, [each for each in known if each[:1] == name[:1]], n=1, cutoff=0.75)
+    return f"Did you mean '{close[0]}'?" if close else ""
 
 
 def _bind_negative(node: exp.Expression, scope: Scope) -> Expression | None:
@@ -268,17 +509,20 @@ def _parse_date(text: Literal, kind: Kind) -> Literal:
 
 
 def _bind_in(node: exp.In, scope: Scope, inner: Callable[[exp.Expression], Expression]) -> Expression:
-    if node.args.get("query") is not None or node.args.get("unnest") is not None or not node.expressions:
+    if node.args.get("query") is not None and scope.subquery is not None:
+        return scope.subquery(node, scope)
+    if node.args.get("query") is not None or not node.expressions:
         raise scope.refusal(node, "IN takes a list of values here", remedy="Join the sub-query instead")
-    return _apply("in", *_align_dates("in", [inner(part) for part in [node.this, *node.expressions]]))
+    parts = [inner(node.this), *(_bind_wide(part, inner) for part in node.expressions)]
+    return call("in", *_align_dates("in", parts))
 
 
 def _bind_is(node: exp.Is, scope: Scope, inner: Callable[[exp.Expression], Expression]) -> Expression:
     other = node.expression
     if isinstance(other, exp.Null):
-        return _apply("is_null", inner(node.this))
+        return call("is_null", inner(node.this))
     if isinstance(other, exp.Boolean):
-        return _apply("is_true" if other.this else "is_false", inner(node.this))
+        return call("is_true" if other.this else "is_false", inner(node.this))
     raise scope.refusal(node, "IS takes NULL, TRUE or FALSE")
 
 
@@ -309,191 +553,18 @@ def _bind_cast(node: exp.Cast, scope: Scope, inner: Callable[[exp.Expression], E
 
 
 def _bind_part(part: str, node: exp.Expression, scope: Scope, argument: Expression) -> Expression:
-    part = {"dayofweek": "dow", "dayofyear": "doy", "days": "day"}.get(part, part)
-    if part == "year":
-        return _apply("year", argument)
+    part = {"dayofweek": "dow", "dayofyear": "doy"}.get(part, part).removesuffix("s")
+    if part in ("year", "epoch"):
+        return call(part, argument)
     if part not in PARTS:
         raise scope.refusal(
-            node, f"the date part '{part}' is not on the list", expected="Parts: year, " + ", ".join(PARTS)
+            node, f"the date part '{part}' is not on the list", expected="Parts: year, epoch, " + ", ".join(PARTS)
         )
-    return _apply(f"part_{part}", argument)
+    return call(f"part_{part}", argument)
 
 
 def _bind_truncation(node: exp.Expression, scope: Scope, argument: Expression) -> Expression:
     unit = node.args["unit"].name.lower() if node.args.get("unit") else "day"
     if unit not in TRUNCATIONS:
         raise scope.refusal(node, f"dates are not truncated to '{unit}'", expected="Units: " + ", ".join(TRUNCATIONS))
-    return _apply(f"trunc_{unit}", argument)
-
-
-POPULATION = (exp.VariancePop, exp.StddevPop)
-PLAIN: dict[type[exp.Expression], Measure] = {
-    exp.Sum: Measure.SUM, exp.Avg: Measure.AVG, exp.Min: Measure.MIN, exp.Max: Measure.MAX,
-    exp.Variance: Measure.VARIANCE, exp.VariancePop: Measure.VARIANCE,
-    exp.Stddev: Measure.STDDEV, exp.StddevSamp: Measure.STDDEV, exp.StddevPop: Measure.STDDEV,
-}  # fmt: skip
-AGGREGATES = (exp.AggFunc, exp.WithinGroup, exp.Filter)
-EXACT = {Measure.COUNT, Measure.DISTINCT, Measure.SUM, Measure.AVG, Measure.MIN, Measure.MAX}
-
-
-def is_aggregate(node: exp.Expression) -> bool:
-    """Whether the node is an aggregate call, with or without FILTER or WITHIN GROUP around it."""
-    return isinstance(node, AGGREGATES) or (isinstance(node, exp.Anonymous) and node.name.upper() == "HISTOGRAM")
-
-
-def has_aggregate(node: exp.Expression) -> bool:
-    """Whether an aggregate stands anywhere in it."""
-    return any(is_aggregate(part) for part in node.walk())
-
-
-def bind_noisy_aggregate(node: exp.Expression, scope: Scope, clauses: Clauses, units: frozenset[str]) -> NoisyAggregate:
-    """One aggregate over private rows, as it was asked."""
-    condition, inner = _split_filter(node, scope)
-    at = offset_of(inner)
-    text = inner.sql(dialect="duckdb")
-    match inner:
-        case exp.Count():
-            measure, argument = _bind_count(inner, scope, units)
-        case exp.CountIf():
-            counted = _bind_condition(inner.this, scope)
-            condition = counted if condition is None else call("and", condition, counted)
-            measure, argument = Measure.COUNT, None
-        case exp.Median():
-            return NoisyAggregate(Measure.QUANTILE, _bind_ordered(inner, inner.this, scope), condition, Fraction(1, 2),
-                                  text=text, place=at)  # fmt: skip
-        case exp.Quantile() | exp.ApproxQuantile():
-            if inner.args.get("quantile") is None:
-                raise scope.refusal(inner, "QUANTILE takes a column and a share", expected="QUANTILE(age, 0.9)")
-            share = _bind_share(inner.args["quantile"], scope)
-            return NoisyAggregate(
-                Measure.QUANTILE, _bind_ordered(inner, inner.this, scope), condition, share, text=text, place=at
-            )
-        case exp.PercentileCont() | exp.PercentileDisc() if inner.args.get("expression") is not None:
-            share = _bind_share(inner.args["expression"], scope)
-            return NoisyAggregate(
-                Measure.QUANTILE, _bind_ordered(inner, inner.this, scope), condition, share, text=text, place=at
-            )
-        case exp.WithinGroup() if isinstance(inner.this, exp.PercentileCont | exp.PercentileDisc):
-            share = _bind_share(inner.this.this, scope)
-            ordered = inner.expression.expressions[0].this
-            return NoisyAggregate(
-                Measure.QUANTILE, _bind_ordered(inner, ordered, scope), condition, share, text=text, place=at
-            )
-        case _ if type(inner) in PLAIN:
-            measure = PLAIN[type(inner)]
-            argument = _bind_argument(inner, measure, scope)
-        case _:
-            raise refuse_unknown(inner, scope)
-    return NoisyAggregate(measure, argument, condition, population=isinstance(inner, POPULATION),
-                          per_group=clauses.per_group.get(at), text=text, place=at)  # fmt: skip
-
-
-def bind_exact_aggregate(node: exp.Expression, scope: Scope, private: bool) -> tuple[ExactAggregate, Facts]:
-    """One exact aggregate and what is public about its value.
-
-    Over private rows it is a function of the set of rows alone: sums and averages are added on a public grid, and
-    without one they are refused.
-    """
-    condition, inner = _split_filter(node, scope)
-    if isinstance(inner, exp.Count):
-        measure, argument = _bind_count(inner, scope, frozenset())
-    elif type(inner) in PLAIN and PLAIN[type(inner)] in EXACT:
-        measure = PLAIN[type(inner)]
-        argument = _bind_argument(inner, measure, scope)
-    else:
-        raise refuse_unknown(inner, scope)
-    step = None
-    if private and argument is not None and measure in (Measure.SUM, Measure.AVG):
-        step = _choose_step(inner, argument, scope)
-    return ExactAggregate(Summary(measure.value), argument, condition, step), _exact_facts(measure, argument, step)
-
-
-def _choose_step(node: exp.Expression, argument: Expression, scope: Scope) -> Fraction:
-    step = choose_sum_step(argument.facts)
-    if step is None:
-        raise scope.refusal(
-            node,
-            f"{spell_name(node)} for each person has no public bounds",
-            expected="A public grid: sums of single people are added in whole numbers, so that they are exact",
-            remedy="Declare bounds and a step in the policy, or clamp in the question: SUM(CLAMP(x, 0, 100))",
-        )
-    return step
-
-
-def _exact_facts(measure: Measure, argument: Expression | None, step: Fraction | None) -> Facts:
-    """Averages, minima and maxima of bounded values keep the bounds; counts and sums have none of their own."""
-    if argument is None or measure in (Measure.COUNT, Measure.DISTINCT):
-        return Facts(Kind.INTEGER, step=Fraction(1), nullable=False)
-    facts = argument.facts
-    if measure is Measure.SUM:
-        # A grid that was chosen for want of a step is no promise about the value.
-        return Facts(facts.kind, step=facts.step if step in (None, facts.step) else None)
-    if measure is Measure.AVG:
-        return Facts(Kind.DECIMAL, facts.lower, facts.upper)
-    return Facts(facts.kind, facts.lower, facts.upper, facts.step, facts.domain)
-
-
-def _split_filter(node: exp.Expression, scope: Scope) -> tuple[Expression | None, exp.Expression]:
-    if isinstance(node, exp.Filter):
-        return _bind_condition(node.expression.this, scope), node.this
-    return None, node
-
-
-def _bind_condition(node: exp.Expression, scope: Scope) -> Expression:
-    condition = bind_expression(node, scope)
-    if condition.facts.kind not in (Kind.BOOLEAN, Kind.NULL):
-        raise scope.refusal(node, f"a condition is needed here, not {condition.facts.kind.value}")
-    return condition
-
-
-def _bind_count(node: exp.Count, scope: Scope, units: frozenset[str]) -> tuple[Measure, Expression | None]:
-    inner = node.this
-    if isinstance(inner, exp.Star) or inner is None:
-        return Measure.COUNT, None
-    if not isinstance(inner, exp.Distinct):
-        if node.expressions:
-            raise scope.refusal(node, "COUNT takes one column")
-        return Measure.COUNT, bind_expression(inner, scope)
-    if len(inner.expressions) != 1:
-        raise scope.refusal(node, "COUNT(DISTINCT ...) takes one column", remedy="Concatenate the columns first")
-    argument = bind_expression(inner.expressions[0], scope)
-    if isinstance(argument, ColumnRef) and argument.name in units:
-        return Measure.UNITS, None
-    return Measure.DISTINCT, argument
-
-
-def _bind_argument(node: exp.Expression, measure: Measure, scope: Scope) -> Expression:
-    if isinstance(node.this, exp.Distinct):
-        raise scope.refusal(
-            node, f"{measure.upper()}(DISTINCT ...) is not on the list", remedy="Only COUNT takes DISTINCT"
-        )
-    if measure in (Measure.MIN, Measure.MAX):
-        return _bind_ordered(node, node.this, scope)
-    argument = bind_expression(node.this, scope)
-    _refuse_opaque(node, argument, scope)
-    if argument.facts.kind is Kind.BOOLEAN:
-        argument = call("case", argument, literal(1), literal(0))
-    if not argument.facts.kind.numeric:
-        raise scope.refusal(node, f"{measure.upper()} takes a number, not {argument.facts.kind.value}")
-    return argument
-
-
-def _bind_ordered(node: exp.Expression, argument: exp.Expression, scope: Scope) -> Expression:
-    bound = bind_expression(argument, scope)
-    _refuse_opaque(node, bound, scope)
-    if not bound.facts.kind.ordered:
-        raise scope.refusal(node, f"this aggregate takes a number or a date, not {bound.facts.kind.value}")
-    return bound
-
-
-def _refuse_opaque(node: exp.Expression, argument: Expression, scope: Scope) -> None:
-    if argument.facts.opaque:
-        raise scope.refusal(node, f"this aggregate {OPAQUE}")
-
-
-def _bind_share(node: exp.Expression, scope: Scope) -> Fraction:
-    bound = bind_expression(node, scope)
-    share = bound.value if isinstance(bound, Literal) else None
-    if isinstance(share, bool) or not isinstance(share, int | Fraction) or not 0 <= share <= 1:
-        raise scope.refusal(node, "a quantile is a literal between 0 and 1")
-    return Fraction(share)
+    return call(f"trunc_{unit}", argument)

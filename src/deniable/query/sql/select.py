@@ -11,69 +11,41 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import combinations, product
+from typing import Any, Protocol
 
 from sqlglot import expressions as exp
 
 from deniable.errors import QueryRefused
 from deniable.query.algebra.expression import ColumnRef, Expression, Facts, Kind, Literal, literal
 from deniable.query.algebra.functions import OPAQUE, call
-from deniable.query.algebra.intervals import union as common_facts
 from deniable.query.algebra.relation import (
     ExactAggregate,
     Field,
-    Join,
     Measure,
     Measured,
     NoisyAggregate,
+    Ordering,
     PerUnit,
     PublicSelect,
     Relation,
     Transform,
-    Union,
-    is_private,
+    Window,
     name_rollup_flag,
     unit_fields,
 )
-from deniable.query.sql.clauses import Clauses
-from deniable.query.sql.scalar import (
-    Scope,
+from deniable.query.sql.aggregates import (
     bind_exact_aggregate,
-    bind_expression,
     bind_noisy_aggregate,
+    bind_ordering,
+    bind_paired_aggregate,
+    bind_window,
+    find_paired,
     has_aggregate,
     is_aggregate,
+    window_facts,
 )
-
-
-def rename_fields(relation: Relation, alias: str) -> Relation:
-    """The relation under a name: its fields become `alias.column`."""
-    prefix = alias.lower()
-    projections = tuple(
-        (f"{prefix}.{field.name.split('.', 1)[-1]}", ColumnRef(field.name, field.facts)) for field in relation.fields
-    )
-    fields = tuple(Field(name, expression.facts) for name, expression in projections)
-    if is_private(relation):
-        return Transform(relation, projections, None, fields)
-    return PublicSelect(relation, projections, None, fields)
-
-
-def build_join(
-    left: Relation, right: Relation, outer: bool, on: tuple[tuple[Expression, Expression], ...], by_unit: bool
-) -> Join:
-    """The join of two relations, with the fields of both."""
-    matched = right.fields
-    if outer:
-        matched = tuple(Field(field.name, replace(field.facts, nullable=True)) for field in right.fields)
-    return Join(left, right, outer, on, by_unit, left.fields + matched)
-
-
-def build_union(sides: tuple[Relation, ...]) -> Union:
-    """The rows of all, named as in the first; what is public of a field must hold for all."""
-    merged = tuple(
-        Field(fields[0].name, common_facts(tuple(field.facts for field in fields)))
-        for fields in zip(*(side.fields for side in sides), strict=True)
-    )
-    return Union(sides, merged)
+from deniable.query.sql.clauses import Clauses
+from deniable.query.sql.scalar import Scope, bind_expression
 
 
 def bind_per_unit(node: exp.Select, block: Grouped, clauses: Clauses) -> Relation:
@@ -81,10 +53,13 @@ def bind_per_unit(node: exp.Select, block: Grouped, clauses: Clauses) -> Relatio
     scope = Scope(clauses.text, block.source.fields)
     if len(block.sets) > 1:
         raise scope.refusal(node, "grouping sets over the unit are not allowed")
-    for part in ("order", "limit", "distinct", "offset"):
+    for part, name in (("order", "ORDER BY"), ("limit", "LIMIT"), ("distinct", "DISTINCT"), ("offset", "OFFSET"),
+                       ("qualify", "QUALIFY")):  # fmt: skip
         if node.args.get(part):
             raise scope.refusal(
-                node, f"{part.upper()} of private rows is not allowed", remedy="Use it on the noisy numbers"
+                node,
+                f"GROUP BY what tells people apart gives rows of single people, which {name} would choose from",
+                remedy="Leave that key out, or aggregate over people in a query around this one",
             )
     keys = {expression: name for name, expression in block.keys}
     found: list[tuple[str, ExactAggregate]] = []
@@ -98,15 +73,23 @@ def bind_per_unit(node: exp.Select, block: Grouped, clauses: Clauses) -> Relatio
             facts[name] = known
         return ColumnRef(name, facts[name])
 
-    items, having, _ = bind_over_groups(node, block, keys, register, clauses)
+    above = bind_over_groups(node, block, keys, register, clauses)
+    if above.windows:
+        raise scope.refusal(node, "a window function over private rows would release rows",
+                            remedy="Aggregate over people first, then use the noisy numbers")  # fmt: skip
     fields = tuple(Field(name, known) for name, known in facts.items())
     inner = PerUnit(block.source, block.keys, tuple(found), fields)
-    return Transform(inner, items, having, tuple(Field(name, e.facts) for name, e in items))
+    return Transform(inner, above.items, above.having, _fields_of(above.items))
 
 
-def bind_noisy_block(node: exp.Select, block: Grouped, clauses: Clauses) -> Relation:
-    """GROUP BY over people: noisy aggregates, and public post-processing above them."""
-    scope = Scope(clauses.text, block.source.fields)
+def bind_noisy_block(
+    node: exp.Select, block: Grouped, clauses: Clauses, rows: Subqueries, subqueries: Subqueries
+) -> Relation:
+    """GROUP BY over people: noisy aggregates, and public post-processing above them.
+
+    Sub-queries inside aggregates belong to the rows that are aggregated, all others to the groups.
+    """
+    scope = Scope(clauses.text, block.source.fields, subquery=rows.bind)
     units = unit_fields(block.source)
     block, node = expand_histogram(node, block, scope)
     keys = {expression: name for name, expression in block.keys}
@@ -118,21 +101,23 @@ def bind_noisy_block(node: exp.Select, block: Grouped, clauses: Clauses) -> Rela
         for name, e in block.keys
     }
 
-    def register(part: exp.Expression) -> ColumnRef:
-        aggregate = bind_noisy_aggregate(part, scope, clauses, units)
+    def add(aggregate: NoisyAggregate) -> ColumnRef:
         name = next((n for n, a in found if a == aggregate), f"a{len(found)}")
         if name not in facts:
             found.append((name, aggregate))
             facts[name] = _noisy_facts(aggregate)
         return ColumnRef(name, facts[name])
 
-    items, having, order = bind_over_groups(node, block, keys, register, clauses)
+    def register(part: exp.Expression) -> Expression:
+        if (statistic := find_paired(part)) is not None:
+            return bind_paired_aggregate(part, statistic, scope, add)
+        return add(bind_noisy_aggregate(part, scope, clauses, units))
+
+    above = bind_over_groups(node, block, keys, register, clauses, subqueries)
     facts |= {name_rollup_flag(name): Facts(Kind.INTEGER, nullable=False, public=True) for name, _ in block.keys}
     fields = tuple(Field(name, known) for name, known in facts.items())
-    inner = Measured(block.source, block.keys, block.sets, tuple(found), fields)
-    limit, offset = bind_limit(node, scope)
-    rest = {"order": order, "limit": limit, "offset": offset, "distinct": bool(node.args.get("distinct"))}
-    return PublicSelect(inner, items, having, _fields_of(items), **rest)  # type: ignore[arg-type]
+    inner = Measured(_attach(block.source, rows), block.keys, block.sets, tuple(found), fields)
+    return above.select_from(_attach(inner, subqueries), node, scope)
 
 
 def _noisy_facts(aggregate: NoisyAggregate) -> Facts:
@@ -143,30 +128,49 @@ def _noisy_facts(aggregate: NoisyAggregate) -> Facts:
     return Facts(kind, public=True)
 
 
-def bind_public_block(node: exp.Select, source: Relation, clauses: Clauses, is_grouped: bool) -> PublicSelect:
+def bind_public_block(
+    node: exp.Select, source: Relation, clauses: Clauses, is_grouped: bool, subqueries: Subqueries
+) -> PublicSelect:
     """An ordinary SELECT over public rows."""
-    scope = Scope(clauses.text, source.fields)
-    limit, offset = bind_limit(node, scope)
-    rest = {"limit": limit, "offset": offset, "distinct": bool(node.args.get("distinct"))}
     if not is_grouped:
-        items = bind_items(node, scope)
-        order = bind_order_by(node, scope, items)
-        return PublicSelect(source, items, None, _fields_of(items), order=order, **rest)  # type: ignore[arg-type]
+        return _bind_public_rows(node, source, clauses, subqueries)
+    scope = Scope(clauses.text, source.fields)
     block = bind_group_by(node, source, clauses)
     if len(block.sets) > 1:
         raise scope.refusal(node, "grouping sets over public rows are not allowed")
     keys = {expression: name for name, expression in block.keys}
     found: list[tuple[str, ExactAggregate]] = []
+    facts = {name: expression.facts for name, expression in block.keys}
 
     def register(part: exp.Expression) -> ColumnRef:
         aggregate, known = bind_exact_aggregate(part, scope, private=False)
         name = next((n for n, a in found if a == aggregate), f"a{len(found)}")
         if name not in dict(found):
             found.append((name, aggregate))
+        facts[name] = known
         return ColumnRef(name, known)
 
-    items, having, order = bind_over_groups(node, block, keys, register, clauses)
-    return PublicSelect(source, items, having, _fields_of(items), block.keys, tuple(found), True, order, **rest)  # type: ignore[arg-type]
+    above = bind_over_groups(node, block, keys, register, clauses, subqueries)
+    every = tuple((name, ColumnRef(name, known)) for name, known in facts.items())
+    inner = PublicSelect(source, every, None, _fields_of(every), block.keys, tuple(found), grouped=True)
+    joined = _attach(inner, subqueries)
+    if joined is not inner or above.windows:
+        return above.select_from(joined, node, scope)
+    whole = above.select_from(source, node, scope)
+    return replace(whole, keys=block.keys, aggregates=tuple(found), grouped=True)
+
+
+def _bind_public_rows(node: exp.Select, source: Relation, clauses: Clauses, subqueries: Subqueries) -> PublicSelect:
+    windows: list[tuple[str, Window]] = []
+
+    def special(part: exp.Expression) -> Expression | None:
+        return _register_window(part, scope, windows) if isinstance(part, exp.Window) else None
+
+    scope = Scope(clauses.text, source.fields, special, subqueries.bind)
+    items = bind_items(node, scope)
+    order = bind_order_by(node, scope, items)
+    above = Above(items, None, order, tuple(windows), _bind_qualify(node, scope, windows, items))
+    return replace(above, windows=tuple(windows)).select_from(_attach(source, subqueries), node, scope)
 
 
 def _fields_of(items: Projections) -> tuple[Field, ...]:
@@ -175,6 +179,43 @@ def _fields_of(items: Projections) -> tuple[Field, ...]:
 
 Projections = tuple[tuple[str, Expression], ...]
 MOST_SETS = 64
+
+
+class Subqueries(Protocol):
+    """How sub-queries of a block are bound, and joined to what the block selects from."""
+
+    joins: list[Any]
+
+    def bind(self, node: exp.Expression, scope: Scope) -> Expression:
+        """What stands for a sub-query in an expression."""
+
+    def attach_to(self, relation: Relation) -> Relation:
+        """The relation joined with all sub-queries that were bound."""
+
+
+def _attach(relation: Relation, subqueries: Subqueries) -> Relation:
+    return subqueries.attach_to(relation) if subqueries.joins else relation
+
+
+@dataclass(frozen=True, slots=True)
+class Above:
+    """What a SELECT asks of public rows: items, HAVING, ORDER BY, windows and QUALIFY."""
+
+    items: Projections
+    having: Expression | None
+    order: Order
+    windows: tuple[tuple[str, Window], ...] = ()
+    qualify: Expression | None = None
+
+    def select_from(self, source: Relation, node: exp.Select, scope: Scope) -> PublicSelect:
+        """The SELECT over a relation, with the LIMIT, OFFSET and DISTINCT of its node."""
+        limit, offset = bind_limit(node, scope)
+        distinct = node.args.get("distinct")
+        if distinct is not None and distinct.args.get("on"):
+            raise scope.refusal(node, "DISTINCT ON is not allowed", remedy="Use QUALIFY ROW_NUMBER() OVER (...) = 1")
+        return PublicSelect(source, self.items, self.having, _fields_of(self.items), order=self.order, limit=limit,
+                            offset=offset, distinct=distinct is not None, windows=self.windows,
+                            qualify=self.qualify)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,7 +313,7 @@ def _is_ordinal(part: exp.Literal) -> bool:
     return str(part.this).isdecimal() and len(str(part.this)) < 7
 
 
-Order = tuple[tuple[Expression, bool], ...]
+Order = tuple[Ordering, ...]
 MOST_ITEMS = 1_000
 MOST_KEYS = 64
 MOST_SHARES = 100
@@ -283,12 +324,36 @@ def bind_items(node: exp.Select, scope: Scope) -> Projections:
     items: list[tuple[str, Expression]] = []
     for item in node.expressions:
         if isinstance(item, exp.Star) or (isinstance(item, exp.Column) and isinstance(item.this, exp.Star)):
-            items += [(field.name.split(".", 1)[-1], ColumnRef(field.name, field.facts)) for field in scope.fields]
+            items += [
+                (each.name.split(".", 1)[-1], ColumnRef(each.name, each.facts)) for each in _list_all(item, scope)
+            ]
         else:
             items.append((name_item(item), bind_expression(item.unalias(), scope)))
         if len(items) > MOST_ITEMS:
             raise scope.refusal(node, f"SELECT has more than {MOST_ITEMS:,} columns")
     return make_unique(items)
+
+
+def list_items(node: exp.Select, scope: Scope) -> list[exp.Expression]:
+    """The items of a SELECT as they are written, `*` as all columns."""
+    items: list[exp.Expression] = []
+    for item in node.expressions:
+        if isinstance(item, exp.Star) or (isinstance(item, exp.Column) and isinstance(item.this, exp.Star)):
+            items += [exp.column(*reversed(each.name.split(".", 1))) for each in _list_all(item, scope)]
+        else:
+            items.append(item.copy())
+    return items
+
+
+def _list_all(item: exp.Expression, scope: Scope) -> list[Field]:
+    """The fields that `*` stands for, or `t.*`."""
+    table = item.table.lower() if isinstance(item, exp.Column) else ""
+    found = [each for each in scope.fields if not table or each.name.lower().startswith(f"{table}.")]
+    star = item.this if isinstance(item, exp.Column) else item
+    if not found or any(held for part, held in star.args.items() if held):
+        raise scope.refusal(item, f"'{table + '.' if table else ''}*' stands for no columns here, or for some of them",
+                            remedy="Name the columns")  # fmt: skip
+    return found
 
 
 def name_item(item: exp.Expression) -> str:
@@ -319,14 +384,18 @@ def bind_over_groups(
     node: exp.Select,
     block: Grouped,
     keys: dict[Expression, str],
-    register: Callable[[exp.Expression], ColumnRef],
+    register: Callable[[exp.Expression], Expression],
     clauses: Clauses,
-) -> tuple[Projections, Expression | None, Order]:
-    """Bind SELECT items, HAVING and ORDER BY over keys and aggregates instead of rows."""
+    subqueries: Subqueries | None = None,
+) -> Above:
+    """Bind SELECT items, HAVING, QUALIFY and ORDER BY over keys and aggregates instead of rows."""
     below = Scope(clauses.text, block.source.fields)
     aliases: dict[str, Expression] = {}
+    windows: list[tuple[str, Window]] = []
 
     def special(part: exp.Expression) -> Expression | None:
+        if isinstance(part, exp.Window):
+            return _register_window(part, scope, windows)
         if isinstance(part, exp.Grouping):
             return _bind_grouping(part, keys, below)
         if isinstance(part, exp.Placeholder):
@@ -351,12 +420,41 @@ def bind_over_groups(
             raise below.refusal(part, f"the column '{part.name}' is neither in GROUP BY nor inside an aggregate")
         return None
 
-    scope = Scope(clauses.text, (), special)
+    scope = Scope(clauses.text, (), special, subqueries.bind if subqueries is not None else None)
     items = make_unique([(name_item(item), bind_expression(item.unalias(), scope)) for item in _expand_quantiles(node)])
     aliases.update({name: expression for name, expression in items if name not in _source_names(block)})
     having = node.args.get("having")
     condition = bind_expression(having.this, scope) if having is not None else None
-    return items, condition, bind_order_by(node, scope, items)
+    order, qualify = bind_order_by(node, scope, items), _bind_qualify(node, scope, windows, items)
+    return Above(items, condition, order, tuple(windows), qualify)
+
+
+def _register_window(part: exp.Window, scope: Scope, windows: list[tuple[str, Window]]) -> ColumnRef:
+    """A window as a field beside the rows; equal ones are computed once."""
+    window = bind_window(part, scope)
+    name = next((n for n, each in windows if each == window), f"w{len(windows)}")
+    if name not in dict(windows):
+        windows.append((name, window))
+    return ColumnRef(name, window_facts(window))
+
+
+def _bind_qualify(
+    node: exp.Select, scope: Scope, windows: list[tuple[str, Window]], items: Projections
+) -> Expression | None:
+    clause = node.args.get("qualify")
+    if clause is None:
+        return None
+    names = dict(items)
+
+    def special(part: exp.Expression) -> Expression | None:
+        if isinstance(part, exp.Column) and not part.table and part.name.lower() in names:
+            return names[part.name.lower()]
+        return scope.special(part) if scope.special is not None else None
+
+    condition = bind_expression(clause.this, replace(scope, special=special))
+    if condition.facts.kind is not Kind.BOOLEAN or not windows:
+        raise scope.refusal(clause, "QUALIFY takes a condition on a window", remedy="Use WHERE or HAVING")
+    return condition
 
 
 def _bind_grouping(part: exp.Grouping, keys: dict[Expression, str], below: Scope) -> ColumnRef:
@@ -390,19 +488,17 @@ def _expand_quantiles(node: exp.Select) -> list[exp.Expression]:
 
 
 def bind_order_by(node: exp.Select, scope: Scope, items: Projections) -> Order:
-    """ORDER BY: each expression, and whether it goes down; ordinals and names of items are understood."""
-    order = node.args.get("order")
-    found = []
-    for part in order.expressions if order is not None else []:
-        inner = part.this
+    """ORDER BY; ordinals and names of items are understood."""
+
+    def bind(inner: exp.Expression) -> Expression:
         if isinstance(inner, exp.Literal) and _is_ordinal(inner) and 1 <= int(inner.this) <= len(items):
-            expression = items[int(inner.this) - 1][1]
-        elif isinstance(inner, exp.Column) and not inner.table and inner.name.lower() in dict(items):
-            expression = dict(items)[inner.name.lower()]
-        else:
-            expression = bind_expression(inner, scope)
-        found.append((expression, bool(part.args.get("desc"))))
-    return tuple(found)
+            return items[int(inner.this) - 1][1]
+        if isinstance(inner, exp.Column) and not inner.table and inner.name.lower() in dict(items):
+            return dict(items)[inner.name.lower()]
+        return bind_expression(inner, scope)
+
+    order = node.args.get("order")
+    return bind_ordering(order.expressions if order is not None else [], scope, bind)
 
 
 def bind_limit(node: exp.Select, scope: Scope) -> tuple[int | None, int]:
@@ -412,6 +508,11 @@ def bind_limit(node: exp.Select, scope: Scope) -> tuple[int | None, int]:
         clause = node.args.get(name)
         if clause is None:
             return None
+        if isinstance(clause, exp.Fetch):
+            options = clause.args.get("limit_options")
+            if options is not None and (options.args.get("percent") or options.args.get("with_ties")):
+                raise scope.refusal(clause, "FETCH takes a whole number of rows")
+            clause = exp.Limit(expression=clause.args.get("count") or exp.Literal.number(1))
         bound = bind_expression(clause.expression, Scope(scope.text, ()))
         if not isinstance(bound, Literal) or not isinstance(bound.value, int) or bound.value < 0:
             raise scope.refusal(clause, f"{name.upper()} takes a whole number")

@@ -188,7 +188,7 @@ async def admit_request(service: Service, request: Request, token: str) -> Grant
     grant = await service.admit(token, read_client_address(request, service.limits.proxies))
     connections: Connections | None = request.scope.get("state", {}).get("connections")
     if connections is not None and request.client is not None:
-        connections.admit(tuple(request.client))
+        connections.admit(tuple(request.client), grant.name)
     return grant
 
 

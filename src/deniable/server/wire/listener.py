@@ -90,7 +90,7 @@ class Listener:
             grant = await asyncio.wait_for(self._admit(reader, writer, start.get("user", "")), START_SECONDS)
             purpose = _choose_purpose(grant)
             self._service.authorize(grant, Action.EXPLAIN, purpose)
-            self._connections.admit(asyncio.current_task())
+            self._connections.admit(asyncio.current_task(), grant.name)
         except (ProtocolViolation, WireRefusal, ConnectionError, asyncio.IncompleteReadError, TimeoutError):
             raise
         except Exception as failure:

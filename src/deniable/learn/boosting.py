@@ -1,0 +1,299 @@
+"""Explainable boosting: one shape for each column, learned in turn from noisy histograms of residuals.
+
+A model is the sum of one value for each column, looked up by the bin or category of a row: its *shape*. The columns
+take turns (cyclic boosting; Nori, Caruana, Bu, Shen, Kulkarni 2021): the rows' residuals, and how fast these would
+change (the *curvature*), are summed by the bins of one column, both sums are released with Gaussian noise, and the
+column's shape moves by a Newton step. No split is searched, so nothing is spent on structure.
+
+Between a row and the noise there are only integers: shapes are whole steps, a row's level is a sum of them, and its
+residual is read from a table. A row lights one bin of a column, so it moves a release by at most the longest pair
+(residual, curvature) in that table, whatever the model is by then.
+
+What was released is then used as well as it can be, which costs nothing. The turns of a column are averaged, once the
+first ones have found the neighborhood. Each shape is the mean of a Gaussian process, given those averages with their
+known noise: smooth for numbers, independent for categories, and of a roughness that is weighed by how well it explains
+what was released. Its deviation is the error that is told.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deniable.dp.accounting import SelfComposedEvent, calibrate_gaussian
+from deniable.dp.mechanisms import GaussianMechanism
+from deniable.dp.samplers import SYSTEM, Entropy
+from deniable.errors import ParameterError
+from deniable.learn.features import Bins, ClassTarget, Codes, Design, Feature, Fit, Numbers, NumberTarget, Progress
+from deniable.learn.logistic import MOST_TURNS, REACH, RESIDUE, SHARPNESS, SIGMOID
+from deniable.policy.budget import Amount, Budget, exact
+
+PASSES = 8
+CLIPS = {False: Fraction(7, 10), True: Fraction(1, 4)}
+"""The largest residual that counts, for classes and (True) for numbers from -1 to 1."""
+SETTLING = 2
+"""Passes whose releases only lead to the neighborhood, and are left out of the averages."""
+SHAPE = 1 << 16
+"""Steps of a shape: SHAPE is 1. Below them are `SHARPNESS` cells of a table."""
+HIGHEST = 8
+"""Shapes beyond this (in size) act as this."""
+CURVES = 2
+"""A curvature counts so many times: (1-p)^2 + (CURVES p (1-p))^2 hardly exceeds the residual's own largest square."""
+
+Wholes = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Loss:
+    """Residual and curvature of a row as whole numbers, from its level and its target alone."""
+
+    most: int
+    """The largest residual, in steps of 1/RESIDUE."""
+    most_squared: int
+    """How far one row moves a histogram of residuals and curvatures, in squared L2 norm: the most in the table."""
+    numeric: bool
+    residues: Wholes
+    curves: Wholes
+    """For classes, by target and cell of the level, 0 where clipped. For numbers it is the same for all: a step that
+    counts clipped rows too is shorter than Newton's, and never too long."""
+
+    @property
+    def unit(self) -> int:
+        """What a curvature of 1 counts."""
+        return int(self.curves[0]) if self.numeric else CURVES * RESIDUE
+
+    @property
+    def spread(self) -> float:
+        """The variance of a row's residual for each unit of curvature."""
+        return (self.most / RESIDUE / 2) ** 2 if self.numeric else 1.0
+
+    @property
+    def roughness(self) -> float:
+        """How large effects are, against those on a logit."""
+        return 0.25 if self.numeric else 1.0
+
+    def look_up(self, levels: Wholes, truth: Wholes) -> tuple[Wholes, Wholes]:
+        """The residual and the curvature of each row."""
+        cells = levels // (SHAPE // SHARPNESS)
+        if self.numeric:
+            away = truth - cells
+            return np.clip(away, -self.most, self.most), np.full(len(away), self.curves[0])
+        cells = np.clip(cells, -REACH * SHARPNESS, REACH * SHARPNESS - 1) + REACH * SHARPNESS
+        return self.residues[truth, cells], self.curves[truth, cells]
+
+
+def build_loss(target: ClassTarget | NumberTarget, clip: Fraction) -> Loss:
+    """The logistic loss of a value against all others, or the squared loss of a number, with clipped residuals."""
+    numeric = isinstance(target, NumberTarget)
+    if not (0 if numeric else Fraction(1, 2)) < clip <= 1:
+        raise ParameterError(
+            "clip cannot be used", expected="Above 0 and at most 1 for a number, above 1/2 and at most 1 for a class"
+        )
+    most = max(1, int(clip * RESIDUE))
+    if numeric:
+        return Loss(most, 2 * most**2, True, np.zeros(1, np.int64), np.array([most]))
+    away = np.array([[0], [RESIDUE]]) - SIGMOID
+    curve = CURVES * np.rint(SIGMOID * (RESIDUE - SIGMOID) / RESIDUE).astype(np.int64)
+    residues, curves = np.clip(away, -most, most), np.where(np.abs(away) > most, 0, curve)
+    return Loss(most, int((residues**2 + curves**2).max()), False, residues, curves)
+
+
+@dataclass(frozen=True, slots=True)
+class BoostedPlan:
+    """Shapes by `passes` turns of every column, after one release that counts the rows and one for the intercept.
+
+    **Guarantee.** `releases` of the Gaussian mechanism, each on a vector that one row moves by at most the square root
+    of `loss.most_squared`, and a unit by so much for each of its rows; composition is adaptive. **Utility.** A bin
+    with curvature c errs by about the noise's deviation / (c sqrt(passes - SETTLING)), less what smoothing takes off.
+    **Runtime.** passes passes over the rows, a few operations for each column.
+    """
+
+    design: Design
+    target: ClassTarget | NumberTarget
+    mechanism: GaussianMechanism
+    loss: Loss
+    passes: int = PASSES
+
+    @property
+    def releases(self) -> int:
+        """How many histograms are released, with the count."""
+        return 2 + self.passes * len(self.design.features)
+
+    @property
+    def event(self) -> SelfComposedEvent:
+        """The same Gaussian every time."""
+        return SelfComposedEvent(self.mechanism.event, self.releases)
+
+    def fit(self, codes: Codes, truth: Wholes, entropy: Entropy = SYSTEM, progress: Progress | None = None) -> Fit:
+        """Count, then let every column take its turns."""
+        rows = self.count_rows(len(codes), entropy)
+        noise = math.sqrt(float(self.mechanism.variance))
+        shapes = [Shape.of(width, each, self.loss) for width, each in self._list_blocks()]
+        levels = np.zeros(len(codes), np.int64)
+        for done, block in enumerate(self._list_turns(), start=1):
+            shape, bins = shapes[block], codes[:, block]
+            released = self.mechanism.release(sum_residuals(self.loss, levels, truth, bins, shape.width), entropy)
+            moved = shape.take_turn(released, noise, self.loss)
+            levels += np.append(moved, 0)[bins]
+            if progress is not None:
+                progress(done / (self.releases - 1))
+        return self._convert(shapes, rows)
+
+    def count_rows(self, rows: int, entropy: Entropy) -> float:
+        """The number of rows with noise, at least 1: each counts as much as the largest residual."""
+        weight = math.isqrt(self.loss.most_squared)
+        return max(1.0, float(self.mechanism.release([weight * rows], entropy)[0]) / weight)
+
+    def _list_blocks(self) -> Iterator[tuple[int, Feature | None]]:
+        yield 1, None
+        for each in self.design.features:
+            yield len(each.entries), each
+
+    def _list_turns(self) -> Iterator[int]:
+        yield 0
+        for _ in range(self.passes):
+            yield from range(1, self.design.blocks)
+
+    def _convert(self, shapes: list[Shape], rows: float) -> Fit:
+        """Shapes as coefficients, each column's about its mean, which goes to the intercept."""
+        level = 0.0
+        for shape in shapes[1:]:
+            level += shape.center()
+        values = np.concatenate([shape.values for shape in shapes])
+        errors = np.sqrt(np.concatenate([shape.variances for shape in shapes]))
+        values[0] += level
+        if isinstance(self.target, NumberTarget):
+            half, middle = float(self.target.column.half), float(self.target.column.middle)
+            values, errors = values * half, errors * half
+            values[0] += middle
+        return Fit(values, errors, rows)
+
+
+def plan_boosted(
+    design: Design,
+    target: ClassTarget | NumberTarget,
+    budget: Budget,
+    rows: int = 1,
+    passes: int | None = None,
+    clip: Amount | None = None,
+) -> BoostedPlan:
+    """The plan that keeps a budget, for units of at most `rows` rows."""
+    passes = PASSES if passes is None else passes
+    if not 1 <= passes <= MOST_TURNS:
+        raise ParameterError("turns cannot be used", expected=f"1 to {MOST_TURNS}")
+    loss = build_loss(target, CLIPS[isinstance(target, NumberTarget)] if clip is None else exact(clip, "clip"))
+    made, squared = design.cut(), Fraction(rows**2 * loss.most_squared)
+    releases = 2 + passes * len(made.features)
+    variance = calibrate_gaussian(budget, sensitivity_squared=releases * squared)
+    return BoostedPlan(made, target, GaussianMechanism(variance, squared), loss, passes)
+
+
+def sum_residuals(loss: Loss, levels: Wholes, truth: Wholes, bins: NDArray[np.int32], width: int) -> Wholes:
+    """The sums of residuals and then of curvatures in each bin, as exact integers.
+
+    `bincount` adds whole numbers of at most 2 RESIDUE in 64-bit floating point: exact below 2**42 rows.
+    """
+    sums = [np.bincount(bins, weights=part, minlength=width + 1)[:width] for part in loss.look_up(levels, truth)]
+    return np.concatenate(sums).astype(np.int64)
+
+
+@dataclass(slots=True, eq=False)
+class Shape:
+    """The values of one column's bins, with what was released of them so far: public."""
+
+    kernels: list[Numbers]
+    steps: Wholes
+    values: Numbers
+    variances: Numbers
+    slopes: Numbers
+    """The mean release of residuals, of curvatures, and the mean of the values at which they were measured."""
+    curves: Numbers
+    origins: Numbers
+    turns: int = 0
+
+    @classmethod
+    def of(cls, width: int, each: Feature | None, loss: Loss) -> Shape:
+        """The shape of a column (or of the intercept) before its first turn."""
+        values, variances, slopes, curves, origins = np.zeros((5, width))
+        kernels = build_kernels(each, width, loss.roughness)
+        return cls(kernels, np.zeros(width, np.int64), values, variances, slopes, curves, origins)
+
+    @property
+    def width(self) -> int:
+        """How many bins there are."""
+        return len(self.steps)
+
+    def take_turn(self, released: Wholes, noise: float, loss: Loss) -> Wholes:
+        """Learn from one release: a Newton step from the averages, smoothed; and by how many steps each bin moved."""
+        self.turns += 1
+        kept = max(1, self.turns - SETTLING)
+        slopes, curves = released[: self.width] / RESIDUE, released[self.width :] / loss.unit
+        for mean, new in ((self.slopes, slopes), (self.curves, curves), (self.origins, self.steps / SHAPE)):
+            mean += (new - mean) / kept
+        # Half the deviation of its own noise is the least curvature that is believed.
+        curve = np.maximum(self.curves, noise / loss.unit / math.sqrt(kept) / 2)
+        variance = loss.spread / curve + (noise / RESIDUE) ** 2 / (kept * curve**2)
+        self.values, self.variances = smooth(self.origins + self.slopes / curve, variance, self.kernels)
+        before = self.steps
+        self.steps = np.rint(np.clip(self.values, -HIGHEST, HIGHEST) * SHAPE).astype(np.int64)
+        self.values = self.steps / SHAPE
+        return self.steps - before
+
+    def center(self) -> float:
+        """Take the mean, weighted by curvature, off the values; and what it was."""
+        weights = np.maximum(self.curves, 0.0) + 1e-9
+        mean = float(weights @ self.values / weights.sum())
+        self.values = self.values - mean
+        return mean
+
+
+WALKS = (0.1, 0.3, 1.0, 3.0, 10.0, 20.0)
+"""How far a number's shape may wander from its lower bound to its upper one."""
+ROUGH = (0.5, 1.5)
+"""How far single bins may stand out from a walk of 1."""
+EFFECTS = (0.1, 0.2, 0.4, 0.8, 1.6)
+"""How far categories may lie from their mean."""
+
+
+def build_kernels(each: Feature | None, width: int, size: float) -> list[Numbers]:
+    """The covariances that a shape may have: a vector where bins are independent, else a matrix."""
+    if not isinstance(each, Bins):
+        return [np.full(width, (size * effect) ** 2) for effect in (EFFECTS if each is not None else (10.0,))]
+    walk = np.minimum.outer(np.arange(each.count), np.arange(each.count)) / each.count
+    found = [reach**2 * walk for reach in WALKS] + [walk + reach**2 * np.eye(each.count) for reach in ROUGH]
+    return [size**2 * _add_null(kernel + 0.5, width) for kernel in found]
+
+
+def _add_null(kernel: Numbers, width: int) -> Numbers:
+    whole = 0.5 * np.eye(width)
+    whole[: len(kernel), : len(kernel)] = kernel
+    return whole
+
+
+def smooth(seen: Numbers, variance: Numbers, kernels: list[Numbers]) -> tuple[Numbers, Numbers]:
+    """Mean and variance of a Gaussian process given what was seen, over kernels weighed by their likelihood."""
+    found = [_condition(seen, variance, kernel) for kernel in kernels]
+    fits = np.array([each[0] for each in found])
+    weights = np.exp(fits - fits.max())
+    weights /= weights.sum()
+    means, spreads = np.array([each[1] for each in found]), np.array([each[2] for each in found])
+    mean = weights @ means
+    return mean, weights @ (spreads + (means - mean) ** 2)
+
+
+def _condition(seen: Numbers, variance: Numbers, kernel: Numbers) -> tuple[float, Numbers, Numbers]:
+    """Log likelihood, mean and variance under one kernel."""
+    if kernel.ndim == 1:
+        total = kernel + variance
+        fit = -0.5 * float((seen**2 / total + np.log(total)).sum())
+        return fit, kernel / total * seen, kernel * variance / total
+    root = np.linalg.cholesky(kernel + np.diag(variance))
+    solved = np.linalg.solve(root, np.column_stack([seen, kernel]))
+    whitened, across = solved[:, 0], solved[:, 1:]
+    fit = -0.5 * float(whitened @ whitened) - float(np.log(np.diag(root)).sum())
+    return fit, whitened @ across, np.maximum(np.diag(kernel) - (across**2).sum(axis=0), 0.0)

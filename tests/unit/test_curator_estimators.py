@@ -1,0 +1,157 @@
+"""Estimators in scikit-learn's manner: the same charge, the same policy, rows of any library."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from deniable import Curator, PrivateClassifier, PrivateRegressor
+from deniable.curator import train
+from deniable.errors import BudgetExceeded, DataError, ParameterError
+from deniable.policy.document import read
+from learning import people
+
+POLICY = """
+version: 1
+dataset: clinic
+tables:
+  visits:
+    source: visits.parquet
+    unit: {column: pid, max_groups: 1, max_rows_per_group: 1}
+    columns:
+      pid: {role: identifier, type: integer}
+      age: {type: integer, between: [0, 100]}
+      town: {categories: [Ada, Brin, Cole], nullable: false}
+      charge: {type: decimal, between: [0, 1000], step: 0.01}
+      ill: {type: boolean}
+budgets:
+  dataset: {epsilon: 3, delta: 1e-5, accounting: zcdp}
+"""
+ROWS = people(3000)
+
+
+@pytest.fixture
+def policy(tmp_path: Path) -> Path:
+    pq.write_table(ROWS, tmp_path / "visits.parquet")
+    (tmp_path / "policy.yaml").write_text(POLICY)
+    return tmp_path / "policy.yaml"
+
+
+def _classifier(policy: Any, **rest: Any) -> PrivateClassifier:
+    return PrivateClassifier(policy, "visits", "ill", **{"features": ["age"], "epsilon": 1, "turns": 10, **rest})
+
+
+def test_a_fit_reads_the_policys_source_and_is_charged_to_its_ledger(policy: Path) -> None:
+    fitted = _classifier(policy).fit()
+    chances = fitted.predict_proba(ROWS)
+    assert chances.shape == (3000, 2)
+    assert np.allclose(chances.sum(axis=1), 1)
+    assert fitted.classes_.tolist() == [False, True]
+    assert fitted.score(ROWS, ROWS["ill"]) > 0.8
+    assert (fitted.predict(ROWS) == (chances[:, 1] > 0.5)).all()
+    with Curator.open(policy) as curator:
+        assert len([entry for entry in curator.ledger.entries() if "model" in str(entry)]) == 1
+    with pytest.raises(BudgetExceeded):
+        _classifier(policy, epsilon="2.99").fit()
+
+
+def test_a_fit_without_budget_reads_no_row(policy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(train, "_bound_rows", lambda *_: pytest.fail("rows were read"))
+    with pytest.raises(BudgetExceeded):
+        _classifier(policy, epsilon=50).fit(ROWS)
+
+
+@pytest.mark.parametrize("kind", ["pandas", "polars", "arrow", "apart"])
+def test_rows_of_any_library_are_learned_from_and_predicted(kind: str, policy: Path) -> None:
+    made: Any = {"pandas": ROWS.to_pandas, "polars": lambda: pl.from_arrow(ROWS)}.get(kind, lambda: ROWS)()
+    truth = None
+    if kind == "apart":
+        made, truth = ROWS.drop_columns("charge").to_pandas(), np.asarray(ROWS["charge"])
+    fitted = PrivateRegressor(policy, "visits", "charge", features=["age", "town"], epsilon=1).fit(made, truth)
+    assert fitted.score(made, np.asarray(ROWS["charge"])) > 0.5
+    assert fitted.feature_names_in_ == ["age", "town"]
+
+
+def test_an_array_has_the_features_in_their_order(policy: Path) -> None:
+    fitted = _classifier(policy).fit()
+    assert (fitted.predict(np.array([[0], [100]])) == [False, True]).all()
+    with pytest.raises(DataError, match="no names"):
+        fitted.predict(np.zeros((3, 2)))
+
+
+def test_what_does_not_fit_together_is_refused_before_a_charge(policy: Path, tmp_path: Path) -> None:
+    with pytest.raises(ParameterError, match="PrivateRegressor"):
+        PrivateClassifier(policy, "visits", "charge", epsilon=1).fit()
+    with pytest.raises(ParameterError, match="PrivateClassifier"):
+        PrivateRegressor(policy, "visits", "ill", epsilon=1).fit()
+    with pytest.raises(ParameterError, match="no column 'il'"):
+        PrivateClassifier(policy, "visits", "il", epsilon=1).fit()
+    with pytest.raises(DataError, match="given apart"):
+        _classifier(policy).fit(ROWS, ROWS["ill"])
+    with pytest.raises(DataError, match="equally many"):
+        _classifier(policy).fit(ROWS.drop_columns("ill"), [True])
+    with pytest.raises(ParameterError, match="no ledger"):
+        _classifier(read(policy)).fit(ROWS)
+    with pytest.raises(ParameterError, match="not been fitted"):
+        _classifier(policy).predict(ROWS)
+    with Curator.open(policy) as curator:
+        assert list(curator.ledger.entries()) == []
+    assert _classifier(read(policy), ledger=tmp_path / "other.ledger").fit(ROWS).n_features_in_ == 1
+
+
+def test_columns_that_are_not_learned_from_may_be_left_out_and_others_not(policy: Path) -> None:
+    assert _classifier(policy).fit(ROWS.select(["pid", "age", "ill"])).n_features_in_ == 1
+    for lacking in (["age", "ill"], ["pid", "ill"], ["pid", "age"]):
+        with pytest.raises(DataError, match="is declared"):
+            _classifier(policy).fit(ROWS.select(lacking))
+
+
+def test_parameters_are_read_and_set_by_name(policy: Path) -> None:
+    made = _classifier(policy)
+    again = PrivateClassifier(**made.get_params())
+    assert again.get_params() == made.get_params()
+    assert made.set_params(epsilon=2).epsilon == 2
+    assert repr(made) == f"PrivateClassifier(policy={policy!r}, table='visits', target='ill', features=['age'], " + (
+        "epsilon=2, turns=10)"
+    )
+    with pytest.raises(ParameterError, match="no parameter 'eps'"):
+        made.set_params(eps=1)
+
+
+def test_one_value_of_several_is_told_from_the_others(policy: Path) -> None:
+    made = PrivateClassifier(policy, "visits", "town", features=["charge"], positive="Brin", epsilon=1, turns=5).fit()
+    assert made.classes_.tolist() == ["other", "Brin"]
+    assert set(made.predict(ROWS)) <= {"other", "Brin"}
+
+
+@pytest.mark.parametrize("method", ["bayes", "multinomial"])
+def test_all_values_are_told_apart(policy: Path, method: str) -> None:
+    made = PrivateClassifier(policy, "visits", "town", features=["charge", "age"], method=method, epsilon=1).fit()
+    assert made.classes_.tolist() == ["Ada", "Brin", "Cole"]
+    assert np.allclose(made.predict_proba(ROWS).sum(axis=1), 1)
+    assert made.score(ROWS, ROWS["town"]) > 0.4  # one in three by chance
+
+
+def test_scikit_learn_clones_and_pipes_them(policy: Path) -> None:
+    base, pipeline = pytest.importorskip("sklearn.base"), pytest.importorskip("sklearn.pipeline")
+    preprocessing = pytest.importorskip("sklearn.preprocessing")
+    made = base.clone(_classifier(policy))
+    assert base.is_classifier(made)
+    assert base.is_regressor(PrivateRegressor(policy, "visits", "charge", epsilon=1))
+    rows = pd.DataFrame({name: ROWS[name].to_pandas() for name in ("pid", "age", "ill")})
+    piped = pipeline.make_pipeline(preprocessing.FunctionTransformer(), made).fit(rows)
+    assert piped.predict_proba(rows).shape == (3000, 2)
+    assert piped.get_params()["privateclassifier__epsilon"] == 1
+    assert piped.score(rows, rows["ill"]) > 0.8
+
+
+def test_arrow_readers_are_rows_too(policy: Path) -> None:
+    reader = pa.RecordBatchReader.from_batches(ROWS.schema, ROWS.to_batches())
+    assert _classifier(policy).fit(reader).n_features_in_ == 1
