@@ -561,3 +561,35 @@ def test_the_table_that_is_read_is_not_written_over(tmp_path: Path, method: str)
     done = CliRunner().invoke(app, [*words, "-o", str(source)])
     assert done.exit_code != 0
     assert source.read_text() == rows
+
+
+COPIED = """\
+version: 1
+dataset: copied
+tables:
+  people:
+    source: people.csv
+    unit: row
+    columns:
+      mrn: {role: identifier, mask: redact}
+      sex: {role: quasi-identifier}
+      old_number: {role: sensitive}
+      dx: {role: sensitive}
+release: {anonymize: {k: 2}}
+"""
+
+
+@pytest.mark.parametrize("command", ["anonymize", "mask"])
+@pytest.mark.parametrize("copied", [True, False])
+def test_a_copy_of_an_identifier_in_another_column_does_not_leave(tmp_path: Path, command: str, copied: bool) -> None:
+    lines = (
+        f"{900000 + i},{'FM'[i % 2]},{900000 + (i * 7 % 60) if copied else 100000 + i},d{i % 4}\n" for i in range(60)
+    )
+    (tmp_path / "people.csv").write_text("mrn,sex,old_number,dx\n" + "".join(lines))
+    (tmp_path / "policy.yaml").write_text(COPIED)
+    out = tmp_path / "out.csv"
+    done = CliRunner().invoke(app, [command, "-p", str(tmp_path / "policy.yaml"), "-o", str(out)])
+    left = [each for each in tmp_path.rglob("*") if each.is_file() and "out" in str(each.relative_to(tmp_path))]
+    assert (done.exit_code == 0, bool(left)) == (not copied, not copied), done.output
+    if copied:
+        assert "'old_number' has the values of the identifier 'mrn'" in str(done.exception)

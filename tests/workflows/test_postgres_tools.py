@@ -252,5 +252,7 @@ def test_a_binary_copy_has_the_same_rows_as_the_answer(served: Any) -> None:
         with connection.cursor() as cursor, cursor.copy(f"COPY ({question}) TO STDOUT (FORMAT binary)") as copy:
             copy.set_types(types)
             assert list(copy.rows()) == rows
+        with connection.cursor() as cursor, cursor.copy(f"COPY ({question}) TO STDOUT (FORMAT 'csv')") as copy:
+            assert len(list(copy)) == len(rows)
         with pytest.raises(psycopg.Error, match="neither a header"):
             connection.execute(f"COPY ({question}) TO STDOUT (FORMAT binary, HEADER)")

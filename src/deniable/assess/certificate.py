@@ -32,6 +32,7 @@ from deniable.assess.released_rows import (
     SLACK,
     Ancestors,
     Claim,
+    CopyCheck,
     Counts,
     IdentifierCheck,
     TruthCheck,
@@ -86,6 +87,7 @@ class Certificate:
     measured: Measurements
     broken: tuple[str, ...]
     left: tuple[str, ...] = ()
+    copied: tuple[str, ...] = ()
 
 
 def certify(released: Path | pa.Table, claim: Claim) -> Certificate:
@@ -95,9 +97,10 @@ def certify(released: Path | pa.Table, claim: Claim) -> Certificate:
     known = [part for name in claim.quasi_identifiers for part in spell_column(name, names)]
     told = [name for name in claim.sensitive if name in names]
     cells, rules = _Cells(known, told, claim.counts), TruthCheck(claim.truths, names)
-    again = IdentifierCheck(claim)
+    again, copies = IdentifierCheck(claim), CopyCheck(claim)
     for batch in batches:
         again.add(batch)
+        copies.add(batch)
         broken += compare_types(batch, claim) + find_secrets(batch, claim)
         left += find_identifiers(batch, claim)
         typed = read_types(batch, claim)
@@ -110,7 +113,7 @@ def certify(released: Path | pa.Table, claim: Claim) -> Certificate:
         broken.append("the rows that were read are not those written and those suppressed")
     if not claim.quasi_identifiers:
         measured = Measurements(rows, claim.suppressed, names)
-        return Certificate(measured, tuple(dict.fromkeys(broken)), tuple(dict.fromkeys(left)))
+        return Certificate(measured, *(tuple(dict.fromkeys(each)) for each in (broken, left, copies.found)))
     classes = cells.collect()
     stars, classes = _part_stars(classes, claim)
     broken += _compare_stars(stars, claim) + _compare_values(classes, claim) + _compare_people(classes, claim)
@@ -119,7 +122,7 @@ def certify(released: Path | pa.Table, claim: Claim) -> Certificate:
     found = [_measure_property(spec, classes, stars, claim) for spec in claim.models]
     broken += [f"{one.name} does not hold" for one in found if not one.holds]
     measured = Measurements(rows, claim.suppressed, names, len(sizes), smallest, found)
-    return Certificate(measured, tuple(dict.fromkeys(broken)), tuple(dict.fromkeys(left)))
+    return Certificate(measured, *(tuple(dict.fromkeys(each)) for each in (broken, left, copies.found)))
 
 
 def measure_properties(

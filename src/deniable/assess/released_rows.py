@@ -51,8 +51,8 @@ class Claim:
     how many rows a row stands, where rows were counted. `secrets` are values by column that must be nowhere in the
     columns `searched`. `identifiers` are values by column that must not be left in that column (but in those that are
     `moved`, where chance leads to another's), nor be recognized in what became of them: `originals` reads the rows of
-    these columns in the order in which they were written. `truths` are rules between columns that every row keeps, as a
-    policy says them.
+    these columns in the order in which they were written. `hidden` are values of identifiers by column, of which no
+    other column may be a copy. `truths` are rules between columns that every row keeps, as a policy says them.
     """
 
     columns: Mapping[str, pa.DataType | None]
@@ -72,6 +72,7 @@ class Claim:
     identifiers: Mapping[str, pa.Array] = field(default_factory=dict, repr=False)
     moved: tuple[str, ...] = ()
     originals: Callable[[], Iterable[pa.RecordBatch]] | None = field(default=None, repr=False)
+    hidden: Mapping[str, pa.Array] = field(default_factory=dict, repr=False)
     truths: tuple[Spec, ...] = ()
 
 
@@ -278,6 +279,41 @@ def find_identifiers(batch: pa.Table, claim: Claim) -> list[str]:
         if bool(pc.any(pc.is_in(write_texts(batch[name]), value_set=telling)).as_py()):
             found.append(name)
     return found
+
+
+LEAST_COPIED, SHARE_COPIED = 10, 0.5
+"""A column is a copy of an identifier when so many of its values, and this share of them, are values of it."""
+LOOKED = 100_000
+
+
+class CopyCheck:
+    """Which columns are copies of which identifiers, by the first rows of many."""
+
+    def __init__(self, claim: Claim) -> None:
+        self._known, self._left, self.found = dict[str, pa.Array](), LOOKED, list[str]()
+        for name, values in claim.hidden.items():
+            texts = write_texts(pa.chunked_array([values])).drop_null()
+            telling = texts.filter(pc.greater_equal(pc.utf8_length(texts), LEAST_LETTERS)).combine_chunks()
+            if len(telling) >= LEAST_COPIED:
+                self._known[name] = telling
+
+    def add(self, batch: pa.Table) -> None:
+        """Compare the values of each column with those of each identifier."""
+        if self._left <= 0 or not self._known:
+            return
+        self._left -= batch.num_rows
+        for other in batch.column_names:
+            cells = pc.unique(write_texts(batch[other])).drop_null()
+            self.found += [
+                f"column '{other}' has the values of the identifier '{name}'"
+                for name, telling in self._known.items()
+                if name != other and _is_copy(cells, telling)
+            ]
+
+
+def _is_copy(cells: pa.Array, telling: pa.Array) -> bool:
+    same = int(pc.sum(pc.is_in(cells, value_set=telling)).as_py() or 0)
+    return same >= LEAST_COPIED and same >= SHARE_COPIED * len(cells)
 
 
 LEAST_RECOGNIZED, SHARE_RECOGNIZED = 3, 0.1

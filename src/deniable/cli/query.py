@@ -162,13 +162,11 @@ def _format_cell(row: dict[str, Any], name: str) -> str:
 
 
 def _render_cost(cost: Mapping[str, str]) -> str:
-    return ", ".join(f"{name} {value}" for name, value in cost.items() if value != "0")
+    return ", ".join(f"{name} {value}" for name, value in cost.items() if value != "0") or "nothing"
 
 
 def _print_plan(console: Console, told: Mapping[str, Any]) -> None:
-    console.print(
-        f"Cost: {_render_cost(told['cost']) or 'nothing'}  (strategy: {told['strategy']}; protects {told['unit']})"
-    )
+    console.print(f"Cost: {_render_cost(told['cost'])}  (strategy: {told['strategy']}; protects {told['unit']})")
     if told.get("remaining"):
         more = told.get("more_like_this")
         fits = f"; {more:,} more like this would fit" if more is not None else ""

@@ -89,6 +89,13 @@ def certify_rows(released: Path | pa.Table, claim: Claim, *, charge: str) -> Mea
             remedy="It was removed, and nothing left. Use token or redact there, or regex with unmatched: redact",
             charge=charge,
         )
+    if found.copied:
+        raise DataError(
+            f"{'; '.join(found.copied)}, which does not leave",
+            expected="No column that leaves is a copy of an identifier",
+            remedy="It was removed, and nothing left. Declare that column as an identifier, or leave it out",
+            charge=charge,
+        )
     return found.measured
 
 

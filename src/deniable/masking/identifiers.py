@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from deniable.masking import detectors
 from deniable.masking.detectors import Profile, profile_columns
+from deniable.masking.text_search import search_kinds
 from deniable.policy.schema import Role, Spec
 
 KEY = "people"  # the key that drafted policies name
@@ -145,6 +146,9 @@ def judge(profile: Profile) -> Finding | None:
     for kind, evidence in [*_by_name(profile), *_by_values(profile), *_by_uniqueness(profile)]:
         gathered[kind].append(evidence)
     _resolve_conflicts(profile, gathered)
+    if max(map(_confidence, gathered.values()), default=0) < ENOUGH:  # else the values as a whole are of a kind
+        for kind, evidence in _by_contents(profile):
+            gathered[kind].append(evidence)
     if not gathered:
         return None
     best = max(gathered, key=lambda kind: (_confidence(gathered[kind]), -_rank(kind)))
@@ -241,6 +245,28 @@ def _by_uniqueness(p: Profile) -> list[tuple[str, Evidence]]:
     if p.textual and p.mean_words >= 6 and p.ratio > 0.5:
         return [("free text", Evidence("values are sentences", 1, 0.7))]
     return [("record id", one) for one in found]
+
+
+SEARCHED = 200
+"""Texts of a column that are searched for identifiers inside them."""
+INSIDE = ("email", "url", "phone", "card", "ip", "national_id", "iban", "address")
+"""Kinds of identifiers whose form alone says what they are."""
+LEAST_INSIDE = 0.02
+LEAST_NAMED = 0.3
+
+
+def _by_contents(p: Profile) -> list[tuple[str, Evidence]]:
+    """Identifiers inside longer texts, however few of these there are: a note that repeats names somebody, too."""
+    if not p.textual or p.mean_words < 3:
+        return []
+    texts = p.present[:SEARCHED]
+    found = [{span.kind for span in search_kinds(text)} for text in texts]
+    formed = sum(not kinds.isdisjoint(INSIDE) for kinds in found)
+    named = sum("name" in kinds for kinds in found)
+    if formed >= max(1, LEAST_INSIDE * len(texts)) or named >= max(2, LEAST_NAMED * len(texts)):
+        share = max(formed, named) / len(texts)
+        return [("free text", Evidence("identifiers stand inside its values", share, 0.7))]
+    return []
 
 
 def _is_measurement(p: Profile) -> bool:

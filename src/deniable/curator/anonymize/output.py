@@ -22,7 +22,7 @@ from deniable.curator.publish import (
     note_acceptance,
     publish_file,
 )
-from deniable.policy.schema import PrivacyUnit
+from deniable.policy.schema import PrivacyUnit, Role
 from deniable.storage import storage_errors
 
 if TYPE_CHECKING:
@@ -217,7 +217,18 @@ def build_claim(work: Work, made: Made) -> Claim:
         {name: _list_ancestors(work, name) for name in about if name in work.roles.hierarchies},
         made.population,
         made.people,
+        hidden=_read_identifiers(work),
     )
+
+
+def _read_identifiers(work: Work) -> dict[str, pa.Array]:
+    """The values of the columns that are declared as identifiers, or named as such."""
+    schema, engine = work.roles.schema, work.engine
+    declared = [each.name for each in schema.columns if each.role is Role.IDENTIFIER] if schema is not None else []
+    there = {field.name for field in engine.describe(TABLE)}
+    names = [name for name in dict.fromkeys((*declared, *work.order.identifiers)) if name in there]
+    asked = "SELECT DISTINCT {} FROM {} LIMIT 1000000"
+    return {name: engine.run(statement(asked, name, TABLE)).column(0).combine_chunks() for name in names}
 
 
 def _expect_columns(work: Work) -> dict[str, pa.DataType | None]:

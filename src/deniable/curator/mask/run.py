@@ -376,6 +376,7 @@ def _claim_columns(engine: Engine, schema: TableSchema, made: TablePlan) -> Clai
     """What is claimed of masked rows: every row is there, in these columns, and no token is a value of the table."""
     from deniable.assess.released_rows import Claim
     from deniable.engines.base import quote
+    from deniable.policy.schema import Role
 
     table = quote(made.table)
     shape = engine.run(f"SELECT * FROM {table} LIMIT 0").schema  # noqa: S608  quoted names
@@ -392,8 +393,13 @@ def _claim_columns(engine: Engine, schema: TableSchema, made: TablePlan) -> Clai
     moved = tuple(name for name, mask in doubtful.items() if mask.kind in MOVING)
     listed = f"SELECT {', '.join(map(quote, left))} FROM {table}"  # noqa: S608  quoted names
     originals = (lambda: engine.stream(listed)) if left else None
-    rows = engine.count(made.table)
-    return Claim(columns, rows, secrets=secrets, searched=tokens, identifiers=left, moved=moved, originals=originals)
+    rows, there = engine.count(made.table), set(shape.names)
+    named = [each.name for each in schema.with_role(Role.IDENTIFIER) if each.name in there]
+    hidden = {name: secrets[name] if name in secrets else read_distinct(name) for name in named}
+    return Claim(
+        columns, rows, secrets=secrets, searched=tokens, identifiers=left, moved=moved, originals=originals,
+        hidden=hidden,
+    )  # fmt: skip
 
 
 MOVING = ("shift_dates",)

@@ -344,7 +344,8 @@ def _parse_copy_options(question: Statement, statement: Statement, start: int) -
     tokens = [token for token in statement.tokens[start:] if token.text not in ("(", ")", ",")]
     words = [token.value for token in tokens]
     unknown = set(words) - COPY_WORDS
-    marks = [token.value for token in tokens if token.kind is Kind.STRING]
+    quoted = [place for place, token in enumerate(tokens) if token.kind is Kind.STRING]
+    marks = [words[place] for place in quoted if words[max(place - 1, 0)] != "format"]  # FORMAT 'csv' names the form
     if unknown - set(marks) or len(marks) > 1 or any(len(mark) != 1 or mark in '\n\r\\"' for mark in marks):
         raise WireRefusal("0A000", "this option of COPY is not supported", "There are FORMAT, HEADER and DELIMITER")
     at = words.index("header") if "header" in words else -1
