@@ -364,7 +364,7 @@ SIZES = [(90, 60, 14), (50, 130, 12), (130, 40, 25)]
 
 @pytest.mark.parametrize("seed", range(3))
 def test_nested_questions_are_bit_for_bit_those_of_the_twin(seed: int, tmp_path: Path) -> None:
-    compare_many(seed, 100, SIZES[seed % 3], tmp_path)
+    compare_many(seed, 60, SIZES[seed % 3], tmp_path)
 
 
 @pytest.mark.slow

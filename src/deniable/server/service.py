@@ -213,11 +213,17 @@ class Service:
 
     async def explain(self, grant: Grant, question: Question) -> QuestionExplanation:
         """What a question would measure and cost, for this asker."""
-        who = self.authorize(grant, Action.EXPLAIN, question.purpose)
-        asked = _fill_parameters(question)
-        given = {"sql": asked.sql, **asked.budget, "who": who}
-        told: QuestionExplanation = await self.scheduler.work(grant.name, "explain", given)
+        told: QuestionExplanation = await self._explain(grant, question, "explain")
         return told
+
+    async def encode_explanation(self, grant: Grant, question: Question) -> bytes:
+        """The same as JSON, written where it was worked out."""
+        told: bytes = await self._explain(grant, question, "explain as text")
+        return told
+
+    async def _explain(self, grant: Grant, question: Question, kind: str) -> Any:
+        who, asked = self.authorize(grant, Action.EXPLAIN, question.purpose), _fill_parameters(question)
+        return await self.scheduler.work(grant.name, kind, {"sql": asked.sql, **asked.budget, "who": who})
 
     async def columns(self, grant: Grant, question: Question) -> tuple[AnswerColumn, ...]:
         """The columns that an answer will have."""

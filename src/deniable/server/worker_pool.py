@@ -47,9 +47,17 @@ def _find_columns(
     return metadata.columns(curator.context.speak_for(who), sql, budget, intervals=intervals)
 
 
+def _encode_explanation(curator: Curator, **given: Any) -> bytes:
+    """An explanation as the JSON that is sent: of many aggregates it takes long to write."""
+    from deniable.server.formats import encode_json
+
+    return encode_json(curator.explain(**given).to_dict())
+
+
 WORK: Mapping[str, Callable[..., Any]] = {
     "query": lambda curator, stop, **given: curator.query(**given, stop=stop),
     "explain": lambda curator, _stop, **given: curator.explain(**given),
+    "explain as text": lambda curator, _stop, **given: _encode_explanation(curator, **given),
     "columns": lambda curator, _stop, **given: _find_columns(curator, **given),
 }
 """What a curator can be asked to do, here or in another process: each takes the curator and an event that stops it."""

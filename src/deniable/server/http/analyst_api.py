@@ -46,7 +46,8 @@ def _respond_answer(answer: QueryAnswer, form: str) -> Response:
 
 async def explain_query(call: Call) -> Response:
     """The privacy plan of a question; nothing is charged."""
-    return respond_json((await call.service.explain(call.who, _build_question(call))).to_dict())
+    told = await call.service.encode_explanation(call.who, _build_question(call))
+    return Response(told, media_type="application/json")
 
 
 async def show_cost(call: Call) -> Response:
