@@ -97,6 +97,16 @@ def table(engine: Engine) -> Callable[..., str]:
     return attach
 
 
+@pytest.fixture
+def silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No noise, and every key is shown: what is left is the exact arithmetic."""
+    from deniable.dp.mechanisms import GaussianMechanism, KeyThreshold, LaplaceMechanism
+
+    for mechanism in (LaplaceMechanism, GaussianMechanism):
+        monkeypatch.setattr(mechanism, "release", lambda self, values, entropy=None: values)
+    monkeypatch.setattr(KeyThreshold, "threshold", property(lambda self: 1))
+
+
 @pytest.fixture(scope="session")
 def postgres_address() -> Iterator[str]:
     """The address of a private PostgreSQL; a test that needs it is skipped where none can be started."""

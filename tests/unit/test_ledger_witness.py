@@ -292,7 +292,9 @@ def test_other_people_with_the_same_serial_ids_and_columns_have_a_budget_of_thei
     for seed in range(2):
         table = people(seed=seed)
         made = write_wide(tmp_path / str(seed), table.select(columns or table.column_names), dataset=f"d{seed}")
-        Curator.open(made).close()
+        with Curator.open(made) as curator:
+            assert list(curator.ledger.entries(acts=("charge",))) == []
+            curator.query("SELECT COUNT(*) AS n FROM t", epsilon="0.01")
 
 
 def test_one_file_under_two_names_and_units_does_not_share_one_total(tmp_path: Path) -> None:
@@ -317,7 +319,8 @@ def test_a_unit_may_be_corrected_before_anything_is_charged(tmp_path: Path) -> N
     policy = write_wide(tmp_path, people())
     Curator.open(policy).close()
     policy.write_text(policy.read_text().replace("unit: row", "unit: {column: id}"))
-    Curator.open(policy).close()
+    with Curator.open(policy) as curator:
+        assert curator.policy.table("t").unit.column == "id"
 
 
 def test_a_file_changed_in_place_with_its_size_and_time_put_back_is_looked_at_again(policy: Path) -> None:

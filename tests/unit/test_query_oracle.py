@@ -12,7 +12,6 @@ import pyarrow as pa
 import pytest
 
 import clinic
-from deniable.dp.mechanisms import GaussianMechanism, KeyThreshold, LaplaceMechanism
 from deniable.engines.duckdb import DuckDBEngine
 from deniable.policy.budget import ApproxDP
 from deniable.query.compile import compile_query
@@ -177,14 +176,6 @@ def oracle(rows: dict[str, pa.Table]) -> duckdb.DuckDBPyConnection:
 def plain(sql: str, where: str | None) -> str:
     """The question as plain SQL: public keys leave out rows without a declared key."""
     return sql.replace("FROM visits", f"FROM visits {where}", 1) if where else sql
-
-
-@pytest.fixture
-def silence(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No noise, and every key is shown: what is left is the exact arithmetic."""
-    for mechanism in (LaplaceMechanism, GaussianMechanism):
-        monkeypatch.setattr(mechanism, "release", lambda self, values, entropy=None: values)
-    monkeypatch.setattr(KeyThreshold, "threshold", property(lambda self: 1))
 
 
 def comparable(row: dict[str, Any]) -> tuple[str, ...]:

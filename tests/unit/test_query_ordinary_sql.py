@@ -21,7 +21,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from deniable.curator import Curator
-from deniable.dp.mechanisms import GaussianMechanism, KeyThreshold, LaplaceMechanism
 from deniable.engines.duckdb import DuckDBEngine
 from deniable.errors import ParameterError, PolicyError
 from deniable.policy.budget import ApproxDP
@@ -144,14 +143,6 @@ def oracle(company: dict[str, pa.Table]) -> duckdb.DuckDBPyConnection:
     for name, rows in company.items():
         connection.register(name, rows)
     return connection
-
-
-@pytest.fixture
-def silence(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No noise, and every key is shown: what is left is the exact arithmetic."""
-    for mechanism in (LaplaceMechanism, GaussianMechanism):
-        monkeypatch.setattr(mechanism, "release", lambda self, values, entropy=None: values)
-    monkeypatch.setattr(KeyThreshold, "threshold", property(lambda self: 1))
 
 
 def comparable(row: dict[str, Any]) -> tuple[str, ...]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import struct
 import threading
 from datetime import date, datetime
@@ -136,8 +135,12 @@ def test_values_are_read_as_postgresql_writes_them(raw, oid, binary, value):
 @settings(max_examples=200, deadline=None)
 @given(st.binary(max_size=40), st.sampled_from([*values.TYPE_NAMES, 0, 9999]), st.booleans())
 def test_any_bytes_are_a_value_or_a_refusal(raw, oid, binary):
-    with contextlib.suppress(ParameterError):
-        values.decode_value(raw, oid, binary, 1)
+    try:
+        value = values.decode_value(raw, oid, binary, 1)
+    except ParameterError as refusal:
+        value = refusal.happened
+    assert not isinstance(value, bytes)
+    assert not isinstance(value, Decimal) or value.is_finite()
 
 
 @settings(max_examples=100, deadline=None)

@@ -45,7 +45,8 @@ class ResponseCache:
         """Send the stored response again, or pass the request on."""
         asked = scope["type"] == "http" and scope["path"] == PATH and scope["method"] == "POST"
         # Nothing is waited for from somebody whose token was not valid a moment ago.
-        if not asked or not self._service.is_admitted(_read_token(scope)):
+        token = _read_token(scope) if asked else ""
+        if not self._service.is_admitted(token):
             await self._application(scope, receive, send)
             return
         since = time.monotonic()
@@ -57,7 +58,7 @@ class ResponseCache:
             return
         key = _build_key(scope, first)
         stored = self._responses.get(key) if key is not None else None
-        if stored is not None and self._service.admit_again(_read_token(scope)):
+        if stored is not None and self._service.admit_again(token):
             await send({"type": "http.response.start", "status": 200, "headers": stored[0]})
             await send({"type": "http.response.body", "body": stored[1]})
             self._metrics.count_request("query", 200, time.monotonic() - since)
