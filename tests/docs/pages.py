@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
+
+from forked_commands import folder_of_commands
 
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FILE_NAME = re.compile(r"^# ([\w.-]+\.\w+)$")
@@ -18,17 +19,14 @@ FILE_NAME = re.compile(r"^# ([\w.-]+\.\w+)$")
 
 def run_page(page: Path, folder: Path) -> int:
     """How many blocks ran; the first that fails raises with its output."""
-    (folder / "bin").mkdir()
-    script = folder / "bin" / "deniable"
-    script.write_text(f"#!{sys.executable}\nfrom deniable.cli.main import main\nmain()\n")
-    script.chmod(0o755)
-    environment = os.environ | {"PATH": f"{script.parent}:{os.environ['PATH']}", "NO_COLOR": "1"}
+    commands = folder_of_commands(folder / "bin")
+    environment = os.environ | {"PATH": f"{commands}:{os.environ['PATH']}", "NO_COLOR": "1"}
     ran = 0
     for kind, block in BLOCK.findall(page.read_text(encoding="utf-8")):
         if kind == "yaml" and (named := FILE_NAME.match(block.split("\n")[0])):
             (folder / named[1]).write_text(block, encoding="utf-8")
         elif kind in ("sh", "python"):
-            command = [sys.executable, "-c", block] if kind == "python" else ["sh", "-ec", block]
+            command = [str(commands / "python"), "-c", block] if kind == "python" else ["sh", "-ec", block]
             done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
             assert done.returncode == 0, f"{page.name}, block {ran + 1}:\n{block}\n{done.stdout}\n{done.stderr}"
             ran += 1
